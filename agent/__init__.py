@@ -1,0 +1,1 @@
+"""Joins a controller, loads an assignment, owns one engine and streams its records back."""

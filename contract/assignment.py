@@ -1,0 +1,160 @@
+"""What one agent receives for a run: its ranks' programs, the step tables they use, and every connection it is an end of.
+
+All bulk is in numpy columns so that a job of 10^5 ops travels as a few binary arrays and enters the engine without a
+Python object per op. Enumerations used in columns: `OpKind` (workload/program.py), `EntryKind` (traffic/collectives/
+table.py); their numbers are part of this contract (`PROTOCOL_VERSION` changes with them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Path(IntEnum):
+    """How the bytes of a connection travel."""
+
+    WIRE = 0
+    """RoCEv2 through the device under test."""
+    SCALE_UP = 1
+    """Inside a host: bandwidth and latency of the scale-up model."""
+    HAIRPIN = 2
+    """Between hosts on one port: a switch would not send it back, so the engine carries it at the port's rate."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransportSettings:
+    """RoCEv2 settings of all queue pairs of a run."""
+
+    path_mtu_bytes: int
+    traffic_class: int
+    """IPv4 TOS byte: DSCP << 2 | ECN."""
+    window_packets: int
+    """Unacknowledged packets a queue pair may have; 0: as the receiver's socket buffer allows."""
+    ack_every_packets: int
+    timeout_ns: int
+    """First retransmission timeout; doubles with every retry without progress."""
+    retry_limit: int
+    segmentation_offload: bool
+    """Use UDP GSO and GRO. Off: every packet is its own datagram (for captures without super-frames)."""
+    drop_per_million: int
+    """Received datagrams dropped on purpose by the port, to exercise recovery."""
+    drop_seed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PortSettings:
+    """One port of the agent: an interface towards the device under test, with the addresses its ranks use."""
+
+    name: str
+    addresses: tuple[str, ...]
+    udp_port: int
+    link_bps: int
+    qpn_base: int
+    qpn_count: int
+    """Queue pair numbers of this port are [qpn_base, qpn_base + qpn_count)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScheduleTables:
+    """Step tables in columns: schedule -> table -> lane -> entry, each level by offsets into the next."""
+
+    # per schedule
+    chunk_rule: NDArray[np.uint8]
+    chunk_bytes: NDArray[np.int64]
+    chunks_per_loop: NDArray[np.int32]
+    shrink_last: NDArray[np.uint8]
+    slices: NDArray[np.int32]
+    min_slice_bytes: NDArray[np.int64]
+    slots: NDArray[np.int32]
+    empty_message: NDArray[np.uint8]
+    table_offsets: NDArray[np.int32]
+    """Schedule s has the tables table_offsets[s] + position."""
+    # per table
+    lane_offsets: NDArray[np.int32]
+    # per lane
+    lane_batch: NDArray[np.int32]
+    lane_send_to: NDArray[np.int32]
+    lane_recv_from: NDArray[np.int32]
+    lane_part: NDArray[np.int32]
+    lane_parts: NDArray[np.int32]
+    entry_offsets: NDArray[np.int32]
+    # per entry
+    entry_kind: NDArray[np.uint8]
+    entry_chunk: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramColumns:
+    """A `Program` as the engine runs it; `schedule` replaces the kind of collective."""
+
+    kind: NDArray[np.uint8]
+    schedule: NDArray[np.int32]
+    """Index into `ScheduleTables`; for SEND and RECV the point-to-point schedule; -1 for DELAY."""
+    slot: NDArray[np.int32]
+    sequence: NDArray[np.int32]
+    message_bytes: NDArray[np.int64]
+    delay_ns: NDArray[np.int64]
+    dep_offsets: NDArray[np.int64]
+    deps: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankAssignment:
+    """One rank of the agent. `communicators[slot]` is a row of `Assignment.communicator_*`, `peers[slot]` a rank."""
+
+    rank: int
+    program: int
+    port: int
+    address: int
+    """Index into the port's addresses."""
+    communicators: tuple[int, ...]
+    peers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConnectionColumns:
+    """Every connection with at least one end on this agent. A connection carries messages from `src_rank` to `dst_rank`
+    of one communicator (-1: point-to-point sends); clear-to-send writes travel the other way on its first queue pair.
+    Its queue pairs are rows [qp_offsets[i], qp_offsets[i + 1]) of the qp columns."""
+
+    communicator: NDArray[np.int32]
+    src_rank: NDArray[np.int32]
+    dst_rank: NDArray[np.int32]
+    path: NDArray[np.uint8]
+    src_ip: NDArray[np.uint32]
+    dst_ip: NDArray[np.uint32]
+    """IPv4 addresses as host-order integers; 0 where path is not WIRE."""
+    qp_offsets: NDArray[np.int32]
+    src_qpn: NDArray[np.uint32]
+    dst_qpn: NDArray[np.uint32]
+    src_udp_port: NDArray[np.uint16]
+    """UDP source port of packets that src sends (data); the receiver of those uses dst_udp_port (ACK, CTS)."""
+    dst_udp_port: NDArray[np.uint16]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assignment:
+    """All that one agent needs for one run."""
+
+    run_id: str
+    agent: str
+    iterations: int
+    ports: tuple[PortSettings, ...]
+    transport: TransportSettings
+    scale_up_bps: int
+    scale_up_latency_ns: int
+    host_engine_threads: int
+    """Engine threads of all agents on this agent's host, so that each can tell whether spinning starves another."""
+    schedules: ScheduleTables
+    programs: tuple[ProgramColumns, ...]
+    ranks: tuple[RankAssignment, ...]
+    communicator_offsets: NDArray[np.int32]
+    communicator_members: NDArray[np.int32]
+    """Communicator c has the members communicator_members[communicator_offsets[c]:communicator_offsets[c + 1]]."""
+    connections: ConnectionColumns

@@ -1,0 +1,74 @@
+"""Errors by whose fault they are, and the one shape in which a mistake is told.
+
+Every error that a user can cause names what was expected, what came, where, and what to do. Mistakes of one input are
+collected as `Problem` values and raised together. `assert` is for our own mistakes and never guards input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of both commands; stable, racks branch on them."""
+
+    PASS = 0
+    USAGE = 2
+    INCONCLUSIVE = 20
+    VERDICT_FAILED = 30
+    RUN_ERROR = 50
+    PREPARATION_FAILED = 65
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake: where it stands, what is wrong (expected and found), and how to mend it."""
+
+    where: str
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}; {self.remedy}"
+
+
+class EtloopError(Exception):
+    """Base of all errors that end a command with a message instead of a traceback."""
+
+    exit_code = ExitCode.RUN_ERROR
+
+
+class InputError(EtloopError):
+    """Input that cannot be used, with every mistake found in it. No traffic has been sent."""
+
+    exit_code = ExitCode.PREPARATION_FAILED
+
+    def __init__(self, *problems: Problem) -> None:
+        assert problems
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+class TraceError(InputError):
+    """A trace file or a set of them is at fault."""
+
+
+class ConfigError(InputError):
+    """A scenario or rig file is at fault."""
+
+
+class PlanError(InputError):
+    """The workload does not fit the rig."""
+
+
+class RigError(InputError):
+    """An agent, an address or the device under test is not ready."""
+
+
+class ProtocolError(EtloopError):
+    """A peer sent what the control protocol does not allow."""
+
+
+class RunAborted(EtloopError):
+    """A run that began ended early; the reason names the agent, rank or link that broke."""

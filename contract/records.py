@@ -1,0 +1,106 @@
+"""Schemas of what is measured: the rows an engine writes and an agent streams, as numpy record types.
+
+Times are nanoseconds of the agent's monotonic clock until the controller maps them to the run's clock. The layouts
+equal the C++ structs of traffic/native/records.h (static asserts there, a size test here).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+OP_RECORD: Final = np.dtype(
+    [
+        ("intended_ns", "<i8"),  # last dependency met (plus the op's delay)
+        ("issued_ns", "<i8"),  # the engine began it
+        ("first_tx_ns", "<i8"),  # its first data packet was handed to the port; 0: it sent none
+        ("completed_ns", "<i8"),  # all its bytes arrived and all it sent was acknowledged
+        ("wire_tx_bytes", "<i8"),  # payload sent through the device under test, without retransmissions
+        ("wire_rx_bytes", "<i8"),
+        ("local_tx_bytes", "<i8"),  # payload that stayed inside the host or the port
+        ("local_rx_bytes", "<i8"),
+        ("rank", "<i4"),
+        ("op", "<i4"),  # index into the rank's program
+        ("iteration", "<i4"),
+        ("tx_messages", "<i4"),
+        ("rx_messages", "<i4"),
+        ("reserved", "<i4"),
+    ]
+)
+"""One op of one iteration on one rank; DELAY ops are not recorded. 88 bytes."""
+
+FLOW_RECORD: Final = np.dtype(
+    [
+        ("local_qpn", "<u4"),
+        ("remote_qpn", "<u4"),
+        ("connection", "<i4"),  # row of Assignment.connections
+        ("sends_data", "<i4"),  # 1 at the data sender's end, 0 at the receiver's (which sends CTS)
+        ("tx_messages", "<i8"),
+        ("tx_payload_bytes", "<i8"),  # first transmissions
+        ("tx_packets", "<i8"),  # all data packets, retransmissions included
+        ("retransmitted_packets", "<i8"),
+        ("rx_messages", "<i8"),
+        ("rx_payload_bytes", "<i8"),  # in order, once
+        ("rx_packets", "<i8"),
+        ("acks_tx", "<i8"),
+        ("acks_rx", "<i8"),
+        ("naks_tx", "<i8"),
+        ("naks_rx", "<i8"),
+        ("timeouts", "<i8"),
+        ("duplicates_rx", "<i8"),
+        ("out_of_order_rx", "<i8"),
+        ("ecn_marked_rx", "<i8"),
+        ("cnps_rx", "<i8"),
+    ]
+)
+"""One queue pair end at the end of a run. 144 bytes."""
+
+PORT_RECORD: Final = np.dtype(
+    [
+        ("tx_datagrams", "<i8"),
+        ("tx_bytes", "<i8"),  # UDP payload
+        ("rx_datagrams", "<i8"),
+        ("rx_bytes", "<i8"),
+        ("tx_calls", "<i8"),
+        ("rx_calls", "<i8"),
+        ("would_block", "<i8"),
+        ("injected_drops", "<i8"),
+        ("foreign_datagrams", "<i8"),  # not RoCEv2, unknown queue pair or wrong peer
+        ("receive_buffer_bytes", "<i8"),
+        ("loop_turns", "<i8"),
+        ("idle_turns", "<i8"),
+        ("blocked_ns", "<i8"),
+    ]
+)
+"""Totals of one port at the end of a run. 104 bytes."""
+
+
+class WaitKind:
+    """What an unfinished op waits for; numbers as in traffic/native/records.h."""
+
+    DEPENDENCY: Final = 0
+    DELAY: Final = 1
+    CLEAR_TO_SEND: Final = 2
+    DATA: Final = 3
+    ACKNOWLEDGEMENT: Final = 4
+    BUFFER_SLOT: Final = 5
+
+    NAMES: Final = ("dependency", "delay", "clear-to-send", "data", "acknowledgement", "buffer slot")
+
+
+WAIT_RECORD: Final = np.dtype(
+    [
+        ("rank", "<i4"),
+        ("op", "<i4"),
+        ("iteration", "<i4"),
+        ("kind", "<i4"),
+        ("peer_rank", "<i4"),  # -1: none
+        ("blocking_op", "<i4"),  # DEPENDENCY: one unfinished op it waits for, else -1
+        ("connection", "<i4"),  # row of Assignment.connections, else -1
+        ("messages_done", "<i4"),
+        ("messages_total", "<i4"),
+        ("psn", "<u4"),  # ACKNOWLEDGEMENT: oldest unacknowledged packet
+    ]
+)
+"""One thing that one unfinished op waits for. 40 bytes."""

@@ -1,0 +1,116 @@
+"""What a plan and a finished session hand to `results`: everything a report needs, without the controller's own types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedOps:
+    """Columns of all network ops of all ranks (no DELAY), sorted by (rank, op)."""
+
+    rank: NDArray[np.int32]
+    op: NDArray[np.int32]
+    node_id: NDArray[np.uint64]
+    kind: NDArray[np.uint8]
+    """`OpKind`: 1 collective, 2 send, 3 receive."""
+    collective: NDArray[np.int8]
+    """`CollectiveKind`, -1 for send and receive."""
+    communicator: NDArray[np.int32]
+    """Index into `PlanTables.communicators`; -1 for send and receive."""
+    peer: NDArray[np.int32]
+    """Peer rank of a send or receive, else -1."""
+    sequence: NDArray[np.int32]
+    message_bytes: NDArray[np.int64]
+    """After scaling: what this rank puts in."""
+    trace_bytes: NDArray[np.int64]
+    """Before scaling."""
+    wire_tx_bytes: NDArray[np.int64]
+    """Analytic payload bytes that this rank sends through the device under test for this op."""
+    wire_rx_bytes: NDArray[np.int64]
+    local_tx_bytes: NDArray[np.int64]
+    local_rx_bytes: NDArray[np.int64]
+    algorithm: NDArray[np.int16]
+    """Index into `PlanTables.algorithms`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedConnections:
+    """Every connection of the job, once (not per agent)."""
+
+    communicator: NDArray[np.int32]
+    src_rank: NDArray[np.int32]
+    dst_rank: NDArray[np.int32]
+    path: NDArray[np.uint8]
+    src_ip: NDArray[np.uint32]
+    dst_ip: NDArray[np.uint32]
+    qp_offsets: NDArray[np.int32]
+    src_qpn: NDArray[np.uint32]
+    dst_qpn: NDArray[np.uint32]
+    src_udp_port: NDArray[np.uint16]
+    dst_udp_port: NDArray[np.uint16]
+    payload_bytes: NDArray[np.int64]
+    """Analytic payload bytes of one iteration."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanTables:
+    """The plan as results need it; written as plan.json beside the records."""
+
+    source: str
+    iterations: int
+    rank_agent: tuple[str, ...]
+    rank_host: tuple[int, ...]
+    rank_port: tuple[str, ...]
+    communicators: tuple[tuple[str, tuple[int, ...]], ...]
+    """(name, members)."""
+    algorithms: tuple[str, ...]
+    ops: PlannedOps
+    connections: PlannedConnections
+    bytes_scale: str
+    """Factor applied to message bytes, as the scenario wrote it ("1" if none)."""
+    time_scale: str
+    policy: str
+    edges: dict[str, int]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AgentRecords:
+    """What one agent measured. Arrays have the record types of contract/records.py; times are the agent's own clock."""
+
+    agent: str
+    host: str
+    ops: NDArray[np.void]
+    flows: NDArray[np.void]
+    ports: NDArray[np.void]
+    clock_offset_ns: int
+    """Agent clock minus controller clock."""
+    clock_error_ns: int
+    """Bound on the error of the offset: half the least round trip."""
+    degraded: tuple[str, ...]
+    """What this agent did less well than asked, such as a small receive buffer or blocking instead of spinning."""
+    versions: dict[str, str]
+    complete: bool
+    """Whether the agent finished and sent its flow and port counters."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunOutcome:
+    """How a session ended and all that was collected until then."""
+
+    run_id: str
+    state: str
+    """"done" or "aborted"."""
+    reason: str
+    """Why it was aborted, "" if done; may have several lines (wait-for chain)."""
+    started_at: str
+    """Wall time, ISO 8601, for people."""
+    start_ns: int
+    """Controller's monotonic clock at the planned start: time 0 of the tables."""
+    agents: tuple[AgentRecords, ...]

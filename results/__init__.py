@@ -1,0 +1,1 @@
+"""What a run left, made into figures and tables. Works on a run directory alone."""

@@ -1,0 +1,1 @@
+"""One file an algorithm: step tables of every collective."""

@@ -1,0 +1,54 @@
+// The seam between the engine's pure layers and whatever carries its packets: the kernel's UDP sockets or virtual time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "wire.h"
+
+namespace etloop {
+
+using Nanos = int64_t;
+inline constexpr Nanos kNever = INT64_MAX;
+
+// A five-tuple and traffic class opened at a port; every queue pair end has one.
+using FlowId = uint32_t;
+
+// Packets of one queue pair that leave together. Only write_middle comes in counts above 1: then packet i has
+// psn + i, asks for an acknowledgement where (psn + i + 1) % ack_every == 0 (ack_every 0: never), and all have
+// head.payload_bytes bytes of pattern.
+struct PacketRun {
+  FlowId flow = 0;
+  wire::Packet head;
+  uint32_t count = 1;
+  uint32_t ack_every = 0;
+};
+
+enum class TxResult : uint8_t { sent, would_block, failed };
+
+// One received packet: bytes from BTH to ICRC, and what the port knows of the datagram.
+struct Datagram {
+  std::span<const uint8_t> bytes;
+  uint32_t datagram_bytes = 0;
+  uint32_t src_ip = 0;
+  uint16_t src_port = 0;
+  uint16_t address = 0;  // index of the local address it came to
+  uint8_t traffic_class = 0;
+};
+
+class PortSink {
+ public:
+  virtual ~PortSink() = default;
+  virtual void on_datagram(const Datagram& datagram, Nanos now) = 0;
+};
+
+class TxPort {
+ public:
+  virtual ~TxPort() = default;
+  // Takes the whole run or nothing.
+  virtual TxResult send(const PacketRun& run) = 0;
+  // The most packets of a full-MTU write_middle run that one send takes.
+  virtual uint32_t max_run(uint32_t payload_bytes) const = 0;
+};
+
+}  // namespace etloop

@@ -1,0 +1,83 @@
+// Step tables as values, and the cursor that cuts a lane into messages. Pure.
+// The rules are stated in traffic/collectives/table.py; this is their one implementation.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace etloop {
+
+enum EntryFlag : uint8_t { kEntrySend = 1, kEntryRecv = 2, kEntryReduce = 4, kEntryCopy = 8 };
+enum class ChunkRule : uint8_t { fixed = 0, p2p = 1 };
+
+struct Entry {
+  uint8_t kind;
+  int32_t chunk;
+};
+
+struct Lane {
+  int32_t batch;
+  int32_t send_to;
+  int32_t recv_from;
+  int32_t part;
+  int32_t parts;
+  int32_t first_entry;
+  int32_t entry_count;
+};
+
+struct Cutting {
+  ChunkRule chunk_rule;
+  int64_t chunk_bytes;
+  int32_t chunks_per_loop;
+  bool shrink_last;
+  int32_t slices;
+  int64_t min_slice_bytes;
+  int32_t slots;
+  bool empty_message;
+};
+
+// One message of a lane: what its entry does, and the payload bytes it receives and sends (always equal in a lane).
+struct LaneStep {
+  uint8_t kind;
+  int32_t chunk;
+  int64_t loop;
+  int64_t bytes;
+};
+
+// Bytes of block `part` of `parts`.
+int64_t part_bytes(int64_t op_bytes, int32_t part, int32_t parts);
+
+// Walks the messages of a lane in order. Copyable; a copy is an independent look-ahead.
+class LaneCursor {
+ public:
+  LaneCursor() = default;
+  // `entries` must outlive the cursor.
+  LaneCursor(const Lane& lane, const Entry* entries, const Cutting& cutting, int64_t op_bytes);
+  bool done() const;
+  LaneStep step() const;  // requires !done()
+  void advance();
+
+ private:
+  const Entry* entries_ = nullptr;
+  int32_t entry_count_ = 0;
+  int32_t entry_ = 0;
+  int32_t slice_ = 0;
+  int64_t loop_ = 0;
+  int64_t loops_ = 0;
+  int64_t lane_bytes_ = 0;
+  int64_t chunk_bytes_ = 0;       // of this loop
+  int64_t full_chunk_bytes_ = 0;  // of a full loop
+  int64_t left_ = 0;              // of this chunk, before this slice
+  int64_t slice_bytes_ = 0;       // the cut of this chunk
+  Cutting cutting_{};
+};
+
+struct LaneTotals {
+  int64_t tx_messages = 0;
+  int64_t tx_bytes = 0;
+  int64_t rx_messages = 0;
+  int64_t rx_bytes = 0;
+};
+LaneTotals lane_totals(const Lane& lane, const Entry* entries, const Cutting& cutting, int64_t op_bytes);
+
+}  // namespace etloop

@@ -1,0 +1,53 @@
+// RoCEv2 over plain kernel UDP sockets, no privileges: one receive socket per local address on the RoCE port, one
+// transmit socket per (address, source port), UDP GSO and GRO.
+//
+// Transmit sockets are unconnected with IP_PMTUDISC_DO, so the kernel writes IPv4 identification 0, 1, 2 ... over the
+// segments of a send, which makes the ICRC predictable (data_plane sheet, section 4).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "port.h"
+#include "records.h"
+
+namespace etloop {
+
+struct UdpPortConfig {
+  std::vector<uint32_t> addresses;  // host order
+  uint16_t udp_port = wire::kRoceUdpPort;
+  uint32_t path_mtu = 4096;
+  uint8_t traffic_class = 0;
+  bool segmentation_offload = true;
+  int64_t receive_buffer_bytes = 64 << 20;  // asked for; what the kernel gave is in counters()
+  uint32_t drop_per_million = 0;
+  uint64_t drop_seed = 0;
+};
+
+class UdpPort final : public TxPort {
+ public:
+  // Opens the receive sockets. On failure returns nullptr and says in `error` which address, why, and what to do.
+  static std::unique_ptr<UdpPort> open(const UdpPortConfig& config, std::string& error);
+  ~UdpPort() override;
+
+  // Opens (or shares) the transmit socket of a source port. False: `error` says why.
+  bool add_flow(uint16_t address, uint32_t dst_ip, uint16_t src_port, FlowId& flow, std::string& error);
+
+  TxResult send(const PacketRun& run) override;
+  uint32_t max_run(uint32_t payload_bytes) const override;
+
+  // Receives what is there, at most about `budget` datagrams, and hands every packet to `sink`. Returns their number.
+  size_t receive(PortSink& sink, size_t budget, Nanos now);
+  // Sleeps until something arrives, `wake_fd` is readable (it is drained), a blocked socket is writable, or the timeout.
+  void wait(Nanos timeout_ns, int wake_fd);
+
+  const PortRecord& counters() const;
+
+ private:
+  struct State;
+  explicit UdpPort(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace etloop

@@ -1,0 +1,98 @@
+// RoCEv2 headers <-> values, and the invariant CRC. Pure: bytes in, bytes out.
+// Source: InfiniBand Architecture Specification vol. 1, chapter 9 and annex A17 (RoCEv2).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace etloop::wire {
+
+inline constexpr uint16_t kRoceUdpPort = 4791;
+inline constexpr size_t kBthBytes = 12;
+inline constexpr size_t kRethBytes = 16;
+inline constexpr size_t kAethBytes = 4;
+inline constexpr size_t kImmBytes = 4;
+inline constexpr size_t kDethBytes = 8;
+inline constexpr size_t kIcrcBytes = 4;
+inline constexpr size_t kMaxHeaderBytes = kBthBytes + kRethBytes + kImmBytes;
+inline constexpr uint32_t kPsnMask = 0xFFFFFF;
+
+enum class Opcode : uint8_t {
+  write_first = 0x06,
+  write_middle = 0x07,
+  write_last = 0x08,
+  write_last_imm = 0x09,
+  write_only = 0x0A,
+  write_only_imm = 0x0B,
+  acknowledge = 0x11,
+  ud_send_only = 0x64,
+  cnp = 0x81,
+};
+
+// AETH syndromes (roce_wire sheet, section 3).
+inline constexpr uint8_t kSyndromeAck = 0x1F;
+inline constexpr uint8_t kSyndromeNakSequence = 0x60;
+inline constexpr uint8_t kSyndromeNakInvalidRequest = 0x61;
+inline constexpr uint8_t kSyndromeNakRemoteAccess = 0x62;
+
+// One packet as values. Fields that the opcode does not carry are zero. `payload` == nullptr stands for the constant
+// pattern (kPatternByte), so that no payload needs to be touched to hash it.
+struct Packet {
+  Opcode opcode{};
+  bool ack_req = false;
+  bool becn = false;
+  uint32_t dest_qpn = 0;
+  uint32_t psn = 0;
+  uint64_t va = 0;         // RETH
+  uint32_t rkey = 0;       // RETH
+  uint32_t dma_bytes = 0;  // RETH
+  uint32_t imm = 0;        // ImmDt
+  uint8_t syndrome = 0;    // AETH
+  uint32_t msn = 0;        // AETH
+  uint32_t qkey = 0;       // DETH
+  uint32_t src_qpn = 0;    // DETH
+  uint32_t payload_bytes = 0;  // without pad
+  const uint8_t* payload = nullptr;
+};
+inline constexpr uint8_t kPatternByte = 0xA5;
+
+// Bytes of BTH and extension headers for an opcode.
+size_t header_bytes(Opcode opcode);
+// UDP payload length of a packet: headers, payload, pad to 4, ICRC.
+size_t datagram_bytes(Opcode opcode, uint32_t payload_bytes);
+
+enum class Malformed : uint8_t {
+  none, too_short, transport_version, unknown_opcode, bad_pad, bad_length,
+};
+
+// Decodes a UDP payload (BTH ... ICRC) of `datagram_bytes` bytes of which at least the headers stand in `bytes`
+// (all of them on a real port; the simulator keeps only headers and inline payload). Does not check the ICRC.
+Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& out);
+
+// Writes BTH and extension headers; returns their length. `out` holds at least kMaxHeaderBytes.
+size_t encode_headers(const Packet& packet, std::span<uint8_t> out);
+
+// The IPv4/UDP fields that the ICRC covers.
+struct Ipv4Flow {
+  uint32_t src_ip = 0;  // host order
+  uint32_t dst_ip = 0;
+  uint16_t src_port = 0;
+  uint16_t dst_port = kRoceUdpPort;
+};
+
+// The ICRC of a packet in this flow whose IPv4 header has this identification, no options and DF set. Little-endian on the wire.
+uint32_t icrc(const Ipv4Flow& flow, uint16_t ip_id, const Packet& packet);
+
+// Checks a whole Ethernet frame (IPv4 or IPv6, optional VLAN, no FCS): the ICRC as it stands against the one computed.
+enum class FrameCheck : uint8_t { good, bad_icrc, not_roce, malformed };
+FrameCheck check_frame(std::span<const uint8_t> frame);
+
+// Signed distance a - b of two 24-bit sequence numbers.
+constexpr int32_t psn_distance(uint32_t a, uint32_t b) {
+  return static_cast<int32_t>((a - b) << 8) >> 8;
+}
+
+}  // namespace etloop::wire
