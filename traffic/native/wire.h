@@ -56,6 +56,8 @@ struct Packet {
   uint32_t src_qpn = 0;    // DETH
   uint32_t payload_bytes = 0;  // without pad
   const uint8_t* payload = nullptr;
+
+  bool operator==(const Packet&) const = default;
 };
 inline constexpr uint8_t kPatternByte = 0xA5;
 

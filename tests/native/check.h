@@ -1,0 +1,39 @@
+// The smallest test harness that says what failed: CHECK and CHECK_EQ count failures, main returns their number.
+#pragma once
+
+#include <iostream>
+
+namespace etloop::test {
+
+inline int& failures() {
+  static int count = 0;
+  return count;
+}
+
+inline void report(const char* file, int line, const char* text) {
+  ++failures();
+  std::cerr << file << ':' << line << ": " << text << " is false\n";
+}
+
+template <typename A, typename B>
+void report_equal(const char* file, int line, const char* text, const A& a, const B& b) {
+  ++failures();
+  std::cerr << file << ':' << line << ": " << text;
+  if constexpr (requires { std::cerr << +a << +b; }) std::cerr << ": " << +a << " != " << +b;
+  std::cerr << '\n';
+}
+
+}  // namespace etloop::test
+
+#define CHECK(condition)                                                        \
+  do {                                                                          \
+    if (!(condition)) ::etloop::test::report(__FILE__, __LINE__, #condition);   \
+  } while (false)
+
+#define CHECK_EQ(a, b)                                                                          \
+  do {                                                                                          \
+    const auto& check_a = (a);                                                                  \
+    const auto& check_b = (b);                                                                  \
+    if (!(check_a == check_b))                                                                  \
+      ::etloop::test::report_equal(__FILE__, __LINE__, #a " == " #b, check_a, check_b);         \
+  } while (false)
