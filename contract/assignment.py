@@ -73,6 +73,7 @@ class ScheduleTables:
     min_slice_bytes: NDArray[np.int64]
     slots: NDArray[np.int32]
     empty_message: NDArray[np.uint8]
+    slice_align_bytes: NDArray[np.int64]
     table_offsets: NDArray[np.int32]
     """Schedule s has the tables table_offsets[s] + position."""
     # per table

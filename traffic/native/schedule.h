@@ -8,7 +8,7 @@
 namespace etloop {
 
 enum EntryFlag : uint8_t { kEntrySend = 1, kEntryRecv = 2, kEntryReduce = 4, kEntryCopy = 8 };
-enum class ChunkRule : uint8_t { fixed = 0, p2p = 1 };
+enum class ChunkRule : uint8_t { fixed = 0, p2p = 1, blocks = 2 };
 
 struct Entry {
   uint8_t kind;
@@ -34,6 +34,7 @@ struct Cutting {
   int64_t min_slice_bytes;
   int32_t slots;
   bool empty_message;
+  int64_t slice_align_bytes = 64;
 };
 
 // One message of a lane: what its entry does, and the payload bytes it receives and sends (always equal in a lane).
@@ -47,6 +48,22 @@ struct LaneStep {
 // Bytes of block `part` of `parts`.
 int64_t part_bytes(int64_t op_bytes, int32_t part, int32_t parts);
 
+// How the bytes of one lane fall into loops and chunks.
+struct LaneCut {
+  bool blocks = false;
+  int32_t chunks_per_loop = 1;
+  int64_t lane_bytes = 0;
+  int64_t loops = 0;
+  int64_t chunk_bytes = 0;       // of every loop but the last
+  int64_t last_chunk_bytes = 0;  // of the last loop
+
+  // Bytes of chunk `chunk` of loop `loop`.
+  int64_t bytes(int64_t loop, int32_t chunk) const;
+  // Bytes of chunk `chunk` over all loops.
+  int64_t total_bytes(int32_t chunk) const;
+};
+LaneCut lane_cut(const Lane& lane, const Cutting& cutting, int64_t op_bytes);
+
 // Walks the messages of a lane in order. Copyable; a copy is an independent look-ahead.
 class LaneCursor {
  public:
@@ -58,18 +75,19 @@ class LaneCursor {
   void advance();
 
  private:
+  void begin_chunk();
+
   const Entry* entries_ = nullptr;
   int32_t entry_count_ = 0;
   int32_t entry_ = 0;
+  int32_t slices_ = 1;
   int32_t slice_ = 0;
   int64_t loop_ = 0;
-  int64_t loops_ = 0;
-  int64_t lane_bytes_ = 0;
-  int64_t chunk_bytes_ = 0;       // of this loop
-  int64_t full_chunk_bytes_ = 0;  // of a full loop
-  int64_t left_ = 0;              // of this chunk, before this slice
-  int64_t slice_bytes_ = 0;       // the cut of this chunk
-  Cutting cutting_{};
+  int64_t left_ = 0;         // of this chunk, before this slice
+  int64_t slice_bytes_ = 0;  // the cut of this chunk
+  int64_t slice_align_bytes_ = 1;
+  int64_t min_slice_bytes_ = 0;
+  LaneCut cut_{};
 };
 
 struct LaneTotals {
@@ -78,6 +96,7 @@ struct LaneTotals {
   int64_t rx_messages = 0;
   int64_t rx_bytes = 0;
 };
+// Closed form: the work grows with the entries of the lane, not with its messages.
 LaneTotals lane_totals(const Lane& lane, const Entry* entries, const Cutting& cutting, int64_t op_bytes);
 
 }  // namespace etloop

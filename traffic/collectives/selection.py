@@ -1,0 +1,112 @@
+"""Chooses the schedule of a collective: one algorithm each, the one NCCL uses between hosts for large messages.
+
+The plan decides which collective an op is; the engine decides when its messages go. Schedules are made once per
+(collective, size, ranks per host) and shared.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import lru_cache
+from typing import Final
+
+from contract.errors import PlanError, Problem
+from traffic.collectives.alltoall import p2p_all_to_all
+from traffic.collectives.barrier import BARRIER_BYTES, ring_barrier
+from traffic.collectives.chain import chain_broadcast, chain_reduce
+from traffic.collectives.point_to_point import point_to_point
+from traffic.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from traffic.collectives.table import Schedule
+
+MAX_SIZE: Final = 1024
+
+
+class CollectiveName(IntEnum):
+    """Collectives that have a schedule; numbers as in the Chakra schema (`CollectiveCommType`)."""
+
+    ALL_REDUCE = 0
+    REDUCE = 1
+    ALL_GATHER = 2
+    BROADCAST = 5
+    ALL_TO_ALL = 6
+    REDUCE_SCATTER = 7
+    REDUCE_SCATTER_BLOCK = 8
+    """Reduce-scatter with equal blocks, which is how both are cut here."""
+    BARRIER = 9
+
+
+UNSUPPORTED: Final = {3: "gather", 4: "scatter"}
+"""Collectives of the Chakra schema without a schedule."""
+
+SEND_RECV: Final = point_to_point()
+"""The schedule of every send (position 0) and receive (position 1)."""
+
+
+def schedule_for(collective: CollectiveName | int, size: int, *, ranks_per_host: int = 1) -> Schedule:
+    """The schedule of a collective over `size` positions, of which each host has `ranks_per_host` consecutive ones.
+
+    Raises `PlanError` for a collective without a schedule or a group size outside 2..1024.
+    """
+    problems: list[Problem] = []
+    name = _supported(collective)
+    if name is None:
+        problems.append(_unknown(collective))
+    what = f"collective {name.name.lower()}" if name is not None else f"collective {int(collective)}"
+    if not 2 <= size <= MAX_SIZE:
+        problems.append(
+            Problem(
+                what,
+                f"its group has {size} ranks, and schedules exist for 2 to {MAX_SIZE}",
+                "leave out collectives over one rank, or split a larger group",
+            )
+        )
+    if ranks_per_host < 1:
+        problems.append(
+            Problem(what, f"ranks_per_host is {ranks_per_host}", "write how many ranks a host has, at least 1")
+        )
+    if problems or name is None:
+        raise PlanError(*problems)
+    # Only the order of an all-to-all depends on hosts; more ranks than there are make one host.
+    hosts = min(ranks_per_host, size) if name is CollectiveName.ALL_TO_ALL else 1
+    return _make(name, size, hosts)
+
+
+def op_bytes_for(collective: CollectiveName | int, message_bytes: int) -> int:
+    """The byte count that a plan gives an op: what the trace says, except for a barrier, whose trace says nothing."""
+    return BARRIER_BYTES if int(collective) == CollectiveName.BARRIER else message_bytes
+
+
+def _supported(collective: int) -> CollectiveName | None:
+    try:
+        return CollectiveName(collective)
+    except ValueError:
+        return None
+
+
+def _unknown(collective: int) -> Problem:
+    supported = ", ".join(f"{name.name.lower()} ({name.value})" for name in CollectiveName)
+    called = f" ({UNSUPPORTED[collective]})" if collective in UNSUPPORTED else ""
+    return Problem(
+        f"collective {int(collective)}{called}",
+        "it has no schedule",
+        f"use one of {supported}, or express it as sends and receives",
+    )
+
+
+@lru_cache(maxsize=64)
+def _make(name: CollectiveName, size: int, ranks_per_host: int) -> Schedule:
+    match name:
+        case CollectiveName.ALL_REDUCE:
+            return ring_all_reduce(size)
+        case CollectiveName.REDUCE:
+            return chain_reduce(size)
+        case CollectiveName.ALL_GATHER:
+            return ring_all_gather(size)
+        case CollectiveName.BROADCAST:
+            return chain_broadcast(size)
+        case CollectiveName.ALL_TO_ALL:
+            return p2p_all_to_all(size, ranks_per_host)
+        case CollectiveName.REDUCE_SCATTER | CollectiveName.REDUCE_SCATTER_BLOCK:
+            return ring_reduce_scatter(size)
+        case CollectiveName.BARRIER:
+            return ring_barrier(size)
