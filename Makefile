@@ -1,0 +1,88 @@
+# One entry point: every target first sets up what it needs, in .venv/ and build/ and nowhere else.
+#
+#   make demo    build, then replay a synthetic job between two agents on this machine
+#   make test    everything a change must pass: style, types, native tests (plain and sanitized), pytest
+#   make lint    style and types only
+#   make bench   the speed of the engine beside the bare kernel's
+#   make clean   remove what the other targets made (not demo/ and runs/)
+#
+# Nothing is done twice: each step leaves a stamp in .venv/stamps and is repeated when what it read is newer.
+# Python sources are used in place; C++ sources are rebuilt when they change. PYTHON chooses the interpreter.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# Directories stand for added, renamed and removed files.
+NATIVE_SOURCES := CMakeLists.txt $(foreach part,traffic workload,$(part)/native $(wildcard $(part)/native/*.cpp $(part)/native/*.h))
+NATIVE_TESTS := tests/native $(wildcard tests/native/*.cpp tests/native/*.h)
+
+.PHONY: all demo test lint format bench clean
+.DELETE_ON_ERROR:
+
+all: $(STAMPS)/built
+
+demo: $(STAMPS)/built
+	$(BIN)/etloop demo
+
+test: lint $(STAMPS)/native-tests $(STAMPS)/native-tests-sanitized
+	$(BIN)/python -m pytest
+
+lint: $(STAMPS)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMPS)/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMPS)/built
+	$(BIN)/etloop bench
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment and pip.
+$(STAMPS)/venv: tools/make_venv.py tools/bootstrap_pip.py
+	@echo "creating $(VENV)"
+	@$(PYTHON) tools/make_venv.py $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+# What the native code is built with.
+$(STAMPS)/toolchain: $(STAMPS)/venv constraints.txt tools/check_build.py
+	@$(BIN)/python tools/check_build.py
+	@echo "installing build tools"
+	@$(INSTALL) cmake nanobind ninja scikit-build-core
+	@touch $@
+
+# Our packages, both commands and the native modules. Editable: Python files are used where they stand.
+# Without build isolation, so that the pinned tools build it and build/ is reused.
+$(STAMPS)/built: $(STAMPS)/toolchain pyproject.toml $(NATIVE_SOURCES)
+	@echo "building the native modules and installing etloop (a first build takes a few minutes)"
+	@$(INSTALL) --no-build-isolation --editable .
+	@touch $@
+
+# Tools of the developer.
+$(STAMPS)/dev: $(STAMPS)/built
+	@echo "installing development tools"
+	@$(INSTALL) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+# Native unit tests, run when they or the engine changed.
+$(STAMPS)/native-tests: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE_TESTS)
+	$(call native_tests,build/tests,-DCMAKE_BUILD_TYPE=Release)
+	@touch $@
+
+$(STAMPS)/native-tests-sanitized: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE_TESTS)
+	$(call native_tests,build/tests-sanitized,-DCMAKE_BUILD_TYPE=Debug -DETLOOP_SANITIZE=ON)
+	@touch $@
+
+define native_tests
+	@$(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DETLOOP_PYTHON=OFF -DETLOOP_TESTS=ON $(2) > /dev/null
+	$(BIN)/cmake --build $(1)
+	$(BIN)/ctest --test-dir $(1) --output-on-failure --no-tests=error
+endef

@@ -1,0 +1,47 @@
+"""Makes the virtual environment that everything is built in: `python3 tools/make_venv.py DIRECTORY`.
+
+Decides how pip gets in: through ensurepip where the interpreter has it, else (Debian and Ubuntu without python3-venv)
+through tools/bootstrap_pip.py. Needs nothing but the standard library. What is installed is the Makefile's business.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+
+def main(arguments: list[str]) -> int:
+    """Creates or completes the environment named by the one argument."""
+    if len(arguments) != 1:
+        print("usage: python3 tools/make_venv.py DIRECTORY", file=sys.stderr)
+        return 2
+    directory = Path(arguments[0])
+    python = directory / "bin" / "python"
+    if not works(python):
+        with_pip = importlib.util.find_spec("ensurepip") is not None
+        venv.EnvBuilder(clear=directory.exists(), symlinks=True, with_pip=with_pip).create(directory)
+    if has_pip(python):
+        return 0
+    print(
+        "this Python has no ensurepip (Debian's python3-venv is not installed): fetching pip from the package index"
+    )
+    bootstrap = Path(__file__).with_name("bootstrap_pip.py")
+    return subprocess.run([python, bootstrap], check=False).returncode
+
+
+def works(python: Path) -> bool:
+    """Whether the environment's interpreter still runs: it is a link, and the Python it points to may have been removed."""
+    return python.exists() and subprocess.run([python, "-c", ""], check=False).returncode == 0
+
+
+def has_pip(python: Path) -> bool:
+    """Whether pip can be run in the environment."""
+    asked = subprocess.run([python, "-m", "pip", "--version"], check=False, capture_output=True)
+    return asked.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
