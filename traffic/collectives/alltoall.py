@@ -7,6 +7,7 @@ carries everything: a send is not split over channels.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Final
 
 from traffic.collectives.point_to_point import p2p_schedule
@@ -46,13 +47,19 @@ def p2p_all_to_all(size: int, ranks_per_host: int) -> Schedule:
     return p2p_schedule("all-to-all", tables, empty_message=False)
 
 
+@lru_cache(maxsize=1 << 18)
+def _send_lane(batch: int, send_to: int, size: int) -> Lane:
+    # Equal for all positions that send to this peer in this batch, so it is made once for them.
+    return Lane(batch, send_to, -1, send_to, size, (send(0, send_to),))
+
+
 def _lanes(position: int, size: int, ranks_per_host: int) -> tuple[Lane, ...]:
     received = (recv(0, position),)
     lanes: list[Lane] = []
     # The self round is a copy inside the accelerator; it takes no place in a batch.
     for index, (send_to, recv_from) in enumerate(p2p_order(position, size, ranks_per_host)[1:]):
         batch = index // PEERS_PER_BATCH
-        lanes.append(Lane(batch, send_to, -1, send_to, size, (send(0, send_to),)))
+        lanes.append(_send_lane(batch, send_to, size))
         lanes.append(Lane(batch, -1, recv_from, position, size, received))
     return tuple(lanes)
 

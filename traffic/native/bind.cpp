@@ -1,0 +1,15 @@
+// The Python module traffic._native: each bind_*.cpp adds the functions of one layer.
+#include <nanobind/nanobind.h>
+
+namespace etloop {
+void bind_engine(nanobind::module_& module);
+void bind_schedule(nanobind::module_& module);
+void bind_wire(nanobind::module_& module);
+}  // namespace etloop
+
+NB_MODULE(_native, module) {
+  module.doc() = "The native engine of ETLoop.";
+  etloop::bind_wire(module);
+  etloop::bind_schedule(module);
+  etloop::bind_engine(module);
+}
