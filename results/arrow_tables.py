@@ -1,0 +1,217 @@
+"""Builds the four tables of a run as Arrow tables with units in each field's metadata.
+
+Decides how values are laid out (columns.py lists them); figures come from `measured.py` and `collectives.py`.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from results.columns import COLLECTIVES, FLOW_COUNTERS, FLOWS, OPS, PORT_COUNTERS, PORTS, ColumnType
+from results.kinds import CONVENTIONS, OP_NAMES, OpCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from contract.run import AgentRecords, PlanTables, RunOutcome
+    from results.collectives import CollectiveRows, PlannedGroups
+    from results.columns import Column
+    from results.measured import MeasuredFlows, MeasuredOps
+
+
+def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """The Arrow schema of a table; each field's metadata has its unit."""
+    return pa.schema(
+        [
+            pa.field(column.name, _arrow_type(column.type), column.nullable, {"unit": column.unit})
+            for column in columns
+        ]
+    )
+
+
+def _arrow_type(type_: ColumnType) -> pa.DataType:
+    if type_ is ColumnType.TEXT:
+        return pa.dictionary(pa.int32(), pa.string())
+    return pa.type_for_alias(type_.value)
+
+
+def _text(codes: NDArray[np.integer], names: Sequence[str]) -> pa.Array:
+    """Strings by index into `names`; a negative index is null."""
+    indices = pa.array(np.maximum(codes, 0).astype(np.int32), mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(list(names), pa.string()))
+
+
+def _table(columns: tuple[Column, ...], values: Mapping[str, object]) -> pa.Table:
+    schema = arrow_schema(columns)
+    assert list(values) == schema.names, set(values) ^ set(schema.names)
+    arrays = []
+    for field in schema:
+        value = values[field.name]
+        if isinstance(value, np.ndarray):
+            value = pa.array(np.ascontiguousarray(value)).cast(field.type)
+        elif isinstance(value, pa.Array) and value.type != field.type:
+            value = value.cast(field.type)
+        arrays.append(value)
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _absent(values: NDArray[np.integer], absent: NDArray[np.bool_]) -> pa.Array:
+    return pa.array(np.ascontiguousarray(values), mask=absent)
+
+
+def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) -> pa.Table:
+    """ops.parquet: one row per completed op, sorted by (iteration, rank, op)."""
+    plan, row, records = tables.ops, measured.plan_row, measured.records
+    communicator = plan.communicator[row]
+    sizes = np.array([len(members) for _, members in tables.communicators] or [0], np.int32)
+    op_names = [OP_NAMES.get(OpCode(code), "") if code else "" for code in range(len(OpCode) + 1)]
+    return _table(
+        OPS,
+        {
+            "rank": plan.rank[row],
+            "iteration": records["iteration"],
+            "op": plan.op[row],
+            "node_id": plan.node_id[row],
+            "kind": _text(plan.kind[row].astype(np.int32), op_names),
+            "collective": _text(plan.collective[row].astype(np.int32), _kind_names()),
+            "communicator": _text(communicator, [name for name, _ in tables.communicators]),
+            "communicator_size": _absent(sizes[communicator], communicator < 0),
+            "peer": _absent(plan.peer[row], plan.peer[row] < 0),
+            "sequence": plan.sequence[row],
+            "algorithm": _text(plan.algorithm[row].astype(np.int32), tables.algorithms),
+            "message_bytes": plan.message_bytes[row],
+            "trace_bytes": plan.trace_bytes[row],
+            "intended_ns": records["intended_ns"],
+            "issued_ns": records["issued_ns"],
+            "first_tx_ns": _absent(records["first_tx_ns"], ~measured.has_first_tx),
+            "completed_ns": records["completed_ns"],
+            "slip_ns": records["issued_ns"] - records["intended_ns"],
+            "wire_tx_bytes": records["wire_tx_bytes"],
+            "wire_rx_bytes": records["wire_rx_bytes"],
+            "planned_wire_tx_bytes": plan.wire_tx_bytes[row],
+            "planned_wire_rx_bytes": plan.wire_rx_bytes[row],
+            "local_tx_bytes": records["local_tx_bytes"],
+            "local_rx_bytes": records["local_rx_bytes"],
+            "tx_messages": records["tx_messages"],
+            "rx_messages": records["rx_messages"],
+            "agent": _text(measured.agent, [agent.agent for agent in outcome.agents]),
+        },
+    )
+
+
+def _kind_names() -> list[str]:
+    return [convention.name for convention in CONVENTIONS]
+
+
+def collectives_table(tables: PlanTables, groups: PlannedGroups, rows: CollectiveRows) -> pa.Table:
+    """collectives.parquet: one row per collective, or pair of send and receive, and iteration."""
+    group = rows.group
+    communicator = groups.communicator[group]
+    is_pair = communicator < 0
+    return _table(
+        COLLECTIVES,
+        {
+            "iteration": rows.iteration,
+            "kind": _text(groups.kind[group], _kind_names()),
+            "algorithm": _text(groups.algorithm[group], tables.algorithms),
+            "communicator": _text(communicator, [name for name, _ in tables.communicators]),
+            "src_rank": _absent(groups.src_rank[group], ~is_pair),
+            "dst_rank": _absent(groups.dst_rank[group], ~is_pair),
+            "sequence": groups.sequence[group],
+            "ranks": groups.ranks[group],
+            "members_recorded": rows.members_recorded,
+            "complete": rows.complete,
+            "size_bytes": groups.size_bytes[group],
+            "fabric_bytes": rows.fabric_bytes,
+            "start_ns": rows.start_ns,
+            "end_ns": rows.end_ns,
+            "time_ns": rows.time_ns,
+            "skew_ns": rows.skew_ns,
+            "algbw_bytes_per_s": pa.array(rows.algbw, mask=np.isnan(rows.algbw)),
+            "busbw_bytes_per_s": pa.array(rows.busbw, mask=np.isnan(rows.busbw)),
+        },
+    )
+
+
+def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -> pa.Table:
+    """flows.parquet: one row per queue pair end that was counted."""
+    plan, connection, queue_pair = tables.connections, flows.connection, flows.queue_pair
+    sends = flows.records["sends_data"] == 1
+    return _table(
+        FLOWS,
+        {
+            "agent": _text(flows.agent, [agent.agent for agent in outcome.agents]),
+            "connection": connection,
+            "communicator": _text(plan.communicator[connection], [name for name, _ in tables.communicators]),
+            "src_rank": plan.src_rank[connection],
+            "dst_rank": plan.dst_rank[connection],
+            "role": _text(np.where(sends, 0, 1), ("sender", "receiver")),
+            "src_ip": _addresses(plan.src_ip[connection]),
+            "dst_ip": _addresses(plan.dst_ip[connection]),
+            "local_qpn": flows.records["local_qpn"],
+            "remote_qpn": flows.records["remote_qpn"],
+            "udp_source_port": np.where(sends, plan.src_udp_port[queue_pair], plan.dst_udp_port[queue_pair]),
+            "planned_connection_bytes": plan.payload_bytes[connection] * tables.iterations,
+            **{column.name: flows.records[column.name] for column in FLOW_COUNTERS},
+        },
+    )
+
+
+def _addresses(values: NDArray[np.uint32]) -> pa.Array:
+    unique, codes = np.unique(values, return_inverse=True)
+    return _text(codes.reshape(-1), [str(IPv4Address(int(value))) for value in unique])
+
+
+def ports_table(
+    outcome: RunOutcome, tables: PlanTables, port_names: Mapping[str, tuple[str, ...]]
+) -> pa.Table:
+    """ports.parquet: one row per port of every agent that sent its counters.
+
+    `port_names[agent]` names the agent's ports in the order of its assignment; without it a name is given only where
+    the agent has one port and the plan names it.
+    """
+    records = np.concatenate([agent.ports for agent in outcome.agents]) if outcome.agents else None
+    rows = [
+        (agent, index, name)
+        for agent in outcome.agents
+        for index, name in enumerate(_port_names(agent, tables, port_names.get(agent.agent)))
+    ]
+    return _table(
+        PORTS,
+        {
+            "agent": pa.array([agent.agent for agent, _, _ in rows], pa.string()).dictionary_encode(),
+            "host": pa.array([agent.host for agent, _, _ in rows], pa.string()).dictionary_encode(),
+            "port_index": pa.array([index for _, index, _ in rows], pa.int32()),
+            "port": pa.array([name for _, _, name in rows], pa.string()).dictionary_encode(),
+            **{
+                column.name: np.empty(0, np.int64) if records is None else records[column.name]
+                for column in PORT_COUNTERS
+            },
+        },
+    )
+
+
+def _port_names(
+    agent: AgentRecords, tables: PlanTables, named: tuple[str, ...] | None
+) -> tuple[str | None, ...]:
+    """A name, or None where it is not certain, for each port of `agent`."""
+    if named is None:
+        named = tuple(
+            {
+                port
+                for owner, port in zip(tables.rank_agent, tables.rank_port, strict=True)
+                if owner == agent.agent
+            }
+        )
+        # With several ports the plan's ranks do not tell which row is which.
+        if len(named) != 1:
+            return (None,) * len(agent.ports)
+    if len(named) != len(agent.ports):
+        return (None,) * len(agent.ports)
+    return named

@@ -1,0 +1,151 @@
+"""Puts the ops of all members of one collective (or a send and its receive) together: time, skew, bandwidth.
+
+Decides what is one collective and when it counts as complete. Statistics over many of them are in `kpis.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from results.kinds import SEND_RECV, OpCode, SizeRule, bus_factor, kinds_where
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from contract.run import PlannedOps, PlanTables
+    from results.measured import MeasuredOps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedGroups:
+    """What belongs together in every iteration: the collectives by (communicator, sequence), then the pairs by
+    (source, destination, sequence)."""
+
+    group_of_op: NDArray[np.int64]
+    """Of each row of `PlanTables.ops`."""
+    kind: NDArray[np.int64]
+    """Index into `kinds.CONVENTIONS`."""
+    communicator: NDArray[np.int64]
+    """-1 for a pair."""
+    src_rank: NDArray[np.int64]
+    """-1 for a collective."""
+    dst_rank: NDArray[np.int64]
+    sequence: NDArray[np.int64]
+    algorithm: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    """n: members of the communicator, 2 for a pair."""
+    size_bytes: NDArray[np.int64]
+    """S by the convention of the kind."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectiveRows:
+    """One row per iteration and group of which at least one member completed, sorted by (iteration, group)."""
+
+    iteration: NDArray[np.int64]
+    group: NDArray[np.int64]
+    """Index into `PlannedGroups`."""
+    members_recorded: NDArray[np.int64]
+    complete: NDArray[np.bool_]
+    """All n members left a record."""
+    start_ns: NDArray[np.int64]
+    last_issued_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    fabric_bytes: NDArray[np.int64]
+    algbw: NDArray[np.float64]
+    """Bytes per second; NaN where there is none (incomplete, no bytes, or no time)."""
+    busbw: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.iteration)
+
+    @property
+    def time_ns(self) -> NDArray[np.int64]:
+        """From the first member's issue to the last member's completion."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def skew_ns(self) -> NDArray[np.int64]:
+        """From the first member's issue to the last member's issue."""
+        return self.last_issued_ns - self.start_ns
+
+
+def group_ops(tables: PlanTables) -> PlannedGroups:
+    """Which planned ops belong together, and what each group is."""
+    ops = tables.ops
+    is_collective = ops.kind == OpCode.COLLECTIVE
+    receives = ops.kind == OpCode.RECEIVE
+    pair_source = np.where(receives, ops.peer, ops.rank)
+    pair_destination = np.where(receives, ops.rank, ops.peer)
+    identity = np.stack(
+        [
+            np.where(is_collective, 0, 1),
+            np.where(is_collective, ops.communicator, pair_source),
+            np.where(is_collective, -1, pair_destination),
+            ops.sequence,
+        ],
+        axis=1,
+    ).astype(np.int64)
+    unique, first_op, group_of_op = np.unique(identity, axis=0, return_index=True, return_inverse=True)
+    group_of_op = group_of_op.reshape(-1).astype(np.int64)
+    pair = unique[:, 0] == 1
+    member_counts = np.array([len(members) for _, members in tables.communicators] or [0], np.int64)
+    kind = np.where(pair, SEND_RECV, ops.collective[first_op]).astype(np.int64)
+    communicator = np.where(pair, -1, unique[:, 1])
+    return PlannedGroups(
+        group_of_op=group_of_op,
+        kind=kind,
+        communicator=communicator,
+        src_rank=np.where(pair, unique[:, 1], -1),
+        dst_rank=np.where(pair, unique[:, 2], -1),
+        sequence=unique[:, 3],
+        algorithm=ops.algorithm[first_op].astype(np.int64),
+        ranks=np.where(pair, 2, member_counts[communicator]),
+        size_bytes=_sizes(ops, group_of_op, kind),
+    )
+
+
+def _sizes(ops: PlannedOps, group_of_op: NDArray[np.int64], kind: NDArray[np.int64]) -> NDArray[np.int64]:
+    total = np.zeros(len(kind), np.int64)
+    largest = np.zeros(len(kind), np.int64)
+    np.add.at(total, group_of_op, ops.message_bytes)
+    np.maximum.at(largest, group_of_op, ops.message_bytes)
+    return np.where(kinds_where(SizeRule.TOTAL)[kind], total, largest)
+
+
+def measure_groups(measured: MeasuredOps, groups: PlannedGroups) -> CollectiveRows:
+    """Bring the members' records of every iteration and group together."""
+    group_count = len(groups.kind)
+    records = measured.records
+    key = records["iteration"].astype(np.int64) * group_count + groups.group_of_op[measured.plan_row]
+    cells, cell_of_record, recorded = np.unique(key, return_inverse=True, return_counts=True)
+    start_ns = np.full(len(cells), np.iinfo(np.int64).max)
+    last_issued_ns = np.full(len(cells), np.iinfo(np.int64).min)
+    end_ns = last_issued_ns.copy()
+    fabric_bytes = np.zeros(len(cells), np.int64)
+    np.minimum.at(start_ns, cell_of_record, records["issued_ns"])
+    np.maximum.at(last_issued_ns, cell_of_record, records["issued_ns"])
+    np.maximum.at(end_ns, cell_of_record, records["completed_ns"])
+    np.add.at(fabric_bytes, cell_of_record, records["wire_tx_bytes"])
+    iteration, group = np.divmod(cells, max(group_count, 1))
+    complete = recorded == groups.ranks[group]
+    time_ns = end_ns - start_ns
+    size_bytes = groups.size_bytes[group]
+    usable = complete & (time_ns > 0) & (size_bytes > 0)
+    algbw = np.full(len(cells), np.nan)
+    algbw[usable] = size_bytes[usable] * 1e9 / time_ns[usable]
+    return CollectiveRows(
+        iteration=iteration,
+        group=group,
+        members_recorded=recorded.astype(np.int64),
+        complete=complete,
+        start_ns=start_ns,
+        last_issued_ns=last_issued_ns,
+        end_ns=end_ns,
+        fabric_bytes=fabric_bytes,
+        algbw=algbw,
+        busbw=algbw * bus_factor(groups.kind[group], groups.ranks[group]),
+    )

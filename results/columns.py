@@ -1,0 +1,123 @@
+"""The columns of the four Parquet files of a run: name, type, unit, whether a value may be absent.
+
+The one list of them: tables are built by it, a run directory is refused by it, and a test holds docs/metrics.md to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class ColumnType(Enum):
+    """How a column is stored."""
+
+    INT32 = "int32"
+    INT64 = "int64"
+    UINT32 = "uint32"
+    UINT64 = "uint64"
+    FLOAT64 = "double"
+    BOOL = "bool"
+    TEXT = "dictionary"
+    """Dictionary-encoded strings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `unit` goes into the field's metadata."""
+
+    name: str
+    type: ColumnType
+    unit: str
+    nullable: bool = False
+
+
+def _columns(type_: ColumnType, unit: str, *names: str) -> tuple[Column, ...]:
+    return tuple(Column(name, type_, unit) for name in names)
+
+
+OPS: Final = (
+    *_columns(ColumnType.INT32, "id", "rank", "iteration", "op"),
+    Column("node_id", ColumnType.UINT64, "id"),
+    Column("kind", ColumnType.TEXT, "name"),
+    Column("collective", ColumnType.TEXT, "name", nullable=True),
+    Column("communicator", ColumnType.TEXT, "name", nullable=True),
+    Column("communicator_size", ColumnType.INT32, "ranks", nullable=True),
+    Column("peer", ColumnType.INT32, "id", nullable=True),
+    Column("sequence", ColumnType.INT32, "count"),
+    Column("algorithm", ColumnType.TEXT, "name", nullable=True),
+    *_columns(ColumnType.INT64, "bytes", "message_bytes", "trace_bytes"),
+    *_columns(ColumnType.INT64, "ns", "intended_ns", "issued_ns"),
+    Column("first_tx_ns", ColumnType.INT64, "ns", nullable=True),
+    *_columns(ColumnType.INT64, "ns", "completed_ns", "slip_ns"),
+    *_columns(ColumnType.INT64, "bytes", "wire_tx_bytes", "wire_rx_bytes"),
+    *_columns(ColumnType.INT64, "bytes", "planned_wire_tx_bytes", "planned_wire_rx_bytes"),
+    *_columns(ColumnType.INT64, "bytes", "local_tx_bytes", "local_rx_bytes"),
+    *_columns(ColumnType.INT32, "messages", "tx_messages", "rx_messages"),
+    Column("agent", ColumnType.TEXT, "name"),
+)
+
+COLLECTIVES: Final = (
+    Column("iteration", ColumnType.INT32, "id"),
+    Column("kind", ColumnType.TEXT, "name"),
+    Column("algorithm", ColumnType.TEXT, "name", nullable=True),
+    Column("communicator", ColumnType.TEXT, "name", nullable=True),
+    Column("src_rank", ColumnType.INT32, "id", nullable=True),
+    Column("dst_rank", ColumnType.INT32, "id", nullable=True),
+    Column("sequence", ColumnType.INT32, "count"),
+    *_columns(ColumnType.INT32, "ranks", "ranks", "members_recorded"),
+    Column("complete", ColumnType.BOOL, "flag"),
+    *_columns(ColumnType.INT64, "bytes", "size_bytes", "fabric_bytes"),
+    *_columns(ColumnType.INT64, "ns", "start_ns", "end_ns", "time_ns", "skew_ns"),
+    Column("algbw_bytes_per_s", ColumnType.FLOAT64, "bytes/s", nullable=True),
+    Column("busbw_bytes_per_s", ColumnType.FLOAT64, "bytes/s", nullable=True),
+)
+
+FLOW_COUNTERS: Final = (
+    *_columns(ColumnType.INT64, "messages", "tx_messages", "rx_messages"),
+    *_columns(ColumnType.INT64, "bytes", "tx_payload_bytes", "rx_payload_bytes"),
+    *_columns(
+        ColumnType.INT64,
+        "packets",
+        *("tx_packets", "retransmitted_packets", "rx_packets", "acks_tx", "acks_rx", "naks_tx", "naks_rx"),
+    ),
+    Column("timeouts", ColumnType.INT64, "events"),
+    *_columns(ColumnType.INT64, "packets", "duplicates_rx", "out_of_order_rx", "ecn_marked_rx", "cnps_rx"),
+)
+
+FLOWS: Final = (
+    Column("agent", ColumnType.TEXT, "name"),
+    Column("connection", ColumnType.INT32, "id"),
+    Column("communicator", ColumnType.TEXT, "name", nullable=True),
+    *_columns(ColumnType.INT32, "id", "src_rank", "dst_rank"),
+    *_columns(ColumnType.TEXT, "name", "role", "src_ip", "dst_ip"),
+    *_columns(ColumnType.UINT32, "id", "local_qpn", "remote_qpn"),
+    Column("udp_source_port", ColumnType.INT32, "id"),
+    Column("planned_connection_bytes", ColumnType.INT64, "bytes"),
+    *FLOW_COUNTERS,
+)
+
+PORT_COUNTERS: Final = (
+    *_columns(ColumnType.INT64, "datagrams", "tx_datagrams", "rx_datagrams"),
+    *_columns(ColumnType.INT64, "bytes", "tx_bytes", "rx_bytes"),
+    *_columns(ColumnType.INT64, "calls", "tx_calls", "rx_calls", "would_block"),
+    *_columns(ColumnType.INT64, "datagrams", "injected_drops", "foreign_datagrams"),
+    Column("receive_buffer_bytes", ColumnType.INT64, "bytes"),
+    *_columns(ColumnType.INT64, "turns", "loop_turns", "idle_turns"),
+    Column("blocked_ns", ColumnType.INT64, "ns"),
+)
+
+PORTS: Final = (
+    *_columns(ColumnType.TEXT, "name", "agent", "host"),
+    Column("port_index", ColumnType.INT32, "id"),
+    Column("port", ColumnType.TEXT, "name", nullable=True),
+    *PORT_COUNTERS,
+)
+
+TABLES: Final = {
+    "ops.parquet": OPS,
+    "collectives.parquet": COLLECTIVES,
+    "flows.parquet": FLOWS,
+    "ports.parquet": PORTS,
+}

@@ -1,0 +1,89 @@
+"""Kinds of communication and how bandwidth is counted for each: the conventions of nccl-tests.
+
+Decides what S (the size a bandwidth is quoted for) and busbw mean per kind. Grouping and timing are in `collectives.py`.
+Source: NVIDIA/nccl-tests doc/PERFORMANCE.md, and src/gather.cu and src/scatter.cu for the two it does not derive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class OpCode(IntEnum):
+    """`PlannedOps.kind`: the numbers of the network ops of a program."""
+
+    COLLECTIVE = 1
+    SEND = 2
+    RECEIVE = 3
+
+
+OP_NAMES: Final = {OpCode.COLLECTIVE: "collective", OpCode.SEND: "send", OpCode.RECEIVE: "receive"}
+
+
+class SizeRule(Enum):
+    """How S follows from what each member puts in."""
+
+    BUFFER = "the largest buffer of a member"
+    TOTAL = "all members together"
+
+
+class BusFactor(Enum):
+    """busbw / algbw for n ranks: what makes busbw comparable with a link's speed."""
+
+    TWICE_OTHERS = "2(n-1)/n"
+    OTHERS = "(n-1)/n"
+    ONE = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Convention:
+    """One kind's name and conventions."""
+
+    name: str
+    size: SizeRule
+    factor: BusFactor
+
+
+CONVENTIONS: Final = (
+    Convention("all_reduce", SizeRule.BUFFER, BusFactor.TWICE_OTHERS),
+    Convention("reduce", SizeRule.BUFFER, BusFactor.ONE),
+    Convention("all_gather", SizeRule.TOTAL, BusFactor.OTHERS),
+    Convention("gather", SizeRule.TOTAL, BusFactor.OTHERS),
+    Convention("scatter", SizeRule.BUFFER, BusFactor.OTHERS),
+    Convention("broadcast", SizeRule.BUFFER, BusFactor.ONE),
+    Convention("all_to_all", SizeRule.BUFFER, BusFactor.OTHERS),
+    Convention("reduce_scatter", SizeRule.BUFFER, BusFactor.OTHERS),
+    Convention("reduce_scatter_block", SizeRule.BUFFER, BusFactor.OTHERS),
+    Convention("barrier", SizeRule.BUFFER, BusFactor.ONE),
+    Convention("send_recv", SizeRule.BUFFER, BusFactor.ONE),
+)
+"""Indexed by `CollectiveKind` (a test compares them); one more for a send with its receive."""
+
+SEND_RECV: Final = len(CONVENTIONS) - 1
+
+
+def kinds_where(size: SizeRule) -> NDArray[np.bool_]:
+    """For every kind, whether its S follows `size`."""
+    return np.array([convention.size is size for convention in CONVENTIONS])
+
+
+def bus_factor(kind: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np.float64]:
+    """busbw / algbw of each row; `kind` indexes `CONVENTIONS`, `ranks` is the group's size (at least 1)."""
+    others = (ranks - 1) / np.maximum(ranks, 1)
+    by_factor = {
+        BusFactor.TWICE_OTHERS: 2 * others,
+        BusFactor.OTHERS: others,
+        BusFactor.ONE: np.ones(len(ranks)),
+    }
+    factors = np.empty(len(ranks))
+    for index, convention in enumerate(CONVENTIONS):
+        rows = kind == index
+        factors[rows] = by_factor[convention.factor][rows]
+    return factors

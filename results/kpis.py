@@ -1,0 +1,260 @@
+"""Key figures of a run: job completion time, time and bandwidth per kind of collective, slip, transport counters.
+
+Decides every formula of summary.json (docs/metrics.md derives them). Conservation is judged in `checks.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from results.checks import check_run
+from results.collectives import CollectiveRows, PlannedGroups, group_ops, measure_groups
+from results.kinds import CONVENTIONS, bus_factor
+from results.measured import MeasuredFlows, MeasuredOps, match_flows, match_ops
+from results.summary import (
+    SUMMARY_SCHEMA,
+    AgentSummary,
+    ByteCounts,
+    ClockSummary,
+    IterationSummary,
+    JobSummary,
+    KindSummary,
+    OpCounts,
+    RunState,
+    SlipSummary,
+    Summary,
+    TransportCounts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from contract.run import PlanTables, RunOutcome
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measurement:
+    """A run's records joined with its plan, and the figures that follow."""
+
+    ops: MeasuredOps
+    flows: MeasuredFlows
+    groups: PlannedGroups
+    collectives: CollectiveRows
+    summary: Summary
+
+
+def measure(
+    outcome: RunOutcome, tables: PlanTables, connection_rows: Mapping[str, NDArray[np.int32]]
+) -> Measurement:
+    """Everything that follows from the records of a run, whether it finished or not."""
+    ops = match_ops(outcome, tables)
+    flows = match_flows(outcome, tables, connection_rows)
+    groups = group_ops(tables)
+    collectives = measure_groups(ops, groups)
+    planned = len(tables.ops.rank) * tables.iterations
+    per_iteration = _iterations(ops, len(tables.ops.rank), tables.iterations)
+    summary = Summary(
+        schema=SUMMARY_SCHEMA,
+        run_id=outcome.run_id,
+        state=RunState(outcome.state),
+        reason=outcome.reason,
+        started_at=outcome.started_at,
+        source=tables.source,
+        ranks=len(tables.rank_agent),
+        iterations=tables.iterations,
+        policy=tables.policy,
+        edges=dict(tables.edges),
+        bytes_scale=tables.bytes_scale,
+        time_scale=tables.time_scale,
+        ops=OpCounts(planned=planned, recorded=len(ops), missing=planned - len(ops)),
+        job=_job(per_iteration, complete=len(ops) == planned),
+        per_iteration=per_iteration,
+        kinds=_kinds(tables, groups, collectives),
+        slip=_slip(ops),
+        bytes=_bytes(tables, ops),
+        transport=_transport(outcome, flows),
+        clock=_clock(outcome),
+        checks=check_run(outcome, tables, ops, flows),
+        agents=_agents(outcome, tables, ops),
+        degraded=tuple(f"{agent.agent}: {text}" for agent in outcome.agents for text in agent.degraded),
+        notes=tables.notes,
+    )
+    return Measurement(ops=ops, flows=flows, groups=groups, collectives=collectives, summary=summary)
+
+
+def nearest_rank(ordered: NDArray[np.int64], percent: int) -> int:
+    """The smallest value that at least `percent` % of the values do not exceed; `ordered` ascending, not empty."""
+    assert 0 < percent <= 100
+    return int(ordered[-(-len(ordered) * percent // 100) - 1])
+
+
+def _iterations(ops: MeasuredOps, ops_per_iteration: int, iterations: int) -> tuple[IterationSummary, ...]:
+    """Figures of every iteration that left a record. Rows of `ops` come sorted by iteration."""
+    found = []
+    bounds = np.searchsorted(ops.records["iteration"], np.arange(iterations + 1))
+    for iteration, (first, last) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
+        if first == last:
+            continue
+        records = ops.records[first:last]
+        start_ns, end_ns = int(records["issued_ns"].min()), int(records["completed_ns"].max())
+        found.append(
+            IterationSummary(
+                iteration=iteration,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                jct_ns=end_ns - start_ns,
+                ops_recorded=last - first,
+                complete=last - first == ops_per_iteration,
+            )
+        )
+    return tuple(found)
+
+
+def _job(per_iteration: tuple[IterationSummary, ...], complete: bool) -> JobSummary:
+    start_ns = min((iteration.start_ns for iteration in per_iteration), default=None)
+    end_ns = max((iteration.end_ns for iteration in per_iteration), default=None)
+    whole = [iteration.jct_ns for iteration in per_iteration if iteration.complete]
+    return JobSummary(
+        start_ns=start_ns,
+        end_ns=end_ns,
+        jct_ns=None if start_ns is None or end_ns is None else end_ns - start_ns,
+        complete=complete,
+        iteration_jct_min_ns=min(whole, default=None),
+        iteration_jct_avg_ns=sum(whole) // len(whole) if whole else None,
+        iteration_jct_max_ns=max(whole, default=None),
+    )
+
+
+def _kinds(tables: PlanTables, groups: PlannedGroups, rows: CollectiveRows) -> tuple[KindSummary, ...]:
+    identity = np.stack([groups.kind, groups.algorithm, groups.ranks], axis=1)[rows.group]
+    unique, member = np.unique(identity, axis=0, return_inverse=True)
+    member = member.reshape(-1)
+    return tuple(
+        _kind(tables, groups, rows, np.flatnonzero(member == index), *map(int, unique[index]))
+        for index in range(len(unique))
+    )
+
+
+def _kind(
+    tables: PlanTables,
+    groups: PlannedGroups,
+    rows: CollectiveRows,
+    selected: NDArray[np.int64],
+    kind: int,
+    algorithm: int,
+    ranks: int,
+) -> KindSummary:
+    whole = selected[rows.complete[selected]]
+    time_ns = np.sort(rows.time_ns[whole])
+    skew_ns = np.sort(rows.skew_ns[whole])
+    size_bytes, total_ns = int(groups.size_bytes[rows.group[whole]].sum()), int(time_ns.sum())
+    joined_ns = total_ns - int(skew_ns.sum())
+    factor = float(bus_factor(np.array([kind]), np.array([ranks]))[0])
+    algbw = _rate(size_bytes, total_ns)
+    joined_algbw = _rate(size_bytes, joined_ns)
+    measured = len(whole) > 0
+    return KindSummary(
+        kind=CONVENTIONS[kind].name,
+        algorithm=tables.algorithms[algorithm] if algorithm >= 0 else "",
+        ranks=ranks,
+        count=len(whole),
+        incomplete=len(selected) - len(whole),
+        size_bytes=size_bytes,
+        fabric_bytes=int(rows.fabric_bytes[whole].sum()),
+        time_min_ns=int(time_ns[0]) if measured else None,
+        time_avg_ns=total_ns // len(whole) if measured else None,
+        time_p50_ns=nearest_rank(time_ns, 50) if measured else None,
+        time_p99_ns=nearest_rank(time_ns, 99) if measured else None,
+        time_max_ns=int(time_ns[-1]) if measured else None,
+        skew_p50_ns=nearest_rank(skew_ns, 50) if measured else None,
+        skew_max_ns=int(skew_ns[-1]) if measured else None,
+        algbw_bytes_per_s=algbw,
+        busbw_bytes_per_s=None if algbw is None else algbw * factor,
+        joined_busbw_bytes_per_s=None if joined_algbw is None else joined_algbw * factor,
+    )
+
+
+def _rate(size_bytes: int, time_ns: int) -> float | None:
+    """Bytes per second, or None where there were no bytes or no time."""
+    return size_bytes * 1e9 / time_ns if size_bytes > 0 and time_ns > 0 else None
+
+
+def _slip(ops: MeasuredOps) -> SlipSummary | None:
+    if not len(ops):
+        return None
+    slip_ns = np.sort(ops.records["issued_ns"] - ops.records["intended_ns"])
+    return SlipSummary(
+        ops=len(slip_ns),
+        p50_ns=nearest_rank(slip_ns, 50),
+        p99_ns=nearest_rank(slip_ns, 99),
+        max_ns=int(slip_ns[-1]),
+    )
+
+
+def _bytes(tables: PlanTables, ops: MeasuredOps) -> ByteCounts:
+    plan, records = tables.ops, ops.records
+    return ByteCounts(
+        wire_tx_bytes=int(records["wire_tx_bytes"].sum()),
+        wire_rx_bytes=int(records["wire_rx_bytes"].sum()),
+        local_tx_bytes=int(records["local_tx_bytes"].sum()),
+        local_rx_bytes=int(records["local_rx_bytes"].sum()),
+        planned_wire_tx_bytes=int(plan.wire_tx_bytes.sum()) * tables.iterations,
+        planned_local_tx_bytes=int(plan.local_tx_bytes.sum()) * tables.iterations,
+        message_bytes=int(plan.message_bytes[ops.plan_row].sum()),
+        trace_bytes=int(plan.trace_bytes[ops.plan_row].sum()),
+    )
+
+
+def _transport(outcome: RunOutcome, flows: MeasuredFlows) -> TransportCounts:
+    def total(column: str) -> int:
+        return int(flows.records[column].sum())
+
+    def port_total(column: str) -> int:
+        return sum(int(agent.ports[column].sum()) for agent in outcome.agents)
+
+    return TransportCounts(
+        tx_packets=total("tx_packets"),
+        retransmitted_packets=total("retransmitted_packets"),
+        timeouts=total("timeouts"),
+        naks_tx=total("naks_tx"),
+        naks_rx=total("naks_rx"),
+        duplicates_rx=total("duplicates_rx"),
+        out_of_order_rx=total("out_of_order_rx"),
+        ecn_marked_rx=total("ecn_marked_rx"),
+        cnps_rx=total("cnps_rx"),
+        injected_drops=port_total("injected_drops"),
+        foreign_datagrams=port_total("foreign_datagrams"),
+        would_block=port_total("would_block"),
+    )
+
+
+def _clock(outcome: RunOutcome) -> ClockSummary:
+    """A time difference between two agents is wrong by at most the sum of their bounds; on one agent it is exact."""
+    errors = sorted((agent.clock_error_ns for agent in outcome.agents), reverse=True)
+    return ClockSummary(
+        error_max_ns=errors[0] if errors else 0,
+        between_agents_error_ns=sum(errors[:2]) if len(errors) > 1 else 0,
+    )
+
+
+def _agents(outcome: RunOutcome, tables: PlanTables, ops: MeasuredOps) -> tuple[AgentSummary, ...]:
+    recorded = np.bincount(ops.agent, minlength=len(outcome.agents)).tolist()
+    return tuple(
+        AgentSummary(
+            name=agent.agent,
+            host=agent.host,
+            complete=agent.complete,
+            ranks=tables.rank_agent.count(agent.agent),
+            ops_recorded=recorded[index],
+            clock_offset_ns=agent.clock_offset_ns,
+            clock_error_ns=agent.clock_error_ns,
+            degraded=agent.degraded,
+            versions=dict(agent.versions),
+        )
+        for index, agent in enumerate(outcome.agents)
+    )

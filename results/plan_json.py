@@ -1,0 +1,156 @@
+"""plan.json: the plan of a run as columns of numbers, so that a run directory can be measured again by itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+
+from contract.errors import Problem
+from contract.run import PlannedConnections, PlannedOps, PlanTables
+from results.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json
+
+PLAN_SCHEMA: Final = "etloop-plan/1"
+
+_OP_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
+    "rank": np.int32,
+    "op": np.int32,
+    "node_id": np.uint64,
+    "kind": np.uint8,
+    "collective": np.int8,
+    "communicator": np.int32,
+    "peer": np.int32,
+    "sequence": np.int32,
+    "message_bytes": np.int64,
+    "trace_bytes": np.int64,
+    "wire_tx_bytes": np.int64,
+    "wire_rx_bytes": np.int64,
+    "local_tx_bytes": np.int64,
+    "local_rx_bytes": np.int64,
+    "algorithm": np.int16,
+}
+_CONNECTION_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
+    "communicator": np.int32,
+    "src_rank": np.int32,
+    "dst_rank": np.int32,
+    "path": np.uint8,
+    "src_ip": np.uint32,
+    "dst_ip": np.uint32,
+    "qp_offsets": np.int32,
+    "src_qpn": np.uint32,
+    "dst_qpn": np.uint32,
+    "src_udp_port": np.uint16,
+    "dst_udp_port": np.uint16,
+    "payload_bytes": np.int64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Communicator:
+    name: str
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanFile:
+    """plan.json as it stands."""
+
+    schema: str
+    source: str
+    iterations: int
+    bytes_scale: str
+    time_scale: str
+    policy: str
+    edges: dict[str, int]
+    notes: tuple[str, ...]
+    rank_agent: tuple[str, ...]
+    rank_host: tuple[int, ...]
+    rank_port: tuple[str, ...]
+    communicators: tuple[_Communicator, ...]
+    algorithms: tuple[str, ...]
+    ops: dict[str, tuple[int, ...]]
+    connections: dict[str, tuple[int, ...]]
+
+
+def plan_to_json(tables: PlanTables) -> str:
+    """`tables` as compact JSON, one key a line at the top level."""
+    value = {
+        "schema": PLAN_SCHEMA,
+        "source": tables.source,
+        "iterations": tables.iterations,
+        "bytes_scale": tables.bytes_scale,
+        "time_scale": tables.time_scale,
+        "policy": tables.policy,
+        "edges": tables.edges,
+        "notes": tables.notes,
+        "rank_agent": tables.rank_agent,
+        "rank_host": tables.rank_host,
+        "rank_port": tables.rank_port,
+        "communicators": [{"name": name, "members": members} for name, members in tables.communicators],
+        "algorithms": tables.algorithms,
+        "ops": {name: getattr(tables.ops, name).tolist() for name in _OP_TYPES},
+        "connections": {name: getattr(tables.connections, name).tolist() for name in _CONNECTION_TYPES},
+    }
+    lines = (f"{json.dumps(key)}: {json.dumps(entry, ensure_ascii=False)}" for key, entry in value.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def plan_from_json(text: str, where: str) -> PlanTables:
+    """Read what `plan_to_json` wrote.
+
+    Raises:
+        RunDirError: with every mistake by key path.
+    """
+    file = from_json(_PlanFile, text, where)
+    if file.schema != PLAN_SCHEMA:
+        what = f"schema is {file.schema!r}, this version reads {PLAN_SCHEMA!r}"
+        raise RunDirError(Problem(where, what, OTHER_VERSION))
+    problems: list[Problem] = []
+    ops = _columns(file.ops, _OP_TYPES, f"{where}.ops", problems)
+    connections = _columns(file.connections, _CONNECTION_TYPES, f"{where}.connections", problems)
+    if problems:
+        raise RunDirError(*problems)
+    return PlanTables(
+        source=file.source,
+        iterations=file.iterations,
+        rank_agent=file.rank_agent,
+        rank_host=file.rank_host,
+        rank_port=file.rank_port,
+        communicators=tuple((entry.name, entry.members) for entry in file.communicators),
+        algorithms=file.algorithms,
+        ops=PlannedOps(**ops),
+        connections=PlannedConnections(**connections),
+        bytes_scale=file.bytes_scale,
+        time_scale=file.time_scale,
+        policy=file.policy,
+        edges=file.edges,
+        notes=file.notes,
+    )
+
+
+def _columns(
+    values: dict[str, tuple[int, ...]],
+    dtypes: dict[str, type[np.integer[Any]]],
+    where: str,
+    problems: list[Problem],
+) -> dict[str, Any]:
+    """Numpy columns of the planned types, checked for range; what does not fit is added to `problems`."""
+    if values.keys() != dtypes.keys():
+        differing = ", ".join(sorted(values.keys() ^ dtypes.keys()))
+        problems.append(Problem(where, f"columns missing or unknown: {differing}", RESTORE))
+        return {}
+    columns = {}
+    for name, dtype in dtypes.items():
+        limits = np.iinfo(dtype)
+        if values[name] and not limits.min <= min(values[name]) <= max(values[name]) <= limits.max:
+            what = f"a number is outside {limits.min} to {limits.max}"
+            problems.append(Problem(f"{where}.{name}", what, RESTORE))
+            continue
+        columns[name] = np.array(values[name], dtype)
+    return columns
+
+
+assert list(_OP_TYPES) == [field.name for field in fields(PlannedOps)]
+assert list(_CONNECTION_TYPES) == [field.name for field in fields(PlannedConnections)]

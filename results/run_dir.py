@@ -1,0 +1,195 @@
+"""Writes and reads a run directory. The only module of this folder that touches the file system.
+
+Every file is written under a temporary name, flushed to disk and renamed; summary.json comes last, so a directory that has
+one is whole. A file that stands in the way is kept under a numbered name, never overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from contract.errors import Problem
+from results.arrow_tables import arrow_schema, collectives_table, flows_table, ops_table, ports_table
+from results.columns import TABLES
+from results.kpis import measure
+from results.plan_json import plan_from_json, plan_to_json
+from results.summary import SUMMARY_SCHEMA, Summary
+from results.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from contract.run import PlanTables, RunOutcome
+
+SUMMARY_FILE: Final = "summary.json"
+PLAN_FILE: Final = "plan.json"
+SUMMARY_LIMIT_BYTES: Final = 64 << 20
+PLAN_LIMIT_BYTES: Final = 1 << 30
+KEPT_LIMIT: Final = 10_000
+"""Numbered names tried for a file that stands in the way."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """A run directory as read back. Tables are `pyarrow.Table`s with the columns of columns.py."""
+
+    path: Path
+    summary: Summary
+    ops: Any
+    collectives: Any
+    flows: Any
+    ports: Any
+
+
+def write_run(
+    out_dir: Path,
+    outcome: RunOutcome,
+    tables: PlanTables,
+    scenario_text: str,
+    rig_text: str,
+    connection_rows: Mapping[str, NDArray[np.int32]],
+    port_names: Mapping[str, tuple[str, ...]] | None = None,
+) -> Summary:
+    """Measure a run, finished or aborted, and leave it in `out_dir` (made if absent).
+
+    `connection_rows[agent][i]` is the row in `tables.connections` of row i of the agent's `Assignment.connections`;
+    `port_names[agent]` are the names of its ports in the order of its assignment.
+
+    Raises:
+        RunDirError: the directory cannot be written; nothing that was there is lost.
+    """
+    result = measure(outcome, tables, connection_rows)
+    parquet = {
+        "ops.parquet": ops_table(outcome, tables, result.ops),
+        "collectives.parquet": collectives_table(tables, result.groups, result.collectives),
+        "flows.parquet": flows_table(outcome, tables, result.flows),
+        "ports.parquet": ports_table(outcome, tables, port_names or {}),
+    }
+    texts = {
+        "scenario.yaml": scenario_text,
+        "rig.yaml": rig_text,
+        PLAN_FILE: plan_to_json(tables),
+        SUMMARY_FILE: to_json(result.summary),
+    }
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        for name, table in parquet.items():
+            _write(out_dir / name, partial(pq.write_table, table, compression="zstd"))
+        for name, text in texts.items():
+            _write(out_dir / name, partial(_write_text, text))
+        _flush(out_dir)
+    except OSError as error:
+        problem = Problem(
+            str(out_dir), f"cannot write the run: {error}", "choose a directory that can be written"
+        )
+        raise RunDirError(problem) from error
+    return result.summary
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` make the file under a temporary name, then give it its own."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        write(partial)
+        _flush(partial)
+        _keep_existing(path)
+        partial.rename(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_text(text: str, path: Path) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _keep_existing(path: Path) -> None:
+    """Move a file of an earlier run out of the way, as NAME.1, NAME.2, and so on."""
+    if not path.exists():
+        return
+    for number in range(1, KEPT_LIMIT):
+        kept = path.with_name(f"{path.name}.{number}")
+        if not kept.exists():
+            path.rename(kept)
+            return
+    message = f"{path} and {KEPT_LIMIT - 1} numbered copies of it exist"
+    raise FileExistsError(message)
+
+
+def _flush(path: Path) -> None:
+    """Have the file, or the names in the directory, on disk before going on."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_run(run_dir: Path) -> Run:
+    """Read a run directory.
+
+    Raises:
+        RunDirError: no run directory, written only in part, damaged, or of another version.
+    """
+    summary_path = run_dir / SUMMARY_FILE
+    if not summary_path.is_file():
+        names = sorted(name for name in TABLES if (run_dir / name).exists())
+        what = f"has no {SUMMARY_FILE}" + (f", only {', '.join(names)}" if names else "")
+        remedy = "name the directory given to `etloop run --out`; a run that wrote no summary did not end"
+        raise RunDirError(Problem(str(run_dir), what, remedy))
+    summary = from_json(Summary, _read_text(summary_path, SUMMARY_LIMIT_BYTES), str(summary_path))
+    if summary.schema != SUMMARY_SCHEMA:
+        what = f"schema is {summary.schema!r}, this version reads {SUMMARY_SCHEMA!r}"
+        problem = Problem(str(summary_path), what, OTHER_VERSION)
+        raise RunDirError(problem)
+    problems: list[Problem] = []
+    found = {name.removesuffix(".parquet"): _read_table(run_dir / name, problems) for name in TABLES}
+    if problems:
+        raise RunDirError(*problems)
+    return Run(path=run_dir, summary=summary, **found)
+
+
+def read_plan(run_dir: Path) -> PlanTables:
+    """Read the plan that a run directory keeps.
+
+    Raises:
+        RunDirError: absent or damaged.
+    """
+    path = run_dir / PLAN_FILE
+    return plan_from_json(_read_text(path, PLAN_LIMIT_BYTES), str(path))
+
+
+def _read_text(path: Path, limit_bytes: int) -> str:
+    try:
+        size_bytes = path.stat().st_size
+        if size_bytes > limit_bytes:
+            what = f"{size_bytes} bytes, more than the {limit_bytes} that are read"
+            raise RunDirError(Problem(str(path), what, "is it the file that the run wrote?"))
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = Problem(str(path), f"cannot be read: {error}", RESTORE)
+        raise RunDirError(problem) from None
+
+
+def _read_table(path: Path, problems: list[Problem]) -> Any:
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        problems.append(Problem(str(path), f"cannot be read: {reason}", RESTORE))
+        return None
+    expected = arrow_schema(TABLES[path.name])
+    if not table.schema.equals(expected):
+        differing = ", ".join(sorted(set(table.schema.names) ^ set(expected.names))) or "types"
+        what = f"columns differ from this version's: {differing}"
+        problems.append(Problem(str(path), what, OTHER_VERSION))
+    return table

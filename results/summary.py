@@ -1,0 +1,198 @@
+"""The shape of summary.json: what a run is in figures, one frozen value. `kpis.py` fills it; `table.py` prints it.
+
+Field names are the keys of the file; `summary.schema.json` is the same for other programs and docs/metrics.md derives
+every figure. A figure that does not exist (no op completed, no bytes) is None, never 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+SUMMARY_SCHEMA: Final = "etloop-summary/1"
+
+
+class RunState(StrEnum):
+    """How the session ended."""
+
+    DONE = "done"
+    ABORTED = "aborted"
+
+
+class CheckResult(StrEnum):
+    """What a check found."""
+
+    PASS = "pass"  # noqa: S105 - a word, not a password
+    FAIL = "fail"
+    NOT_JUDGED = "not_judged"
+    """An aborted run cannot be expected to have carried everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold of what was measured."""
+
+    name: str
+    result: CheckResult
+    examined: int
+    mismatches: int
+    examples: tuple[str, ...]
+    """The first few mismatches in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSummary:
+    """One agent's part."""
+
+    name: str
+    host: str
+    complete: bool
+    ranks: int
+    ops_recorded: int
+    clock_offset_ns: int
+    clock_error_ns: int
+    degraded: tuple[str, ...]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OpCounts:
+    """Network ops of all ranks and iterations."""
+
+    planned: int
+    recorded: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class IterationSummary:
+    """One pass over the trace."""
+
+    iteration: int
+    start_ns: int
+    end_ns: int
+    jct_ns: int
+    ops_recorded: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """All iterations together. The per-iteration figures are over complete iterations only."""
+
+    start_ns: int | None
+    end_ns: int | None
+    jct_ns: int | None
+    complete: bool
+    iteration_jct_min_ns: int | None
+    iteration_jct_avg_ns: int | None
+    iteration_jct_max_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KindSummary:
+    """All complete collectives of one kind, algorithm and size of group."""
+
+    kind: str
+    algorithm: str
+    ranks: int
+    count: int
+    incomplete: int
+    size_bytes: int
+    fabric_bytes: int
+    time_min_ns: int | None
+    time_avg_ns: int | None
+    time_p50_ns: int | None
+    time_p99_ns: int | None
+    time_max_ns: int | None
+    skew_p50_ns: int | None
+    skew_max_ns: int | None
+    algbw_bytes_per_s: float | None
+    busbw_bytes_per_s: float | None
+    joined_busbw_bytes_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlipSummary:
+    """The emulator's own lateness over all recorded ops."""
+
+    ops: int
+    p50_ns: int
+    p99_ns: int
+    max_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByteCounts:
+    """Payload bytes of all recorded ops."""
+
+    wire_tx_bytes: int
+    wire_rx_bytes: int
+    local_tx_bytes: int
+    local_rx_bytes: int
+    planned_wire_tx_bytes: int
+    planned_local_tx_bytes: int
+    message_bytes: int
+    trace_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransportCounts:
+    """Sums over all queue pair ends and ports whose agents sent their counters."""
+
+    tx_packets: int
+    retransmitted_packets: int
+    timeouts: int
+    naks_tx: int
+    naks_rx: int
+    duplicates_rx: int
+    out_of_order_rx: int
+    ecn_marked_rx: int
+    cnps_rx: int
+    injected_drops: int
+    foreign_datagrams: int
+    would_block: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSummary:
+    """How well the agents' clocks are known."""
+
+    error_max_ns: int
+    between_agents_error_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """summary.json."""
+
+    schema: str
+    run_id: str
+    state: RunState
+    reason: str
+    started_at: str
+    source: str
+    ranks: int
+    iterations: int
+    policy: str
+    edges: dict[str, int]
+    bytes_scale: str
+    time_scale: str
+    ops: OpCounts
+    job: JobSummary
+    per_iteration: tuple[IterationSummary, ...]
+    kinds: tuple[KindSummary, ...]
+    slip: SlipSummary | None
+    bytes: ByteCounts
+    transport: TransportCounts
+    clock: ClockSummary
+    checks: tuple[Check, ...]
+    agents: tuple[AgentSummary, ...]
+    degraded: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def checks_hold(self) -> bool:
+        """Whether no check failed."""
+        return all(check.result is not CheckResult.FAIL for check in self.checks)

@@ -1,0 +1,182 @@
+"""The table that a person reads after a run: plain text, aligned, at most 110 columns, the same for the same summary.
+
+Decides wording and rounding only; every figure comes from `summary.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from results.summary import CheckResult, RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from results.summary import KindSummary, Summary
+
+WIDTH: Final = 110
+LABEL_WIDTH: Final = 16
+
+_HEADINGS: Final = (
+    ("", "", "", "", "S", "time (us)", "", "", "", "algbw", "busbw"),
+    ("collective", "algorithm", "n", "count", "(bytes)", "min", "avg", "p50", "p99", "(GB/s)", "(GB/s)"),
+)
+_KIND_LIMIT: Final = 20
+_ALGORITHM_LIMIT: Final = 12
+
+
+def render(summary: Summary, run_dir: str) -> str:
+    """The table of a run whose files lie in `run_dir`; ends with a newline."""
+    lines = [*_header(summary), "", *_kinds(summary), "", *_figures(summary)]
+    lines += _checks(summary)
+    lines += [line for text in summary.degraded for line in _wrapped("degraded", text)]
+    lines += [line for text in summary.notes for line in _wrapped("note", text)]
+    lines += _labelled("results", run_dir)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _header(summary: Summary) -> list[str]:
+    scale = f"bytes x {summary.bytes_scale}, time x {summary.time_scale}"
+    lines = [
+        *_wrapped("run", f"{summary.run_id}, started {summary.started_at}, {summary.state.value}"),
+        *_wrapped(
+            "workload",
+            f"{summary.source}: {summary.ranks} ranks, {summary.iterations} iterations, {scale}, "
+            f"dependencies {summary.policy}",
+        ),
+    ]
+    if summary.state is RunState.ABORTED:
+        # The wait-for chain of a stall has a line per link; keep its lines.
+        for index, line in enumerate(summary.reason.splitlines() or ["no reason was given"]):
+            lines += _wrapped("aborted" if index == 0 else "", line)
+    return lines
+
+
+def _kinds(summary: Summary) -> list[str]:
+    if not summary.kinds:
+        return ["No collective completed."]
+    rows = [*_HEADINGS, *(_kind_row(kind) for kind in summary.kinds)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [_aligned(row, widths) for row in rows]
+    incomplete = sum(kind.incomplete for kind in summary.kinds)
+    if incomplete:
+        lines.append(
+            f"{incomplete} collectives with members that did not complete are not in the figures above."
+        )
+    return lines
+
+
+def _kind_row(kind: KindSummary) -> tuple[str, ...]:
+    times_ns = (kind.time_min_ns, kind.time_avg_ns, kind.time_p50_ns, kind.time_p99_ns)
+    return (
+        kind.kind[:_KIND_LIMIT],
+        kind.algorithm[:_ALGORITHM_LIMIT],
+        str(kind.ranks),
+        str(kind.count),
+        str(kind.size_bytes),
+        *(_us(time_ns) for time_ns in times_ns),
+        _gigabytes_per_s(kind.algbw_bytes_per_s),
+        _gigabytes_per_s(kind.busbw_bytes_per_s),
+    )
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    """Names to the left, numbers to the right."""
+    cells = [
+        text.ljust(width) if column < 2 else text.rjust(width)
+        for column, (text, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(cells)
+
+
+def _figures(summary: Summary) -> list[str]:
+    job, ops, carried, transport = summary.job, summary.ops, summary.bytes, summary.transport
+    slip = summary.slip
+    lines = [
+        *_wrapped(
+            "job completion",
+            f"{_us(job.jct_ns)} us in all; per iteration min {_us(job.iteration_jct_min_ns)}, "
+            f"avg {_us(job.iteration_jct_avg_ns)}, max {_us(job.iteration_jct_max_ns)} us",
+        ),
+        *_wrapped("ops", f"{ops.recorded} of {ops.planned} completed"),
+        *_wrapped(
+            "slip",
+            "no op completed"
+            if slip is None
+            else f"p50 {_us(slip.p50_ns)}, p99 {_us(slip.p99_ns)}, max {_us(slip.max_ns)} us (our own lateness)",
+        ),
+        *_wrapped(
+            "payload",
+            f"{carried.wire_tx_bytes} bytes through the device under test, {carried.local_tx_bytes} kept local",
+        ),
+        *_wrapped("retransmitted", _retransmissions(summary)),
+    ]
+    if transport.injected_drops:
+        lines += _wrapped("dropped by us", f"{transport.injected_drops} datagrams, as the scenario asks")
+    lines += _wrapped(
+        "clock error",
+        f"at most {_us(summary.clock.between_agents_error_ns)} us between agents, none within one",
+    )
+    return lines
+
+
+def _retransmissions(summary: Summary) -> str:
+    counts = summary.transport
+    return (
+        f"{counts.retransmitted_packets} of {counts.tx_packets} packets; {counts.timeouts} timeouts, "
+        f"{counts.naks_rx} NAKs, {counts.ecn_marked_rx} ECN marks, {counts.cnps_rx} CNPs"
+    )
+
+
+def _checks(summary: Summary) -> list[str]:
+    by_result = {
+        result: [check for check in summary.checks if check.result is result] for result in CheckResult
+    }
+    failed, unjudged = by_result[CheckResult.FAIL], by_result[CheckResult.NOT_JUDGED]
+    text = f"{len(by_result[CheckResult.PASS])} hold, {len(failed)} fail"
+    if unjudged:
+        text += f", {len(unjudged)} not judged because the run was aborted"
+    lines = _wrapped("checks", text)
+    for check in failed:
+        lines += _wrapped("FAILED", f"{check.name}: {check.mismatches} of {check.examined}")
+        lines += [line for example in check.examples for line in _wrapped("", example)]
+    return lines
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    return [f"{label.ljust(LABEL_WIDTH)}{text}"]
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    """`text` after its label, broken between words where the line is full; a longer word is broken where it must."""
+    room = WIDTH - LABEL_WIDTH
+    lines: list[str] = []
+    line = ""
+    for word in text.split():
+        while word:
+            joined = f"{line} {word}" if line else word
+            if len(joined) <= room:
+                line, word = joined, ""
+            elif line:
+                lines.append(line)
+                line = ""
+            else:
+                lines.append(word[:room])
+                word = word[room:]
+    lines.append(line)
+    return [line for index, part in enumerate(lines) for line in _labelled(label if index == 0 else "", part)]
+
+
+def _us(time_ns: int | None) -> str:
+    """Microseconds with as many digits as mean something in a column of nine."""
+    if time_ns is None:
+        return "-"
+    digits = 3 if abs(time_ns) < 100_000 else 1 if abs(time_ns) < 100_000_000 else 0
+    return f"{time_ns / 1000:.{digits}f}"
+
+
+def _gigabytes_per_s(rate: float | None) -> str:
+    """GB = 10^9 bytes; three significant digits below 1."""
+    if rate is None:
+        return "-"
+    return f"{rate / 1e9:.3f}" if rate < 1e12 else f"{rate / 1e9:.0f}"
