@@ -40,9 +40,16 @@ class UdpPort final : public TxPort {
   // Receives what is there, at most about `budget` datagrams, and hands every packet to `sink`. Returns their number.
   size_t receive(PortSink& sink, size_t budget, Nanos now);
   // Sleeps until something arrives, `wake_fd` is readable (it is drained), a blocked socket is writable, or the timeout.
+  // `wake_fd` -1: there is none. kNever: no timeout. Its precision is the calling thread's timer slack.
   void wait(Nanos timeout_ns, int wake_fd);
 
+  // The loop's own fields (turns, blocked time) stay zero.
   const PortRecord& counters() const;
+  // Datagrams the kernel dropped because a receive buffer was full: the emulator's loss, not the device's. A system
+  // call per address.
+  int64_t receive_overflows() const;
+  // Why the last send failed, for people.
+  std::string last_error() const;
 
  private:
   struct State;

@@ -1,0 +1,340 @@
+// The UDP port over loopback addresses, and, where a network namespace can be had, what really leaves an interface.
+#include "udp_port.h"
+
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "check.h"
+#include "udp_socket.h"
+
+namespace {
+
+using namespace etloop;
+using wire::Opcode;
+using wire::Packet;
+
+constexpr uint32_t kLoopback = 0x7F5B0000;  // 127.91.0.0
+constexpr uint32_t kA = kLoopback + 1;
+constexpr uint32_t kB = kLoopback + 2;
+constexpr uint32_t kC = kLoopback + 3;
+constexpr uint16_t kSourcePort = 0xC123;
+
+struct Kept {
+  Datagram datagram;
+  std::vector<uint8_t> bytes;
+};
+
+class Keeper final : public PortSink {
+ public:
+  void on_datagram(const Datagram& datagram, Nanos) override {
+    kept.push_back({datagram, {datagram.bytes.begin(), datagram.bytes.end()}});
+  }
+  std::vector<Kept> kept;
+};
+
+UdpPortConfig settings(std::vector<uint32_t> addresses) {
+  UdpPortConfig config;
+  config.addresses = std::move(addresses);
+  config.traffic_class = 0x6A;
+  return config;
+}
+
+std::unique_ptr<UdpPort> opened(const UdpPortConfig& config) {
+  std::string error;
+  auto port = UdpPort::open(config, error);
+  if (port == nullptr) {
+    std::cerr << error << '\n';
+    std::exit(1);
+  }
+  return port;
+}
+
+FlowId flow_to(UdpPort& port, uint32_t destination, uint16_t source_port = kSourcePort) {
+  std::string error;
+  FlowId flow = 0;
+  CHECK(port.add_flow(0, destination, source_port, flow, error));
+  CHECK_EQ(error, std::string());
+  return flow;
+}
+
+// Waits for datagrams, at most two seconds for the next.
+void receive(UdpPort& port, Keeper& keeper, size_t count) {
+  for (int turn = 0; turn < 200 && keeper.kept.size() < count; ++turn) {
+    port.receive(keeper, 64, 0);
+    if (keeper.kept.size() < count) port.wait(10'000'000, -1);
+  }
+  CHECK_EQ(keeper.kept.size(), count);
+}
+
+PacketRun middles(FlowId flow, uint32_t count, uint32_t psn, uint32_t payload_bytes = 4096) {
+  PacketRun run;
+  run.flow = flow;
+  run.head = {.opcode = Opcode::write_middle, .dest_qpn = 0x123, .psn = psn, .payload_bytes = payload_bytes};
+  run.count = count;
+  run.ack_every = 4;
+  return run;
+}
+
+void expect_middle(const Kept& kept, uint32_t i, bool counting_ids, uint32_t first_psn) {
+  Packet packet;
+  CHECK(wire::decode(kept.bytes, kept.bytes.size(), packet) == wire::Malformed::none);
+  CHECK_EQ(packet.psn, (first_psn + i) & wire::kPsnMask);
+  CHECK_EQ(packet.dest_qpn, 0x123U);
+  CHECK_EQ(packet.ack_req, (packet.psn + 1) % 4 == 0);
+  for (uint32_t at = 0; at < packet.payload_bytes; ++at) CHECK(packet.payload[at] == wire::kPatternByte);
+  const auto ip_id = static_cast<uint16_t>(counting_ids ? i : 0);
+  const uint32_t expected = wire::icrc({kA, kB, kSourcePort}, ip_id, packet);
+  uint32_t stands = 0;
+  std::memcpy(&stands, kept.bytes.data() + kept.bytes.size() - 4, 4);
+  CHECK_EQ(stands, expected);
+  CHECK_EQ(kept.datagram.src_ip, kA);
+  CHECK_EQ(kept.datagram.src_port, kSourcePort);
+  CHECK_EQ(kept.datagram.traffic_class, 0x6A);
+}
+
+void a_run_of_middles_arrives_packet_by_packet() {
+  for (const bool offload : {true, false}) {
+    UdpPortConfig config = settings({kA});
+    config.segmentation_offload = offload;
+    auto a = opened(config);
+    auto b = opened(settings({kB}));
+    const FlowId flow = flow_to(*a, kB);
+    for (const uint32_t payload_bytes : {4096U, 1024U, 256U}) {
+      const uint32_t first_psn = 0xFFFFFA;  // wraps within the run
+      const uint32_t count = a->max_run(payload_bytes);
+      Keeper keeper;
+      CHECK(a->send(middles(flow, count, first_psn, payload_bytes)) == TxResult::sent);
+      receive(*b, keeper, count);
+      for (uint32_t i = 0; i < keeper.kept.size(); ++i) expect_middle(keeper.kept[i], i, offload, first_psn);
+    }
+    const int64_t sent = 15 + 62 + 64;
+    CHECK_EQ(a->counters().tx_datagrams, sent);
+    CHECK_EQ(b->counters().rx_datagrams, sent);
+    CHECK_EQ(a->counters().tx_bytes, b->counters().rx_bytes);
+    CHECK_EQ(a->counters().tx_calls, int64_t{3});
+  }
+}
+
+void single_packets_arrive_as_sent() {
+  auto a = opened(settings({kA}));
+  auto b = opened(settings({kB}));
+  const FlowId flow = flow_to(*a, kB);
+  std::vector<uint8_t> payload(61);
+  for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<uint8_t>(i);
+  const Packet packets[] = {
+      {.opcode = Opcode::write_first, .dest_qpn = 1, .va = 2, .rkey = 3, .dma_bytes = 4100, .payload_bytes = 4096},
+      {.opcode = Opcode::write_last_imm, .ack_req = true, .dest_qpn = 1, .psn = 1, .imm = 4100, .payload_bytes = 5},
+      {.opcode = Opcode::write_only, .dest_qpn = 1, .psn = 2, .payload_bytes = 61, .payload = payload.data()},
+      {.opcode = Opcode::acknowledge, .dest_qpn = 1, .psn = 2, .syndrome = wire::kSyndromeAck, .msn = 2},
+      {.opcode = Opcode::cnp, .becn = true, .dest_qpn = 1},
+  };
+  Keeper keeper;
+  for (const Packet& packet : packets) CHECK(a->send({.flow = flow, .head = packet}) == TxResult::sent);
+  receive(*b, keeper, std::size(packets));
+  for (size_t i = 0; i < keeper.kept.size(); ++i) {
+    const std::vector<uint8_t>& bytes = keeper.kept[i].bytes;
+    Packet back;
+    CHECK(wire::decode(bytes, bytes.size(), back) == wire::Malformed::none);
+    uint32_t stands = 0;
+    std::memcpy(&stands, bytes.data() + bytes.size() - 4, 4);
+    CHECK_EQ(stands, wire::icrc({kA, kB, kSourcePort}, 0, packets[i]));
+    if (packets[i].payload != nullptr) CHECK(std::memcmp(back.payload, payload.data(), payload.size()) == 0);
+    back.payload = packets[i].payload;
+    CHECK(back == packets[i]);
+  }
+}
+
+void each_datagram_names_the_address_it_came_to() {
+  auto a = opened(settings({kA}));
+  auto b = opened(settings({kB, kC}));
+  const FlowId to_c = flow_to(*a, kC);
+  const FlowId to_b = flow_to(*a, kB);  // shares the socket of the source port
+  CHECK(a->send(middles(to_c, 3, 0)) == TxResult::sent);
+  CHECK(a->send(middles(to_b, 2, 0)) == TxResult::sent);
+  Keeper keeper;
+  receive(*b, keeper, 5);
+  int at_c = 0;
+  for (const Kept& kept : keeper.kept) at_c += kept.datagram.address;
+  CHECK_EQ(at_c, 3);
+}
+
+void short_packets_are_foreign_and_never_seen() {
+  auto b = opened(settings({kB}));
+  std::string error;
+  const Descriptor stranger = open_sender(kA, kSourcePort, {}, error);
+  const sockaddr_in to = socket_address(kB, wire::kRoceUdpPort);
+  for (const size_t length : {0U, 1U, 15U, 16U}) {
+    const std::array<uint8_t, 16> bytes{};
+    const auto* address = reinterpret_cast<const sockaddr*>(&to);
+    CHECK_EQ(sendto(stranger.get(), bytes.data(), length, 0, address, sizeof to), static_cast<ssize_t>(length));
+  }
+  Keeper keeper;
+  receive(*b, keeper, 1);
+  CHECK_EQ(keeper.kept[0].bytes.size(), 16U);
+  CHECK_EQ(b->counters().foreign_datagrams, int64_t{3});
+}
+
+void injected_drops_follow_the_seed() {
+  std::vector<uint32_t> survivors[2];
+  for (auto& psns : survivors) {
+    auto a = opened(settings({kA}));
+    UdpPortConfig config = settings({kB});
+    config.drop_per_million = 300'000;
+    config.drop_seed = 7;
+    auto b = opened(config);
+    const FlowId flow = flow_to(*a, kB);
+    Keeper keeper;
+    for (uint32_t psn = 0; psn < 600; psn += 15) CHECK(a->send(middles(flow, 15, psn)) == TxResult::sent);
+    for (int turn = 0; turn < 200 && b->counters().rx_datagrams < 600; ++turn) {
+      b->wait(10'000'000, -1);
+      b->receive(keeper, 1000, 0);
+    }
+    CHECK_EQ(b->counters().injected_drops, static_cast<int64_t>(600 - keeper.kept.size()));
+    CHECK(keeper.kept.size() > 360 && keeper.kept.size() < 480);
+    for (const Kept& kept : keeper.kept) {
+      Packet packet;
+      wire::decode(kept.bytes, kept.bytes.size(), packet);
+      psns.push_back(packet.psn);
+    }
+  }
+  CHECK(survivors[0] == survivors[1]);
+}
+
+void a_wake_ends_a_wait_and_is_drained() {
+  for (const std::vector<uint32_t>& addresses : {std::vector{kB}, std::vector{kB, kC}}) {
+    auto b = opened(settings(addresses));
+    const Descriptor wake(eventfd(1, EFD_NONBLOCK));
+    b->wait(kNever, wake.get());
+    uint64_t value = 0;
+    CHECK_EQ(read(wake.get(), &value, sizeof value), ssize_t{-1});
+    b->wait(0, wake.get());
+    b->wait(-5, -1);
+  }
+}
+
+void errors_name_the_address_and_the_remedy() {
+  std::string error;
+  auto held = opened(settings({kB}));
+  CHECK(UdpPort::open(settings({kA, kB}), error) == nullptr);
+  CHECK_EQ(error, std::string("127.91.0.2 UDP port 4791 is in use; end the other agent that uses this address, or "
+                              "unload the kernel's software RoCE (modprobe -r rdma_rxe), or choose another udp_port"));
+  CHECK(UdpPort::open(settings({0xC0000201}), error) == nullptr);
+  CHECK_EQ(error, std::string("address 192.0.2.1 is not on this host; name an address that `ip -4 address` lists"));
+
+  const Descriptor other = open_sender(kA, kSourcePort, {}, error);
+  auto a = opened(settings({kA}));
+  FlowId flow = 0;
+  CHECK(!a->add_flow(0, kB, kSourcePort, flow, error));
+  CHECK_EQ(error,
+           std::string("127.91.0.1 UDP port 49443 is in use; another process holds this source port; end it, or keep "
+                       "it off (sysctl net.ipv4.ip_local_reserved_ports)"));
+}
+
+void a_full_receive_buffer_is_counted_as_our_own_loss() {
+  auto a = opened(settings({kA}));
+  UdpPortConfig config = settings({kB});
+  config.receive_buffer_bytes = 200'000;
+  auto b = opened(config);
+  CHECK(b->counters().receive_buffer_bytes >= 200'000);
+  CHECK(b->counters().receive_buffer_bytes < 1'000'000);
+  const FlowId flow = flow_to(*a, kB);
+  CHECK_EQ(b->receive_overflows(), int64_t{0});
+  for (int i = 0; i < 40; ++i) CHECK(a->send(middles(flow, 15, 0)) == TxResult::sent);
+  CHECK(b->receive_overflows() > 0);
+}
+
+void a_packet_the_path_does_not_carry_names_the_mtu() {
+  auto a = opened(settings({kA}));
+  const FlowId flow = flow_to(*a, kB);
+  CHECK_EQ(a->last_error(), std::string());
+  const PacketRun run{.flow = flow, .head = {.opcode = Opcode::ud_send_only, .payload_bytes = 65'496}};
+  CHECK(a->send(run) == TxResult::failed);
+  CHECK_EQ(a->last_error(),
+           std::string("the kernel did not send a datagram: Message too long; raise the MTU of every interface on the "
+                       "path to 4160, or lower the path MTU from 4096"));
+}
+
+// A veth pair in a namespace of our own. The peer end has no address: it is where the frames are looked at.
+bool enter_lab(std::string& reason) {
+  if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
+    reason = "no network namespace to be had: " + errno_text(errno);
+    return false;
+  }
+  const char* commands =
+      "ip link add tx0 mtu 9000 type veth peer name rx0 mtu 9000 && ip link set tx0 gso_max_segs 1 && "
+      "ip address add 10.91.0.1/24 dev tx0 && ip link set tx0 up && ip link set rx0 up && "
+      "ip neighbour add 10.91.0.2 lladdr 02:00:00:00:00:02 dev tx0";
+  if (std::system(commands) != 0) {
+    reason = "no veth pair to be had";
+    return false;
+  }
+  return true;
+}
+
+Descriptor frame_socket() {
+  Descriptor capture(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(ETH_P_IP)));
+  sockaddr_ll link{};
+  link.sll_family = AF_PACKET;
+  link.sll_protocol = htons(ETH_P_IP);
+  link.sll_ifindex = static_cast<int>(if_nametoindex("rx0"));
+  CHECK_EQ(bind(capture.get(), reinterpret_cast<const sockaddr*>(&link), sizeof link), 0);
+  return capture;
+}
+
+void every_frame_on_the_link_has_a_valid_icrc() {
+  std::string reason;
+  if (!enter_lab(reason)) {
+    std::cerr << "skipped: every_frame_on_the_link_has_a_valid_icrc: " << reason << '\n';
+    return;
+  }
+  const Descriptor capture = frame_socket();
+  for (const bool offload : {true, false}) {
+    UdpPortConfig config = settings({0x0A5B0001});
+    config.segmentation_offload = offload;
+    auto port = opened(config);
+    const FlowId flow = flow_to(*port, 0x0A5B0002);
+    int expected = 0;
+    for (const uint32_t count : {1U, 2U, 7U, 15U}) {
+      CHECK(port->send(middles(flow, count, 100)) == TxResult::sent);
+      expected += static_cast<int>(count);
+    }
+    CHECK(port->send({.flow = flow, .head = {.opcode = Opcode::acknowledge, .syndrome = 0x1F}}) == TxResult::sent);
+    ++expected;
+    int good = 0;
+    std::array<uint8_t, 65536> frame;
+    pollfd readable{capture.get(), POLLIN, 0};
+    while (good < expected && poll(&readable, 1, 2000) == 1) {
+      const ssize_t length = read(capture.get(), frame.data(), frame.size());
+      CHECK(length > 0 && length < 4200);
+      CHECK_EQ(frame[15], 0x6A);
+      CHECK(wire::check_frame({frame.data(), static_cast<size_t>(length)}) == wire::FrameCheck::good);
+      ++good;
+    }
+    CHECK_EQ(good, expected);
+  }
+}
+
+}  // namespace
+
+int main() {
+  a_run_of_middles_arrives_packet_by_packet();
+  single_packets_arrive_as_sent();
+  each_datagram_names_the_address_it_came_to();
+  short_packets_are_foreign_and_never_seen();
+  injected_drops_follow_the_seed();
+  a_wake_ends_a_wait_and_is_drained();
+  errors_name_the_address_and_the_remedy();
+  a_full_receive_buffer_is_counted_as_our_own_loss();
+  a_packet_the_path_does_not_carry_names_the_mtu();
+  every_frame_on_the_link_has_a_valid_icrc();  // last: it leaves the host's network
+  return test::failures();
+}

@@ -1,0 +1,389 @@
+#include "udp_port.h"
+
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "frame_builder.h"
+#include "udp_socket.h"
+
+namespace etloop {
+namespace {
+
+constexpr int kReceiveBatch = 4;                  // more buffers fall out of the cache before they are filled again
+constexpr size_t kReceiveBytes = 65536;           // no coalesced datagram is longer
+constexpr Nanos kDeviceQueueRetryNs = 50'000;     // after ENOBUFS, which no readiness event ever ends
+constexpr int kMaxEvents = 64;
+constexpr uint64_t kSenderTag = UINT64_MAX;  // of an epoll event; receivers have their address index
+
+struct Flow {
+  int fd;
+  sockaddr_in destination;
+  wire::Ipv4Flow tuple;
+};
+
+// What a control message of a received datagram says.
+struct Arrival {
+  size_t segment_bytes;
+  uint8_t traffic_class;
+};
+
+Arrival read_control(msghdr& header, size_t datagram_bytes) {
+  Arrival arrival{datagram_bytes, 0};
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
+    if (control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO) {
+      int gso_bytes = 0;
+      std::memcpy(&gso_bytes, CMSG_DATA(control), sizeof gso_bytes);
+      if (gso_bytes > 0) arrival.segment_bytes = static_cast<size_t>(gso_bytes);
+    } else if (control->cmsg_level == SOL_IP && control->cmsg_type == IP_TOS) {
+      arrival.traffic_class = *CMSG_DATA(control);
+    }
+  }
+  return arrival;
+}
+
+// Buffers of one recvmmsg call, used again and again so that they stay in the cache.
+struct ReceiveBuffers {
+  static constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(int));
+
+  ReceiveBuffers() : bytes(kReceiveBatch * kReceiveBytes) {
+    for (size_t i = 0; i < kReceiveBatch; ++i) {
+      vectors[i] = {bytes.data() + i * kReceiveBytes, kReceiveBytes};
+      msghdr& header = messages[i].msg_hdr;
+      header.msg_iov = &vectors[i];
+      header.msg_iovlen = 1;
+      header.msg_name = &sources[i];
+      header.msg_control = controls[i].bytes;
+    }
+  }
+  void reset() {  // recvmmsg shortens what it is given
+    for (mmsghdr& message : messages) {
+      message.msg_hdr.msg_namelen = sizeof(sockaddr_in);
+      message.msg_hdr.msg_controllen = kControlBytes;
+    }
+  }
+
+  struct alignas(cmsghdr) Control {
+    uint8_t bytes[kControlBytes];
+  };
+  std::vector<uint8_t> bytes;
+  std::array<mmsghdr, kReceiveBatch> messages{};
+  std::array<iovec, kReceiveBatch> vectors{};
+  std::array<sockaddr_in, kReceiveBatch> sources{};
+  std::array<Control, kReceiveBatch> controls{};
+};
+
+}  // namespace
+
+struct UdpPort::State {
+  explicit State(const UdpPortConfig& settings)
+      : config(settings), random(settings.drop_seed), middles(settings.path_mtu) {}
+
+  bool open_receivers(std::string& error);
+  TxResult transmitted(ssize_t result, int fd, size_t bytes);
+  TxResult send_one(const Flow& flow, std::span<const uint8_t> datagram);
+  TxResult send_segmented(const Flow& flow, std::span<const uint8_t> datagrams, size_t segment_bytes);
+  TxResult send_backlog();
+  TxResult refuse(int fd, int code);
+  size_t receive_from(size_t address, PortSink& sink, size_t budget, Nanos now);
+  size_t deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos now);
+  bool drops() { return random() % 1'000'000 < config.drop_per_million; }
+
+  UdpPortConfig config;
+  std::vector<Descriptor> receivers;
+  std::map<std::pair<uint16_t, uint16_t>, Descriptor> senders;  // by address index and source port
+  std::vector<Flow> flows;
+  Descriptor poll;  // all receivers for reading, blocked senders for one writable event
+  bool sender_blocked = false;
+  bool device_queue_full = false;
+  std::mt19937_64 random;
+  PortRecord counters{};
+  int last_errno = 0;
+
+  MiddleRun middles;
+  std::array<uint8_t, wire::kMaxHeaderBytes + 65536> single;
+  // The part of a run sent one datagram at a time that the kernel has not taken yet. It stays in `middles`.
+  std::span<const uint8_t> backlog;
+  FlowId backlog_flow = 0;
+  std::array<mmsghdr, MiddleRun::kMaxSegments> batch{};
+  std::array<iovec, MiddleRun::kMaxSegments> batch_vectors{};
+  ReceiveBuffers received;
+};
+
+bool UdpPort::State::open_receivers(std::string& error) {
+  poll = Descriptor(epoll_create1(EPOLL_CLOEXEC));
+  if (poll.get() < 0) {
+    error = "cannot create an epoll descriptor: " + errno_text(errno);
+    return false;
+  }
+  counters.receive_buffer_bytes = INT64_MAX;
+  for (size_t i = 0; i < config.addresses.size(); ++i) {
+    Descriptor receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes, error);
+    const int fd = receiver.get();
+    if (fd < 0) return false;
+    int granted_bytes = 0;
+    socklen_t length = sizeof granted_bytes;
+    getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &granted_bytes, &length);
+    counters.receive_buffer_bytes = std::min<int64_t>(counters.receive_buffer_bytes, granted_bytes);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = i;
+    if (epoll_ctl(poll.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+      error = "cannot watch a UDP socket: " + errno_text(errno);
+      return false;
+    }
+    receivers.push_back(std::move(receiver));
+  }
+  return true;
+}
+
+TxResult UdpPort::State::refuse(int fd, int code) {
+  last_errno = code;
+  if (code != EAGAIN && code != EWOULDBLOCK && code != ENOBUFS) return TxResult::failed;
+  ++counters.would_block;
+  if (code == ENOBUFS) {
+    device_queue_full = true;
+    return TxResult::would_block;
+  }
+  epoll_event event{};
+  event.events = EPOLLOUT | EPOLLONESHOT;
+  event.data.u64 = kSenderTag;
+  if (epoll_ctl(poll.get(), EPOLL_CTL_MOD, fd, &event) != 0) epoll_ctl(poll.get(), EPOLL_CTL_ADD, fd, &event);
+  sender_blocked = true;
+  return TxResult::would_block;
+}
+
+TxResult UdpPort::State::transmitted(ssize_t result, int fd, size_t bytes) {
+  ++counters.tx_calls;
+  if (result < 0) return refuse(fd, errno);
+  counters.tx_bytes += static_cast<int64_t>(bytes);
+  return TxResult::sent;
+}
+
+TxResult UdpPort::State::send_one(const Flow& flow, std::span<const uint8_t> datagram) {
+  const auto* to = reinterpret_cast<const sockaddr*>(&flow.destination);
+  const ssize_t taken = sendto(flow.fd, datagram.data(), datagram.size(), 0, to, sizeof flow.destination);
+  const TxResult result = transmitted(taken, flow.fd, datagram.size());
+  if (result == TxResult::sent) ++counters.tx_datagrams;
+  return result;
+}
+
+TxResult UdpPort::State::send_segmented(const Flow& flow, std::span<const uint8_t> datagrams, size_t segment_bytes) {
+  // The kernel only reads through these two.
+  iovec vector{const_cast<uint8_t*>(datagrams.data()), datagrams.size()};
+  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(uint16_t))> control{};
+  msghdr message{};
+  message.msg_name = const_cast<sockaddr_in*>(&flow.destination);
+  message.msg_namelen = sizeof flow.destination;
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* segment = CMSG_FIRSTHDR(&message);
+  segment->cmsg_level = SOL_UDP;
+  segment->cmsg_type = UDP_SEGMENT;
+  segment->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+  const auto segment_size = static_cast<uint16_t>(segment_bytes);
+  std::memcpy(CMSG_DATA(segment), &segment_size, sizeof segment_size);
+  const TxResult result = transmitted(sendmsg(flow.fd, &message, 0), flow.fd, datagrams.size());
+  if (result == TxResult::sent) counters.tx_datagrams += static_cast<int64_t>(datagrams.size() / segment_bytes);
+  return result;
+}
+
+TxResult UdpPort::State::send_backlog() {
+  const size_t segment_bytes = middles.segment_bytes();
+  const Flow& flow = flows[backlog_flow];
+  while (!backlog.empty()) {
+    const size_t count = backlog.size() / segment_bytes;
+    for (size_t i = 0; i < count; ++i) {
+      batch_vectors[i] = {const_cast<uint8_t*>(backlog.data()) + i * segment_bytes, segment_bytes};
+      msghdr& header = batch[i].msg_hdr;
+      header.msg_name = const_cast<sockaddr_in*>(&flow.destination);
+      header.msg_namelen = sizeof flow.destination;
+      header.msg_iov = &batch_vectors[i];
+      header.msg_iovlen = 1;
+    }
+    const int taken = sendmmsg(flow.fd, batch.data(), static_cast<unsigned>(count), 0);
+    const size_t taken_bytes = taken > 0 ? static_cast<size_t>(taken) * segment_bytes : 0;
+    const TxResult result = transmitted(taken, flow.fd, taken_bytes);
+    if (result == TxResult::failed) backlog = {};
+    if (result != TxResult::sent) return result;
+    counters.tx_datagrams += taken;
+    backlog = backlog.subspan(taken_bytes);
+  }
+  return TxResult::sent;
+}
+
+size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos now) {
+  size_t packets = 0;
+  size_t at = 0;
+  do {
+    Datagram packet = whole;
+    packet.bytes = whole.bytes.subspan(at, std::min(segment_bytes, whole.bytes.size() - at));
+    packet.datagram_bytes = static_cast<uint32_t>(packet.bytes.size());
+    ++counters.rx_datagrams;
+    counters.rx_bytes += packet.datagram_bytes;
+    if (packet.datagram_bytes < wire::kBthBytes + wire::kIcrcBytes) {
+      ++counters.foreign_datagrams;
+    } else if (config.drop_per_million != 0 && drops()) {
+      ++counters.injected_drops;
+    } else {
+      sink.on_datagram(packet, now);
+    }
+    ++packets;
+    at += segment_bytes;
+  } while (at < whole.bytes.size());  // an empty datagram is one, too
+  return packets;
+}
+
+size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budget, Nanos now) {
+  size_t packets = 0;
+  int count = kReceiveBatch;
+  while (packets < budget && count == kReceiveBatch) {
+    received.reset();
+    count = recvmmsg(receivers[address].get(), received.messages.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
+    ++counters.rx_calls;
+    for (int i = 0; i < count; ++i) {
+      const auto slot = static_cast<size_t>(i);
+      const size_t bytes = received.messages[slot].msg_len;
+      const Arrival arrival = read_control(received.messages[slot].msg_hdr, bytes);
+      const sockaddr_in& source = received.sources[slot];
+      Datagram datagram;
+      datagram.bytes = {received.bytes.data() + slot * kReceiveBytes, bytes};
+      datagram.src_ip = ntohl(source.sin_addr.s_addr);
+      datagram.src_port = ntohs(source.sin_port);
+      datagram.address = static_cast<uint16_t>(address);
+      datagram.traffic_class = arrival.traffic_class;
+      packets += deliver(datagram, arrival.segment_bytes, sink, now);
+    }
+  }
+  return packets;
+}
+
+UdpPort::UdpPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
+UdpPort::~UdpPort() = default;
+
+std::unique_ptr<UdpPort> UdpPort::open(const UdpPortConfig& config, std::string& error) {
+  assert(!config.addresses.empty() && config.addresses.size() <= UINT16_MAX);
+  auto state = std::make_unique<State>(config);
+  if (!state->open_receivers(error)) return nullptr;
+  return std::unique_ptr<UdpPort>(new UdpPort(std::move(state)));
+}
+
+bool UdpPort::add_flow(uint16_t address, uint32_t dst_ip, uint16_t src_port, FlowId& flow, std::string& error) {
+  assert(address < state_->config.addresses.size());
+  const uint32_t src_ip = state_->config.addresses[address];
+  Descriptor& sender = state_->senders[{address, src_port}];
+  if (sender.get() < 0) {
+    const SenderOptions options{state_->config.traffic_class, state_->config.segmentation_offload};
+    sender = open_sender(src_ip, src_port, options, error);
+  }
+  if (sender.get() < 0) return false;
+  const uint16_t dst_port = state_->config.udp_port;
+  flow = static_cast<FlowId>(state_->flows.size());
+  state_->flows.push_back(
+      {sender.get(), socket_address(dst_ip, dst_port), {src_ip, dst_ip, src_port, dst_port}});
+  return true;
+}
+
+TxResult UdpPort::send(const PacketRun& run) {
+  State& state = *state_;
+  if (!state.backlog.empty()) {
+    if (const TxResult result = state.send_backlog(); result != TxResult::sent) return result;
+  }
+  const Flow& flow = state.flows[run.flow];
+  const bool constant_middle = run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr;
+  if (!constant_middle) {
+    assert(run.count == 1);
+    const size_t bytes = build_datagram(flow.tuple, 0, run.head, state.single);
+    return state.send_one(flow, {state.single.data(), bytes});
+  }
+  const bool segmented = state.config.segmentation_offload && run.count > 1;
+  const auto datagrams = state.middles.build(flow.tuple, run, segmented ? IpIds::counting : IpIds::zero);
+  if (run.count == 1) return state.send_one(flow, datagrams);
+  if (segmented) return state.send_segmented(flow, datagrams, state.middles.segment_bytes());
+  state.backlog = datagrams;
+  state.backlog_flow = run.flow;
+  const TxResult result = state.send_backlog();
+  const bool taken = state.backlog.size() < datagrams.size();
+  if (result == TxResult::would_block && taken) return TxResult::sent;  // the rest leaves before anything else
+  if (result != TxResult::sent) state.backlog = {};
+  return result;
+}
+
+uint32_t UdpPort::max_run(uint32_t payload_bytes) const { return MiddleRun::max_segments(payload_bytes); }
+
+size_t UdpPort::receive(PortSink& sink, size_t budget, Nanos now) {
+  State& state = *state_;
+  if (!state.backlog.empty()) state.send_backlog();
+  if (state.receivers.size() == 1) return state.receive_from(0, sink, budget, now);
+  std::array<epoll_event, kMaxEvents> events;
+  const int ready = epoll_wait(state.poll.get(), events.data(), kMaxEvents, 0);
+  size_t packets = 0;
+  for (int i = 0; i < ready; ++i) {
+    const uint64_t address = events[static_cast<size_t>(i)].data.u64;
+    if (address != kSenderTag && packets < budget) {  // the kernel lists the unread ones first the next time
+      packets += state.receive_from(address, sink, budget - packets, now);
+    }
+  }
+  return packets;
+}
+
+void UdpPort::wait(Nanos timeout_ns, int wake_fd) {
+  State& state = *state_;
+  if (!state.backlog.empty()) state.send_backlog();
+  if (std::exchange(state.device_queue_full, false)) timeout_ns = std::min(timeout_ns, kDeviceQueueRetryNs);
+  const bool only_receiver = state.receivers.size() == 1 && !state.sender_blocked;
+  const int source = only_receiver ? state.receivers[0].get() : state.poll.get();
+  std::array<pollfd, 2> polled{{{source, POLLIN, 0}, {wake_fd, POLLIN, 0}}};
+  const Nanos bounded_ns = std::max<Nanos>(timeout_ns, 0);
+  const timespec timeout{bounded_ns / 1'000'000'000, bounded_ns % 1'000'000'000};
+  if (ppoll(polled.data(), polled.size(), timeout_ns == kNever ? nullptr : &timeout, nullptr) <= 0) return;
+  if ((polled[1].revents & POLLIN) != 0) {
+    std::array<uint8_t, 64> drained;
+    while (read(wake_fd, drained.data(), drained.size()) == static_cast<ssize_t>(drained.size())) {
+    }
+  }
+  if (state.sender_blocked && polled[0].revents != 0) {  // the writable events are told once: take them
+    std::array<epoll_event, kMaxEvents> events;
+    epoll_wait(state.poll.get(), events.data(), kMaxEvents, 0);
+    state.sender_blocked = false;
+  }
+}
+
+const PortRecord& UdpPort::counters() const { return state_->counters; }
+
+int64_t UdpPort::receive_overflows() const {
+  int64_t drops = 0;
+  for (const Descriptor& receiver : state_->receivers) {
+    std::array<uint32_t, SK_MEMINFO_VARS> memory{};
+    socklen_t length = sizeof memory;
+    if (getsockopt(receiver.get(), SOL_SOCKET, SO_MEMINFO, memory.data(), &length) == 0) drops += memory[SK_MEMINFO_DROPS];
+  }
+  return drops;
+}
+
+std::string UdpPort::last_error() const {
+  const int code = state_->last_errno;
+  if (code == 0) return "";
+  const std::string text = "the kernel did not send a datagram: " + errno_text(code);
+  if (code != EMSGSIZE) return text;
+  const size_t needed_mtu = wire::datagram_bytes(wire::Opcode::write_only_imm, state_->config.path_mtu) + 28;
+  return text + "; raise the MTU of every interface on the path to " + std::to_string(needed_mtu) +
+         ", or lower the path MTU from " + std::to_string(state_->config.path_mtu);
+}
+
+}  // namespace etloop

@@ -1,0 +1,53 @@
+// UDP sockets set up for RoCEv2: what the kernel must be asked for, and error texts that say what to do.
+#pragma once
+
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+namespace etloop {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+std::string ip_text(uint32_t address);
+std::string errno_text(int code);
+sockaddr_in socket_address(uint32_t ip, uint16_t port);
+
+// A non-blocking socket bound to (ip, udp_port) that joins datagrams and tells their traffic class. On failure the
+// descriptor is negative and `error` says which address, why, and what to do.
+Descriptor open_receiver(uint32_t ip, uint16_t udp_port, int64_t buffer_bytes, std::string& error);
+
+struct SenderOptions {
+  uint8_t traffic_class = 0;
+  bool segmentation_offload = true;
+};
+// A non-blocking unconnected socket bound to (ip, src_port) whose IPv4 identification is known.
+Descriptor open_sender(uint32_t ip, uint16_t src_port, const SenderOptions& options, std::string& error);
+
+}  // namespace etloop
