@@ -69,6 +69,8 @@ class RankProgram:
     """Slot -> peer rank."""
     node_id: NDArray[np.uint64]
     """Trace node behind each op (a contracted DELAY names its last node)."""
+    trace_bytes: NDArray[np.int64] | None = None
+    """`Program.message_bytes` of each op as the trace has it, before scaling; None: not scaled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,49 @@
+"""From a trace to the job that the network will see, or all the reasons why there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from contract.errors import TraceError
+from workload.analysis import analyse
+from workload.findings import Severity
+from workload.lint import report_of
+from workload.program import Job
+from workload.program_builder import build_programs
+
+if TYPE_CHECKING:
+    from workload.analysis import Analysis
+    from workload.settings import WorkloadSettings
+    from workload.trace import Trace
+
+
+def build_job(trace: Trace, settings: WorkloadSettings) -> Job:
+    """The programs of all ranks, matched across ranks and free of deadlock. Raises TraceError with every error found."""
+    analysis = analyse(trace, settings)
+    if analysis.lowering is None:
+        raise TraceError(*report_of(analysis).problems())
+    programs, ranks = build_programs(analysis, analysis.lowering)
+    return Job(
+        source=trace.source,
+        communicators=analysis.communicators,
+        programs=programs,
+        ranks=ranks,
+        policy=settings.dependencies.value,
+        edges=_edges(analysis),
+        notes=tuple(one.sentence() for one in analysis.findings if one.severity is not Severity.ERROR),
+    )
+
+
+def _edges(analysis: Analysis) -> dict[str, int]:
+    edges = dict.fromkeys(("data", "ctrl", "communicator", "self", "dangling", "duplicate"), 0)
+    for graph in analysis.graphs:
+        edges["data"] += len(graph.data.waiting)
+        edges["ctrl"] += graph.ctrl_added
+        for sort in (graph.data, graph.ctrl):
+            if sort is not None:
+                edges["self"] += len(sort.on_self)
+                edges["dangling"] += len(sort.dangling)
+                edges["duplicate"] += sort.duplicates
+    if analysis.lowering is not None:
+        edges["communicator"] = sum(one.order_edges for one in analysis.lowering.ranks)
+    return edges

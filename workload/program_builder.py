@@ -1,0 +1,166 @@
+"""Programs of all ranks from an analysed trace: numbering, scaling, slots, one copy for ranks that run the same.
+
+Decides the `sequence` of every operation and how bytes shrink. Leaves meaning and order to analysis.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import numpy as np
+
+from workload.analysis import slots_of
+from workload.program import OpKind, Program, RankProgram
+from workload.trace import CollectiveKind
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from numpy.typing import NDArray
+
+    from workload.analysis import Analysis, Lowering
+
+_Column = TypeVar("_Column", bound=np.integer)
+
+_WORD_BYTES: Final = 4
+"""Scaled sizes stay multiples of one fp32, so that no operation ends up with a torn element."""
+
+_SPLIT: Final = (CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER)
+"""Collectives that cut their payload into one part a member; parts stay whole words too."""
+
+
+def build_programs(
+    analysis: Analysis, lowering: Lowering
+) -> tuple[tuple[Program, ...], tuple[RankProgram, ...]]:
+    """Programs, and per rank which one it runs with which communicators and peers."""
+    sequence = sequences(analysis, lowering)
+    index_of: dict[bytes, int] = {}
+    programs: list[Program] = []
+    ranks = []
+    for rank in range(len(lowering.ranks)):
+        program, rank_program = _rank_program(analysis, lowering, rank, sequence)
+        index = index_of.setdefault(_columns(program), len(programs))
+        if index == len(programs):
+            programs.append(program)
+        ranks.append(replace(rank_program, program=index))
+    return tuple(programs), tuple(ranks)
+
+
+def sequences(analysis: Analysis, lowering: Lowering) -> NDArray[np.int32]:
+    """Number of each item: k-th of its communicator; k-th of its (src, dst), receives as their sends; in global order.
+
+    Taken from one order that every rank can follow, so executing items of one communicator or one (src, dst) strictly
+    by number never deadlocks.
+    """
+    matching = analysis.matching
+    place = np.empty(len(lowering.order), dtype=np.int64)
+    place[lowering.order] = np.arange(len(lowering.order))
+    group = np.full(matching.item_count, -1, dtype=np.int64)
+    for rank, (ops, items) in enumerate(zip(analysis.ops, matching.item, strict=True)):
+        collective = ops.kind == OpKind.COLLECTIVE
+        group[items[collective]] = analysis.communicator_of[rank][collective]
+        send = ops.kind == OpKind.SEND
+        pair = ops.src[send] * len(analysis.ops) + ops.dst[send]
+        group[items[send]] = len(analysis.communicators) + pair
+    sequence = np.full(matching.item_count, -1, dtype=np.int32)
+    numbered = np.flatnonzero(group >= 0)
+    numbered = numbered[np.lexsort((place[numbered], group[numbered]))]
+    _, starts, counts = np.unique(group[numbered], return_index=True, return_counts=True)
+    sequence[numbered] = np.arange(len(numbered)) - np.repeat(starts, counts)
+    sequence[matching.recvs] = sequence[matching.sends]
+    return sequence
+
+
+def scaled_bytes(size_bytes: int, scale: Fraction, unit_bytes: int) -> int:
+    """`size_bytes` shrunk to whole units, never to nothing: what was sent is still sent. Scale 1 changes nothing."""
+    if scale == 1 or size_bytes == 0:
+        return size_bytes
+    return max(unit_bytes, int(size_bytes * scale // unit_bytes) * unit_bytes)
+
+
+def _rank_program(
+    analysis: Analysis, lowering: Lowering, rank: int, sequence: NDArray[np.int32]
+) -> tuple[Program, RankProgram]:
+    lowered, ops = lowering.ranks[rank], analysis.ops[rank]
+    at = np.flatnonzero(lowered.op >= 0)
+    op = lowered.op[at]
+    communicator = analysis.communicator_of[rank][op]
+    op_kind = ops.kind[op]
+    collective = op_kind == OpKind.COLLECTIVE
+    peer = np.where(collective, -1, np.where(op_kind == OpKind.SEND, ops.dst[op], ops.src[op]))
+    size_bytes = ops.size_bytes[op]
+    members = np.array([len(one.members) for one in analysis.communicators] + [0], dtype=np.int64)[
+        communicator
+    ]
+    scaled = _scaled_column(size_bytes, ops.collective[op], members, analysis.settings.bytes_scale)
+    program = Program(
+        kind=_spread(lowered.op, at, op_kind, OpKind.DELAY, np.uint8),
+        collective=_spread(lowered.op, at, ops.collective[op], -1, np.int8),
+        slot=_spread(
+            lowered.op, at, np.where(collective, slots_of(communicator), slots_of(peer)), -1, np.int32
+        ),
+        sequence=_spread(lowered.op, at, sequence[analysis.matching.item[rank][op]], -1, np.int32),
+        message_bytes=_spread(lowered.op, at, scaled, 0, np.int64),
+        delay_ns=lowered.delay_ns,
+        dep_offsets=lowered.dep_offsets,
+        deps=lowered.deps.astype(np.int32),
+    )
+    rank_program = RankProgram(
+        rank=rank,
+        program=-1,
+        communicators=_by_appearance(communicator),
+        peers=_by_appearance(peer),
+        node_id=analysis.trace.ranks[rank].node_id[lowered.node],
+        trace_bytes=None
+        if analysis.settings.bytes_scale == 1
+        else _spread(lowered.op, at, size_bytes, 0, np.int64),
+    )
+    return program, rank_program
+
+
+def _scaled_column(
+    size_bytes: NDArray[np.int64], collective: NDArray[np.int8], members: NDArray[np.int64], scale: Fraction
+) -> NDArray[np.int64]:
+    if scale == 1 or not len(size_bytes):
+        return size_bytes
+    unit_bytes = np.where(np.isin(collective, _SPLIT), _WORD_BYTES * members, _WORD_BYTES)
+    # A barrier's payload is ours, not the trace's.
+    sized = collective != CollectiveKind.BARRIER
+    distinct, inverse = np.unique(np.stack([size_bytes, unit_bytes], axis=1), axis=0, return_inverse=True)
+    scaled = np.array([scaled_bytes(size, scale, unit) for size, unit in distinct.tolist()], dtype=np.int64)
+    return np.where(sized, scaled[inverse.reshape(-1)], size_bytes)
+
+
+def _spread(
+    op: NDArray[np.int64],
+    at: NDArray[np.int64],
+    values: NDArray[np.integer],
+    absent: int,
+    dtype: type[_Column],
+) -> NDArray[_Column]:
+    """A program column from its values at the operations."""
+    column = np.full(len(op), absent, dtype=dtype)
+    column[at] = values
+    return column
+
+
+def _by_appearance(values: NDArray[np.integer]) -> tuple[int, ...]:
+    distinct, first = np.unique(values, return_index=True)
+    return tuple(int(one) for one in distinct[np.argsort(first)] if one >= 0)
+
+
+def _columns(program: Program) -> bytes:
+    return b"".join(
+        column.tobytes()
+        for column in (
+            program.kind,
+            program.collective,
+            program.slot,
+            program.sequence,
+            program.message_bytes,
+            program.delay_ns,
+            program.dep_offsets,
+            program.deps,
+        )
+    )
