@@ -16,7 +16,7 @@ class StepTables:
 
     def __init__(self, tables: ScheduleTables) -> None: ...
     def lane_messages(
-        self, schedule: int, position: int, lane: int, op_bytes: int, limit: int = 1 << 22
+        self, schedule: int, position: int, lane: int, op_bytes: int, limit: int = 4194304
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """(kind, chunk, loop, bytes) of the lane's messages in order; ValueError beyond `limit` messages."""
 
