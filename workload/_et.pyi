@@ -1,0 +1,93 @@
+"""Types of the native decoder (workload/native/bind.cpp)."""
+
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+class EtFaultKind(Enum):
+    EMPTY = 0
+    TRUNCATED = 1
+    DAMAGED = 2
+    OLD_GENERATION = 3
+    BAD_VALUE = 4
+    LIMIT = 5
+
+class EtFault:
+    @property
+    def kind(self) -> EtFaultKind: ...
+    @property
+    def what(self) -> str:
+        """What is wrong, without place or remedy; for OLD_GENERATION the generation's name."""
+    @property
+    def byte_offset(self) -> int:
+        """Where, in the decompressed stream."""
+    @property
+    def node_index(self) -> int | None:
+        """None: in the first message, before any node."""
+    @property
+    def node_id(self) -> int | None: ...
+
+class EtColumns:
+    """Columns of `workload.trace.RankTrace`, read-only, valid for as long as an array of them is held."""
+
+    @property
+    def node_id(self) -> NDArray[np.uint64]: ...
+    @property
+    def kind(self) -> NDArray[np.uint8]: ...
+    @property
+    def byte_offset(self) -> NDArray[np.uint64]: ...
+    @property
+    def name_offsets(self) -> NDArray[np.uint64]: ...
+    @property
+    def name_bytes(self) -> bytes: ...
+    @property
+    def data_dep_offsets(self) -> NDArray[np.int64]: ...
+    @property
+    def data_deps(self) -> NDArray[np.uint64]: ...
+    @property
+    def ctrl_dep_offsets(self) -> NDArray[np.int64]: ...
+    @property
+    def ctrl_deps(self) -> NDArray[np.uint64]: ...
+    @property
+    def start_us(self) -> NDArray[np.uint64]: ...
+    @property
+    def duration_us(self) -> NDArray[np.uint64]: ...
+    @property
+    def comm_type(self) -> NDArray[np.int64]: ...
+    @property
+    def comm_size(self) -> NDArray[np.int64]: ...
+    @property
+    def comm_src(self) -> NDArray[np.int64]: ...
+    @property
+    def comm_dst(self) -> NDArray[np.int64]: ...
+    @property
+    def comm_tag(self) -> NDArray[np.int64]: ...
+    @property
+    def is_cpu_op(self) -> NDArray[np.int64]: ...
+    @property
+    def num_ops(self) -> NDArray[np.int64]: ...
+    @property
+    def tensor_size(self) -> NDArray[np.int64]: ...
+    @property
+    def pg_name(self) -> NDArray[np.int32]: ...
+    @property
+    def pg_names(self) -> list[str]: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def schema(self) -> str: ...
+
+class EtDecoder:
+    """Takes the bytes of one file in any chunking; the first fault stops it."""
+
+    def __init__(self, max_nodes: int = ...) -> None: ...
+    def feed(self, chunk: bytes) -> bool:
+        """False once there is a fault or the file has ended; changes nothing then."""
+    def finish(self) -> bool:
+        """Tells that the file ended; whether it is whole."""
+    @property
+    def fault(self) -> EtFault | None: ...
+    @property
+    def columns(self) -> EtColumns:
+        """Raises ValueError until `finish` has returned True."""

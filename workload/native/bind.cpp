@@ -1,0 +1,112 @@
+// The Python module workload._et: the decoder, and its columns as read-only numpy arrays without a copy.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"  // nanobind's own headers
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#pragma GCC diagnostic pop
+
+#include "et_decoder.h"
+
+namespace nb = nanobind;
+using etloop::EtAttribute;
+using etloop::EtColumns;
+using etloop::EtDecoder;
+using etloop::EtFault;
+using etloop::EtFaultKind;
+
+namespace {
+
+template <typename T>
+using Column = nb::ndarray<nb::numpy, const T, nb::ndim<1>>;
+
+template <typename T>
+nb::object column(nb::handle owner, const std::vector<T>& values) {
+  return nb::cast(Column<T>(values.data(), {values.size()}, owner));
+}
+
+template <auto Member>
+void bind_column(nb::class_<EtColumns>& columns, const char* name) {
+  columns.def_prop_ro(name, [](nb::handle self) { return column(self, nb::cast<const EtColumns&>(self).*Member); });
+}
+
+template <EtAttribute Which>
+void bind_numeric(nb::class_<EtColumns>& columns, const char* name) {
+  columns.def_prop_ro(name, [](nb::handle self) {
+    return column(self, nb::cast<const EtColumns&>(self).numeric[static_cast<int>(Which)]);
+  });
+}
+
+void bind_columns(nb::module_& module) {
+  nb::class_<EtColumns> columns(module, "EtColumns");
+  bind_column<&EtColumns::node_id>(columns, "node_id");
+  bind_column<&EtColumns::kind>(columns, "kind");
+  bind_column<&EtColumns::byte_offset>(columns, "byte_offset");
+  bind_column<&EtColumns::name_offsets>(columns, "name_offsets");
+  bind_column<&EtColumns::data_dep_offsets>(columns, "data_dep_offsets");
+  bind_column<&EtColumns::data_deps>(columns, "data_deps");
+  bind_column<&EtColumns::ctrl_dep_offsets>(columns, "ctrl_dep_offsets");
+  bind_column<&EtColumns::ctrl_deps>(columns, "ctrl_deps");
+  bind_column<&EtColumns::start_us>(columns, "start_us");
+  bind_column<&EtColumns::duration_us>(columns, "duration_us");
+  bind_numeric<EtAttribute::comm_type>(columns, "comm_type");
+  bind_numeric<EtAttribute::comm_size>(columns, "comm_size");
+  bind_numeric<EtAttribute::comm_src>(columns, "comm_src");
+  bind_numeric<EtAttribute::comm_dst>(columns, "comm_dst");
+  bind_numeric<EtAttribute::comm_tag>(columns, "comm_tag");
+  bind_numeric<EtAttribute::is_cpu_op>(columns, "is_cpu_op");
+  bind_numeric<EtAttribute::num_ops>(columns, "num_ops");
+  bind_numeric<EtAttribute::tensor_size>(columns, "tensor_size");
+  bind_column<&EtColumns::pg_name>(columns, "pg_name");
+  columns
+      .def_prop_ro("name_bytes", [](const EtColumns& self) { return nb::bytes(self.name_bytes.data(), self.name_bytes.size()); })
+      .def_ro("pg_names", &EtColumns::pg_names)
+      .def_ro("version", &EtColumns::version)
+      .def_ro("schema", &EtColumns::schema);
+}
+
+void bind_fault(nb::module_& module) {
+  nb::enum_<EtFaultKind>(module, "EtFaultKind")
+      .value("EMPTY", EtFaultKind::empty)
+      .value("TRUNCATED", EtFaultKind::truncated)
+      .value("DAMAGED", EtFaultKind::damaged)
+      .value("OLD_GENERATION", EtFaultKind::old_generation)
+      .value("BAD_VALUE", EtFaultKind::bad_value)
+      .value("LIMIT", EtFaultKind::limit);
+  nb::class_<EtFault>(module, "EtFault")
+      .def_ro("kind", &EtFault::kind)
+      .def_ro("what", &EtFault::what)
+      .def_ro("byte_offset", &EtFault::byte_offset)
+      .def_ro("node_index", &EtFault::node_index)
+      .def_ro("node_id", &EtFault::node_id);
+}
+
+}  // namespace
+
+NB_MODULE(_et, module) {
+  module.doc() = "Streaming decoder of Chakra execution traces.";
+  bind_fault(module);
+  bind_columns(module);
+  nb::class_<EtDecoder>(module, "EtDecoder")
+      .def(nb::init<uint64_t>(), nb::arg("max_nodes") = etloop::kMaxNodes)
+      .def(
+          "feed",
+          [](EtDecoder& self, nb::bytes chunk) {
+            const std::span bytes(static_cast<const uint8_t*>(chunk.data()), chunk.size());
+            const nb::gil_scoped_release released;
+            return self.feed(bytes);
+          },
+          nb::arg("chunk"))
+      .def("finish", &EtDecoder::finish)
+      .def_prop_ro("fault", [](const EtDecoder& self) { return self.fault(); })
+      .def_prop_ro(
+          "columns",
+          [](const EtDecoder& self) -> const EtColumns& {
+            // Arrays point into the columns, which move in memory while they grow.
+            if (!self.whole()) throw nb::value_error("columns exist once finish() has returned True");
+            return self.columns();
+          },
+          nb::rv_policy::reference_internal);
+}
