@@ -5,7 +5,9 @@ when it would have in the full graph. Delays run side by side (no resource holds
 
 Rules: an edge that a longer path implies goes; a delay whose only successor is a delay that waits for nothing else
 joins it; of delays with the same predecessors and successors the longest stays; a delay of zero goes when joining its
-neighbours directly takes no more edges, and always when nothing waits for it or it waits for nothing.
+neighbours directly takes no more edges, and always when nothing waits for it or it waits for nothing; delays behind
+no operation end at a known time, so whoever waits for several waits for the last; of delays in front of no operation
+only the longest way to the end counts. What a real trace does around its collectives vanishes by the last two.
 """
 
 from __future__ import annotations
@@ -49,9 +51,13 @@ class Contraction:
 def contract(dag: Dag) -> Contraction:
     """Applies the rules of this module until none applies."""
     graph = _Graph(dag)
-    graph.drop_implied_edges()
-    while graph.shrink():
+    before = (-1, -1)
+    while before != graph.size():
+        before = graph.size()
         graph.drop_implied_edges()
+        graph.shrink()
+        graph.gather_heads()
+        graph.gather_tails()
     return graph.result()
 
 
@@ -93,9 +99,13 @@ class _Graph:
                     seen |= ancestors[number[predecessor]] | bit
             ancestors.append(seen)
 
-    def shrink(self) -> bool:
-        """One pass over all delays; whether anything went."""
-        before = sum(predecessors is None for predecessors in self.predecessors)
+    def size(self) -> tuple[int, int]:
+        """Nodes and edges that are left."""
+        left = [predecessors for predecessors in self.predecessors if predecessors is not None]
+        return len(left), sum(map(len, left))
+
+    def shrink(self) -> None:
+        """One pass over all delays: zeros, chains, twins."""
         for node in range(len(self.is_op)):
             predecessors = self.predecessors[node]
             if predecessors is None or self.is_op[node]:
@@ -105,7 +115,54 @@ class _Graph:
             else:
                 self._join_successor(node, predecessors)
         self._drop_shorter_twins()
-        return sum(predecessors is None for predecessors in self.predecessors) > before
+
+    def gather_heads(self) -> None:
+        """Delays behind no operation: each becomes one delay from the start, and others wait for the last of them."""
+        head: set[int] = set()
+        for node, predecessors in enumerate(self.predecessors):
+            if predecessors is None:
+                continue
+            heads = predecessors & head
+            last = max(heads, key=self._length, default=node)
+            if not self.is_op[node] and len(heads) == len(predecessors):
+                self.delay_ns[node] += self.delay_ns[last] if heads else 0
+                head.add(node)
+                self._forget(node, heads)
+            else:
+                self._forget(node, heads - {last})
+        longest = max(head, key=self._length, default=-1)
+        for node in sorted(head - {longest}):
+            # It leads nowhere but to the end, and another delay from the start ends no earlier.
+            if not self.successors[node]:
+                self._remove(node, set())
+
+    def gather_tails(self) -> None:
+        """Delays in front of no operation: each becomes one delay to the end, and of several only the longest stays."""
+        tail: set[int] = set()
+        for node in range(len(self.is_op) - 1, -1, -1):
+            if self.predecessors[node] is None:
+                continue
+            tails = self.successors[node] & tail
+            longest = max(tails, key=self._length, default=node)
+            in_tail = not self.is_op[node] and len(tails) == len(self.successors[node])
+            if in_tail:
+                self.delay_ns[node] += self.delay_ns[longest] if tails else 0
+                tail.add(node)
+            for later in tails if in_tail else tails - {longest}:
+                self._forget(later, {node})
+                # Its way to the end is now part of another one; a delay that nothing led to never comes here.
+                if not self.predecessors[later]:
+                    self._remove(later, set())
+
+    def _length(self, node: int) -> tuple[int, int]:
+        return self.delay_ns[node], -node
+
+    def _forget(self, node: int, awaited: set[int]) -> None:
+        predecessors = self.predecessors[node]
+        assert predecessors is not None
+        predecessors -= awaited
+        for one in awaited:
+            self.successors[one].discard(node)
 
     def _drop_zero(self, node: int, predecessors: set[int]) -> None:
         successors = self.successors[node]

@@ -102,6 +102,8 @@ def match(
 
 def _uses(communicator_of: NDArray[np.int32]) -> dict[int, NDArray[np.int64]]:
     """Positions of the operations of each communicator, in issue order."""
+    if not len(communicator_of):
+        return {}
     by_communicator = np.argsort(communicator_of, kind="stable")
     sorted_column = communicator_of[by_communicator]
     indices, starts = np.unique(sorted_column, return_index=True)
