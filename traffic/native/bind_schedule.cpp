@@ -165,16 +165,16 @@ class StepTables {
 
   nb::tuple lane_totals_of(int32_t schedule, int32_t position, int64_t op_bytes) const {
     const int32_t table = checked_table(schedule, position, op_bytes);
-    std::array<std::vector<int64_t>, 6> columns;
-    for (int32_t l = set_.lane_offsets[table]; l < set_.lane_offsets[table + 1]; ++l) {
-      const Lane& lane = set_.lanes[l];
-      const LaneTotals totals = lane_totals(lane, set_.entries.data(), set_.cutting[schedule], op_bytes);
-      columns[0].push_back(lane.send_to);
-      columns[1].push_back(lane.recv_from);
-      columns[2].push_back(totals.tx_messages);
-      columns[3].push_back(totals.tx_bytes);
-      columns[4].push_back(totals.rx_messages);
-      columns[5].push_back(totals.rx_bytes);
+    LaneColumns columns;
+    append_lanes(columns, schedule, table, op_bytes);
+    return to_arrays(std::move(columns));
+  }
+
+  nb::tuple schedule_totals(int32_t schedule, int64_t op_bytes) const {
+    const int32_t first = checked_table(schedule, 0, op_bytes);
+    LaneColumns columns;
+    for (int32_t table = first; table < set_.table_offsets[schedule + 1]; ++table) {
+      append_lanes(columns, schedule, table, op_bytes);
     }
     return to_arrays(std::move(columns));
   }
@@ -200,6 +200,20 @@ class StepTables {
   }
 
  private:
+  // position, send_to, recv_from, tx_messages, tx_bytes, rx_messages, rx_bytes
+  using LaneColumns = std::array<std::vector<int64_t>, 7>;
+
+  void append_lanes(LaneColumns& columns, int32_t schedule, int32_t table, int64_t op_bytes) const {
+    for (int32_t l = set_.lane_offsets[table]; l < set_.lane_offsets[table + 1]; ++l) {
+      const Lane& lane = set_.lanes[l];
+      const LaneTotals totals = lane_totals(lane, set_.entries.data(), set_.cutting[schedule], op_bytes);
+      const std::array<int64_t, 7> row = {table - set_.table_offsets[schedule], lane.send_to,     lane.recv_from,
+                                          totals.tx_messages,                   totals.tx_bytes, totals.rx_messages,
+                                          totals.rx_bytes};
+      for (size_t c = 0; c < row.size(); ++c) columns[c].push_back(row[c]);
+    }
+  }
+
   int32_t checked_table(int32_t schedule, int32_t position, int64_t op_bytes) const {
     if (schedule < 0 || static_cast<size_t>(schedule) >= set_.cutting.size()) {
       refuse("schedule " + std::to_string(schedule) + " does not exist");
@@ -260,7 +274,11 @@ void bind_schedule(nb::module_& module) {
            "(kind, chunk, loop, bytes) of the lane's messages in order. ValueError beyond `limit` messages.")
       .def("lane_totals_of", &StepTables::lane_totals_of, nb::arg("schedule"), nb::arg("position"),
            nb::arg("op_bytes"),
-           "(send_to, recv_from, tx_messages, tx_bytes, rx_messages, rx_bytes), a row per lane of the position.")
+           "(position, send_to, recv_from, tx_messages, tx_bytes, rx_messages, rx_bytes), a row per lane of the "
+           "position.")
+      .def("schedule_totals", &StepTables::schedule_totals, nb::arg("schedule"), nb::arg("op_bytes"),
+           "(position, send_to, recv_from, tx_messages, tx_bytes, rx_messages, rx_bytes), a row per lane of the "
+           "schedule.")
       .def("position_totals", &StepTables::position_totals, nb::arg("schedule"), nb::arg("position"),
            nb::arg("op_bytes"), "(tx_messages, tx_bytes, rx_messages, rx_bytes), a row per op asked for.");
 }
