@@ -1,0 +1,119 @@
+"""The command `etloop-agent`: arguments in, exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import logging
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import zmq.auth
+
+from agent import preflight
+from agent.files import host_facts
+from agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
+from contract.errors import ConfigError, EtloopError, ExitCode, Problem
+
+_RUN_EXAMPLE = "example: etloop-agent run --controller tcp://10.0.0.1:5555 --name a --insecure"
+
+
+def main(
+    arguments: Sequence[str] | None = None, open_engine: OpenEngineCall = open_native_engine
+) -> ExitCode:
+    """Runs the command and returns its exit code; `open_engine` lets tests bring an engine of their own."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format=f"%(asctime)s.%(msecs)03d agent {getattr(options, 'name', None) or '-'}: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    try:
+        match options.command:
+            case "run":
+                return _run(options, open_engine)
+            case "preflight":
+                return _preflight(as_json=options.json)
+            case _:
+                return _keygen(options.out, options.name)
+    except EtloopError as error:
+        print(f"etloop-agent: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="etloop-agent",
+        description="Carries a part of a job's traffic on this host for an ETLoop controller.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="join a controller and run what it assigns", epilog=_RUN_EXAMPLE)
+    run.add_argument(
+        "--controller", required=True, metavar="tcp://HOST:PORT", help="where the controller listens"
+    )
+    run.add_argument("--name", default=socket.gethostname(), help="name in the rig file (default: host name)")
+    run.add_argument("--once", action="store_true", help="end after one run, or when the controller vanishes")
+    run.add_argument("--controller-key", type=Path, metavar="FILE", help="public key file of the controller")
+    run.add_argument("--key", type=Path, metavar="FILE", help="secret key file of this agent")
+    run.add_argument(
+        "--insecure", action="store_true", help="follow a controller on another host without keys"
+    )
+    check = commands.add_parser(
+        "preflight", help="judge this host", epilog="example: etloop-agent preflight --json"
+    )
+    check.add_argument("--json", action="store_true", help="for programs")
+    keygen = commands.add_parser(
+        "keygen",
+        help="make a key pair for the control connection",
+        epilog="example: etloop-agent keygen --out keys --name a",
+    )
+    keygen.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the two files go")
+    keygen.add_argument("--name", required=True, help="whose keys: NAME.key and NAME.key_secret are written")
+    return parser
+
+
+def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
+    if (options.controller_key is None) != (options.key is None):
+        remedy = "give both --controller-key and --key, or neither"
+        raise ConfigError(
+            Problem("--controller-key, --key", "one key without the other encrypts nothing", remedy)
+        )
+    curve = CurveClient(options.controller_key, options.key) if options.key is not None else None
+    settings = AgentSettings(options.controller, options.name, options.once, curve, options.insecure)
+    return asyncio.run(serve(settings, open_engine))
+
+
+def _preflight(*, as_json: bool) -> ExitCode:
+    checks = preflight.judge(host_facts())
+    if as_json:
+        rows = [dataclasses.asdict(check) | {"grade": check.grade.value} for check in checks]
+        print(json.dumps({"schema": "etloop-preflight/1", "checks": rows}, indent=2))
+    else:
+        print(preflight.text(checks))
+    return ExitCode.PASS
+
+
+def _keygen(out: Path, name: str) -> ExitCode:
+    public, secret = out / f"{name}.key", out / f"{name}.key_secret"
+    taken = [path for path in (public, secret) if path.exists()]
+    if taken or Path(name).name != name:
+        what = "exists already" if taken else "is no plain file name"
+        raise ConfigError(Problem(str(taken[0] if taken else name), what, "choose another name or directory"))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        zmq.auth.create_certificates(out, name)
+        secret.chmod(0o600)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror}"
+        raise ConfigError(Problem(str(out), what, "choose a directory that you may write to")) from None
+    print(f"{public} (public: give it to the other side)\n{secret} (secret: keep it here)")
+    return ExitCode.PASS
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,451 @@
+"""Decides an agent's life: orders of the controller and events of the engine in, actions out, time as an argument.
+
+Owns the agent's state, the silence after which the controller counts as gone, and when the agent ends. The socket, the
+clock and the engine itself belong to service.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.engine_face import EnginePhase, EngineStatus, ProbeOutcome, phase_of
+from contract.assignment import Assignment
+from contract.clock import NS_PER_MS, NS_PER_S, seconds_text
+from contract.codec import VersionMismatch
+from contract.errors import ExitCode, Problem, ProtocolError
+from contract.machine import AgentEvent, AgentState, IllegalTransition, advance_agent
+from contract.messages import (
+    MAX_BATCH_BYTES,
+    AgentMessage,
+    Arm,
+    Armed,
+    AskWaits,
+    Assign,
+    Bye,
+    Collect,
+    ControllerMessage,
+    Dismissed,
+    EngineEnd,
+    Faulted,
+    Finished,
+    Flows,
+    Hello,
+    Loaded,
+    LoadFailed,
+    Ping,
+    Pong,
+    Probe,
+    Probed,
+    ProbeFailure,
+    Progress,
+    Refused,
+    Report,
+    Start,
+    Started,
+    Waits,
+    Welcome,
+    clipped,
+)
+
+_HELLO_NS: Final = 500 * NS_PER_MS
+_REMIND_NS: Final = 30 * NS_PER_S
+"""How often an agent that nobody answers says what it waits for."""
+_MAX_TOLD_FAILURES: Final = 64
+"""Probe failures told by name; with a cut link thousands fail for one reason."""
+_NO_PROGRESS: Final = Progress(0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Send this to the controller."""
+
+    message: AgentMessage
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEngine:
+    """Build an engine; answer with `on_opened` or `on_open_failed`."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class StartProbe:
+    """Start the engine's probes; answer with `on_probed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartEngine:
+    """Start the traffic at this time of the agent's clock."""
+
+    start_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskEngineWaits:
+    """Ask the engine what it waits for; answer with `on_waits`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Stop the engine, take what it measured and close it; answer with `on_handed_over`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseEngine:
+    """Stop and close the engine; nobody wants its records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    """Drop the connection with all that is queued on it, and open a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """End the process."""
+
+    code: ExitCode
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Tell whoever reads the agent's log."""
+
+    text: str
+
+
+Action = (
+    Say
+    | OpenEngine
+    | StartProbe
+    | StartEngine
+    | AskEngineWaits
+    | HandOver
+    | CloseEngine
+    | Reconnect
+    | Leave
+    | Log
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HandedOver:
+    """What an engine left."""
+
+    end: EngineEnd
+    failure: str
+    ops: NDArray[np.void]
+    flows: NDArray[np.void]
+    ports: NDArray[np.void]
+
+
+class AgentLife:
+    """The life of one agent process, over any number of runs and controllers."""
+
+    def __init__(self, hello: Hello, controller: str, *, once: bool, now_ns: int) -> None:
+        self.state = AgentState.JOINING
+        self._hello = hello
+        self._controller = controller
+        self._once = once
+        self._assignment: Assignment | None = None
+        self._lost_after_ns = 0
+        self._heard_ns = now_ns
+        self._next_hello_ns = now_ns
+        self._next_reminder_ns = now_ns + _REMIND_NS // 6
+        self._ops_sent = 0
+        self._inquiry = 0
+        self._last = _NO_PROGRESS
+        self._actions: list[Action] = [Log(f"waiting for a controller at {controller}")]
+
+    @property
+    def watches_engine(self) -> bool:
+        """Whether `on_status` should be told how the engine stands."""
+        return self.state in _WITH_ENGINE
+
+    @property
+    def probing(self) -> bool:
+        """Whether the engine's probe outcomes are wanted."""
+        return self.state is AgentState.PROBING
+
+    # ---- the controller
+
+    def on_message(self, message: ControllerMessage, now_ns: int) -> tuple[Action, ...]:
+        """The controller said something."""
+        self._heard_ns = now_ns
+        try:
+            self._on_order(message, now_ns)
+        except IllegalTransition as error:
+            self._do(Log(f"refused an order: {error}"))
+            if self._assignment is not None:
+                self._do(Say(Faulted(self._assignment.run_id, str(error))))
+        return self._taken()
+
+    def on_garbage(self, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
+        """The controller sent what the protocol does not allow."""
+        if isinstance(error, VersionMismatch):
+            self._do(Log(f"controller at {self._controller}: {error}"))
+            self._leave(ExitCode.PREPARATION_FAILED)
+        else:
+            self._part(f"the controller broke the protocol: {error}", ExitCode.RUN_ERROR, now_ns)
+        return self._taken()
+
+    def on_tick(self, now_ns: int) -> tuple[Action, ...]:
+        """Time passed."""
+        if self.state is AgentState.JOINING:
+            self._keep_asking(now_ns)
+        elif now_ns - self._heard_ns > self._lost_after_ns:
+            silence = f"the controller has been silent for {seconds_text(self._lost_after_ns)}"
+            self._part(silence, ExitCode.RUN_ERROR, now_ns)
+        return self._taken()
+
+    def on_stop(self, reason: str) -> tuple[Action, ...]:
+        """The user wants the agent to end, such as by Ctrl-C."""
+        in_run = self._assignment is not None
+        self._do(Log(f"{reason} while {self.state.name}"))
+        if self.state is not AgentState.JOINING:
+            self._do(Say(Bye(reason)))
+        self._leave(ExitCode.RUN_ERROR if in_run else ExitCode.PASS)
+        return self._taken()
+
+    def _on_order(self, message: ControllerMessage, now_ns: int) -> None:
+        match message:
+            case Ping(sequence, controller_ns):
+                self._do(Say(Pong(sequence, controller_ns, now_ns, now_ns)))
+            case Welcome():
+                if self.state is AgentState.JOINING:
+                    self._do(Log(f"joined the controller at {self._controller}"))
+                self._advance(AgentEvent.WELCOMED)
+                self._lost_after_ns = message.lost_after_ns
+            case Refused(reason):
+                self._do(Log(f"the controller at {self._controller} refused: {reason}"))
+                self._leave(ExitCode.PREPARATION_FAILED)
+            case Dismissed():
+                how = f"aborted: {message.reason}" if message.aborted else "done"
+                code = ExitCode.RUN_ERROR if message.aborted else ExitCode.PASS
+                self._part(f"run {message.run_id} {how}", code, now_ns)
+            case Assign(assignment):
+                self._on_assign(assignment)
+            case _ if self._assignment is None or message.run_id != self._assignment.run_id:
+                what = f"{type(message).__name__} for run {message.run_id}, which was not assigned here"
+                self._do(Log(f"refused an order: {what}"), Say(Faulted(message.run_id, what)))
+            case Probe() | Arm() | Start() | AskWaits() | Collect():
+                self._on_run_order(message, now_ns)
+
+    def _on_assign(self, assignment: Assignment) -> None:
+        self._advance(AgentEvent.ASSIGNED)
+        self._assignment = assignment
+        self._ops_sent = 0
+        self._do(Log(f"run {assignment.run_id}: {len(assignment.ranks)} ranks, opening sockets"))
+        self._do(OpenEngine(assignment))
+
+    def _on_run_order(self, message: Probe | Arm | Start | AskWaits | Collect, now_ns: int) -> None:
+        match message:
+            case Probe():
+                self._advance(AgentEvent.PROBE_ORDERED)
+                self._do(StartProbe())
+            case Arm(run_id):
+                self._advance(AgentEvent.ARM_ORDERED)
+                self._do(Say(Armed(run_id)))
+            case Start(run_id, start_ns):
+                self._advance(AgentEvent.START_ORDERED)
+                self._do(StartEngine(start_ns), Say(Started(run_id, start_ns - now_ns)))
+            case AskWaits(_, inquiry):
+                self._inquiry = inquiry
+                self._do(AskEngineWaits())
+            case Collect():
+                loading = self.state is AgentState.LOADING
+                self._advance(AgentEvent.COLLECT_ORDERED)
+                if not loading:  # An engine that is still being built is handed over once it is there.
+                    self._do(HandOver())
+
+    # ---- the engine
+
+    def on_opened(self, degraded: tuple[str, ...]) -> tuple[Action, ...]:
+        """The engine asked for is there."""
+        if self.state is AgentState.LOADING and self._assignment is not None:
+            self._advance(AgentEvent.OPENED)
+            self._do(*(Log(text) for text in degraded))
+            self._do(Say(Loaded(self._assignment.run_id, tuple(clipped(text) for text in degraded))))
+        elif self.state is AgentState.COLLECTING:
+            self._do(HandOver())
+        else:
+            self._do(CloseEngine())
+        return self._taken()
+
+    def on_open_failed(self, problems: tuple[Problem, ...]) -> tuple[Action, ...]:
+        """The engine asked for could not be built."""
+        self._do(*(Log(str(problem)) for problem in problems))
+        if self.state is AgentState.LOADING and self._assignment is not None:
+            self._advance(AgentEvent.FAULT)
+            told = (
+                Problem(clipped(each.where), clipped(each.what), clipped(each.remedy)) for each in problems
+            )
+            self._do(Say(LoadFailed(self._assignment.run_id, tuple(told)[:_MAX_TOLD_FAILURES])))
+        elif self.state is AgentState.COLLECTING:
+            self._do(HandOver())
+        return self._taken()
+
+    def on_probed(self, outcomes: Sequence[ProbeOutcome]) -> tuple[Action, ...]:
+        """The engine's probes have ended."""
+        if self.state is not AgentState.PROBING or self._assignment is None:
+            return self._taken()
+        failed = [outcome for outcome in outcomes if not outcome.ok]
+        told = tuple(_probe_failure(each, self._assignment) for each in failed[:_MAX_TOLD_FAILURES])
+        slowest = max((each.round_trip_ns for each in outcomes if each.ok), default=0)
+        self._advance(AgentEvent.FAULT if failed else AgentEvent.PROBED)
+        self._do(Log(f"{len(outcomes) - len(failed)} of {len(outcomes)} queue pairs answered their probe"))
+        self._do(Say(Probed(self._assignment.run_id, len(outcomes), len(failed), told, slowest)))
+        return self._taken()
+
+    def on_status(self, status: EngineStatus, ops: NDArray[np.void], now_ns: int) -> tuple[Action, ...]:
+        """How the engine stands, and the ops completed until then since the last call."""
+        if self.state not in _WITH_ENGINE or self._assignment is None:
+            return self._taken()
+        phase = phase_of(status)
+        if self.state in (AgentState.RUNNING, AgentState.FINISHED):
+            self._report(status, ops, now_ns)
+        if phase is EnginePhase.FAILED:
+            self._advance(AgentEvent.FAULT)
+            self._do(Log(f"engine failed: {status.failure}"))
+            self._do(Say(Faulted(self._assignment.run_id, clipped(status.failure))))
+        elif phase is EnginePhase.DONE and self.state is AgentState.RUNNING:
+            self._advance(AgentEvent.COMPLETED)
+            self._do(Log("all operations complete"))
+        return self._taken()
+
+    def on_engine_error(self, what: str) -> tuple[Action, ...]:
+        """A call into the engine failed in a way that it does not report as its state."""
+        self._do(Log(f"engine error: {what}"))
+        if self.state in _WITH_ENGINE and self._assignment is not None:
+            self._advance(AgentEvent.FAULT)
+            self._do(Say(Faulted(self._assignment.run_id, clipped(f"engine error: {what}"))))
+        return self._taken()
+
+    def on_waits(self, waits: NDArray[np.void]) -> tuple[Action, ...]:
+        """What the engine waits for."""
+        if self._assignment is not None:
+            batches = list(_batches(waits))
+            for number, batch in enumerate(batches, 1):
+                last = number == len(batches)
+                self._do(Say(Waits(self._assignment.run_id, self._inquiry, last, batch)))
+        return self._taken()
+
+    def on_handed_over(self, left: HandedOver) -> tuple[Action, ...]:
+        """The engine is closed."""
+        if self.state is not AgentState.COLLECTING or self._assignment is None:
+            return self._taken()
+        run_id = self._assignment.run_id
+        for batch in _batches(left.ops):
+            if len(batch):
+                self._ops_sent += len(batch)
+                self._do(Say(Report(run_id, self._last, left.end is EngineEnd.DONE, batch)))
+        self._do(*(Say(Flows(run_id, batch)) for batch in _batches(left.flows) if len(batch)))
+        self._do(
+            Say(
+                Finished(run_id, left.end, clipped(left.failure), self._ops_sent, len(left.flows), left.ports)
+            )
+        )
+        self._advance(AgentEvent.HANDED_OVER)
+        self._forget_run()
+        return self._taken()
+
+    # ---- inside
+
+    def _report(self, status: EngineStatus, ops: NDArray[np.void], now_ns: int) -> None:
+        assert self._assignment is not None
+        quiet_ns = max(0, now_ns - status.last_progress_ns)
+        progress = Progress(
+            status.ops_done, status.ops_total, status.wire_tx_bytes, status.wire_rx_bytes, quiet_ns
+        )
+        self._last = progress
+        completed = phase_of(status) is EnginePhase.DONE
+        batches = list(_batches(ops))
+        for number, batch in enumerate(batches, 1):
+            self._ops_sent += len(batch)
+            last = number == len(batches)
+            self._do(Say(Report(self._assignment.run_id, progress, completed and last, batch)))
+
+    def _keep_asking(self, now_ns: int) -> None:
+        if now_ns >= self._next_hello_ns:
+            self._next_hello_ns = now_ns + _HELLO_NS
+            self._do(Say(self._hello))
+        if now_ns >= self._next_reminder_ns:
+            self._next_reminder_ns = now_ns + _REMIND_NS
+            self._do(
+                Log(
+                    f"no answer from {self._controller} yet: no controller runs there, it is busy with a run, "
+                    "or the two do not have each other's keys; still asking"
+                )
+            )
+
+    def _part(self, why: str, code: ExitCode, now_ns: int) -> None:
+        """Gives up this controller; the run, if any, is over for this agent."""
+        if self.state is AgentState.JOINING:
+            return
+        self._do(Log(why))
+        if self._once:
+            self._leave(code)
+            return
+        self._advance(AgentEvent.PARTED)
+        if self._assignment is not None:
+            self._do(CloseEngine())
+        self._forget_run()
+        self._next_hello_ns = now_ns
+        self._next_reminder_ns = now_ns + _REMIND_NS
+        self._do(Reconnect(), Log(f"waiting for a controller at {self._controller}"))
+
+    def _leave(self, code: ExitCode) -> None:
+        if self._assignment is not None:
+            self._do(CloseEngine())
+        self._do(Leave(code))
+
+    def _forget_run(self) -> None:
+        self._assignment = None
+        self._last = _NO_PROGRESS
+
+    def _advance(self, event: AgentEvent) -> None:
+        self.state = advance_agent(self.state, event)
+
+    def _do(self, *actions: Action) -> None:
+        self._actions += actions
+
+    def _taken(self) -> tuple[Action, ...]:
+        taken, self._actions = tuple(self._actions), []
+        return taken
+
+
+_WITH_ENGINE: Final = frozenset(
+    {
+        AgentState.LOADED,
+        AgentState.PROBING,
+        AgentState.CONNECTED,
+        AgentState.ARMED,
+        AgentState.RUNNING,
+        AgentState.FINISHED,
+    }
+)
+
+
+def _batches(records: NDArray[np.void]) -> Iterator[NDArray[np.void]]:
+    """The records cut to what one message carries; at least one batch, so that an empty answer is an answer."""
+    step = MAX_BATCH_BYTES // records.dtype.itemsize
+    for begin in range(0, max(1, len(records)), step):
+        yield records[begin : begin + step]
+
+
+def _probe_failure(outcome: ProbeOutcome, assignment: Assignment) -> ProbeFailure:
+    columns, row = assignment.connections, outcome.connection
+    return ProbeFailure(
+        src_rank=int(columns.src_rank[row]),
+        dst_rank=int(columns.dst_rank[row]),
+        src_address=str(IPv4Address(int(columns.src_ip[row]))),
+        dst_address=str(IPv4Address(int(columns.dst_ip[row]))),
+        problem=clipped(outcome.problem),
+    )

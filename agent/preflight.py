@@ -1,0 +1,96 @@
+"""Judges whether a host is fit to run an agent, and says how to mend what is not. Reading the host is files.py's part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from agent.files import HostFacts
+
+WANTED_RECEIVE_BUFFER_BYTES: Final = 64 << 20
+"""What the engine asks for per address: 6 ms at 100 Gbit/s, the time a busy host may keep a thread from a core."""
+WANTED_CORES: Final = 2
+"""One that the engine's loop can spin on, one for everything else."""
+WANTED_OPEN_FILES: Final = 65_536
+_STEADY_CLOCKS: Final = ("tsc", "arch_sys_counter", "kvm-clock")
+
+
+class Grade(Enum):
+    """What a check found."""
+
+    GOOD = "good"
+    DEGRADED = "degraded"
+    """Runs, but measures less well; the engine marks its records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at."""
+
+    what: str
+    found: str
+    grade: Grade
+    remedy: str
+    """"" if good."""
+
+
+def judge(facts: HostFacts) -> tuple[Check, ...]:
+    """All checks, good ones included."""
+    return (
+        _check(
+            "cores",
+            str(facts.cores),
+            facts.cores >= WANTED_CORES,
+            "give the agent two cores or more; with one the engine blocks instead of spinning",
+        ),
+        _check(
+            "receive buffer limit",
+            _bytes_text(facts.rmem_max_bytes),
+            (facts.rmem_max_bytes or 0) >= WANTED_RECEIVE_BUFFER_BYTES,
+            f"sysctl -w net.core.rmem_max={WANTED_RECEIVE_BUFFER_BYTES}",
+        ),
+        _check(
+            "UDP segmentation offload (GSO)",
+            "available" if facts.udp_segmentation else "missing",
+            facts.udp_segmentation,
+            "use Linux 4.18 or newer; without it every packet is a system call's work",
+        ),
+        _check(
+            "UDP receive offload (GRO)",
+            "available" if facts.udp_coalescing else "missing",
+            facts.udp_coalescing,
+            "use Linux 5.0 or newer; without it every packet is received alone",
+        ),
+        _check(
+            "open files limit",
+            str(facts.open_files),
+            facts.open_files < 0 or facts.open_files >= WANTED_OPEN_FILES,
+            f"ulimit -Hn {WANTED_OPEN_FILES} (limits.conf: nofile); each address and source port takes a socket",
+        ),
+        _check(
+            "clock source",
+            facts.clock_source or "unknown",
+            facts.clock_source in _STEADY_CLOCKS,
+            "boot with a steady TSC; other clock sources cost a microsecond a reading",
+        ),
+    )
+
+
+def text(checks: tuple[Check, ...]) -> str:
+    """The checks as aligned lines for people."""
+    width = max(len(check.what) for check in checks)
+    lines = []
+    for check in checks:
+        lines.append(f"{check.what:<{width}}  {check.grade.value:<8}  {check.found}")
+        if check.remedy:
+            lines.append(f"{'':<{width}}  {'':<8}  -> {check.remedy}")
+    return "\n".join(lines)
+
+
+def _check(what: str, found: str, good: bool, remedy: str) -> Check:
+    return Check(what, found, Grade.GOOD if good else Grade.DEGRADED, "" if good else remedy)
+
+
+def _bytes_text(count: int | None) -> str:
+    return "unknown" if count is None else f"{count} bytes"

@@ -1,0 +1,405 @@
+"""Runs an agent: a ZeroMQ DEALER, the clock, the process's signals and an engine around `AgentLife`.
+
+One loop receives, looks at the engine, and does what the life asks for. Calls that may take long (building an engine,
+joining its threads) run one after another on a single worker thread, so that heartbeats go on. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import zmq
+import zmq.asyncio
+import zmq.auth
+
+from agent.engine_face import Engine, EnginePhase, phase_of
+from agent.files import versions
+from agent.lifecycle import (
+    Action,
+    AgentLife,
+    AskEngineWaits,
+    CloseEngine,
+    HandedOver,
+    HandOver,
+    Leave,
+    Log,
+    OpenEngine,
+    Reconnect,
+    Say,
+    StartEngine,
+    StartProbe,
+)
+from contract.assignment import Assignment
+from contract.clock import NS_PER_MS
+from contract.codec import decode_from_controller, encode
+from contract.endpoint import is_loopback
+from contract.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError
+from contract.messages import MAX_TO_AGENT_BYTES, AgentMessage, EngineEnd, Hello, Pong
+from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
+
+_TICK_MS: Final = 20
+_REPORT_NS: Final = 100 * NS_PER_MS
+_RECEIVE_BURST: Final = 64
+_QUEUED_MESSAGES: Final = 16
+"""In ZeroMQ's queue; when it is full, records stay in the engine and pongs are left out."""
+_LINGER_MS: Final = 1000
+_CLOSE_S: Final = 5
+"""How long an ending agent waits for its engine's threads."""
+
+ENGINE_ERRORS: Final = (OSError, RuntimeError, ValueError, TypeError, MemoryError)
+"""What native code raises when something fails that it does not report as its state."""
+
+_log = logging.getLogger("etloop.agent")
+
+OpenEngineCall = Callable[[Assignment], Engine]
+
+
+@dataclass(frozen=True, slots=True)
+class CurveClient:
+    """Keys of an encrypted control connection, as files written by `etloop-agent keygen`."""
+
+    controller_key_file: Path
+    """The controller's public certificate (`.key`)."""
+    secret_key_file: Path
+    """This agent's own certificate (`.key_secret`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """How an agent finds its controller."""
+
+    controller: str
+    """ZeroMQ endpoint, such as "tcp://10.0.0.1:5555"."""
+    name: str
+    once: bool = False
+    """End after one run, or when the controller vanishes."""
+    curve: CurveClient | None = None
+    insecure: bool = False
+    """Follow a controller on another machine without knowing who it is."""
+
+
+def open_native_engine(assignment: Assignment) -> Engine:
+    """The engine that sends real packets. Raises `RigError` or `PlanError`."""
+    # Late, so that preflight and key generation work where the native module cannot be loaded.
+    from traffic.engine import Engine as NativeEngine
+
+    return NativeEngine.open(assignment)
+
+
+async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_native_engine) -> ExitCode:
+    """Joins the controller, runs what it assigns, and returns when told to end.
+
+    Raises `ConfigError` for an endpoint or keys that cannot be used.
+    """
+    if not is_loopback(settings.controller) and settings.curve is None and not settings.insecure:
+        remedy = "give --controller-key and --key, or --insecure if everybody on this network may command this host"
+        what = "is on another machine, and neither keys are given nor is the connection declared insecure"
+        raise ConfigError(Problem(settings.controller, what, remedy))
+    context = zmq.asyncio.Context()
+    try:
+        agent = _Agent(settings, open_engine, context)
+        try:
+            with _stop_signals() as stops:
+                return await agent.live(stops)
+        finally:
+            await agent.end()
+    finally:
+        await asyncio.to_thread(context.term)
+
+
+class _Agent:
+    def __init__(
+        self, settings: AgentSettings, open_engine: OpenEngineCall, context: zmq.asyncio.Context
+    ) -> None:
+        hello = Hello(settings.name, socket.gethostname(), os.getpid(), versions())
+        self._settings = settings
+        self._open_engine = open_engine
+        self._context = context
+        self._life = AgentLife(hello, settings.controller, once=settings.once, now_ns=time.monotonic_ns())
+        self._dealer = self._connected()
+        self._outbox: deque[AgentMessage] = deque()
+        """What ZeroMQ's queue had no room for; while there is any, the engine's records are left in the engine."""
+        self._engine: Engine | None = None
+        self._started = False
+        self._waits_asked = False
+        self._next_report_ns = 0
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
+        self._opening: asyncio.Future[Engine] | None = None
+        self._handing: asyncio.Future[HandedOver] | None = None
+        self._closing: set[asyncio.Future[None]] = set()
+        self._exit_code: ExitCode | None = None
+
+    async def live(self, stops: list[str]) -> ExitCode:
+        """Loops until the life asks to leave."""
+        while True:
+            await self._perform(self._life.on_tick(time.monotonic_ns()))
+            await self._look_at_work()
+            await self._look_at_engine()
+            while stops and self._exit_code is None:
+                await self._perform(self._life.on_stop(stops.pop()))
+            await self._flush()
+            if self._exit_code is not None:
+                return self._exit_code
+            if await self._dealer.poll(_TICK_MS):
+                await self._receive_burst()
+
+    async def end(self) -> None:
+        """Closes what is open, the engine first."""
+        self._close_engine()
+        work: set[asyncio.Future[None]] = set(self._closing)
+        if work:
+            await asyncio.wait(work, timeout=_CLOSE_S)
+        self._worker.shutdown(wait=False, cancel_futures=True)
+        self._dealer.close()
+
+    # ---- the controller
+
+    def _connected(self) -> zmq.asyncio.Socket:
+        dealer = self._context.socket(zmq.DEALER)
+        try:
+            dealer.setsockopt(zmq.LINGER, _LINGER_MS)
+            # Nothing is queued for a controller that is not there.
+            dealer.setsockopt(zmq.IMMEDIATE, 1)
+            dealer.setsockopt(zmq.SNDHWM, _QUEUED_MESSAGES)
+            dealer.setsockopt(zmq.MAXMSGSIZE, MAX_TO_AGENT_BYTES)
+            dealer.setsockopt(zmq.IPV6, 1)
+            # A connection that breaks and heals within the heartbeat's patience stays the same member.
+            dealer.setsockopt(zmq.IDENTITY, b"\x01" + os.urandom(16))
+            if self._settings.curve is not None:
+                _secure(dealer, self._settings.curve)
+            dealer.connect(self._settings.controller)
+        except zmq.ZMQError as error:
+            dealer.close(linger=0)
+            remedy = "write the controller's address as tcp://HOST:PORT"
+            raise ConfigError(
+                Problem(self._settings.controller, f"cannot be connected to: {error.strerror}", remedy)
+            ) from None
+        except ConfigError:
+            dealer.close(linger=0)
+            raise
+        return dealer
+
+    async def _receive_burst(self) -> None:
+        dealer = self._dealer
+        for _ in range(_RECEIVE_BURST):
+            try:
+                frames = await dealer.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            now_ns = time.monotonic_ns()
+            try:
+                actions = self._life.on_message(decode_from_controller(b"".join(frames)), now_ns)
+            except ProtocolError as error:
+                actions = self._life.on_garbage(error, now_ns)
+            await self._perform(actions)
+            if self._exit_code is not None or dealer is not self._dealer:
+                return
+
+    async def _say(self, message: AgentMessage) -> None:
+        if isinstance(message, Hello | Pong):
+            # Repeated soon anyway; and behind queued records a pong would tell a wrong time.
+            if not self._outbox:
+                await self._sent(message)
+            return
+        self._outbox.append(message)
+        await self._flush()
+
+    async def _flush(self) -> None:
+        while self._outbox and await self._sent(self._outbox[0]):
+            self._outbox.popleft()
+
+    async def _sent(self, message: AgentMessage) -> bool:
+        try:
+            await self._dealer.send(encode(message), zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    # ---- the engine
+
+    async def _look_at_work(self) -> None:
+        opening, handing = self._opening, self._handing
+        if opening is not None and opening.done():
+            self._opening = None
+            await self._perform(self._opened(opening))
+        if handing is not None and handing.done():
+            self._handing = None
+            await self._perform(self._life.on_handed_over(handing.result()))
+        self._closing = {job for job in self._closing if not job.done()}
+
+    def _opened(self, opening: asyncio.Future[Engine]) -> tuple[Action, ...]:
+        try:
+            self._engine = opening.result()
+        except InputError as error:
+            return self._life.on_open_failed(error.problems)
+        except ENGINE_ERRORS as error:
+            # The controller has to learn of any failure, and only this agent's log can hold its trace.
+            _log.exception("the engine could not be opened")
+            return self._life.on_open_failed((_engine_problem(error),))
+        self._started = False
+        self._waits_asked = False
+        return self._life.on_opened(self._engine.degraded)
+
+    async def _look_at_engine(self) -> None:
+        engine, now_ns = self._engine, time.monotonic_ns()
+        if engine is None or self._outbox:
+            return
+        try:
+            outcomes = engine.probe_outcomes() if self._life.probing else None
+            if outcomes is not None:
+                await self._perform(self._life.on_probed(outcomes))
+            waits = engine.take_waits() if self._waits_asked else None
+            if waits is not None:
+                self._waits_asked = False
+                await self._perform(self._life.on_waits(waits))
+            if now_ns >= self._next_report_ns and self._life.watches_engine:
+                self._next_report_ns = now_ns + _REPORT_NS
+                status = engine.status()
+                ops = engine.take_records() if self._started else np.empty(0, OP_RECORD)
+                await self._perform(self._life.on_status(status, ops, time.monotonic_ns()))
+        except ENGINE_ERRORS as error:
+            # As above: an engine that fails in an unforeseen way ends the run by name, not this process.
+            _log.exception("the engine failed")
+            await self._perform(self._life.on_engine_error(str(error)))
+
+    def _close_engine(self) -> None:
+        engine, opening, self._engine, self._opening = self._engine, self._opening, None, None
+        self._handing = None
+        if engine is not None:
+            self._closing.add(self._at_work(engine.close))
+        if opening is not None:
+            # The worker is busy with it; this runs right after, when the engine exists or has failed to.
+            self._closing.add(self._at_work(_close_opened, opening))
+
+    def _at_work(self, call: Callable[..., None], *arguments: object) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().run_in_executor(self._worker, call, *arguments)
+
+    # ---- actions
+
+    async def _perform(self, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            match action:
+                case Say(message):
+                    await self._say(message)
+                case Log(text):
+                    _log.info("%s", text)
+                case Leave(code):
+                    self._exit_code = code
+                case Reconnect():
+                    self._dealer.close(linger=0)
+                    self._outbox.clear()
+                    self._dealer = self._connected()
+                case _:
+                    await self._perform_on_engine(action)
+
+    async def _perform_on_engine(
+        self, action: OpenEngine | StartProbe | StartEngine | AskEngineWaits | HandOver | CloseEngine
+    ) -> None:
+        loop, engine = asyncio.get_running_loop(), self._engine
+        match action:
+            case OpenEngine(assignment):
+                self._opening = loop.run_in_executor(self._worker, self._open_engine, assignment)
+            case HandOver():
+                self._engine = None
+                self._handing = loop.run_in_executor(self._worker, _hand_over, engine, self._started)
+            case CloseEngine():
+                self._close_engine()
+            case StartProbe() | StartEngine() | AskEngineWaits():
+                assert engine is not None
+                try:
+                    self._order_engine(engine, action)
+                except ENGINE_ERRORS as error:
+                    # As in `_look_at_engine`.
+                    _log.exception("the engine failed")
+                    await self._perform(self._life.on_engine_error(str(error)))
+
+    def _order_engine(self, engine: Engine, action: StartProbe | StartEngine | AskEngineWaits) -> None:
+        match action:
+            case StartProbe():
+                engine.start_probe()
+            case StartEngine(start_ns):
+                engine.start(start_ns)
+                self._started = True
+                self._next_report_ns = 0
+            case AskEngineWaits():
+                engine.request_waits()
+                self._waits_asked = True
+
+
+def _engine_problem(error: Exception) -> Problem:
+    return Problem("engine", f"{type(error).__name__}: {error}", "see the agent's log and report it")
+
+
+def _close_opened(opening: asyncio.Future[Engine]) -> None:
+    with contextlib.suppress(InputError, *ENGINE_ERRORS):
+        opening.result().close()
+
+
+def _hand_over(engine: Engine | None, started: bool) -> HandedOver:
+    """Stops and closes the engine; what it measured, if it ever started."""
+    ops, flows = np.empty(0, OP_RECORD), np.empty(0, FLOW_RECORD)
+    ports = np.empty(0, PORT_RECORD)
+    if engine is None:
+        return HandedOver(EngineEnd.NEVER_STARTED, "", ops, flows, ports)
+    try:
+        if not started:
+            return HandedOver(EngineEnd.NEVER_STARTED, "", ops, flows, ports)
+        status = engine.status()
+        end = _ENDS.get(phase_of(status), EngineEnd.STOPPED)
+        engine.stop()
+        return HandedOver(end, status.failure, engine.take_records(), engine.flows(), engine.ports())
+    except ENGINE_ERRORS as error:
+        _log.exception("the engine failed while handing over")
+        return HandedOver(EngineEnd.FAILED, str(_engine_problem(error)), ops, flows, ports)
+    finally:
+        engine.close()
+
+
+_ENDS: Final = {EnginePhase.DONE: EngineEnd.DONE, EnginePhase.FAILED: EngineEnd.FAILED}
+
+
+def _secure(dealer: zmq.asyncio.Socket, curve: CurveClient) -> None:
+    controller_public, _ = _certificate(curve.controller_key_file)
+    public, secret = _certificate(curve.secret_key_file)
+    if secret is None:
+        remedy = "give the .key_secret file that etloop-agent keygen wrote"
+        raise ConfigError(Problem(str(curve.secret_key_file), "holds no secret key", remedy))
+    dealer.curve_serverkey = controller_public
+    dealer.curve_publickey = public
+    dealer.curve_secretkey = secret
+
+
+def _certificate(path: Path) -> tuple[bytes, bytes | None]:
+    try:
+        return zmq.auth.load_certificate(path)
+    except (OSError, ValueError) as error:
+        remedy = "give a file that etloop-agent keygen wrote"
+        raise ConfigError(Problem(str(path), f"is no readable key file: {error}", remedy)) from None
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[list[str]]:
+    """Collects SIGINT and SIGTERM as reasons to stop while it is open."""
+    stops: list[str] = []
+    loop = asyncio.get_running_loop()
+    reasons = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
+    for number, reason in reasons.items():
+        loop.add_signal_handler(number, stops.append, reason)
+    try:
+        yield stops
+    finally:
+        for number in reasons:
+            loop.remove_signal_handler(number)

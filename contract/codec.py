@@ -1,0 +1,348 @@
+"""Messages <-> bytes: one codec per type, derived once from the annotations of contract/messages.py.
+
+A body is the msgpack array [major, minor, message name, fields by name]. numpy columns travel as [type name, shape,
+bytes], little-endian, of the closed set `_ARRAY_NAMES`. Decoding trusts nothing: another version, an unknown message,
+an unknown or missing field, a wrong type, array type, shape or size raises `ProtocolError` naming message and field,
+and no other exception leaves this module. Whether the values make sense together is for those who use them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import msgpack  # type: ignore[import-untyped]  # ships no types
+import numpy as np
+from numpy.typing import NDArray
+
+from contract.errors import ProtocolError
+from contract.messages import (
+    MAX_TEXT_CHARS,
+    MAX_TO_AGENT_BYTES,
+    MAX_TO_CONTROLLER_BYTES,
+    PROTOCOL_VERSION,
+    AgentMessage,
+    ControllerMessage,
+    ProtocolVersion,
+)
+from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+
+_MAX_ITEMS: Final = 1 << 20
+"""Most elements of one tuple (not of a numpy column): a million communicator slots."""
+_MAX_FIELDS: Final = 64
+"""Most entries of one map; no message has as many fields."""
+_ENVELOPE_ITEMS: Final = 4
+
+_ARRAY_NAMES: Final[Mapping[str, np.dtype[Any]]] = {
+    "u1": np.dtype("u1"),
+    "i1": np.dtype("i1"),
+    "u2": np.dtype("<u2"),
+    "i2": np.dtype("<i2"),
+    "u4": np.dtype("<u4"),
+    "i4": np.dtype("<i4"),
+    "u8": np.dtype("<u8"),
+    "i8": np.dtype("<i8"),
+    "op record": OP_RECORD,
+    "flow record": FLOW_RECORD,
+    "port record": PORT_RECORD,
+    "wait record": WAIT_RECORD,
+}
+
+
+class VersionMismatch(ProtocolError):
+    """The peer speaks another version of the protocol."""
+
+    def __init__(self, theirs: ProtocolVersion) -> None:
+        super().__init__(
+            f"the peer speaks protocol {theirs}, this side {PROTOCOL_VERSION}; "
+            "install the same etloop on the controller and on every agent"
+        )
+        self.theirs = theirs
+
+
+class MessageTooLarge(ProtocolError):
+    """A message of ours exceeds what its direction allows."""
+
+
+class _Misfit(Exception):
+    """A value that does not fit its annotation; each level on the way out adds its part of the path."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.path = ""
+
+    def under(self, part: str) -> _Misfit:
+        self.path = part + self.path
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    pack: Callable[[Any], object]
+    unpack: Callable[[object], Any]
+
+
+def encode(message: AgentMessage | ControllerMessage) -> bytes:
+    """The bytes of `message`. Raises `ProtocolError` if a field breaks its own annotation, `MessageTooLarge` above the limit."""
+    name = type(message).__name__
+    try:
+        fields = _CODECS[name].pack(message)
+    except _Misfit as misfit:
+        raise ProtocolError(f"{name}{misfit.path}: {misfit.what}") from None
+    limit = MAX_TO_CONTROLLER_BYTES if name in _AGENT_NAMES else MAX_TO_AGENT_BYTES
+    body = msgpack.packb([*PROTOCOL_VERSION, name, fields], use_bin_type=True)
+    if len(body) > limit:
+        raise MessageTooLarge(f"{name}: {len(body)} bytes; a message of this direction has at most {limit}")
+    return typing.cast("bytes", body)
+
+
+def decode_from_agent(body: bytes) -> AgentMessage:
+    """The message an agent sent. Raises `ProtocolError`, or `VersionMismatch` before anything else is looked at."""
+    return typing.cast("AgentMessage", _decode(body, _AGENT_NAMES, "an agent", MAX_TO_CONTROLLER_BYTES))
+
+
+def decode_from_controller(body: bytes) -> ControllerMessage:
+    """The message a controller sent. Raises as `decode_from_agent`."""
+    return typing.cast(
+        "ControllerMessage", _decode(body, _CONTROLLER_NAMES, "a controller", MAX_TO_AGENT_BYTES)
+    )
+
+
+def _decode(body: bytes, names: frozenset[str], sender: str, limit: int) -> object:
+    if len(body) > limit:
+        raise ProtocolError(f"message of {len(body)} bytes; {sender} sends at most {limit}")
+    envelope = _unpacked(body)
+    if not isinstance(envelope, list) or len(envelope) != _ENVELOPE_ITEMS:
+        raise ProtocolError("not a message: expected an array of version, version, name and fields")
+    major, minor, name, fields = envelope
+    if type(major) is not int or type(minor) is not int:
+        raise ProtocolError("not a message: the protocol version is not two integers")
+    if (major, minor) != PROTOCOL_VERSION:
+        raise VersionMismatch(ProtocolVersion(major, minor))
+    if type(name) is not str:
+        raise ProtocolError(f"not a message: its name is {_kind(name)}, expected text")
+    if name not in names:
+        raise ProtocolError(f"{_quoted(name)} is no message that {sender} sends")
+    try:
+        return _CODECS[name].unpack(fields)
+    except _Misfit as misfit:
+        raise ProtocolError(f"{name}{misfit.path}: {misfit.what}") from None
+
+
+def _unpacked(body: bytes) -> object:
+    try:
+        return msgpack.unpackb(
+            body,
+            raw=False,
+            strict_map_key=True,
+            max_str_len=4 * MAX_TEXT_CHARS,
+            max_bin_len=len(body),
+            max_array_len=_MAX_ITEMS,
+            max_map_len=_MAX_FIELDS,
+            max_ext_len=0,
+            object_pairs_hook=_without_repeats,
+        )
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise ProtocolError(f"not a message: {str(error) or type(error).__name__}") from None
+
+
+def _without_repeats(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a field stands twice")
+    return fields
+
+
+def _kind(value: object) -> str:
+    names = {dict: "a map", list: "an array", str: "text", bytes: "binary", type(None): "nothing"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _quoted(text: str) -> str:
+    return ascii(text if len(text) <= 40 else text[:40] + "...")
+
+
+# ---- codecs by annotation
+
+
+def _codec_of(annotation: Any) -> _Codec:
+    """The codec of an annotation; a type that has none is our own mistake and fails at import."""
+    scalar = _SCALARS.get(annotation)
+    if scalar is not None:
+        return scalar
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _array_codec(arguments[1])
+    if origin is np.ndarray:
+        return _array_codec(np.dtype(typing.get_args(arguments[1])[0]))
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        return _tuple_codec(_codec_of(arguments[0]))
+    if origin is dict and arguments == (str, str):
+        return _text_map_codec()
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return _enum_codec(annotation)
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return _dataclass_codec(annotation)
+    raise AssertionError(f"no codec for {annotation}")
+
+
+def _checked_int(value: object) -> int:
+    if type(value) is not int:
+        raise _Misfit(f"expected an integer, got {_kind(value)}")
+    if not -(1 << 63) <= value < 1 << 63:
+        raise _Misfit(f"{value} does not fit in 64 bits with sign")
+    return value
+
+
+def _checked_bool(value: object) -> bool:
+    if type(value) is not bool:
+        raise _Misfit(f"expected true or false, got {_kind(value)}")
+    return value
+
+
+def _checked_text(value: object) -> str:
+    if type(value) is not str:
+        raise _Misfit(f"expected text, got {_kind(value)}")
+    if len(value) > MAX_TEXT_CHARS:
+        raise _Misfit(f"text of {len(value)} characters; at most {MAX_TEXT_CHARS} are allowed")
+    return value
+
+
+_SCALARS: Final[Mapping[Any, _Codec]] = {
+    int: _Codec(_checked_int, _checked_int),
+    bool: _Codec(_checked_bool, _checked_bool),
+    str: _Codec(_checked_text, _checked_text),
+}
+
+
+def _enum_codec(kind: type[Enum]) -> _Codec:
+    def unpack(value: object) -> Enum:
+        name = _checked_text(value)
+        try:
+            return kind[name]
+        except KeyError:
+            raise _Misfit(f"{_quoted(name)} is none of {', '.join(kind.__members__)}") from None
+
+    return _Codec(lambda value: value.name, unpack)
+
+
+def _each(items: typing.Sequence[object], convert: Callable[[Any], object]) -> list[Any]:
+    if len(items) > _MAX_ITEMS:
+        raise _Misfit(f"{len(items)} items; at most {_MAX_ITEMS} are allowed")
+    converted: list[Any] = []
+    try:
+        converted.extend(convert(item) for item in items)
+    except _Misfit as misfit:
+        raise misfit.under(f"[{len(converted)}]") from None
+    return converted
+
+
+def _tuple_codec(item: _Codec) -> _Codec:
+    def pack(value: tuple[object, ...]) -> object:
+        return _each(value, item.pack)
+
+    def unpack(value: object) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise _Misfit(f"expected an array, got {_kind(value)}")
+        return tuple(_each(value, item.unpack))
+
+    return _Codec(pack, unpack)
+
+
+def _text_map_codec() -> _Codec:
+    def check(value: object) -> dict[str, str]:
+        if type(value) is not dict or len(value) > _MAX_FIELDS:
+            raise _Misfit(f"expected a map of at most {_MAX_FIELDS} texts, got {_kind(value)}")
+        return {_checked_text(key): _checked_text(text) for key, text in value.items()}
+
+    return _Codec(check, check)
+
+
+def _array_codec(dtype: np.dtype[Any]) -> _Codec:
+    name = next(name for name, known in _ARRAY_NAMES.items() if known == dtype)
+
+    def pack(value: object) -> object:
+        if not isinstance(value, np.ndarray) or value.dtype != dtype or value.ndim != 1:
+            found = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else _kind(value)
+            raise _Misfit(f"expected a column of {name}, got {found}")
+        return [name, [len(value)], value.astype(_ARRAY_NAMES[name], copy=False).tobytes()]
+
+    def unpack(value: object) -> NDArray[Any]:
+        return _array_from(value, name)
+
+    return _Codec(pack, unpack)
+
+
+def _array_from(value: object, name: str) -> NDArray[Any]:
+    if type(value) is not list or len(value) != 3:
+        raise _Misfit(f"expected a column as type name, shape and bytes, got {_kind(value)}")
+    found, shape, content = value
+    if type(found) is not str or found != name:
+        raise _Misfit(
+            f"expected a column of {name}, got {_quoted(found) if type(found) is str else _kind(found)}"
+        )
+    if type(shape) is not list or len(shape) != 1 or type(shape[0]) is not int or shape[0] < 0:
+        raise _Misfit("expected a shape of one length")
+    if type(content) is not bytes:
+        raise _Misfit(f"expected the column's bytes as binary, got {_kind(content)}")
+    dtype = _ARRAY_NAMES[name]
+    if len(content) != shape[0] * dtype.itemsize:
+        raise _Misfit(f"{shape[0]} x {name} take {shape[0] * dtype.itemsize} bytes, got {len(content)}")
+    return np.frombuffer(content, dtype=dtype)
+
+
+def _dataclass_codec(kind: type[Any]) -> _Codec:
+    # Modules import numpy for type checkers only, so its names are handed in.
+    hints = typing.get_type_hints(kind, localns={"np": np, "NDArray": NDArray}, include_extras=True)
+    codecs = {field.name: _codec_of(hints[field.name]) for field in dataclasses.fields(kind)}
+    names = frozenset(codecs)
+
+    def pack(value: object) -> object:
+        if type(value) is not kind:
+            raise _Misfit(f"expected {kind.__name__}, got {_kind(value)}")
+        return _by_field(codecs, lambda field, codec: codec.pack(getattr(value, field)))
+
+    def unpack(value: object) -> Any:
+        if type(value) is not dict:
+            raise _Misfit(f"expected the fields of {kind.__name__} as a map, got {_kind(value)}")
+        if value.keys() != names:
+            _refuse_fields(names, value)
+        return kind(**_by_field(codecs, lambda field, codec: codec.unpack(value[field])))
+
+    return _Codec(pack, unpack)
+
+
+def _by_field(codecs: Mapping[str, _Codec], convert: Callable[[str, _Codec], object]) -> dict[str, Any]:
+    converted: dict[str, Any] = {}
+    for field, codec in codecs.items():
+        try:
+            converted[field] = convert(field, codec)
+        except _Misfit as misfit:
+            raise misfit.under(f".{field}") from None
+    return converted
+
+
+def _refuse_fields(names: frozenset[str], value: Mapping[Any, object]) -> None:
+    unknown = sorted(_quoted(str(key)) for key in value if key not in names)
+    missing = sorted(names - value.keys())
+    told = [f"unknown field {', '.join(unknown)}"] if unknown else []
+    told += [f"missing field {', '.join(missing)}"] if missing else []
+    raise _Misfit("; ".join(told))
+
+
+def _members(union: Any) -> dict[str, _Codec]:
+    assert isinstance(union, types.UnionType)
+    return {kind.__name__: _codec_of(kind) for kind in union.__args__}
+
+
+_AGENT_CODECS: Final = _members(AgentMessage)
+_CONTROLLER_CODECS: Final = _members(ControllerMessage)
+_CODECS: Final = _AGENT_CODECS | _CONTROLLER_CODECS
+_AGENT_NAMES: Final = frozenset(_AGENT_CODECS)
+_CONTROLLER_NAMES: Final = frozenset(_CONTROLLER_CODECS)

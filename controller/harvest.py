@@ -1,0 +1,97 @@
+"""What each agent has handed over so far, kept bounded by what the plan lets it send.
+
+Turns into `AgentRecords` at the end, whether or not the agent could finish.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contract.assignment import Assignment
+from contract.errors import ProtocolError
+from contract.messages import Finished, Flows, Report
+from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
+from contract.run import AgentRecords
+from controller.clock_map import ClockOffset
+from workload.program import OpKind
+
+
+def most_ops(assignment: Assignment) -> int:
+    """Records that an agent may send: its communication ops, once per iteration."""
+    per_program = [int(np.count_nonzero(program.kind != OpKind.DELAY)) for program in assignment.programs]
+    return assignment.iterations * sum(per_program[rank.program] for rank in assignment.ranks)
+
+
+@dataclass(slots=True)
+class Harvest:
+    """Records of one agent. The methods raise `ProtocolError` when an agent sends more than its assignment allows."""
+
+    agent: str
+    ops_limit: int
+    flows_limit: int
+    ports_limit: int
+    degraded: tuple[str, ...] = ()
+    finished: Finished | None = None
+    ops_received: int = 0
+    flows_received: int = 0
+    _ops: list[NDArray[np.void]] = field(default_factory=list)
+    _flows: list[NDArray[np.void]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, agent: str, assignment: Assignment) -> Harvest:
+        """An empty harvest with the limits that follow from the assignment (a queue pair has at most two ends here)."""
+        flows_limit = 2 * len(assignment.connections.src_qpn)
+        return cls(agent, most_ops(assignment), flows_limit, len(assignment.ports))
+
+    def take_report(self, report: Report) -> None:
+        """Adds completed ops."""
+        self.ops_received += len(report.ops)
+        self._within("op", self.ops_received, self.ops_limit)
+        if len(report.ops):
+            self._ops.append(report.ops)
+
+    def take_flows(self, flows: Flows) -> None:
+        """Adds queue pair counters."""
+        self.flows_received += len(flows.flows)
+        self._within("flow", self.flows_received, self.flows_limit)
+        self._flows.append(flows.flows)
+
+    def take_finished(self, finished: Finished) -> None:
+        """Closes the harvest."""
+        self._within("port", len(finished.ports), self.ports_limit)
+        self.finished = finished
+
+    def _within(self, what: str, received: int, limit: int) -> None:
+        if received > limit:
+            raise ProtocolError(f"{received} {what} records; its assignment allows {limit}")
+
+    def shortfall(self) -> str:
+        """What a finished agent claims to have sent and did not arrive; "" if all is here."""
+        if self.finished is None:
+            return "it did not finish handing over"
+        if self.finished.ops_sent != self.ops_received:
+            return f"{self.finished.ops_sent} op records sent, {self.ops_received} received"
+        if self.finished.flows_sent != self.flows_received:
+            return f"{self.finished.flows_sent} flow records sent, {self.flows_received} received"
+        return ""
+
+    def records(
+        self, host: str, versions: dict[str, str], offset: ClockOffset, complete: bool
+    ) -> AgentRecords:
+        """Everything that arrived."""
+        none = np.empty(0, PORT_RECORD)
+        return AgentRecords(
+            agent=self.agent,
+            host=host,
+            ops=np.concatenate(self._ops) if self._ops else np.empty(0, OP_RECORD),
+            flows=np.concatenate(self._flows) if self._flows else np.empty(0, FLOW_RECORD),
+            ports=self.finished.ports if self.finished is not None else none,
+            clock_offset_ns=offset.offset_ns,
+            clock_error_ns=offset.error_ns,
+            degraded=self.degraded,
+            versions=versions,
+            complete=complete and not self.shortfall(),
+        )

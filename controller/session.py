@@ -1,0 +1,549 @@
+"""Decides a run from the first Hello to the last record: events in, actions out, time as an argument.
+
+Owns the run's state, what each phase still waits for and until when, and the reason if the run breaks. Sockets, the
+clock and the user's screen belong to service.py, who is there to roster.py, what was measured to harvest.py, and why
+nothing moves to stall.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contract.assignment import Assignment
+from contract.clock import seconds_text
+from contract.errors import Problem, ProtocolError
+from contract.machine import RunEvent, RunState, advance_run
+from contract.messages import (
+    AgentMessage,
+    Arm,
+    Armed,
+    AskWaits,
+    Assign,
+    Bye,
+    Collect,
+    ControllerMessage,
+    Dismissed,
+    EngineEnd,
+    Faulted,
+    Finished,
+    Flows,
+    Hello,
+    Loaded,
+    LoadFailed,
+    Pong,
+    Probe,
+    Probed,
+    Progress,
+    Refused,
+    Report,
+    Start,
+    Started,
+    Waits,
+)
+from contract.records import WAIT_RECORD
+from contract.run import PlanTables, RunOutcome
+from controller.clock_map import ClockOffset
+from controller.harvest import Harvest
+from controller.roster import Roster
+from controller.session_settings import SessionSettings
+from controller.stall import StallEvidence, explain
+
+_MAX_WAIT_RECORDS: Final = 1_000_000
+"""Of one agent and inquiry: 40 MB."""
+_PREPARING: Final = frozenset({RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM})
+_ENDED: Final = frozenset({RunState.DONE, RunState.ABORTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send this to that connection."""
+
+    identity: bytes
+    message: ControllerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell the user."""
+
+    text: str
+
+
+Action = Send | Tell
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far the whole run is; totals over all agents."""
+
+    state: RunState
+    ops_done: int
+    ops_total: int
+    wire_tx_bytes: int
+    wire_rx_bytes: int
+
+
+@dataclass(slots=True)
+class _Inquiry:
+    """One question to all agents what they wait for."""
+
+    number: int
+    deadline_ns: int
+    pending: set[str]
+    waits: dict[str, list[NDArray[np.void]]]
+
+
+class Session:
+    """One run over the agents of `assignments`."""
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        assignments: Mapping[str, Assignment],
+        tables: PlanTables,
+        now_ns: int,
+    ) -> None:
+        assert assignments
+        self.state = RunState.GATHER
+        self.reason = ""
+        """Why the run broke, "" as long as it did not."""
+        self.problems: tuple[Problem, ...] = ()
+        """What was not ready, if the run broke before any traffic and nobody stopped it."""
+        self.start_ns = 0
+        self._settings = settings
+        self._assignments = assignments
+        self._tables = tables
+        self._roster = Roster(tuple(assignments), settings.heartbeat_ns, settings.lost_after_ns)
+        self._harvests = {name: Harvest.of(name, assignment) for name, assignment in assignments.items()}
+        self._hellos: dict[str, Hello] = {}
+        self._offsets: dict[str, ClockOffset] = {}
+        self._progress: dict[str, Progress] = {}
+        self._pending: set[str] = set(assignments)
+        """Agents whose answer this phase still needs."""
+        self._completed: set[str] = set()
+        self._deadline_ns = now_ns + settings.gather_timeout_ns
+        self._moved_ns = now_ns
+        self._inquiries = 0
+        self._inquiry: _Inquiry | None = None
+        self._actions: list[Action] = []
+        self._tell(f"waiting at {settings.bind} for {_named(tuple(assignments))}")
+
+    # ---- events
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over and nothing more will be collected."""
+        return self.state in _ENDED
+
+    def on_message(self, identity: bytes, message: AgentMessage, now_ns: int) -> tuple[Action, ...]:
+        """An agent said something."""
+        if isinstance(message, Hello):
+            self._on_hello(identity, message, now_ns)
+            return self._taken()
+        name = self._roster.heard(identity, now_ns)
+        if name is not None and not self.ended:
+            try:
+                self._on_member(name, message, now_ns)
+            except ProtocolError as error:
+                self._on_breach(name, str(error), now_ns)
+        return self._taken()
+
+    def on_garbage(self, identity: bytes, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
+        """Somebody sent what the protocol does not allow."""
+        name = self._roster.heard(identity, now_ns)
+        if name is None:
+            self._tell(f"refused a connection: {error}")
+            self._actions.append(Send(identity, Refused(str(error))))
+        elif not self.ended:
+            self._on_breach(name, str(error), now_ns)
+        return self._taken()
+
+    def on_stop(self, reason: str, now_ns: int) -> tuple[Action, ...]:
+        """The user wants the run to end, such as by Ctrl-C."""
+        if not self.ended and not self.reason:
+            self.reason = f"{reason} while in {self.state.name}"
+            self._wind_up(now_ns)
+        return self._taken()
+
+    def on_tick(self, now_ns: int) -> tuple[Action, ...]:
+        """Time passed."""
+        if not self.ended:
+            for name in self._roster.lost(now_ns):
+                self._on_lost(name, f"no heartbeat for {seconds_text(self._settings.lost_after_ns)}", now_ns)
+        if not self.ended:
+            self._actions += [Send(identity, ping) for identity, ping in self._roster.due_pings(now_ns)]
+            self._check_deadlines(now_ns)
+        return self._taken()
+
+    # ---- results
+
+    def progress(self) -> RunProgress:
+        """How far the run is."""
+        parts = tuple(self._progress.values())
+        return RunProgress(
+            self.state,
+            sum(part.ops_done for part in parts),
+            sum(harvest.ops_limit for harvest in self._harvests.values()),
+            sum(part.wire_tx_bytes for part in parts),
+            sum(part.wire_rx_bytes for part in parts),
+        )
+
+    def outcome(self, started_at: str) -> RunOutcome:
+        """All that was collected. Agents that never got a start order are left out: they measured nothing."""
+        assert self.ended
+        agents = tuple(
+            self._harvests[name].records(
+                self._hellos[name].host, self._hellos[name].versions, offset, complete=True
+            )
+            for name, offset in self._offsets.items()
+        )
+        state = "done" if self.state is RunState.DONE else "aborted"
+        return RunOutcome(self._settings.run_id, state, self.reason, started_at, self.start_ns, agents)
+
+    # ---- joining and leaving
+
+    def _on_hello(self, identity: bytes, hello: Hello, now_ns: int) -> None:
+        member = self._roster.member(hello.name)
+        if self.state is not RunState.GATHER and hello.name in self._assignments and member is None:
+            return  # It came back during a run that goes on without it; it keeps asking until the next controller.
+        answer = self._roster.join(identity, hello, now_ns)
+        self._actions.append(Send(identity, answer))
+        if isinstance(answer, Refused):
+            self._tell(f"refused agent '{hello.name}' of {hello.host}: {answer.reason}")
+        elif member is None:
+            waits = f"; waiting for {_named(self._roster.missing())}" if self._roster.missing() else ""
+            self._tell(f"agent '{hello.name}' joined from {hello.host}{waits}")
+            self._answered(hello.name, now_ns)
+
+    def _on_lost(self, name: str, why: str, now_ns: int) -> None:
+        self._roster.leave(name)
+        if self.state is RunState.GATHER:
+            self._pending.add(name)
+            self._tell(f"agent '{name}' left: {why}; waiting for {_named(self._roster.missing())}")
+            return
+        progress = self._progress.get(name)
+        done = (
+            f" after {progress.ops_done} of {progress.ops_total} operations" if progress is not None else ""
+        )
+        remedy = "see whether its process and its host are alive, and its log"
+        self._break(now_ns, Problem(f"agent '{name}'", f"{why}, in {self.state.name}{done}", remedy))
+        self._handed_over(name, now_ns)
+
+    def _on_breach(self, name: str, what: str, now_ns: int) -> None:
+        remedy = "run the same etloop on controller and agents"
+        self._break(now_ns, Problem(f"agent '{name}'", f"broke the protocol: {what}", remedy))
+        self._handed_over(name, now_ns)
+
+    # ---- members' messages
+
+    def _on_member(self, name: str, message: AgentMessage, now_ns: int) -> None:
+        match message:
+            case Hello():
+                raise AssertionError("taken earlier")
+            case Pong():
+                self._roster.pong(name, message, now_ns)
+                self._arm_if_ready(now_ns)
+            case Bye():
+                self._on_lost(name, f"left: {message.reason}", now_ns)
+            case _ if message.run_id != self._settings.run_id:
+                raise ProtocolError(
+                    f"{type(message).__name__} of run {message.run_id} during run {self._settings.run_id}"
+                )
+            case Report():
+                self._on_report(name, message, now_ns)
+            case Flows():
+                self._harvests[name].take_flows(message)
+                self._extend_collect(now_ns)
+            case Finished():
+                self._on_finished(name, message, now_ns)
+            case Waits():
+                self._on_waits(name, message, now_ns)
+            case Faulted():
+                self._on_faulted(name, message, now_ns)
+            case Loaded() | LoadFailed() | Probed() | Armed() | Started():
+                self._on_answer(name, message, now_ns)
+
+    def _on_answer(
+        self, name: str, message: Loaded | LoadFailed | Probed | Armed | Started, now_ns: int
+    ) -> None:
+        if self.reason:
+            return  # Crossed the Collect order on the way.
+        match message:
+            case Loaded() if self.state is RunState.ASSIGN:
+                self._harvests[name].degraded = message.degraded
+                self._actions += [Tell(f"agent '{name}': {what}") for what in message.degraded]
+                self._answered(name, now_ns)
+            case LoadFailed() if self.state is RunState.ASSIGN:
+                problems = message.problems or (
+                    Problem("engine", "could not be opened", "see the agent's log"),
+                )
+                self._break(
+                    now_ns, *(replace(each, where=f"agent '{name}': {each.where}") for each in problems)
+                )
+            case Probed() if self.state is RunState.CONNECT:
+                if message.failed:
+                    self._break(now_ns, *_probe_problems(name, message))
+                else:
+                    self._answered(name, now_ns)
+            case Armed() if self.state is RunState.ARM:
+                self._pending.discard(name)
+                self._arm_if_ready(now_ns)
+            case Started() if self.state is RunState.RUN:
+                self._on_started(name, message, now_ns)
+            case _:
+                raise ProtocolError(f"{type(message).__name__} while the run is in {self.state.name}")
+
+    def _on_started(self, name: str, started: Started, now_ns: int) -> None:
+        self._pending.discard(name)
+        if started.margin_ns < 0:
+            what = f"got the start order {-started.margin_ns} ns after the start"
+            remedy = "look for load on its host or delay on the control network"
+            self._break(now_ns, Problem(f"agent '{name}'", what, remedy))
+
+    def _on_report(self, name: str, report: Report, now_ns: int) -> None:
+        if self.state not in (RunState.RUN, RunState.COLLECT):
+            raise ProtocolError(f"Report while the run is in {self.state.name}")
+        self._harvests[name].take_report(report)
+        before, after = self._progress.get(name), report.progress
+        if before is None or replace(before, quiet_ns=after.quiet_ns) != after:
+            self._move(now_ns)
+        elif now_ns - after.quiet_ns > self._moved_ns:
+            self._move(now_ns - after.quiet_ns)
+        self._progress[name] = after
+        if report.completed and self.state is RunState.RUN:
+            self._completed.add(name)
+            if self._completed == set(self._assignments):
+                self._wind_up(now_ns)
+        self._extend_collect(now_ns)
+
+    def _on_faulted(self, name: str, faulted: Faulted, now_ns: int) -> None:
+        suspects = "".join(
+            f"; agent '{other}' has not been heard for {seconds_text(silent_ns)}"
+            for other, silent_ns in self._roster.overdue(now_ns)
+            if other != name
+        )
+        remedy = "see the flows and ports of the run for what was lost on the way"
+        self._break(now_ns, Problem(f"agent '{name}'", f"{faulted.reason}{suspects}", remedy))
+
+    def _on_finished(self, name: str, finished: Finished, now_ns: int) -> None:
+        if self.state is not RunState.COLLECT:
+            raise ProtocolError(f"Finished while the run is in {self.state.name}")
+        self._harvests[name].take_finished(finished)
+        shortfall = self._harvests[name].shortfall()
+        if finished.end is not EngineEnd.DONE and not self.reason:
+            self.reason = (
+                f"agent '{name}': engine {finished.end.value} while handing over: {finished.failure}"
+            )
+        elif shortfall and not self.reason:
+            self.reason = f"agent '{name}': {shortfall}"
+        self._handed_over(name, now_ns)
+
+    # ---- phases
+
+    def _answered(self, name: str, now_ns: int) -> None:
+        """Crosses one agent off; the last one moves the run on."""
+        self._pending.discard(name)
+        if self._pending:
+            return
+        match self.state:
+            case RunState.GATHER:
+                self._hellos = {each: member.hello for each, member in self._roster.members()}
+                self._enter(RunEvent.ALL_JOINED, now_ns, self._settings.load_timeout_ns)
+                self._order(lambda each: Assign(self._assignments[each]))
+            case RunState.ASSIGN:
+                self._enter(RunEvent.ALL_LOADED, now_ns, self._settings.connect_timeout_ns)
+                self._order(lambda _: Probe(self._settings.run_id))
+            case RunState.CONNECT:
+                self._enter(RunEvent.ALL_CONNECTED, now_ns, self._settings.arm_timeout_ns)
+                self._roster.renew_clocks(now_ns)
+                self._order(lambda _: Arm(self._settings.run_id))
+            case _:
+                raise AssertionError(f"nobody is crossed off in {self.state.name}")
+
+    def _arm_if_ready(self, now_ns: int) -> None:
+        if self.state is not RunState.ARM or self._pending or not self._roster.clocks_fresh():
+            return
+        for name in self._assignments:
+            offset = self._roster.offset(name, now_ns)
+            assert offset is not None
+            self._offsets[name] = offset
+        self.start_ns = self._moved_ns = now_ns + self._settings.start_lead_ns
+        self._enter(RunEvent.ALL_ARMED, now_ns, self._settings.start_lead_ns + self._settings.arm_timeout_ns)
+        self._order(lambda each: Start(self._settings.run_id, self._offsets[each].to_agent(self.start_ns)))
+
+    def _wind_up(self, now_ns: int) -> None:
+        """Ends the traffic, for good or ill, and asks for what was measured."""
+        event = RunEvent.BROKEN if self.reason else RunEvent.ALL_COMPLETED
+        if self.state is RunState.GATHER:
+            self._end(event)
+        elif self.state is not RunState.COLLECT:
+            self._enter(event, now_ns, self._settings.collect_timeout_ns)
+            self._inquiry = None
+            self._pending = {name for name, _ in self._roster.members()}
+            self._extend_collect(now_ns)
+            self._order(lambda _: Collect(self._settings.run_id))
+            self._end_if_collected()
+
+    def _handed_over(self, name: str, now_ns: int) -> None:
+        if self.state is RunState.COLLECT:
+            self._pending.discard(name)
+            self._extend_collect(now_ns)
+            self._end_if_collected()
+
+    def _end_if_collected(self) -> None:
+        if not self._pending:
+            self._end(RunEvent.GAVE_UP if self.reason else RunEvent.COLLECTED)
+
+    def _extend_collect(self, now_ns: int) -> None:
+        if self.state is RunState.COLLECT:
+            settings = self._settings
+            self._deadline_ns = now_ns + (
+                settings.break_timeout_ns if self.reason else settings.collect_timeout_ns
+            )
+
+    def _end(self, event: RunEvent) -> None:
+        self.state = advance_run(self.state, event)
+        aborted = self.state is RunState.ABORTED
+        self._order(lambda _: Dismissed(self._settings.run_id, aborted, self.reason[:1000]))
+
+    def _enter(self, event: RunEvent, now_ns: int, timeout_ns: int) -> None:
+        self.state = advance_run(self.state, event)
+        self._pending = set(self._assignments)
+        self._deadline_ns = now_ns + timeout_ns
+        self._tell(f"run {self._settings.run_id}: {self.state.name}")
+
+    def _break(self, now_ns: int, *problems: Problem) -> None:
+        """Ends the run for a reason; the first reason stands, what breaks after it follows from it."""
+        if self.reason or self.ended:
+            return
+        self.reason = "\n".join(str(problem) for problem in problems)
+        if self.state in _PREPARING:
+            self.problems = problems
+        self._wind_up(now_ns)
+
+    # ---- waiting
+
+    def _check_deadlines(self, now_ns: int) -> None:
+        inquiry = self._inquiry
+        if self.state is RunState.RUN:
+            if self._pending and now_ns > self._deadline_ns:
+                self._break(now_ns, *self._late("did not confirm the start"))
+            elif inquiry is not None and now_ns > inquiry.deadline_ns:
+                self._conclude(inquiry, now_ns)
+            elif inquiry is None and now_ns - self._moved_ns > self._settings.stall_timeout_ns:
+                self._inquire(now_ns)
+        elif now_ns > self._deadline_ns:
+            self._give_up(now_ns)
+
+    def _give_up(self, now_ns: int) -> None:
+        match self.state:
+            case RunState.GATHER:
+                problems = [_absent(name, self._settings) for name in self._roster.missing()]
+                self._break(now_ns, *problems)
+            case RunState.ASSIGN:
+                self._break(now_ns, *self._late("did not load its assignment"))
+            case RunState.CONNECT:
+                self._break(now_ns, *self._late("did not end its probes"))
+            case RunState.ARM:
+                late = self._late("did not get ready to start")
+                clocks = Problem("clocks", "pings stay unanswered", "look for load on the control network")
+                self._break(now_ns, *(late or (clocks,)))
+            case RunState.COLLECT:
+                names = _named(tuple(sorted(self._pending)))
+                self.reason = self.reason or f"{names} did not hand over all records in time"
+                self._end(RunEvent.GAVE_UP)
+            case RunState.RUN | RunState.DONE | RunState.ABORTED:
+                raise AssertionError(f"{self.state.name} has no deadline of its own")
+
+    def _late(self, what: str) -> tuple[Problem, ...]:
+        remedy = "see its log; its host may be overloaded"
+        return tuple(Problem(f"agent '{name}'", f"{what} in time", remedy) for name in sorted(self._pending))
+
+    # ---- stalls
+
+    def _move(self, moved_ns: int) -> None:
+        if moved_ns > self._moved_ns:
+            self._moved_ns = moved_ns
+            self._inquiry = None
+
+    def _inquire(self, now_ns: int) -> None:
+        self._inquiries += 1
+        names = {name for name, _ in self._roster.members()}
+        deadline_ns = now_ns + self._settings.waits_timeout_ns
+        self._inquiry = _Inquiry(self._inquiries, deadline_ns, names, {})
+        self._tell(
+            f"no progress for {seconds_text(now_ns - self._moved_ns)}; asking what every rank waits for"
+        )
+        self._order(lambda _: AskWaits(self._settings.run_id, self._inquiries))
+
+    def _on_waits(self, name: str, waits: Waits, now_ns: int) -> None:
+        inquiry = self._inquiry
+        if inquiry is None or waits.inquiry != inquiry.number:
+            return  # Things moved again before the answer came.
+        batches = inquiry.waits.setdefault(name, [])
+        batches.append(waits.waits)
+        if sum(len(batch) for batch in batches) > _MAX_WAIT_RECORDS:
+            raise ProtocolError(f"more than {_MAX_WAIT_RECORDS} wait records")
+        if waits.last:
+            inquiry.pending.discard(name)
+        if not inquiry.pending:
+            self._conclude(inquiry, now_ns)
+
+    def _conclude(self, inquiry: _Inquiry, now_ns: int) -> None:
+        self._inquiry = None
+        none = np.empty(0, WAIT_RECORD)
+        evidence = StallEvidence(
+            waits={name: np.concatenate([none, *batches]) for name, batches in inquiry.waits.items()},
+            silent=tuple(sorted(inquiry.pending)),
+        )
+        finding = explain(evidence, self._assignments, self._tables)
+        quiet = f"no progress for {seconds_text(now_ns - self._moved_ns)}"
+        if finding.computing:
+            self._tell(f"{quiet}, but {finding.text}; waiting on")
+            self._moved_ns = now_ns
+            return
+        self._break(now_ns, Problem("run", f"{quiet}: {finding.text}", "look at the last link or rank named"))
+
+    # ---- output
+
+    def _order(self, message_for: Callable[[str], ControllerMessage]) -> None:
+        self._actions += [Send(member.identity, message_for(name)) for name, member in self._roster.members()]
+
+    def _tell(self, text: str) -> None:
+        self._actions.append(Tell(text))
+
+    def _taken(self) -> tuple[Action, ...]:
+        taken, self._actions = tuple(self._actions), []
+        return taken
+
+
+def _named(names: tuple[str, ...]) -> str:
+    quoted = ", ".join(f"'{name}'" for name in names)
+    return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}"
+
+
+def _absent(name: str, settings: SessionSettings) -> Problem:
+    return Problem(
+        f"agent '{name}'",
+        f"did not join at {settings.bind} within {seconds_text(settings.gather_timeout_ns)}",
+        f"start it on its host: etloop-agent run --controller {settings.bind} --name {name}",
+    )
+
+
+def _probe_problems(name: str, probed: Probed) -> Iterator[Problem]:
+    for failure in probed.failures:
+        yield Problem(
+            f"rank {failure.src_rank} ({failure.src_address}) -> rank {failure.dst_rank} ({failure.dst_address})",
+            failure.problem,
+            "check link, addresses, path MTU and traffic class between the two ports",
+        )
+    unnamed = probed.failed - len(probed.failures)
+    if unnamed > 0:
+        yield Problem(
+            f"agent '{name}'", f"{unnamed} more queue pairs failed their probe", "mend those named first"
+        )
