@@ -30,6 +30,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
 
 SHELLS: Final[Mapping[str, str]] = {
     "agent/cli.py": "the agent's command line",
+    "agent/files.py": "reads what the host says of itself",
     "agent/service.py": "the agent's event loop and its socket to the controller",
     "controller/bench.py": "starts and times processes",
     "controller/cli.py": "the controller's command line",
