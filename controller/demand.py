@@ -1,0 +1,325 @@
+"""What a job asks of the network, before anybody knows where its ranks are: schedules, ops in columns, bytes per pair.
+
+Decides which schedule every collective uses and adds up, with the engine's own cutting, the payload that each rank
+sends to each other rank. Which of these bytes cross the device under test follows from the placement and is decided by
+`partition` and `connections`.
+
+Ops that ask the same thing (one schedule over one communicator with one byte count) are one *shape*: a job of a
+hundred thousand ops has a few hundred shapes, and only shapes are cut lane by lane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from contract.errors import PlanError, Problem
+from contract.units import approximate_bytes
+from controller.placement import host_of
+from traffic._native import StepTables
+from traffic.collectives.columns import to_columns
+from traffic.collectives.selection import SEND_RECV, schedule_for
+from workload.program import Communicator, Job, OpKind, Program, RankProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from contract.assignment import ScheduleTables
+    from controller.scenario import Mapping
+    from traffic.collectives.table import Schedule
+
+POINT_TO_POINT: Final = -1
+"""Communicator of connections that carry sends and receives."""
+MOST_OP_BYTES: Final = 1 << 46
+"""The engine counts an operation's messages in 32 bits; more than 64 TiB of one operation is a wrong unit."""
+_SEND_RECV_SCHEDULE: Final = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """A collective over one communicator with one byte count: what every lane sends, and how many ops ask for it."""
+
+    communicator: int
+    schedule: int
+    ops: int
+    """Collective operations (not members)."""
+    src_position: NDArray[np.int32]
+    dst_position: NDArray[np.int32]
+    payload_bytes: NDArray[np.int64]
+    """Per lane, for one op."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpColumns:
+    """All network ops of all ranks, sorted by (rank, op)."""
+
+    rank: NDArray[np.int32]
+    op: NDArray[np.int32]
+    node_id: NDArray[np.uint64]
+    kind: NDArray[np.uint8]
+    collective: NDArray[np.int8]
+    communicator: NDArray[np.int32]
+    position: NDArray[np.int32]
+    """Of the rank in the communicator; -1 for send and receive."""
+    peer: NDArray[np.int32]
+    sequence: NDArray[np.int32]
+    message_bytes: NDArray[np.int64]
+    trace_bytes: NDArray[np.int64]
+    schedule: NDArray[np.int32]
+    shape: NDArray[np.int32]
+    """Index into `Demand.shapes`; -1 for send and receive."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairColumns:
+    """Every ordered pair of ranks that some schedule connects, once per communicator, sorted; bytes of one iteration."""
+
+    communicator: NDArray[np.int32]
+    src_rank: NDArray[np.int32]
+    dst_rank: NDArray[np.int32]
+    payload_bytes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.communicator)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramVariant:
+    """A program together with the schedules it runs: ranks that share a program may sit in groups of other sizes."""
+
+    program: Program
+    schedule: NDArray[np.int32]
+    """Per op, an index into `Demand.schedules`; -1 for DELAY."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """All that the plan needs to know of a job's traffic."""
+
+    schedules: tuple[Schedule, ...]
+    tables: ScheduleTables
+    variants: tuple[ProgramVariant, ...]
+    variant_of_rank: tuple[int, ...]
+    ops: OpColumns
+    shapes: tuple[Shape, ...]
+    pairs: PairColumns
+
+
+class _ScheduleSet:
+    """The schedules in use; each gets the next index the first time it is asked for."""
+
+    def __init__(self) -> None:
+        self.schedules: list[Schedule] = [SEND_RECV]
+        self._index: dict[tuple[int, int, int], int] = {}
+
+    def index_of(self, collective: int, size: int, ranks_per_host: int) -> int:
+        key = (collective, size, ranks_per_host)
+        if key not in self._index:
+            schedule = schedule_for(collective, size, ranks_per_host=ranks_per_host)
+            same = [index for index, known in enumerate(self.schedules) if known is schedule]
+            self._index[key] = same[0] if same else len(self.schedules)
+            if not same:
+                self.schedules.append(schedule)
+        return self._index[key]
+
+
+def demand_of(job: Job, mapping: Mapping) -> Demand:
+    """The demand of a job whose ranks are spread over hosts as `mapping` says.
+
+    Raises `PlanError` for a collective that has no schedule.
+    """
+    schedule_set = _ScheduleSet()
+    layout = [(len(group.members), _ranks_per_host(group, mapping)) for group in job.communicators]
+    variant_index: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
+    variants: list[ProgramVariant] = []
+    variant_of_rank: list[int] = []
+    for rank in job.ranks:
+        slots = tuple(layout[communicator] for communicator in rank.communicators)
+        key = (rank.program, slots)
+        if key not in variant_index:
+            variant_index[key] = len(variants)
+            program = job.programs[rank.program]
+            variants.append(ProgramVariant(program, _schedule_column(program, slots, schedule_set)))
+        variant_of_rank.append(variant_index[key])
+    schedules = tuple(schedule_set.schedules)
+    tables = to_columns(schedules)
+    ops, shape_keys, shape_ops = _op_columns(job, variants, variant_of_rank)
+    _refuse_immense(ops)
+    sizes = np.array([schedule.size for schedule in schedules])
+    shapes = _shapes(shape_keys, shape_ops, tables, sizes)
+    return Demand(
+        schedules=schedules,
+        tables=tables,
+        variants=tuple(variants),
+        variant_of_rank=tuple(variant_of_rank),
+        ops=ops,
+        shapes=shapes,
+        pairs=_pairs(job, ops, shapes),
+    )
+
+
+def _refuse_immense(ops: OpColumns) -> None:
+    immense = np.flatnonzero(ops.message_bytes > MOST_OP_BYTES)
+    if len(immense):
+        rank, node = int(ops.rank[immense[0]]), int(ops.node_id[immense[0]])
+        what = f"{approximate_bytes(int(ops.message_bytes[immense[0]]))} in one operation"
+        more = f" (and {len(immense) - 1} more operations)" if len(immense) > 1 else ""
+        remedy = "check the trace's sizes and their unit, or scale the job down with scale.bytes"
+        raise PlanError(Problem(f"rank {rank} node {node}", what + more, remedy))
+
+
+def _ranks_per_host(group: Communicator, mapping: Mapping) -> int:
+    """Consecutive members on each host, 1 where hosts hold different numbers of them (as NCCL then assumes)."""
+    hosts = [host_of(rank, mapping) for rank in group.members]
+    runs: list[int] = []
+    for position, host in enumerate(hosts):
+        if position and host == hosts[position - 1]:
+            runs[-1] += 1
+        else:
+            runs.append(1)
+    uniform = len(set(runs)) == 1 and len(runs) == len(set(hosts))
+    return runs[0] if uniform else 1
+
+
+def _schedule_column(
+    program: Program, slots: tuple[tuple[int, int], ...], schedule_set: _ScheduleSet
+) -> NDArray[np.int32]:
+    column = np.full(len(program), -1, np.int32)
+    column[(program.kind == OpKind.SEND) | (program.kind == OpKind.RECV)] = _SEND_RECV_SCHEDULE
+    collective = program.kind == OpKind.COLLECTIVE
+    used = np.unique(np.stack([program.slot[collective], program.collective[collective]]), axis=1)
+    for slot, kind in used.T.tolist():
+        size, ranks_per_host = slots[slot]
+        here = collective & (program.slot == slot) & (program.collective == kind)
+        column[here] = schedule_set.index_of(kind, size, ranks_per_host)
+    return column
+
+
+def _op_columns(
+    job: Job, variants: list[ProgramVariant], variant_of_rank: list[int]
+) -> tuple[OpColumns, NDArray[np.int64], NDArray[np.int64]]:
+    positions = [{rank: at for at, rank in enumerate(group.members)} for group in job.communicators]
+    network = [np.flatnonzero(variant.program.kind != OpKind.DELAY) for variant in variants]
+    columns: list[list[NDArray[np.generic]]] = []
+    for rank, index in zip(job.ranks, variant_of_rank, strict=True):
+        columns.append(_rank_columns(rank, variants[index], network[index], positions))
+    (
+        ranks,
+        op,
+        node_id,
+        kind,
+        collective,
+        communicator,
+        position,
+        peer,
+        sequence,
+        size,
+        unscaled,
+        schedule,
+    ) = (np.concatenate([column[at] for column in columns]) for at in range(12))
+    grouped = kind == OpKind.COLLECTIVE
+    keys = np.stack([communicator[grouped], schedule[grouped], size[grouped]], axis=1).astype(np.int64)
+    shape_keys, inverse, members = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    shape = np.full(len(kind), -1, np.int32)
+    shape[grouped] = inverse.reshape(-1)
+    ops = OpColumns(
+        rank=ranks.astype(np.int32),
+        op=op.astype(np.int32),
+        node_id=node_id.astype(np.uint64),
+        kind=kind.astype(np.uint8),
+        collective=collective.astype(np.int8),
+        communicator=communicator.astype(np.int32),
+        position=position.astype(np.int32),
+        peer=peer.astype(np.int32),
+        sequence=sequence.astype(np.int32),
+        message_bytes=size.astype(np.int64),
+        trace_bytes=unscaled.astype(np.int64),
+        schedule=schedule.astype(np.int32),
+        shape=shape,
+    )
+    return ops, shape_keys, members.astype(np.int64)
+
+
+def _rank_columns(
+    rank: RankProgram, variant: ProgramVariant, network: NDArray[np.intp], positions: list[dict[int, int]]
+) -> list[NDArray[np.generic]]:
+    program = variant.program
+    kind, slot = program.kind[network], program.slot[network]
+    # The last element answers slots that do not belong to the other sort of op.
+    groups = np.array([*rank.communicators, -1], np.int32)
+    places = np.array([*(positions[group][rank.rank] for group in rank.communicators), -1], np.int32)
+    peers = np.array([*rank.peers, -1], np.int32)
+    group_slot = np.where(kind == OpKind.COLLECTIVE, slot, -1)
+    peer_slot = np.where(kind == OpKind.COLLECTIVE, -1, slot)
+    return [
+        np.full(len(network), rank.rank, np.int32),
+        network,
+        rank.node_id[network],
+        kind,
+        program.collective[network],
+        groups[group_slot],
+        places[group_slot],
+        peers[peer_slot],
+        program.sequence[network],
+        program.message_bytes[network],
+        (program.message_bytes if rank.trace_bytes is None else rank.trace_bytes)[network],
+        variant.schedule[network],
+    ]
+
+
+def _shapes(
+    keys: NDArray[np.int64], members: NDArray[np.int64], tables: ScheduleTables, sizes: NDArray[np.int_]
+) -> tuple[Shape, ...]:
+    steps = StepTables(tables)
+    cut: dict[tuple[int, int], tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]] = {}
+    shapes = []
+    for (communicator, schedule, op_bytes), count in zip(keys.tolist(), members.tolist(), strict=True):
+        size = int(sizes[schedule])
+        if (schedule, op_bytes) not in cut:
+            cut[schedule, op_bytes] = _lanes(steps, schedule, op_bytes)
+        shapes.append(Shape(communicator, schedule, count // size, *cut[schedule, op_bytes]))
+    return tuple(shapes)
+
+
+def _lanes(
+    steps: StepTables, schedule: int, op_bytes: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
+    """(sending position, receiving position, payload bytes) of every sending lane of a schedule at one byte count."""
+    position, send_to, _, _, tx_bytes, _, _ = steps.schedule_totals(schedule, op_bytes)
+    sends = send_to >= 0
+    return position[sends].astype(np.int32), send_to[sends].astype(np.int32), tx_bytes[sends]
+
+
+def _pairs(job: Job, ops: OpColumns, shapes: Iterable[Shape]) -> PairColumns:
+    members = [np.array(group.members, np.int64) for group in job.communicators]
+    sends = ops.kind == OpKind.SEND
+    receives = ops.kind == OpKind.RECV
+    # A receive names its pair as well, so that the pair is there even if nothing is known of its sender.
+    parts = [
+        (POINT_TO_POINT, ops.rank[sends], ops.peer[sends], ops.message_bytes[sends]),
+        (POINT_TO_POINT, ops.peer[receives], ops.rank[receives], np.zeros(int(receives.sum()), np.int64)),
+    ]
+    for shape in shapes:
+        group = members[shape.communicator]
+        src, dst = group[shape.src_position], group[shape.dst_position]
+        parts.append((shape.communicator, src, dst, shape.payload_bytes * shape.ops))
+    ranks = len(job.ranks)
+    key = np.concatenate(
+        [
+            ((part[0] + 1) * ranks + part[1].astype(np.int64)) * ranks + part[2].astype(np.int64)
+            for part in parts
+        ]
+    )
+    unique, inverse = np.unique(key, return_inverse=True)
+    payload = np.zeros(len(unique), np.int64)
+    np.add.at(payload, inverse.reshape(-1), np.concatenate([part[3] for part in parts]))
+    return PairColumns(
+        communicator=(unique // (ranks * ranks) - 1).astype(np.int32),
+        src_rank=(unique // ranks % ranks).astype(np.int32),
+        dst_rank=(unique % ranks).astype(np.int32),
+        payload_bytes=payload,
+    )

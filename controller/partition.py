@@ -1,0 +1,175 @@
+"""The placed job -> one assignment per agent, and the analytic bytes of every op. Pure.
+
+Decides what each agent receives: its ranks, the program variants they run, all step tables, every communicator, and
+the connections with an end on one of its ports. Row numbers of schedules and communicators are the same for all
+agents; those of programs, ports and connections are the agent's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from contract.assignment import (
+    Assignment,
+    PortSettings,
+    ProgramColumns,
+    RankAssignment,
+    TransportSettings,
+)
+from controller.connections import PlacedConnections, select_connections
+from workload.program import Job, OpKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from controller.demand import Demand, ProgramVariant
+    from controller.placement import Placement
+    from controller.rig import Rig
+    from controller.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpBytes:
+    """Analytic payload bytes of every row of `OpColumns`: through the device under test, and kept in host or port."""
+
+    wire_tx: NDArray[np.int64]
+    wire_rx: NDArray[np.int64]
+    local_tx: NDArray[np.int64]
+    local_rx: NDArray[np.int64]
+
+
+def op_bytes(job: Job, demand: Demand, placement: Placement) -> OpBytes:
+    """What every op of every rank sends and receives in one iteration under a placement."""
+    ops, port = demand.ops, np.array(placement.port, np.int32)
+    # Columns: wire tx, wire rx, local tx, local rx.
+    table = np.zeros((len(ops.rank), 4), np.int64)
+    sizes = [len(job.communicators[shape.communicator].members) for shape in demand.shapes]
+    first_row = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    by_position = np.zeros((int(first_row[-1]), 4), np.int64)
+    for shape, first in zip(demand.shapes, first_row.tolist(), strict=False):
+        members = np.array(job.communicators[shape.communicator].members, np.int64)
+        crosses = port[members[shape.src_position]] != port[members[shape.dst_position]]
+        kept = np.where(crosses, 0, 2)
+        np.add.at(by_position, (first + shape.src_position, kept), shape.payload_bytes)
+        np.add.at(by_position, (first + shape.dst_position, kept + 1), shape.payload_bytes)
+    grouped = ops.shape >= 0
+    table[grouped] = by_position[first_row[ops.shape[grouped]] + ops.position[grouped]]
+    for kind, receives in ((OpKind.SEND, 0), (OpKind.RECV, 1)):
+        rows = np.flatnonzero(ops.kind == kind)
+        crosses = port[ops.rank[rows]] != port[ops.peer[rows]]
+        table[rows, np.where(crosses, 0, 2) + receives] = ops.message_bytes[rows]
+    return OpBytes(*(np.ascontiguousarray(table[:, column]) for column in range(4)))
+
+
+def partition(
+    run_id: str,
+    scenario: Scenario,
+    rig: Rig,
+    job: Job,
+    demand: Demand,
+    placement: Placement,
+    connections: PlacedConnections,
+) -> tuple[dict[str, Assignment], dict[str, NDArray[np.int32]]]:
+    """Per agent that has ranks: its assignment, and the row of the whole job's connections behind each of its own."""
+    used = [place.agent for place in placement.ports]
+    host_ports: dict[str, int] = {}
+    for agent in rig.agents:
+        host_ports[agent.host] = host_ports.get(agent.host, 0) + used.count(agent.name)
+    members = [group.members for group in job.communicators]
+    member_offsets = np.concatenate([[0], np.cumsum([len(group) for group in members])]).astype(np.int32)
+    all_members = np.array([rank for group in members for rank in group], np.int32)
+    assignments: dict[str, Assignment] = {}
+    rows: dict[str, NDArray[np.int32]] = {}
+    for agent in rig.agents:
+        ports = [index for index, place in enumerate(placement.ports) if place.agent == agent.name]
+        if not ports:
+            continue
+        here = np.isin(connections.src_port, ports) | np.isin(connections.dst_port, ports)
+        rows[agent.name] = np.flatnonzero(here).astype(np.int32)
+        programs, ranks = _ranks(job, demand, placement, ports)
+        assignments[agent.name] = Assignment(
+            run_id=run_id,
+            agent=agent.name,
+            iterations=scenario.iterations,
+            ports=tuple(_port_settings(placement, connections, index) for index in ports),
+            transport=_transport(scenario, all(port.segmentation_offload for port in agent.ports)),
+            scale_up_bps=scenario.scale_up_bps,
+            scale_up_latency_ns=scenario.scale_up_latency_ns,
+            host_engine_threads=host_ports[agent.host],
+            schedules=demand.tables,
+            programs=programs,
+            ranks=ranks,
+            communicator_offsets=member_offsets,
+            communicator_members=all_members,
+            connections=select_connections(connections.columns, rows[agent.name]),
+        )
+    return assignments, rows
+
+
+def _ranks(
+    job: Job, demand: Demand, placement: Placement, ports: list[int]
+) -> tuple[tuple[ProgramColumns, ...], tuple[RankAssignment, ...]]:
+    own_port = {port: own for own, port in enumerate(ports)}
+    own_program: dict[int, int] = {}
+    ranks = []
+    for rank in job.ranks:
+        port = placement.port[rank.rank]
+        if port not in own_port:
+            continue
+        variant = demand.variant_of_rank[rank.rank]
+        ranks.append(
+            RankAssignment(
+                rank=rank.rank,
+                program=own_program.setdefault(variant, len(own_program)),
+                port=own_port[port],
+                address=placement.address[rank.rank],
+                communicators=rank.communicators,
+                peers=rank.peers,
+            )
+        )
+    return tuple(_program(demand.variants[variant]) for variant in own_program), tuple(ranks)
+
+
+def _program(variant: ProgramVariant) -> ProgramColumns:
+    program = variant.program
+    return ProgramColumns(
+        kind=program.kind,
+        schedule=variant.schedule,
+        slot=program.slot,
+        sequence=program.sequence,
+        message_bytes=program.message_bytes,
+        delay_ns=program.delay_ns,
+        dep_offsets=program.dep_offsets,
+        deps=program.deps,
+    )
+
+
+def _port_settings(placement: Placement, connections: PlacedConnections, index: int) -> PortSettings:
+    place = placement.ports[index]
+    return PortSettings(
+        name=place.port.name,
+        # Addresses beyond the port's ranks carry nothing and need not exist.
+        addresses=place.port.addresses[: len(place.ranks)],
+        udp_port=place.port.udp_port,
+        link_bps=place.port.link_bps,
+        qpn_base=connections.qpn_base[index],
+        qpn_count=connections.qpn_count[index],
+    )
+
+
+def _transport(scenario: Scenario, segmentation_offload: bool) -> TransportSettings:
+    transport = scenario.transport
+    return TransportSettings(
+        path_mtu_bytes=transport.path_mtu_bytes,
+        traffic_class=transport.traffic_class,
+        window_packets=transport.window_packets,
+        ack_every_packets=transport.ack_every_packets,
+        timeout_ns=transport.timeout_ns,
+        retry_limit=transport.retry_limit,
+        segmentation_offload=segmentation_offload,
+        drop_per_million=scenario.drop_per_million,
+        drop_seed=scenario.drop_seed,
+    )

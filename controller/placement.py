@@ -1,0 +1,174 @@
+"""Which port and address every rank gets. Pure and deterministic: the same inputs give the same placement everywhere.
+
+Consecutive ranks share a host, `ranks_per_host` at a time, and the ranks of a host stay on one port. Hosts go to ports by
+
+* blocked: hosts in order, cut into as many consecutive blocks as there are ports. A host belongs to the port in whose
+  share of the summed link speed the middle of the host's traffic falls, when all hosts' traffic (bytes that leave or
+  enter the host) is laid out in a row. Equal hosts on equal ports give equal blocks, and no port exceeds its fair share
+  by more than one host.
+* round_robin: host i on port i modulo the number of ports.
+* explicit: as the scenario says, rank by rank.
+
+The k-th rank of a port takes its k-th address; when the port has fewer, ranks share addresses in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from contract.errors import PlanError, Problem
+from controller.scenario import Mapping, PlacementRule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controller.rig import Rig, RigPort
+
+
+@dataclass(frozen=True, slots=True)
+class PortPlace:
+    """A port of the rig with the ranks it was given."""
+
+    agent: str
+    port: RigPort
+    ranks: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        """As scenarios and reports name it: "agent/port"."""
+        return f"{self.agent}/{self.port.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where every rank is. `port` indexes `ports`, which holds the ports that have ranks, in the order of the rig."""
+
+    host: tuple[int, ...]
+    port: tuple[int, ...]
+    address: tuple[int, ...]
+    """Index into the port's addresses."""
+    ports: tuple[PortPlace, ...]
+    notes: tuple[str, ...]
+
+    def address_of(self, rank: int) -> str:
+        """IPv4 address of a rank."""
+        return self.ports[self.port[rank]].port.addresses[self.address[rank]]
+
+
+def host_of(rank: int, mapping: Mapping) -> int:
+    """The host of a rank."""
+    return rank // mapping.ranks_per_host
+
+
+def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> Placement:
+    """Places `ranks` ranks on the rig. `host_bytes[h]` is what leaves and enters host h.
+
+    Raises `PlanError` when the scenario's explicit placement does not fit the rig or the job.
+    """
+    labels = [f"{agent.name}/{port.name}" for agent in rig.agents for port in agent.ports]
+    rig_ports = [(agent.name, port) for agent in rig.agents for port in agent.ports]
+    match mapping.rule:
+        case PlacementRule.BLOCKED:
+            of_host = _blocked(host_bytes, [port.link_bps for _, port in rig_ports])
+            of_rank = [of_host[host_of(rank, mapping)] for rank in range(ranks)]
+        case PlacementRule.ROUND_ROBIN:
+            of_rank = [host_of(rank, mapping) % len(rig_ports) for rank in range(ranks)]
+        case PlacementRule.EXPLICIT:
+            of_rank = _explicit(ranks, mapping, labels)
+    members: list[list[int]] = [[] for _ in rig_ports]
+    for rank, port in enumerate(of_rank):
+        members[port].append(rank)
+    used = [port for port in range(len(rig_ports)) if members[port]]
+    ports = tuple(PortPlace(rig_ports[port][0], rig_ports[port][1], tuple(members[port])) for port in used)
+    order = {rank: k for port in ports for k, rank in enumerate(port.ranks)}
+    row = {port: index for index, port in enumerate(used)}
+    return Placement(
+        host=tuple(host_of(rank, mapping) for rank in range(ranks)),
+        port=tuple(row[port] for port in of_rank),
+        address=tuple(order[rank] % len(rig_ports[of_rank[rank]][1].addresses) for rank in range(ranks)),
+        ports=ports,
+        notes=tuple(_notes(ports, [labels[port] for port in range(len(labels)) if not members[port]])),
+    )
+
+
+def _blocked(host_bytes: Sequence[int], links_bps: Sequence[int]) -> list[int]:
+    # One byte more for everybody, so that hosts without traffic spread as well.
+    weights = [weight + 1 for weight in host_bytes]
+    total_bytes, total_bps = sum(weights), sum(links_bps)
+    of_host: list[int] = []
+    port, speed_before, bytes_before = 0, 0, 0
+    for weight in weights:
+        middle_twice = 2 * bytes_before + weight
+        while middle_twice * total_bps >= 2 * (speed_before + links_bps[port]) * total_bytes:
+            speed_before += links_bps[port]
+            port += 1
+        of_host.append(port)
+        bytes_before += weight
+    return of_host
+
+
+def _explicit(ranks: int, mapping: Mapping, labels: Sequence[str]) -> list[int]:
+    index = {label: position for position, label in enumerate(labels)}
+    problems: list[Problem] = []
+    of_rank: dict[int, int] = {}
+    for rank, label in mapping.explicit:
+        where = f"mapping.explicit: rank {rank}"
+        if rank >= ranks:
+            problems.append(Problem(where, f"the job has ranks 0 to {ranks - 1}", "remove it"))
+        elif label not in index:
+            problems.append(Problem(where, f'the rig has no port "{label}"', _offer(label, labels)))
+        else:
+            of_rank[rank] = index[label]
+    placed = {rank for rank, _ in mapping.explicit}
+    missing = [rank for rank in range(ranks) if rank not in placed]
+    if missing:
+        shown = ", ".join(map(str, missing[:8])) + (
+            f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+        )
+        problems.append(
+            Problem("mapping.explicit", f"no port for rank {shown}", "place every rank of the job")
+        )
+    problems += _split_hosts(ranks, mapping, of_rank, labels)
+    if problems:
+        raise PlanError(*problems)
+    return [of_rank[rank] for rank in range(ranks)]
+
+
+def _split_hosts(
+    ranks: int, mapping: Mapping, of_rank: dict[int, int], labels: Sequence[str]
+) -> list[Problem]:
+    problems = []
+    for first in range(0, ranks, mapping.ranks_per_host):
+        last = min(first + mapping.ranks_per_host, ranks) - 1
+        ports = sorted({of_rank[rank] for rank in range(first, last + 1) if rank in of_rank})
+        if len(ports) > 1:
+            what = f"they share a host (ranks_per_host {mapping.ranks_per_host}) but not a port"
+            found = ", ".join(labels[port] for port in ports)
+            remedy = "place them on one port, or write ranks_per_host: 1"
+            problems.append(Problem(f"mapping.explicit: ranks {first}-{last}", f"{what}: {found}", remedy))
+    return problems
+
+
+def _offer(label: str, labels: Sequence[str]) -> str:
+    agent = label.partition("/")[0]
+    own = [known for known in labels if known.startswith(f"{agent}/")]
+    if own:
+        count = f"{len(own)} port{'s' if len(own) > 1 else ''}"
+        return f"agent {agent} offers {count}: {', '.join(own)}"
+    agents = list(dict.fromkeys(known.partition("/")[0] for known in labels))
+    return f"the agents are {', '.join(agents)}"
+
+
+def _notes(ports: Sequence[PortPlace], idle: Sequence[str]) -> list[str]:
+    notes = []
+    if idle:
+        notes.append(f"ports without ranks, left unused: {', '.join(idle)}")
+    for port in ports:
+        addresses = len(port.port.addresses)
+        if len(port.ranks) > addresses:
+            notes.append(
+                f"{port.label}: {len(port.ranks)} ranks share {addresses} "
+                f"address{'es' if addresses > 1 else ''}, so the device sees fewer addresses than the job has ranks"
+            )
+    return notes

@@ -1,0 +1,152 @@
+"""Scenario, rig and job -> the plan: placement, connections, assignments, and what the results will be held against.
+
+Decides nothing itself beyond the order: demand, placement, connections, partition. Reads no file and no clock; the same
+inputs give the same plan, byte for byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from contract.assignment import Assignment, Path
+from contract.errors import PlanError, Problem
+from contract.run import PlannedConnections, PlannedOps, PlanTables
+from controller.connections import PlacedConnections, connect
+from controller.demand import Demand, PairColumns, demand_of
+from controller.partition import OpBytes, op_bytes, partition
+from controller.placement import Placement, host_of, place
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from controller.rig import Rig
+    from controller.scenario import Mapping, Scenario
+    from workload.program import Job
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """A job laid out on a rig."""
+
+    assignments: dict[str, Assignment]
+    """By agent name; agents without ranks have none."""
+    connection_rows: dict[str, NDArray[np.int32]]
+    """Per agent: row i of its connections is this row of `tables.connections`."""
+    tables: PlanTables
+    placement: Placement
+
+    @property
+    def port_names(self) -> dict[str, tuple[str, ...]]:
+        """Per agent: the names of its ports in the order of its assignment."""
+        return {
+            agent: tuple(port.name for port in assignment.ports)
+            for agent, assignment in self.assignments.items()
+        }
+
+
+def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = "plan") -> Plan:
+    """Lays a job out on a rig. Raises `PlanError` where it does not fit, with what would."""
+    _refuse_odd_jobs(job)
+    demand = demand_of(job, scenario.mapping)
+    ranks = len(job.ranks)
+    placement = place(ranks, _host_bytes(demand.pairs, ranks, scenario.mapping), scenario.mapping, rig)
+    connections = connect(demand.pairs, placement, scenario.transport.qps_per_connection, scenario.seed)
+    moved = op_bytes(job, demand, placement)
+    assignments, rows = partition(run_id, scenario, rig, job, demand, placement, connections)
+    tables = _tables(scenario, job, demand, placement, connections, moved)
+    return Plan(assignments, rows, tables, placement)
+
+
+def _refuse_odd_jobs(job: Job) -> None:
+    if not job.ranks:
+        raise PlanError(Problem(job.source, "the job has no ranks", "name a trace with at least one rank"))
+    assert [rank.rank for rank in job.ranks] == list(range(len(job.ranks)))
+
+
+def _host_bytes(pairs: PairColumns, ranks: int, mapping: Mapping) -> list[int]:
+    """Per host, the bytes that leave and enter it in one iteration."""
+    host = np.array([host_of(rank, mapping) for rank in range(ranks)])
+    src, dst = host[pairs.src_rank], host[pairs.dst_rank]
+    between = np.where(src != dst, pairs.payload_bytes, 0)
+    total = np.zeros(int(host[-1]) + 1, np.int64)
+    np.add.at(total, src, between)
+    np.add.at(total, dst, between)
+    return [int(one) for one in total]
+
+
+def _tables(
+    scenario: Scenario,
+    job: Job,
+    demand: Demand,
+    placement: Placement,
+    connections: PlacedConnections,
+    moved: OpBytes,
+) -> PlanTables:
+    ports = [placement.ports[port] for port in placement.port]
+    names = [schedule.algorithm for schedule in demand.schedules]
+    algorithms = tuple(dict.fromkeys(names))
+    algorithm_of_schedule = np.array([algorithms.index(name) for name in names], np.int16)
+    ops = demand.ops
+    columns = connections.columns
+    return PlanTables(
+        source=job.source,
+        iterations=scenario.iterations,
+        rank_agent=tuple(port.agent for port in ports),
+        rank_host=placement.host,
+        rank_port=tuple(port.port.name for port in ports),
+        communicators=tuple((group.name, group.members) for group in job.communicators),
+        algorithms=algorithms,
+        ops=PlannedOps(
+            rank=ops.rank,
+            op=ops.op,
+            node_id=ops.node_id,
+            kind=ops.kind,
+            collective=ops.collective,
+            communicator=ops.communicator,
+            peer=ops.peer,
+            sequence=ops.sequence,
+            message_bytes=ops.message_bytes,
+            trace_bytes=ops.trace_bytes,
+            wire_tx_bytes=moved.wire_tx,
+            wire_rx_bytes=moved.wire_rx,
+            local_tx_bytes=moved.local_tx,
+            local_rx_bytes=moved.local_rx,
+            algorithm=algorithm_of_schedule[ops.schedule],
+        ),
+        connections=PlannedConnections(
+            communicator=columns.communicator,
+            src_rank=columns.src_rank,
+            dst_rank=columns.dst_rank,
+            path=columns.path,
+            src_ip=columns.src_ip,
+            dst_ip=columns.dst_ip,
+            qp_offsets=columns.qp_offsets,
+            src_qpn=columns.src_qpn,
+            dst_qpn=columns.dst_qpn,
+            src_udp_port=columns.src_udp_port,
+            dst_udp_port=columns.dst_udp_port,
+            payload_bytes=demand.pairs.payload_bytes,
+        ),
+        bytes_scale=scenario.bytes_scale_text,
+        time_scale=scenario.time_scale_text,
+        policy=job.policy,
+        edges=dict(job.edges),
+        notes=(*job.notes, *placement.notes, *_traffic_notes(connections, demand.pairs)),
+    )
+
+
+def _traffic_notes(connections: PlacedConnections, pairs: PairColumns) -> list[str]:
+    path = connections.columns.path
+    if len(pairs) and not (path == Path.WIRE).any():
+        return ["nothing crosses the device under test: all ranks that talk share a port"]
+    if (path == Path.HAIRPIN).any():
+        count = int((path == Path.HAIRPIN).sum())
+        text = (
+            f"{count} of {len(pairs)} connections join two hosts on one port; a switch would not send them back, "
+            "so the engine carries them at the port's rate and the results count them as local"
+        )
+        return [text]
+    return []

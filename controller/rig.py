@@ -1,0 +1,198 @@
+"""`rig.yaml`: which agents there are, the ports they own, and how they reach the controller.
+
+Decides what a rig file may say and its defaults. Whether an address is really there is found out by the agent when it
+opens its ports; which rank uses which port is decided by `placement`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from contract.units import QuantityError, format_bytes, format_rate, parse_bytes, parse_rate_bps
+from controller.yaml_reader import (
+    ConfigFile,
+    Section,
+    bounded,
+    integer,
+    name,
+    read_document,
+    words,
+    yes_or_no,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROCE_UDP_PORT: Final = 4791
+DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"
+MOST_ADDRESSES: Final = 4096
+"""Addresses of one port; a rank needs one, and no port stands for more ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class RigPort:
+    """One interface towards the device under test and the addresses that ranks may use on it."""
+
+    name: str
+    addresses: tuple[str, ...]
+    link_bps: int
+    udp_port: int
+    segmentation_offload: bool
+    receive_buffer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RigAgent:
+    """One agent process. Agents with the same `host` share a machine and therefore its cores."""
+
+    name: str
+    host: str
+    ports: tuple[RigPort, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How agents are admitted: `insecure`, or CURVE with the controller's secret key and the agents' public keys.
+
+    Neither is needed as long as the controller binds a loopback address.
+    """
+
+    insecure: bool
+    server_key: Path | None
+    authorised_keys: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """All that `rig.yaml` says."""
+
+    bind: str
+    agents: tuple[RigAgent, ...]
+    security: Security
+
+
+def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
+    """The rig of a YAML text. `source` names the file in messages; key files are relative to `directory`.
+
+    Raises `ConfigError` with all mistakes of the file.
+    """
+    file = ConfigFile(source)
+    top = read_document(text, file)
+    controller = top.section("controller")
+    bind = controller.optional("bind", _endpoint, DEFAULT_BIND)
+    controller.close()
+    security = _read_security(top.section("security"), directory)
+    agents = tuple(_read_agent(agent) for agent in top.sections("agents", "list the agents with their ports"))
+    _refuse_repetitions(top, agents)
+    top.close()
+    file.refuse_mistakes()
+    return Rig(bind, agents, security)
+
+
+def _read_security(section: Section, directory: Path) -> Security:
+    insecure = section.optional("insecure", yes_or_no, False)
+    curve = section.section("curve")
+    keys: list[Path | None] = []
+    for key, remedy in (
+        ("server_key", "name the controller's secret key file"),
+        ("authorised_keys", "name the directory with the agents' public key files"),
+    ):
+        given = section.has("curve")
+        stated = curve.required(key, words, "", remedy) if given else curve.optional(key, words, "")
+        keys.append(directory / stated if stated else None)
+    curve.close()
+    if insecure and section.has("curve"):
+        section.mistake("insecure", "insecure is true although curve keys are given", "remove one of the two")
+    section.close()
+    return Security(insecure, keys[0], keys[1])
+
+
+def _read_agent(section: Section) -> RigAgent:
+    agent_name = section.required("name", name, "?", "name the agent as etloop-agent --name will")
+    agent = RigAgent(
+        name=agent_name,
+        host=section.optional("host", name, agent_name),
+        ports=tuple(_read_port(port) for port in section.sections("ports", "list the ports of the agent")),
+    )
+    if len({port.name for port in agent.ports}) < len(agent.ports):
+        section.mistake("ports", "two ports have the same name", "give every port of the agent its own name")
+    if len({port.segmentation_offload for port in agent.ports}) > 1:
+        what = "segmentation_offload differs between the ports of one agent"
+        section.mistake("ports", what, "set it alike on all of them, or give each port its own agent")
+    section.close()
+    return agent
+
+
+def _read_port(section: Section) -> RigPort:
+    port_name = section.required("name", name, "?", "name the port, such as p0")
+    remedy = 'list the addresses of the port, or a range such as "10.0.1.1-10.0.1.8"'
+    if not section.has("addresses"):
+        section.mistake("addresses", "is missing", remedy)
+    unread: tuple[str, ...] = ()
+    ranges = section.texts("addresses", _addresses, unread)
+    addresses = tuple(address for addresses in ranges for address in addresses)
+    if len(addresses) > MOST_ADDRESSES:
+        section.mistake("addresses", f"{len(addresses)} addresses", f"give at most {MOST_ADDRESSES}")
+    if section.has("addresses") and not ranges:
+        section.mistake("addresses", "the list is empty", remedy)
+    rate = bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate)
+    size = bounded(parse_bytes, 65536, 1 << 30, format_bytes)
+    port = RigPort(
+        name=port_name,
+        addresses=addresses,
+        link_bps=section.required("link", rate, 1, 'write the speed of the link, such as "100Gbps"'),
+        udp_port=section.optional("udp_port", integer(1, 65535), ROCE_UDP_PORT),
+        segmentation_offload=section.optional("segmentation_offload", yes_or_no, True),
+        receive_buffer_bytes=section.optional("receive_buffer", size, 64 << 20),
+    )
+    section.close()
+    return port
+
+
+def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
+    names: set[str] = set()
+    owner: dict[str, str] = {}
+    for agent in agents:
+        if agent.name in names:
+            top.mistake("agents", f'two agents are called "{agent.name}"', "give every agent its own name")
+        names.add(agent.name)
+        for port in agent.ports:
+            here = f"{agent.name}/{port.name}"
+            taken = [address for address in port.addresses if address in owner]
+            if taken:
+                what = f"address {taken[0]} is given to {owner[taken[0]]} and to {here}"
+                more = f" (and {len(taken) - 1} more)" if len(taken) > 1 else ""
+                top.mistake("agents", what + more, "give every address to one port, once")
+            owner.update((address, here) for address in port.addresses)
+            repeated = len(port.addresses) - len(set(port.addresses))
+            if repeated:
+                top.mistake("agents", f"{here} lists {repeated} addresses twice", "list every address once")
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    remedy = 'write an IPv4 address, or a range such as "10.0.1.1-10.0.1.8"'
+    first_text, dash, last_text = text.partition("-")
+    try:
+        first = ipaddress.IPv4Address(first_text.strip())
+        last = ipaddress.IPv4Address(last_text.strip()) if dash else first
+    except ValueError:
+        raise QuantityError(f'"{text[:64]}" is not an IPv4 address', remedy) from None
+    count = int(last) - int(first) + 1
+    if not 1 <= count <= MOST_ADDRESSES:
+        what = f'"{text}" holds {max(count, 0)} addresses'
+        raise QuantityError(what, f"write a range upwards of at most {MOST_ADDRESSES}")
+    for end in (first, last):
+        if end.is_unspecified or end.is_multicast or int(end) == 0xFFFFFFFF:
+            raise QuantityError(f"{end} is not the address of one machine", remedy)
+    return tuple(str(first + offset) for offset in range(count))
+
+
+def _endpoint(text: str) -> str:
+    match = re.fullmatch(r"tcp://(\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):([0-9]{1,5})", text)
+    if match is None or not 0 <= int(match[2]) <= 65535:
+        remedy = f'write transport, address and port, such as "{DEFAULT_BIND}"'
+        raise QuantityError(f'"{text[:64]}" is not an endpoint', remedy)
+    return text

@@ -1,0 +1,248 @@
+"""`scenario.yaml`: the workload, how it is mapped and scaled, and how its traffic is carried.
+
+Decides what a scenario may say and its defaults, each with its reason. What a trace means is decided by `workload`,
+where ranks go by `placement`; which machines there are is said in `rig.yaml`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from contract.units import (
+    NS_PER_S,
+    QuantityError,
+    format_duration,
+    format_rate,
+    parse_bytes,
+    parse_duration_ns,
+    parse_factor,
+    parse_flops,
+    parse_rate_bps,
+    parse_share_per_million,
+)
+from controller.yaml_reader import (
+    ConfigFile,
+    Section,
+    bounded,
+    integer,
+    one_of,
+    read_document,
+    words,
+)
+from workload.settings import DependencyPolicy, SizeUnit, WorkloadSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
+"""InfiniBand's path MTUs in payload bytes; 4096 needs Ethernet frames of 4158 bytes (jumbo)."""
+_ECN_BITS: Final = {"none": 0, "ect0": 2, "ect1": 1}
+MOST_RANKS: Final = 65536
+DEFAULT_SEED: Final = 1
+
+
+class PlacementRule(StrEnum):
+    """How hosts are put on ports; `placement` defines them."""
+
+    BLOCKED = "blocked"
+    ROUND_ROBIN = "round_robin"
+    EXPLICIT = "explicit"
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """Ranks -> hosts -> ports. Consecutive ranks share a host, `ranks_per_host` at a time."""
+
+    ranks_per_host: int
+    rule: PlacementRule
+    explicit: tuple[tuple[int, str], ...]
+    """(rank, "agent/port") in the order of the file; empty unless the rule is EXPLICIT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """RoCEv2 settings of every queue pair. Fields are those of `contract.assignment.TransportSettings`."""
+
+    path_mtu_bytes: int
+    traffic_class: int
+    qps_per_connection: int
+    window_packets: int
+    ack_every_packets: int
+    timeout_ns: int
+    retry_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """All that `scenario.yaml` says."""
+
+    trace: Path
+    groups: Path | None
+    workload: WorkloadSettings
+    bytes_scale_text: str
+    time_scale_text: str
+    iterations: int
+    mapping: Mapping
+    transport: Transport
+    scale_up_bps: int
+    scale_up_latency_ns: int
+    drop_per_million: int
+    drop_seed: int
+    stall_timeout_ns: int
+    gather_timeout_ns: int
+    seed: int
+
+
+def parse_scenario(text: bytes, source: str, directory: Path) -> Scenario:
+    """The scenario of a YAML text. `source` names the file in messages; its paths are relative to `directory`.
+
+    Raises `ConfigError` with all mistakes of the file.
+    """
+    file = ConfigFile(source)
+    top = read_document(text, file)
+    seed = top.optional("seed", integer(0, 2**63 - 1), DEFAULT_SEED)
+    workload = top.section("workload")
+    scale = top.section("scale")
+    scale_up = top.section("scale_up")
+    faults = top.section("faults")
+    limits = top.section("limits")
+    waiting = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
+    # An absent scale-up section stands for NVLink-class links: 450 GB/s a direction and about a microsecond.
+    rate = bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate)
+    latency = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
+    trace = workload.required("trace", words, "", "name the directory, prefix or archive of the .et files")
+    groups = workload.optional("groups", words, "")
+    scenario = Scenario(
+        trace=directory / trace,
+        groups=directory / groups if groups else None,
+        workload=_read_workload(workload, scale),
+        bytes_scale_text=scale.optional("bytes", words, "1"),
+        time_scale_text=scale.optional("time", words, "1"),
+        iterations=top.optional("iterations", integer(1, 1_000_000), 1),
+        mapping=_read_mapping(top.section("mapping")),
+        transport=_read_transport(top.section("transport")),
+        scale_up_bps=scale_up.optional("bandwidth", rate, 3_600_000_000_000),
+        scale_up_latency_ns=scale_up.optional("latency", latency, 1000),
+        drop_per_million=faults.optional("drop", parse_share_per_million, 0),
+        drop_seed=faults.optional("seed", integer(0, 2**63 - 1), seed),
+        stall_timeout_ns=limits.optional("stall_timeout", waiting, 5 * NS_PER_S),
+        gather_timeout_ns=limits.optional("gather_timeout", waiting, 60 * NS_PER_S),
+        seed=seed,
+    )
+    for section in (workload, scale, scale_up, faults, limits, top):
+        section.close()
+    file.refuse_mistakes()
+    return scenario
+
+
+def _read_workload(section: Section, scale: Section) -> WorkloadSettings:
+    compute = section.section("compute")
+    settings = WorkloadSettings(
+        size_unit=section.optional(
+            "size_unit", one_of({unit.value: unit for unit in SizeUnit}), SizeUnit.AUTO
+        ),
+        element_bytes=section.optional("element_bytes", integer(1, 64), None),
+        dependencies=section.optional(
+            "dependencies",
+            one_of({policy.value: policy for policy in DependencyPolicy}),
+            DependencyPolicy.DATA_COMMUNICATOR,
+        ),
+        flops=compute.optional("flops", _positive_flops, None),
+        memory_bandwidth_bytes_per_s=compute.optional("memory_bandwidth", _bytes_per_second, None),
+        bytes_scale=scale.optional("bytes", parse_factor, Fraction(1)),
+        time_scale=scale.optional("time", parse_factor, Fraction(1)),
+    )
+    compute.close()
+    return settings
+
+
+def _read_mapping(section: Section) -> Mapping:
+    rules = {rule.value: rule for rule in PlacementRule}
+    rule = section.optional("placement", one_of(rules), PlacementRule.BLOCKED)
+    explicit_section = section.section("explicit")
+    explicit = _read_explicit(explicit_section)
+    if rule is PlacementRule.EXPLICIT and not explicit:
+        section.mistake(
+            "explicit", "placement is explicit but no rank is placed", 'write lines such as 0-3: "a/p0"'
+        )
+    if rule is not PlacementRule.EXPLICIT and section.has("explicit"):
+        section.mistake(
+            "explicit", f"ranks are placed although placement is {rule}", "write placement: explicit"
+        )
+    mapping = Mapping(
+        ranks_per_host=section.optional("ranks_per_host", integer(1, 1024), 1),
+        rule=rule,
+        explicit=explicit,
+    )
+    section.close()
+    return mapping
+
+
+def _read_explicit(section: Section) -> tuple[tuple[int, str], ...]:
+    placed: dict[int, str] = {}
+    for key in section.entry_names():
+        port = section.optional(key, _port_name, "")
+        match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", key)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if not first <= last < MOST_RANKS:
+            section.mistake(
+                key, f'"{key[:64]}" is not a rank', "write a rank such as 3, or a range such as 0-7"
+            )
+            continue
+        twice = [rank for rank in range(first, last + 1) if rank in placed]
+        if twice:
+            section.mistake(key, f"rank {twice[0]} is placed twice", "place every rank once")
+        placed.update((rank, port) for rank in range(first, last + 1))
+    return tuple(placed.items())
+
+
+def _read_transport(section: Section) -> Transport:
+    dscp = section.optional("dscp", integer(0, 63), 26)  # what most RoCE guides map to the lossless class
+    ecn = section.optional("ecn", one_of(_ECN_BITS), _ECN_BITS["ect0"])
+    timeout = bounded(parse_duration_ns, 100_000, 60 * NS_PER_S, format_duration)
+    transport = Transport(
+        path_mtu_bytes=section.optional("path_mtu", _path_mtu, 4096),
+        traffic_class=dscp << 2 | ecn,
+        qps_per_connection=section.optional("qps_per_connection", integer(1, 64), 1),
+        window_packets=section.optional("window_packets", integer(0, 65536), 0),
+        ack_every_packets=section.optional("ack_every", integer(0, 65536), 16),
+        # Above the pauses of a loaded host without a spare core, so that a clean run retransmits nothing.
+        timeout_ns=section.optional("timeout", timeout, 20_000_000),
+        retry_limit=section.optional("retries", integer(0, 64), 7),
+    )
+    window, ack_every = transport.window_packets, transport.ack_every_packets
+    if 0 < window < ack_every:
+        what = f"an acknowledgement every {ack_every} packets never comes in a window of {window}"
+        section.mistake(
+            "ack_every", what, f"write at most {window}, or 0 for the last packet of a message only"
+        )
+    section.close()
+    return transport
+
+
+def _path_mtu(text: str) -> int:
+    # The one size that the field writes as a bare number: it is an enumeration, not a quantity.
+    mtu = int(text) if re.fullmatch(r"[0-9]{1,6}", text) else parse_bytes(text)
+    if mtu not in PATH_MTUS:
+        raise QuantityError(f'"{text}" is not a path MTU', f"write one of {', '.join(map(str, PATH_MTUS))}")
+    return mtu
+
+
+def _positive_flops(text: str) -> int:
+    return bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS")(text)
+
+
+def _bytes_per_second(text: str) -> int:
+    return bounded(parse_rate_bps, 8, 10**18, format_rate)(text) // 8
+
+
+def _port_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}", text):
+        raise QuantityError(
+            f'"{text[:64]}" is not a port', 'write agent and port as the rig names them, such as "a/p0"'
+        )
+    return text
