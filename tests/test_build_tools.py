@@ -46,7 +46,7 @@ def test_an_index_without_it_says_what_to_do(page: str) -> None:
 
 
 def test_another_wheel_is_not_run() -> None:
-    with pytest.raises(BootstrapError, match="expected .*the index is not to be trusted"):
+    with pytest.raises(BootstrapError, match=r"expected .*the index is not to be trusted"):
         checked(b"not the wheel")
 
 
