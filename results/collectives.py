@@ -113,7 +113,8 @@ def _sizes(ops: PlannedOps, group_of_op: NDArray[np.int64], kind: NDArray[np.int
     largest = np.zeros(len(kind), np.int64)
     np.add.at(total, group_of_op, ops.message_bytes)
     np.maximum.at(largest, group_of_op, ops.message_bytes)
-    return np.where(kinds_where(SizeRule.TOTAL)[kind], total, largest)
+    size_bytes = np.where(kinds_where(SizeRule.TOTAL)[kind], total, largest)
+    return np.where(kinds_where(SizeRule.NOTHING)[kind], 0, size_bytes)
 
 
 def measure_groups(measured: MeasuredOps, groups: PlannedGroups) -> CollectiveRows:

@@ -32,6 +32,7 @@ class SizeRule(Enum):
 
     BUFFER = "the largest buffer of a member"
     TOTAL = "all members together"
+    NOTHING = "no bytes: a barrier has a time and no bandwidth"
 
 
 class BusFactor(Enum):
@@ -61,7 +62,7 @@ CONVENTIONS: Final = (
     Convention("all_to_all", SizeRule.BUFFER, BusFactor.OTHERS),
     Convention("reduce_scatter", SizeRule.BUFFER, BusFactor.OTHERS),
     Convention("reduce_scatter_block", SizeRule.BUFFER, BusFactor.OTHERS),
-    Convention("barrier", SizeRule.BUFFER, BusFactor.ONE),
+    Convention("barrier", SizeRule.NOTHING, BusFactor.ONE),
     Convention("send_recv", SizeRule.BUFFER, BusFactor.ONE),
 )
 """Indexed by `CollectiveKind` (a test compares them); one more for a send with its receive."""

@@ -5,6 +5,7 @@ Decides wording and rounding only; every figure comes from `summary.py`.
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from results.summary import CheckResult, RunState
@@ -15,14 +16,17 @@ if TYPE_CHECKING:
     from results.summary import KindSummary, Summary
 
 WIDTH: Final = 110
+"""Columns; only the path at the end may be longer."""
 LABEL_WIDTH: Final = 16
+NS_NOT_SPELT_OUT: Final = 1_000_000_000_000
+"""A thousand seconds; longer times would push the table apart."""
 
 _HEADINGS: Final = (
-    ("", "", "", "", "S", "time (us)", "", "", "", "algbw", "busbw"),
-    ("collective", "algorithm", "n", "count", "(bytes)", "min", "avg", "p50", "p99", "(GB/s)", "(GB/s)"),
+    ("", "", "", "", "total", "time (us)", "", "", "", "algbw", "busbw"),
+    ("collective", "algorithm", "n", "count", "S", "min", "avg", "p50", "p99", "(GB/s)", "(GB/s)"),
 )
 _KIND_LIMIT: Final = 20
-_ALGORITHM_LIMIT: Final = 12
+_ALGORITHM_LIMIT: Final = 9
 
 
 def render(summary: Summary, run_dir: str) -> str:
@@ -57,12 +61,11 @@ def _kinds(summary: Summary) -> list[str]:
         return ["No collective completed."]
     rows = [*_HEADINGS, *(_kind_row(kind) for kind in summary.kinds)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [_aligned(row, widths) for row in rows]
+    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
+    lines = [_aligned(row, widths, gap) for row in rows]
     incomplete = sum(kind.incomplete for kind in summary.kinds)
     if incomplete:
-        lines.append(
-            f"{incomplete} collectives with members that did not complete are not in the figures above."
-        )
+        lines.append(f"Not in these figures: {incomplete} of which only some members completed.")
     return lines
 
 
@@ -73,29 +76,30 @@ def _kind_row(kind: KindSummary) -> tuple[str, ...]:
         kind.algorithm[:_ALGORITHM_LIMIT],
         str(kind.ranks),
         str(kind.count),
-        str(kind.size_bytes),
+        _bytes(kind.size_bytes),
         *(_us(time_ns) for time_ns in times_ns),
         _gigabytes_per_s(kind.algbw_bytes_per_s),
         _gigabytes_per_s(kind.busbw_bytes_per_s),
     )
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+def _aligned(row: Sequence[str], widths: Sequence[int], gap: str) -> str:
     """Names to the left, numbers to the right."""
     cells = [
         text.ljust(width) if column < 2 else text.rjust(width)
         for column, (text, width) in enumerate(zip(row, widths, strict=True))
     ]
-    return "  ".join(cells)
+    return gap.join(cells)
 
 
 def _figures(summary: Summary) -> list[str]:
     job, ops, carried, transport = summary.job, summary.ops, summary.bytes, summary.transport
     slip = summary.slip
+    span = "in all" if job.complete else "until it stopped"
     lines = [
         *_wrapped(
             "job completion",
-            f"{_us(job.jct_ns)} us in all; per iteration min {_us(job.iteration_jct_min_ns)}, "
+            f"{_us(job.jct_ns)} us {span}; per iteration min {_us(job.iteration_jct_min_ns)}, "
             f"avg {_us(job.iteration_jct_avg_ns)}, max {_us(job.iteration_jct_max_ns)} us",
         ),
         *_wrapped("ops", f"{ops.recorded} of {ops.planned} completed"),
@@ -107,12 +111,14 @@ def _figures(summary: Summary) -> list[str]:
         ),
         *_wrapped(
             "payload",
-            f"{carried.wire_tx_bytes} bytes through the device under test, {carried.local_tx_bytes} kept local",
+            f"{_bytes(carried.wire_tx_bytes)} through the device under test, {_bytes(carried.local_tx_bytes)} kept local",
         ),
         *_wrapped("retransmitted", _retransmissions(summary)),
     ]
     if transport.injected_drops:
-        lines += _wrapped("dropped by us", f"{transport.injected_drops} datagrams, as the scenario asks")
+        lines += _wrapped(
+            "dropped by us", f"{transport.injected_drops} of the datagrams received, as the scenario asks"
+        )
     lines += _wrapped(
         "clock error",
         f"at most {_us(summary.clock.between_agents_error_ns)} us between agents, none within one",
@@ -123,8 +129,8 @@ def _figures(summary: Summary) -> list[str]:
 def _retransmissions(summary: Summary) -> str:
     counts = summary.transport
     return (
-        f"{counts.retransmitted_packets} of {counts.tx_packets} packets; {counts.timeouts} timeouts, "
-        f"{counts.naks_rx} NAKs, {counts.ecn_marked_rx} ECN marks, {counts.cnps_rx} CNPs"
+        f"{counts.retransmitted_packets} of {counts.tx_packets} packets; timeouts {counts.timeouts}, "
+        f"NAKs {counts.naks_rx}, ECN marks {counts.ecn_marked_rx}, CNPs {counts.cnps_rx}"
     )
 
 
@@ -149,34 +155,34 @@ def _labelled(label: str, text: str) -> list[str]:
 
 def _wrapped(label: str, text: str) -> list[str]:
     """`text` after its label, broken between words where the line is full; a longer word is broken where it must."""
-    room = WIDTH - LABEL_WIDTH
-    lines: list[str] = []
-    line = ""
-    for word in text.split():
-        while word:
-            joined = f"{line} {word}" if line else word
-            if len(joined) <= room:
-                line, word = joined, ""
-            elif line:
-                lines.append(line)
-                line = ""
-            else:
-                lines.append(word[:room])
-                word = word[room:]
-    lines.append(line)
-    return [line for index, part in enumerate(lines) for line in _labelled(label if index == 0 else "", part)]
+    parts = wrap(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
+    return [line for index, part in enumerate(parts) for line in _labelled("" if index else label, part)]
 
 
 def _us(time_ns: int | None) -> str:
-    """Microseconds with as many digits as mean something in a column of nine."""
+    """Microseconds in at most nine characters, with no more digits than a reader needs."""
     if time_ns is None:
         return "-"
+    if abs(time_ns) >= NS_NOT_SPELT_OUT:
+        return f"{time_ns / 1000:.1e}"
     digits = 3 if abs(time_ns) < 100_000 else 1 if abs(time_ns) < 100_000_000 else 0
     return f"{time_ns / 1000:.{digits}f}"
 
 
+def _bytes(size_bytes: int) -> str:
+    """Bytes with a decimal unit, four digits: 999 B, 24.58 MB."""
+    value, units = float(size_bytes), iter(("B", "kB", "MB", "GB", "TB", "PB", "EB"))
+    unit = next(units)
+    # 999.95 would be rounded up to a fifth digit.
+    while value >= 999.95:
+        value, unit = value / 1000, next(units)
+    if unit == "B":
+        return f"{size_bytes} B"
+    return f"{value:.{2 if value < 99.995 else 1}f} {unit}"
+
+
 def _gigabytes_per_s(rate: float | None) -> str:
-    """GB = 10^9 bytes; three significant digits below 1."""
+    """GB = 10^9 bytes."""
     if rate is None:
         return "-"
-    return f"{rate / 1e9:.3f}" if rate < 1e12 else f"{rate / 1e9:.0f}"
+    return f"{rate / 1e9:.3f}" if rate < 999.9995e9 else f"{rate / 1e9:.4g}"
