@@ -1,0 +1,228 @@
+"""One agent's engine: the native port loops behind typed values. Decides how loops idle on this host; leaves everything
+that happens per packet, message or op to `traffic/native`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from contract.errors import Problem, RigError
+from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from traffic import _native
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from contract.assignment import Assignment
+
+SPIN_NS: Final = 50_000
+"""How long an idle loop polls before it sleeps, where every loop of the host has a core: longer than a round trip
+through a device, shorter than a scheduler tick."""
+
+AMPLE_RECEIVE_BUFFER_BYTES: Final = 4 << 20
+"""Below this, windows shrink so much that the rate may suffer."""
+
+
+class EngineState(Enum):
+    """How far the slowest port of an engine has come; FAILED and STOPPED of any port win."""
+
+    OPEN = 0
+    PROBING = 1
+    READY = 2
+    RUNNING = 3
+    DONE = 4
+    FAILED = 5
+    STOPPED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """A moment of a run, summed over the ports. Bytes are payload bytes through the device under test."""
+
+    state: EngineState
+    ops_done: int
+    ops_total: int
+    wire_tx_bytes: int
+    wire_rx_bytes: int
+    last_progress_ns: int
+    """Monotonic clock of this machine when an op, message or packet last made progress; 0 before the run."""
+    failure: str
+    failed_connection: int
+    """Row of Assignment.connections, -1 if none is at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOutcome:
+    """Whether one queue pair reached its peer before any load."""
+
+    connection: int
+    queue_pair: int
+    """Row of the queue pair columns."""
+    ok: bool
+    round_trip_ns: int
+    problem: str
+
+
+class _Verdict(Enum):
+    """`ProbeVerdict` of traffic/native/probe.h."""
+
+    PENDING = 0
+    GOOD = 1
+    NO_REPLY = 2
+    WRONG_TRAFFIC_CLASS = 3
+    TOO_LARGE = 4
+
+
+def rows(raw: bytes, dtype: np.dtype[np.void]) -> NDArray[np.void]:
+    """Records of a native layout as a numpy array."""
+    return np.frombuffer(raw, dtype=dtype)
+
+
+class Engine:
+    """The engine of one assignment: open, probe, start, watch, stop, read what it counted."""
+
+    def __init__(self, assignment: Assignment, loops: _native.PortLoops, degraded: tuple[str, ...]) -> None:
+        self._assignment = assignment
+        self._loops = loops
+        self._taken = [0] * loops.ports()
+        self._waits: list[NDArray[np.void] | None] = []
+        self._last: EngineStatus | None = None
+        self._stopped = False
+        self.degraded = degraded
+
+    @staticmethod
+    def open(assignment: Assignment) -> Engine:
+        """Binds the ports' addresses and builds all queue pairs.
+
+        Raises RigError if an address is not here, a UDP port is taken, or the assignment does not hold together.
+        """
+        cores = len(os.sched_getaffinity(0))
+        threads = max(assignment.host_engine_threads, len(assignment.ports))
+        spins = threads <= cores
+        try:
+            loops = _native.PortLoops(assignment, SPIN_NS if spins else 0, [])
+        except (RuntimeError, ValueError, OverflowError) as error:
+            what, _, remedy = str(error).partition("; ")
+            raise RigError(
+                Problem(f"agent {assignment.agent}", what, remedy or "correct the rig file or free the resource")
+            ) from None
+        degraded = [
+            f"port {port.name}: the receive buffer is {size} bytes, windows are small; "
+            f"sysctl -w net.core.rmem_max={64 << 20}"
+            for index, port in enumerate(assignment.ports)
+            if (size := loops.receive_buffer_bytes(index)) < AMPLE_RECEIVE_BUFFER_BYTES
+        ]
+        if not spins:
+            degraded.append(f"{threads} engine threads share {cores} cores: idle loops sleep instead of polling")
+        return Engine(assignment, loops, tuple(degraded))
+
+    def start_probe(self) -> None:
+        """Begins probing every queue pair that sends data."""
+        self._loops.start_probe()
+
+    def probe_outcomes(self) -> tuple[ProbeOutcome, ...] | None:
+        """One outcome per probed queue pair, None while probes are under way."""
+        if any(EngineState(port[0]) in (EngineState.OPEN, EngineState.PROBING) for port in self._loops.status()):
+            return None
+        return tuple(self._probe_outcome(*probe) for probe in self._loops.probes())
+
+    def _probe_outcome(
+        self, connection: int, ordinal: int, verdict: int, seen_class: int, round_trip_ns: int
+    ) -> ProbeOutcome:
+        transport = self._assignment.transport
+        problems = {
+            _Verdict.GOOD: "",
+            _Verdict.PENDING: "not probed",
+            _Verdict.NO_REPLY: f"no reply to probes of {transport.path_mtu_bytes} payload bytes",
+            _Verdict.WRONG_TRAFFIC_CLASS: (
+                f"sent with traffic class {transport.traffic_class:#04x}, arrived with {seen_class:#04x}"
+            ),
+            _Verdict.TOO_LARGE: f"the local interface does not carry a path MTU of {transport.path_mtu_bytes} bytes",
+        }
+        problem = problems[_Verdict(verdict)]
+        row = int(self._assignment.connections.qp_offsets[connection]) + ordinal
+        return ProbeOutcome(connection, row, problem == "", round_trip_ns, problem)
+
+    def start(self, start_ns: int) -> None:
+        """Lets every rank begin at `start_ns` of this machine's monotonic clock."""
+        self._loops.start(start_ns)
+
+    def status(self) -> EngineStatus:
+        """The state of the run now; after `stop` the state it was stopped in."""
+        if self._last is not None:
+            return self._last
+        ports = self._loops.status()
+        states = [EngineState(port[0]) for port in ports]
+        failed = next((port for port in ports if EngineState(port[0]) is EngineState.FAILED), None)
+        state = EngineState.FAILED if failed else min(states, key=lambda each: each.value)
+        return EngineStatus(
+            state=state,
+            ops_done=sum(port[1] for port in ports),
+            ops_total=sum(port[2] for port in ports),
+            wire_tx_bytes=sum(port[3] for port in ports),
+            wire_rx_bytes=sum(port[4] for port in ports),
+            last_progress_ns=max(port[5] for port in ports),
+            failure=failed[6] if failed else "",
+            failed_connection=failed[7] if failed else -1,
+        )
+
+    def take_records(self) -> NDArray[np.void]:
+        """Ops completed since the last call, as OP_RECORD rows."""
+        batches = []
+        for port, taken in enumerate(self._taken):
+            batch = rows(self._loops.records(port, taken), OP_RECORD)
+            self._taken[port] += len(batch)
+            batches.append(batch)
+        return np.concatenate(batches)
+
+    def request_waits(self) -> None:
+        """Asks every loop what its unfinished ops wait for."""
+        self._waits = [None] * self._loops.ports()
+        self._loops.request_waits()
+
+    def take_waits(self) -> NDArray[np.void] | None:
+        """The answer as WAIT_RECORD rows, None until every loop has given it (within one turn)."""
+        for port, known in enumerate(self._waits):
+            if known is None and (raw := self._loops.take_waits(port)) is not None:
+                self._waits[port] = rows(raw, WAIT_RECORD)
+        answered = [waits for waits in self._waits if waits is not None]
+        if not answered or len(answered) < len(self._waits):
+            return None
+        self._waits = []
+        return np.concatenate(answered)
+
+    def flows(self) -> NDArray[np.void]:
+        """Counters of every queue pair end as FLOW_RECORD rows. Stops the loops."""
+        self.stop()
+        return np.concatenate([rows(self._loops.flows(port), FLOW_RECORD) for port in range(self._loops.ports())])
+
+    def ports(self) -> NDArray[np.void]:
+        """One PORT_RECORD row per port. Stops the loops."""
+        self.stop()
+        return np.concatenate([rows(self._loops.counters(port), PORT_RECORD) for port in range(self._loops.ports())])
+
+    def turnarounds(self) -> tuple[tuple[int, int], ...]:
+        """Histogram of turnaround times: (least nanoseconds of the bucket, count). Stops the loops.
+
+        A turnaround lasts from the arrival of a message's last packet to the departure of the first packet of a
+        message it released inside the same collective.
+        """
+        self.stop()
+        return tuple(self._loops.turnarounds())
+
+    def stop(self) -> None:
+        """Ends the loops and joins their threads; may be called again."""
+        if self._stopped:
+            return
+        self._last = self.status()
+        self._stopped = True
+        self._loops.stop()
+
+    def close(self) -> None:
+        """Stops; the sockets go with the object."""
+        self.stop()

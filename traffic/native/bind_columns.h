@@ -1,0 +1,34 @@
+// Reading columns of Python's value types, and giving records back.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <string>
+#include <vector>
+
+namespace etloop {
+
+// The attribute `name` of `owner`: a contiguous one-dimensional array of T. ValueError naming it otherwise.
+template <typename T>
+std::vector<T> read_column(nanobind::handle owner, const char* name) {
+  using Column = nanobind::ndarray<const T, nanobind::numpy, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+  Column column;
+  if (!nanobind::try_cast(nanobind::getattr(owner, name), column)) {
+    throw nanobind::value_error((std::string(name) + " is not a contiguous one-dimensional array of its type").c_str());
+  }
+  return std::vector<T>(column.data(), column.data() + column.shape(0));
+}
+
+template <typename T>
+T read_value(nanobind::handle owner, const char* name) {
+  return nanobind::cast<T>(nanobind::getattr(owner, name));
+}
+
+// Rows of a record type as bytes, for numpy.frombuffer.
+template <typename Record>
+nanobind::bytes as_bytes(const Record* rows, size_t count) {
+  return nanobind::bytes(reinterpret_cast<const char*>(rows), count * sizeof(Record));
+}
+
+}  // namespace etloop

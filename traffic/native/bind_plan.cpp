@@ -1,0 +1,128 @@
+#include "bind_plan.h"
+
+#include <arpa/inet.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+
+#include "bind_columns.h"
+#include "bind_schedule.h"
+
+namespace nb = nanobind;
+
+namespace etloop {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw nb::value_error(why.c_str()); }
+
+template <typename To, typename From>
+std::vector<To> converted(const std::vector<From>& from) {
+  std::vector<To> to;
+  to.reserve(from.size());
+  for (const From value : from) to.push_back(static_cast<To>(value));
+  return to;
+}
+
+TransportParams read_transport(nb::handle settings) {
+  TransportParams params;
+  params.path_mtu = read_value<uint32_t>(settings, "path_mtu_bytes");
+  params.traffic_class = read_value<uint8_t>(settings, "traffic_class");
+  params.window_packets = read_value<uint32_t>(settings, "window_packets");
+  params.ack_every = read_value<uint32_t>(settings, "ack_every_packets");
+  params.timeout_ns = read_value<int64_t>(settings, "timeout_ns");
+  params.retry_limit = read_value<uint32_t>(settings, "retry_limit");
+  return params;
+}
+
+PlannedPort read_port(nb::handle settings) {
+  PlannedPort port;
+  port.name = read_value<std::string>(settings, "name");
+  for (nb::handle address : nb::getattr(settings, "addresses")) {
+    port.addresses.push_back(parse_ipv4(nb::cast<std::string>(address)));
+  }
+  port.udp_port = read_value<uint16_t>(settings, "udp_port");
+  port.link_bps = read_value<int64_t>(settings, "link_bps");
+  port.qpn_base = read_value<uint32_t>(settings, "qpn_base");
+  port.qpn_count = read_value<uint32_t>(settings, "qpn_count");
+  return port;
+}
+
+Program read_program(nb::handle columns) {
+  Program program;
+  const auto kinds = read_column<uint8_t>(columns, "kind");
+  if (std::any_of(kinds.begin(), kinds.end(), [](uint8_t kind) { return kind > 3; })) refuse("programs: unknown op kind");
+  program.kind = converted<OpKind>(kinds);
+  program.schedule = read_column<int32_t>(columns, "schedule");
+  program.slot = read_column<int32_t>(columns, "slot");
+  program.sequence = read_column<int32_t>(columns, "sequence");
+  program.message_bytes = read_column<int64_t>(columns, "message_bytes");
+  program.delay_ns = read_column<int64_t>(columns, "delay_ns");
+  program.dep_offsets = read_column<int64_t>(columns, "dep_offsets");
+  program.deps = read_column<int32_t>(columns, "deps");
+  return program;
+}
+
+PlannedRank read_rank(nb::handle rank) {
+  PlannedRank planned{read_value<int32_t>(rank, "rank"), read_value<int32_t>(rank, "program"),
+                      read_value<int32_t>(rank, "port"), read_value<int32_t>(rank, "address"), {}, {}};
+  for (nb::handle value : nb::getattr(rank, "communicators")) planned.communicators.push_back(nb::cast<int32_t>(value));
+  for (nb::handle value : nb::getattr(rank, "peers")) planned.peers.push_back(nb::cast<int32_t>(value));
+  return planned;
+}
+
+void read_connections(nb::handle columns, EnginePlan& plan) {
+  const auto communicator = read_column<int32_t>(columns, "communicator");
+  const auto src_rank = read_column<int32_t>(columns, "src_rank");
+  const auto dst_rank = read_column<int32_t>(columns, "dst_rank");
+  const auto path = read_column<uint8_t>(columns, "path");
+  const auto src_ip = read_column<uint32_t>(columns, "src_ip");
+  const auto dst_ip = read_column<uint32_t>(columns, "dst_ip");
+  const auto offsets = read_column<int32_t>(columns, "qp_offsets");
+  const size_t n = communicator.size();
+  if (src_rank.size() != n || dst_rank.size() != n || path.size() != n || src_ip.size() != n || dst_ip.size() != n ||
+      offsets.size() != n + 1) {
+    refuse("connections: the columns differ in length");
+  }
+  for (size_t c = 0; c < n; ++c) {
+    if (path[c] > 2) refuse("connections[" + std::to_string(c) + "]: unknown path");
+    plan.connections.push_back({communicator[c], src_rank[c], dst_rank[c], static_cast<Path>(path[c]), src_ip[c],
+                                dst_ip[c], offsets[c], offsets[c + 1] - offsets[c]});
+  }
+  const auto src_qpn = read_column<uint32_t>(columns, "src_qpn");
+  const auto dst_qpn = read_column<uint32_t>(columns, "dst_qpn");
+  const auto src_port = read_column<uint16_t>(columns, "src_udp_port");
+  const auto dst_port = read_column<uint16_t>(columns, "dst_udp_port");
+  if (dst_qpn.size() != src_qpn.size() || src_port.size() != src_qpn.size() || dst_port.size() != src_qpn.size()) {
+    refuse("connections: the columns of the queue pairs differ in length");
+  }
+  for (size_t q = 0; q < src_qpn.size(); ++q) plan.qps.push_back({src_qpn[q], dst_qpn[q], src_port[q], dst_port[q]});
+}
+
+}  // namespace
+
+uint32_t parse_ipv4(const std::string& text) {
+  in_addr address{};
+  if (inet_pton(AF_INET, text.c_str(), &address) != 1) refuse("\"" + text + "\" is not an IPv4 address");
+  return ntohl(address.s_addr);
+}
+
+std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment) {
+  auto plan = std::make_shared<EnginePlan>();
+  plan->iterations = read_value<int32_t>(assignment, "iterations");
+  for (nb::handle port : nb::getattr(assignment, "ports")) plan->ports.push_back(read_port(port));
+  plan->transport = read_transport(nb::getattr(assignment, "transport"));
+  plan->scale_up_bps = read_value<int64_t>(assignment, "scale_up_bps");
+  plan->scale_up_latency_ns = read_value<int64_t>(assignment, "scale_up_latency_ns");
+  plan->schedules = schedule_set_from(nb::getattr(assignment, "schedules"));
+  for (nb::handle program : nb::getattr(assignment, "programs")) plan->programs.push_back(read_program(program));
+  for (nb::handle rank : nb::getattr(assignment, "ranks")) plan->ranks.push_back(read_rank(rank));
+  plan->communicator_offsets = read_column<int32_t>(assignment, "communicator_offsets");
+  plan->communicator_members = read_column<int32_t>(assignment, "communicator_members");
+  read_connections(nb::getattr(assignment, "connections"), *plan);
+  if (const std::string wrong = validate(*plan); !wrong.empty()) refuse(wrong);
+  for (Program& program : plan->programs) finish_program(program);
+  return plan;
+}
+
+}  // namespace etloop

@@ -1,0 +1,18 @@
+// contract.assignment.Assignment -> EnginePlan.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+#include "plan.h"
+
+namespace etloop {
+
+// Throws ValueError saying what does not fit. The result passed `validate`.
+std::shared_ptr<const EnginePlan> plan_from(nanobind::handle assignment);
+
+// "10.0.0.1" as a host-order integer. Throws ValueError.
+uint32_t parse_ipv4(const std::string& text);
+
+}  // namespace etloop

@@ -1,0 +1,341 @@
+// Ops: from dependencies met to lanes opened to completion recorded.
+#include "core.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <utility>
+
+namespace etloop {
+
+size_t turnaround_bucket(Nanos turnaround_ns) {
+  const auto value = static_cast<uint64_t>(std::max<Nanos>(turnaround_ns, 1));
+  const auto exponent = static_cast<size_t>(std::bit_width(value) - 1);
+  if (exponent < 4) return static_cast<size_t>(value);
+  const size_t fraction = (value >> (exponent - 4)) & 0xF;
+  return std::min(kTurnaroundBuckets - 1, (exponent - 3) * 16 + fraction);
+}
+
+Nanos turnaround_floor_ns(size_t bucket) {
+  if (bucket < 16) return static_cast<Nanos>(bucket);
+  const size_t exponent = bucket / 16 + 3;
+  return static_cast<Nanos>((uint64_t{16} | (bucket & 0xF)) << (exponent - 4));
+}
+
+void Core::on_time(Nanos now) {
+  if (now >= start_ns_) {
+    const Nanos at_ns = start_ns_;
+    start_ns_ = kNever;
+    status_.last_progress_ns = now;
+    for (uint32_t r = 0; r < ranks_.size(); ++r) begin_iteration(r, at_ns);
+  }
+  Event event{};
+  while (failure_.empty() && events_.pop_due(now, event)) {
+    switch (event.kind) {
+      case EventKind::delay_over: complete(event.a, static_cast<int32_t>(event.b), event.due_ns); break;
+      case EventKind::local_grant: grant_arrived(static_cast<int32_t>(event.a), event.b, now); break;
+      case EventKind::local_arrival:
+        message_arrived(static_cast<int32_t>(event.a), event.b, event.c, event.bytes, false, now);
+        break;
+      case EventKind::local_sent: message_acknowledged(event.a, now); break;
+      case EventKind::qp_timer: on_qp_timer(event.a, now); break;
+    }
+  }
+}
+
+Nanos Core::next_deadline() const {
+  if (ready_head_ < ready_.size()) return 0;
+  return std::min({events_.next_due(), start_ns_, prober_.deadline()});
+}
+
+void Core::issue(Nanos now) {
+  while (failure_.empty() && ready_head_ < ready_.size()) {
+    const ReadyOp next = ready_[ready_head_++];
+    issue_op(next, now);
+  }
+  if (ready_head_ == ready_.size()) {
+    ready_.clear();
+    ready_head_ = 0;
+  }
+}
+
+void Core::begin_iteration(uint32_t rank_index, Nanos at_ns) {
+  LocalRank& rank = ranks_[rank_index];
+  // A rank without any op has nothing to complete it: its iterations are over as they begin.
+  do {
+    rank.run.begin_iteration(at_ns, ready_);
+  } while (rank.run.iteration_over() && !rank.run.finished());
+  if (rank.run.finished()) {
+    ++ranks_finished_;
+    return;
+  }
+  for (EagerQueue& queue : rank.eager) {
+    queue.next = 0;
+    for (const int32_t op : queue.ops) rank.receive_run[static_cast<size_t>(op)] = kNone;
+    for (size_t ahead = 0; ahead < kEagerReceives; ++ahead) open_eager(rank_index, queue, at_ns);
+  }
+}
+
+// Grants the next receive of a pair whose op has not begun by itself.
+void Core::open_eager(uint32_t rank_index, EagerQueue& queue, Nanos now) {
+  while (queue.next < queue.ops.size()) {
+    const int32_t op = queue.ops[queue.next++];
+    if (ranks_[rank_index].receive_run[static_cast<size_t>(op)] == kBegun) continue;
+    const uint32_t run = open_op(rank_index, op);
+    ranks_[rank_index].receive_run[static_cast<size_t>(op)] = run;
+    open_lanes(run, now);
+    return;
+  }
+}
+
+void Core::issue_op(const ReadyOp& ready, Nanos now) {
+  LocalRank& rank = ranks_[ready.rank_index];
+  const Program& program = rank.run.program();
+  const auto op = static_cast<size_t>(ready.op);
+  if (program.kind[op] == OpKind::delay) {
+    const Nanos due_ns = ready.intended_ns + program.delay_ns[op];
+    if (due_ns <= now) {
+      complete(ready.rank_index, ready.op, due_ns);
+    } else {
+      events_.push(due_ns, EventKind::delay_over, ready.rank_index, static_cast<uint32_t>(ready.op));
+    }
+    return;
+  }
+  uint32_t run = kNone;
+  if (program.kind[op] == OpKind::recv) run = std::exchange(rank.receive_run[op], kBegun);
+  const bool opened_ahead = run != kNone;
+  if (!opened_ahead) run = open_op(ready.rank_index, ready.op);
+  runs_[run].issued = true;
+  runs_[run].record.intended_ns = ready.intended_ns;
+  runs_[run].record.issued_ns = now;
+  if (!opened_ahead) {
+    open_lanes(run, now);
+  } else if (runs_[run].open_lanes == 0) {
+    finish_op(run, now);
+  }
+}
+
+uint32_t Core::open_op(uint32_t rank_index, int32_t op) {
+  uint32_t run;
+  if (free_runs_.empty()) {
+    run = static_cast<uint32_t>(runs_.size());
+    runs_.emplace_back();
+  } else {
+    run = free_runs_.back();
+    free_runs_.pop_back();
+    runs_[run] = OpRun{};
+  }
+  const LocalRank& rank = ranks_[rank_index];
+  const Program& program = rank.run.program();
+  const auto index = static_cast<size_t>(op);
+  int32_t position = 0;
+  switch (program.kind[index]) {
+    case OpKind::collective:
+      position = rank.communicators[static_cast<size_t>(program.slot[index])].position;
+      break;
+    case OpKind::recv: position = 1; break;
+    case OpKind::send:
+    case OpKind::delay: break;
+  }
+  const auto table = static_cast<size_t>(plan_.schedules.table_offsets[static_cast<size_t>(program.schedule[index])] + position);
+  OpRun& opened = runs_[run];
+  opened.in_use = true;
+  opened.rank_index = rank_index;
+  opened.next_lane = plan_.schedules.lane_offsets[table];
+  opened.end_lane = plan_.schedules.lane_offsets[table + 1];
+  opened.record.rank = rank.rank;
+  opened.record.op = op;
+  opened.record.iteration = rank.run.iteration();
+  return run;
+}
+
+// Opens the lanes of the next batch that has any work; an op without any left is over.
+void Core::open_lanes(uint32_t run, Nanos now) {
+  const std::vector<Lane>& lanes = plan_.schedules.lanes;
+  while (runs_[run].next_lane < runs_[run].end_lane) {
+    const int32_t batch = lanes[static_cast<size_t>(runs_[run].next_lane)].batch;
+    ++runs_[run].open_lanes;  // held while the batch is opened, so that no lane of it ends the op
+    while (runs_[run].next_lane < runs_[run].end_lane &&
+           lanes[static_cast<size_t>(runs_[run].next_lane)].batch == batch) {
+      open_lane(run, lanes[static_cast<size_t>(runs_[run].next_lane++)], now);
+      if (!failure_.empty()) return;
+    }
+    if (--runs_[run].open_lanes != 0) return;
+  }
+  if (runs_[run].issued) finish_op(run, now);
+}
+
+void Core::open_lane(uint32_t run, const Lane& lane, Nanos now) {
+  const OpRun& op_run = runs_[run];
+  const LocalRank& rank = ranks_[op_run.rank_index];
+  const Program& program = rank.run.program();
+  const auto op = static_cast<size_t>(op_run.record.op);
+  const auto slot = static_cast<size_t>(program.slot[op]);
+  const Cutting& cutting = plan_.schedules.cutting[static_cast<size_t>(program.schedule[op])];
+  const LaneCursor cursor(lane, plan_.schedules.entries.data(), cutting, program.message_bytes[op]);
+  if (cursor.done()) return;
+
+  int32_t send_connection = kNoConnection;
+  int32_t recv_connection = kNoConnection;
+  uint32_t ops = 0;
+  if (program.kind[op] == OpKind::collective) {
+    const CommunicatorSlot& communicator = rank.communicators[slot];
+    ops = communicator.ops;
+    if (lane.send_to >= 0) send_connection = communicator.send_to[static_cast<size_t>(lane.send_to)];
+    if (lane.recv_from >= 0) recv_connection = communicator.recv_from[static_cast<size_t>(lane.recv_from)];
+  } else if (program.kind[op] == OpKind::send) {
+    ops = rank.peers[slot].sends;
+    send_connection = rank.peers[slot].send_connection;
+  } else {
+    ops = rank.peers[slot].recvs;
+    recv_connection = rank.peers[slot].recv_connection;
+  }
+  if ((lane.send_to >= 0 && send_connection < 0) || (lane.recv_from >= 0 && recv_connection < 0)) {
+    fail(kNoConnection, "rank " + std::to_string(rank.rank) + " op " + std::to_string(op) +
+                            ": the plan has no connection for a step of its schedule");
+    return;
+  }
+
+  const uint32_t index = lanes_.open();
+  LaneRun& opened = lanes_[index];
+  opened.op_run = run;
+  opened.tag = static_cast<uint32_t>(op_run.record.iteration) * ops + static_cast<uint32_t>(program.sequence[op]);
+  opened.batch = lane.batch;
+  opened.send_connection = send_connection;
+  opened.recv_connection = recv_connection;
+  opened.slots = static_cast<uint32_t>(cutting.slots);
+  opened.slot_bytes = static_cast<uint32_t>(cutting.chunk_bytes / cutting.slices);
+  opened.execution = cursor;
+  opened.posting = cursor;
+  opened.granting = cursor;
+  seek(opened.posting, kEntrySend);
+  seek(opened.granting, kEntryRecv);
+  ++runs_[run].open_lanes;
+  if (send_connection >= 0) {
+    ConnectionEnds& ends = ends_[static_cast<size_t>(send_connection)];
+    ends.sending.add(opened.tag, index);
+    opened.credits = ends.early.take(opened.tag);
+  }
+  if (recv_connection >= 0) ends_[static_cast<size_t>(recv_connection)].receiving.add(opened.tag, index);
+  pump(index, now);
+}
+
+void Core::lane_over(uint32_t lane, Nanos now) {
+  const LaneRun& over = lanes_[lane];
+  const uint32_t run = over.op_run;
+  if (over.send_connection >= 0) ends_[static_cast<size_t>(over.send_connection)].sending.remove(over.tag);
+  if (over.recv_connection >= 0) ends_[static_cast<size_t>(over.recv_connection)].receiving.remove(over.tag);
+  lanes_.close(lane);
+  if (--runs_[run].open_lanes == 0) lanes_drained(run, now);
+}
+
+void Core::lanes_drained(uint32_t run, Nanos now) {
+  const uint32_t rank_index = runs_[run].rank_index;
+  LocalRank& rank = ranks_[rank_index];
+  const auto op = static_cast<size_t>(runs_[run].record.op);
+  if (rank.run.program().kind[op] == OpKind::recv) {
+    for (EagerQueue& queue : rank.eager) {
+      if (queue.slot == static_cast<uint32_t>(rank.run.program().slot[op])) open_eager(rank_index, queue, now);
+    }
+  }
+  open_lanes(run, now);
+}
+
+void Core::finish_op(uint32_t run, Nanos now) {
+  OpRun& over = runs_[run];
+  over.record.completed_ns = now;
+  const uint32_t rank_index = over.rank_index;
+  const int32_t op = over.record.op;
+  records_.push_back(over.record);
+  ++status_.ops_done;
+  over.in_use = false;
+  free_runs_.push_back(run);
+  complete(rank_index, op, now);
+}
+
+void Core::complete(uint32_t rank_index, int32_t op, Nanos at_ns) {
+  LocalRank& rank = ranks_[rank_index];
+  rank.run.complete(op, at_ns, ready_);
+  status_.last_progress_ns = std::max(status_.last_progress_ns, at_ns);
+  if (!rank.run.iteration_over()) return;
+  if (rank.run.finished()) {
+    ++ranks_finished_;
+  } else {
+    begin_iteration(rank_index, rank.run.last_completion_ns());
+  }
+}
+
+void Core::add_lane_waits(const LaneRun& lane, const OpRun& run, std::vector<WaitRecord>& out) const {
+  WaitRecord wait{run.record.rank, run.record.op, run.record.iteration, WaitKind::data, -1, -1, -1, 0, 0, 0};
+  const auto total = [](LaneCursor cursor, uint8_t flag) {
+    int32_t count = 0;
+    for (; !cursor.done(); cursor.advance()) count += (cursor.step().kind & flag) != 0 ? 1 : 0;
+    return count;
+  };
+  if (lane.send_connection >= 0 && lane.posted < lane.handed) {
+    wait.kind = WaitKind::clear_to_send;
+    wait.connection = lane.send_connection;
+    wait.messages_done = static_cast<int32_t>(lane.posted);
+    wait.messages_total = wait.messages_done + total(lane.posting, kEntrySend);
+    wait.peer_rank = plan_.connections[static_cast<size_t>(lane.send_connection)].dst_rank;
+    out.push_back(wait);
+  }
+  if (lane.send_connection >= 0 && lane.acknowledged < lane.posted) {
+    wait.kind = WaitKind::acknowledgement;
+    wait.connection = lane.send_connection;
+    wait.messages_done = static_cast<int32_t>(lane.acknowledged);
+    wait.messages_total = static_cast<int32_t>(lane.posted);
+    wait.peer_rank = plan_.connections[static_cast<size_t>(lane.send_connection)].dst_rank;
+    for (const uint32_t qp : ends_[static_cast<size_t>(lane.send_connection)].send_qps) {
+      if (qps_[qp].deadline() != kNever) wait.psn = qps_[qp].oldest_unacknowledged();
+    }
+    out.push_back(wait);
+  }
+  if (lane.execution.done()) return;
+  const LaneStep step = lane.execution.step();
+  if ((step.kind & kEntryRecv) != 0 && (lane.arrived & 1) == 0) {
+    wait.kind = WaitKind::data;
+    wait.connection = lane.recv_connection;
+    wait.messages_done = static_cast<int32_t>(lane.consumed);
+    wait.messages_total = wait.messages_done + total(lane.execution, kEntryRecv);
+    wait.peer_rank = plan_.connections[static_cast<size_t>(lane.recv_connection)].src_rank;
+    wait.psn = 0;
+    out.push_back(wait);
+  }
+}
+
+std::vector<WaitRecord> Core::waits() const {
+  constexpr size_t kMostPerRank = 4096;
+  std::vector<WaitRecord> out;
+  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (lanes_[lane].in_use) add_lane_waits(lanes_[lane], runs_[lanes_[lane].op_run], out);
+  }
+  for (const LocalRank& rank : ranks_) {
+    if (!rank.run.started() || rank.run.finished()) continue;
+    const Program& program = rank.run.program();
+    size_t told = 0;
+    for (size_t op = 0; op < program.size() && told < kMostPerRank; ++op) {
+      const auto index = static_cast<int32_t>(op);
+      if (!rank.run.pending(index)) continue;
+      WaitRecord wait{rank.rank, index, rank.run.iteration(), WaitKind::delay, -1, -1, -1, 0, 0, 0};
+      if (rank.run.waits_for_dependency(index)) {
+        wait.kind = WaitKind::dependency;
+        wait.blocking_op = rank.run.blocking_dependency(index);
+      } else if (program.kind[op] != OpKind::delay) {
+        continue;  // its lanes have spoken for it
+      }
+      out.push_back(wait);
+      ++told;
+    }
+  }
+  return out;
+}
+
+std::vector<FlowRecord> Core::flows() const {
+  std::vector<FlowRecord> out;
+  out.reserve(qps_.size());
+  for (const Qp& qp : qps_) out.push_back(qp.counters);
+  return out;
+}
+
+}  // namespace etloop

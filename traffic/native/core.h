@@ -1,0 +1,221 @@
+// One port's share of a run, without I/O: the ranks on it, their lanes, queue pairs and timers. Packets and time come in
+// as arguments; packets go out through a TxPort; the same code runs on sockets and in virtual time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "events.h"
+#include "message.h"
+#include "plan.h"
+#include "port.h"
+#include "probe.h"
+#include "qp.h"
+#include "rank.h"
+#include "records.h"
+
+namespace etloop {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual Nanos now() = 0;
+};
+
+// Opens the five-tuple (local address index, peer, UDP source port) at the port. False: the text says why.
+using FlowOpener = std::function<bool(uint16_t address, uint32_t dst_ip, uint16_t src_port, FlowId& flow, std::string& error)>;
+
+// Point-to-point receives are granted this many ahead of their RECV op (eager receives; docs/decisions.md).
+inline constexpr size_t kEagerReceives = 16;
+
+// Turnaround histogram: 16 buckets per power of two, of the time from the arrival of a message to the departure of
+// the first packet of a message it released.
+inline constexpr size_t kTurnaroundBuckets = 512;
+
+struct CoreStatus {
+  int64_t ops_done = 0;
+  int64_t wire_tx_bytes = 0;
+  int64_t wire_rx_bytes = 0;
+  Nanos last_progress_ns = 0;
+};
+
+class Core final : public PortSink {
+ public:
+  // `receive_buffer_bytes` (least over the port's addresses) sizes the windows offered to peers.
+  static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
+                                    const FlowOpener& open_flow, std::string& error);
+
+  void start_probe() { prober_.start(); }
+  const Prober& prober() const { return prober_; }
+  void start(Nanos start_ns) { start_ns_ = start_ns; }
+
+  void on_datagram(const Datagram& datagram, Nanos now) override;
+  // Timers that are due, and the beginning of the run.
+  void on_time(Nanos now);
+  // Begins every op whose dependencies are met.
+  void issue(Nanos now);
+  // Sends at most `budget` runs. True: there is more that could be sent now.
+  bool transmit(TxPort& port, Clock& clock, size_t budget);
+  Nanos next_deadline() const;
+
+  bool finished() const { return ranks_finished_ == ranks_.size(); }
+  const std::string& failure() const { return failure_; }
+  int32_t failed_connection() const { return failed_connection_; }
+  const CoreStatus& status() const { return status_; }
+  // Completed ops in order of completion; only grows, never reallocates.
+  const std::vector<OpRecord>& records() const { return records_; }
+  int64_t total_ops() const { return total_ops_; }
+  std::vector<FlowRecord> flows() const;
+  std::vector<WaitRecord> waits() const;
+  int64_t foreign_datagrams() const { return foreign_datagrams_; }
+  const std::vector<uint64_t>& turnarounds() const { return turnarounds_; }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr uint32_t kBegun = UINT32_MAX - 1;
+
+  struct OpRun {
+    OpRecord record{};
+    uint32_t rank_index = 0;
+    uint32_t open_lanes = 0;
+    int32_t next_lane = 0;  // of the table
+    int32_t end_lane = 0;
+    bool issued = false;
+    bool in_use = false;
+  };
+  struct EagerQueue {
+    int32_t connection;
+    uint32_t slot;
+    std::vector<int32_t> ops;  // RECVs of one pair, by sequence
+    size_t next = 0;
+  };
+  struct CommunicatorSlot {
+    int32_t position = 0;
+    uint32_t ops = 0;                  // collectives per iteration
+    std::vector<int32_t> send_to;      // position -> connection
+    std::vector<int32_t> recv_from;
+  };
+  struct PeerSlot {
+    int32_t send_connection = kNoConnection;
+    int32_t recv_connection = kNoConnection;
+    uint32_t sends = 0;  // per iteration
+    uint32_t recvs = 0;
+  };
+  struct LocalRank {
+    int32_t rank;
+    RankRun run;
+    std::vector<CommunicatorSlot> communicators;
+    std::vector<PeerSlot> peers;
+    std::vector<EagerQueue> eager;
+    std::vector<uint32_t> receive_run;  // RECV op -> OpRun opened ahead of it; kNone: not yet; kBegun: the op has begun
+    Nanos egress_free_ns = 0;           // of the scale-up model
+  };
+  struct ConnectionEnds {
+    uint32_t src_index = kNone;  // local rank at the sending end, if it is here
+    uint32_t dst_index = kNone;
+    std::vector<uint32_t> send_qps;
+    std::vector<uint32_t> recv_qps;
+    ActiveLanes sending;
+    ActiveLanes receiving;
+    EarlyGrants early;
+    uint32_t next_message = 0;
+    uint64_t grants = 0;
+    uint32_t data_rkey = 0;
+  };
+  struct QpPlace {
+    int32_t connection;
+    bool sends_data;
+    uint32_t peer_ip;
+    uint16_t address;
+  };
+
+  Core(const EnginePlan& plan, int32_t port);
+  bool load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error);
+  bool load_ranks(std::string& error);
+  bool load_connections(const FlowOpener& open_flow, std::string& error);
+  bool open_qps(size_t row, const FlowOpener& open_flow, std::string& error);
+  void load_windows(int64_t receive_buffer_bytes);
+
+  // ops (core.cpp)
+  void begin_iteration(uint32_t rank_index, Nanos at_ns);
+  void issue_op(const ReadyOp& ready, Nanos now);
+  uint32_t open_op(uint32_t rank_index, int32_t op);
+  void open_lanes(uint32_t run, Nanos now);
+  void open_lane(uint32_t run, const Lane& lane, Nanos now);
+  void open_eager(uint32_t rank_index, EagerQueue& queue, Nanos now);
+  void lane_over(uint32_t lane, Nanos now);
+  void lanes_drained(uint32_t run, Nanos now);
+  void finish_op(uint32_t run, Nanos now);
+  void complete(uint32_t rank_index, int32_t op, Nanos at_ns);
+
+  // lanes and messages (core_messages.cpp)
+  void pump(uint32_t lane, Nanos now);
+  void send_grant(uint32_t lane, Nanos now);
+  void send_message(uint32_t lane, Nanos now);
+  void send_local(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
+  void message_arrived(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, bool on_wire, Nanos now);
+  void grant_arrived(int32_t connection, uint32_t tag, Nanos now);
+  void message_acknowledged(uint32_t lane, Nanos now);
+
+  // packets (core_packets.cpp)
+  void on_probe(const wire::Packet& packet, const Datagram& datagram, uint32_t qp, Nanos now);
+  void on_delivered(uint32_t qp, const Delivered& delivered, Nanos now);
+  void retire(uint32_t qp, Nanos now);
+  void on_qp_timer(uint32_t qp, Nanos now);
+  void queue_transmit(uint32_t qp);
+  void queue_acknowledgement(uint32_t qp);
+  void arm_timer(uint32_t qp);
+  bool transmit_one(TxPort& port, Clock& clock);
+  bool transmit_acknowledgements(TxPort& port);
+  bool transmit_probes(TxPort& port, Clock& clock);
+  void fail(int32_t connection, std::string reason);
+  std::string connection_text(int32_t connection) const;
+
+  void add_lane_waits(const LaneRun& lane, const OpRun& run, std::vector<WaitRecord>& out) const;
+
+  const EnginePlan& plan_;
+  int32_t port_;
+  std::vector<LocalRank> ranks_;
+  std::vector<ConnectionEnds> ends_;  // by connection row
+  std::vector<Qp> qps_;
+  std::vector<QpPlace> places_;
+  std::vector<uint32_t> qp_by_number_;  // qpn - qpn_base -> index
+  std::vector<uint32_t> offered_window_;  // by local address
+  LanePool lanes_;
+  std::vector<OpRun> runs_;
+  std::vector<uint32_t> free_runs_;
+  std::vector<ReadyOp> ready_;
+  size_t ready_head_ = 0;
+  EventHeap events_;
+  std::vector<uint32_t> transmit_queue_;  // ring of queue pair indices, each at most once
+  size_t transmit_head_ = 0;
+  size_t transmit_count_ = 0;
+  std::vector<uint32_t> ack_queue_;
+  struct ProbeReply {
+    uint32_t qp;
+    uint32_t target;
+    uint8_t traffic_class;
+  };
+  std::vector<ProbeReply> probe_replies_;
+  Prober prober_;
+  std::vector<OpRecord> records_;
+  int64_t total_ops_ = 0;
+  CoreStatus status_;
+  std::vector<uint64_t> turnarounds_;
+  std::string failure_;
+  int32_t failed_connection_ = kNoConnection;
+  size_t ranks_finished_ = 0;
+  Nanos start_ns_ = kNever;
+  Nanos trigger_ns_ = 0;  // arrival time of the message being handled, 0 outside
+  Nanos port_free_ns_ = 0;
+  int64_t foreign_datagrams_ = 0;
+};
+
+// The histogram bucket of a turnaround, and the least turnaround a bucket holds.
+size_t turnaround_bucket(Nanos turnaround_ns);
+Nanos turnaround_floor_ns(size_t bucket);
+
+}  // namespace etloop

@@ -1,0 +1,185 @@
+// From a plan to the state of a run: ranks, connection ends, queue pairs and the windows offered to peers.
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "core.h"
+
+namespace etloop {
+
+namespace {
+
+// Kernel memory that one received full-size packet occupies beside its payload (socket buffer overhead), as a factor.
+constexpr int64_t kBufferPerPayload = 2;
+constexpr uint32_t kLeastWindow = 2;
+constexpr uint32_t kMostWindow = 256;
+
+}  // namespace
+
+std::unique_ptr<Core> Core::make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
+                                 const FlowOpener& open_flow, std::string& error) {
+  std::unique_ptr<Core> core(new Core(plan, port));
+  if (!core->load(receive_buffer_bytes, open_flow, error)) return nullptr;
+  return core;
+}
+
+Core::Core(const EnginePlan& plan, int32_t port) : plan_(plan), port_(port), turnarounds_(kTurnaroundBuckets, 0) {}
+
+bool Core::load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error) {
+  if (!load_ranks(error) || !load_connections(open_flow, error)) return false;
+  load_windows(receive_buffer_bytes);
+  transmit_queue_.assign(qps_.size() + 1, 0);
+  ack_queue_.reserve(qps_.size());
+  return true;
+}
+
+bool Core::load_ranks(std::string& error) {
+  ends_.resize(plan_.connections.size());
+  using Key = std::tuple<int32_t, int32_t, int32_t>;  // communicator, source, destination
+  std::map<Key, int32_t> row_of;
+  for (size_t row = 0; row < plan_.connections.size(); ++row) {
+    const PlannedConnection& c = plan_.connections[row];
+    if (!row_of.emplace(Key{c.communicator, c.src_rank, c.dst_rank}, static_cast<int32_t>(row)).second) {
+      error = "connections[" + std::to_string(row) + "]: the same connection twice";
+      return false;
+    }
+  }
+  const auto find = [&](int32_t communicator, int32_t src, int32_t dst) {
+    const auto it = row_of.find(Key{communicator, src, dst});
+    return it == row_of.end() ? kNoConnection : it->second;
+  };
+
+  for (const PlannedRank& planned : plan_.ranks) {
+    if (planned.port != port_) continue;
+    const auto index = static_cast<uint32_t>(ranks_.size());
+    const Program& program = plan_.programs[planned.program];
+    LocalRank rank{planned.rank, RankRun(index, program, plan_.iterations), {}, {}, {}, {}, 0};
+    for (const int32_t c : planned.communicators) {
+      CommunicatorSlot slot;
+      const int32_t first = plan_.communicator_offsets[c];
+      const int32_t size = plan_.communicator_offsets[c + 1] - first;
+      for (int32_t p = 0; p < size; ++p) {
+        const int32_t member = plan_.communicator_members[first + p];
+        if (member == planned.rank) slot.position = p;
+        slot.send_to.push_back(find(c, planned.rank, member));
+        slot.recv_from.push_back(find(c, member, planned.rank));
+      }
+      rank.communicators.push_back(std::move(slot));
+    }
+    for (const int32_t peer : planned.peers) {
+      rank.peers.push_back({find(-1, planned.rank, peer), find(-1, peer, planned.rank), 0, 0});
+    }
+    std::map<uint32_t, std::vector<std::pair<int32_t, int32_t>>> receives;  // slot -> (sequence, op)
+    for (size_t op = 0; op < program.size(); ++op) {
+      const auto slot = static_cast<size_t>(program.slot[op]);
+      switch (program.kind[op]) {
+        case OpKind::delay: break;
+        case OpKind::collective: ++rank.communicators[slot].ops; break;
+        case OpKind::send: ++rank.peers[slot].sends; break;
+        case OpKind::recv:
+          ++rank.peers[slot].recvs;
+          receives[static_cast<uint32_t>(slot)].emplace_back(program.sequence[op], static_cast<int32_t>(op));
+          break;
+      }
+    }
+    for (auto& [slot, ops] : receives) {
+      std::sort(ops.begin(), ops.end());
+      EagerQueue queue{rank.peers[slot].recv_connection, slot, {}, 0};
+      for (const auto& [sequence, op] : ops) queue.ops.push_back(op);
+      rank.eager.push_back(std::move(queue));
+    }
+    rank.receive_run.assign(program.size(), kNone);
+    total_ops_ += program.network_ops * plan_.iterations;
+    ranks_.push_back(std::move(rank));
+  }
+  constexpr int64_t kMostRecords = 1LL << 26;
+  if (total_ops_ > kMostRecords) {
+    error = "a port would record " + std::to_string(total_ops_) + " ops, more than 2^26; run fewer iterations";
+    return false;
+  }
+  records_.reserve(static_cast<size_t>(total_ops_));
+  return true;
+}
+
+bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
+  std::map<int32_t, uint32_t> local;
+  for (uint32_t i = 0; i < ranks_.size(); ++i) local[ranks_[i].rank] = i;
+  qp_by_number_.assign(plan_.ports[port_].qpn_count, kNone);
+  for (size_t row = 0; row < plan_.connections.size(); ++row) {
+    const PlannedConnection& c = plan_.connections[row];
+    ConnectionEnds& ends = ends_[row];
+    if (const auto it = local.find(c.src_rank); it != local.end()) ends.src_index = it->second;
+    if (const auto it = local.find(c.dst_rank); it != local.end()) ends.dst_index = it->second;
+    if (c.path != Path::wire) {
+      if ((ends.src_index == kNone) != (ends.dst_index == kNone)) {
+        error = connection_text(static_cast<int32_t>(row)) + ": does not cross the wire, but its ranks are on different ports";
+        return false;
+      }
+      continue;
+    }
+    if (!open_qps(row, open_flow, error)) return false;
+  }
+  return true;
+}
+
+bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error) {
+  const PlannedConnection& c = plan_.connections[row];
+  ConnectionEnds& ends = ends_[row];
+  const PlannedPort& port = plan_.ports[port_];
+  const auto address_of = [&](uint32_t ip) {
+    const auto it = std::find(port.addresses.begin(), port.addresses.end(), ip);
+    return it == port.addresses.end() ? -1 : static_cast<int>(it - port.addresses.begin());
+  };
+  ends.data_rkey = (plan_.qps[static_cast<size_t>(c.first_qp)].dst_qpn << 8) | 0x01;
+  for (int32_t q = 0; q < c.qp_count; ++q) {
+    const PlannedQp& qp = plan_.qps[static_cast<size_t>(c.first_qp + q)];
+    for (const bool sends : {true, false}) {
+      if ((sends ? ends.src_index : ends.dst_index) == kNone) continue;
+      const uint32_t local = sends ? qp.src_qpn : qp.dst_qpn;
+      const uint32_t remote = sends ? qp.dst_qpn : qp.src_qpn;
+      const uint32_t peer_ip = sends ? c.dst_ip : c.src_ip;
+      const int address = address_of(sends ? c.src_ip : c.dst_ip);
+      if (address < 0 || local < port.qpn_base || local - port.qpn_base >= port.qpn_count) {
+        error = connection_text(static_cast<int32_t>(row)) + ": its address or queue pair number is not of port " + port.name;
+        return false;
+      }
+      FlowId flow = 0;
+      if (!open_flow(static_cast<uint16_t>(address), peer_ip, sends ? qp.src_udp_port : qp.dst_udp_port, flow, error)) {
+        return false;
+      }
+      const auto index = static_cast<uint32_t>(qps_.size());
+      // The sending end accepts clear-to-send writes, the receiving end data.
+      const uint32_t accepts = sends ? (qp.src_qpn << 8) | 0xF1 : ends.data_rkey;
+      qps_.emplace_back(local, remote, flow, plan_.transport, accepts);
+      qps_.back().counters.connection = static_cast<int32_t>(row);
+      qps_.back().counters.sends_data = sends ? 1 : 0;
+      places_.push_back({static_cast<int32_t>(row), sends, peer_ip, static_cast<uint16_t>(address)});
+      uint32_t& slot = qp_by_number_[local - port.qpn_base];
+      if (slot != kNone) {
+        error = connection_text(static_cast<int32_t>(row)) + ": queue pair number " + std::to_string(local) + " is used twice";
+        return false;
+      }
+      slot = index;
+      (sends ? ends.send_qps : ends.recv_qps).push_back(index);
+      if (sends) prober_.add(static_cast<int32_t>(row), q, index);
+    }
+  }
+  return true;
+}
+
+void Core::load_windows(int64_t receive_buffer_bytes) {
+  const PlannedPort& port = plan_.ports[port_];
+  std::vector<int64_t> inbound(port.addresses.size(), 0);
+  for (size_t row = 0; row < plan_.connections.size(); ++row) {
+    if (ends_[row].recv_qps.empty()) continue;
+    const auto it = std::find(port.addresses.begin(), port.addresses.end(), plan_.connections[row].dst_ip);
+    inbound[static_cast<size_t>(it - port.addresses.begin())] += static_cast<int64_t>(ends_[row].recv_qps.size());
+  }
+  const int64_t per_packet = kBufferPerPayload * (plan_.transport.path_mtu + 256);
+  for (const int64_t qps : inbound) {
+    const int64_t packets = receive_buffer_bytes / per_packet / std::max<int64_t>(qps, 1);
+    offered_window_.push_back(static_cast<uint32_t>(std::clamp<int64_t>(packets, kLeastWindow, kMostWindow)));
+  }
+}
+
+}  // namespace etloop

@@ -1,0 +1,265 @@
+// Packets: what arrives finds its queue pair, what queue pairs may send goes to the port, and timers in between.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "core.h"
+
+namespace etloop {
+
+using wire::Opcode;
+
+namespace {
+
+constexpr uint8_t kEcnMask = 0x03;
+constexpr uint8_t kEcnCongestionExperienced = 0x03;
+
+std::string ip_text(uint32_t ip) {
+  return std::to_string(ip >> 24) + "." + std::to_string((ip >> 16) & 0xFF) + "." + std::to_string((ip >> 8) & 0xFF) +
+         "." + std::to_string(ip & 0xFF);
+}
+
+template <typename T>
+T get_le(const uint8_t* at) {
+  static_assert(std::endian::native == std::endian::little);
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+std::string Core::connection_text(int32_t connection) const {
+  const PlannedConnection& c = plan_.connections[static_cast<size_t>(connection)];
+  std::string text = "rank " + std::to_string(c.src_rank) + " -> rank " + std::to_string(c.dst_rank);
+  if (c.path == Path::wire) text += " (" + ip_text(c.src_ip) + " -> " + ip_text(c.dst_ip) + ")";
+  return text;
+}
+
+void Core::fail(int32_t connection, std::string reason) {
+  if (!failure_.empty()) return;
+  failure_ = std::move(reason);
+  failed_connection_ = connection;
+}
+
+void Core::on_datagram(const Datagram& datagram, Nanos now) {
+  wire::Packet packet;
+  if (wire::decode(datagram.bytes, datagram.datagram_bytes, packet) != wire::Malformed::none) {
+    ++foreign_datagrams_;
+    return;
+  }
+  const uint32_t offset = packet.dest_qpn - plan_.ports[static_cast<size_t>(port_)].qpn_base;
+  const uint32_t index = offset < qp_by_number_.size() ? qp_by_number_[offset] : kNone;
+  if (index == kNone || places_[index].peer_ip != datagram.src_ip) {
+    ++foreign_datagrams_;
+    return;
+  }
+  Qp& qp = qps_[index];
+  switch (packet.opcode) {
+    case Opcode::write_first:
+    case Opcode::write_middle:
+    case Opcode::write_last:
+    case Opcode::write_last_imm:
+    case Opcode::write_only:
+    case Opcode::write_only_imm: {
+      if ((datagram.traffic_class & kEcnMask) == kEcnCongestionExperienced) ++qp.counters.ecn_marked_rx;
+      Delivered delivered;
+      const bool whole = qp.on_request(packet, delivered);
+      if (qp.acknowledge_due()) queue_acknowledgement(index);
+      if (whole) on_delivered(index, delivered, now);
+      return;
+    }
+    case Opcode::acknowledge:
+      qp.on_acknowledge(packet, now);
+      retire(index, now);
+      return;
+    case Opcode::cnp: ++qp.counters.cnps_rx; return;
+    case Opcode::ud_send_only: on_probe(packet, datagram, index, now); return;
+  }
+}
+
+void Core::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
+  const QpPlace place = places_[index];
+  if (place.sends_data) {
+    if (delivered.has_imm || delivered.bytes != kClearToSendBytes || delivered.payload == nullptr) {
+      fail(place.connection, connection_text(place.connection) + ": a clear-to-send of " +
+                                 std::to_string(delivered.bytes) + " bytes arrived, 64 were expected");
+      return;
+    }
+    grant_arrived(place.connection, address_tag(get_le<uint64_t>(delivered.payload)), now);
+    return;
+  }
+  if (!delivered.has_imm || delivered.imm != delivered.bytes) {
+    fail(place.connection, connection_text(place.connection) + ": a data message of " + std::to_string(delivered.bytes) +
+                               " bytes says in its immediate that it has " + std::to_string(delivered.imm));
+    return;
+  }
+  message_arrived(place.connection, address_tag(delivered.va), address_index(delivered.va), delivered.bytes, true, now);
+}
+
+void Core::retire(uint32_t index, Nanos now) {
+  WorkRequest done;
+  while (qps_[index].pop_completed(done)) {
+    if (done.kind == WorkKind::data) message_acknowledged(done.lane, now);
+  }
+  const Qp& qp = qps_[index];
+  if (qp.fault() != QpFault::none) {
+    const int32_t connection = places_[index].connection;
+    fail(connection, connection_text(connection) + ": " + describe(qp.fault()) + " (queue pair " +
+                         std::to_string(qp.local_qpn()) + ", packet " + std::to_string(qp.oldest_unacknowledged()) + ")");
+    return;
+  }
+  if (qp.has_run()) queue_transmit(index);
+}
+
+void Core::on_probe(const wire::Packet& packet, const Datagram& datagram, uint32_t index, Nanos now) {
+  if (packet.qkey == kProbeRequestKey) {
+    constexpr size_t kMostReplies = 4096;
+    if (probe_replies_.size() < kMostReplies) probe_replies_.push_back({index, packet.psn, datagram.traffic_class});
+    return;
+  }
+  if (packet.qkey != kProbeReplyKey || packet.payload_bytes != kProbeReplyBytes || packet.payload == nullptr) {
+    ++foreign_datagrams_;
+    return;
+  }
+  const uint8_t seen = packet.payload[4];
+  if (packet.psn < prober_.size() && prober_.qp(packet.psn) == index) {
+    prober_.on_reply(packet.psn, seen, plan_.transport.traffic_class, now);
+    if (plan_.transport.window_packets == 0) qps_[index].set_window(get_le<uint32_t>(packet.payload));
+  }
+}
+
+void Core::on_qp_timer(uint32_t index, Nanos now) {
+  Qp& qp = qps_[index];
+  qp.timer_queued = false;
+  const Nanos deadline = qp.deadline();
+  if (deadline == kNever) return;
+  if (deadline <= now) {
+    qp.on_timeout(now);
+    retire(index, now);
+    if (qp.fault() != QpFault::none) return;
+  }
+  arm_timer(index);
+}
+
+void Core::arm_timer(uint32_t index) {
+  Qp& qp = qps_[index];
+  if (qp.timer_queued) return;
+  const Nanos deadline = qp.deadline();
+  if (deadline == kNever) return;
+  qp.timer_queued = true;
+  events_.push(deadline, EventKind::qp_timer, index);
+}
+
+void Core::queue_transmit(uint32_t index) {
+  if (qps_[index].queued) return;
+  qps_[index].queued = true;
+  transmit_queue_[(transmit_head_ + transmit_count_++) % transmit_queue_.size()] = index;
+}
+
+void Core::queue_acknowledgement(uint32_t index) {
+  if (qps_[index].ack_queued) return;
+  qps_[index].ack_queued = true;
+  ack_queue_.push_back(index);
+}
+
+// One run of the next queue pair in turn. False: the port takes no more now.
+bool Core::transmit_one(TxPort& port, Clock& clock) {
+  const uint32_t index = transmit_queue_[transmit_head_];
+  Qp& qp = qps_[index];
+  if (qp.has_run()) {
+    const PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu));
+    switch (port.send(run)) {
+      case TxResult::sent: break;
+      case TxResult::would_block: return false;
+      case TxResult::failed:
+        fail(places_[index].connection, connection_text(places_[index].connection) +
+                                            ": the port cannot send a packet of " + std::to_string(run.head.payload_bytes) +
+                                            " payload bytes; is the path MTU larger than the interface's?");
+        return false;
+    }
+    const Nanos now = clock.now();
+    if (const WorkRequest* begun = qp.run_sent(run, now); begun != nullptr && begun->kind == WorkKind::data) {
+      OpRecord& record = runs_[lanes_[begun->lane].op_run].record;
+      if (record.first_tx_ns == 0) record.first_tx_ns = now;
+      if (begun->trigger_ns != 0) ++turnarounds_[turnaround_bucket(now - begun->trigger_ns)];
+    }
+    arm_timer(index);
+  }
+  transmit_head_ = (transmit_head_ + 1) % transmit_queue_.size();
+  --transmit_count_;
+  qp.queued = false;
+  if (qp.has_run()) queue_transmit(index);
+  return true;
+}
+
+bool Core::transmit_acknowledgements(TxPort& port) {
+  while (!ack_queue_.empty()) {
+    Qp& qp = qps_[ack_queue_.back()];
+    if (qp.acknowledge_due()) {
+      if (port.send(qp.acknowledgement()) != TxResult::sent) return false;
+      qp.acknowledgement_sent();
+    }
+    qp.ack_queued = false;
+    ack_queue_.pop_back();
+  }
+  return true;
+}
+
+bool Core::transmit_probes(TxPort& port, Clock& clock) {
+  while (!probe_replies_.empty()) {
+    const ProbeReply reply = probe_replies_.back();
+    const Qp& qp = qps_[reply.qp];
+    std::array<uint8_t, kProbeReplyBytes> payload{};
+    const uint32_t window = offered_window_[places_[reply.qp].address];
+    std::memcpy(payload.data(), &window, sizeof window);
+    payload[4] = reply.traffic_class;
+    PacketRun run;
+    run.flow = qp.flow();
+    run.head.opcode = Opcode::ud_send_only;
+    run.head.dest_qpn = qp.remote_qpn();
+    run.head.src_qpn = qp.local_qpn();
+    run.head.psn = reply.target;
+    run.head.qkey = kProbeReplyKey;
+    run.head.payload_bytes = kProbeReplyBytes;
+    run.head.payload = payload.data();
+    if (port.send(run) != TxResult::sent) return false;
+    probe_replies_.pop_back();
+  }
+  if (!prober_.running() || prober_.over()) return true;
+  const Nanos now = clock.now();
+  for (int64_t target = prober_.next(now); target >= 0; target = prober_.next(now)) {
+    const Qp& qp = qps_[prober_.qp(static_cast<size_t>(target))];
+    PacketRun run;
+    run.flow = qp.flow();
+    run.head.opcode = Opcode::ud_send_only;
+    run.head.dest_qpn = qp.remote_qpn();
+    run.head.src_qpn = qp.local_qpn();
+    run.head.psn = static_cast<uint32_t>(target);
+    run.head.qkey = kProbeRequestKey;
+    run.head.payload_bytes = plan_.transport.path_mtu;
+    switch (port.send(run)) {
+      case TxResult::sent: prober_.sent(static_cast<size_t>(target), now); break;
+      case TxResult::would_block: return false;
+      case TxResult::failed: prober_.too_large(static_cast<size_t>(target)); break;
+    }
+  }
+  return true;
+}
+
+bool Core::transmit(TxPort& port, Clock& clock, size_t budget) {
+  // First one run of everybody, so that what a message released leaves before its acknowledgement and before longer
+  // bursts of others; then acknowledgements; then the rest of the budget.
+  for (size_t turn = transmit_count_; turn > 0 && budget > 0 && failure_.empty(); --turn, --budget) {
+    if (!transmit_one(port, clock)) return false;
+  }
+  if (!transmit_acknowledgements(port) || !transmit_probes(port, clock)) return false;
+  while (budget > 0 && transmit_count_ > 0 && failure_.empty()) {
+    if (!transmit_one(port, clock)) return false;
+    --budget;
+  }
+  return transmit_count_ > 0 && failure_.empty();
+}
+
+}  // namespace etloop

@@ -1,0 +1,103 @@
+// One thread per port: receive a batch, step the core, run timers, transmit. Nothing is shared with other threads but
+// the atomics and the append-only record log below.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core.h"
+#include "plan.h"
+#include "records.h"
+#include "udp_port.h"
+
+namespace etloop {
+
+enum class LoopState : uint8_t { open, probing, ready, running, done, failed, stopped };
+
+struct LoopConfig {
+  UdpPortConfig port;
+  // How long an idle loop polls before it sleeps; 0 where the host has fewer cores than busy threads.
+  Nanos spin_ns = 0;
+  // Processor to pin the thread to, -1 for none.
+  int32_t processor = -1;
+};
+
+struct LoopStatus {
+  LoopState state;
+  int64_t ops_done;
+  int64_t ops_total;
+  int64_t wire_tx_bytes;
+  int64_t wire_rx_bytes;
+  Nanos last_progress_ns;
+};
+
+class PortLoop {
+ public:
+  // Opens sockets and starts the thread. On failure returns nullptr and says why in `error`.
+  static std::unique_ptr<PortLoop> open(std::shared_ptr<const EnginePlan> plan, int32_t port, const LoopConfig& config,
+                                        std::string& error);
+  ~PortLoop();
+  PortLoop(const PortLoop&) = delete;
+  PortLoop& operator=(const PortLoop&) = delete;
+
+  void start_probe();
+  void start(Nanos start_ns);
+  void request_waits();
+  void stop();
+
+  LoopStatus status() const;
+  // Valid once the state is failed.
+  const std::string& failure() const { return core_->failure(); }
+  int32_t failed_connection() const { return core_->failed_connection(); }
+  // Records [0, published_records()) are final and may be read while the loop runs.
+  size_t published_records() const { return published_.load(std::memory_order_acquire); }
+  const OpRecord* records() const { return core_->records().data(); }
+  // True once since request_waits(): `out` holds the answer.
+  bool take_waits(std::vector<WaitRecord>& out);
+  // Valid once the state is ready or later.
+  const Prober& prober() const { return core_->prober(); }
+  // After stop(): what was counted.
+  const Core& core() const { return *core_; }
+  PortRecord counters() const;
+  int64_t receive_buffer_bytes() const { return port_->counters().receive_buffer_bytes; }
+  bool spins() const { return config_.spin_ns > 0; }
+
+ private:
+  PortLoop(std::shared_ptr<const EnginePlan> plan, const LoopConfig& config) : plan_(std::move(plan)), config_(config) {}
+  enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8 };
+  void run();
+  bool obey(uint32_t commands);
+  void publish();
+  void settle_state();
+  void idle(Nanos now, Nanos& idle_since_ns);
+  void command(Command what);
+
+  std::shared_ptr<const EnginePlan> plan_;
+  LoopConfig config_;
+  std::unique_ptr<UdpPort> port_;
+  std::unique_ptr<Core> core_;
+  std::thread thread_;
+  int wake_fd_ = -1;
+
+  std::atomic<uint32_t> commands_{0};
+  std::atomic<Nanos> start_ns_{0};
+  std::atomic<LoopState> state_{LoopState::open};
+  std::atomic<size_t> published_{0};
+  std::atomic<int64_t> ops_done_{0};
+  std::atomic<int64_t> wire_tx_bytes_{0};
+  std::atomic<int64_t> wire_rx_bytes_{0};
+  std::atomic<Nanos> last_progress_ns_{0};
+  std::atomic<bool> waits_ready_{false};
+  std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
+  int64_t turns_ = 0;              // the loop's own until it is joined
+  int64_t idle_turns_ = 0;
+  int64_t blocked_ns_ = 0;
+};
+
+// Nanoseconds of CLOCK_MONOTONIC.
+Nanos monotonic_ns();
+
+}  // namespace etloop

@@ -1,0 +1,114 @@
+// What one agent's engine is given: programs, step tables and connections, as plain values. Nothing here changes during a run.
+// The columns of contract/assignment.py become these structs in bind_engine.cpp; `validate` is the door they pass.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "port.h"
+#include "schedule.h"
+
+namespace etloop {
+
+enum class OpKind : uint8_t { delay = 0, collective = 1, send = 2, recv = 3 };
+enum class Path : uint8_t { wire = 0, scale_up = 1, hairpin = 2 };
+
+// schedule s, position p -> table table_offsets[s] + p -> lanes [lane_offsets[t], lane_offsets[t + 1])
+struct ScheduleSet {
+  std::vector<Cutting> cutting;
+  std::vector<int32_t> table_offsets;  // one more than schedules
+  std::vector<int32_t> lane_offsets;   // one more than tables
+  std::vector<Lane> lanes;
+  std::vector<Entry> entries;
+};
+
+// Ops in topological order. Successors are derived from the dependencies by `finish_program`.
+struct Program {
+  std::vector<OpKind> kind;
+  std::vector<int32_t> schedule;
+  std::vector<int32_t> slot;
+  std::vector<int32_t> sequence;
+  std::vector<int64_t> message_bytes;
+  std::vector<int64_t> delay_ns;
+  std::vector<int64_t> dep_offsets;
+  std::vector<int32_t> deps;
+
+  std::vector<int64_t> successor_offsets;
+  std::vector<int32_t> successors;
+  int64_t network_ops = 0;
+
+  size_t size() const { return kind.size(); }
+  uint32_t dep_count(size_t op) const {
+    return static_cast<uint32_t>(dep_offsets[op + 1] - dep_offsets[op]);
+  }
+};
+
+struct PlannedRank {
+  int32_t rank;
+  int32_t program;
+  int32_t port;
+  int32_t address;
+  std::vector<int32_t> communicators;
+  std::vector<int32_t> peers;
+};
+
+struct PlannedConnection {
+  int32_t communicator;  // -1: point-to-point
+  int32_t src_rank;
+  int32_t dst_rank;
+  Path path;
+  uint32_t src_ip;
+  uint32_t dst_ip;
+  int32_t first_qp;
+  int32_t qp_count;
+};
+
+struct PlannedQp {
+  uint32_t src_qpn;
+  uint32_t dst_qpn;
+  uint16_t src_udp_port;
+  uint16_t dst_udp_port;
+};
+
+struct PlannedPort {
+  std::string name;
+  std::vector<uint32_t> addresses;
+  uint16_t udp_port;
+  int64_t link_bps;
+  uint32_t qpn_base;
+  uint32_t qpn_count;
+};
+
+struct TransportParams {
+  uint32_t path_mtu = 4096;
+  uint8_t traffic_class = 0;
+  uint32_t window_packets = 0;  // 0: as the receiver's buffer allows
+  uint32_t ack_every = 256;
+  Nanos timeout_ns = 0;
+  uint32_t retry_limit = 7;
+  uint32_t initial_psn = 0;
+};
+
+struct EnginePlan {
+  int32_t iterations = 1;
+  std::vector<PlannedPort> ports;
+  TransportParams transport;
+  int64_t scale_up_bps = 0;
+  Nanos scale_up_latency_ns = 0;
+  ScheduleSet schedules;
+  std::vector<Program> programs;
+  std::vector<PlannedRank> ranks;
+  std::vector<int32_t> communicator_offsets;
+  std::vector<int32_t> communicator_members;
+  std::vector<PlannedConnection> connections;
+  std::vector<PlannedQp> qps;
+};
+
+// Derives successors and counts; requires a program that passed `validate`'s range checks.
+void finish_program(Program& program);
+
+// Empty if every index, size and enumeration of the plan is in range and consistent; else what is not, and where.
+std::string validate(const EnginePlan& plan);
+
+}  // namespace etloop

@@ -1,0 +1,63 @@
+// Asks, before any load, whether every queue pair reaches its peer with full-size packets and an unchanged traffic
+// class. Probes are UD SEND datagrams beside the queue pairs (no sequence number of theirs is used), on the five-tuple
+// of the queue pair, so they take its path through the device under test. Pure: says what to send when.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "port.h"
+
+namespace etloop {
+
+inline constexpr uint32_t kProbeRequestKey = 0x45544C50;
+inline constexpr uint32_t kProbeReplyKey = 0x45544C52;
+inline constexpr uint32_t kProbeReplyBytes = 8;
+inline constexpr uint32_t kProbeAttempts = 5;
+inline constexpr uint32_t kProbesAtOnce = 8;
+inline constexpr Nanos kProbeTimeoutNs = 200'000'000;
+
+enum class ProbeVerdict : uint8_t { pending, good, no_reply, wrong_traffic_class, too_large };
+
+struct ProbeResult {
+  int32_t connection = 0;
+  int32_t ordinal = 0;  // queue pair of the connection
+  ProbeVerdict verdict = ProbeVerdict::pending;
+  uint8_t seen_traffic_class = 0;
+  Nanos round_trip_ns = 0;
+};
+
+class Prober {
+ public:
+  void add(int32_t connection, int32_t ordinal, uint32_t qp);
+  void start() { running_ = true; }
+  bool running() const { return running_; }
+  bool over() const { return running_ && settled_ == targets_.size(); }
+  // Index of a probe to send now, or -1.
+  int64_t next(Nanos now);
+  void sent(size_t target, Nanos now);
+  void too_large(size_t target);
+  void on_reply(uint32_t target, uint8_t seen_class, uint8_t expected_class, Nanos now);
+  Nanos deadline() const;
+
+  uint32_t qp(size_t target) const { return targets_[target].qp; }
+  const ProbeResult& result(size_t target) const { return targets_[target].result; }
+  size_t size() const { return targets_.size(); }
+
+ private:
+  struct Target {
+    uint32_t qp;
+    uint32_t attempts = 0;
+    Nanos sent_ns = 0;
+    ProbeResult result;
+  };
+  void settle(Target& target, ProbeVerdict verdict);
+
+  std::vector<Target> targets_;
+  std::vector<uint32_t> outstanding_;  // at most kProbesAtOnce
+  size_t next_fresh_ = 0;
+  size_t settled_ = 0;
+  bool running_ = false;
+};
+
+}  // namespace etloop

@@ -1,0 +1,319 @@
+#include "sim.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+
+namespace etloop {
+
+namespace {
+
+// SplitMix64 (Steele, Lea, Flood 2014): tiny, well mixed, and the same everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() {
+    uint64_t z = (state_ += 0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    return z ^ (z >> 31);
+  }
+  bool one_in_million(uint32_t per_million) { return per_million != 0 && next() % 1'000'000 < per_million; }
+
+ private:
+  uint64_t state_;
+};
+
+// A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
+struct Frame {
+  wire::Ipv4Flow flow;
+  std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};
+  uint32_t stored = 0;
+  uint32_t datagram_bytes = 0;
+  uint32_t icrc = 0;
+  uint8_t traffic_class = 0;
+  bool inline_payload = false;
+};
+
+struct Pending {
+  Nanos due_ns;
+  uint64_t order;
+  int32_t port;
+  int32_t frame;  // -1: only a wake-up
+};
+
+class VirtualClock final : public Clock {
+ public:
+  Nanos now() override { return now_ns; }
+  Nanos now_ns = 0;
+};
+
+class Network;
+
+class SimPort final : public TxPort {
+ public:
+  SimPort(Network& network, int32_t port) : network_(network), port_(port) {}
+  bool add_flow(uint32_t src_ip, uint32_t dst_ip, uint16_t src_port, FlowId& flow) {
+    flow = static_cast<FlowId>(flows_.size());
+    flows_.push_back({src_ip, dst_ip, src_port, wire::kRoceUdpPort});
+    return true;
+  }
+  TxResult send(const PacketRun& run) override;
+  uint32_t max_run(uint32_t) const override { return 16; }
+
+ private:
+  Network& network_;
+  int32_t port_;
+  std::vector<wire::Ipv4Flow> flows_;
+};
+
+class Network {
+ public:
+  Network(const EnginePlan& plan, const SimParams& params) : plan_(plan), params_(params), random_(params.seed) {
+    link_free_ns_.assign(plan.ports.size(), 0);
+    wake_ns_.assign(plan.ports.size(), kNever);
+    for (size_t p = 0; p < plan.ports.size(); ++p) {
+      for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
+        place_of_[plan.ports[p].addresses[a]] = {static_cast<int32_t>(p), static_cast<uint16_t>(a)};
+      }
+    }
+  }
+
+  SimOutcome run() {
+    if (!make_cores()) return std::move(outcome_);
+    if (params_.probe_first) probe();
+    if (outcome_.failure.empty()) replay();
+    for (const auto& core : cores_) {
+      const auto flows = core->flows();
+      outcome_.flows.insert(outcome_.flows.end(), flows.begin(), flows.end());
+      if (outcome_.failure.empty()) continue;
+      const auto waits = core->waits();
+      outcome_.waits.insert(outcome_.waits.end(), waits.begin(), waits.end());
+    }
+    outcome_.end_ns = clock_.now_ns;
+    return std::move(outcome_);
+  }
+
+  void transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Packet& packet);
+
+ private:
+  struct Place {
+    int32_t port;
+    uint16_t address;
+  };
+
+  bool make_cores() {
+    for (size_t p = 0; p < plan_.ports.size(); ++p) {
+      const auto index = static_cast<int32_t>(p);
+      ports_.push_back(std::make_unique<SimPort>(*this, index));
+      SimPort& port = *ports_.back();
+      const auto open = [&, index](uint16_t address, uint32_t dst_ip, uint16_t src_port, FlowId& flow, std::string&) {
+        return port.add_flow(plan_.ports[static_cast<size_t>(index)].addresses[address], dst_ip, src_port, flow);
+      };
+      auto core = Core::make(plan_, index, params_.receive_buffer_bytes, open, outcome_.failure);
+      if (core == nullptr) return false;
+      cores_.push_back(std::move(core));
+      told_.push_back(0);
+    }
+    return true;
+  }
+
+  void probe() {
+    for (size_t p = 0; p < cores_.size(); ++p) {
+      cores_[p]->start_probe();
+      wake(static_cast<int32_t>(p), 0);
+    }
+    drive([&] {
+      return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->prober().over(); });
+    });
+    for (const auto& core : cores_) {
+      for (size_t i = 0; i < core->prober().size(); ++i) outcome_.probes.push_back(core->prober().result(i));
+    }
+  }
+
+  void replay() {
+    for (size_t p = 0; p < cores_.size(); ++p) {
+      cores_[p]->start(clock_.now_ns);
+      wake(static_cast<int32_t>(p), clock_.now_ns);
+    }
+    const bool over = drive([&] {
+      return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->finished(); });
+    });
+    if (!over && outcome_.failure.empty()) {
+      outcome_.failure = clock_.now_ns >= params_.limit_ns ? "the time limit was reached" : "nothing is left to happen: the job waits for itself";
+    }
+  }
+
+  // Processes events until `over`, a failure, the limit, or nothing is left.
+  template <typename Over>
+  bool drive(Over over) {
+    while (!over()) {
+      if (pending_.empty()) return false;
+      std::pop_heap(pending_.begin(), pending_.end(), later);
+      const Pending next = pending_.back();
+      pending_.pop_back();
+      if (next.due_ns > params_.limit_ns) {
+        clock_.now_ns = params_.limit_ns;
+        return false;
+      }
+      clock_.now_ns = std::max(clock_.now_ns, next.due_ns);
+      if (next.frame >= 0) {
+        deliver(next.port, next.frame);
+      } else {
+        if (wake_ns_[static_cast<size_t>(next.port)] == next.due_ns) wake_ns_[static_cast<size_t>(next.port)] = kNever;
+      }
+      turn(next.port);
+      if (!outcome_.failure.empty()) return false;
+    }
+    return true;
+  }
+
+  bool dead(int32_t port) const { return port == params_.dying_port && clock_.now_ns >= params_.dies_at_ns; }
+
+  void deliver(int32_t port, int32_t frame_index) {
+    const Frame frame = frames_[static_cast<size_t>(frame_index)];
+    free_frames_.push_back(frame_index);
+    if (dead(port)) return;
+    const std::span<const uint8_t> bytes(frame.bytes.data(), frame.stored);
+    wire::Packet packet;
+    if (wire::decode(bytes, frame.datagram_bytes, packet) == wire::Malformed::none) {
+      if (!frame.inline_payload) packet.payload = nullptr;  // pattern
+      if (wire::icrc(frame.flow, 0, packet) != frame.icrc) {
+        ++outcome_.bad_icrc;
+        return;
+      }
+    } else {
+      ++outcome_.bad_icrc;
+      return;
+    }
+    const Place place = place_of_.at(frame.flow.dst_ip);
+    Datagram datagram{bytes, frame.datagram_bytes, frame.flow.src_ip, frame.flow.src_port, place.address, frame.traffic_class};
+    cores_[static_cast<size_t>(port)]->on_datagram(datagram, clock_.now_ns);
+  }
+
+  void turn(int32_t port) {
+    if (dead(port)) return;
+    Core& core = *cores_[static_cast<size_t>(port)];
+    do {
+      core.on_time(clock_.now_ns);
+      core.issue(clock_.now_ns);
+      while (core.transmit(*ports_[static_cast<size_t>(port)], clock_, 64)) {
+      }
+    } while (core.failure().empty() && core.next_deadline() <= clock_.now_ns && !(core.prober().running() && !core.prober().over()));
+    size_t& told = told_[static_cast<size_t>(port)];
+    for (; told < core.records().size(); ++told) outcome_.records.push_back(core.records()[told]);
+    if (!core.failure().empty()) {
+      outcome_.failure = core.failure();
+      outcome_.failed_connection = core.failed_connection();
+      return;
+    }
+    wake(port, std::max(core.next_deadline(), clock_.now_ns));
+  }
+
+  void wake(int32_t port, Nanos due_ns) {
+    Nanos& scheduled = wake_ns_[static_cast<size_t>(port)];
+    if (due_ns == kNever || due_ns >= scheduled) return;
+    scheduled = due_ns;
+    push({due_ns, order_++, port, -1});
+  }
+
+  void push(const Pending& pending) {
+    pending_.push_back(pending);
+    std::push_heap(pending_.begin(), pending_.end(), later);
+  }
+  static bool later(const Pending& a, const Pending& b) {
+    return a.due_ns != b.due_ns ? a.due_ns > b.due_ns : a.order > b.order;
+  }
+
+  int32_t store(const Frame& frame) {
+    if (free_frames_.empty()) {
+      frames_.push_back(frame);
+      return static_cast<int32_t>(frames_.size() - 1);
+    }
+    const int32_t index = free_frames_.back();
+    free_frames_.pop_back();
+    frames_[static_cast<size_t>(index)] = frame;
+    return index;
+  }
+
+  const EnginePlan& plan_;
+  const SimParams& params_;
+  Random random_;
+  VirtualClock clock_;
+  std::map<uint32_t, Place> place_of_;
+  std::vector<std::unique_ptr<SimPort>> ports_;
+  std::vector<std::unique_ptr<Core>> cores_;
+  std::vector<size_t> told_;
+  std::vector<Nanos> link_free_ns_;
+  std::vector<Nanos> wake_ns_;
+  std::vector<Frame> frames_;
+  std::vector<int32_t> free_frames_;
+  std::vector<Pending> pending_;
+  uint64_t order_ = 0;
+  SimOutcome outcome_;
+};
+
+TxResult SimPort::send(const PacketRun& run) {
+  wire::Packet packet = run.head;
+  for (uint32_t i = 0; i < run.count; ++i) {
+    packet.psn = (run.head.psn + i) & wire::kPsnMask;
+    if (run.head.opcode == wire::Opcode::write_middle) {
+      packet.ack_req = run.ack_every != 0 && (packet.psn + 1) % run.ack_every == 0;
+    }
+    network_.transmit(port_, flows_[run.flow], packet);
+  }
+  return TxResult::sent;
+}
+
+void Network::transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Packet& packet) {
+  if (dead(port)) return;
+  ++outcome_.packets;
+  Frame frame;
+  frame.flow = flow;
+  frame.stored = static_cast<uint32_t>(wire::encode_headers(packet, frame.bytes));
+  frame.datagram_bytes = static_cast<uint32_t>(wire::datagram_bytes(packet.opcode, packet.payload_bytes));
+  frame.icrc = wire::icrc(flow, 0, packet);
+  frame.traffic_class = plan_.transport.traffic_class;
+  if (packet.payload != nullptr) {
+    std::memcpy(frame.bytes.data() + frame.stored, packet.payload, packet.payload_bytes);
+    frame.stored += packet.payload_bytes;
+    frame.inline_payload = true;
+  }
+  constexpr int64_t kEthernetIpUdpBytes = 14 + 20 + 8 + 4 + 20;  // with FCS, preamble and gap
+  const int64_t link_bps = plan_.ports[static_cast<size_t>(port)].link_bps;
+  const int64_t bits = (static_cast<int64_t>(frame.datagram_bytes) + kEthernetIpUdpBytes) * 8;
+  Nanos& free_ns = link_free_ns_[static_cast<size_t>(port)];
+  free_ns = std::max(free_ns, clock_.now_ns) + (bits * 1'000'000'000 + link_bps - 1) / link_bps;
+
+  const auto place = place_of_.find(flow.dst_ip);
+  if (place == place_of_.end() || random_.one_in_million(params_.loss_per_million)) {
+    ++outcome_.lost;
+    return;
+  }
+  Nanos arrival_ns = free_ns + params_.latency_ns;
+  if (random_.one_in_million(params_.reorder_per_million)) {
+    ++outcome_.reordered;
+    arrival_ns += params_.reorder_delay_ns;
+  }
+  if (random_.one_in_million(params_.duplicate_per_million)) {
+    ++outcome_.duplicated;
+    push({arrival_ns + params_.latency_ns, order_++, place->second.port, store(frame)});
+  }
+  if (random_.one_in_million(params_.corrupt_per_million)) {
+    ++outcome_.corrupted;
+    const uint64_t bit = random_.next() % (frame.stored * 8);
+    frame.bytes[bit / 8] ^= static_cast<uint8_t>(1U << (bit % 8));
+  }
+  push({arrival_ns, order_++, place->second.port, store(frame)});
+}
+
+}  // namespace
+
+SimOutcome simulate(const EnginePlan& plan, const SimParams& params) {
+  Network network(plan, params);
+  return network.run();
+}
+
+}  // namespace etloop

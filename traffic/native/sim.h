@@ -1,0 +1,49 @@
+// A whole run in virtual time: every port of a plan with the real core, joined by a network that delays, loses,
+// duplicates, reorders and corrupts packets as a seed says. Same seed, same records.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core.h"
+#include "plan.h"
+#include "records.h"
+
+namespace etloop {
+
+struct SimParams {
+  uint64_t seed = 1;
+  uint32_t loss_per_million = 0;
+  uint32_t duplicate_per_million = 0;
+  uint32_t reorder_per_million = 0;
+  uint32_t corrupt_per_million = 0;
+  Nanos latency_ns = 2'000;
+  Nanos reorder_delay_ns = 20'000;
+  int64_t receive_buffer_bytes = 8 << 20;
+  bool probe_first = false;
+  int32_t dying_port = -1;  // from dies_at_ns on it neither sends nor receives
+  Nanos dies_at_ns = 0;
+  Nanos limit_ns = 3'600'000'000'000;
+};
+
+struct SimOutcome {
+  std::vector<OpRecord> records;  // in order of completion over all ports
+  std::vector<FlowRecord> flows;
+  std::vector<WaitRecord> waits;  // of a run that did not finish
+  std::vector<ProbeResult> probes;
+  std::string failure;            // "" when every rank finished
+  int32_t failed_connection = -1;
+  Nanos end_ns = 0;
+  int64_t packets = 0;
+  int64_t lost = 0;
+  int64_t duplicated = 0;
+  int64_t reordered = 0;
+  int64_t corrupted = 0;
+  int64_t bad_icrc = 0;
+};
+
+// The plan holds every rank of the job and every port.
+SimOutcome simulate(const EnginePlan& plan, const SimParams& params);
+
+}  // namespace etloop
