@@ -155,7 +155,9 @@ def _labelled(label: str, text: str) -> list[str]:
 
 def _wrapped(label: str, text: str) -> list[str]:
     """`text` after its label, broken between words where the line is full; a longer word is broken where it must."""
-    parts = wrap(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
+    # Agents write some of these texts, and a terminal obeys control characters.
+    shown = "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
+    parts = wrap(shown, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
     return [line for index, part in enumerate(parts) for line in _labelled("" if index else label, part)]
 
 
