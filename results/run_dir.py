@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from contract.errors import Problem
+from contract.errors import EtloopError, Problem
 from results.arrow_tables import arrow_schema, collectives_table, flows_table, ops_table, ports_table
 from results.columns import TABLES
 from results.kpis import measure
@@ -37,6 +37,10 @@ SUMMARY_LIMIT_BYTES: Final = 64 << 20
 PLAN_LIMIT_BYTES: Final = 1 << 30
 KEPT_LIMIT: Final = 10_000
 """Numbered names tried for a file that stands in the way."""
+
+
+class RunNotWritten(EtloopError):
+    """A run took place and its directory cannot be written: no mistake of the input, so not an `InputError`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +70,7 @@ def write_run(
     `port_names[agent]` are the names of its ports in the order of its assignment.
 
     Raises:
-        RunDirError: the directory cannot be written; nothing that was there is lost.
+        RunNotWritten: the directory cannot be written; nothing that was there is lost.
     """
     result = measure(outcome, tables, connection_rows)
     parquet = {
@@ -92,7 +96,7 @@ def write_run(
         problem = Problem(
             str(out_dir), f"cannot write the run: {error}", "choose a directory that can be written"
         )
-        raise RunDirError(problem) from error
+        raise RunNotWritten(str(problem)) from error
     return result.summary
 
 

@@ -23,7 +23,7 @@ RESTORE: Final = "restore the file as the run wrote it"
 
 
 class RunDirError(InputError):
-    """A run directory cannot be read, or must not be written."""
+    """A run directory cannot be read."""
 
 
 def to_json(value: DataclassInstance) -> str:
