@@ -15,7 +15,7 @@ from workload.communicators import resolve_communicators
 from workload.compute import delays_ns, report_delays
 from workload.dependencies import CleanEdges, RankGraph, rank_graph, report_graph
 from workload.findings import Check, Example, FindingLog, Severity, node_example
-from workload.global_order import OpIndex, global_order, job_graph, needs_eager_sends, report_deadlock
+from workload.global_order import OpIndex, eager_order, job_graph, meeting_order, report_deadlock
 from workload.lowering import LoweredRank, lower_rank
 from workload.matching import Matching, match
 from workload.network_ops import RankOps, network_ops
@@ -38,7 +38,7 @@ class Lowering:
 
     ranks: tuple[LoweredRank, ...]
     order: NDArray[np.int64]
-    """Items of the matching, and delays, in one order that every rank can follow."""
+    """Items of the matching, and delays, in one order that every rank can follow (a receive: where its send stands)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,19 +230,24 @@ def slots_of(column: NDArray[np.int32]) -> NDArray[np.int64]:
 
 def _order(lowered: tuple[LoweredRank, ...], index: OpIndex, log: FindingLog) -> Lowering | None:
     graph = job_graph(lowered, index.matching)
-    order = global_order(graph)
+    order = meeting_order(graph, index.matching)
+    if len(order) == len(graph.priority):
+        return Lowering(lowered, order)
+    order = eager_order(graph)
     if len(order) < len(graph.priority):
         report_deadlock(graph, order, index, log)
         return None
-    if len(index.matching.sends) and needs_eager_sends(graph, index.matching):
-        everywhere = Example(
+    log.add(
+        Check.NEEDS_EAGER_SENDS,
+        Severity.INFO,
+        "replayed with eager sends, as the exporter must have meant",
+        Example(
             index.trace.source,
             None,
             None,
             "",
             "sends that may wait for their receive",
             "an order that only works if a send can finish before its receive begins",
-        )
-        remedy = "replayed with eager sends, as the exporter must have meant"
-        log.add(Check.NEEDS_EAGER_SENDS, Severity.INFO, remedy, everywhere)
+        ),
+    )
     return Lowering(lowered, order)

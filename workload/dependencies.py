@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from workload.findings import FindingLog
     from workload.settings import DependencyPolicy
     from workload.trace import RankTrace
+
+CYCLE_SEARCHES: Final = 16
+"""Nodes from which the shortest cycle is searched: a short one to show, not the shortest there is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,16 +149,22 @@ def cycle_among(
         found: list[int] = columns[first:last].tolist()
         return found
 
-    return _shortest_cycle(int(np.flatnonzero(stuck)[0]), awaited_by)
+    return _short_cycle(int(np.flatnonzero(stuck)[0]), awaited_by)
 
 
-def _shortest_cycle(start: int, awaited_by: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
-    """Walks back from `start` until a node repeats, then searches the shortest way from that node to itself."""
-    seen: set[int] = set()
+def _short_cycle(start: int, awaited_by: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
+    """Walks back from `start` until a node repeats, then takes the shortest cycle through one of the nodes it met."""
+    place: dict[int, int] = {}
     node = start
-    while node not in seen:
-        seen.add(node)
+    while node not in place:
+        place[node] = len(place)
         node = min(awaited_by(node))
+    met = list(place)[place[node] :]
+    return min((_cycle_through(one, awaited_by) for one in met[:CYCLE_SEARCHES]), key=len)
+
+
+def _cycle_through(node: int, awaited_by: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
+    """The shortest cycle through a node that is on one, by breadth-first search."""
     came_from: dict[int, int] = {}
     frontier = [node]
     while node not in came_from:

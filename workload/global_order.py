@@ -1,7 +1,8 @@
 """One order of all operations of all ranks that respects every dependency, or the deadlock that forbids it.
 
-Plays the job with collectives joined and sends that finish alone: an operation is taken when all its ranks reached it.
-The order is deterministic, and every numbering taken from it is free of deadlock by construction.
+Plays the job with collectives joined: an operation is taken when all its ranks reached it. Sends meet their receives if
+the job allows it; if not, they finish alone (eager). The order is deterministic, and numbers taken from it are free of
+deadlock by construction.
 """
 
 from __future__ import annotations
@@ -73,18 +74,21 @@ def job_graph(lowered: Sequence[LoweredRank], matching: Matching) -> JobGraph:
     return JobGraph(priority, np.concatenate(waiting), np.concatenate(awaited), np.concatenate(ranks))
 
 
-def global_order(graph: JobGraph) -> NDArray[np.int64]:
-    """Items in the order in which they can be taken; fewer than all if the job deadlocks."""
-    return ready_order(graph.priority, graph.waiting, graph.awaited)
+def meeting_order(graph: JobGraph, matching: Matching) -> NDArray[np.int64]:
+    """Items in an order in which sends and receives can meet, so that both ends of a pair of ranks agree on it.
 
-
-def needs_eager_sends(graph: JobGraph, matching: Matching) -> bool:
-    """Whether the job only ends because a send may finish before its receive began (custom collectives often do so)."""
+    Fewer than all items if there is no such order. Receives stand anywhere in it: their sends tell their place.
+    """
     joined = np.arange(len(graph.priority), dtype=np.int64)
     joined[matching.recvs] = matching.sends
-    kept = joined[graph.waiting] != joined[graph.awaited]
-    order = ready_order(graph.priority, joined[graph.waiting[kept]], joined[graph.awaited[kept]])
-    return len(order) < len(graph.priority)
+    waiting, awaited = joined[graph.waiting], joined[graph.awaited]
+    apart = waiting != awaited
+    return ready_order(graph.priority, waiting[apart], awaited[apart])
+
+
+def eager_order(graph: JobGraph) -> NDArray[np.int64]:
+    """Items in an order in which sends finish before their receives begin; fewer than all if the job deadlocks."""
+    return ready_order(graph.priority, graph.waiting, graph.awaited)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
