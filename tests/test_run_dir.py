@@ -22,7 +22,7 @@ from contract.run import RunOutcome
 from results.columns import TABLES
 from results.kpis import measure
 from results.plan_json import plan_from_json, plan_to_json
-from results.run_dir import read_plan, read_run, write_run
+from results.run_dir import RunNotWritten, read_plan, read_run, write_run
 from results.summary import Summary
 from results.typed_json import RunDirError, from_json, to_json
 from tests.records_by_hand import (
@@ -125,10 +125,10 @@ def test_what_stands_in_the_way_is_kept(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        RunDirError, match=r"file/run: cannot write the run: .*; choose a directory"
+        RunNotWritten, match=r"file/run: cannot write the run: .*; choose a directory"
     ) as raised:
         write(tmp_path / "file" / "run")
-    assert raised.value.exit_code is ExitCode.PREPARATION_FAILED
+    assert raised.value.exit_code is ExitCode.RUN_ERROR
 
 
 def test_a_failure_midway_leaves_no_summary_and_no_temporary_file(
@@ -138,7 +138,7 @@ def test_a_failure_midway_leaves_no_summary_and_no_temporary_file(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(RunDirError, match="No space left on device"):
+    with pytest.raises(RunNotWritten, match="No space left on device"):
         write(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == set(TABLES)
     monkeypatch.undo()
