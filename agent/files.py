@@ -6,29 +6,16 @@ import os
 import platform
 import resource
 import socket
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Final
+
+from agent.preflight import HostFacts
 
 _UDP_SEGMENT: Final = 103
 """linux/udp.h"""
 _UDP_GRO: Final = 104
 _PACKAGES: Final = ("etloop", "numpy", "pyzmq", "msgpack")
-
-
-@dataclass(frozen=True, slots=True)
-class HostFacts:
-    """What preflight judges. Absent values are those the system does not tell."""
-
-    cores: int
-    rmem_max_bytes: int | None
-    wmem_max_bytes: int | None
-    open_files: int
-    """RLIMIT_NOFILE's hard limit: what a process may raise itself to."""
-    udp_segmentation: bool
-    udp_coalescing: bool
-    clock_source: str | None
 
 
 def versions() -> dict[str, str]:

@@ -6,14 +6,26 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from agent.files import HostFacts
-
 WANTED_RECEIVE_BUFFER_BYTES: Final = 64 << 20
 """What the engine asks for per address: 6 ms at 100 Gbit/s, the time a busy host may keep a thread from a core."""
 WANTED_CORES: Final = 2
 """One that the engine's loop can spin on, one for everything else."""
 WANTED_OPEN_FILES: Final = 65_536
 _STEADY_CLOCKS: Final = ("tsc", "arch_sys_counter", "kvm-clock")
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What preflight judges. Absent values are those the system does not tell."""
+
+    cores: int
+    rmem_max_bytes: int | None
+    wmem_max_bytes: int | None
+    open_files: int
+    """RLIMIT_NOFILE's hard limit: what a process may raise itself to."""
+    udp_segmentation: bool
+    udp_coalescing: bool
+    clock_source: str | None
 
 
 class Grade(Enum):

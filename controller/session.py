@@ -7,12 +7,9 @@ nothing moves to stall.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from contract.assignment import Assignment
 from contract.clock import seconds_text
@@ -45,16 +42,15 @@ from contract.messages import (
     Started,
     Waits,
 )
-from contract.records import WAIT_RECORD
 from contract.run import PlanTables, RunOutcome
 from controller.clock_map import ClockOffset
 from controller.harvest import Harvest
+from controller.inquiry import Inquiry
+from controller.readiness import absent, late, unreachable
 from controller.roster import Roster
 from controller.session_settings import SessionSettings
-from controller.stall import StallEvidence, explain
+from controller.stall import explain
 
-_MAX_WAIT_RECORDS: Final = 1_000_000
-"""Of one agent and inquiry: 40 MB."""
 _PREPARING: Final = frozenset({RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM})
 _ENDED: Final = frozenset({RunState.DONE, RunState.ABORTED})
 
@@ -88,16 +84,6 @@ class RunProgress:
     wire_rx_bytes: int
 
 
-@dataclass(slots=True)
-class _Inquiry:
-    """One question to all agents what they wait for."""
-
-    number: int
-    deadline_ns: int
-    pending: set[str]
-    waits: dict[str, list[NDArray[np.void]]]
-
-
 class Session:
     """One run over the agents of `assignments`."""
 
@@ -129,7 +115,7 @@ class Session:
         self._deadline_ns = now_ns + settings.gather_timeout_ns
         self._moved_ns = now_ns
         self._inquiries = 0
-        self._inquiry: _Inquiry | None = None
+        self._inquiry: Inquiry | None = None
         self._actions: list[Action] = []
         self._tell(f"waiting at {settings.bind} for {_named(tuple(assignments))}")
 
@@ -287,7 +273,7 @@ class Session:
                 )
             case Probed() if self.state is RunState.CONNECT:
                 if message.failed:
-                    self._break(now_ns, *_probe_problems(name, message))
+                    self._break(now_ns, *unreachable(name, message))
                 else:
                     self._answered(name, now_ns)
             case Armed() if self.state is RunState.ARM:
@@ -432,7 +418,7 @@ class Session:
         inquiry = self._inquiry
         if self.state is RunState.RUN:
             if self._pending and now_ns > self._deadline_ns:
-                self._break(now_ns, *self._late("did not confirm the start"))
+                self._break(now_ns, *late(self._pending, "did not confirm the start"))
             elif inquiry is not None and now_ns > inquiry.deadline_ns:
                 self._conclude(inquiry, now_ns)
             elif inquiry is None and now_ns - self._moved_ns > self._settings.stall_timeout_ns:
@@ -443,26 +429,22 @@ class Session:
     def _give_up(self, now_ns: int) -> None:
         match self.state:
             case RunState.GATHER:
-                problems = [_absent(name, self._settings) for name in self._roster.missing()]
+                problems = [absent(name, self._settings) for name in self._roster.missing()]
                 self._break(now_ns, *problems)
             case RunState.ASSIGN:
-                self._break(now_ns, *self._late("did not load its assignment"))
+                self._break(now_ns, *late(self._pending, "did not load its assignment"))
             case RunState.CONNECT:
-                self._break(now_ns, *self._late("did not end its probes"))
+                self._break(now_ns, *late(self._pending, "did not end its probes"))
             case RunState.ARM:
-                late = self._late("did not get ready to start")
+                unready = late(self._pending, "did not get ready to start")
                 clocks = Problem("clocks", "pings stay unanswered", "look for load on the control network")
-                self._break(now_ns, *(late or (clocks,)))
+                self._break(now_ns, *(unready or (clocks,)))
             case RunState.COLLECT:
                 names = _named(tuple(sorted(self._pending)))
                 self.reason = self.reason or f"{names} did not hand over all records in time"
                 self._end(RunEvent.GAVE_UP)
             case RunState.RUN | RunState.DONE | RunState.ABORTED:
                 raise AssertionError(f"{self.state.name} has no deadline of its own")
-
-    def _late(self, what: str) -> tuple[Problem, ...]:
-        remedy = "see its log; its host may be overloaded"
-        return tuple(Problem(f"agent '{name}'", f"{what} in time", remedy) for name in sorted(self._pending))
 
     # ---- stalls
 
@@ -475,7 +457,7 @@ class Session:
         self._inquiries += 1
         names = {name for name, _ in self._roster.members()}
         deadline_ns = now_ns + self._settings.waits_timeout_ns
-        self._inquiry = _Inquiry(self._inquiries, deadline_ns, names, {})
+        self._inquiry = Inquiry(self._inquiries, deadline_ns, names)
         self._tell(
             f"no progress for {seconds_text(now_ns - self._moved_ns)}; asking what every rank waits for"
         )
@@ -485,23 +467,13 @@ class Session:
         inquiry = self._inquiry
         if inquiry is None or waits.inquiry != inquiry.number:
             return  # Things moved again before the answer came.
-        batches = inquiry.waits.setdefault(name, [])
-        batches.append(waits.waits)
-        if sum(len(batch) for batch in batches) > _MAX_WAIT_RECORDS:
-            raise ProtocolError(f"more than {_MAX_WAIT_RECORDS} wait records")
-        if waits.last:
-            inquiry.pending.discard(name)
+        inquiry.take(name, waits)
         if not inquiry.pending:
             self._conclude(inquiry, now_ns)
 
-    def _conclude(self, inquiry: _Inquiry, now_ns: int) -> None:
+    def _conclude(self, inquiry: Inquiry, now_ns: int) -> None:
         self._inquiry = None
-        none = np.empty(0, WAIT_RECORD)
-        evidence = StallEvidence(
-            waits={name: np.concatenate([none, *batches]) for name, batches in inquiry.waits.items()},
-            silent=tuple(sorted(inquiry.pending)),
-        )
-        finding = explain(evidence, self._assignments, self._tables)
+        finding = explain(inquiry.evidence(), self._assignments, self._tables)
         quiet = f"no progress for {seconds_text(now_ns - self._moved_ns)}"
         if finding.computing:
             self._tell(f"{quiet}, but {finding.text}; waiting on")
@@ -525,25 +497,3 @@ class Session:
 def _named(names: tuple[str, ...]) -> str:
     quoted = ", ".join(f"'{name}'" for name in names)
     return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}"
-
-
-def _absent(name: str, settings: SessionSettings) -> Problem:
-    return Problem(
-        f"agent '{name}'",
-        f"did not join at {settings.bind} within {seconds_text(settings.gather_timeout_ns)}",
-        f"start it on its host: etloop-agent run --controller {settings.bind} --name {name}",
-    )
-
-
-def _probe_problems(name: str, probed: Probed) -> Iterator[Problem]:
-    for failure in probed.failures:
-        yield Problem(
-            f"rank {failure.src_rank} ({failure.src_address}) -> rank {failure.dst_rank} ({failure.dst_address})",
-            failure.problem,
-            "check link, addresses, path MTU and traffic class between the two ports",
-        )
-    unnamed = probed.failed - len(probed.failures)
-    if unnamed > 0:
-        yield Problem(
-            f"agent '{name}'", f"{unnamed} more queue pairs failed their probe", "mend those named first"
-        )

@@ -1,6 +1,6 @@
 """An engine that sends nothing: completes ops on a schedule, or misbehaves as told. Also a program: an agent with it.
 
-    python tests/fake_engine.py BEHAVIOUR AGENT-ARGUMENTS...
+python tests/fake_engine.py BEHAVIOUR AGENT-ARGUMENTS...
 """
 
 from __future__ import annotations

@@ -14,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zmq
 import zmq.asyncio
 
-from assignments_by_hand import assignments, tables
+from tests.control_plane_by_hand import ring_assignments, ring_tables
 from contract.clock import NS_PER_MS, NS_PER_S
 from contract.codec import encode
 from contract.errors import ConfigError, RigError
@@ -99,8 +100,8 @@ async def session(
     told: list[str] | None = None,
 ) -> RunOutcome:
     on_event = (lambda text: told.append(text)) if told is not None else None
-    parts = assignments(*names, ops=ops, run_id=settings.run_id)
-    return await run(settings, parts, tables(*names, ops=ops), on_progress, on_event)
+    parts = ring_assignments(*names, ops=ops, run_id=settings.run_id)
+    return await run(settings, parts, ring_tables(*names, ops=ops), on_progress, on_event)
 
 
 async def test_a_whole_run_brings_back_every_record(settings: SessionSettings, agents: Agents) -> None:
