@@ -128,7 +128,9 @@ class Execution:
         step = step_name(key, message.entry)
         if message.kind & EntryKind.RECV:
             arrived = self._queues[lane.recv_from, position].popleft()
-            origins, wrong = holding.receive(message.kind, message.piece, arrived, message.message_bytes, step)
+            origins, wrong = holding.receive(
+                message.kind, message.piece, arrived, message.message_bytes, step
+            )
             if wrong:
                 self.wrong.append((step, wrong))
         else:

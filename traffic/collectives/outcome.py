@@ -102,7 +102,9 @@ class Holding:
         stored = self._result.get(piece)
         return stored.origins if stored is not None else self._sum(piece)
 
-    def receive(self, kind: int, piece: Piece, origins: int, message_bytes: int, step: str) -> tuple[int, str]:
+    def receive(
+        self, kind: int, piece: Piece, origins: int, message_bytes: int, step: str
+    ) -> tuple[int, str]:
         """Take in a message; returns the origins it has become and what is wrong with that ("": nothing)."""
         wrong = ""
         if kind & EntryKind.REDUCE:

@@ -62,7 +62,9 @@ def schedule_for(collective: CollectiveName | int, size: int, *, ranks_per_host:
         )
     if ranks_per_host < 1:
         problems.append(
-            Problem(what, f"ranks_per_host is {ranks_per_host}", "write how many ranks a host has, at least 1")
+            Problem(
+                what, f"ranks_per_host is {ranks_per_host}", "write how many ranks a host has, at least 1"
+            )
         )
     if problems or name is None:
         raise PlanError(*problems)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 MAX_PROBLEMS: Final = 20
 """Mistakes told of one schedule; a wrong table is wrong at most of its positions."""
+MAX_CHUNK_BYTES: Final = 1 << 30
+MAX_CHUNKS: Final = 1 << 16
+MAX_SLICES: Final = 64
+MAX_SLOTS: Final = 64
 Wrong = tuple[str, str]
 """(where, what)."""
 
@@ -33,7 +37,9 @@ def validate(schedule: Schedule, op_bytes: int) -> None:
     """
     _refuse(schedule, _outside(schedule), "mend the table's indices")
     messages = _messages(schedule, op_bytes)
-    _refuse(schedule, _one_sided(schedule, messages), "give every send its receive, in the same order and size")
+    _refuse(
+        schedule, _one_sided(schedule, messages), "give every send its receive, in the same order and size"
+    )
     holdings = tuple(Holding(schedule.collective, schedule.size, p) for p in range(schedule.size))
     execution = Execution(schedule, messages, holdings)
     execution.run()
@@ -58,7 +64,11 @@ def _outside(schedule: Schedule) -> Iterator[Wrong]:
     if schedule.collective not in SUPPORTED:
         yield "collective", f"{schedule.collective!r} is none of {', '.join(sorted(SUPPORTED))}"
     if len(schedule.tables) != schedule.size:
-        yield "tables", f"there are {len(schedule.tables)}, one for each of {schedule.size} positions is needed"
+        yield (
+            "tables",
+            f"there are {len(schedule.tables)}, one for each of {schedule.size} positions is needed",
+        )
+    yield from _outside_cut(schedule)
     for position, table in enumerate(schedule.tables):
         sends_to: set[int] = set()
         receives_from: set[int] = set()
@@ -75,6 +85,21 @@ def _outside(schedule: Schedule) -> Iterator[Wrong]:
             for number, entry in enumerate(lane.entries):
                 for what in _outside_entry(schedule, lane, entry.kind, entry.chunk):
                     yield step_name((position, index), number), what
+
+
+def _outside_cut(schedule: Schedule) -> Iterator[Wrong]:
+    for name, value, least, most in (
+        ("chunk_bytes", schedule.chunk_bytes, 1, MAX_CHUNK_BYTES),
+        ("chunks_per_loop", schedule.chunks_per_loop, 1, MAX_CHUNKS),
+        ("slices", schedule.slices, 1, MAX_SLICES),
+        ("min_slice_bytes", schedule.min_slice_bytes, 0, MAX_CHUNK_BYTES),
+        ("slice_align_bytes", schedule.slice_align_bytes, 1, MAX_CHUNK_BYTES),
+        ("slots", schedule.slots, 1, MAX_SLOTS),
+    ):
+        if value < least:
+            yield "cut", f"{name} is {value}, at least {least} is needed"
+        elif value > most:
+            yield "cut", f"{name} is {value}, at most {most} is possible"
 
 
 def _outside_lane(schedule: Schedule, position: int, lane: Lane) -> Iterator[str]:

@@ -18,7 +18,9 @@ namespace {
 
 constexpr int64_t kMaxChunkBytes = int64_t{1} << 30;
 constexpr int64_t kMaxOpBytes = int64_t{1} << 46;
+constexpr int32_t kMaxChunks = 1 << 16;
 constexpr int32_t kMaxSlices = 64;
+constexpr int32_t kMaxSlots = 64;
 
 template <typename T>
 using Column = nb::ndarray<const T, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -72,10 +74,11 @@ std::vector<Cutting> read_cutting(nb::handle tables) {
   }
   std::vector<Cutting> cutting(n);
   for (size_t s = 0; s < n; ++s) {
-    const bool fits = rule[s] <= static_cast<uint8_t>(ChunkRule::blocks) && chunk[s] > 0 &&
-                      chunk[s] <= kMaxChunkBytes && chunks[s] > 0 && slices[s] > 0 && slices[s] <= kMaxSlices &&
-                      min_slice[s] >= 0 && min_slice[s] <= kMaxChunkBytes && slots[s] > 0 && align[s] > 0 &&
-                      align[s] <= kMaxChunkBytes;
+    const bool chunks_fit = rule[s] <= static_cast<uint8_t>(ChunkRule::blocks) && chunk[s] > 0 &&
+                            chunk[s] <= kMaxChunkBytes && chunks[s] > 0 && chunks[s] <= kMaxChunks;
+    const bool slices_fit = slices[s] > 0 && slices[s] <= kMaxSlices && min_slice[s] >= 0 &&
+                            min_slice[s] <= kMaxChunkBytes && align[s] > 0 && align[s] <= kMaxChunkBytes;
+    const bool fits = chunks_fit && slices_fit && slots[s] > 0 && slots[s] <= kMaxSlots;
     if (!fits) refuse("schedules[" + std::to_string(s) + "]: rule, chunk, slice or slot numbers are out of range");
     cutting[s] = Cutting{static_cast<ChunkRule>(rule[s]), chunk[s], chunks[s], shrink[s] != 0, slices[s],
                          min_slice[s], slots[s], empty[s] != 0, align[s]};
