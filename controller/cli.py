@@ -1,0 +1,291 @@
+"""The command `etloop`: reads the command line, calls the command, prints its answer, turns errors into exit codes.
+
+A command's answer goes to standard output, everything said on the way to standard error. Errors that a user can cause
+end with their message and the code of their class (contract/errors.py); a traceback is always a mistake of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from contract.errors import EtloopError, ExitCode
+from contract.units import QuantityError, parse_flops, parse_rate_bps
+from controller.commands_plan import answer_plan, error_as_json
+from controller.commands_trace import Answer, answer_lint, answer_synth
+from results.run_dir import read_run
+from results.table import render
+from results.typed_json import to_json
+from workload.settings import DependencyPolicy, SizeUnit, WorkloadSettings
+from workload.synthetic import SyntheticSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
+
+STOPPED_BY_SIGINT: Final = 130
+"""What shells report for a command that Ctrl-C ended."""
+BROKEN_PIPE: Final = 141
+"""What shells report for a command whose reader went away."""
+
+_DESCRIPTION: Final = """\
+Puts a switch or a NIC under the network load of a real AI job, without a GPU.
+
+A controller (this command) plans a job from Chakra execution traces and partitions it over agents
+(etloop-agent), which replay it as RoCEv2 through the device under test."""
+_EPILOG: Final = """\
+first steps:
+  etloop demo                                   a whole run on this machine
+  etloop synth job/                             a synthetic job as .et files
+  etloop lint job/                              is the trace sound?
+  etloop plan scenario.yaml --rig rig.yaml      what would be sent, from where to where
+  etloop run scenario.yaml --rig rig.yaml --out run1/
+
+exit codes: 0 pass, 2 usage, 50 the run broke, 65 bad input or a rig that is not ready"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code."""
+    parser = make_parser()
+    parsed = parser.parse_args(arguments)
+    try:
+        answer: Answer = parsed.command(parsed)
+        sys.stdout.write(answer.text)
+        sys.stdout.flush()
+    except EtloopError as error:
+        if parsed.json:
+            sys.stdout.write(error_as_json(error))
+        sys.stderr.writelines(f"etloop: {line}\n" for line in str(error).splitlines())
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("\netloop: stopped by Ctrl-C\n")
+        return STOPPED_BY_SIGINT
+    except BrokenPipeError:
+        # The interpreter flushes standard output once more at exit; let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return int(answer.exit_code)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The whole command line; `command` of the parsed arguments is what to call."""
+    parser = argparse.ArgumentParser(
+        prog="etloop",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_demo(commands)
+    _add_synth(commands)
+    _add_lint(commands)
+    _add_plan(commands)
+    _add_run(commands)
+    _add_report(commands)
+    return parser
+
+
+_Commands = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
+
+
+def _add(
+    commands: _Commands[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    example: str,
+    command: Callable[[argparse.Namespace], Answer],
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=f"example:\n{example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _add_demo(commands: _Commands[argparse.ArgumentParser]) -> None:
+    example = "  etloop demo --out demo-run --iterations 5"
+    parser = _add(commands, "demo", "a whole run on this machine: two agents over loopback", example, _demo)
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo-run"), metavar="DIR", help="where the results go"
+    )
+    parser.add_argument("--iterations", type=_whole, default=5, metavar="N", help="passes over the job")
+
+
+def _add_synth(commands: _Commands[argparse.ArgumentParser]) -> None:
+    example = "  etloop synth job/ --tp 2 --dp 4 --pp 2 --layers 4"
+    parser = _add(commands, "synth", "write a synthetic training job as Chakra .et files", example, _synth)
+    parser.add_argument(
+        "out_dir", type=Path, metavar="OUT_DIR", help="directory for the files, made if absent"
+    )
+    default = SyntheticSpec()
+    for option, field, meaning in _SYNTH_OPTIONS:
+        value = getattr(default, field)
+        parser.add_argument(
+            option, dest=field, type=_whole, default=value, metavar="N", help=f"{meaning} (default {value})"
+        )
+    parser.add_argument(
+        "--no-experts", dest="experts", action="store_false", help="leave out the expert all-to-all"
+    )
+    parser.add_argument(
+        "--flops",
+        dest="device_flops",
+        type=_quantity(parse_flops),
+        default=default.device_flops,
+        metavar="RATE",
+        help='speed of one device, such as "312TFLOPS"',
+    )
+
+
+_SYNTH_OPTIONS: Final = (
+    ("--tp", "tensor_parallel", "ranks of a tensor-parallel group"),
+    ("--dp", "data_parallel", "data-parallel replicas"),
+    ("--pp", "pipeline_parallel", "pipeline stages"),
+    ("--layers", "layers_per_stage", "layers of a stage"),
+    ("--micro-batches", "micro_batches", "micro-batches of an iteration"),
+    ("--micro-batch-sequences", "micro_batch_sequences", "sequences of a micro-batch"),
+    ("--sequence", "sequence_tokens", "tokens of a sequence"),
+    ("--hidden", "hidden_size", "hidden size of the model"),
+    ("--element-bytes", "element_bytes", "bytes of one number"),
+)
+
+
+def _add_lint(commands: _Commands[argparse.ArgumentParser]) -> None:
+    example = "  etloop lint job/\n  etloop lint trace.tar.zst --size-unit elements --element-bytes 2 --json"
+    parser = _add(
+        commands, "lint", "check a trace: everything that is wrong or worth knowing", example, _lint
+    )
+    what = "directory, prefix or archive of PREFIX.<rank>.et files"
+    parser.add_argument("trace", type=Path, metavar="TRACE", help=what)
+    parser.add_argument("--groups", type=Path, metavar="FILE", help="communicator groups (JSON)")
+    parser.add_argument(
+        "--size-unit",
+        choices=[unit.value for unit in SizeUnit],
+        default="auto",
+        help="what comm_size counts (default auto)",
+    )
+    parser.add_argument("--element-bytes", type=_whole, metavar="N", help="bytes of one element")
+    parser.add_argument(
+        "--dependencies",
+        choices=[policy.value for policy in DependencyPolicy],
+        default=DependencyPolicy.DATA_COMMUNICATOR.value,
+        help="which edges are honoured",
+    )
+    parser.add_argument(
+        "--flops",
+        type=_quantity(parse_flops),
+        metavar="RATE",
+        help='speed of one rank, for compute nodes without a duration, such as "312TFLOPS"',
+    )
+    parser.add_argument(
+        "--memory-bandwidth",
+        type=_quantity(parse_rate_bps),
+        metavar="RATE",
+        help='memory bandwidth of one rank, such as "2TB/s"',
+    )
+
+
+def _add_plan(commands: _Commands[argparse.ArgumentParser]) -> None:
+    example = "  etloop plan examples/loopback/scenario.yaml --rig examples/loopback/rig.yaml"
+    summary = "tell what a run would send, from where to where, without sending it"
+    _add_files(_add(commands, "plan", summary, example, _plan))
+
+
+def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
+    example = (
+        "  etloop run scenario.yaml --rig rig.yaml --out run1/\n"
+        "  and on each agent's machine: etloop-agent run --controller tcp://HOST:PORT --name NAME"
+    )
+    parser = _add(
+        commands, "run", "run a scenario on a rig and leave the results in a directory", example, _run
+    )
+    _add_files(parser)
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="RUN_DIR", help="new directory for the results"
+    )
+    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+
+
+def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
+    parser = _add(
+        commands, "report", "print the results table of a run again", "  etloop report run1/", _report
+    )
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="what --out of the run named")
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", type=Path, metavar="SCENARIO", help="scenario.yaml")
+    parser.add_argument("--rig", type=Path, required=True, metavar="FILE", help="rig.yaml")
+
+
+def _whole(text: str) -> int:
+    # int() alone would also read "1_000" and "1.0e3" differently from every other place that takes a number.
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f'"{text[:64]}" is not a whole number')
+    return int(text)
+
+
+def _quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
+    def parse_argument(text: str) -> T:
+        try:
+            return parse(text)
+        except QuantityError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse_argument
+
+
+def _demo(parsed: argparse.Namespace) -> Answer:
+    from controller.demo import run_demo
+
+    return Answer("", ExitCode(run_demo(parsed.out, parsed.iterations)))
+
+
+def _synth(parsed: argparse.Namespace) -> Answer:
+    chosen = {field: getattr(parsed, field) for _, field, _ in _SYNTH_OPTIONS}
+    spec = SyntheticSpec(**chosen, experts=parsed.experts, device_flops=parsed.device_flops)
+    return answer_synth(parsed.out_dir, spec, as_json=parsed.json)
+
+
+def _lint(parsed: argparse.Namespace) -> Answer:
+    settings = WorkloadSettings(
+        size_unit=SizeUnit(parsed.size_unit),
+        element_bytes=parsed.element_bytes,
+        dependencies=DependencyPolicy(parsed.dependencies),
+        flops=parsed.flops,
+        memory_bandwidth_bytes_per_s=None
+        if parsed.memory_bandwidth is None
+        else parsed.memory_bandwidth // 8,
+    )
+    return answer_lint(parsed.trace, parsed.groups, settings, as_json=parsed.json)
+
+
+def _plan(parsed: argparse.Namespace) -> Answer:
+    return answer_plan(parsed.scenario, parsed.rig, as_json=parsed.json)
+
+
+def _run(parsed: argparse.Namespace) -> Answer:
+    # Here, because only a run needs the event loop, ZeroMQ and the progress bar.
+    from controller.commands_run import run_files
+
+    code = run_files(
+        parsed.scenario, parsed.rig, parsed.out, as_json=parsed.json, progress_bar=not parsed.no_progress
+    )
+    return Answer("", ExitCode(code))
+
+
+def _report(parsed: argparse.Namespace) -> Answer:
+    summary = read_run(parsed.run_dir).summary
+    return Answer(to_json(summary) if parsed.json else render(summary, str(parsed.run_dir)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""`plan`: a scenario and a rig file become a plan, which is told and not run. `run` and `demo` prepare the same way."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from contract.errors import ConfigError, EtloopError, InputError, Problem
+from controller.commands_trace import Answer, to_json
+from controller.plan import Plan, make_plan
+from controller.plan_report import report_plan
+from controller.plan_text import render_plan
+from controller.rig import Rig, parse_rig
+from controller.scenario import Scenario, parse_scenario
+from controller.yaml_reader import LARGEST_FILE_BYTES
+from workload.files import read_trace
+from workload.job import build_job
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """Everything that is known before the first agent is asked."""
+
+    scenario: Scenario
+    rig: Rig
+    plan: Plan
+    scenario_text: str
+    rig_text: str
+
+
+def prepare(scenario_path: Path, rig_path: Path, run_id: str = "plan") -> Prepared:
+    """Reads both files and the trace, and lays the job out.
+
+    Raises an `InputError` with the mistakes of both files together, or with those of the trace or the plan.
+    """
+    problems: list[Problem] = []
+    scenario = rig = None
+    scenario_bytes = rig_bytes = b""
+    try:
+        scenario_bytes = _read(scenario_path)
+        scenario = parse_scenario(scenario_bytes, str(scenario_path), scenario_path.parent)
+    except ConfigError as error:
+        problems += error.problems
+    try:
+        rig_bytes = _read(rig_path)
+        rig = parse_rig(rig_bytes, str(rig_path), rig_path.parent)
+    except ConfigError as error:
+        problems += error.problems
+    if scenario is None or rig is None:
+        raise ConfigError(*problems)
+    job = build_job(read_trace(scenario.trace, scenario.groups), scenario.workload)
+    plan = make_plan(scenario, rig, job, run_id)
+    return Prepared(scenario, rig, plan, scenario_bytes.decode("utf-8-sig"), rig_bytes.decode("utf-8-sig"))
+
+
+def answer_plan(scenario_path: Path, rig_path: Path, *, as_json: bool) -> Answer:
+    """The plan in words or as JSON. Raises as `prepare`."""
+    report = report_plan(prepare(scenario_path, rig_path).plan)
+    return Answer(to_json(asdict(report)) if as_json else render_plan(report))
+
+
+def error_as_json(error: EtloopError) -> str:
+    """An error for a program that asked for JSON: its message, and its problems one by one."""
+    problems = error.problems if isinstance(error, InputError) else ()
+    said = {"error": type(error).__name__, "exit_code": int(error.exit_code), "message": str(error)}
+    return to_json(said | {"problems": [asdict(problem) for problem in problems]})
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            # One byte more than is allowed, so that the reader can say that it is too much.
+            return file.read(LARGEST_FILE_BYTES + 1)
+    except OSError as error:
+        what = f"cannot be read: {error.strerror or error}"
+        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None

@@ -1,0 +1,163 @@
+"""`run`: prepares, runs a session to its end, leaves the run directory. A shell: event loop, progress bar, file system.
+
+Decides nothing about the run; `etloop run` and `etloop demo` both come through `run_files`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from contract.errors import ConfigError, ExitCode, Problem
+from contract.units import approximate_bytes
+from controller.commands_plan import Prepared, prepare
+from controller.service import OnProgress, run
+from controller.session_settings import CurveServer, SessionSettings
+from controller.system_clock import wall_time_text
+from results.run_dir import write_run
+from results.summary import RunState, Summary
+from results.table import render
+from results.typed_json import to_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controller.rig import Security
+    from controller.session import RunProgress
+
+Say = Callable[[str], None]
+"""Takes one line for people."""
+_BAR_COLUMNS: Final = (
+    TextColumn("{task.fields[state]:>8}"),
+    BarColumn(bar_width=40),
+    TextColumn("{task.completed:.0f}/{task.total:.0f} ops"),
+    TextColumn("{task.fields[moved]}"),
+    TimeElapsedColumn(),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedRun:
+    """A run that left its directory."""
+
+    summary: Summary
+    table: str
+    """What a person reads."""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """A run passes when it ended by itself and every byte it measured is accounted for."""
+        whole = self.summary.state is RunState.DONE and self.summary.checks_hold
+        return ExitCode.PASS if whole else ExitCode.RUN_ERROR
+
+
+def run_files(
+    scenario_path: Path, rig_path: Path, out_dir: Path, *, as_json: bool = False, progress_bar: bool = True
+) -> int:
+    """As `run_live`, and prints: events to standard error, the table (or summary.json) to standard output.
+
+    Returns the exit code of the run; raises as `run_live`. The bar is shown only on a terminal.
+    """
+    bar = progress_bar and not as_json and sys.stderr.isatty()
+    finished = run_live(scenario_path, rig_path, out_dir, say=_say, progress_bar=bar)
+    sys.stdout.write(to_json(finished.summary) if as_json else finished.table)
+    sys.stdout.flush()
+    return int(finished.exit_code)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def run_live(
+    scenario_path: Path, rig_path: Path, out_dir: Path, *, say: Say, progress_bar: bool
+) -> FinishedRun:
+    """Runs a scenario on a rig whose agents may join before or after, and leaves the results in `out_dir`.
+
+    Raises an `InputError` before any traffic if files, plan, rig or `out_dir` cannot be used. A run that breaks later
+    is written like any other, with its reason. SIGINT and SIGTERM end the session, not the process.
+    """
+    refuse_used_directory(out_dir)
+    prepared = prepare(scenario_path, rig_path, run_id=_run_id())
+    settings = session_settings(prepared)
+    plan = prepared.plan
+    with _progress(progress_bar) as on_progress:
+        outcome = asyncio.run(run(settings, plan.assignments, plan.tables, on_progress, say))
+    summary = write_run(
+        out_dir,
+        outcome,
+        plan.tables,
+        prepared.scenario_text,
+        prepared.rig_text,
+        plan.connection_rows,
+        plan.port_names,
+    )
+    return FinishedRun(summary, render(summary, str(out_dir)))
+
+
+def refuse_used_directory(out_dir: Path) -> None:
+    """Raises `ConfigError` unless `out_dir` is absent or an empty directory."""
+    try:
+        used = out_dir.exists() and (not out_dir.is_dir() or next(out_dir.iterdir(), None) is not None)
+    except OSError as error:
+        what = f"cannot be looked into: {error.strerror or error}"
+        raise ConfigError(Problem(str(out_dir), what, "choose a directory that can be written")) from None
+    if used:
+        what = "is not an empty directory, and results are never mixed or overwritten"
+        raise ConfigError(
+            Problem(str(out_dir), what, "name a new directory with --out, or move the old one away")
+        )
+
+
+def session_settings(prepared: Prepared) -> SessionSettings:
+    """The session's settings as scenario and rig state them."""
+    scenario, rig = prepared.scenario, prepared.rig
+    return SessionSettings(
+        run_id=next(iter(prepared.plan.assignments.values())).run_id,
+        bind=rig.bind,
+        curve=_curve(rig.security),
+        insecure=rig.security.insecure,
+        gather_timeout_ns=scenario.gather_timeout_ns,
+        stall_timeout_ns=scenario.stall_timeout_ns,
+    )
+
+
+def _curve(security: Security) -> CurveServer | None:
+    if security.server_key is None or security.authorised_keys is None:
+        return None
+    return CurveServer(security.server_key, security.authorised_keys)
+
+
+def _run_id() -> str:
+    """Wall time to the millisecond, so that runs of one controller sort by their start."""
+    return re.sub(r"[-:]|\+.*", "", wall_time_text()).replace("T", "-")
+
+
+@contextmanager
+def _progress(shown: bool) -> Iterator[OnProgress | None]:
+    """A bar on standard error while the session runs."""
+    if not shown:
+        yield None
+        return
+    with Progress(*_BAR_COLUMNS, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("run", total=1, state="", moved="")
+
+        def show(progress: RunProgress) -> None:
+            bar.update(
+                task,
+                completed=progress.ops_done,
+                total=max(progress.ops_total, 1),
+                state=progress.state.name,
+                moved=approximate_bytes(progress.wire_tx_bytes),
+            )
+
+        yield show

@@ -1,0 +1,88 @@
+"""The commands about traces alone: `synth` makes one, `lint` checks one. Neither needs a rig.
+
+Each takes what the command line said and returns an `Answer`; printing is left to `cli`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from contract.errors import ExitCode
+from workload.files import read_trace, write_trace
+from workload.findings import Finding, Severity
+from workload.lint import LintReport, lint
+from workload.synthetic import SyntheticSpec, synthesize
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from workload.settings import WorkloadSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command has to say: text for standard output, and the exit code."""
+
+    text: str
+    exit_code: ExitCode = ExitCode.PASS
+
+
+def to_json(value: object) -> str:
+    """JSON for a program that reads a command's answer; ends with a newline."""
+    return json.dumps(value, indent=2, default=str) + "\n"
+
+
+def answer_synth(out_dir: Path, spec: SyntheticSpec, *, as_json: bool) -> Answer:
+    """Writes a synthetic job's trace files. Raises `ConfigError` for an impossible job, `TraceError` if it cannot write."""
+    job = synthesize(spec)
+    write_trace(out_dir, job.ranks, job.groups)
+    nodes = sum(len(rank) for rank in job.ranks)
+    if as_json:
+        written = {
+            "directory": str(out_dir),
+            "ranks": len(job.ranks),
+            "nodes": nodes,
+            "groups": len(job.groups),
+        }
+        return Answer(to_json(written | {"spec": asdict(spec)}))
+    return Answer(
+        f"{out_dir}: {len(job.ranks)} ranks ({spec.tensor_parallel} tensor x {spec.data_parallel} data x "
+        f"{spec.pipeline_parallel} pipeline), {nodes} nodes, {len(job.groups)} communicators\n"
+    )
+
+
+def answer_lint(source: Path, groups: Path | None, settings: WorkloadSettings, *, as_json: bool) -> Answer:
+    """All that is wrong or remarkable about a trace. Raises `TraceError` where files cannot be read at all."""
+    report = lint(read_trace(source, groups), settings)
+    code = ExitCode.PASS if report.replayable else ExitCode.PREPARATION_FAILED
+    if as_json:
+        return Answer(to_json(asdict(report) | {"replayable": report.replayable}), code)
+    return Answer(render_lint(report), code)
+
+
+def render_lint(report: LintReport) -> str:
+    """The report in words; ends with a newline."""
+    sizes = f"sizes in {report.size_unit}" + (
+        f" of {report.element_bytes} bytes" if report.size_unit == "elements" else ""
+    )
+    contents = f"{report.ranks} ranks, {report.nodes} nodes, {report.communicators} communicators"
+    ops = f"{report.collectives} collectives, {report.sends} sends"
+    lines = [f"{report.source}: {contents}, {ops}; {sizes}, dependencies {report.policy}"]
+    for finding in report.findings:
+        lines += ["", *_finding_lines(finding)]
+    errors, warnings = len(report.errors), len(report.warnings)
+    verdict = "can be replayed" if report.replayable else "cannot be replayed"
+    remarks = len(report.of(Severity.INFO))
+    lines += ["", f"{verdict}: {errors} errors, {warnings} warnings, {remarks} remarks"]
+    return "\n".join(lines) + "\n"
+
+
+def _finding_lines(finding: Finding) -> list[str]:
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    lines = [f"{finding.severity}: {finding.check}{times}; {finding.remedy}"]
+    lines += [f"  {one.where}: expected {one.expected}, found {one.found}" for one in finding.examples]
+    if finding.count > len(finding.examples):
+        lines.append(f"  ... and {finding.count - len(finding.examples)} more")
+    return lines
