@@ -34,7 +34,6 @@ SHELLS: Final[Mapping[str, str]] = {
     "agent/service.py": "the agent's event loop and its socket to the controller",
     "controller/bench.py": "starts and times processes",
     "controller/cli.py": "the controller's command line",
-    "controller/commands_run.py": "runs a session to its end, with its progress bar",
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
     "controller/demo.py": "starts agents as processes",
     "controller/service.py": "the controller's event loop and its sockets to the agents",
