@@ -145,7 +145,7 @@ def _graphs(
             graph = _file_order(rank) if repeated else rank_graph(rank, settings.dependencies)
             known[key] = (graph, delays_ns(rank, settings, unit_bytes))
         report_graph(rank, known[key][0], log)
-        report_delays(rank, known[key][1], log)
+        report_delays(rank, known[key][1], settings, log)
     return keys, tuple(known[key][0] for key in keys), [known[key][1] for key in keys]
 
 

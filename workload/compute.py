@@ -70,7 +70,9 @@ def _delay_ns(row: list[int], settings: WorkloadSettings, tensor_unit_bytes: int
     return delay_ns if delay_ns <= MAX_DELAY_NS else -1
 
 
-def report_delays(rank: RankTrace, delay_ns: NDArray[np.int64], log: FindingLog) -> None:
+def report_delays(
+    rank: RankTrace, delay_ns: NDArray[np.int64], settings: WorkloadSettings, log: FindingLog
+) -> None:
     """Notes durations out of range and compute nodes that take no time because nothing says how long they take."""
     wrong = np.flatnonzero(delay_ns < 0)
     if len(wrong):
@@ -97,12 +99,20 @@ def report_delays(rank: RankTrace, delay_ns: NDArray[np.int64], log: FindingLog)
         )
     unknown = np.flatnonzero((rank.kind == NodeKind.COMP) & (rank.duration_us == 0) & (delay_ns == 0))
     if len(unknown):
+        stated = settings.flops is not None or settings.memory_bandwidth_bytes_per_s is not None
         log.add(
             Check.COMPUTE_WITHOUT_DURATION,
             Severity.WARNING,
-            "it takes no time; state workload.compute.flops (and memory_bandwidth) if num_ops and tensor_size are known",
+            "it takes no time"
+            if stated
+            else "it takes no time; state workload.compute.flops, memory_bandwidth or both to derive one",
             node_example(
-                rank, int(unknown[0]), "duration_micros, or a compute speed to derive it", "neither"
+                rank,
+                int(unknown[0]),
+                "duration_micros, or num_ops or tensor_size that the compute speed turns into one"
+                if stated
+                else "duration_micros, or a compute speed to derive it",
+                "neither",
             ),
             len(unknown),
         )

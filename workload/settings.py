@@ -18,6 +18,9 @@ STAGE_SCHEMA: Final = "symbolic_tensor_network"
 DEFAULT_ELEMENT_BYTES: Final = 2
 """bf16, what current language models are trained in; taken when a trace counts elements and nobody said their size."""
 
+MAX_BYTES_SCALE: Final = 1024
+"""Scaling is for shrinking; this much growth still leaves every size far inside an int64."""
+
 
 class SizeUnit(StrEnum):
     """What comm_size and tensor_size count."""
@@ -93,6 +96,9 @@ class WorkloadSettings:
             for where, value in stated
             if value is not None and value <= 0
         ]
+        if self.bytes_scale > MAX_BYTES_SCALE:
+            where, limit = "scale.bytes", f"write at most {MAX_BYTES_SCALE}"
+            problems.append(Problem(where, f"{self.bytes_scale} makes messages too large to count", limit))
         if self.element_bytes is not None and self.element_bytes > 64:
             problems.append(
                 Problem(
