@@ -109,15 +109,16 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
         what = "is on another machine, and neither keys are given nor is the connection declared insecure"
         raise ConfigError(Problem(settings.controller, what, remedy))
     context = zmq.asyncio.Context()
-    try:
-        agent = _Agent(settings, open_engine, context)
+    # Held until the end, so that an impatient second Ctrl-C does not cut off the goodbye.
+    with _stop_signals() as stops:
         try:
-            with _stop_signals() as stops:
+            agent = _Agent(settings, open_engine, context)
+            try:
                 return await agent.live(stops)
+            finally:
+                await agent.end()
         finally:
-            await agent.end()
-    finally:
-        await asyncio.to_thread(context.term)
+            await asyncio.to_thread(context.term)
 
 
 class _Agent:

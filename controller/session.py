@@ -479,7 +479,7 @@ class Session:
             self._tell(f"{quiet}, but {finding.text}; waiting on")
             self._moved_ns = now_ns
             return
-        self._break(now_ns, Problem("run", f"{quiet}: {finding.text}", "look at the last link or rank named"))
+        self._break(now_ns, Problem("run", f"{quiet}:\n{finding.text}", "look at the last link or rank named"))
 
     # ---- output
 
