@@ -33,6 +33,8 @@ def foreign_look(head: bytes) -> str | None:
             return f"begins like {meaning}"
     if head[257:262] == b"ustar":
         return "begins like a tar archive"
+    if head and not head.strip(b"\0"):
+        return "begins with zeros, as a file that was never written"
     text = head.decode("utf-8", errors="ignore")
     printable = sum(c.isprintable() or c in "\t\r\n" for c in text)
     if text and len(text) >= 0.9 * len(head) and printable == len(text):

@@ -75,9 +75,10 @@ def rank_problems(where: str, files: tuple[TraceName, ...]) -> tuple[Problem, ..
     missing = sorted(set(range(max(names) + 1)) - names.keys())
     if missing:
         prefix = shown(files[0].prefix)
-        what = f"{prefix}.{missing[0]}.et is missing: found ranks {_spans(sorted(names))}"
+        example, found = f"{prefix}.{missing[0]}.et", _spans(sorted(names))
+        what = f"{example} is missing: found ranks {found}"
         if len(missing) > 1:
-            what = f"{len(missing)} ranks are missing ({_spans(missing)}), such as {prefix}.{missing[0]}.et: found ranks {_spans(sorted(names))}"
+            what = f"{len(missing)} ranks are missing ({_spans(missing)}), such as {example}: found ranks {found}"
         problems.append(Problem(where, what, "put the files of all ranks 0 to n-1 in one place"))
     return tuple(problems)
 

@@ -40,7 +40,9 @@ std::optional<uint64_t> id_in(std::span<const uint8_t> body, bool whole) {
   ProtoReader reader(body);
   ProtoField field;
   while (reader.next(field)) {
-    if (field.field == 1 && field.wire_type == WireType::varint) return field.number;
+    if (field.field != 1) continue;
+    if (field.wire_type != WireType::varint) return std::nullopt;
+    return field.number;
   }
   if (whole && reader.fault() == nullptr) return 0;
   return std::nullopt;
