@@ -1,0 +1,241 @@
+"""`etloop demo`: a whole measurement on this machine, from trace files to a table of results.
+
+Makes a synthetic job as real `.et` files, a scenario and a rig of two agents on loopback addresses, starts both agents
+as processes, and then does what `etloop run` does. Decides nothing about the run itself: everything it makes lies in the
+output directory and can be run again by hand. The agents end with the demo, whatever happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contract.errors import Problem, RigError
+from controller.rig import ROCE_UDP_PORT
+from workload.files import write_trace
+from workload.synthetic import SyntheticSpec, synthesize
+
+AGENTS: Final = ("a", "b")
+RANKS_PER_AGENT: Final = 4
+ADDRESS_BLOCKS: Final = 8
+"""Pairs of loopback networks that are tried; another demo may be running on the first."""
+END_TIMEOUT_S: Final = 5
+"""How long an agent may take to stop its engine before it is killed."""
+LOG_LINES_SHOWN: Final = 5
+MOST_DIRECTORIES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRig:
+    """Where the demo's agents are."""
+
+    endpoint: str
+    """Where the controller listens."""
+    addresses: tuple[str, ...]
+    """First to last address of every agent, as the rig file writes ranges."""
+
+
+def run_demo(out_dir: Path, iterations: int = 5) -> int:
+    """Runs the demo and returns the exit code of the run.
+
+    `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty,
+    the next free `out_dir-2`, `-3`, ... does.
+    Raises `RigError` where no loopback addresses are free, `ConfigError` where the directory cannot be written.
+    """
+    from controller.commands_run import run_files
+
+    directory = fresh_directory(out_dir)
+    rig = choose_rig()
+    job = synthesize(SyntheticSpec())
+    write_trace(directory / "trace", job.ranks, job.groups)
+    (directory / "scenario.yaml").write_text(scenario_text(iterations))
+    (directory / "rig.yaml").write_text(rig_text(rig))
+    say(
+        f"demo: {len(job.ranks)} ranks on two agents, {rig.addresses[0]} and {rig.addresses[1]}, UDP port {ROCE_UDP_PORT}"
+    )
+    with agents(directory, rig.endpoint):
+        code = run_files(directory / "scenario.yaml", directory / "rig.yaml", directory / "run")
+    if code:
+        say(log_ends(directory))
+    else:
+        say(closing_text(directory))
+    return code
+
+
+def say(text: str) -> None:
+    """Tells a person; standard output is the table's alone."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def fresh_directory(wanted: Path) -> Path:
+    """Makes and returns `wanted`, or its first numbered neighbour that is absent or empty.
+
+    Raises `RigError` where none can be made.
+    """
+    for number in range(1, MOST_DIRECTORIES):
+        directory = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if not any(directory.iterdir()):
+                return directory
+        except OSError as error:
+            what = f"cannot be made: {error.strerror}"
+            raise RigError(Problem(str(directory), what, "name another with --out")) from None
+    raise RigError(Problem(str(wanted), f"{MOST_DIRECTORIES} demos lie beside it", "remove some"))
+
+
+def choose_rig() -> DemoRig:
+    """A pair of loopback networks whose RoCE ports are free, and a free port to control from.
+
+    Raises `RigError` where none is.
+    """
+    reasons = []
+    for block in range(ADDRESS_BLOCKS):
+        networks = (f"127.0.{2 * block + 1}", f"127.0.{2 * block + 2}")
+        taken = first_taken(
+            [f"{network}.{host + 1}" for network in networks for host in range(RANKS_PER_AGENT)]
+        )
+        if taken is None:
+            ranges = tuple(f"{network}.1-{network}.{RANKS_PER_AGENT}" for network in networks)
+            return DemoRig(f"tcp://127.0.0.1:{free_tcp_port()}", ranges)
+        reasons.append(taken)
+    what = f"no free loopback addresses for UDP port {ROCE_UDP_PORT}: {reasons[0]}; ... {reasons[-1]}"
+    raise RigError(Problem("demo", what, "end the programs that hold the port (ss -ulnp shows them)"))
+
+
+def first_taken(addresses: Sequence[str]) -> str | None:
+    """The first address whose RoCE port cannot be bound, with the reason; None where all can."""
+    for address in addresses:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind((address, ROCE_UDP_PORT))
+            except OSError as error:
+                return f"{address}: {error.strerror}"
+    return None
+
+
+def free_tcp_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on just now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def agent_of(rank: int) -> str:
+    """Ranks go by the parity of their bits: in the default job (2 x 2 x 2) both members of every tensor, data and
+    pipeline pair then sit on different agents, so that all of their traffic crosses the sockets."""
+    return AGENTS[rank.bit_count() % len(AGENTS)]
+
+
+def scenario_text(iterations: int) -> str:
+    """The scenario file of the demo."""
+    ranks = "\n".join(f'    {rank}: "{agent_of(rank)}/p0"' for rank in range(len(AGENTS) * RANKS_PER_AGENT))
+    return f"""\
+# Made by etloop demo. Run it again with: etloop run scenario.yaml --rig rig.yaml --out ANOTHER_DIRECTORY
+workload:
+  trace: trace
+iterations: {iterations}
+mapping:
+  placement: explicit  # by the parity of the rank's bits: both ends of every pair on different agents
+  explicit:
+{ranks}
+limits:
+  gather_timeout: 20s
+"""
+
+
+def rig_text(rig: DemoRig) -> str:
+    """The rig file of the demo: both agents on one host, because they share its cores."""
+    ports = "".join(
+        f"""\
+  - name: {name}
+    host: here
+    ports:
+      - name: p0
+        addresses: {addresses}
+        link: 100Gbps
+"""
+        for name, addresses in zip(AGENTS, rig.addresses, strict=True)
+    )
+    return f"""\
+# Made by etloop demo. Start each agent with: etloop-agent run --controller {rig.endpoint} --name NAME
+controller:
+  bind: {rig.endpoint}
+agents:
+{ports}"""
+
+
+@contextlib.contextmanager
+def agents(directory: Path, endpoint: str) -> Iterator[tuple[subprocess.Popen[bytes], ...]]:
+    """Starts both agents, with their logs in `directory`; however the block is left, they have ended after it."""
+    with contextlib.ExitStack() as stack:
+        yield tuple(
+            stack.enter_context(agent(name, directory / f"agent-{name}.log", endpoint)) for name in AGENTS
+        )
+
+
+@contextlib.contextmanager
+def agent(name: str, log_path: Path, endpoint: str) -> Iterator[subprocess.Popen[bytes]]:
+    """One agent as a process of its own, ended when the block is left."""
+    # -P and PYTHONPATH: the same code as this process runs, whatever the working directory holds.
+    ours = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH", ""))))
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "agent.cli",
+        "run",
+        "--controller",
+        endpoint,
+        "--name",
+        name,
+        "--once",
+    ]
+    with log_path.open("wb") as log:
+        # A session of its own: Ctrl-C is for the controller, which ends the run in order.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Asks a process to end, kills it if it does not, and reaps it."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def log_ends(directory: Path) -> str:
+    """The last lines of both agents' logs."""
+    ends = []
+    for path in sorted(directory.glob("agent-*.log")):
+        lines = path.read_text(errors="replace").splitlines()
+        ends += [f"{path}:", *(f"  {line}" for line in lines[-LOG_LINES_SHOWN:] or ["(empty)"])]
+    return "\n".join(ends)
+
+
+def closing_text(directory: Path) -> str:
+    """What to do next."""
+    return f"the job, scenario and rig of this run are in {directory}; see it again with: etloop report {directory / 'run'}"
