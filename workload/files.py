@@ -7,6 +7,7 @@ the job and collects the faults of all of them; what the nodes mean is left to t
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -168,6 +169,9 @@ class _Archive:
 
 
 def _file_pieces(path: Path) -> Generator[bytes, None, None]:
+    if path.is_fifo() or path.is_char_device() or path.is_block_device() or path.is_socket():
+        # Opening one may wait for ever.
+        raise OSError(errno.EINVAL, "Not a regular file")
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             yield piece
