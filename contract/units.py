@@ -92,8 +92,7 @@ def _parse(text: str, measure: _Measure) -> int:
     if not unit:
         raise QuantityError(f'"{text}" has no unit', measure.remedy)
     if unit not in measure.units:
-        known = ", ".join(measure.units)
-        raise QuantityError(f'"{text}" is not {measure.noun}', f"{measure.remedy} (units: {known})")
+        raise QuantityError(f'"{text}" is not {measure.noun}', measure.remedy)
     exact = number * measure.units[unit]
     finest = next(iter(measure.units))
     if exact.denominator != 1:

@@ -1,0 +1,129 @@
+"""rig.yaml: agents, ports and addresses, and every mistake told with its place and remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contract.errors import ConfigError
+from controller.rig import DEFAULT_BIND, parse_rig
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+PORT = "{name: p0, addresses: 10.0.0.1, link: 100Gbps}"
+
+
+def test_a_rig_is_read_with_its_defaults() -> None:
+    rig = parse_rig(
+        b"agents: [{name: a, ports: [{name: p0, addresses: [10.0.0.1-10.0.0.3, 10.0.0.9], link: 400Gbps}]}]",
+        "r",
+        Path(),
+    )
+    (agent,) = rig.agents
+    (port,) = agent.ports
+    assert rig.bind == DEFAULT_BIND
+    assert not rig.security.insecure
+    assert agent.host == "a", "an agent without a host is a host of its own"
+    assert port.addresses == ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.9")
+    assert (port.link_bps, port.udp_port, port.segmentation_offload) == (400 * 10**9, 4791, True)
+
+
+def test_key_files_are_relative_to_the_rig() -> None:
+    text = f"security: {{curve: {{server_key: k/c.key_secret, authorised_keys: k/agents}}}}\nagents: [{{name: a, ports: [{PORT}]}}]"
+    rig = parse_rig(text.encode(), "r", Path("lab"))
+    assert rig.security.server_key == Path("lab/k/c.key_secret")
+    assert rig.security.authorised_keys == Path("lab/k/agents")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("controller: {}", "r.yaml:1: agents: is missing or empty; list the agents with their ports"),
+        (
+            "agents: [{ports: []}]",
+            "r.yaml:1: agents[0].name: is missing; name the agent as etloop-agent --name will",
+        ),
+        (
+            "agents: [{name: a, ports: []}]",
+            "r.yaml:1: agents[0].ports: is missing or empty; list the ports of the agent",
+        ),
+        (
+            "agents:\n- name: a\n  ports:\n  - {name: p0, addresses: 10.0.0.1, link: 400G}",
+            'r.yaml:4: agents[0].ports[0].link: "400G" is not a rate; write a rate with its unit, such as "400Gbps"',
+        ),
+        (
+            "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.300, link: 1Gbps}]}]",
+            (
+                'r.yaml:1: agents[0].ports[0].addresses: "10.0.0.300" is not an IPv4 address; '
+                'write an IPv4 address, or a range such as "10.0.1.1-10.0.1.8"'
+            ),
+        ),
+        (
+            "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.9-10.0.0.1, link: 1Gbps}]}]",
+            (
+                'r.yaml:1: agents[0].ports[0].addresses: "10.0.0.9-10.0.0.1" holds 0 addresses; '
+                "write a range upwards of at most 4096"
+            ),
+        ),
+        (
+            "agents: [{name: a, ports: [{name: p0, addresses: 224.0.0.1, link: 1Gbps}]}]",
+            (
+                "r.yaml:1: agents[0].ports[0].addresses: 224.0.0.1 is not the address of one machine; "
+                'write an IPv4 address, or a range such as "10.0.1.1-10.0.1.8"'
+            ),
+        ),
+        (
+            f"agents: [{{name: a, ports: [{PORT}]}}, {{name: b, ports: [{PORT}]}}]",
+            "r.yaml:1: agents: address 10.0.0.1 is given to a/p0 and to b/p0; give every address to one port, once",
+        ),
+        (
+            f"agents: [{{name: a, ports: [{PORT}]}}, {{name: a, ports: [{PORT}]}}]",
+            'r.yaml:1: agents: two agents are called "a"; give every agent its own name',
+        ),
+        (
+            "agents: [{name: a, ports: [{name: p0, addresses: [10.0.0.1, 10.0.0.1], link: 1Gbps}]}]",
+            "r.yaml:1: agents: a/p0 lists 1 addresses twice; list every address once",
+        ),
+        (
+            f"controller: {{bind: 'localhost'}}\nagents: [{{name: a, ports: [{PORT}]}}]",
+            (
+                f'r.yaml:1: controller.bind: "localhost" is not an endpoint; write transport, address and port, such as '
+                f'"{DEFAULT_BIND}"'
+            ),
+        ),
+        (
+            f"security: {{insecure: yes}}\nagents: [{{name: a, ports: [{PORT}]}}]",
+            'r.yaml:1: security.insecure: "yes" is not one of the choices; write true or false',
+        ),
+        (
+            f"security: {{insecure: true, curve: {{server_key: k}}}}\nagents: [{{name: a, ports: [{PORT}]}}]",
+            "r.yaml:1: security.curve.authorised_keys: is missing; name the directory with the agents' public key files",
+        ),
+        (
+            "agents: [{name: a/b, ports: [{name: p0, addresses: 10.0.0.1, link: 1Gbps}]}]",
+            (
+                'r.yaml:1: agents[0].name: "a/b" is not a name; write letters, digits, dots, dashes or underscores, '
+                "beginning with a letter or digit, at most 64"
+            ),
+        ),
+        (
+            (
+                "agents: [{name: a, ports: [{name: p, addresses: 10.0.0.1, link: 1Gbps, segmentation_offload: false}, "
+                "{name: q, addresses: 10.0.0.2, link: 1Gbps}]}]"
+            ),
+            (
+                "r.yaml:1: agents[0].ports: segmentation_offload differs between the ports of one agent; "
+                "set it alike on all of them, or give each port its own agent"
+            ),
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_place_and_remedy(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_rig(text.encode(), "r.yaml", Path())
+    assert message in str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/rig.yaml")), ids=lambda path: path.parent.name)
+def test_the_examples_are_rigs(path: Path) -> None:
+    parse_rig(path.read_bytes(), path.name, path.parent)
