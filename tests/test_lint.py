@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contract.errors import TraceError
 from tests.traces_by_hand import (
@@ -21,7 +23,7 @@ from workload.findings import EXAMPLES_KEPT, Check, Finding, Severity
 from workload.job import build_job
 from workload.lint import lint
 from workload.settings import DependencyPolicy, SizeUnit, WorkloadSettings
-from workload.trace import CollectiveKind, NodeKind, Trace
+from workload.trace import ABSENT, CollectiveKind, NodeKind, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -463,3 +465,58 @@ def test_wrong_attributes_on_sends_of_custom_collectives_do_no_harm() -> None:
 def test_a_send_of_an_unknown_kind_of_node_is_no_communication() -> None:
     odd = replace(compute(1), kind=NodeKind.INVALID)
     assert lint(trace_of([odd]), SETTINGS).collectives == 0
+
+
+def test_names_from_outside_cannot_write_to_the_terminal_nor_flood_it() -> None:
+    trace = trace_of([replace(UNTYPED, name="\x1b[2J" + "x" * 500)])
+    (finding,) = lint(trace, SETTINGS).errors
+    assert finding.examples[0].name == "\\x1b[2J" + "x" * 76 + "..."
+
+
+ODD = st.sampled_from([ABSENT, -1, 0, 1, 2, 9, 10, 1 << 40, (1 << 63) - 1])
+HOSTILE_NODES = st.lists(
+    st.builds(
+        HandNode,
+        node_id=st.integers(0, 4) | st.just((1 << 64) - 1),
+        kind=st.integers(0, 12),
+        name=st.text(max_size=3),
+        data_deps=st.lists(st.integers(0, 5), max_size=3).map(tuple),
+        ctrl_deps=st.lists(st.integers(0, 5), max_size=2).map(tuple),
+        duration_us=st.sampled_from([0, 1, 1 << 30, 1 << 45, (1 << 64) - 1]),
+        attributes=st.dictionaries(
+            st.sampled_from(
+                [
+                    "comm_type",
+                    "comm_size",
+                    "comm_src",
+                    "comm_dst",
+                    "comm_tag",
+                    "is_cpu_op",
+                    "num_ops",
+                    "tensor_size",
+                ]
+            ),
+            ODD,
+        ),
+        pg_name=st.sampled_from([None, "", "0", "a", "b", "nobody"]),
+    ),
+    max_size=6,
+)
+
+
+@given(
+    st.lists(HOSTILE_NODES, max_size=3),
+    st.sampled_from(list(DependencyPolicy)),
+    st.sampled_from([None, {"a": (0, 1), "b": (1, 0, 2)}, {"a": (0, 9)}, {"b": ()}]),
+)
+def test_any_trace_gives_a_job_or_trace_errors(
+    ranks: list[list[HandNode]], policy: DependencyPolicy, groups: dict[str, tuple[int, ...]] | None
+) -> None:
+    trace = trace_of(*ranks, groups=groups)
+    settings = WorkloadSettings(dependencies=policy, flops=10**12, memory_bandwidth_bytes_per_s=10**12)
+    report = lint(trace, settings)
+    if report.replayable:
+        assert len(build_job(trace, settings).ranks) == len(ranks)
+    else:
+        with pytest.raises(TraceError):
+            build_job(trace, settings)

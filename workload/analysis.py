@@ -181,7 +181,7 @@ def _report_repeated_ids(rank: RankTrace, log: FindingLog) -> bool:
         node_example(
             rank, int(repeated.min()), "an id that no other node of the rank has", "one used before"
         ),
-        len(repeated),
+        count=len(repeated),
     )
     return True
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from workload.findings import Check, Example, Severity, node_example
 from workload.program import Communicator, OpKind
+from workload.trace_names import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,16 +81,16 @@ def _candidates(
                 Check.COMMUNICATOR_WORLD,
                 Severity.INFO,
                 "all ranks are taken",
-                node_example(rank, first, "a communicator's name", f'"{key}"' if key else "none"),
-                int(nodes.sum()),
+                node_example(rank, first, "a communicator's name", f'"{shown(key)}"' if key else "none"),
+                count=int(nodes.sum()),
             )
         else:
             log.add(
                 Check.COMMUNICATOR_UNKNOWN,
                 Severity.ERROR,
                 'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]})',
-                node_example(rank, first, _known_keys(candidate_of), f'"{key}"'),
-                int(nodes.sum()),
+                node_example(rank, first, _known_keys(candidate_of), f'"{shown(key)}"'),
+                count=int(nodes.sum()),
             )
     return column
 
@@ -97,9 +98,9 @@ def _candidates(
 def _known_keys(candidate_of: dict[str, int]) -> str:
     if not candidate_of:
         return "a group file that lists the ranks of each communicator"
-    shown = [f'"{key}"' for key in list(candidate_of)[:8]]
+    first = ", ".join(f'"{shown(key)}"' for key in list(candidate_of)[:8])
     more = f" and {len(candidate_of) - 8} more" if len(candidate_of) > 8 else ""
-    return f"a communicator of the group file ({', '.join(shown)}{more})"
+    return f"a communicator of the group file ({first}{more})"
 
 
 def _members_fit(trace: Trace, communicator: Communicator, log: FindingLog) -> bool:
@@ -122,7 +123,7 @@ def _members_fit(trace: Trace, communicator: Communicator, log: FindingLog) -> b
                 None,
                 None,
                 "",
-                f'communicator "{communicator.name}" among ranks 0 to {len(trace.ranks) - 1} of the trace',
+                f'communicator "{shown(communicator.name)}" among ranks 0 to {len(trace.ranks) - 1} of the trace',
                 found,
             ),
         )
@@ -152,9 +153,9 @@ def _check_membership(
                     rank,
                     int(ops.node[nodes[0]]),
                     f"a communicator that rank {rank.rank} is a member of",
-                    f'"{communicator.name}" of ranks {members}',
+                    f'"{shown(communicator.name)}" of ranks {members}',
                 ),
-                len(nodes),
+                count=len(nodes),
             )
             ops.sound[nodes] = False
             column[nodes] = -1
@@ -166,7 +167,10 @@ def _check_membership(
                 Severity.INFO,
                 "it moves nothing and takes no time",
                 node_example(
-                    rank, int(ops.node[nodes[0]]), "two or more members", f'"{communicator.name}" of one rank'
+                    rank,
+                    int(ops.node[nodes[0]]),
+                    "two or more members",
+                    f'"{shown(communicator.name)}" of one rank',
                 ),
-                len(nodes),
+                count=len(nodes),
             )

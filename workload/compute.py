@@ -88,7 +88,7 @@ def report_delays(
                 f"duration_micros {int(rank.duration_us[index])}, "
                 f"num_ops {int(rank.num_ops[index])}, tensor_size {int(rank.tensor_size[index])}",
             ),
-            len(wrong),
+            count=len(wrong),
         )
     elif sum(delay_ns.tolist()) > MAX_RANK_DELAY_NS:
         log.add(
@@ -114,5 +114,5 @@ def report_delays(
                 else "duration_micros, or a compute speed to derive it",
                 "neither",
             ),
-            len(unknown),
+            count=len(unknown),
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from workload.findings import Check, Severity, node_example
+from workload.findings import Check, Severity, node_example, node_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -187,7 +187,7 @@ def report_graph(rank: RankTrace, graph: RankGraph, log: FindingLog) -> None:
     if graph.ctrl is not None:
         _report_edges(rank, graph.ctrl, "ctrl_deps", log)
     if graph.cycle:
-        steps = [f'node {rank.node_id[node]} "{rank.name(node)}"' for node in graph.cycle[:8]]
+        steps = [node_words(rank, node) for node in graph.cycle[:8]]
         if len(graph.cycle) > 8:
             steps.append(f"{len(graph.cycle) - 8} more")
         found = (
@@ -211,7 +211,7 @@ def _report_edges(rank: RankTrace, edges: CleanEdges, sort: str, log: FindingLog
             Severity.WARNING,
             "the edge is dropped",
             node_example(rank, int(edges.on_self[0]), f"{sort} on other nodes", "a dependency on itself"),
-            len(edges.on_self),
+            count=len(edges.on_self),
         )
     if len(edges.dangling):
         found = f"node {edges.dangling_ids[0]}, which the rank does not have"
@@ -220,7 +220,7 @@ def _report_edges(rank: RankTrace, edges: CleanEdges, sort: str, log: FindingLog
             Severity.WARNING,
             "the edge is dropped",
             node_example(rank, int(edges.dangling[0]), f"{sort} on nodes of the rank", found),
-            len(edges.dangling),
+            count=len(edges.dangling),
         )
     if edges.duplicates:
         log.add(
@@ -228,5 +228,5 @@ def _report_edges(rank: RankTrace, edges: CleanEdges, sort: str, log: FindingLog
             Severity.WARNING,
             "the edge counts once",
             node_example(rank, 0, f"each of the {sort} once", "dependencies named more than once"),
-            edges.duplicates,
+            count=edges.duplicates,
         )

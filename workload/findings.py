@@ -10,12 +10,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import Problem
+from workload.trace_names import shown
 
 if TYPE_CHECKING:
     from workload.trace import RankTrace
 
 EXAMPLES_KEPT: Final = 5
 """Examples of one check that a report shows; a broken exporter repeats one mistake for every node."""
+
+NAME_SHOWN: Final = 80
+"""Characters of a node's name that a message shows."""
 
 
 class Severity(StrEnum):
@@ -124,13 +128,15 @@ class FindingLog:
     _counts: dict[tuple[Check, Severity, str], int] = field(default_factory=dict)
     _examples: dict[tuple[Check, Severity, str], list[Example]] = field(default_factory=dict)
 
-    def add(self, check: Check, severity: Severity, remedy: str, example: Example, count: int = 1) -> None:
-        """Notes `count` occurrences of which `example` is one."""
+    def add(
+        self, check: Check, severity: Severity, remedy: str, *examples: Example, count: int | None = None
+    ) -> None:
+        """Notes `count` occurrences (by default as many as examples are given)."""
+        assert examples
         key = (check, severity, remedy)
-        self._counts[key] = self._counts.get(key, 0) + count
-        examples = self._examples.setdefault(key, [])
-        if len(examples) < EXAMPLES_KEPT:
-            examples.append(example)
+        self._counts[key] = self._counts.get(key, 0) + (len(examples) if count is None else count)
+        kept = self._examples.setdefault(key, [])
+        kept.extend(examples[: EXAMPLES_KEPT - len(kept)])
 
     def has_errors(self) -> bool:
         return any(severity is Severity.ERROR for _, severity, _ in self._counts)
@@ -144,6 +150,16 @@ class FindingLog:
         )
 
 
+def node_words(rank: RankTrace, index: int) -> str:
+    """A node as messages name it. Names come from outside: control characters are escaped, long ones cut."""
+    return f'node {rank.node_id[index]} "{_name(rank, index)}"'
+
+
 def node_example(rank: RankTrace, index: int, expected: str, found: str) -> Example:
     """An example at the node at `index` of `rank`."""
-    return Example(rank.path, rank.rank, int(rank.node_id[index]), rank.name(index), expected, found)
+    return Example(rank.path, rank.rank, int(rank.node_id[index]), _name(rank, index), expected, found)
+
+
+def _name(rank: RankTrace, index: int) -> str:
+    name = rank.name(index)
+    return shown(name) if len(name) <= NAME_SHOWN else f"{shown(name[:NAME_SHOWN])}..."

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workload.dependencies import cycle_among, ready_order
-from workload.findings import Check, Example, Severity
+from workload.findings import Check, Example, Severity, node_words
 from workload.program import OpKind
 from workload.trace import CollectiveKind
+from workload.trace_names import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,10 +111,10 @@ class OpIndex:
         if kind is OpKind.COLLECTIVE:
             name = CollectiveKind(int(ops.collective[position])).name
             communicator = self.communicators[int(self.communicator_of[rank][position])].name
-            what = f'{name} {self.matching.use[rank][position]} of communicator "{communicator}"'
+            what = f'{name} {self.matching.use[rank][position]} of communicator "{shown(communicator)}"'
         else:
             what = f"{kind.name} {ops.src[position]} -> {ops.dst[position]}"
-        return f'{what} (node {trace.node_id[node]} "{trace.name(node)}")'
+        return f"{what} ({node_words(trace, node)})"
 
     def rank_of(self, item: int) -> int:
         """Any rank that takes part in an item."""
@@ -145,7 +146,7 @@ def report_deadlock(graph: JobGraph, order: NDArray[np.int64], index: OpIndex, l
                 f"rank {sender}'s {index.words(awaited, sender)}"
             )
         later, rank = awaited, -1
-    shown = "; ".join(steps[:8]) + (f"; and {len(steps) - 8} more steps" if len(steps) > 8 else "")
+    told = "; ".join(steps[:8]) + (f"; and {len(steps) - 8} more steps" if len(steps) > 8 else "")
     blocked = int(stuck[:count].sum())
     log.add(
         Check.DEADLOCK,
@@ -157,6 +158,6 @@ def report_deadlock(graph: JobGraph, order: NDArray[np.int64], index: OpIndex, l
             None,
             "",
             "an order in which all operations can finish",
-            f"{blocked} operations that never can: {shown}",
+            f"{blocked} operations that never can: {told}",
         ),
     )

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workload.findings import Check, Severity, node_example
+from workload.findings import Check, Severity, node_example, node_words
 from workload.program import OpKind
 from workload.trace import ABSENT, CollectiveKind
+from workload.trace_names import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,7 @@ class _Side:
         kind = CollectiveKind(int(self.ops.collective[position])).name
         return (
             f"{kind} of {self.ops.size_bytes[position]} bytes "
-            f'(rank {self.rank.rank} node {self.rank.node_id[node]} "{self.rank.name(node)}")'
+            f"(rank {self.rank.rank} {node_words(self.rank, node)})"
         )
 
     def node(self, k: int) -> int:
@@ -131,10 +132,10 @@ def _compare(communicator: Communicator, one: _Side, other: _Side, log: FindingL
             node_example(
                 other.rank,
                 other.node(k),
-                f'operation {k} of communicator "{communicator.name}" alike on all members: {one.call(k)}',
+                f'operation {k} of communicator "{shown(communicator.name)}" alike on all members: {one.call(k)}',
                 other.call(k),
             ),
-            len(where),
+            count=len(where),
         )
 
 
@@ -148,7 +149,7 @@ def _report_count(communicator: Communicator, one: _Side, other: _Side, log: Fin
         node_example(
             longer.rank,
             longer.node(k),
-            f'operation {k} of communicator "{communicator.name}" on rank {shorter.rank.rank} too',
+            f'operation {k} of communicator "{shown(communicator.name)}" on rank {shorter.rank.rank} too',
             f"{len(longer.at)} operations on rank {longer.rank.rank} and {k} on rank {shorter.rank.rank}",
         ),
     )
@@ -212,8 +213,7 @@ def _compare_sizes(trace: Trace, ops: Sequence[RankOps], send: _End, recv: _End,
             node_example(
                 rank,
                 node,
-                f"the {sent} bytes that rank {send.rank} node {sender.node_id[sender_node]} "
-                f'"{sender.name(sender_node)}" sends',
+                f"the {sent} bytes that rank {send.rank} {node_words(sender, sender_node)} sends",
                 f"{received} bytes",
             ),
         )
@@ -240,5 +240,5 @@ def _report_alone(
                 Severity.ERROR,
                 "every send needs its receive: correct comm_src, comm_dst or comm_tag, or add the node",
                 node_example(rank, node, f"{partner} on rank {peer} for {route}", "none left"),
-                len(ends),
+                count=len(ends),
             )

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from workload.findings import Check, Severity, node_example
+from workload.findings import EXAMPLES_KEPT, Check, Severity, node_example
 from workload.program import OpKind
 from workload.trace import ABSENT, CollectiveKind, NodeKind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from workload.findings import FindingLog
@@ -88,7 +90,7 @@ def _report_nodes(
             Severity.INFO,
             "it launches an operation that has its own node, and is not replayed",
             node_example(rank, int(on_cpu[0]), "communication on the device", "is_cpu_op true"),
-            len(on_cpu),
+            count=len(on_cpu),
         )
     if len(unknown):
         index = int(unknown[0])
@@ -97,61 +99,40 @@ def _report_nodes(
             Severity.WARNING,
             "it is taken as a node that costs no time",
             node_example(rank, index, "a node type of the schema (0 to 9)", f"type {rank.kind[index]}"),
-            len(unknown),
+            count=len(unknown),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Mistake:
-    """A check over all operations of a rank at once."""
+    """A mistake that many operations of a rank may have; `found` tells that of the node at an index."""
 
     check: Check
     expected: str
+    found: Callable[[int], str]
     remedy: str
 
 
 def _flag(
-    rank: RankTrace,
-    node: NDArray[np.int64],
-    wrong: NDArray[np.bool_],
-    mistake: _Mistake,
-    found: str,
-    log: FindingLog,
+    rank: RankTrace, node: NDArray[np.int64], wrong: NDArray[np.bool_], mistake: _Mistake, log: FindingLog
 ) -> None:
-    """Notes the operations marked `wrong`; "{}" in `found` is replaced by nothing but the first one's own words."""
-    where = np.flatnonzero(wrong)
-    for position in where[:5].tolist():
-        example = node_example(
-            rank, int(node[position]), mistake.expected, found.format(_words(rank, int(node[position])))
+    """Notes the operations marked `wrong`."""
+    indices = node[wrong]
+    if len(indices):
+        examples = (
+            node_example(rank, index, mistake.expected, mistake.found(index))
+            for index in indices[:EXAMPLES_KEPT].tolist()
         )
-        log.add(mistake.check, Severity.ERROR, mistake.remedy, example)
-    if len(where) > 5:
-        last = node_example(
-            rank, int(node[where[5]]), mistake.expected, found.format(_words(rank, int(node[where[5]])))
-        )
-        log.add(mistake.check, Severity.ERROR, mistake.remedy, last, len(where) - 5)
+        log.add(mistake.check, Severity.ERROR, mistake.remedy, *examples, count=len(indices))
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """Attributes of a node as a message names them; an absent one reads "none"."""
-
-    comm_type: str
-    comm_size: str
-    src: str
-    dst: str
+def _none(_: int) -> str:
+    return "none"
 
 
-def _words(rank: RankTrace, index: int) -> _Words:
-    def text(column: NDArray[np.int64]) -> str:
-        value = int(column[index])
-        return "none" if value == ABSENT else str(value)
-
-    comm_type = text(rank.comm_type)
-    known = {str(kind.value): kind.name for kind in CollectiveKind}
-    return _Words(
-        known.get(comm_type, comm_type), text(rank.comm_size), text(rank.comm_src), text(rank.comm_dst)
-    )
+def _stated(column: NDArray[np.int64], index: int) -> str:
+    value = int(column[index])
+    return "none" if value == ABSENT else str(value)
 
 
 def _collectives(
@@ -161,35 +142,37 @@ def _collectives(
     absent = is_collective & (comm_type == ABSENT)
     unknown = is_collective & ~absent & ((comm_type < 0) | (comm_type > max(CollectiveKind)))
     unsupported = is_collective & np.isin(comm_type, _UNSUPPORTED)
-    state_it = "write comm_type; absent it would read as ALL_REDUCE, which is 0 in the schema"
-    _flag(
-        rank,
-        node,
-        absent,
-        _Mistake(Check.COMM_TYPE_ABSENT, "comm_type on a collective", state_it),
-        "none",
-        log,
-    )
-    _flag(
-        rank,
-        node,
-        unknown,
-        _Mistake(Check.COMM_TYPE_UNKNOWN, f"comm_type 0 to {max(CollectiveKind):d}", "correct the exporter"),
-        "comm_type {0.comm_type}",
-        log,
-    )
-    _flag(
-        rank,
-        node,
-        unsupported,
-        _Mistake(
-            Check.COMM_TYPE_UNSUPPORTED,
-            "a collective that can be replayed",
-            "GATHER and SCATTER are not supported yet; write them as sends and receives",
+    mistakes = (
+        (
+            absent,
+            _Mistake(
+                Check.COMM_TYPE_ABSENT,
+                "comm_type on a collective",
+                _none,
+                "write comm_type; absent it would read as ALL_REDUCE, which is 0 in the schema",
+            ),
         ),
-        "{0.comm_type}",
-        log,
+        (
+            unknown,
+            _Mistake(
+                Check.COMM_TYPE_UNKNOWN,
+                f"comm_type 0 to {max(CollectiveKind):d}",
+                lambda index: f"comm_type {rank.comm_type[index]}",
+                "correct the exporter",
+            ),
+        ),
+        (
+            unsupported,
+            _Mistake(
+                Check.COMM_TYPE_UNSUPPORTED,
+                "a collective that can be replayed",
+                lambda index: CollectiveKind(int(rank.comm_type[index])).name,
+                "GATHER and SCATTER are not supported yet; write them as sends and receives",
+            ),
+        ),
     )
+    for wrong, mistake in mistakes:
+        _flag(rank, node, wrong, mistake, log)
     sound = ~(absent | unknown | unsupported)
     collective = np.where(is_collective & sound, comm_type, -1).astype(np.int8)
     collective[collective == CollectiveKind.REDUCE_SCATTER_BLOCK] = CollectiveKind.REDUCE_SCATTER
@@ -200,7 +183,7 @@ def _collectives(
             Severity.INFO,
             "position 0 of the communicator is taken",
             node_example(rank, int(node[rooted[0]]), "a root", "none: the schema has no attribute for it"),
-            len(rooted),
+            count=len(rooted),
         )
     return collective, sound
 
@@ -218,26 +201,15 @@ def _sizes(
     absent = sized & (size == ABSENT)
     limit = MAX_OP_BYTES // unit_bytes
     wrong = sized & ~absent & ((size < 0) | (size > limit))
-    _flag(
-        rank,
-        node,
-        absent,
-        _Mistake(Check.COMM_SIZE_ABSENT, "comm_size", "write how much the rank puts in"),
-        "none",
-        log,
+    nothing = _Mistake(Check.COMM_SIZE_ABSENT, "comm_size", _none, "write how much the rank puts in")
+    outside = _Mistake(
+        Check.COMM_SIZE_RANGE,
+        f"comm_size between 0 and {limit}",
+        lambda index: _stated(rank.comm_size, index),
+        "correct the exporter, or the size unit",
     )
-    _flag(
-        rank,
-        node,
-        wrong,
-        _Mistake(
-            Check.COMM_SIZE_RANGE,
-            f"comm_size between 0 and {limit}",
-            "correct the exporter, or the size unit",
-        ),
-        "{0.comm_size}",
-        log,
-    )
+    _flag(rank, node, absent, nothing, log)
+    _flag(rank, node, wrong, outside, log)
     sound &= ~(absent | wrong)
     size_bytes = np.where(sized & ~absent & ~wrong, size, 0) * unit_bytes
     size_bytes[~sized] = BARRIER_BYTES
@@ -259,15 +231,26 @@ def _ends(
     outside = paired & ~absent & ((peer < 0) | (peer >= rank_count))
     foreign = paired & (own != rank.rank)
     itself = paired & ~foreign & (peer == rank.rank)
-    other_end = "comm_dst on a SEND, comm_src on a RECV"
+
+    def route(index: int) -> str:
+        return f"{_stated(rank.comm_src, index)} -> {_stated(rank.comm_dst, index)}"
+
     mend = "write the global rank at the other end"
-    for wrong, check, expected, found in (
-        (absent, Check.PEER_ABSENT, other_end, "none"),
-        (outside, Check.PEER_OUT_OF_RANGE, f"a peer among ranks 0 to {rank_count - 1}", "{0.src} -> {0.dst}"),
-        (foreign, Check.WRONG_END, f"rank {rank.rank} at its own end", "{0.src} -> {0.dst}"),
-        (itself, Check.PEER_SELF, "another rank", "a message to itself ({0.src} -> {0.dst})"),
+    for wrong, mistake in (
+        (absent, _Mistake(Check.PEER_ABSENT, "comm_dst on a SEND, comm_src on a RECV", _none, mend)),
+        (
+            outside,
+            _Mistake(Check.PEER_OUT_OF_RANGE, f"a peer among ranks 0 to {rank_count - 1}", route, mend),
+        ),
+        (foreign, _Mistake(Check.WRONG_END, f"rank {rank.rank} at its own end", route, mend)),
+        (
+            itself,
+            _Mistake(
+                Check.PEER_SELF, "another rank", lambda index: f"a message to itself ({route(index)})", mend
+            ),
+        ),
     ):
-        _flag(rank, node, wrong, _Mistake(check, expected, mend), found, log)
+        _flag(rank, node, wrong, mistake, log)
         sound &= ~wrong
     src[~paired] = -1
     dst[~paired] = -1
