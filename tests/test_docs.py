@@ -1,0 +1,91 @@
+"""What the documents promise, as far as a program can hold them to it: files read, commands exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.cli import main as agent_main
+from controller.cli import main as controller_main
+from controller.rig import parse_rig
+from controller.scenario import parse_scenario
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
+
+
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    """Fenced blocks of a language: (document, text)."""
+    for document in DOCUMENTS:
+        for found in re.finditer(
+            rf"^( *)```{language}\n(.*?)^\1```$", document.read_text(), re.MULTILINE | re.DOTALL
+        ):
+            yield document.name, textwrap.dedent(found.group(2))
+
+
+def read_configuration(text: str, name: str) -> None:
+    parse = parse_rig if "rig.yaml" in name else parse_scenario
+    parse(text.encode(), name, ROOT)
+
+
+@pytest.mark.parametrize(("document", "text"), list(blocks("yaml")))
+def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
+    name = text.splitlines()[0].removeprefix("# ")
+    assert name in {"scenario.yaml", "rig.yaml"}, f"{document}: say in the first line which file it is"
+    read_configuration(text, name)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_examples_can_be_read(path: Path) -> None:
+    read_configuration(path.read_text(), path.name)
+
+
+def commands_shown() -> set[tuple[str, str]]:
+    """(document, command line) of everything that begins with one of our commands."""
+    shown = set()
+    for document in DOCUMENTS:
+        for found in re.finditer(
+            r"(?:^|`)(etloop(?:-agent)? [^`#\n]+?)(?: {2,}.*|\s*&)?(?:`|$|\s+#)",
+            document.read_text(),
+            re.MULTILINE,
+        ):
+            shown.add((document.name, found.group(1)))
+    return shown
+
+
+@pytest.mark.parametrize(("document", "command"), sorted(commands_shown()))
+def test_commands_shown_in_documents_exist(
+    document: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, name, *words = command.split()
+    main = agent_main if program == "etloop-agent" else controller_main
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0, f"{document}: {program} has no command {name}"
+    options = {word for word in words if word.startswith("--")}
+    assert options <= set(re.findall(r"--[a-z-]+", capsys.readouterr().out)), f"{document}: {command}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
+        assert target.startswith("https://") or (document.parent / target).exists(), (
+            f"{document.name}: {target}"
+        )
+
+
+def test_files_named_in_the_architecture_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    names = set(re.findall(r"`([a-z_/]+\.(?:py|h|cpp))`", text))
+    assert len(names) > 30
+    there = {
+        path.name
+        for top in ("contract", "workload", "traffic", "controller", "agent", "results", "tests")
+        for path in (ROOT / top).rglob("*")
+    }
+    assert {name for name in names if name.rsplit("/", 1)[-1] not in there} == set()
