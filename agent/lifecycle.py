@@ -219,10 +219,10 @@ class AgentLife:
             case Ping(sequence, controller_ns):
                 self._do(Say(Pong(sequence, controller_ns, now_ns, now_ns)))
             case Welcome():
-                if self.state is AgentState.JOINING:
+                if self.state is AgentState.JOINING:  # Each Hello that was repeated in vain is answered, too.
                     self._do(Log(f"joined the controller at {self._controller}"))
-                self._advance(AgentEvent.WELCOMED)
-                self._lost_after_ns = message.lost_after_ns
+                    self._advance(AgentEvent.WELCOMED)
+                    self._lost_after_ns = message.lost_after_ns
             case Refused(reason):
                 self._do(Log(f"the controller at {self._controller} refused: {reason}"))
                 self._leave(ExitCode.PREPARATION_FAILED)

@@ -105,7 +105,6 @@ RUN_TRANSITIONS: Final[Mapping[RunState, Mapping[RunEvent, RunState]]] = {
 AGENT_TRANSITIONS: Final[Mapping[AgentState, Mapping[AgentEvent, AgentState]]] = {
     AgentState.JOINING: {AgentEvent.WELCOMED: AgentState.IDLE},
     AgentState.IDLE: {
-        AgentEvent.WELCOMED: AgentState.IDLE,
         AgentEvent.ASSIGNED: AgentState.LOADING,
         AgentEvent.PARTED: AgentState.JOINING,
     },

@@ -1,12 +1,14 @@
-"""What was not ready when a run was prepared, as problems a user can act on."""
+"""What was not ready, or went away, as problems a user can act on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from contract.clock import seconds_text
 from contract.errors import Problem
-from contract.messages import Probed
+from contract.machine import RunState
+from contract.messages import LoadFailed, Probed, Progress
 from controller.session_settings import SessionSettings
 
 
@@ -16,6 +18,27 @@ def absent(name: str, settings: SessionSettings) -> Problem:
         f"agent '{name}'",
         f"did not join at {settings.bind} within {seconds_text(settings.gather_timeout_ns)}",
         f"start it on its host: etloop-agent run --controller {settings.bind} --name {name}",
+    )
+
+
+def named(names: tuple[str, ...]) -> str:
+    """Agents for a sentence."""
+    quoted = ", ".join(f"'{name}'" for name in names)
+    return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}"
+
+
+def gone(name: str, why: str, state: RunState, progress: Progress | None) -> Problem:
+    """An agent that was there and is no more."""
+    done = f" after {progress.ops_done} of {progress.ops_total} operations" if progress is not None else ""
+    remedy = "see whether its process and its host are alive, and its log"
+    return Problem(f"agent '{name}'", f"{why}, in {state.name}{done}", remedy)
+
+
+def unloadable(name: str, failed: LoadFailed) -> tuple[Problem, ...]:
+    """Everything that kept an agent from opening its engine."""
+    unsaid = Problem("engine", "could not be opened", "see the agent's log")
+    return tuple(
+        replace(each, where=f"agent '{name}': {each.where}") for each in failed.problems or (unsaid,)
     )
 
 

@@ -46,11 +46,12 @@ from contract.run import PlanTables, RunOutcome
 from controller.clock_map import ClockOffset
 from controller.harvest import Harvest
 from controller.inquiry import Inquiry
-from controller.readiness import absent, late, unreachable
+from controller.readiness import absent, gone, late, named, unloadable, unreachable
 from controller.roster import Roster
 from controller.session_settings import SessionSettings
 from controller.stall import explain
 
+_TOLD_REFUSALS: Final = 20
 _PREPARING: Final = frozenset({RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM})
 _ENDED: Final = frozenset({RunState.DONE, RunState.ABORTED})
 
@@ -115,9 +116,10 @@ class Session:
         self._deadline_ns = now_ns + settings.gather_timeout_ns
         self._moved_ns = now_ns
         self._inquiries = 0
+        self._refusals = 0
         self._inquiry: Inquiry | None = None
         self._actions: list[Action] = []
-        self._tell(f"waiting at {settings.bind} for {_named(tuple(assignments))}")
+        self._tell(f"waiting at {settings.bind} for {named(tuple(assignments))}")
 
     # ---- events
 
@@ -143,7 +145,7 @@ class Session:
         """Somebody sent what the protocol does not allow."""
         name = self._roster.heard(identity, now_ns)
         if name is None:
-            self._tell(f"refused a connection: {error}")
+            self._tell_refusal(f"refused a connection: {error}")
             self._actions.append(Send(identity, Refused(str(error))))
         elif not self.ended:
             self._on_breach(name, str(error), now_ns)
@@ -200,9 +202,9 @@ class Session:
         answer = self._roster.join(identity, hello, now_ns)
         self._actions.append(Send(identity, answer))
         if isinstance(answer, Refused):
-            self._tell(f"refused agent '{hello.name}' of {hello.host}: {answer.reason}")
+            self._tell_refusal(f"refused agent '{hello.name}' of {hello.host}: {answer.reason}")
         elif member is None:
-            waits = f"; waiting for {_named(self._roster.missing())}" if self._roster.missing() else ""
+            waits = f"; waiting for {named(self._roster.missing())}" if self._roster.missing() else ""
             self._tell(f"agent '{hello.name}' joined from {hello.host}{waits}")
             self._answered(hello.name, now_ns)
 
@@ -210,14 +212,9 @@ class Session:
         self._roster.leave(name)
         if self.state is RunState.GATHER:
             self._pending.add(name)
-            self._tell(f"agent '{name}' left: {why}; waiting for {_named(self._roster.missing())}")
+            self._tell(f"agent '{name}' left: {why}; waiting for {named(self._roster.missing())}")
             return
-        progress = self._progress.get(name)
-        done = (
-            f" after {progress.ops_done} of {progress.ops_total} operations" if progress is not None else ""
-        )
-        remedy = "see whether its process and its host are alive, and its log"
-        self._break(now_ns, Problem(f"agent '{name}'", f"{why}, in {self.state.name}{done}", remedy))
+        self._break(now_ns, gone(name, why, self.state, self._progress.get(name)))
         self._handed_over(name, now_ns)
 
     def _on_breach(self, name: str, what: str, now_ns: int) -> None:
@@ -265,12 +262,7 @@ class Session:
                 self._actions += [Tell(f"agent '{name}': {what}") for what in message.degraded]
                 self._answered(name, now_ns)
             case LoadFailed() if self.state is RunState.ASSIGN:
-                problems = message.problems or (
-                    Problem("engine", "could not be opened", "see the agent's log"),
-                )
-                self._break(
-                    now_ns, *(replace(each, where=f"agent '{name}': {each.where}") for each in problems)
-                )
+                self._break(now_ns, *unloadable(name, message))
             case Probed() if self.state is RunState.CONNECT:
                 if message.failed:
                     self._break(now_ns, *unreachable(name, message))
@@ -440,7 +432,7 @@ class Session:
                 clocks = Problem("clocks", "pings stay unanswered", "look for load on the control network")
                 self._break(now_ns, *(unready or (clocks,)))
             case RunState.COLLECT:
-                names = _named(tuple(sorted(self._pending)))
+                names = named(tuple(sorted(self._pending)))
                 self.reason = self.reason or f"{names} did not hand over all records in time"
                 self._end(RunEvent.GAVE_UP)
             case RunState.RUN | RunState.DONE | RunState.ABORTED:
@@ -479,12 +471,22 @@ class Session:
             self._tell(f"{quiet}, but {finding.text}; waiting on")
             self._moved_ns = now_ns
             return
-        self._break(now_ns, Problem("run", f"{quiet}:\n{finding.text}", "look at the last link or rank named"))
+        self._break(
+            now_ns, Problem("run", f"{quiet}:\n{finding.text}", "look at the last link or rank named")
+        )
 
     # ---- output
 
     def _order(self, message_for: Callable[[str], ControllerMessage]) -> None:
         self._actions += [Send(member.identity, message_for(name)) for name, member in self._roster.members()]
+
+    def _tell_refusal(self, text: str) -> None:
+        """As `_tell`, but strangers cannot fill the user's screen."""
+        self._refusals += 1
+        if self._refusals <= _TOLD_REFUSALS:
+            self._tell(text)
+        if self._refusals == _TOLD_REFUSALS:
+            self._tell("further refusals are not told")
 
     def _tell(self, text: str) -> None:
         self._actions.append(Tell(text))
@@ -492,8 +494,3 @@ class Session:
     def _taken(self) -> tuple[Action, ...]:
         taken, self._actions = tuple(self._actions), []
         return taken
-
-
-def _named(names: tuple[str, ...]) -> str:
-    quoted = ", ".join(f"'{name}'" for name in names)
-    return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}"

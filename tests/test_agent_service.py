@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]  # ships no types
 import pytest
 import zmq
 import zmq.asyncio

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 import pytest
 from hypothesis import given
