@@ -49,10 +49,9 @@ def _bounds(report: PlanReport) -> tuple[str, ...]:
     total, crossing = approximate_bytes(report.payload_bytes), approximate_bytes(report.fabric_bytes)
     share = f"S_fabric {crossing} ({_share(report.fabric_bytes, report.payload_bytes)})"
     least = approximate_duration(report.ideal_ns)
-    on_top = "headers, dependencies and compute come on top"
     return (
         f"payload an iteration: S {total}, of which {share} crosses the device under test",
-        f"no iteration can be shorter than {least}, the busiest port's payload at the speed of its link; {on_top}",
+        f"no iteration can be shorter than {least}: the busiest port's payload at link speed, and nothing else",
     )
 
 
