@@ -74,7 +74,7 @@ $(STAMPS)/dev: $(STAMPS)/built
 
 # Native unit tests, run when they or the engine changed.
 $(STAMPS)/native-tests: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE_TESTS)
-	$(call native_tests,build/tests,-DCMAKE_BUILD_TYPE=Release)
+	$(call native_tests,build/tests,-DCMAKE_BUILD_TYPE=RelWithDebInfo)
 	@touch $@
 
 $(STAMPS)/native-tests-sanitized: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE_TESTS)
@@ -82,7 +82,7 @@ $(STAMPS)/native-tests-sanitized: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE
 	@touch $@
 
 define native_tests
-	@$(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DETLOOP_PYTHON=OFF -DETLOOP_TESTS=ON $(2) > /dev/null
+	@$(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DETLOOP_PYTHON=OFF -DETLOOP_TESTS=ON -DETLOOP_WERROR=ON $(2) > /dev/null
 	$(BIN)/cmake --build $(1)
 	$(BIN)/ctest --test-dir $(1) --output-on-failure --no-tests=error
 endef

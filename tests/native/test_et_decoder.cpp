@@ -16,9 +16,9 @@ using Bytes = std::vector<uint8_t>;
 Bytes bytes(std::string_view text) { return {text.begin(), text.end()}; }
 
 Bytes framed(std::string_view message) {
-  Bytes out = {static_cast<uint8_t>(message.size())};
-  out.insert(out.end(), message.begin(), message.end());
-  return out;
+  std::string out(1, static_cast<char>(message.size()));
+  out += message;
+  return bytes(out);
 }
 
 // Metadata "1.0.0" and two nodes: id 5 with packed dependencies, id 6 with a comm_size of 3 and the group "7".
