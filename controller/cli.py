@@ -98,6 +98,8 @@ def _add(
     summary: str,
     example: str,
     command: Callable[[argparse.Namespace], Answer],
+    *,
+    answers_in_json: bool = True,
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         name,
@@ -106,14 +108,16 @@ def _add(
         epilog=f"example:\n{example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
-    parser.set_defaults(command=command)
+    if answers_in_json:
+        parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+    parser.set_defaults(command=command, json=False)
     return parser
 
 
 def _add_demo(commands: _Commands[argparse.ArgumentParser]) -> None:
     example = "  etloop demo --out demo-run --iterations 5"
-    parser = _add(commands, "demo", "a whole run on this machine: two agents over loopback", example, _demo)
+    summary = "a whole run on this machine: two agents over loopback"
+    parser = _add(commands, "demo", summary, example, _demo, answers_in_json=False)
     parser.add_argument(
         "--out", type=Path, default=Path("demo-run"), metavar="DIR", help="where the results go"
     )

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from contract.units import QuantityError, format_bytes, format_rate, parse_bytes, parse_rate_bps
+from contract.units import QuantityError, format_rate, parse_rate_bps
 from controller.yaml_reader import (
     ConfigFile,
     Section,
@@ -41,7 +41,6 @@ class RigPort:
     link_bps: int
     udp_port: int
     segmentation_offload: bool
-    receive_buffer_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +138,12 @@ def _read_port(section: Section) -> RigPort:
     if section.has("addresses") and not ranges:
         section.mistake("addresses", "the list is empty", remedy)
     rate = bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate)
-    size = bounded(parse_bytes, 65536, 1 << 30, format_bytes)
     port = RigPort(
         name=port_name,
         addresses=addresses,
         link_bps=section.required("link", rate, 1, 'write the speed of the link, such as "100Gbps"'),
         udp_port=section.optional("udp_port", integer(1, 65535), ROCE_UDP_PORT),
         segmentation_offload=section.optional("segmentation_offload", yes_or_no, True),
-        receive_buffer_bytes=section.optional("receive_buffer", size, 64 << 20),
     )
     section.close()
     return port

@@ -29,7 +29,8 @@ def test_a_rig_is_read_with_its_defaults() -> None:
 
 
 def test_key_files_are_relative_to_the_rig() -> None:
-    text = f"security: {{curve: {{server_key: k/c.key_secret, authorised_keys: k/agents}}}}\nagents: [{{name: a, ports: [{PORT}]}}]"
+    curve = "security: {curve: {server_key: k/c.key_secret, authorised_keys: k/agents}}"
+    text = f"{curve}\nagents: [{{name: a, ports: [{PORT}]}}]"
     rig = parse_rig(text.encode(), "r", Path("lab"))
     assert rig.security.server_key == Path("lab/k/c.key_secret")
     assert rig.security.authorised_keys == Path("lab/k/agents")
