@@ -193,7 +193,9 @@ class Section:
         for key, (key_node, _) in self._entries.items():
             if key in self._known:
                 continue
-            near = difflib.get_close_matches(key, self._known, n=1, cutoff=0.6)
+            # The search is slow, and beyond so many mistakes nobody reads its answer.
+            searched = len(self._file.problems) < MOST_PROBLEMS
+            near = difflib.get_close_matches(key, self._known, n=1, cutoff=0.6) if searched else []
             known = ", ".join(self._known)
             remedy = f"did you mean {near[0]}?" if near else f"the keys here are {known}"
             self._file.mistake(key_node, self._at(key), "unknown key", remedy)
