@@ -67,13 +67,14 @@ PORT_RECORD: Final = np.dtype(
         ("would_block", "<i8"),
         ("injected_drops", "<i8"),
         ("foreign_datagrams", "<i8"),  # not RoCEv2, unknown queue pair or wrong peer
+        ("receive_overflows", "<i8"),  # datagrams the kernel dropped because our receive buffer was full
         ("receive_buffer_bytes", "<i8"),
         ("loop_turns", "<i8"),
         ("idle_turns", "<i8"),
         ("blocked_ns", "<i8"),
     ]
 )
-"""Totals of one port at the end of a run. 104 bytes."""
+"""Totals of one port at the end of a run. 112 bytes."""
 
 
 class WaitKind:

@@ -102,7 +102,7 @@ PORT_COUNTERS: Final = (
     *_columns(ColumnType.INT64, "datagrams", "tx_datagrams", "rx_datagrams"),
     *_columns(ColumnType.INT64, "bytes", "tx_bytes", "rx_bytes"),
     *_columns(ColumnType.INT64, "calls", "tx_calls", "rx_calls", "would_block"),
-    *_columns(ColumnType.INT64, "datagrams", "injected_drops", "foreign_datagrams"),
+    *_columns(ColumnType.INT64, "datagrams", "injected_drops", "foreign_datagrams", "receive_overflows"),
     Column("receive_buffer_bytes", ColumnType.INT64, "bytes"),
     *_columns(ColumnType.INT64, "turns", "loop_turns", "idle_turns"),
     Column("blocked_ns", ColumnType.INT64, "ns"),

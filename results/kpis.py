@@ -229,6 +229,7 @@ def _transport(outcome: RunOutcome, flows: MeasuredFlows) -> TransportCounts:
         cnps_rx=total("cnps_rx"),
         injected_drops=port_total("injected_drops"),
         foreign_datagrams=port_total("foreign_datagrams"),
+        receive_overflows=port_total("receive_overflows"),
         would_block=port_total("would_block"),
     )
 

@@ -152,6 +152,7 @@ class TransportCounts:
     cnps_rx: int
     injected_drops: int
     foreign_datagrams: int
+    receive_overflows: int
     would_block: int
 
 

@@ -119,6 +119,10 @@ def _figures(summary: Summary) -> list[str]:
         lines += _wrapped(
             "dropped by us", f"{transport.injected_drops} of the datagrams received, as the scenario asks"
         )
+    if transport.receive_overflows:
+        lines += _wrapped(
+            "our loss", f"{transport.receive_overflows} datagrams, because receive buffers of the agents were full"
+        )
     lines += _wrapped(
         "clock error",
         f"at most {_us(summary.clock.between_agents_error_ns)} us between agents, none within one",

@@ -39,7 +39,6 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/service.py": "the controller's event loop and its sockets to the agents",
     "controller/system_clock.py": "reads the clocks",
     "results/run_dir.py": "writes and reads run directories",
-    "traffic/engine.py": "owns the native port loops; asks how many cores there are",
     "workload/files.py": "reads and writes trace files",
 }
 """The I/O shells, file by file: the only modules that may import what is OUTSIDE."""

@@ -1,11 +1,12 @@
 """The native engine. Each layer's section is written with its bind_*.cpp."""
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contract.assignment import ScheduleTables
+from contract.assignment import Assignment, ScheduleTables
+from traffic.simulation import SimulationSettings
 
 # bind_schedule.cpp
 
@@ -96,3 +97,42 @@ def ping(src_ip: int, dst_ip: int, udp_port: int, count: int, message_bytes: int
 
 def pong(ip: int, udp_port: int, count: int) -> None:
     """Answers at least `count` pings. RuntimeError when fewer come."""
+
+# bind_engine.cpp
+
+class PortLoops:
+    """The port loops of one agent: a thread each, running from construction to `stop`.
+
+    Raises ValueError for an assignment that does not hold together, RuntimeError for sockets that cannot be opened.
+    """
+
+    def __init__(self, assignment: Assignment, spin_ns: int, processors: list[int]) -> None: ...
+    def start_probe(self) -> None: ...
+    def start(self, start_ns: int) -> None: ...
+    def request_waits(self) -> None: ...
+    def stop(self) -> None: ...
+    def status(self) -> list[tuple[int, int, int, int, int, int, str, int]]:
+        """Per port: (state, ops done, ops in all, wire tx bytes, wire rx bytes, last progress ns, failure, connection)."""
+
+    def probes(self) -> list[tuple[int, int, int, int, int]]:
+        """(connection, queue pair of it, verdict, seen traffic class, round trip ns) of every probe."""
+
+    def records(self, port: int, first: int) -> bytes:
+        """OP_RECORD rows of a port from `first` on."""
+
+    def take_waits(self, port: int) -> bytes | None: ...
+    def flows(self, port: int) -> bytes:
+        """FLOW_RECORD rows; call after `stop`."""
+
+    def counters(self, port: int) -> bytes:
+        """One PORT_RECORD row; call after `stop`."""
+
+    def turnarounds(self) -> list[tuple[int, int]]: ...
+    def ports(self) -> int: ...
+    def receive_buffer_bytes(self, port: int) -> int: ...
+
+def usable_processors() -> int:
+    """Processors this process may run on."""
+
+def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, Any]:
+    """A run in virtual time; the keys are the fields of SimulationOutcome, records as bytes."""

@@ -4,7 +4,6 @@ that happens per packet, message or op to `traffic/native`.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -101,7 +100,7 @@ class Engine:
 
         Raises RigError if an address is not here, a UDP port is taken, or the assignment does not hold together.
         """
-        cores = len(os.sched_getaffinity(0))
+        cores = _native.usable_processors()
         threads = max(assignment.host_engine_threads, len(assignment.ports))
         spins = threads <= cores
         try:

@@ -189,6 +189,7 @@ void bind_engine(nb::module_& module) {
       .def("turnarounds", &PortLoops::turnarounds)
       .def("ports", &PortLoops::ports)
       .def("receive_buffer_bytes", &PortLoops::receive_buffer_bytes, nb::arg("port"));
+  module.def("usable_processors", &usable_processors);
   module.def("simulate", &simulate_assignment, nb::arg("assignment"), nb::arg("settings"));
 }
 

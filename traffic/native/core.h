@@ -50,6 +50,7 @@ class Core final : public PortSink {
 
   void start_probe() { prober_.start(); }
   const Prober& prober() const { return prober_; }
+  bool probing() const { return prober_.running() && !prober_.over(); }
   void start(Nanos start_ns) { start_ns_ = start_ns; }
 
   void on_datagram(const Datagram& datagram, Nanos now) override;

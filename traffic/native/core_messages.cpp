@@ -38,7 +38,8 @@ void Core::send_grant(uint32_t lane, Nanos now) {
   }
   ConnectionEnds& ends = ends_[static_cast<size_t>(connection)];
   if (plan_.connections[static_cast<size_t>(connection)].path != Path::wire) {
-    const Nanos latency = plan_.connections[static_cast<size_t>(connection)].path == Path::scale_up ? plan_.scale_up_latency_ns : 0;
+    const bool scale_up = plan_.connections[static_cast<size_t>(connection)].path == Path::scale_up;
+    const Nanos latency = scale_up ? plan_.scale_up_latency_ns : 0;
     events_.push(now + latency, EventKind::local_grant, static_cast<uint32_t>(connection), granting.tag);
     return;
   }

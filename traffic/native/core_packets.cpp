@@ -174,9 +174,7 @@ bool Core::transmit_one(TxPort& port, Clock& clock) {
       case TxResult::sent: break;
       case TxResult::would_block: return false;
       case TxResult::failed:
-        fail(places_[index].connection, connection_text(places_[index].connection) +
-                                            ": the port cannot send a packet of " + std::to_string(run.head.payload_bytes) +
-                                            " payload bytes; is the path MTU larger than the interface's?");
+        fail(places_[index].connection, connection_text(places_[index].connection) + ": " + port.last_error());
         return false;
     }
     const Nanos now = clock.now();

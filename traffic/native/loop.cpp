@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +31,12 @@ Nanos monotonic_ns() {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<Nanos>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+int32_t usable_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, int32_t port, const LoopConfig& config,
@@ -104,6 +111,7 @@ bool PortLoop::take_waits(std::vector<WaitRecord>& out) {
 PortRecord PortLoop::counters() const {
   PortRecord record = port_->counters();
   record.foreign_datagrams += core_->foreign_datagrams();
+  record.receive_overflows = port_->receive_overflows();
   record.loop_turns = turns_;
   record.idle_turns = idle_turns_;
   record.blocked_ns = blocked_ns_;
@@ -170,6 +178,8 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
 
 void PortLoop::run() {
   pthread_setname_np(pthread_self(), "etloop-port");
+  // Sleeps end on time: the default slack of 50 us is as long as a round trip.
+  prctl(PR_SET_TIMERSLACK, 1);
   if (config_.processor >= 0) {
     cpu_set_t set;
     CPU_ZERO(&set);

@@ -100,4 +100,7 @@ class PortLoop {
 // Nanoseconds of CLOCK_MONOTONIC.
 Nanos monotonic_ns();
 
+// Processors this process may run on.
+int32_t usable_processors();
+
 }  // namespace etloop

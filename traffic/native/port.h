@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "wire.h"
 
@@ -47,6 +48,8 @@ class TxPort {
   virtual ~TxPort() = default;
   // Takes the whole run or nothing.
   virtual TxResult send(const PacketRun& run) = 0;
+  // Why the last send failed, for people.
+  virtual std::string last_error() const = 0;
   // The most packets of a full-MTU write_middle run that one send takes.
   virtual uint32_t max_run(uint32_t payload_bytes) const = 0;
 };

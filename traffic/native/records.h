@@ -57,12 +57,13 @@ struct PortRecord {
   int64_t would_block;
   int64_t injected_drops;
   int64_t foreign_datagrams;
+  int64_t receive_overflows;
   int64_t receive_buffer_bytes;
   int64_t loop_turns;
   int64_t idle_turns;
   int64_t blocked_ns;
 };
-static_assert(sizeof(PortRecord) == 104);
+static_assert(sizeof(PortRecord) == 112);
 
 enum class WaitKind : int32_t {
   dependency = 0,

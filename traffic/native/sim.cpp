@@ -61,6 +61,7 @@ class SimPort final : public TxPort {
     return true;
   }
   TxResult send(const PacketRun& run) override;
+  std::string last_error() const override { return {}; }
   uint32_t max_run(uint32_t) const override { return 16; }
 
  private:
@@ -142,7 +143,8 @@ class Network {
       return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->finished(); });
     });
     if (!over && outcome_.failure.empty()) {
-      outcome_.failure = clock_.now_ns >= params_.limit_ns ? "the time limit was reached" : "nothing is left to happen: the job waits for itself";
+      outcome_.failure = clock_.now_ns >= params_.limit_ns ? "the time limit was reached"
+                                                           : "nothing is left to happen: the job waits for itself";
     }
   }
 
@@ -201,7 +203,7 @@ class Network {
       core.issue(clock_.now_ns);
       while (core.transmit(*ports_[static_cast<size_t>(port)], clock_, 64)) {
       }
-    } while (core.failure().empty() && core.next_deadline() <= clock_.now_ns && !(core.prober().running() && !core.prober().over()));
+    } while (core.failure().empty() && !core.probing() && core.next_deadline() <= clock_.now_ns);
     size_t& told = told_[static_cast<size_t>(port)];
     for (; told < core.records().size(); ++told) outcome_.records.push_back(core.records()[told]);
     if (!core.failure().empty()) {

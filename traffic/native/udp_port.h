@@ -49,7 +49,7 @@ class UdpPort final : public TxPort {
   // call per address.
   int64_t receive_overflows() const;
   // Why the last send failed, for people.
-  std::string last_error() const;
+  std::string last_error() const override;
 
  private:
   struct State;
