@@ -104,7 +104,10 @@ class CloseEngine:
 
 @dataclass(frozen=True, slots=True)
 class Reconnect:
-    """Drop the connection with all that is queued on it, and open a new one."""
+    """Leave the connection and open a new one."""
+
+    linger: bool
+    """Whether what is queued may still be delivered; a controller that fell silent gets nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +232,8 @@ class AgentLife:
             case Dismissed():
                 how = f"aborted: {message.reason}" if message.aborted else "done"
                 code = ExitCode.RUN_ERROR if message.aborted else ExitCode.PASS
-                self._part(f"run {message.run_id} {how}", code, now_ns)
+                self._do(Say(Bye("dismissed")))
+                self._part(f"run {message.run_id} {how}", code, now_ns, linger=True)
             case Assign(assignment):
                 self._on_assign(assignment)
             case _ if self._assignment is None or message.run_id != self._assignment.run_id:
@@ -385,7 +389,7 @@ class AgentLife:
                 )
             )
 
-    def _part(self, why: str, code: ExitCode, now_ns: int) -> None:
+    def _part(self, why: str, code: ExitCode, now_ns: int, *, linger: bool = False) -> None:
         """Gives up this controller; the run, if any, is over for this agent."""
         if self.state is AgentState.JOINING:
             return
@@ -399,7 +403,7 @@ class AgentLife:
         self._forget_run()
         self._next_hello_ns = now_ns
         self._next_reminder_ns = now_ns + _REMIND_NS
-        self._do(Reconnect(), Log(f"waiting for a controller at {self._controller}"))
+        self._do(Reconnect(linger), Log(f"waiting for a controller at {self._controller}"))
 
     def _leave(self, code: ExitCode) -> None:
         if self._assignment is not None:

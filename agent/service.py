@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -59,8 +59,8 @@ _LINGER_MS: Final = 1000
 _CLOSE_S: Final = 5
 """How long an ending agent waits for its engine's threads."""
 
-ENGINE_ERRORS: Final = (OSError, RuntimeError, ValueError, TypeError, MemoryError)
-"""What native code raises when something fails that it does not report as its state."""
+ENGINE_ERRORS: Final = (ImportError, OSError, RuntimeError, ValueError, TypeError, MemoryError)
+"""What native code raises, at its import or later, when something fails that it does not report as its state."""
 
 _log = logging.getLogger("etloop.agent")
 
@@ -223,6 +223,8 @@ class _Agent:
             self._outbox.popleft()
 
     async def _sent(self, message: AgentMessage) -> bool:
+        if isinstance(message, Pong):
+            message = replace(message, send_ns=time.monotonic_ns())
         try:
             await self._dealer.send(encode(message), zmq.NOBLOCK)
         except zmq.Again:
@@ -299,8 +301,8 @@ class _Agent:
                     _log.info("%s", text)
                 case Leave(code):
                     self._exit_code = code
-                case Reconnect():
-                    self._dealer.close(linger=0)
+                case Reconnect(linger):
+                    self._dealer.close(linger=_LINGER_MS if linger else 0)
                     self._outbox.clear()
                     self._dealer = self._connected()
                 case _:

@@ -1,4 +1,4 @@
-"""What was not ready, or went away, as problems a user can act on."""
+"""What was not ready, went away or failed, as problems a user can act on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from contract.clock import seconds_text
 from contract.errors import Problem
 from contract.machine import RunState
-from contract.messages import LoadFailed, Probed, Progress
+from contract.messages import Faulted, LoadFailed, Probed, Progress, Started
 from controller.session_settings import SessionSettings
 
 
@@ -32,6 +32,23 @@ def gone(name: str, why: str, state: RunState, progress: Progress | None) -> Pro
     done = f" after {progress.ops_done} of {progress.ops_total} operations" if progress is not None else ""
     remedy = "see whether its process and its host are alive, and its log"
     return Problem(f"agent '{name}'", f"{why}, in {state.name}{done}", remedy)
+
+
+def overdue_start(name: str, started: Started) -> Problem:
+    """An agent whose ranks would have begun late, which would look like a slow network."""
+    what = f"got the start order {-started.margin_ns} ns after the start"
+    return Problem(f"agent '{name}'", what, "look for load on its host or delay on the control network")
+
+
+def failed_engine(name: str, faulted: Faulted, overdue: Iterable[tuple[str, int]]) -> Problem:
+    """An engine that gave up; agents that have gone quiet (name, nanoseconds) may be why."""
+    suspects = "".join(
+        f"; agent '{other}' has not been heard for {seconds_text(silent_ns)}"
+        for other, silent_ns in overdue
+        if other != name
+    )
+    remedy = "see the flows and ports of the run for what was lost on the way"
+    return Problem(f"agent '{name}'", f"{faulted.reason}{suspects}", remedy)
 
 
 def unloadable(name: str, failed: LoadFailed) -> tuple[Problem, ...]:

@@ -33,7 +33,7 @@ class Member:
     burst_left: int = CLOCK_BURST_SAMPLES
     """Answers still wanted in quick succession."""
     open_pings: dict[int, int] = field(default_factory=dict)
-    """Sequence number -> when it left."""
+    """Sequence number -> when it was decided."""
 
 
 class Roster:
@@ -77,6 +77,8 @@ class Roster:
         sent_ns = member.open_pings.pop(pong.sequence, None)
         if sent_ns is None:
             return
+        # The socket's shell stamps a ping as it leaves, a little later than it was decided.
+        sent_ns = pong.controller_ns if sent_ns <= pong.controller_ns <= now_ns else sent_ns
         kept = member.clock.add(ClockSample(sent_ns, pong.receive_ns, pong.send_ns, now_ns))
         if kept and member.burst_left > 0:
             member.burst_left -= 1

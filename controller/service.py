@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from contract.assignment import Assignment
 from contract.clock import NS_PER_MS
 from contract.codec import MessageTooLarge, decode_from_agent, encode
 from contract.errors import ConfigError, PlanError, Problem, ProtocolError, RigError
-from contract.messages import MAX_TO_CONTROLLER_BYTES, Assign
+from contract.messages import MAX_TO_CONTROLLER_BYTES, Assign, Ping
 from contract.run import PlanTables, RunOutcome
 from controller.session import Action, RunProgress, Send, Session
 from controller.session_settings import CurveServer, SessionSettings, check_exposure
@@ -113,8 +114,11 @@ async def _perform(action: Action, router: zmq.asyncio.Socket, on_event: OnEvent
     if not isinstance(action, Send):
         on_event(action.text)
         return
+    message = action.message
+    if isinstance(message, Ping):
+        message = replace(message, controller_ns=monotonic_ns())
     try:
-        await router.send_multipart([action.identity, encode(action.message)], zmq.NOBLOCK)
+        await router.send_multipart([action.identity, encode(message)], zmq.NOBLOCK)
     except zmq.ZMQError as error:
         # The peer is gone or takes nothing: its heartbeats will be missed, and that is told by name.
         if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):

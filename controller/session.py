@@ -43,17 +43,16 @@ from contract.messages import (
     Waits,
 )
 from contract.run import PlanTables, RunOutcome
+from controller import readiness
 from controller.clock_map import ClockOffset
 from controller.harvest import Harvest
 from controller.inquiry import Inquiry
-from controller.readiness import absent, gone, late, named, unloadable, unreachable
 from controller.roster import Roster
 from controller.session_settings import SessionSettings
 from controller.stall import explain
 
 _TOLD_REFUSALS: Final = 20
 _PREPARING: Final = frozenset({RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM})
-_ENDED: Final = frozenset({RunState.DONE, RunState.ABORTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +118,18 @@ class Session:
         self._refusals = 0
         self._inquiry: Inquiry | None = None
         self._actions: list[Action] = []
-        self._tell(f"waiting at {settings.bind} for {named(tuple(assignments))}")
+        self._tell(f"waiting at {settings.bind} for {readiness.named(tuple(assignments))}")
 
     # ---- events
 
     @property
     def ended(self) -> bool:
-        """Whether the run is over and nothing more will be collected."""
-        return self.state in _ENDED
+        """Whether the run is over and its agents know."""
+        return self._over and not self._pending
+
+    @property
+    def _over(self) -> bool:
+        return self.state in (RunState.DONE, RunState.ABORTED)
 
     def on_message(self, identity: bytes, message: AgentMessage, now_ns: int) -> tuple[Action, ...]:
         """An agent said something."""
@@ -134,7 +137,10 @@ class Session:
             self._on_hello(identity, message, now_ns)
             return self._taken()
         name = self._roster.heard(identity, now_ns)
-        if name is not None and not self.ended:
+        if name is not None and self._over:
+            if isinstance(message, Bye):
+                self._pending.discard(name)
+        elif name is not None:
             try:
                 self._on_member(name, message, now_ns)
             except ProtocolError as error:
@@ -147,25 +153,27 @@ class Session:
         if name is None:
             self._tell_refusal(f"refused a connection: {error}")
             self._actions.append(Send(identity, Refused(str(error))))
-        elif not self.ended:
+        elif not self._over:
             self._on_breach(name, str(error), now_ns)
         return self._taken()
 
     def on_stop(self, reason: str, now_ns: int) -> tuple[Action, ...]:
         """The user wants the run to end, such as by Ctrl-C."""
-        if not self.ended and not self.reason:
+        if not self._over and not self.reason:
             self.reason = f"{reason} while in {self.state.name}"
             self._wind_up(now_ns)
         return self._taken()
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
         """Time passed."""
-        if not self.ended:
+        if not self._over:
             for name in self._roster.lost(now_ns):
                 self._on_lost(name, f"no heartbeat for {seconds_text(self._settings.lost_after_ns)}", now_ns)
-        if not self.ended:
+        if not self._over:
             self._actions += [Send(identity, ping) for identity, ping in self._roster.due_pings(now_ns)]
             self._check_deadlines(now_ns)
+        elif now_ns > self._deadline_ns:
+            self._pending.clear()
         return self._taken()
 
     # ---- results
@@ -183,7 +191,7 @@ class Session:
 
     def outcome(self, started_at: str) -> RunOutcome:
         """All that was collected. Agents that never got a start order are left out: they measured nothing."""
-        assert self.ended
+        assert self._over
         agents = tuple(
             self._harvests[name].records(
                 self._hellos[name].host, self._hellos[name].versions, offset, complete=True
@@ -197,6 +205,8 @@ class Session:
 
     def _on_hello(self, identity: bytes, hello: Hello, now_ns: int) -> None:
         member = self._roster.member(hello.name)
+        if self._over:
+            return  # Dismissed and asking again already: for the next controller.
         if self.state is not RunState.GATHER and hello.name in self._assignments and member is None:
             return  # It came back during a run that goes on without it; it keeps asking until the next controller.
         answer = self._roster.join(identity, hello, now_ns)
@@ -204,7 +214,9 @@ class Session:
         if isinstance(answer, Refused):
             self._tell_refusal(f"refused agent '{hello.name}' of {hello.host}: {answer.reason}")
         elif member is None:
-            waits = f"; waiting for {named(self._roster.missing())}" if self._roster.missing() else ""
+            waits = (
+                f"; waiting for {readiness.named(self._roster.missing())}" if self._roster.missing() else ""
+            )
             self._tell(f"agent '{hello.name}' joined from {hello.host}{waits}")
             self._answered(hello.name, now_ns)
 
@@ -212,9 +224,9 @@ class Session:
         self._roster.leave(name)
         if self.state is RunState.GATHER:
             self._pending.add(name)
-            self._tell(f"agent '{name}' left: {why}; waiting for {named(self._roster.missing())}")
+            self._tell(f"agent '{name}' left: {why}; waiting for {readiness.named(self._roster.missing())}")
             return
-        self._break(now_ns, gone(name, why, self.state, self._progress.get(name)))
+        self._break(now_ns, readiness.gone(name, why, self.state, self._progress.get(name)))
         self._handed_over(name, now_ns)
 
     def _on_breach(self, name: str, what: str, now_ns: int) -> None:
@@ -247,7 +259,7 @@ class Session:
             case Waits():
                 self._on_waits(name, message, now_ns)
             case Faulted():
-                self._on_faulted(name, message, now_ns)
+                self._break(now_ns, readiness.failed_engine(name, message, self._roster.overdue(now_ns)))
             case Loaded() | LoadFailed() | Probed() | Armed() | Started():
                 self._on_answer(name, message, now_ns)
 
@@ -262,10 +274,10 @@ class Session:
                 self._actions += [Tell(f"agent '{name}': {what}") for what in message.degraded]
                 self._answered(name, now_ns)
             case LoadFailed() if self.state is RunState.ASSIGN:
-                self._break(now_ns, *unloadable(name, message))
+                self._break(now_ns, *readiness.unloadable(name, message))
             case Probed() if self.state is RunState.CONNECT:
                 if message.failed:
-                    self._break(now_ns, *unreachable(name, message))
+                    self._break(now_ns, *readiness.unreachable(name, message))
                 else:
                     self._answered(name, now_ns)
             case Armed() if self.state is RunState.ARM:
@@ -279,9 +291,7 @@ class Session:
     def _on_started(self, name: str, started: Started, now_ns: int) -> None:
         self._pending.discard(name)
         if started.margin_ns < 0:
-            what = f"got the start order {-started.margin_ns} ns after the start"
-            remedy = "look for load on its host or delay on the control network"
-            self._break(now_ns, Problem(f"agent '{name}'", what, remedy))
+            self._break(now_ns, readiness.overdue_start(name, started))
 
     def _on_report(self, name: str, report: Report, now_ns: int) -> None:
         if self.state not in (RunState.RUN, RunState.COLLECT):
@@ -298,15 +308,6 @@ class Session:
             if self._completed == set(self._assignments):
                 self._wind_up(now_ns)
         self._extend_collect(now_ns)
-
-    def _on_faulted(self, name: str, faulted: Faulted, now_ns: int) -> None:
-        suspects = "".join(
-            f"; agent '{other}' has not been heard for {seconds_text(silent_ns)}"
-            for other, silent_ns in self._roster.overdue(now_ns)
-            if other != name
-        )
-        remedy = "see the flows and ports of the run for what was lost on the way"
-        self._break(now_ns, Problem(f"agent '{name}'", f"{faulted.reason}{suspects}", remedy))
 
     def _on_finished(self, name: str, finished: Finished, now_ns: int) -> None:
         if self.state is not RunState.COLLECT:
@@ -358,24 +359,24 @@ class Session:
         """Ends the traffic, for good or ill, and asks for what was measured."""
         event = RunEvent.BROKEN if self.reason else RunEvent.ALL_COMPLETED
         if self.state is RunState.GATHER:
-            self._end(event)
+            self._end(event, now_ns)
         elif self.state is not RunState.COLLECT:
             self._enter(event, now_ns, self._settings.collect_timeout_ns)
             self._inquiry = None
             self._pending = {name for name, _ in self._roster.members()}
             self._extend_collect(now_ns)
             self._order(lambda _: Collect(self._settings.run_id))
-            self._end_if_collected()
+            self._end_if_collected(now_ns)
 
     def _handed_over(self, name: str, now_ns: int) -> None:
         if self.state is RunState.COLLECT:
             self._pending.discard(name)
             self._extend_collect(now_ns)
-            self._end_if_collected()
+            self._end_if_collected(now_ns)
 
-    def _end_if_collected(self) -> None:
+    def _end_if_collected(self, now_ns: int) -> None:
         if not self._pending:
-            self._end(RunEvent.GAVE_UP if self.reason else RunEvent.COLLECTED)
+            self._end(RunEvent.GAVE_UP if self.reason else RunEvent.COLLECTED, now_ns)
 
     def _extend_collect(self, now_ns: int) -> None:
         if self.state is RunState.COLLECT:
@@ -384,8 +385,10 @@ class Session:
                 settings.break_timeout_ns if self.reason else settings.collect_timeout_ns
             )
 
-    def _end(self, event: RunEvent) -> None:
+    def _end(self, event: RunEvent, now_ns: int) -> None:
         self.state = advance_run(self.state, event)
+        self._pending = {name for name, _ in self._roster.members()}
+        self._deadline_ns = now_ns + self._settings.dismiss_timeout_ns
         aborted = self.state is RunState.ABORTED
         self._order(lambda _: Dismissed(self._settings.run_id, aborted, self.reason[:1000]))
 
@@ -397,7 +400,7 @@ class Session:
 
     def _break(self, now_ns: int, *problems: Problem) -> None:
         """Ends the run for a reason; the first reason stands, what breaks after it follows from it."""
-        if self.reason or self.ended:
+        if self.reason or self._over:
             return
         self.reason = "\n".join(str(problem) for problem in problems)
         if self.state in _PREPARING:
@@ -410,7 +413,7 @@ class Session:
         inquiry = self._inquiry
         if self.state is RunState.RUN:
             if self._pending and now_ns > self._deadline_ns:
-                self._break(now_ns, *late(self._pending, "did not confirm the start"))
+                self._break(now_ns, *readiness.late(self._pending, "did not confirm the start"))
             elif inquiry is not None and now_ns > inquiry.deadline_ns:
                 self._conclude(inquiry, now_ns)
             elif inquiry is None and now_ns - self._moved_ns > self._settings.stall_timeout_ns:
@@ -421,20 +424,20 @@ class Session:
     def _give_up(self, now_ns: int) -> None:
         match self.state:
             case RunState.GATHER:
-                problems = [absent(name, self._settings) for name in self._roster.missing()]
+                problems = [readiness.absent(name, self._settings) for name in self._roster.missing()]
                 self._break(now_ns, *problems)
             case RunState.ASSIGN:
-                self._break(now_ns, *late(self._pending, "did not load its assignment"))
+                self._break(now_ns, *readiness.late(self._pending, "did not load its assignment"))
             case RunState.CONNECT:
-                self._break(now_ns, *late(self._pending, "did not end its probes"))
+                self._break(now_ns, *readiness.late(self._pending, "did not end its probes"))
             case RunState.ARM:
-                unready = late(self._pending, "did not get ready to start")
+                unready = readiness.late(self._pending, "did not get ready to start")
                 clocks = Problem("clocks", "pings stay unanswered", "look for load on the control network")
                 self._break(now_ns, *(unready or (clocks,)))
             case RunState.COLLECT:
-                names = named(tuple(sorted(self._pending)))
+                names = readiness.named(tuple(sorted(self._pending)))
                 self.reason = self.reason or f"{names} did not hand over all records in time"
-                self._end(RunEvent.GAVE_UP)
+                self._end(RunEvent.GAVE_UP, now_ns)
             case RunState.RUN | RunState.DONE | RunState.ABORTED:
                 raise AssertionError(f"{self.state.name} has no deadline of its own")
 

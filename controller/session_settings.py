@@ -54,6 +54,8 @@ class SessionSettings:
     """Since the last thing that came from any agent still handing over."""
     break_timeout_ns: int = 3 * NS_PER_S
     """The same after a break: records are worth waiting for, but not long."""
+    dismiss_timeout_ns: int = 500 * NS_PER_MS
+    """How long agents may take to acknowledge the end; a connection that closes sooner may lose its last message."""
 
 
 def check_exposure(settings: SessionSettings) -> None:

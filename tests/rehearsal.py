@@ -226,7 +226,7 @@ class Rehearsal:
                     agent.log.append(text)
                 case Leave(code):
                     agent.exit_code, agent.alive = code, False
-                case Reconnect():
+                case Reconnect(_):
                     agent.connection += 1
                 case OpenEngine(assignment):
                     if agent.cannot_open:

@@ -1,0 +1,89 @@
+"""What preflight says of hosts good and bad, and what the agent's command line refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.cli import main
+from agent.preflight import Grade, HostFacts, judge, text
+from contract.errors import ExitCode
+
+GOOD = HostFacts(
+    cores=8,
+    rmem_max_bytes=64 << 20,
+    open_files=1 << 20,
+    wmem_max_bytes=64 << 20,
+    udp_segmentation=True,
+    udp_coalescing=True,
+    clock_source="tsc",
+)
+
+POOR = {
+    "one core": (replace(GOOD, cores=1), "cores", "give the agent two cores or more"),
+    "small buffers": (
+        replace(GOOD, rmem_max_bytes=212_992),
+        "receive buffer limit",
+        "sysctl -w net.core.rmem_max=67108864",
+    ),
+    "an unknown limit": (replace(GOOD, rmem_max_bytes=None), "receive buffer limit", "sysctl -w"),
+    "no GSO": (replace(GOOD, udp_segmentation=False), "UDP segmentation offload (GSO)", "Linux 4.18"),
+    "no GRO": (replace(GOOD, udp_coalescing=False), "UDP receive offload (GRO)", "Linux 5.0"),
+    "few files": (replace(GOOD, open_files=1024), "open files limit", "ulimit -Hn 65536"),
+    "a slow clock": (replace(GOOD, clock_source="hpet"), "clock source", "steady TSC"),
+}
+
+
+def test_a_good_host_has_nothing_to_mend() -> None:
+    assert {check.grade for check in judge(GOOD)} == {Grade.GOOD}
+    assert judge(replace(GOOD, open_files=-1)) == tuple(
+        replace(check, found="-1") if check.what == "open files limit" else check for check in judge(GOOD)
+    )
+
+
+@pytest.mark.parametrize(("facts", "what", "remedy"), POOR.values(), ids=POOR.keys())
+def test_a_poor_host_is_told_how_to_mend_it(facts: HostFacts, what: str, remedy: str) -> None:
+    (poor,) = [check for check in judge(facts) if check.grade is Grade.DEGRADED]
+    assert poor.what == what
+    assert remedy in poor.remedy
+    assert f"-> {poor.remedy}" in text(judge(facts))
+
+
+def test_preflight_speaks_to_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preflight", "--json"]) == ExitCode.PASS
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema"] == "etloop-preflight/1"
+    assert {check["what"] for check in report["checks"]} == {check.what for check in judge(GOOD)}
+
+
+def test_keygen_writes_a_pair_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["keygen", "--out", str(tmp_path / "keys"), "--name", "a"]
+    assert main(arguments) == ExitCode.PASS
+    assert (tmp_path / "keys" / "a.key_secret").stat().st_mode & 0o777 == 0o600
+    assert main(arguments) == ExitCode.PREPARATION_FAILED
+    assert "a.key: exists already; choose another name or directory" in capsys.readouterr().err
+
+
+REFUSED = {
+    "one key of two": (["--key", "x"], "one key without the other encrypts nothing"),
+    "another host without keys": (
+        ["--controller", "tcp://10.0.0.1:5555"],
+        "neither keys are given nor is the connection declared insecure",
+    ),
+    "no endpoint": (
+        ["--controller", "10.0.0.1", "--insecure"],
+        "write the controller's address as tcp://HOST:PORT",
+    ),
+    "no such key": (["--key", "x", "--controller-key", "y"], "is no readable key file"),
+}
+
+
+@pytest.mark.parametrize(("options", "expected"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_the_command_refuses(
+    options: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--controller", "tcp://127.0.0.1:1", *options]) == ExitCode.PREPARATION_FAILED
+    assert expected in capsys.readouterr().err
