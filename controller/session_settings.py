@@ -44,8 +44,9 @@ class SessionSettings:
     connect_timeout_ns: int = 15 * NS_PER_S
     """An engine's probes end by themselves within about 2 s."""
     arm_timeout_ns: int = 5 * NS_PER_S
-    start_lead_ns: int = 200 * NS_PER_MS
-    """From the start order to the start: two hundred times a good network's round trip."""
+    start_lead_ns: int = 500 * NS_PER_MS
+    """From the start order to the start. An order that comes late ends the run, so this outlasts the hiccups of a busy
+    host; it costs nothing but patience."""
     stall_timeout_ns: int = 5 * NS_PER_S
     """Longer than an engine needs to give up on a queue pair by itself."""
     waits_timeout_ns: int = 2 * NS_PER_S

@@ -44,9 +44,7 @@ def free_endpoint() -> str:
 
 @pytest.fixture
 def settings() -> SessionSettings:
-    return SessionSettings(
-        run_id="r1", bind=free_endpoint(), gather_timeout_ns=30 * NS_PER_S, stall_timeout_ns=1 * NS_PER_S
-    )
+    return SessionSettings(run_id="r1", bind=free_endpoint(), gather_timeout_ns=30 * NS_PER_S)
 
 
 class Agents:
@@ -237,7 +235,7 @@ rank 0 all_reduce #5 of communicator world (node 105) waits for an acknowledgeme
 async def test_a_stall_is_told_down_to_the_link(settings: SessionSettings, agents: Agents) -> None:
     for name in ("a", "b", "c"):
         agents.start(name, behaviour="stall")
-    outcome = await session(settings, "a", "b", "c", ops=10)
+    outcome = await session(replace(settings, stall_timeout_ns=NS_PER_S), "a", "b", "c", ops=10)
     assert outcome.state == "aborted"
     assert outcome.reason.partition("\n")[2] == STALL
     assert [len(agent.ops) for agent in outcome.agents] == [5, 5, 5]
@@ -290,18 +288,15 @@ async def test_a_crash_in_the_native_code_is_no_hang(settings: SessionSettings, 
     assert outcome.reason.startswith("agent 'a': engine error: bad_alloc")
 
 
-async def test_agents_that_never_come_are_named(settings: SessionSettings, agents: Agents) -> None:
-    agents.start("a")
-    hurried = replace(settings, gather_timeout_ns=2 * NS_PER_S)
+async def test_agents_that_never_come_are_named(settings: SessionSettings) -> None:
     told: list[str] = []
     with pytest.raises(RigError) as caught:
-        await session(hurried, "a", "b", told=told)
+        await session(replace(settings, gather_timeout_ns=NS_PER_S), "b", told=told)
     assert str(caught.value) == (
-        f"agent 'b': did not join at {settings.bind} within 2.0 s; "
+        f"agent 'b': did not join at {settings.bind} within 1.0 s; "
         f"start it on its host: etloop-agent run --controller {settings.bind} --name b"
     )
-    assert told[0] == f"waiting at {settings.bind} for agents 'a', 'b'"
-    assert any(line.endswith("; waiting for agent 'b'") for line in told)
+    assert told[0] == f"waiting at {settings.bind} for agent 'b'"
 
 
 async def test_a_stranger_and_a_namesake_are_refused(settings: SessionSettings, agents: Agents) -> None:
