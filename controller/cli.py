@@ -31,6 +31,8 @@ STOPPED_BY_SIGINT: Final = 130
 """What shells report for a command that Ctrl-C ended."""
 BROKEN_PIPE: Final = 141
 """What shells report for a command whose reader went away."""
+MOST_BENCH_TURNS: Final = 1000
+"""Of seconds and of repetitions; more is a slip of the finger."""
 
 _DESCRIPTION: Final = """\
 Puts a switch or a NIC under the network load of a real AI job, without a GPU.
@@ -86,6 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_run(commands)
     _add_report(commands)
+    _add_bench(commands)
     return parser
 
 
@@ -225,6 +228,40 @@ def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="what --out of the run named")
 
 
+def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
+    example = "  etloop bench\n  etloop bench wire --seconds 5 --repeat 9 --json"
+    summary = "measure the engine beside the bare kernel path of this machine"
+    parser = _add(commands, "bench", summary, example, _bench)
+    parser.add_argument(
+        "benchmark",
+        nargs="?",
+        default="all",
+        choices=("wire", "turnaround", "collective", "all"),
+        help="which one (default all)",
+    )
+    seconds, repetitions = 2, 5
+    parser.add_argument(
+        "--seconds",
+        type=_positive,
+        default=seconds,
+        metavar="N",
+        help=f"length of one measurement (default {seconds})",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=_positive,
+        default=repetitions,
+        metavar="N",
+        help=f"turns of each (default {repetitions})",
+    )
+    parser.add_argument(
+        "--small",
+        action="store_true",
+        help="only see that it works, in a few seconds, whatever --seconds and --repeat say",
+    )
+    parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
+
+
 def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", type=Path, metavar="SCENARIO", help="scenario.yaml")
     parser.add_argument("--rig", type=Path, required=True, metavar="FILE", help="rig.yaml")
@@ -235,6 +272,13 @@ def _whole(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise argparse.ArgumentTypeError(f'"{text[:64]}" is not a whole number')
     return int(text)
+
+
+def _positive(text: str) -> int:
+    value = _whole(text)
+    if not 1 <= value <= MOST_BENCH_TURNS:
+        raise argparse.ArgumentTypeError(f"{value} is not between 1 and {MOST_BENCH_TURNS}")
+    return value
 
 
 def _quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -289,6 +333,14 @@ def _run(parsed: argparse.Namespace) -> Answer:
 def _report(parsed: argparse.Namespace) -> Answer:
     summary = read_run(parsed.run_dir).summary
     return Answer(to_json(summary) if parsed.json else render(summary, str(parsed.run_dir)))
+
+
+def _bench(parsed: argparse.Namespace) -> Answer:
+    from controller.bench import SMALL_LENGTHS, Benchmark, answer_bench, full_lengths
+
+    lengths = SMALL_LENGTHS if parsed.small else full_lengths(parsed.seconds, parsed.repeat)
+    chosen = tuple(Benchmark) if parsed.benchmark == "all" else (Benchmark(parsed.benchmark),)
+    return answer_bench(chosen, lengths, as_json=parsed.json, check=parsed.check)
 
 
 if __name__ == "__main__":

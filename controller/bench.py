@@ -1,0 +1,283 @@
+"""`etloop bench`: how fast the engine is, as ratios to the bare kernel path measured in between, on the same machine.
+
+Decides what is compared, for how long and in which order: bare and ours take turns, so that what slows the machine slows
+both. Where the ends stand is decided by `bench_place`, what a measurement is by `bench_measure`, what figures mean by
+`bench_figures` and docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from contract.clock import NS_PER_MS, NS_PER_S
+from contract.errors import ExitCode
+from controller.bench_ends import bench_workers
+from controller.bench_figures import (
+    Bar,
+    BenchReport,
+    Bound,
+    Section,
+    Series,
+    Unit,
+    as_json_value,
+    bytes_per_s,
+    percentile_of,
+    ratio_of,
+    render,
+)
+from controller.bench_load import BenchLoad
+from controller.bench_measure import bare_bytes_per_s, bare_one_way_ns, engine_run, gloo_duration_ns
+from controller.bench_place import bench_place
+from controller.commands_trace import Answer, to_json
+from workload.trace import CollectiveKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
+
+    from controller.bench_ends import Workers
+    from controller.bench_measure import EngineRun
+    from controller.bench_place import BenchPlace
+
+WIRE_BAR: Final = Bar(Bound.AT_LEAST, 0.6)
+TURNAROUND_BAR: Final = Bar(Bound.AT_MOST, 2.0)
+COLLECTIVE_BAR: Final = Bar(Bound.AT_LEAST, 0.5)
+GLOO_BAR: Final = Bar(Bound.AT_LEAST, 2.0)
+
+COLLECTIVE_RANKS: Final = 4
+BYTES_PER_MIB: Final = 1 << 20
+SMALL_ALL_REDUCE_BYTES: Final = 8192
+"""Two ranks exchange halves of it: one full packet of path MTU 4096 each time."""
+PACKET_BYTES: Final = 4128
+"""UDP payload of such a packet: BTH 12, RETH 16, payload 4096, ICRC 4."""
+EXPECTED_SHARE: Final = 0.7
+"""Of the bare rate, to choose how many iterations fill the time."""
+
+
+class Benchmark(StrEnum):
+    """What can be measured by itself."""
+
+    WIRE = "wire"
+    TURNAROUND = "turnaround"
+    COLLECTIVE = "collective"
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How much is measured."""
+
+    repetitions: int
+    duration_ns: int
+    """Of one measurement, about."""
+    broadcast_bytes: int
+    all_reduce_bytes: int
+    small_all_reduces: int
+    pings: int
+
+
+def full_lengths(seconds: int, repetitions: int) -> Lengths:
+    """What figures are quoted from."""
+    return Lengths(
+        repetitions=repetitions,
+        duration_ns=seconds * NS_PER_S,
+        broadcast_bytes=1024 * BYTES_PER_MIB,
+        all_reduce_bytes=64 * BYTES_PER_MIB,
+        small_all_reduces=20_000 * seconds,
+        pings=20_000 * seconds,
+    )
+
+
+SMALL_LENGTHS: Final = Lengths(
+    repetitions=2,
+    duration_ns=200 * NS_PER_MS,
+    broadcast_bytes=64 * BYTES_PER_MIB,
+    all_reduce_bytes=8 * BYTES_PER_MIB,
+    small_all_reduces=2_000,
+    pings=2_000,
+)
+"""Enough to see that everything works; too short to quote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every benchmark has to work with."""
+
+    place: BenchPlace
+    workers: Workers
+    lengths: Lengths
+    say: Callable[[str], None]
+
+    def turns(self, name: str) -> Iterator[int]:
+        """The repetitions of a benchmark, told as they begin."""
+        for turn in range(self.lengths.repetitions):
+            self.say(f"{name} {turn + 1}/{self.lengths.repetitions}")
+            yield turn
+
+    def bare_bytes_per_s(self) -> int:
+        """One turn of the bare path."""
+        return bare_bytes_per_s(self.place, self.workers, self.lengths.duration_ns)
+
+    def run(self, load: BenchLoad) -> EngineRun:
+        """One turn of the engine."""
+        return engine_run(self.place, self.workers, load)
+
+    def iterations(self, moved_bytes: int, bare: int) -> int:
+        """How many iterations of `moved_bytes` fill one measurement where the bare path moves `bare` bytes a second."""
+        wanted_bytes = bare * self.lengths.duration_ns * EXPECTED_SHARE / NS_PER_S
+        return max(1, round(wanted_bytes / moved_bytes))
+
+
+def run_bench(benchmarks: Sequence[Benchmark], lengths: Lengths) -> BenchReport:
+    """Measures. Raises `RunAborted` or `RigError` when it cannot; leaves nothing behind either way."""
+    # The load of others, not that of the bench itself.
+    load_average = os.getloadavg()[0]
+    with _ended_in_order(), bench_place() as place, bench_workers(place) as workers:
+        bench = Bench(place, workers, lengths, _say)
+        _say(f"bench over {place.path}")
+        sections = tuple(_SECTIONS[benchmark](bench) for benchmark in benchmarks)
+    notes = ("these lengths are too short to quote",) if lengths == SMALL_LENGTHS else ()
+    return BenchReport(
+        path=place.path,
+        cores=len(os.sched_getaffinity(0)),
+        load_average=round(load_average, 2),
+        repetitions=lengths.repetitions,
+        sections=sections,
+        notes=notes,
+    )
+
+
+def answer_bench(benchmarks: Sequence[Benchmark], lengths: Lengths, *, as_json: bool, check: bool) -> Answer:
+    """Measures and tells. An unmet bar is a failed verdict only where `check` asks for one. Raises as `run_bench`."""
+    report = run_bench(benchmarks, lengths)
+    failed = check and not report.met
+    return Answer(
+        to_json(as_json_value(report)) if as_json else render(report),
+        ExitCode.VERDICT_FAILED if failed else ExitCode.PASS,
+    )
+
+
+def _wire(bench: Bench) -> Section:
+    bare: list[int] = []
+    runs: list[EngineRun] = []
+    for _ in bench.turns("wire"):
+        bare.append(bench.bare_bytes_per_s())
+        size = bench.lengths.broadcast_bytes
+        load = BenchLoad(CollectiveKind.BROADCAST, 2, size, bench.iterations(size, bare[-1]))
+        runs.append(bench.run(load))
+    ours = [run.wire_bytes_per_s for run in runs]
+    return Section(
+        name="wire",
+        title="payload of RC WRITE messages one way, path MTU 4096, beside bare UDP with GSO and GRO",
+        series=(
+            Series("bare UDP payload", Unit.BYTES_PER_S, tuple(bare)),
+            Series("ETLoop payload", Unit.BYTES_PER_S, tuple(ours)),
+        ),
+        ratios=(ratio_of("ETLoop / bare", ours, bare, WIRE_BAR),),
+        notes=_notes(runs),
+    )
+
+
+def _turnaround(bench: Bench) -> Section:
+    bare: list[int] = []
+    runs: list[EngineRun] = []
+    for _ in bench.turns("turnaround"):
+        bare.append(bare_one_way_ns(bench.place, bench.workers, bench.lengths.pings, PACKET_BYTES))
+        load = BenchLoad(
+            CollectiveKind.ALL_REDUCE, 2, SMALL_ALL_REDUCE_BYTES, bench.lengths.small_all_reduces
+        )
+        runs.append(bench.run(load))
+    p50, p99 = ([percentile_of(run.turnarounds, percent) for run in runs] for percent in (50, 99))
+    return Section(
+        name="turnaround",
+        title="message arrived to next message sent, beside bare one-way latency",
+        series=(
+            Series("bare one way (half a round trip, p50)", Unit.NANOSECONDS, tuple(bare)),
+            Series("ETLoop turnaround p50", Unit.NANOSECONDS, tuple(p50)),
+            Series("ETLoop turnaround p99", Unit.NANOSECONDS, tuple(p99)),
+        ),
+        ratios=(ratio_of("ETLoop p50 / bare one way", p50, bare, TURNAROUND_BAR),),
+        notes=_notes(runs),
+    )
+
+
+def _collective(bench: Bench) -> Section:
+    bare: list[int] = []
+    runs: list[EngineRun] = []
+    ours_busbw: list[int] = []
+    gloo_busbw: list[int] = []
+    with_gloo = importlib.util.find_spec("torch") is not None
+    size = bench.lengths.all_reduce_bytes
+    for _ in bench.turns("collective"):
+        bare.append(bench.bare_bytes_per_s())
+        # An all-reduce moves 2 (n - 1) buffers, and both directions share the cores.
+        iterations = bench.iterations(2 * (COLLECTIVE_RANKS - 1) * size, bare[-1])
+        load = BenchLoad(CollectiveKind.ALL_REDUCE, COLLECTIVE_RANKS, size, iterations)
+        runs.append(bench.run(load))
+        ours_busbw.append(_busbw(load, runs[-1].duration_ns))
+        if with_gloo:
+            gloo_busbw.append(_busbw(load, gloo_duration_ns(bench.place, load)))
+    ours = [run.wire_bytes_per_s for run in runs]
+    series = [
+        Series("bare UDP payload", Unit.BYTES_PER_S, tuple(bare)),
+        Series("ETLoop payload, all ranks", Unit.BYTES_PER_S, tuple(ours)),
+        Series("ETLoop busbw", Unit.BYTES_PER_S, tuple(ours_busbw)),
+    ]
+    ratios = [ratio_of("ETLoop / bare", ours, bare, COLLECTIVE_BAR)]
+    notes = _notes(runs)
+    if with_gloo:
+        series.append(Series("gloo busbw", Unit.BYTES_PER_S, tuple(gloo_busbw)))
+        ratios.append(ratio_of("ETLoop busbw / gloo busbw", ours_busbw, gloo_busbw, GLOO_BAR))
+        notes = (*notes, "gloo also adds the numbers it receives; the engine does not")
+    else:
+        notes = (*notes, "torch is not installed: not compared with gloo")
+    return Section(
+        name="collective",
+        title=f"ring all-reduce of {size // BYTES_PER_MIB} MiB over {COLLECTIVE_RANKS} ranks, every hop over the sockets",
+        series=tuple(series),
+        ratios=tuple(ratios),
+        notes=notes,
+    )
+
+
+_SECTIONS: Final[dict[Benchmark, Callable[[Bench], Section]]] = {
+    Benchmark.WIRE: _wire,
+    Benchmark.TURNAROUND: _turnaround,
+    Benchmark.COLLECTIVE: _collective,
+}
+
+
+def _busbw(load: BenchLoad, duration_ns: int) -> int:
+    """As docs/metrics.md defines it for all-reduce: S / t times 2 (n - 1) / n. Rounded down."""
+    return bytes_per_s(2 * (load.ranks - 1) * load.message_bytes * load.iterations // load.ranks, duration_ns)
+
+
+def _notes(runs: Sequence[EngineRun]) -> tuple[str, ...]:
+    again = sum(run.retransmitted_packets for run in runs)
+    notes = [f"{again} packets were sent again"] if again else []
+    return tuple(dict.fromkeys([*notes, *(text for run in runs for text in run.degraded)]))
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM ends the block like Ctrl-C, so that what it made is removed."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _say(text: str) -> None:
+    """Tells a person; standard output is the answer's alone."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,170 @@
+"""One measurement each: the bare kernel path, its latency, the engine under a load, gloo. Each gives figures of one turn.
+
+Decides how a measurement is started and what of it counts; how often and beside what is decided by `bench`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from contract.clock import NS_PER_MS, NS_PER_S
+from contract.codec import encode
+from contract.errors import RunAborted
+from contract.messages import Assign
+from controller.bench_ends import ask_both, start_module
+from controller.bench_figures import bytes_per_s
+from controller.bench_load import BenchLoad, bench_assignments
+from controller.bench_orders import (
+    AnswerPings,
+    BlastReceive,
+    BlastSend,
+    Collect,
+    Counted,
+    Done,
+    Load,
+    Opened,
+    Probe,
+    Ran,
+    RoundTrips,
+    SendPings,
+    Start,
+)
+from controller.rig import ROCE_UDP_PORT
+from controller.system_clock import monotonic_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controller.bench_ends import Workers
+    from controller.bench_place import BenchPlace
+
+ANSWER_TIMEOUT_NS: Final = 30 * NS_PER_S
+"""For everything that is over in a moment."""
+BLAST_LEAD_NS: Final = 200 * NS_PER_MS
+"""A blast lasts this much longer at the sender, which may begin before the receiver is there."""
+START_LEAD_NS: Final = 20 * NS_PER_MS
+"""From the order to start to the start."""
+RUN_TIMEOUT_NS: Final = 120 * NS_PER_S
+GLOO_TIMEOUT_S: Final = 180
+GLOO_OUTPUT_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRun:
+    """What the engine did under a load, both ends together."""
+
+    wire_bytes: int
+    duration_ns: int
+    """From the first issue of an op to the last completion."""
+    retransmitted_packets: int
+    turnarounds: tuple[tuple[int, int], ...]
+    degraded: tuple[str, ...]
+
+    @property
+    def wire_bytes_per_s(self) -> int:
+        """Payload through the sockets, both directions together."""
+        return bytes_per_s(self.wire_bytes, self.duration_ns)
+
+
+def bare_bytes_per_s(place: BenchPlace, workers: Workers, duration_ns: int) -> int:
+    """UDP payload that arrives when one end sends segmented datagrams as fast as the kernel takes them."""
+    sender, receiver = (_number(end.addresses[0]) for end in place.ends)
+    orders = (
+        BlastSend(sender, receiver, ROCE_UDP_PORT, duration_ns + BLAST_LEAD_NS),
+        BlastReceive(receiver, ROCE_UDP_PORT, duration_ns),
+    )
+    _, received = ask_both(workers, orders, (Counted, Counted), duration_ns + ANSWER_TIMEOUT_NS)
+    if received.payload_bytes == 0 or received.duration_ns == 0:
+        raise RunAborted("the bare kernel path moved nothing; look for a firewall between the ends")
+    return bytes_per_s(received.payload_bytes, received.duration_ns)
+
+
+def bare_one_way_ns(place: BenchPlace, workers: Workers, count: int, message_bytes: int) -> int:
+    """Half of the median round trip of a datagram between two busy-polling ends."""
+    sender, receiver = (_number(end.addresses[0]) for end in place.ends)
+    orders = (
+        SendPings(sender, receiver, ROCE_UDP_PORT, count, message_bytes),
+        AnswerPings(receiver, ROCE_UDP_PORT, count),
+    )
+    times, _ = ask_both(workers, orders, (RoundTrips, Done), RUN_TIMEOUT_NS)
+    return times.p50_ns // 2
+
+
+def engine_run(place: BenchPlace, workers: Workers, load: BenchLoad) -> EngineRun:
+    """Runs a load from open sockets to the last completion. Raises `RunAborted` if it does not end well."""
+    assignments = bench_assignments(load, [end.addresses for end in place.ends])
+    loads = [Load(encode(Assign(assignment))) for assignment in assignments]
+    opened = ask_both(workers, loads, (Opened, Opened), ANSWER_TIMEOUT_NS)
+    ask_both(workers, (Probe(), Probe()), (Done, Done), ANSWER_TIMEOUT_NS)
+    start = Start(monotonic_ns() + START_LEAD_NS)
+    ask_both(workers, (start, start), (Done, Done), RUN_TIMEOUT_NS)
+    ran = ask_both(workers, (Collect(), Collect()), (Ran, Ran), ANSWER_TIMEOUT_NS)
+    completed = sum(end.ops for end in ran)
+    if completed != load.ranks * load.iterations:
+        raise RunAborted(f"{completed} of {load.ranks * load.iterations} operations were recorded")
+    return EngineRun(
+        wire_bytes=sum(end.wire_tx_bytes for end in ran),
+        duration_ns=max(end.last_completed_ns for end in ran) - min(end.first_issued_ns for end in ran),
+        retransmitted_packets=sum(end.retransmitted_packets for end in ran),
+        turnarounds=tuple(
+            bucket
+            for end in ran
+            for bucket in zip(end.turnaround_least_ns, end.turnaround_counts, strict=True)
+        ),
+        degraded=tuple(dict.fromkeys(text for end in opened for text in end.degraded)),
+    )
+
+
+def gloo_duration_ns(place: BenchPlace, load: BenchLoad) -> int:
+    """How long gloo takes for the same all-reduces between the same ends, its ranks placed as ours.
+
+    Raises `RunAborted` if a rank does not end well; what it said stands on standard error.
+    """
+    with tempfile.TemporaryDirectory(prefix="etloop-bench-") as directory, contextlib.ExitStack() as stack:
+        numbers = (load.ranks, load.message_bytes, load.iterations)
+        ranks = [
+            stack.enter_context(_gloo_rank(place, rank, (*map(str, numbers), f"{directory}/meeting")))
+            for rank in range(load.ranks)
+        ]
+        deadline_ns = monotonic_ns() + GLOO_TIMEOUT_S * NS_PER_S
+        times = [_gloo_times(rank, process, deadline_ns) for rank, process in enumerate(ranks)]
+    return max(end for _, end in times) - min(start for start, _ in times)
+
+
+@contextlib.contextmanager
+def _gloo_rank(place: BenchPlace, rank: int, words: tuple[str, ...]) -> Iterator[subprocess.Popen[bytes]]:
+    end = place.ends[rank % len(place.ends)]
+    process = start_module(
+        end,
+        "controller.bench_gloo",
+        str(rank),
+        *words,
+        stdin=subprocess.DEVNULL,
+        environment={"GLOO_SOCKET_IFNAME": end.interface},
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _gloo_times(rank: int, process: subprocess.Popen[bytes], deadline_ns: int) -> tuple[int, int]:
+    left_s = max(deadline_ns - monotonic_ns(), 0) / NS_PER_S
+    try:
+        output, _ = process.communicate(timeout=left_s)
+    except subprocess.TimeoutExpired:
+        raise RunAborted(f"rank {rank} of gloo did not end within {GLOO_TIMEOUT_S} s") from None
+    words = output[:GLOO_OUTPUT_BYTES].split()
+    if process.returncode != 0 or len(words) != 2 or not all(word.isdigit() for word in words):
+        raise RunAborted(f"rank {rank} of gloo ended with code {process.returncode}; it said why above")
+    return int(words[0]), int(words[1])
+
+
+def _number(address: str) -> int:
+    return int(ipaddress.IPv4Address(address))
