@@ -55,7 +55,7 @@ OUTSIDE: Final = frozenset(
 """Modules of clocks, chance, threads, processes and the operating system. Pure code takes `now_ns`, bytes or a
 `random.Random` as arguments (imported for its type only, under TYPE_CHECKING)."""
 
-NATIVE_SHELLS: Final = re.compile(r"(?:udp_(?:port|socket)|blast|loop|bind[a-z_]*)\.(?:h|cpp)")
+NATIVE_SHELLS: Final = re.compile(r"(?:udp_(?:port|socket)|system_clock|blast|loop|bind[a-z_]*)\.(?:h|cpp)")
 """C++ files that may see the operating system and Python; all others are pure."""
 
 NATIVE_OUTSIDE: Final = re.compile(
@@ -287,8 +287,8 @@ def test_a_planted_layer_violation_is_found(sentence: str, path: str, source: st
             "results/kpis.py",
             "if TYPE_CHECKING:\n    pass\nelse:\n    import time",
         ),
-        ("under another name", "traffic/engine.py", "import threading as t"),
-        ("by a call", "traffic/engine.py", "__import__('socket')"),
+        ("under another name", "traffic/simulation.py", "import threading as t"),
+        ("by a call", "traffic/simulation.py", "__import__('socket')"),
         ("a shell's name in another folder is no licence", "workload/service.py", "import asyncio"),
     ],
 )

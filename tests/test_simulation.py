@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from assignments_by_hand import TRANSPORT, HandOp, assignment
 
 from contract.records import WaitKind
+from tests.assignments_by_hand import TRANSPORT, HandOp, assignment
 from traffic.collectives.selection import CollectiveName
 from traffic.simulation import SimulationOutcome, SimulationSettings, simulate
 
@@ -76,7 +76,9 @@ def test_corrupt_packets_are_found_by_their_icrc() -> None:
 
 
 def test_same_seed_same_records() -> None:
-    job = assignment(everywhere(5, HandOp(CollectiveName.ALL_TO_ALL, 500_000), HandOp(AR, 70_000)), iterations=3)
+    job = assignment(
+        everywhere(5, HandOp(CollectiveName.ALL_TO_ALL, 500_000), HandOp(AR, 70_000)), iterations=3
+    )
     first, second = simulate(job, BAD_NETWORK), simulate(job, BAD_NETWORK)
     assert first.ops.tobytes() == second.ops.tobytes()
     assert first.flows.tobytes() == second.flows.tobytes()
@@ -85,7 +87,12 @@ def test_same_seed_same_records() -> None:
 
 
 def test_dependencies_and_delays_set_the_intended_time() -> None:
-    ops = (HandOp(AR, 1 << 16), HandOp("delay", 5_000_000, (0,)), HandOp("delay", 1_000_000, (1,)), HandOp(AR, 1 << 16, (2,)))
+    ops = (
+        HandOp(AR, 1 << 16),
+        HandOp("delay", 5_000_000, (0,)),
+        HandOp("delay", 1_000_000, (1,)),
+        HandOp(AR, 1 << 16, (2,)),
+    )
     outcome = finished(assignment(everywhere(3, *ops)), SimulationSettings())
     for rank in range(3):
         mine = {int(row["op"]): row for row in outcome.ops if row["rank"] == rank}
@@ -200,8 +207,11 @@ def test_a_wait_that_cannot_end_is_told() -> None:
     assert set(outcome.waits["peer_rank"]) == {1}
 
 
-HOSTILE = {
-    "a dependency on itself": ("programs[0]", {"deps": np.array([0], np.int32), "dep_offsets": np.array([0, 1], np.int64)}),
+HOSTILE: dict[str, tuple[str, dict[str, Any]]] = {
+    "a dependency on itself": (
+        "programs[0]",
+        {"deps": np.array([0], np.int32), "dep_offsets": np.array([0, 1], np.int64)},
+    ),
     "an unknown schedule": ("programs[0]", {"schedule": np.array([99], np.int32)}),
     "a negative size": ("programs[0]", {"message_bytes": np.array([-1], np.int64)}),
     "columns of different length": ("programs[0]", {"slot": np.array([0, 0], np.int32)}),
@@ -224,8 +234,14 @@ def test_hostile_ranks_and_connections_are_refused() -> None:
         (replace(job, ranks=(replace(job.ranks[0], address=3), job.ranks[1])), "unknown address"),
         (replace(job, transport=replace(TRANSPORT, path_mtu_bytes=1500)), "1500 is not 256"),
         (replace(job, iterations=0), "at least one"),
-        (replace(job, connections=replace(job.connections, qp_offsets=np.array([0, 1, 9], np.int32))), "out of range"),
-        (replace(job, connections=replace(job.connections, dst_rank=job.connections.src_rank)), "connected to itself"),
+        (
+            replace(job, connections=replace(job.connections, qp_offsets=np.array([0, 1, 9], np.int32))),
+            "out of range",
+        ),
+        (
+            replace(job, connections=replace(job.connections, dst_rank=job.connections.src_rank)),
+            "connected to itself",
+        ),
     )
     for broken, text in cases:
         with pytest.raises(ValueError, match=text):
