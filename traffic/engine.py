@@ -208,8 +208,8 @@ class Engine:
     def turnarounds(self) -> tuple[tuple[int, int], ...]:
         """Histogram of turnaround times: (least nanoseconds of the bucket, count). Stops the loops.
 
-        A turnaround lasts from the arrival of a message's last packet to the departure of the first packet of a
-        message it released inside the same collective.
+        A turnaround lasts from the arrival of a message's last packet at this host to the return of the call that sent
+        the first packet of a message it released, in the same op or in one that waited for it.
         """
         self.stop()
         return tuple(self._loops.turnarounds())

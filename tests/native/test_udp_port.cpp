@@ -71,7 +71,7 @@ FlowId flow_to(UdpPort& port, uint32_t destination, uint16_t source_port = kSour
 // Waits for datagrams, at most two seconds for the next.
 void receive(UdpPort& port, Keeper& keeper, size_t count) {
   for (int turn = 0; turn < 200 && keeper.kept.size() < count; ++turn) {
-    port.receive(keeper, 64, 0);
+    port.receive(keeper, 64);
     if (keeper.kept.size() < count) port.wait(10'000'000, -1);
   }
   CHECK_EQ(keeper.kept.size(), count);
@@ -198,7 +198,7 @@ void injected_drops_follow_the_seed() {
     for (uint32_t psn = 0; psn < 600; psn += 15) CHECK(a->send(middles(flow, 15, psn)) == TxResult::sent);
     for (int turn = 0; turn < 200 && b->counters().rx_datagrams < 600; ++turn) {
       b->wait(10'000'000, -1);
-      b->receive(keeper, 1000, 0);
+      b->receive(keeper, 1000);
     }
     CHECK_EQ(b->counters().injected_drops, static_cast<int64_t>(600 - keeper.kept.size()));
     CHECK(keeper.kept.size() > 360 && keeper.kept.size() < 480);

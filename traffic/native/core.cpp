@@ -51,7 +51,9 @@ Nanos Core::next_deadline() const {
 void Core::issue(Nanos now) {
   while (failure_.empty() && ready_head_ < ready_.size()) {
     const ReadyOp next = ready_[ready_head_++];
+    trigger_ns_ = next.trigger_ns;
     issue_op(next, now);
+    trigger_ns_ = 0;
   }
   if (ready_head_ == ready_.size()) {
     ready_.clear();
@@ -241,8 +243,11 @@ void Core::lanes_drained(uint32_t run, Nanos now) {
   open_lanes(run, now);
 }
 
+// `now` is when the last thing the op waited for reached this host, which can be before the op began (an eager
+// receive) or before its last send call returned; an op is over no earlier than either.
 void Core::finish_op(uint32_t run, Nanos now) {
   OpRun& over = runs_[run];
+  now = std::max({now, over.record.issued_ns, over.record.first_tx_ns});
   over.record.completed_ns = now;
   const uint32_t rank_index = over.rank_index;
   const int32_t op = over.record.op;
@@ -255,7 +260,9 @@ void Core::finish_op(uint32_t run, Nanos now) {
 
 void Core::complete(uint32_t rank_index, int32_t op, Nanos at_ns) {
   LocalRank& rank = ranks_[rank_index];
+  const size_t known = ready_.size();
   rank.run.complete(op, at_ns, ready_);
+  for (size_t i = known; i < ready_.size(); ++i) ready_[i].trigger_ns = trigger_ns_;
   status_.last_progress_ns = std::max(status_.last_progress_ns, at_ns);
   if (!rank.run.iteration_over()) return;
   if (rank.run.finished()) {

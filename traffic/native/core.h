@@ -32,7 +32,7 @@ using FlowOpener = std::function<bool(uint16_t address, uint32_t dst_ip, uint16_
 inline constexpr size_t kEagerReceives = 16;
 
 // Turnaround histogram: 16 buckets per power of two, of the time from the arrival of a message to the departure of
-// the first packet of a message it released.
+// the first packet of a message it released, in the same op or in one that waited for it.
 inline constexpr size_t kTurnaroundBuckets = 512;
 
 struct CoreStatus {
@@ -210,7 +210,7 @@ class Core final : public PortSink {
   int32_t failed_connection_ = kNoConnection;
   size_t ranks_finished_ = 0;
   Nanos start_ns_ = kNever;
-  Nanos trigger_ns_ = 0;  // arrival time of the message being handled, 0 outside
+  Nanos trigger_ns_ = 0;  // arrival of the message whose consequences are being worked out, 0 if there is none
   Nanos port_free_ns_ = 0;
   int64_t foreign_datagrams_ = 0;
 };

@@ -9,7 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
+
+#include "system_clock.h"
 
 namespace etloop {
 
@@ -26,12 +27,6 @@ class MonotonicClock final : public Clock {
 };
 
 }  // namespace
-
-Nanos monotonic_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<Nanos>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
-}
 
 int32_t usable_processors() {
   cpu_set_t set;
@@ -195,7 +190,7 @@ void PortLoop::run() {
       break;
     }
     const int64_t done_before = core_->status().ops_done;
-    const size_t received = port_->receive(*core_, kReceiveBudget, clock.now());
+    const size_t received = port_->receive(*core_, kReceiveBudget);
     const Nanos now = clock.now();
     core_->on_time(now);
     core_->issue(now);

@@ -97,9 +97,6 @@ class PortLoop {
   int64_t blocked_ns_ = 0;
 };
 
-// Nanoseconds of CLOCK_MONOTONIC.
-Nanos monotonic_ns();
-
 // Processors this process may run on.
 int32_t usable_processors();
 

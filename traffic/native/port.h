@@ -40,7 +40,8 @@ struct Datagram {
 class PortSink {
  public:
   virtual ~PortSink() = default;
-  virtual void on_datagram(const Datagram& datagram, Nanos now) = 0;
+  // `arrived_ns`: when the packet reached this host, as near to the wire as the port can tell.
+  virtual void on_datagram(const Datagram& datagram, Nanos arrived_ns) = 0;
 };
 
 class TxPort {

@@ -20,7 +20,7 @@ void RankRun::begin_iteration(Nanos at_ns, std::vector<ReadyOp>& ready) {
   for (size_t op = 0; op < program_->size(); ++op) {
     remaining_[op] = program_->dep_count(op);
     met_ns_[op] = at_ns;
-    if (remaining_[op] == 0) ready.push_back({rank_index_, static_cast<int32_t>(op), at_ns});
+    if (remaining_[op] == 0) ready.push_back({rank_index_, static_cast<int32_t>(op), at_ns, 0});
   }
 }
 
@@ -34,7 +34,7 @@ void RankRun::complete(int32_t op, Nanos at_ns, std::vector<ReadyOp>& ready) {
     const auto successor = static_cast<size_t>(program_->successors[static_cast<size_t>(s)]);
     met_ns_[successor] = std::max(met_ns_[successor], at_ns);
     if (--remaining_[successor] == 0) {
-      ready.push_back({rank_index_, static_cast<int32_t>(successor), met_ns_[successor]});
+      ready.push_back({rank_index_, static_cast<int32_t>(successor), met_ns_[successor], 0});
     }
   }
 }

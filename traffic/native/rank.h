@@ -13,6 +13,7 @@ struct ReadyOp {
   uint32_t rank_index;
   int32_t op;
   Nanos intended_ns;
+  Nanos trigger_ns = 0;  // arrival of the message that met the last dependency, 0 if something else did
 };
 
 class RankRun {

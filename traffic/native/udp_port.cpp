@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "frame_builder.h"
+#include "system_clock.h"
 #include "udp_socket.h"
 
 namespace etloop {
@@ -39,10 +40,11 @@ struct Flow {
 struct Arrival {
   size_t segment_bytes;
   uint8_t traffic_class;
+  Nanos stamp_ns;  // real time; 0: the kernel gave none
 };
 
 Arrival read_control(msghdr& header, size_t datagram_bytes) {
-  Arrival arrival{datagram_bytes, 0};
+  Arrival arrival{datagram_bytes, 0, 0};
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
     if (control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO) {
       int gso_bytes = 0;
@@ -50,6 +52,10 @@ Arrival read_control(msghdr& header, size_t datagram_bytes) {
       if (gso_bytes > 0) arrival.segment_bytes = static_cast<size_t>(gso_bytes);
     } else if (control->cmsg_level == SOL_IP && control->cmsg_type == IP_TOS) {
       arrival.traffic_class = *CMSG_DATA(control);
+    } else if (control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_TIMESTAMPNS) {
+      timespec stamp{};
+      std::memcpy(&stamp, CMSG_DATA(control), sizeof stamp);
+      arrival.stamp_ns = static_cast<Nanos>(stamp.tv_sec) * 1'000'000'000 + stamp.tv_nsec;
     }
   }
   return arrival;
@@ -57,7 +63,7 @@ Arrival read_control(msghdr& header, size_t datagram_bytes) {
 
 // Buffers of one recvmmsg call, used again and again so that they stay in the cache.
 struct ReceiveBuffers {
-  static constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(int));
+  static constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(timespec));
 
   ReceiveBuffers() : bytes(kReceiveBatch * kReceiveBytes) {
     for (size_t i = 0; i < kReceiveBatch; ++i) {
@@ -98,12 +104,13 @@ struct UdpPort::State {
   TxResult send_segmented(const Flow& flow, std::span<const uint8_t> datagrams, size_t segment_bytes);
   TxResult send_backlog();
   TxResult refuse(int fd, int code);
-  size_t receive_from(size_t address, PortSink& sink, size_t budget, Nanos now);
-  size_t deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos now);
+  size_t receive_from(size_t address, PortSink& sink, size_t budget);
+  size_t deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos arrived_ns);
   bool drops() { return random() % 1'000'000 < config.drop_per_million; }
 
   UdpPortConfig config;
   std::vector<Descriptor> receivers;
+  std::vector<Nanos> drained_ns;  // when each receiver was last seen empty: what it holds came later
   std::map<std::pair<uint16_t, uint16_t>, Descriptor> senders;  // by address index and source port
   std::vector<Flow> flows;
   Descriptor poll;  // all receivers for reading, blocked senders for one writable event
@@ -134,6 +141,11 @@ bool UdpPort::State::open_receivers(std::string& error) {
     Descriptor receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes, error);
     const int fd = receiver.get();
     if (fd < 0) return false;
+    const int stamps = 1;
+    if (setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &stamps, sizeof stamps) != 0) {
+      error = "the kernel does not stamp datagrams with their arrival (SO_TIMESTAMPNS): " + errno_text(errno);
+      return false;
+    }
     int granted_bytes = 0;
     socklen_t length = sizeof granted_bytes;
     getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &granted_bytes, &length);
@@ -146,6 +158,7 @@ bool UdpPort::State::open_receivers(std::string& error) {
       return false;
     }
     receivers.push_back(std::move(receiver));
+    drained_ns.push_back(monotonic_ns());
   }
   return true;
 }
@@ -227,7 +240,7 @@ TxResult UdpPort::State::send_backlog() {
   return TxResult::sent;
 }
 
-size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos now) {
+size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos arrived_ns) {
   size_t packets = 0;
   size_t at = 0;
   do {
@@ -241,7 +254,7 @@ size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, Port
     } else if (config.drop_per_million != 0 && drops()) {
       ++counters.injected_drops;
     } else {
-      sink.on_datagram(packet, now);
+      sink.on_datagram(packet, arrived_ns);
     }
     ++packets;
     at += segment_bytes;
@@ -249,13 +262,17 @@ size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, Port
   return packets;
 }
 
-size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budget, Nanos now) {
+size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budget) {
   size_t packets = 0;
   int count = kReceiveBatch;
   while (packets < budget && count == kReceiveBatch) {
     received.reset();
+    const Nanos before = monotonic_ns();
     count = recvmmsg(receivers[address].get(), received.messages.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
     ++counters.rx_calls;
+    const Nanos now = monotonic_ns();
+    // Stamps are on the real-time clock, which may be stepped; what cannot be true is cut to what can.
+    const Nanos real_offset_ns = count > 0 ? realtime_ns() - now : 0;
     for (int i = 0; i < count; ++i) {
       const auto slot = static_cast<size_t>(i);
       const size_t bytes = received.messages[slot].msg_len;
@@ -267,8 +284,11 @@ size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budge
       datagram.src_port = ntohs(source.sin_port);
       datagram.address = static_cast<uint16_t>(address);
       datagram.traffic_class = arrival.traffic_class;
-      packets += deliver(datagram, arrival.segment_bytes, sink, now);
+      const Nanos stamped_ns = arrival.stamp_ns == 0 ? now : arrival.stamp_ns - real_offset_ns;
+      const Nanos arrived_ns = std::clamp(stamped_ns, drained_ns[address], now);
+      packets += deliver(datagram, arrival.segment_bytes, sink, arrived_ns);
     }
+    if (count < kReceiveBatch) drained_ns[address] = before;
   }
   return packets;
 }
@@ -326,17 +346,17 @@ TxResult UdpPort::send(const PacketRun& run) {
 
 uint32_t UdpPort::max_run(uint32_t payload_bytes) const { return MiddleRun::max_segments(payload_bytes); }
 
-size_t UdpPort::receive(PortSink& sink, size_t budget, Nanos now) {
+size_t UdpPort::receive(PortSink& sink, size_t budget) {
   State& state = *state_;
   if (!state.backlog.empty()) state.send_backlog();
-  if (state.receivers.size() == 1) return state.receive_from(0, sink, budget, now);
+  if (state.receivers.size() == 1) return state.receive_from(0, sink, budget);
   std::array<epoll_event, kMaxEvents> events;
   const int ready = epoll_wait(state.poll.get(), events.data(), kMaxEvents, 0);
   size_t packets = 0;
   for (int i = 0; i < ready; ++i) {
     const uint64_t address = events[static_cast<size_t>(i)].data.u64;
     if (address != kSenderTag && packets < budget) {  // the kernel lists the unread ones first the next time
-      packets += state.receive_from(address, sink, budget - packets, now);
+      packets += state.receive_from(address, sink, budget - packets);
     }
   }
   return packets;

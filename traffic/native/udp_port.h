@@ -37,8 +37,9 @@ class UdpPort final : public TxPort {
   TxResult send(const PacketRun& run) override;
   uint32_t max_run(uint32_t payload_bytes) const override;
 
-  // Receives what is there, at most about `budget` datagrams, and hands every packet to `sink`. Returns their number.
-  size_t receive(PortSink& sink, size_t budget, Nanos now);
+  // Receives what is there, at most about `budget` datagrams, and hands every packet to `sink` with the time at which
+  // the kernel took it from the device, on the monotonic clock. Returns their number.
+  size_t receive(PortSink& sink, size_t budget);
   // Sleeps until something arrives, `wake_fd` is readable (it is drained), a blocked socket is writable, or the timeout.
   // `wake_fd` -1: there is none. kNever: no timeout. Its precision is the calling thread's timer slack.
   void wait(Nanos timeout_ns, int wake_fd);
