@@ -126,6 +126,23 @@ class Core final : public PortSink {
     uint64_t grants = 0;
     uint32_t data_rkey = 0;
   };
+  // Queue pairs that may have something to send, each at most once, in turn.
+  class TransmitRing {
+   public:
+    void resize(size_t queue_pairs) { slots_.assign(queue_pairs + 1, 0); }
+    size_t size() const { return count_; }
+    uint32_t front() const { return slots_[head_]; }
+    void push(uint32_t qp) { slots_[(head_ + count_++) % slots_.size()] = qp; }
+    void pop() {
+      head_ = (head_ + 1) % slots_.size();
+      --count_;
+    }
+
+   private:
+    std::vector<uint32_t> slots_;
+    size_t head_ = 0;
+    size_t count_ = 0;
+  };
   struct QpPlace {
     int32_t connection;
     bool sends_data;
@@ -169,7 +186,7 @@ class Core final : public PortSink {
   void queue_transmit(uint32_t qp);
   void queue_acknowledgement(uint32_t qp);
   void arm_timer(uint32_t qp);
-  bool transmit_one(TxPort& port, Clock& clock);
+  bool transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
   bool transmit_acknowledgements(TxPort& port);
   bool transmit_probes(TxPort& port, Clock& clock);
   void fail(int32_t connection, std::string reason);
@@ -191,9 +208,8 @@ class Core final : public PortSink {
   std::vector<ReadyOp> ready_;
   size_t ready_head_ = 0;
   EventHeap events_;
-  std::vector<uint32_t> transmit_queue_;  // ring of queue pair indices, each at most once
-  size_t transmit_head_ = 0;
-  size_t transmit_count_ = 0;
+  TransmitRing data_ring_;   // of sending ends
+  TransmitRing grant_ring_;  // of receiving ends: clear-to-send writes
   std::vector<uint32_t> ack_queue_;
   struct ProbeReply {
     uint32_t qp;

@@ -28,7 +28,8 @@ Core::Core(const EnginePlan& plan, int32_t port) : plan_(plan), port_(port), tur
 bool Core::load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error) {
   if (!load_ranks(error) || !load_connections(open_flow, error)) return false;
   load_windows(receive_buffer_bytes);
-  transmit_queue_.assign(qps_.size() + 1, 0);
+  data_ring_.resize(qps_.size());
+  grant_ring_.resize(qps_.size());
   ack_queue_.reserve(qps_.size());
   return true;
 }

@@ -155,7 +155,7 @@ void Core::arm_timer(uint32_t index) {
 void Core::queue_transmit(uint32_t index) {
   if (qps_[index].queued) return;
   qps_[index].queued = true;
-  transmit_queue_[(transmit_head_ + transmit_count_++) % transmit_queue_.size()] = index;
+  (places_[index].sends_data ? data_ring_ : grant_ring_).push(index);
 }
 
 void Core::queue_acknowledgement(uint32_t index) {
@@ -165,8 +165,8 @@ void Core::queue_acknowledgement(uint32_t index) {
 }
 
 // One run of the next queue pair in turn. False: the port takes no more now.
-bool Core::transmit_one(TxPort& port, Clock& clock) {
-  const uint32_t index = transmit_queue_[transmit_head_];
+bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
+  const uint32_t index = ring.front();
   Qp& qp = qps_[index];
   if (qp.has_run()) {
     const PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu));
@@ -185,8 +185,7 @@ bool Core::transmit_one(TxPort& port, Clock& clock) {
     }
     arm_timer(index);
   }
-  transmit_head_ = (transmit_head_ + 1) % transmit_queue_.size();
-  --transmit_count_;
+  ring.pop();
   qp.queued = false;
   if (qp.has_run()) queue_transmit(index);
   return true;
@@ -247,17 +246,20 @@ bool Core::transmit_probes(TxPort& port, Clock& clock) {
 }
 
 bool Core::transmit(TxPort& port, Clock& clock, size_t budget) {
-  // First one run of everybody, so that what a message released leaves before its acknowledgement and before longer
-  // bursts of others; then acknowledgements; then the rest of the budget.
-  for (size_t turn = transmit_count_; turn > 0 && budget > 0 && failure_.empty(); --turn, --budget) {
-    if (!transmit_one(port, clock)) return false;
+  // First one run of every sender, so that what a message released leaves before that message's acknowledgement,
+  // before new grants and before longer bursts of others.
+  for (size_t turn = data_ring_.size(); turn > 0 && budget > 0 && failure_.empty(); --turn, --budget) {
+    if (!transmit_one(data_ring_, port, clock)) return false;
   }
   if (!transmit_acknowledgements(port) || !transmit_probes(port, clock)) return false;
-  while (budget > 0 && transmit_count_ > 0 && failure_.empty()) {
-    if (!transmit_one(port, clock)) return false;
+  while (grant_ring_.size() > 0 && failure_.empty()) {
+    if (!transmit_one(grant_ring_, port, clock)) return false;
+  }
+  while (budget > 0 && data_ring_.size() > 0 && failure_.empty()) {
+    if (!transmit_one(data_ring_, port, clock)) return false;
     --budget;
   }
-  return transmit_count_ > 0 && failure_.empty();
+  return data_ring_.size() > 0 && failure_.empty();
 }
 
 }  // namespace etloop
