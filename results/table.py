@@ -121,7 +121,8 @@ def _figures(summary: Summary) -> list[str]:
         )
     if transport.receive_overflows:
         lines += _wrapped(
-            "our loss", f"{transport.receive_overflows} datagrams, because receive buffers of the agents were full"
+            "our loss",
+            f"{transport.receive_overflows} datagrams, because receive buffers of the agents were full",
         )
     lines += _wrapped(
         "clock error",

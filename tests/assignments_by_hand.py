@@ -52,7 +52,9 @@ def _ip_number(text: str) -> int:
     return a << 24 | b << 16 | c << 8 | d
 
 
-def _columns(ops: tuple[HandOp, ...], schedules: list[CollectiveName], peers: tuple[int, ...]) -> ProgramColumns:
+def _columns(
+    ops: tuple[HandOp, ...], schedules: list[CollectiveName], peers: tuple[int, ...]
+) -> ProgramColumns:
     kinds = {"delay": 0, "send": 2, "recv": 3}
     offsets = [0]
     for op in ops:
@@ -72,7 +74,10 @@ def _columns(ops: tuple[HandOp, ...], schedules: list[CollectiveName], peers: tu
         kind=np.array([1 if isinstance(op.what, CollectiveName) else kinds[op.what] for op in ops], np.uint8),
         schedule=np.array([schedule(op) for op in ops], np.int32),
         slot=np.array(
-            [0 if isinstance(op.what, CollectiveName) else peers.index(op.peer) if op.peer >= 0 else -1 for op in ops],
+            [
+                0 if isinstance(op.what, CollectiveName) else peers.index(op.peer) if op.peer >= 0 else -1
+                for op in ops
+            ],
             np.int32,
         ),
         sequence=np.array(sequence, np.int32),
@@ -167,7 +172,8 @@ def assignment(
         )
     else:
         ports = tuple(
-            PortSettings(f"p{rank}", (addresses[rank],), 4791, link_bps, 0x100 + rank * block, block) for rank in here
+            PortSettings(f"p{rank}", (addresses[rank],), 4791, link_bps, 0x100 + rank * block, block)
+            for rank in here
         )
     return Assignment(
         run_id="by-hand",

@@ -108,7 +108,9 @@ class Engine:
         except (RuntimeError, ValueError, OverflowError) as error:
             what, _, remedy = str(error).partition("; ")
             raise RigError(
-                Problem(f"agent {assignment.agent}", what, remedy or "correct the rig file or free the resource")
+                Problem(
+                    f"agent {assignment.agent}", what, remedy or "correct the rig file or free the resource"
+                )
             ) from None
         degraded = [
             f"port {port.name}: the receive buffer is {size} bytes, windows are small; "
@@ -117,7 +119,9 @@ class Engine:
             if (size := loops.receive_buffer_bytes(index)) < AMPLE_RECEIVE_BUFFER_BYTES
         ]
         if not spins:
-            degraded.append(f"{threads} engine threads share {cores} cores: idle loops sleep instead of polling")
+            degraded.append(
+                f"{threads} engine threads share {cores} cores: idle loops sleep instead of polling"
+            )
         return Engine(assignment, loops, tuple(degraded))
 
     def start_probe(self) -> None:
@@ -126,7 +130,9 @@ class Engine:
 
     def probe_outcomes(self) -> tuple[ProbeOutcome, ...] | None:
         """One outcome per probed queue pair, None while probes are under way."""
-        if any(EngineState(port[0]) in (EngineState.OPEN, EngineState.PROBING) for port in self._loops.status()):
+        if any(
+            EngineState(port[0]) in (EngineState.OPEN, EngineState.PROBING) for port in self._loops.status()
+        ):
             return None
         return tuple(self._probe_outcome(*probe) for probe in self._loops.probes())
 
@@ -198,12 +204,16 @@ class Engine:
     def flows(self) -> NDArray[np.void]:
         """Counters of every queue pair end as FLOW_RECORD rows. Stops the loops."""
         self.stop()
-        return np.concatenate([rows(self._loops.flows(port), FLOW_RECORD) for port in range(self._loops.ports())])
+        return np.concatenate(
+            [rows(self._loops.flows(port), FLOW_RECORD) for port in range(self._loops.ports())]
+        )
 
     def ports(self) -> NDArray[np.void]:
         """One PORT_RECORD row per port. Stops the loops."""
         self.stop()
-        return np.concatenate([rows(self._loops.counters(port), PORT_RECORD) for port in range(self._loops.ports())])
+        return np.concatenate(
+            [rows(self._loops.counters(port), PORT_RECORD) for port in range(self._loops.ports())]
+        )
 
     def turnarounds(self) -> tuple[tuple[int, int], ...]:
         """Histogram of turnaround times: (least nanoseconds of the bucket, count). Stops the loops.
@@ -223,5 +233,6 @@ class Engine:
         self._loops.stop()
 
     def close(self) -> None:
-        """Stops; the sockets go with the object."""
+        """Stops and gives the sockets back; only `status`, `stop` and `close` answer after."""
         self.stop()
+        self._loops.close()
