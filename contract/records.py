@@ -85,9 +85,8 @@ class WaitKind:
     CLEAR_TO_SEND: Final = 2
     DATA: Final = 3
     ACKNOWLEDGEMENT: Final = 4
-    BUFFER_SLOT: Final = 5
 
-    NAMES: Final = ("dependency", "delay", "clear-to-send", "data", "acknowledgement", "buffer slot")
+    NAMES: Final = ("dependency", "delay", "clear-to-send", "data", "acknowledgement")
 
 
 WAIT_RECORD: Final = np.dtype(

@@ -127,14 +127,7 @@ class _Stall:
     # ---- the graph
 
     def _steps(self, key: _Key) -> list[_Step]:
-        waits = self._waits[key]
-        acknowledging = any(wait.kind == WaitKind.ACKNOWLEDGEMENT for wait in waits)
-        return [
-            self._step(wait)
-            for wait in waits
-            # A buffer slot comes free by an acknowledgement that the same op waits for.
-            if not (wait.kind == WaitKind.BUFFER_SLOT and acknowledging)
-        ]
+        return [self._step(wait) for wait in self._waits[key]]
 
     def _step(self, wait: _Wait) -> _Step:
         if wait.kind == WaitKind.ACKNOWLEDGEMENT:
@@ -232,8 +225,6 @@ class _Stall:
             done = ""
         elif wait.kind == WaitKind.ACKNOWLEDGEMENT:
             return f"{where} an acknowledgement from {peer}: packet {wait.psn} was never acknowledged"
-        elif wait.kind == WaitKind.BUFFER_SLOT:
-            sentence = f"{where} a buffer slot of {peer}"
         elif 0 <= wait.kind < len(WaitKind.NAMES):
             sentence = f"{where} {WaitKind.NAMES[wait.kind]} from {peer}"
         else:

@@ -112,16 +112,6 @@ def test_a_peer_in_an_earlier_iteration_holds_up_a_later_one() -> None:
     ]
 
 
-def test_a_buffer_slot_is_explained_by_the_acknowledgement_that_frees_it() -> None:
-    finding = find(from_peer(WaitKind.BUFFER_SLOT, 0, 3, peer=1), acknowledgement(0, 3, 1, 0, 9))
-    assert finding.text.splitlines() == [
-        (
-            "rank 0 all_reduce #3 of communicator world (node 103) waits for an acknowledgement from rank 1 "
-            "(10.0.0.1 -> 10.0.0.2, qpn 0x200): packet 9 was never acknowledged"
-        )
-    ]
-
-
 def test_a_circle_is_told_as_one() -> None:
     finding = find(from_peer(WaitKind.DATA, 0, 3, peer=1), from_peer(WaitKind.DATA, 1, 3, peer=0))
     lines = finding.text.splitlines()

@@ -111,6 +111,9 @@ class PortLoops:
     def start(self, start_ns: int) -> None: ...
     def request_waits(self) -> None: ...
     def stop(self) -> None: ...
+    def close(self) -> None:
+        """Stops and closes the sockets; only `close` may be called after."""
+
     def status(self) -> list[tuple[int, int, int, int, int, int, str, int]]:
         """Per port: (state, ops done, ops in all, wire tx bytes, wire rx bytes, last progress ns, failure, connection)."""
 

@@ -63,6 +63,12 @@ class PortLoops {
     for (auto& loop : loops_) loop->stop();
   }
 
+  // Stops and closes the sockets; nothing can be asked of this object any more.
+  void close() {
+    stop();
+    loops_.clear();
+  }
+
   // (state, ops_done, ops_total, wire_tx_bytes, wire_rx_bytes, last_progress_ns, failure, failed_connection) per port
   nb::list status() const {
     nb::list out;
@@ -180,6 +186,7 @@ void bind_engine(nb::module_& module) {
       .def("start", &PortLoops::start, nb::arg("start_ns"))
       .def("request_waits", &PortLoops::request_waits)
       .def("stop", &PortLoops::stop)
+      .def("close", &PortLoops::close)
       .def("status", &PortLoops::status)
       .def("probes", &PortLoops::probes)
       .def("records", &PortLoops::records, nb::arg("port"), nb::arg("first"))

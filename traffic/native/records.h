@@ -71,7 +71,6 @@ enum class WaitKind : int32_t {
   clear_to_send = 2,
   data = 3,
   acknowledgement = 4,
-  buffer_slot = 5,
 };
 
 struct WaitRecord {
