@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -192,3 +192,26 @@ def _op(rank: int, node: Node, job: Job, everyone: tuple[int, ...], reading: Rea
         members = (attributes.get("comm_src", rank), attributes.get("comm_dst", rank))
     message_bytes = scaled(trace_bytes, reading.bytes_scale, unit_bytes)
     return Op(rank, node.node_id, kind, members, name, message_bytes, trace_bytes)
+
+
+def written(nodes: Iterable[Node]) -> bytes:
+    """The file of these nodes: what `read_rank` reads."""
+    messages = [b""]
+    for node in nodes:
+        made = OfficialNode(
+            id=node.node_id, type=node.kind, data_deps=node.deps, duration_micros=node.duration_us
+        )
+        for name, value in node.attributes.items():
+            attribute = made.attr.add(name=name)
+            case = {bool: "bool_val", int: "int64_val", str: "string_val"}[type(value)]
+            setattr(attribute, case, value)
+        messages.append(made.SerializeToString())
+    return b"".join(_varint(len(message)) + message for message in messages)
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])

@@ -10,7 +10,19 @@ import pytest
 
 from tests.first_light_bytes import pair_bytes, received_by, ring_blocks, sent_by, total_bytes
 from tests.first_light_order import Measured, order_mistakes
-from tests.first_light_trace import Job, Node, Op, Reading, delay_ns, framed, network_ops, read_job, scaled
+from tests.first_light_trace import (
+    Job,
+    Node,
+    Op,
+    Reading,
+    delay_ns,
+    framed,
+    network_ops,
+    read_job,
+    read_rank,
+    scaled,
+    written,
+)
 
 COMP, SEND, RECV, COLLECTIVE = 4, 5, 6, 7
 PLAIN = Reading()
@@ -183,3 +195,9 @@ def test_a_job_is_read_from_files(tmp_path: Path) -> None:
     job = read_job(tmp_path / "w")
     assert job.groups == {"g": (0,)}
     assert job.ranks == ((Node(1, COMP, (), 0, {}), Node(2, COMP, (), 0, {})),)
+
+
+def test_what_is_written_is_read_again() -> None:
+    attributes = {"comm_size": 1 << 40, "pg_name": "g" * 200, "is_cpu_op": False}
+    nodes = (Node(300, COLLECTIVE, (1, 1 << 60), 0, attributes), Node(1, COMP, (), 1 << 33, {}))
+    assert read_rank(written(nodes)) == nodes
