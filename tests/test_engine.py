@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from assignments_by_hand import TRANSPORT, HandOp, assignment
 
 from contract.errors import RigError
 from contract.records import WaitKind
+from tests.assignments_by_hand import TRANSPORT, HandOp, assignment
 from traffic.collectives.selection import CollectiveName
 from traffic.engine import Engine, EngineState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from contract.assignment import Assignment
+    from contract.assignment import Assignment, TransportSettings
 
 AR = CollectiveName.ALL_REDUCE
 ADDRESSES = ("127.79.0.1", "127.79.0.2")
@@ -28,7 +28,9 @@ PATIENT = replace(TRANSPORT, window_packets=0, timeout_ns=20_000_000)
 LIMIT_S = 30
 
 
-def halves(*ops: HandOp, transport: object = PATIENT, iterations: int = 1) -> tuple[Assignment, Assignment]:
+def halves(
+    *ops: HandOp, transport: TransportSettings = PATIENT, iterations: int = 1
+) -> tuple[Assignment, Assignment]:
     programs = (ops, ops)
     first, second = (
         assignment(
@@ -47,7 +49,7 @@ def opened() -> Iterator[list[Engine]]:
         engine.close()
 
 
-def until(what: object, done: object) -> None:
+def until(what: str, done: Callable[[], object]) -> None:
     """Asks `done` again and again until it is true; fails naming `what` after LIMIT_S."""
     deadline = time.monotonic() + LIMIT_S
     pause = threading.Event()  # never set: the engine has nothing to wait on
