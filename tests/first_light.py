@@ -174,9 +174,11 @@ def agents(place: Place, *extra: str, names: Sequence[str] = AGENTS) -> Iterator
 
 
 @contextlib.contextmanager
-def agent(place: Place, name: str, *extra: str, within: Sequence[str] = ()) -> Iterator[Live]:
-    """One agent."""
-    arguments = ("run", "--controller", place.endpoint, "--name", name, *extra)
+def agent(
+    place: Place, name: str, *extra: str, endpoint: str = "", within: Sequence[str] = ()
+) -> Iterator[Live]:
+    """One agent; `endpoint` is where it finds the controller, if not where the place says."""
+    arguments = ("run", "--controller", endpoint or place.endpoint, "--name", name, *extra)
     with running(place, "agent.cli", *arguments, within=within) as live:
         yield live
 

@@ -40,6 +40,8 @@ class Load:
     parity: bool = False
     """Ranks go by the parity of their bits, which puts neighbours of a 2 x 2 x 2 job apart; else by turns."""
     policy: str = "data+communicator"
+    faults: str = ""
+    """What goes wrong on purpose, as the scenario states it."""
     full_only: bool = False
     """Takes long on two cores even when small: rings of 64 ranks, one small message after another."""
 
@@ -58,6 +60,7 @@ iterations: {self.iterations}
 scale: {{bytes: {reading.bytes_scale}, time: {reading.time_scale}}}
 mapping: {{placement: explicit, explicit: {{{placed}}}}}
 limits: {{gather_timeout: 30s}}
+{self.faults}
 """
 
 
@@ -133,11 +136,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 @pytest.mark.parametrize("load", parameters([*WHOLE, *STAGE, *TEXT, *BIG]))
 def test_a_set_is_replayed_as_its_trace_says(load: Load, place: Place) -> None:
     job, left = replayed(load, place)
-    ops = network_ops(job, load.reading)
-    assert_every_op_is_there_once(left, ops, load)
-    assert_collectives_moved_their_bytes(left, ops, load)
-    assert_pairs_moved_their_bytes(left, ops, load)
-    assert_the_order_is_that_of_the_trace(left, job, load)
+    assert_it_is_the_trace(left, job, load)
 
 
 @pytest.mark.parametrize(
@@ -145,14 +144,38 @@ def test_a_set_is_replayed_as_its_trace_says(load: Load, place: Place) -> None:
 )
 def test_without_communicator_order_only_the_data_edges_hold_back(load: Load, place: Place) -> None:
     job, left = replayed(load, place)
-    assert_the_order_is_that_of_the_trace(left, job, load)
-    assert_pairs_moved_their_bytes(left, network_ops(job, load.reading), load)
+    assert_it_is_the_trace(left, job, load)
+
+
+LOSSY: Final = "faults: {drop: 1%, seed: 11}"
+
+
+@pytest.mark.parametrize(
+    "load",
+    parameters(
+        [
+            Load("all_reduce_8", faults=LOSSY),
+            Load("all_to_all_16", faults=LOSSY),
+            Load("gpt_8", small(1024, stage=True, always=True), parity=True, faults=LOSSY),
+        ]
+    ),
+)
+def test_lost_packets_cost_time_and_nothing_else(load: Load, place: Place) -> None:
+    job, left = replayed(load, place)
+    assert_it_is_the_trace(left, job, load)
+    transport = left.summary["transport"]
+    assert transport["injected_drops"] > 0
+    assert (
+        0
+        < transport["retransmitted_packets"]
+        == sum(row["retransmitted_packets"] for row in left.rows("flows"))
+    )
 
 
 def replayed(load: Load, place: Place) -> tuple[Job, Left]:
     """Runs a set to its end and returns its trace, as others read it, and what the run left."""
     job = read_job(known_set(load.name).source)
-    out = f"{load.name}-{load.policy}"
+    out = f"{load.name}-{load.policy}{'-faults' if load.faults else ''}"
     ended = first_light.run_to_end(place, load.scenario(len(job.ranks)), out=out)
     assert ended.exit_code == 0, ended.err
     left = first_light.left_by(place, out)
@@ -162,6 +185,14 @@ def replayed(load: Load, place: Place) -> tuple[Job, Left]:
         check["name"]: "pass" for check in summary["checks"]
     }
     return job, left
+
+
+def assert_it_is_the_trace(left: Left, job: Job, load: Load) -> None:
+    ops = network_ops(job, load.reading)
+    assert_every_op_is_there_once(left, ops, load)
+    assert_collectives_moved_their_bytes(left, ops, load)
+    assert_pairs_moved_their_bytes(left, ops, load)
+    assert_the_order_is_that_of_the_trace(left, job, load)
 
 
 def assert_every_op_is_there_once(left: Left, ops: Sequence[Op], load: Load) -> None:
