@@ -65,11 +65,12 @@ def free_place(directory: Path) -> Place:
         block = next(_blocks)
         # 127.0 and 127.1 are left to people; 15872 blocks of two networks follow.
         networks = tuple(f"127.{2 + block // 128 % 124}.{block % 128 * 2 + side}" for side in (0, 1))
-        if all(_is_free(f"{network}.1") for network in networks):
+        if all(is_free(f"{network}.1") for network in networks):
             return Place(directory, f"tcp://127.0.0.1:{_free_tcp_port()}", (networks[0], networks[1]))
 
 
-def _is_free(address: str) -> bool:
+def is_free(address: str) -> bool:
+    """Whether the RoCE port of a loopback address can be bound."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, ROCE_PORT))
