@@ -78,7 +78,7 @@ $(STAMPS)/native-tests: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE_TESTS)
 	@touch $@
 
 $(STAMPS)/native-tests-sanitized: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE_TESTS)
-	$(call native_tests,build/tests-sanitized,-DCMAKE_BUILD_TYPE=Debug -DETLOOP_SANITIZE=ON)
+	$(call native_tests,build/tests-sanitized,-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g" -DETLOOP_SANITIZE=ON)
 	@touch $@
 
 define native_tests
