@@ -32,7 +32,8 @@ FULL: Final = os.environ.get("ETLOOP_FULL") == "1"
 PATIENCE_S: Final = 1200 if FULL else 100
 """How long anything may take before a test is wrong; the machine may be busy. In CI below the timeout of pytest itself."""
 
-_blocks: Final = itertools.count(os.getpid())
+_blocks: Final = itertools.count(64 * os.getpid())
+_logs: Final = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class Ended:
 @contextlib.contextmanager
 def running(place: Place, module: str, *arguments: str | Path, within: Sequence[str] = ()) -> Iterator[Live]:
     """A command in `place`; `within` is what starts it, such as `ip netns exec NAME`."""
-    number = next(_blocks)
+    number = next(_logs)
     log = place.directory / f"{module}-{number}.log"
     command = [*within, sys.executable, "-P", "-m", module, *map(str, arguments)]
     with log.open("w") as sink:

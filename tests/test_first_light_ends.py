@@ -7,11 +7,10 @@ themselves and fails if they do not.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,11 +18,13 @@ import pytest
 
 from tests import first_light
 from tests.first_light import Live, Place, Row, is_free
+from tests.first_light_cable import SIDES, cable_agents, cabled, for_root
 from tests.first_light_trace import COLLECTIVE, Node, written
 
 pytestmark = pytest.mark.e2e
 
 RUN_ERROR: Final = 50
+PREPARATION_FAILED: Final = 65
 RANKS: Final = 8
 SCENARIO: Final = """\
 workload: {trace: job}
@@ -67,8 +68,9 @@ def assert_broken(controller: Live, place: Place, reason: str) -> Row:
     summary = left.summary
     assert summary["state"] == "aborted"
     assert re.search(reason, summary["reason"]), summary["reason"]
-    # The table breaks lines where it likes.
     assert "aborted" in ended.out
+    # The table breaks lines where it likes.
+    assert "".join(summary["reason"].split()) in "".join(ended.out.split())
     rows = left.rows("ops")
     assert len(rows) == summary["ops"]["recorded"] > 0
     assert {row["agent"] for row in rows} <= set(first_light.AGENTS)
@@ -151,3 +153,67 @@ def test_a_frozen_agent_ends_the_run(place: Place) -> None:
         live["b"].process.send_signal(signal.SIGCONT)
         for agent in live.values():
             assert_waits_again(agent, place)
+
+
+# ---- a link that goes dead under load: rank 3 sits at the far end, on the second address there
+
+LOST_RANK: Final = 3
+LOST_ADDRESS: Final = f"{SIDES[1]}.2"
+
+
+@contextlib.contextmanager
+def dead_link(place: Place, transport: str, limits: str) -> Iterator[Live]:
+    """A run under load, whose packets to one rank are lost from now on."""
+    scenario = SCENARIO.replace("gather_timeout: 30s", f"gather_timeout: 30s{limits}")
+    with (
+        cabled(place) as cable,
+        cable_agents(place, cable),
+        first_light.run_going(place, f"{scenario}transport: {{{transport}}}\n") as controller,
+    ):
+        wait_for_load(controller)
+        cable.lose(LOST_ADDRESS)
+        yield controller
+
+
+@for_root
+def test_a_stalled_run_says_who_waits_for_whom_down_to_the_link(place: Place) -> None:
+    with dead_link(place, "retries: 60", ", stall_timeout: 2s") as controller:
+        summary = assert_broken(controller, place, r"^run: no progress for 2\.0 s:\n")
+    steps = [line for line in summary["reason"].splitlines() if " waits for " in line]
+    operation = r"all_reduce #0 of communicator world \(node 7, iteration \d+\)"
+    # Both neighbours of the lost rank miss acknowledgements: of what they sent it, and of what it sent them.
+    cause = (
+        rf"rank 2 {operation} waits for an acknowledgement from rank 3 \(.* -> {LOST_ADDRESS}, qpn 0x\w+\)"
+    )
+    same = rf"rank 3 {operation} waits for an acknowledgement from rank 4 \({LOST_ADDRESS} -> .*, qpn 0x\w+\)"
+    assert re.match(f"{cause}|{same}", steps[-1]), summary["reason"]
+    waiting = [
+        re.match(rf"rank (\d) {operation} waits for data from rank (\d) ", step) for step in steps[:-1]
+    ]
+    pairs = [(int(found[1]), int(found[2])) for found in waiting if found]
+    assert len(pairs) == len(steps) - 1, summary["reason"]
+    assert all(peer == (rank - 1) % RANKS for rank, peer in pairs), "a ring waits backwards"
+    assert [peer for _, peer in pairs[:-1]] == [rank for rank, _ in pairs[1:]], "each waits for the next"
+
+
+@for_root
+def test_a_queue_pair_that_gives_up_names_its_peer(place: Place) -> None:
+    gave_up = (
+        rf"rank (2 -> rank 3|3 -> rank 4) \(.*{LOST_ADDRESS}.*\): no acknowledgement after the last retry"
+    )
+    with dead_link(place, "retries: 3", "") as controller:
+        assert_broken(controller, place, gave_up)
+
+
+@for_root
+def test_a_link_that_was_dead_before_is_named_before_any_load(place: Place) -> None:
+    with cabled(place) as cable, cable_agents(place, cable):
+        cable.lose(LOST_ADDRESS)
+        ended = first_light.run_to_end(place, SCENARIO)
+    assert ended.exit_code == PREPARATION_FAILED, ended.err
+    assert (
+        f"rank 2 ({SIDES[0]}.2) -> rank 3 ({LOST_ADDRESS}): no reply to probes of 4096 payload bytes"
+        in ended.err
+    )
+    assert "Traceback" not in ended.err
+    assert not (place.directory / "run").exists()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,21 +11,16 @@ import pytest
 
 from tests import first_light
 from tests.first_light import Left, Place
+from tests.first_light_cable import NETWORK, cable_agents, cabled, for_root, run_tool
 from tests.first_light_capture import Capture, capture, icrc_holds, packet, pcap, written_bytes
 from traffic import _native
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(os.geteuid() != 0, reason="packet sockets and namespaces are for root"),
-]
+pytestmark = [pytest.mark.e2e, for_root]
 
 SCENARIO: Final = "workload: {trace: job}\nmapping: {placement: round_robin}\nlimits: {gather_timeout: 30s}\n"
 DEFAULT_DSCP: Final = 26
 PROBE: Final = 0x64
 CLEAR_TO_SEND_BYTES: Final = 64
-VETH_NETWORKS: Final = ("198.18.77", "198.18.78")
-"""Of the range that is set aside for benchmarks of network devices."""
-VETH_MTU: Final = 4200
 
 
 @pytest.fixture
@@ -50,15 +41,8 @@ def test_every_frame_on_loopback_is_what_others_call_rocev2(place: Place) -> Non
 
 
 def test_a_device_behind_segmentation_offload_sees_single_packets(place: Place) -> None:
-    with veth_pair() as (interface, namespace):
-        place.write("rig.yaml", veth_rig(place))
-        within = ("ip", "netns", "exec", namespace)
-        endpoint = f"tcp://{VETH_NETWORKS[0]}.1:{place.endpoint.rpartition(':')[2]}"
-        with (
-            first_light.agent(place, "a"),
-            first_light.agent(place, "b", "--insecure", endpoint=endpoint, within=within),
-            capture(interface, "198.18") as taken,
-        ):
+    with cabled(place) as cable:
+        with cable_agents(place, cable), capture(cable.near, NETWORK) as taken:
             ended = first_light.run_to_end(place, SCENARIO)
         assert ended.exit_code == 0, ended.err
         left = first_light.left_by(place)
@@ -68,51 +52,6 @@ def test_a_device_behind_segmentation_offload_sees_single_packets(place: Place) 
         assert gso_calls < datagrams, "the kernel was given super-frames"
         assert_frames_are_the_run(taken, left)
         assert_wireshark_reads(taken, place)
-
-
-@contextlib.contextmanager
-def veth_pair() -> Iterator[tuple[str, str]]:
-    """A cable from this host to a namespace, as a device sees it: every packet single, none cut or joined behind it."""
-    name = f"fl{os.getpid() % 100_000}"
-    near, far, namespace = f"{name}a", f"{name}b", f"{name}n"
-    try:
-        ip(f"netns add {namespace}")
-        ip(f"link add {near} mtu {VETH_MTU} type veth peer name {far} mtu {VETH_MTU} netns {namespace}")
-        for interface, network, inside in (
-            (near, VETH_NETWORKS[0], ()),
-            (far, VETH_NETWORKS[1], ("-n", namespace)),
-        ):
-            for host in range(1, 5):
-                ip(f"address add {network}.{host}/16 dev {interface}", *inside)
-            ip(f"link set {interface} up", *inside)
-        ip("link set lo up", "-n", namespace)
-        features = ("tx-udp-segmentation", "off", "gro", "off")
-        run_tool("ethtool", "-K", near, *features)
-        run_tool("ip", "netns", "exec", namespace, "ethtool", "-K", far, *features)
-        yield near, namespace
-    finally:
-        for command in (f"link delete {near}", f"netns delete {namespace}"):
-            with contextlib.suppress(subprocess.CalledProcessError):
-                ip(command)
-
-
-def ip(command: str, *options: str) -> None:
-    run_tool("ip", *options, *command.split())
-
-
-def run_tool(*command: str) -> str:
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
-
-
-def veth_rig(place: Place) -> str:
-    port = place.endpoint.rpartition(":")[2]
-    agents = "".join(
-        f"  - {{name: {agent}, host: here, ports: [{{name: p0, addresses: {network}.1-{network}.4, link: 10Gbps}}]}}\n"
-        for agent, network in zip(first_light.AGENTS, VETH_NETWORKS, strict=True)
-    )
-    return f"controller: {{bind: 'tcp://*:{port}'}}\nsecurity: {{insecure: true}}\nagents:\n{agents}"
 
 
 def assert_frames_are_the_run(taken: Capture, left: Left) -> None:
