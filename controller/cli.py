@@ -294,7 +294,7 @@ def _quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
 def _demo(parsed: argparse.Namespace) -> Answer:
     from controller.demo import run_demo
 
-    return Answer("", ExitCode(run_demo(parsed.out, parsed.iterations)))
+    return Answer("", ExitCode(run_demo(parsed.out, parsed.iterations, as_json=parsed.json)))
 
 
 def _synth(parsed: argparse.Namespace) -> Answer:

@@ -42,8 +42,8 @@ class DemoRig:
     """First to last address of every agent, as the rig file writes ranges."""
 
 
-def run_demo(out_dir: Path, iterations: int = 5) -> int:
-    """Runs the demo and returns the exit code of the run.
+def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False) -> int:
+    """Runs the demo, prints the table (or summary.json) and returns the exit code of the run.
 
     `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty,
     the next free `out_dir-2`, `-3`, ... does.
@@ -61,7 +61,9 @@ def run_demo(out_dir: Path, iterations: int = 5) -> int:
         f"demo: {len(job.ranks)} ranks on two agents, {rig.addresses[0]} and {rig.addresses[1]}, UDP port {ROCE_UDP_PORT}"
     )
     with agents(directory, rig.endpoint):
-        code = run_files(directory / "scenario.yaml", directory / "rig.yaml", directory / "run")
+        code = run_files(
+            directory / "scenario.yaml", directory / "rig.yaml", directory / "run", as_json=as_json
+        )
     if code:
         say(log_ends(directory))
     else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from tools import check_build
 from tools.bootstrap_pip import WHEEL_NAME, BootstrapError, checked, configuration_files, index_url, wheel_url
 from tools.make_venv import has_pip, works
 
@@ -76,3 +78,30 @@ def test_an_environment_whose_python_is_gone_does_not_work(tmp_path: Path) -> No
     silent.chmod(0o755)
     assert not works(silent)
     assert not has_pip(silent)
+
+
+def test_missing_headers_name_the_package_that_brings_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_build, "include_directory", lambda: tmp_path)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("sys.base_prefix", "/usr")
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert check_build.headers_problem().endswith(f"run: sudo apt-get install python{version}-dev")
+    monkeypatch.setattr("sys.base_prefix", "/opt/python")
+    assert "install the development files of" in check_build.headers_problem()
+    (tmp_path / "Python.h").touch()
+    assert check_build.headers_problem() == ""
+
+
+def test_a_compiler_that_cannot_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "old-c++"
+    old.write_text("#!/bin/sh\necho unrecognized command line option >&2; exit 1\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("CXX", str(old))
+    assert "does not compile C++20" in check_build.compiler_problem()
+    monkeypatch.setenv("CXX", str(tmp_path / "absent"))
+    assert "does not run" in check_build.compiler_problem()
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert check_build.compiler_problem() == "no C++ compiler; run: sudo apt-get install g++"

@@ -1,6 +1,6 @@
 """Looks for what the native code is built with, before a compiler fails on it: `PYTHON tools/check_build.py`.
 
-Checks the Python version, a C++20 compiler and Python's headers. Missing headers are installed where that needs no
+Checks for a C++20 compiler and Python's headers. Missing headers are installed where that needs no
 question (root, apt-get); otherwise each missing thing is named with the command that brings it. Standard library only.
 """
 
@@ -15,18 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-OLDEST_PYTHON: Final = (3, 11)
 CXX20_PROBE: Final = (
     "#include <span>\n#include <concepts>\nint first(std::span<const int> s) { return s[0]; }\n"
 )
-
-
-def python_problem() -> str:
-    """What is wrong with this interpreter's version, "" if nothing."""
-    if sys.version_info >= OLDEST_PYTHON:
-        return ""
-    wanted = ".".join(map(str, OLDEST_PYTHON))
-    return f"Python {sys.version.split()[0]} is too old; run: make PYTHON=/path/to/python{wanted} (or newer)"
 
 
 def compiler_problem() -> str:
@@ -86,7 +77,7 @@ def headers_package() -> str:
 
 def main() -> int:
     """Names everything that is missing, at once."""
-    problems = [text for text in (python_problem(), compiler_problem(), headers_problem()) if text]
+    problems = [text for text in (compiler_problem(), headers_problem()) if text]
     for text in problems:
         print(f"etloop cannot be built: {text}", file=sys.stderr)
     return 1 if problems else 0

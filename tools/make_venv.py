@@ -11,6 +11,9 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import Final
+
+OLDEST_PYTHON: Final = (3, 11)
 
 
 def main(arguments: list[str]) -> int:
@@ -18,6 +21,13 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python3 tools/make_venv.py DIRECTORY", file=sys.stderr)
         return 2
+    if sys.version_info < OLDEST_PYTHON:
+        wanted = ".".join(map(str, OLDEST_PYTHON))
+        print(
+            f"Python {sys.version.split()[0]} is too old; run: make PYTHON=/path/to/python{wanted} (or newer)",
+            file=sys.stderr,
+        )
+        return 1
     directory = Path(arguments[0])
     python = directory / "bin" / "python"
     if not works(python):
