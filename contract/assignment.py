@@ -150,6 +150,9 @@ class Assignment:
     transport: TransportSettings
     scale_up_bps: int
     scale_up_latency_ns: int
+    first_host_thread: int
+    """Number of this agent's first engine thread among all engine threads of its host; each has a core of its own where
+    there are enough."""
     host_engine_threads: int
     """Engine threads of all agents on this agent's host, so that each can tell whether spinning starves another."""
     schedules: ScheduleTables

@@ -32,15 +32,25 @@ from controller.bench_figures import (
     ratio_of,
     render,
 )
-from controller.bench_load import BenchLoad
-from controller.bench_measure import bare_bytes_per_s, bare_one_way_ns, engine_run, gloo_duration_ns
+from controller.bench_load import BenchLoad, PingPong
+from controller.bench_measure import (
+    bare_bytes_per_s,
+    bare_one_way_ns,
+    engine_run,
+    gloo_duration_ns,
+    wire_turnarounds_ns,
+)
 from controller.bench_place import bench_place
 from controller.commands_trace import Answer, to_json
+from results.kpis import nearest_rank
 from workload.trace import CollectiveKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from controller.bench_ends import Workers
     from controller.bench_measure import EngineRun
@@ -53,10 +63,12 @@ GLOO_BAR: Final = Bar(Bound.AT_LEAST, 2.0)
 
 COLLECTIVE_RANKS: Final = 4
 BYTES_PER_MIB: Final = 1 << 20
-SMALL_ALL_REDUCE_BYTES: Final = 8192
-"""Two ranks exchange halves of it: one full packet of path MTU 4096 each time."""
-PACKET_BYTES: Final = 4128
-"""UDP payload of such a packet: BTH 12, RETH 16, payload 4096, ICRC 4."""
+MESSAGE_BYTES: Final = 4096
+"""Of a turnaround: one packet of the path MTU."""
+PACKET_BYTES: Final = MESSAGE_BYTES + 36
+"""UDP payload of that packet: BTH, RETH, immediate and ICRC beside it."""
+EXCHANGES: Final = 200
+"""To and fro in one iteration; between iterations the receives are granted anew."""
 EXPECTED_SHARE: Final = 0.7
 """Of the bare rate, to choose how many iterations fill the time."""
 
@@ -78,7 +90,7 @@ class Lengths:
     """Of one measurement, about."""
     broadcast_bytes: int
     all_reduce_bytes: int
-    small_all_reduces: int
+    exchanges: int
     pings: int
 
 
@@ -89,7 +101,7 @@ def full_lengths(seconds: int, repetitions: int) -> Lengths:
         duration_ns=seconds * NS_PER_S,
         broadcast_bytes=1024 * BYTES_PER_MIB,
         all_reduce_bytes=64 * BYTES_PER_MIB,
-        small_all_reduces=20_000 * seconds,
+        exchanges=20_000 * seconds,
         pings=20_000 * seconds,
     )
 
@@ -99,7 +111,7 @@ SMALL_LENGTHS: Final = Lengths(
     duration_ns=200 * NS_PER_MS,
     broadcast_bytes=64 * BYTES_PER_MIB,
     all_reduce_bytes=8 * BYTES_PER_MIB,
-    small_all_reduces=2_000,
+    exchanges=2_000,
     pings=2_000,
 )
 """Enough to see that everything works; too short to quote."""
@@ -124,7 +136,7 @@ class Bench:
         """One turn of the bare path."""
         return bare_bytes_per_s(self.place, self.workers, self.lengths.duration_ns)
 
-    def run(self, load: BenchLoad) -> EngineRun:
+    def run(self, load: BenchLoad | PingPong) -> EngineRun:
         """One turn of the engine."""
         return engine_run(self.place, self.workers, load)
 
@@ -187,20 +199,22 @@ def _wire(bench: Bench) -> Section:
 def _turnaround(bench: Bench) -> Section:
     bare: list[int] = []
     runs: list[EngineRun] = []
+    wire: list[NDArray[np.int64]] = []
+    load = PingPong(MESSAGE_BYTES, EXCHANGES, max(1, bench.lengths.exchanges // EXCHANGES))
     for _ in bench.turns("turnaround"):
         bare.append(bare_one_way_ns(bench.place, bench.workers, bench.lengths.pings, PACKET_BYTES))
-        load = BenchLoad(
-            CollectiveKind.ALL_REDUCE, 2, SMALL_ALL_REDUCE_BYTES, bench.lengths.small_all_reduces
-        )
         runs.append(bench.run(load))
-    p50, p99 = ([percentile_of(run.turnarounds, percent) for run in runs] for percent in (50, 99))
+        wire.append(wire_turnarounds_ns(load, runs[-1]))
+    p50, p99 = ([nearest_rank(times, percent) for times in wire] for percent in (50, 99))
+    own = [percentile_of(run.turnarounds, 50) for run in runs]
     return Section(
         name="turnaround",
-        title="message arrived to next message sent, beside bare one-way latency",
+        title="message arrived to first packet of its answer out, beside bare one-way latency",
         series=(
             Series("bare one way (half a round trip, p50)", Unit.NANOSECONDS, tuple(bare)),
-            Series("ETLoop turnaround p50", Unit.NANOSECONDS, tuple(p50)),
-            Series("ETLoop turnaround p99", Unit.NANOSECONDS, tuple(p99)),
+            Series("ETLoop turnaround p50, wire to wire", Unit.NANOSECONDS, tuple(p50)),
+            Series("ETLoop turnaround p99, wire to wire", Unit.NANOSECONDS, tuple(p99)),
+            Series("the same until the send call returned, p50", Unit.NANOSECONDS, tuple(own)),
         ),
         ratios=(ratio_of("ETLoop p50 / bare one way", p50, bare, TURNAROUND_BAR),),
         notes=_notes(runs),

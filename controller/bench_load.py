@@ -1,4 +1,5 @@
-"""The loads of a bench as assignments: one collective, over and over, on two agents that share a machine.
+"""The loads of a bench as assignments, on two agents that share a machine: one collective over and over, or a message
+thrown to and fro.
 
 They are planned like any other job, with the defaults that a scenario would get; only the job is written here instead of
 read from traces. Ranks alternate between the agents, so that every hop of a ring crosses the sockets.
@@ -35,8 +36,29 @@ class BenchLoad:
     message_bytes: int
     iterations: int
 
+    @property
+    def ops(self) -> int:
+        """Ops of all ranks and iterations."""
+        return self.ranks * self.iterations
 
-def bench_assignments(load: BenchLoad, addresses: Sequence[Sequence[str]]) -> tuple[Assignment, ...]:
+
+@dataclass(frozen=True, slots=True)
+class PingPong:
+    """Two ranks that answer each message with the next, `exchanges` times to and fro in each iteration."""
+
+    message_bytes: int
+    exchanges: int
+    iterations: int
+
+    @property
+    def ops(self) -> int:
+        """A send and a receive of both ranks in every exchange."""
+        return 4 * self.exchanges * self.iterations
+
+
+def bench_assignments(
+    load: BenchLoad | PingPong, addresses: Sequence[Sequence[str]]
+) -> tuple[Assignment, ...]:
     """One assignment per agent. `addresses[i]` are those of agent i, at least one for each of its ranks."""
     scenario = parse_scenario(
         f"workload: {{trace: bench}}\niterations: {load.iterations}\nmapping: {{placement: round_robin}}\n".encode(),
@@ -44,7 +66,8 @@ def bench_assignments(load: BenchLoad, addresses: Sequence[Sequence[str]]) -> tu
         Path(),
     )
     rig = parse_rig(_rig_text(addresses).encode(), "bench rig", Path())
-    plan = make_plan(scenario, rig, _job(load), "bench")
+    job = _ping_pong(load) if isinstance(load, PingPong) else _collective(load)
+    plan = make_plan(scenario, rig, job, "bench")
     return tuple(plan.assignments[name] for name in AGENTS)
 
 
@@ -56,7 +79,7 @@ def _rig_text(addresses: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _job(load: BenchLoad) -> Job:
+def _collective(load: BenchLoad) -> Job:
     program = Program(
         kind=np.array([OpKind.COLLECTIVE], np.uint8),
         collective=np.array([load.collective], np.int8),
@@ -72,6 +95,40 @@ def _job(load: BenchLoad) -> Job:
         communicators=(Communicator(0, "all", tuple(range(load.ranks))),),
         programs=(program,),
         ranks=tuple(RankProgram(rank, 0, (0,), (), np.zeros(1, np.uint64)) for rank in range(load.ranks)),
+        policy="data",
+        edges={},
+        notes=(),
+    )
+
+
+def _ping_pong(load: PingPong) -> Job:
+    """Op 2k of rank 0 sends message k when message k - 1 has come back; op 2k + 1 of rank 1 answers message k."""
+    count = load.exchanges
+    sends_first = np.arange(2 * count) % 2 == 0
+    programs = []
+    for answers in (False, True):
+        sends = ~sends_first if answers else sends_first
+        waits = sends.copy()
+        waits[0] = False
+        programs.append(
+            Program(
+                kind=np.where(sends, OpKind.SEND, OpKind.RECV).astype(np.uint8),
+                collective=np.full(2 * count, -1, np.int8),
+                slot=np.zeros(2 * count, np.int32),
+                sequence=np.repeat(np.arange(count, dtype=np.int32), 2),
+                message_bytes=np.full(2 * count, load.message_bytes, np.int64),
+                delay_ns=np.zeros(2 * count, np.int64),
+                dep_offsets=np.concatenate([[0], np.cumsum(waits)]).astype(np.int64),
+                deps=(np.flatnonzero(waits) - 1).astype(np.int32),
+            )
+        )
+    return Job(
+        source="bench",
+        communicators=(),
+        programs=tuple(programs),
+        ranks=tuple(
+            RankProgram(rank, rank, (), (1 - rank,), np.arange(2 * count, dtype=np.uint64)) for rank in (0, 1)
+        ),
         policy="data",
         edges={},
         notes=(),

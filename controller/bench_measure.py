@@ -12,13 +12,15 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from contract.clock import NS_PER_MS, NS_PER_S
 from contract.codec import encode
 from contract.errors import RunAborted
 from contract.messages import Assign
 from controller.bench_ends import ask_both, start_module
 from controller.bench_figures import bytes_per_s
-from controller.bench_load import BenchLoad, bench_assignments
+from controller.bench_load import BenchLoad, PingPong, bench_assignments
 from controller.bench_orders import (
     AnswerPings,
     BlastReceive,
@@ -39,6 +41,8 @@ from controller.system_clock import monotonic_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from controller.bench_ends import Workers
     from controller.bench_place import BenchPlace
@@ -63,6 +67,9 @@ class EngineRun:
     """From the first issue of an op to the last completion."""
     retransmitted_packets: int
     turnarounds: tuple[tuple[int, int], ...]
+    """As the engine counts them: least nanoseconds of a bucket, count."""
+    received_ns: tuple[NDArray[np.int64], ...]
+    """When each receive completed, by iteration and op, an array per end."""
     degraded: tuple[str, ...]
 
     @property
@@ -95,7 +102,7 @@ def bare_one_way_ns(place: BenchPlace, workers: Workers, count: int, message_byt
     return times.p50_ns // 2
 
 
-def engine_run(place: BenchPlace, workers: Workers, load: BenchLoad) -> EngineRun:
+def engine_run(place: BenchPlace, workers: Workers, load: BenchLoad | PingPong) -> EngineRun:
     """Runs a load from open sockets to the last completion. Raises `RunAborted` if it does not end well."""
     assignments = bench_assignments(load, [end.addresses for end in place.ends])
     loads = [Load(encode(Assign(assignment))) for assignment in assignments]
@@ -105,8 +112,8 @@ def engine_run(place: BenchPlace, workers: Workers, load: BenchLoad) -> EngineRu
     ask_both(workers, (start, start), (Done, Done), RUN_TIMEOUT_NS)
     ran = ask_both(workers, (Collect(), Collect()), (Ran, Ran), ANSWER_TIMEOUT_NS)
     completed = sum(end.ops for end in ran)
-    if completed != load.ranks * load.iterations:
-        raise RunAborted(f"{completed} of {load.ranks * load.iterations} operations were recorded")
+    if completed != load.ops:
+        raise RunAborted(f"{completed} of {load.ops} operations were recorded")
     return EngineRun(
         wire_bytes=sum(end.wire_tx_bytes for end in ran),
         duration_ns=max(end.last_completed_ns for end in ran) - min(end.first_issued_ns for end in ran),
@@ -116,8 +123,23 @@ def engine_run(place: BenchPlace, workers: Workers, load: BenchLoad) -> EngineRu
             for end in ran
             for bucket in zip(end.turnaround_least_ns, end.turnaround_counts, strict=True)
         ),
+        received_ns=tuple(np.frombuffer(end.received_ns, "<i8") for end in ran),
         degraded=tuple(dict.fromkeys(text for end in opened for text in end.degraded)),
     )
+
+
+def wire_turnarounds_ns(load: PingPong, run: EngineRun) -> NDArray[np.int64]:
+    """From the arrival of a message at one end to the arrival of its answer's first packet at the other, ascending.
+
+    Both are stamps of one kernel, taken at the same point of its receive path, so this is what the wire between the ends
+    sees, plus one crossing of it. Each answer is one packet.
+    """
+    thrown, caught = (
+        received.reshape(load.iterations, load.exchanges) for received in reversed(run.received_ns)
+    )
+    there = caught - thrown
+    back = thrown[:, 1:] - caught[:, :-1]
+    return np.sort(np.concatenate([there.ravel(), back.ravel()]))
 
 
 def gloo_duration_ns(place: BenchPlace, load: BenchLoad) -> int:

@@ -109,6 +109,8 @@ class Ran:
     retransmitted_packets: int
     turnaround_least_ns: tuple[int, ...]
     turnaround_counts: tuple[int, ...]
+    received_ns: bytes
+    """When each receive completed, by iteration and op: little-endian int64."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,8 @@ class Worker:
     def _measured(self, engine: Engine) -> Ran:
         ops, flows = engine.take_records(), engine.flows()
         turnarounds = engine.turnarounds()
+        received = ops[(ops["tx_messages"] == 0) & (ops["rx_messages"] > 0)]
+        received = received[np.lexsort((received["op"], received["iteration"]))]
         self._close()
         return Ran(
             ops=len(ops),
@@ -147,6 +149,7 @@ class Worker:
             retransmitted_packets=int(flows["retransmitted_packets"].sum()),
             turnaround_least_ns=tuple(least for least, _ in turnarounds),
             turnaround_counts=tuple(count for _, count in turnarounds),
+            received_ns=received["completed_ns"].tobytes(),
         )
 
     def _opened(self) -> Engine:

@@ -76,8 +76,10 @@ def partition(
     """Per agent that has ranks: its assignment, and the row of the whole job's connections behind each of its own."""
     used = [place.agent for place in placement.ports]
     host_ports: dict[str, int] = {}
+    first_thread: dict[str, int] = {}
     for agent in rig.agents:
-        host_ports[agent.host] = host_ports.get(agent.host, 0) + used.count(agent.name)
+        first_thread[agent.name] = host_ports.get(agent.host, 0)
+        host_ports[agent.host] = first_thread[agent.name] + used.count(agent.name)
     members = [group.members for group in job.communicators]
     member_offsets = np.concatenate([[0], np.cumsum([len(group) for group in members])]).astype(np.int32)
     all_members = np.array([rank for group in members for rank in group], np.int32)
@@ -98,6 +100,7 @@ def partition(
             transport=_transport(scenario, all(port.segmentation_offload for port in agent.ports)),
             scale_up_bps=scenario.scale_up_bps,
             scale_up_latency_ns=scenario.scale_up_latency_ns,
+            first_host_thread=first_thread[agent.name],
             host_engine_threads=host_ports[agent.host],
             schedules=demand.tables,
             programs=programs,

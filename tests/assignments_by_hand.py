@@ -183,6 +183,7 @@ def assignment(
         transport=transport,
         scale_up_bps=400_000_000_000,
         scale_up_latency_ns=1_000,
+        first_host_thread=0,
         host_engine_threads=len(ports),
         schedules=to_columns([schedule_for(name, size) for name in schedules] + [SEND_RECV]),
         programs=tuple(_columns(ops, schedules, peers[rank]) for rank, ops in enumerate(programs)),

@@ -107,6 +107,7 @@ def ring_assignments(
             transport=TRANSPORT,
             scale_up_bps=1_000_000_000_000,
             scale_up_latency_ns=1000,
+            first_host_thread=0,
             host_engine_threads=1,
             schedules=no_schedules(),
             programs=(chain_program(ops),),

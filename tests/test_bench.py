@@ -36,8 +36,8 @@ from controller.bench_figures import (
     ratio_of,
     render,
 )
-from controller.bench_load import BenchLoad, bench_assignments
-from controller.bench_measure import engine_run
+from controller.bench_load import BenchLoad, PingPong, bench_assignments
+from controller.bench_measure import engine_run, wire_turnarounds_ns
 from controller.bench_orders import (
     LENGTH,
     MAX_FRAME_BYTES,
@@ -292,6 +292,19 @@ def test_a_run_moves_exactly_the_bytes_of_its_collectives() -> None:
     turnarounds = np.array(run.turnarounds)
     assert turnarounds[:, 1].sum() > 0
     assert (turnarounds[:, 0] >= 0).all()
+
+
+@pytest.mark.e2e
+def test_every_message_of_a_ping_pong_has_its_answer() -> None:
+    load = PingPong(4096, 5, 3)
+    with bench_workers(place := loopback_place("this is a test")) as workers:
+        run = engine_run(place, workers, load)
+    assert run.wire_bytes == 4096 * 2 * 5 * 3
+    assert [len(received) for received in run.received_ns] == [15, 15]
+    times = wire_turnarounds_ns(load, run)
+    assert len(times) == 3 * (5 + 4), "five answers, and four throws that answer an answer"
+    assert (times > 0).all()
+    assert (np.diff(times) >= 0).all()
 
 
 def namespaces_left() -> list[str]:

@@ -100,6 +100,7 @@ def test_engine_threads_of_one_host_are_counted_over_its_agents() -> None:
     rig = rig_of({"a": 1, "b": 2}, host="same")
     plan = make_plan(scenario_of(), rig, job_of(3, Coll(AR, (0, 1, 2), 64)))
     assert [assignment.host_engine_threads for assignment in plan.assignments.values()] == [3, 3]
+    assert [assignment.first_host_thread for assignment in plan.assignments.values()] == [0, 1]
 
 
 def test_agents_without_ranks_take_no_part() -> None:

@@ -134,8 +134,8 @@ class PortLoops:
     def ports(self) -> int: ...
     def receive_buffer_bytes(self, port: int) -> int: ...
 
-def usable_processors() -> int:
-    """Processors this process may run on."""
+def usable_processors() -> list[int]:
+    """Processors this process may run on, ascending."""
 
 def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, Any]:
     """A run in virtual time; the keys are the fields of SimulationOutcome, records as bytes."""

@@ -100,11 +100,14 @@ class Engine:
 
         Raises RigError if an address is not here, a UDP port is taken, or the assignment does not hold together.
         """
-        cores = _native.usable_processors()
+        processors = _native.usable_processors()
         threads = max(assignment.host_engine_threads, len(assignment.ports))
-        spins = threads <= cores
+        spins = threads <= len(processors)
+        # Two polling loops on one processor would each wait for the other's time slice, so every loop gets its own.
+        first = assignment.first_host_thread
+        pinned = processors[first : first + len(assignment.ports)] if spins else []
         try:
-            loops = _native.PortLoops(assignment, SPIN_NS if spins else 0, [])
+            loops = _native.PortLoops(assignment, SPIN_NS if spins else 0, pinned)
         except (RuntimeError, ValueError, OverflowError) as error:
             what, _, remedy = str(error).partition("; ")
             raise RigError(
@@ -120,7 +123,7 @@ class Engine:
         ]
         if not spins:
             degraded.append(
-                f"{threads} engine threads share {cores} cores: idle loops sleep instead of polling"
+                f"{threads} engine threads share {len(processors)} cores: idle loops sleep instead of polling"
             )
         return Engine(assignment, loops, tuple(degraded))
 

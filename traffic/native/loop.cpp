@@ -28,10 +28,15 @@ class MonotonicClock final : public Clock {
 
 }  // namespace
 
-int32_t usable_processors() {
+std::vector<int32_t> usable_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  std::vector<int32_t> processors;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return processors;
+  for (int32_t processor = 0; processor < CPU_SETSIZE; ++processor) {
+    if (CPU_ISSET(static_cast<size_t>(processor), &set)) processors.push_back(processor);
+  }
+  return processors;
 }
 
 std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, int32_t port, const LoopConfig& config,

@@ -97,7 +97,7 @@ class PortLoop {
   int64_t blocked_ns_ = 0;
 };
 
-// Processors this process may run on.
-int32_t usable_processors();
+// Processors this process may run on, ascending.
+std::vector<int32_t> usable_processors();
 
 }  // namespace etloop
