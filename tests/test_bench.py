@@ -57,6 +57,7 @@ from controller.bench_orders import (
 )
 from controller.bench_place import loopback_place
 from controller.cli import main
+from workload.program import OpKind
 from workload.trace import CollectiveKind
 
 SECOND_NS = 1_000_000_000
@@ -184,6 +185,37 @@ def test_every_hop_of_a_load_crosses_the_sockets(
         assert assignment.host_engine_threads == 2, "both engines share this machine's cores"
 
 
+def test_a_message_is_answered_before_the_next_is_thrown() -> None:
+    """Rank 0 sends with its ops 0, 2, 4 and waits for each answer; rank 1 answers with its ops 1, 3, 5."""
+    first, second = bench_assignments(PingPong(4096, 3, 2), ADDRESSES)
+    thrower, catcher = first.programs[0], second.programs[0]
+    send, recv = OpKind.SEND, OpKind.RECV
+    assert thrower.kind.tolist() == [send, recv] * 3
+    assert catcher.kind.tolist() == [recv, send] * 3
+    assert thrower.dep_offsets.tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert thrower.deps.tolist() == [1, 3], "sends 2 and 4 wait for the receives before them"
+    assert catcher.dep_offsets.tolist() == [0, 0, 1, 1, 2, 2, 3]
+    assert catcher.deps.tolist() == [0, 2, 4]
+    assert thrower.sequence.tolist() == catcher.sequence.tolist() == [0, 0, 1, 1, 2, 2]
+    assert first.connections.path.tolist() == [Path.WIRE] * 2
+    assert PingPong(4096, 3, 2).ops == 2 * 3 * 4
+
+
+def test_turnarounds_lie_between_arrivals_and_stay_inside_an_iteration() -> None:
+    """Two iterations of two exchanges: thrown messages arrive at 10, 60, then 1010, 1060; answers 20 or 30 later."""
+    thrown = np.array([10, 60, 1010, 1060], np.int64)
+    caught = np.array([30, 90, 1030, 1090], np.int64)
+    run = EngineRun(
+        wire_bytes=1,
+        duration_ns=1,
+        retransmitted_packets=0,
+        turnarounds=(),
+        received_ns=(caught, thrown),
+        degraded=(),
+    )
+    assert wire_turnarounds_ns(PingPong(4096, 2, 2), run).tolist() == [20, 20, 30, 30, 30, 30]
+
+
 def test_longer_benches_move_more() -> None:
     assert full_lengths(4, 5).duration_ns == 2 * full_lengths(2, 5).duration_ns
     assert full_lengths(1, 1).duration_ns > SMALL_LENGTHS.duration_ns
@@ -198,7 +230,7 @@ VALUES: tuple[Order | Answer, ...] = (
     Start(-5),
     BlastReceive(0x7F000001, 4791, SECOND_NS),
     Opened(("the receive buffer is small",)),
-    Ran(2, 10, 20, 4096, 0, (100, 110), (3, 4)),
+    Ran(2, 10, 20, 4096, 0, (100, 110), (3, 4), b"01234567"),
     Counted(15, 61680, SECOND_NS),
 )
 
@@ -303,6 +335,19 @@ def test_every_message_of_a_ping_pong_has_its_answer() -> None:
     assert [len(received) for received in run.received_ns] == [15, 15]
     times = wire_turnarounds_ns(load, run)
     assert len(times) == 3 * (5 + 4), "five answers, and four throws that answer an answer"
+    assert (times > 0).all()
+    assert (np.diff(times) >= 0).all()
+
+
+@pytest.mark.e2e
+def test_every_exchange_has_two_arrivals() -> None:
+    place = loopback_place("this is a test")
+    load = PingPong(4096, 20, 3)
+    with bench_workers(place) as workers:
+        run = engine_run(place, workers, load)
+    assert [len(received) for received in run.received_ns] == [60, 60]
+    times = wire_turnarounds_ns(load, run)
+    assert len(times) == 3 * (20 + 19), "every message is answered but the last answer of an iteration"
     assert (times > 0).all()
     assert (np.diff(times) >= 0).all()
 
