@@ -37,7 +37,7 @@ from controller.bench_figures import (
     render,
 )
 from controller.bench_load import BenchLoad, PingPong, bench_assignments
-from controller.bench_measure import engine_run, wire_turnarounds_ns
+from controller.bench_measure import EngineRun, engine_run, wire_turnarounds_ns
 from controller.bench_orders import (
     LENGTH,
     MAX_FRAME_BYTES,
@@ -335,19 +335,6 @@ def test_every_message_of_a_ping_pong_has_its_answer() -> None:
     assert [len(received) for received in run.received_ns] == [15, 15]
     times = wire_turnarounds_ns(load, run)
     assert len(times) == 3 * (5 + 4), "five answers, and four throws that answer an answer"
-    assert (times > 0).all()
-    assert (np.diff(times) >= 0).all()
-
-
-@pytest.mark.e2e
-def test_every_exchange_has_two_arrivals() -> None:
-    place = loopback_place("this is a test")
-    load = PingPong(4096, 20, 3)
-    with bench_workers(place) as workers:
-        run = engine_run(place, workers, load)
-    assert [len(received) for received in run.received_ns] == [60, 60]
-    times = wire_turnarounds_ns(load, run)
-    assert len(times) == 3 * (20 + 19), "every message is answered but the last answer of an iteration"
     assert (times > 0).all()
     assert (np.diff(times) >= 0).all()
 
