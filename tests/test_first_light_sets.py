@@ -1,16 +1,18 @@
-"""First light: every known trace set of up to 64 ranks, through both commands, over real sockets, held to its own trace.
+"""First light: whole jobs through both commands, over real sockets, held to their own traces; every known set of up to 64 ranks.
 
 What is measured is compared with what the trace asks for, worked out by code that shares nothing with the product
-(first_light_trace.py, first_light_bytes.py, first_light_order.py). Big sets run small and some not at
-all; ETLOOP_FULL=1 runs all of them, and whole but for the language models of 64 ranks.
+(first_light_trace.py, first_light_bytes.py, first_light_order.py). Big sets run small and some not at all; ETLOOP_FULL=1
+runs all of them, and whole but for the language models of 64 ranks.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -28,6 +30,7 @@ RANKS_PER_AGENT: Final = 32
 FLOPS: Final = 400 * 10**12
 AS_IT_IS: Final = Reading()
 WORLD: Final = "world"
+TIMES: Final = ("intended_ns", "issued_ns", "completed_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +39,32 @@ class Load:
 
     name: str
     reading: Reading = AS_IT_IS
-    iterations: int = 2
+    iterations: int = 1 if first_light.FULL else 2
     parity: bool = False
     """Ranks go by the parity of their bits, which puts neighbours of a 2 x 2 x 2 job apart; else by turns."""
     policy: str = "data+communicator"
-    faults: str = ""
-    """What goes wrong on purpose, as the scenario states it."""
+    ranks_per_host: int = 1
+    more: str = ""
+    """What else the scenario says, such as what goes wrong on purpose."""
     full_only: bool = False
     """Takes long on two cores even when small: rings of 64 ranks, one small message after another."""
 
     def agent_of(self, rank: int) -> str:
-        return AGENTS[(rank.bit_count() if self.parity else rank) % 2]
+        return AGENTS[(rank.bit_count() if self.parity else rank // self.ranks_per_host) % 2]
 
-    def scenario(self, ranks: int) -> str:
+    def scenario(self, source: Path, ranks: int) -> str:
         reading = self.reading
         stage = reading.element_bytes > 1
         unit = f"size_unit: elements, element_bytes: {reading.element_bytes}, " if stage else ""
         compute = f"compute: {{flops: {reading.flops // 10**12}TFLOPS}}, " if reading.flops else ""
         placed = ", ".join(f'{rank}: "{self.agent_of(rank)}/p0"' for rank in range(ranks))
         return f"""\
-workload: {{{unit}{compute}dependencies: {self.policy}, trace: {known_set(self.name).source}}}
+workload: {{{unit}{compute}dependencies: {self.policy}, trace: {source}}}
 iterations: {self.iterations}
 scale: {{bytes: {reading.bytes_scale}, time: {reading.time_scale}}}
-mapping: {{placement: explicit, explicit: {{{placed}}}}}
+mapping: {{ranks_per_host: {self.ranks_per_host}, placement: explicit, explicit: {{{placed}}}}}
 limits: {{gather_timeout: 30s}}
-{self.faults}
+{self.more}
 """
 
 
@@ -154,9 +158,9 @@ LOSSY: Final = "faults: {drop: 1%, seed: 11}"
     "load",
     parameters(
         [
-            Load("all_reduce_8", faults=LOSSY),
-            Load("all_to_all_16", faults=LOSSY),
-            Load("gpt_8", small(1024, stage=True, always=True), parity=True, faults=LOSSY),
+            Load("all_reduce_8", more=LOSSY),
+            Load("all_to_all_16", more=LOSSY),
+            Load("gpt_8", small(1024, stage=True, always=True), parity=True, more=LOSSY),
         ]
     ),
 )
@@ -172,11 +176,63 @@ def test_lost_packets_cost_time_and_nothing_else(load: Load, place: Place) -> No
     )
 
 
+SYNTHETIC: Final = "synthetic"
+VARIANTS: Final = {
+    "as it is": Load(SYNTHETIC),
+    "two ranks a host": Load(SYNTHETIC, ranks_per_host=2),
+    "many small packets over many queue pairs": Load(
+        SYNTHETIC, more="transport: {path_mtu: 256, qps_per_connection: 4, window_packets: 8, ack_every: 3}"
+    ),
+    "packets are lost": Load(SYNTHETIC, more="faults: {drop: 0.5%, seed: 5}"),
+    "small and slow": Load(SYNTHETIC, Reading(bytes_scale=Fraction(3, 700), time_scale=Fraction(7, 3))),
+    "data edges alone": Load(SYNTHETIC, policy="data"),
+}
+
+
+@pytest.fixture(scope="module")
+def synthetic(place: Place) -> Path:
+    """A training step of 8 ranks with every kind of parallelism, for where the known sets are not."""
+    made = first_light.etloop(place, "synth", SYNTHETIC, "--hidden", "256", "--sequence", "256")
+    assert made.exit_code == 0, made.err
+    return place.directory / SYNTHETIC / "w"
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_synthetic_job_is_replayed_as_its_trace_says(variant: str, place: Place, synthetic: Path) -> None:
+    load = VARIANTS[variant]
+    job, left = replayed_from(synthetic, load, place, variant.replace(" ", "-"))
+    assert_it_is_the_trace(left, job, load)
+
+
+def test_the_check_of_the_order_can_fail(place: Place, synthetic: Path) -> None:
+    """The times of any two neighbours of a communicator, swapped in what a real run left, are found."""
+    load = VARIANTS["as it is"]
+    job, left = replayed_from(synthetic, load, place, "to-be-spoiled")
+    rows = left.rows("ops")
+    assert not mistakes_in_order(measured_in(rows, load), job, load)
+    mine = [row for row in rows if row["rank"] == 0 and row["iteration"] == 0 and row["communicator"]]
+    mine.sort(key=lambda row: (row["communicator"], row["sequence"]))
+    pairs = [pair for pair in pairwise(mine) if pair[0]["communicator"] == pair[1]["communicator"]]
+    assert len(pairs) > 10
+    for first, second in pairs:
+        swapped = [
+            first | {name: second[name] for name in TIMES},
+            second | {name: first[name] for name in TIMES},
+        ]
+        others = [row for row in rows if row is not first and row is not second]
+        assert mistakes_in_order(measured_in([*others, *swapped], load), job, load)
+
+
 def replayed(load: Load, place: Place) -> tuple[Job, Left]:
-    """Runs a set to its end and returns its trace, as others read it, and what the run left."""
-    job = read_job(known_set(load.name).source)
-    out = f"{load.name}-{load.policy}{'-faults' if load.faults else ''}"
-    ended = first_light.run_to_end(place, load.scenario(len(job.ranks)), out=out)
+    """Runs a known set to its end and returns its trace, as others read it, and what the run left."""
+    out = f"{load.name}-{load.policy}{'-lossy' if load.more else ''}"
+    return replayed_from(known_set(load.name).source, load, place, out)
+
+
+def replayed_from(source: Path, load: Load, place: Place, out: str) -> tuple[Job, Left]:
+    """The same for any trace."""
+    job = read_job(source)
+    ended = first_light.run_to_end(place, load.scenario(source, len(job.ranks)), out=out)
     assert ended.exit_code == 0, ended.err
     left = first_light.left_by(place, out)
     summary = left.summary
@@ -205,7 +261,9 @@ def assert_every_op_is_there_once(left: Left, ops: Sequence[Op], load: Load) -> 
         op = op_of[row["rank"], row["node_id"]]
         assert (row["collective"] or row["kind"]) == op.kind
         assert (row["message_bytes"], row["trace_bytes"]) == (op.message_bytes, op.trace_bytes)
-        assert row["wire_tx_bytes"] + row["local_tx_bytes"] == sum(sent_by(op).values()), row
+        sent = sent_by(op)
+        crossing = sum(size for peer, size in sent.items() if load.agent_of(peer) != load.agent_of(op.rank))
+        assert (row["wire_tx_bytes"], row["local_tx_bytes"]) == (crossing, sum(sent.values()) - crossing), row
         assert row["agent"] == load.agent_of(op.rank)
         if op.kind in ("send", "receive"):
             assert {row["rank"], row["peer"]} == set(op.members)
@@ -264,21 +322,27 @@ def assert_pairs_moved_their_bytes(left: Left, ops: Sequence[Op], load: Load) ->
 
 
 def assert_the_order_is_that_of_the_trace(left: Left, job: Job, load: Load) -> None:
+    mistakes = mistakes_in_order(measured_in(left.rows("ops"), load), job, load)
+    assert not mistakes, f"{len(mistakes)} in all, the first: {mistakes[:5]}"
+
+
+def measured_in(rows: Sequence[Row], load: Load) -> dict[int, list[dict[int, Measured]]]:
+    """Rank -> iteration -> node -> what was measured."""
     chained = "communicator" in load.policy
     measured: dict[int, list[dict[int, Measured]]] = defaultdict(lambda: [{} for _ in range(load.iterations)])
-    for row in left.rows("ops"):
+    for row in rows:
         chain = row["communicator"] if chained and row["communicator"] is not None else ""
         measured[row["rank"]][row["iteration"]][row["node_id"]] = Measured(
-            row["node_id"],
-            chain,
-            row["sequence"],
-            row["intended_ns"],
-            row["issued_ns"],
-            row["completed_ns"],
+            row["node_id"], chain, row["sequence"], *(row[name] for name in TIMES)
         )
-    mistakes = [
+    return measured
+
+
+def mistakes_in_order(
+    measured: Mapping[int, Sequence[Mapping[int, Measured]]], job: Job, load: Load
+) -> list[str]:
+    return [
         mistake
         for rank, iterations in sorted(measured.items())
         for mistake in order_mistakes(rank, job.ranks[rank], iterations, load.reading)
     ]
-    assert not mistakes, f"{len(mistakes)} in all, the first: {mistakes[:5]}"
