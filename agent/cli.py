@@ -18,6 +18,7 @@ from agent import preflight
 from agent.files import host_facts
 from agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
+from contract.units import QuantityError, parse_name
 
 _RUN_EXAMPLE = "example: etloop-agent run --controller tcp://10.0.0.1:5555 --name a --insecure"
 
@@ -83,6 +84,10 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
         raise ConfigError(
             Problem("--controller-key, --key", "one key without the other encrypts nothing", remedy)
         )
+    try:
+        parse_name(options.name)
+    except QuantityError as error:
+        raise ConfigError(Problem("--name", error.what, error.remedy)) from None
     curve = CurveClient(options.controller_key, options.key) if options.key is not None else None
     settings = AgentSettings(options.controller, options.name, options.once, curve, options.insecure)
     return asyncio.run(serve(settings, open_engine))

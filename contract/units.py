@@ -1,4 +1,4 @@
-"""Quantities as people write them, and the integers the program computes with.
+"""Quantities and names as people write them, and the integers the program computes with.
 
 Decides which units exist and that arithmetic is exact: "1.5MiB" is 1572864 and "0.5B" is refused. Everything inside the
 program is an integer of bytes, nanoseconds, bits per second or operations per second; text is parsed once, at the edge.
@@ -153,6 +153,16 @@ def parse_share_per_million(text: str) -> int:
     if exact.denominator != 1 or exact > 1_000_000:
         raise QuantityError(f'"{text}" is out of range', remedy)
     return int(exact)
+
+
+def parse_name(text: str) -> str:
+    """A name of an agent, port or host: letters, digits, dots, dashes and underscores, at most 64."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text):
+        remedy = (
+            "write letters, digits, dots, dashes or underscores, beginning with a letter or digit, at most 64"
+        )
+        raise QuantityError(f'"{text[:64]}" is not a name', remedy)
+    return text
 
 
 def _format(value: int, units: dict[str, Fraction], names: tuple[str, ...]) -> str:

@@ -14,10 +14,11 @@ from controller.session_settings import SessionSettings
 
 def absent(name: str, settings: SessionSettings) -> Problem:
     """An agent of the rig that nobody started, or that cannot reach the controller."""
+    address = settings.bind.replace("//*:", "//CONTROLLER_HOST:")
     return Problem(
         f"agent '{name}'",
         f"did not join at {settings.bind} within {seconds_text(settings.gather_timeout_ns)}",
-        f"start it on its host: etloop-agent run --controller {settings.bind} --name {name}",
+        f"start it on its host: etloop-agent run --controller {address} --name {name}",
     )
 
 

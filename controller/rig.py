@@ -11,13 +11,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from contract.units import QuantityError, format_rate, parse_rate_bps
+from contract.units import QuantityError, format_rate, parse_name, parse_rate_bps
 from controller.yaml_reader import (
     ConfigFile,
     Section,
     bounded,
     integer,
-    name,
     read_document,
     words,
     yes_or_no,
@@ -110,10 +109,10 @@ def _read_security(section: Section, directory: Path) -> Security:
 
 
 def _read_agent(section: Section) -> RigAgent:
-    agent_name = section.required("name", name, "?", "name the agent as etloop-agent --name will")
+    agent_name = section.required("name", parse_name, "?", "name the agent as etloop-agent --name will")
     agent = RigAgent(
         name=agent_name,
-        host=section.optional("host", name, agent_name),
+        host=section.optional("host", parse_name, agent_name),
         ports=tuple(_read_port(port) for port in section.sections("ports", "list the ports of the agent")),
     )
     if len({port.name for port in agent.ports}) < len(agent.ports):
@@ -126,7 +125,7 @@ def _read_agent(section: Section) -> RigAgent:
 
 
 def _read_port(section: Section) -> RigPort:
-    port_name = section.required("name", name, "?", "name the port, such as p0")
+    port_name = section.required("name", parse_name, "?", "name the port, such as p0")
     remedy = 'list the addresses of the port, or a range such as "10.0.1.1-10.0.1.8"'
     if not section.has("addresses"):
         section.mistake("addresses", "is missing", remedy)

@@ -118,6 +118,7 @@ class Session:
         self._refusals = 0
         self._inquiry: Inquiry | None = None
         self._actions: list[Action] = []
+        self._unready: list[Problem] = []
         self._tell(f"waiting at {settings.bind} for {readiness.named(tuple(assignments))}")
 
     # ---- events
@@ -274,24 +275,20 @@ class Session:
                 self._actions += [Tell(f"agent '{name}': {what}") for what in message.degraded]
                 self._answered(name, now_ns)
             case LoadFailed() if self.state is RunState.ASSIGN:
-                self._break(now_ns, *readiness.unloadable(name, message))
+                self._unready += readiness.unloadable(name, message)
+                self._answered(name, now_ns)
             case Probed() if self.state is RunState.CONNECT:
-                if message.failed:
-                    self._break(now_ns, *readiness.unreachable(name, message))
-                else:
-                    self._answered(name, now_ns)
+                self._unready += readiness.unreachable(name, message)
+                self._answered(name, now_ns)
             case Armed() if self.state is RunState.ARM:
                 self._pending.discard(name)
                 self._arm_if_ready(now_ns)
             case Started() if self.state is RunState.RUN:
-                self._on_started(name, message, now_ns)
+                self._pending.discard(name)
+                if message.margin_ns < 0:
+                    self._break(now_ns, readiness.overdue_start(name, message))
             case _:
                 raise ProtocolError(f"{type(message).__name__} while the run is in {self.state.name}")
-
-    def _on_started(self, name: str, started: Started, now_ns: int) -> None:
-        self._pending.discard(name)
-        if started.margin_ns < 0:
-            self._break(now_ns, readiness.overdue_start(name, started))
 
     def _on_report(self, name: str, report: Report, now_ns: int) -> None:
         if self.state not in (RunState.RUN, RunState.COLLECT):
@@ -325,9 +322,12 @@ class Session:
     # ---- phases
 
     def _answered(self, name: str, now_ns: int) -> None:
-        """Crosses one agent off; the last one moves the run on."""
+        """Crosses one agent off; the last one moves the run on, or ends it with what all of them found."""
         self._pending.discard(name)
         if self._pending:
+            return
+        if self._unready:
+            self._break(now_ns, *self._unready)
             return
         match self.state:
             case RunState.GATHER:

@@ -285,16 +285,6 @@ def yes_or_no(text: str) -> bool:
     return one_of({"true": True, "false": False})(text)
 
 
-def name(text: str) -> str:
-    """A name of an agent, port or host: letters, digits, dots, dashes and underscores, at most 64."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text):
-        remedy = (
-            "write letters, digits, dots, dashes or underscores, beginning with a letter or digit, at most 64"
-        )
-        raise QuantityError(f'"{text[:64]}" is not a name', remedy)
-    return text
-
-
 def words(text: str) -> str:
     """Any text that is not empty."""
     if not text.strip():

@@ -111,9 +111,7 @@ class Engine:
         except (RuntimeError, ValueError, OverflowError) as error:
             what, _, remedy = str(error).partition("; ")
             raise RigError(
-                Problem(
-                    f"agent {assignment.agent}", what, remedy or "correct the rig file or free the resource"
-                )
+                Problem("engine", what, remedy or "correct the rig file or free the resource")
             ) from None
         degraded = [
             f"port {port.name}: the receive buffer is {size} bytes, windows are small; "

@@ -33,7 +33,7 @@ void Core::send_grant(uint32_t lane, Nanos now) {
   const uint32_t index = granting.grant(bytes);
   const int32_t connection = granting.recv_connection;
   if (index >= kMaxMessagesPerLane) {
-    fail(connection, "an op has more than 2^24 messages on one connection; lower scale.bytes");
+    fail(connection, "an op has more than 2^23 messages on one connection; lower scale.bytes");
     return;
   }
   ConnectionEnds& ends = ends_[static_cast<size_t>(connection)];

@@ -13,14 +13,15 @@
 
 namespace etloop {
 
-// Data addresses: 8 bits base, 32 bits tag, 24 bits message index.
-inline constexpr uint64_t kBufferBase = 0x7F00'0000'0000'0000;
-inline constexpr uint32_t kMaxMessagesPerLane = 1U << 24;
+// Data addresses: 8 bits base, 32 bits tag, one bit set, 23 bits message index. The set bit keeps the second pair of
+// bytes of a grant from being zero, where Wireshark would guess at an EtherType in the first pair.
+inline constexpr uint64_t kBufferBase = 0x7F00'0000'0080'0000;
+inline constexpr uint32_t kMaxMessagesPerLane = 1U << 23;
 constexpr uint64_t buffer_address(uint32_t tag, uint32_t index) {
   return kBufferBase | (static_cast<uint64_t>(tag) << 24) | index;
 }
 constexpr uint32_t address_tag(uint64_t va) { return static_cast<uint32_t>(va >> 24); }
-constexpr uint32_t address_index(uint64_t va) { return static_cast<uint32_t>(va & 0xFFFFFF); }
+constexpr uint32_t address_index(uint64_t va) { return static_cast<uint32_t>(va & 0x7FFFFF); }
 
 inline constexpr int32_t kNoConnection = -1;
 
