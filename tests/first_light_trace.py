@@ -12,7 +12,6 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -119,7 +118,6 @@ def _node(node: Any) -> Node:
     return Node(node.id, node.type, tuple(node.data_deps), node.duration_micros, attributes)
 
 
-@cache
 def read_job(source: Path) -> Job:
     """The job of a prefix, on disk or inside an archive (ARCHIVE/PREFIX)."""
     archive = next((path for path in source.parents if path.is_file()), None)
