@@ -227,7 +227,9 @@ def _choose(
         if not below:
             what = f"has no PREFIX.<rank>.et files; found {listed(sorted(names)) or 'nothing'}"
             if wanted:
-                others = f"found the prefixes {listed(prefixes)}" if prefixes else "there is no trace beside it"
+                others = (
+                    f"found the prefixes {listed(prefixes)}" if prefixes else "there is no trace beside it"
+                )
                 what = f"no file {shown(wanted)}.<rank>.et; {others}"
             raise TraceError(Problem(where, what, "give a directory, a prefix or an archive of traces"))
         if len(below) > 1:
