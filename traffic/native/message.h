@@ -3,7 +3,7 @@
 // Sender and receiver of a connection agree on messages by (tag, index): the tag names the op, the index counts the
 // lane's messages. The receiver grants a message by a clear-to-send write that carries the address the data goes to,
 // and the address spells tag and index, so an arriving message says by its RETH alone what it is.
-// Model: NCCL's proxy pipeline (collectives sheet, section 9): a ring of `slots` messages between the two ends.
+// Model: NCCL's proxy pipeline (NVIDIA/nccl:src/transport/net.cc): a ring of `slots` messages between the two ends.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // One end of a reliable-connected queue pair: requester and responder, without I/O.
-// Rules: InfiniBand Architecture Specification vol. 1, 9.7; which parts and which defaults: roce_wire sheet, section 7.
+// Rules: InfiniBand Architecture Specification vol. 1, 9.7; checked against what
+// Linux does (torvalds/linux:drivers/infiniband/sw/rxe, rxe_req.c and rxe_resp.c).
 //
 // The owner posts writes, asks for runs of packets while there are any, hands in what arrives, and pops completed
 // writes. Recovery is go-back-N: one NAK per gap, cumulative acknowledgement, a timeout that doubles while nothing moves.
@@ -17,7 +18,7 @@ namespace etloop {
 enum class WorkKind : uint8_t { data, clear_to_send };
 
 // One posted RDMA write. Data goes out as WRITE_WITH_IMM of `bytes`; a clear-to-send as a 64-byte WRITE_ONLY whose
-// content (collectives sheet, section 9.3) is made from `grant_va`, `grant_rkey`, `grant_bytes` and `index`.
+// content (NVIDIA/nccl:src/transport/net_ib, struct ncclIbSendFifo) is made from `grant_va`, `grant_rkey`, `grant_bytes` and `index`.
 struct WorkRequest {
   WorkKind kind = WorkKind::data;
   uint32_t bytes = 0;

@@ -2,7 +2,7 @@
 // transmit socket per (address, source port), UDP GSO and GRO.
 //
 // Transmit sockets are unconnected with IP_PMTUDISC_DO, so the kernel writes IPv4 identification 0, 1, 2 ... over the
-// segments of a send, which makes the ICRC predictable (data_plane sheet, section 4).
+// segments of a send, which makes the ICRC predictable (docs/decisions.md, "The wire"; held by a capture test).
 #pragma once
 
 #include <memory>

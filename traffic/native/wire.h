@@ -32,7 +32,7 @@ enum class Opcode : uint8_t {
   cnp = 0x81,
 };
 
-// AETH syndromes (roce_wire sheet, section 3).
+// AETH syndromes (InfiniBand Architecture Specification vol. 1, 9.7.5.1.2).
 inline constexpr uint8_t kSyndromeAck = 0x1F;
 inline constexpr uint8_t kSyndromeNakSequence = 0x60;
 inline constexpr uint8_t kSyndromeNakInvalidRequest = 0x61;
