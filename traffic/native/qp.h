@@ -18,7 +18,8 @@ namespace etloop {
 enum class WorkKind : uint8_t { data, clear_to_send };
 
 // One posted RDMA write. Data goes out as WRITE_WITH_IMM of `bytes`; a clear-to-send as a 64-byte WRITE_ONLY whose
-// content (NVIDIA/nccl:src/transport/net_ib, struct ncclIbSendFifo) is made from `grant_va`, `grant_rkey`, `grant_bytes` and `index`.
+// content (NVIDIA/nccl:src/transport/net_ib, struct ncclIbSendFifo) is made from `grant_va`, `grant_rkey`, `grant_bytes`
+// and `index`.
 struct WorkRequest {
   WorkKind kind = WorkKind::data;
   uint32_t bytes = 0;
