@@ -21,6 +21,7 @@ from workload.decompression import CompressionFault, decompressed
 from workload.et_wire import EtNode, encode_trace
 from workload.foreign import HEAD_BYTES, foreign_look
 from workload.group_file import MAX_GROUP_FILE_BYTES, parse_groups
+from workload.streams import device_streams
 from workload.tar_members import MemberKind, TarFault, is_tar, members
 from workload.trace import RankTrace, Trace
 from workload.trace_names import TraceName, by_prefix, listed, rank_problems, shown
@@ -360,4 +361,5 @@ def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
         tensor_size=columns.tensor_size,
         pg_name=columns.pg_name,
         pg_names=tuple(columns.pg_names),
+        stream=device_streams(columns.stream, columns.is_cpu_op),
     )

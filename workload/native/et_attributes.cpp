@@ -60,6 +60,9 @@ int64_t zigzag(uint64_t value) { return static_cast<int64_t>((value >> 1) ^ (~(v
 
 EtAttribute attribute_named(std::string_view name) {
   switch (name.size()) {
+    case 6:
+      if (name == "stream") return EtAttribute::stream;
+      break;
     case 7:
       if (name == "num_ops") return EtAttribute::num_ops;
       if (name == "pg_name") return EtAttribute::group;

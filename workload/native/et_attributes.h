@@ -23,6 +23,7 @@ enum class EtAttribute : uint8_t {
   is_cpu_op,
   num_ops,
   tensor_size,
+  stream,
   group,  // pg_name, or comm_group of older generators
   other,
 };
