@@ -182,9 +182,17 @@ def _add_lint(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--element-bytes", type=_whole, metavar="N", help="bytes of one element")
     parser.add_argument(
         "--dependencies",
-        choices=[policy.value for policy in DependencyPolicy],
-        default=DependencyPolicy.DATA_COMMUNICATOR.value,
-        help="which edges are honoured",
+        type=_quantity(DependencyPolicy.parse),
+        default=DependencyPolicy.DATA_COMMUNICATOR,
+        metavar="POLICY",
+        help="edges that are honoured: data, ctrl, stream, communicator, recorded, joined by + "
+        "(default data+communicator)",
+    )
+    parser.add_argument(
+        "--replicate-ranks",
+        type=_whole,
+        metavar="N",
+        help="take the trace of one rank for each of N ranks",
     )
     parser.add_argument(
         "--flops",
@@ -307,7 +315,8 @@ def _lint(parsed: argparse.Namespace) -> Answer:
     settings = WorkloadSettings(
         size_unit=SizeUnit(parsed.size_unit),
         element_bytes=parsed.element_bytes,
-        dependencies=DependencyPolicy(parsed.dependencies),
+        dependencies=parsed.dependencies,
+        replicate_ranks=parsed.replicate_ranks,
         flops=parsed.flops,
         memory_bandwidth_bytes_per_s=None
         if parsed.memory_bandwidth is None

@@ -158,7 +158,7 @@ HOSTILE_NODES = st.lists(
 
 @given(
     st.lists(HOSTILE_NODES, max_size=3),
-    st.sampled_from(list(DependencyPolicy)),
+    st.sampled_from(DependencyPolicy.every()),
     st.sampled_from([None, {"a": (0, 1), "b": (1, 0, 2)}, {"a": (0, 9)}, {"b": ()}]),
 )
 def test_any_trace_gives_a_job_or_trace_errors(

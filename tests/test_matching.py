@@ -170,7 +170,7 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS, st.integers(0, 1 << 16), st.sampled_from(list(DependencyPolicy)))
+@given(STEPS, st.integers(0, 1 << 16), st.sampled_from(DependencyPolicy.every()))
 def test_jobs_run_to_their_end_when_every_number_is_taken_strictly_in_turn(
     steps: list[Step], seed: int, policy: DependencyPolicy
 ) -> None:

@@ -210,7 +210,7 @@ def _lower(
     ):
         moves = sizes[column] > 1
         chain = (
-            slots_of(column) if settings.dependencies.honours_communicator_order else np.full(len(column), -1)
+            slots_of(column) if settings.dependencies.communicator else np.full(len(column), -1)
         )
         alike = (key, chain.tobytes(), moves.tobytes())
         if alike not in known:

@@ -89,7 +89,7 @@ def rank_graph(rank: RankTrace, policy: DependencyPolicy) -> RankGraph:
     count = len(rank)
     data = clean_edges(rank.node_id, rank.data_dep_offsets, rank.data_deps)
     waiting, awaited, ctrl, ctrl_added = data.waiting, data.awaited, None, 0
-    if policy.honours_ctrl:
+    if policy.ctrl:
         ctrl = clean_edges(rank.node_id, rank.ctrl_dep_offsets, rank.ctrl_deps)
         keys = np.union1d(waiting * max(count, 1) + awaited, ctrl.waiting * max(count, 1) + ctrl.awaited)
         ctrl_added = len(keys) - len(waiting)

@@ -28,7 +28,7 @@ def build_job(trace: Trace, settings: WorkloadSettings) -> Job:
         communicators=analysis.communicators,
         programs=programs,
         ranks=ranks,
-        policy=settings.dependencies.value,
+        policy=str(settings.dependencies),
         edges=_edges(analysis),
         notes=tuple(one.sentence() for one in analysis.findings if one.severity is not Severity.ERROR),
     )

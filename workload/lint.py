@@ -70,5 +70,5 @@ def report_of(analysis: Analysis) -> LintReport:
         sends=len(analysis.matching.sends),
         size_unit=analysis.size_unit.value,
         element_bytes=analysis.unit_bytes,
-        policy=analysis.settings.dependencies.value,
+        policy=str(analysis.settings.dependencies),
     )
