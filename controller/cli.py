@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from contract.errors import EtloopError, ExitCode
 from contract.units import QuantityError, parse_flops, parse_rate_bps
 from controller.commands_plan import answer_plan, error_as_json
-from controller.commands_trace import Answer, answer_lint, answer_synth
+from controller.commands_trace import Answer, answer_fix, answer_lint, answer_synth
 from results.run_dir import read_run
 from results.table import render
 from results.typed_json import to_json
@@ -206,6 +206,12 @@ def _add_lint(commands: _Commands[argparse.ArgumentParser]) -> None:
         metavar="RATE",
         help='memory bandwidth of one rank, such as "2TB/s"',
     )
+    parser.add_argument(
+        "--fix",
+        type=Path,
+        metavar="OUT_DIR",
+        help="also write the trace as .et files, repaired by named rules",
+    )
 
 
 def _add_plan(commands: _Commands[argparse.ArgumentParser]) -> None:
@@ -322,6 +328,8 @@ def _lint(parsed: argparse.Namespace) -> Answer:
         if parsed.memory_bandwidth is None
         else parsed.memory_bandwidth // 8,
     )
+    if parsed.fix is not None:
+        return answer_fix(parsed.trace, parsed.groups, settings, parsed.fix, as_json=parsed.json)
     return answer_lint(parsed.trace, parsed.groups, settings, as_json=parsed.json)
 
 

@@ -1,4 +1,4 @@
-"""The commands about traces alone: `synth` makes one, `lint` checks one. Neither needs a rig.
+"""The commands about traces alone: `synth` makes one, `lint` checks one and repairs it. Neither needs a rig.
 
 Each takes what the command line said and returns an `Answer`; printing is left to `cli`.
 """
@@ -6,13 +6,17 @@ Each takes what the command line said and returns an `Answer`; printing is left 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from contract.errors import ExitCode
+from workload.et_nodes import et_nodes
+from workload.et_wire import EtAttribute, ValueCase, encode_metadata
 from workload.files import read_trace, write_trace
 from workload.findings import Finding, Severity
+from workload.fix import FixedTrace, fix
 from workload.lint import LintReport, lint
+from workload.settings import STAGE_SCHEMA, SizeUnit
 from workload.synthetic import SyntheticSpec, synthesize
 
 if TYPE_CHECKING:
@@ -58,8 +62,44 @@ def answer_lint(source: Path, groups: Path | None, settings: WorkloadSettings, *
     report = lint(read_trace(source, groups), settings)
     code = ExitCode.PASS if report.replayable else ExitCode.PREPARATION_FAILED
     if as_json:
-        return Answer(to_json(asdict(report) | {"replayable": report.replayable}), code)
+        return Answer(to_json(_as_json(report)), code)
     return Answer(render_lint(report), code)
+
+
+def answer_fix(
+    source: Path, groups: Path | None, settings: WorkloadSettings, out_dir: Path, *, as_json: bool
+) -> Answer:
+    """Writes the repaired trace, reads it back and checks it: what is left is what no rule can mend.
+
+    Raises `TraceError` where files cannot be read or written at all.
+    """
+    fixed = fix(read_trace(source, groups), settings)
+    metadata = None
+    if not fixed.in_bytes:
+        # Sizes stay what they were, so the mark by which they are read stays as well.
+        metadata = encode_metadata("", (EtAttribute("schema", ValueCase.STRING, STAGE_SCHEMA),))
+    ranks = [et_nodes(rank) for rank in fixed.trace.ranks]
+    write_trace(out_dir, ranks, fixed.trace.groups, metadata=metadata)
+    after = replace(settings, size_unit=SizeUnit.BYTES, element_bytes=None) if fixed.in_bytes else settings
+    report = lint(read_trace(out_dir), after)
+    code = ExitCode.PASS if report.replayable else ExitCode.PREPARATION_FAILED
+    if as_json:
+        repairs = [asdict(repair) for repair in fixed.repairs]
+        return Answer(
+            to_json({"directory": str(out_dir), "repairs": repairs, "left": _as_json(report)}), code
+        )
+    return Answer(f"{_render_repairs(fixed, out_dir)}\n{render_lint(report)}", code)
+
+
+def _render_repairs(fixed: FixedTrace, out_dir: Path) -> str:
+    lines = [f"{fixed.trace.source}: repaired in {out_dir}"]
+    lines += [f"  {repair.sentence()}" for repair in fixed.repairs] or ["  nothing to repair"]
+    lines += ["", "what is left after that:"]
+    return "\n".join(lines) + "\n"
+
+
+def _as_json(report: LintReport) -> dict[str, object]:
+    return asdict(report) | {"replayable": report.replayable}
 
 
 def render_lint(report: LintReport) -> str:

@@ -84,8 +84,9 @@ def write_trace(
     ranks: Sequence[Iterable[EtNode]],
     groups: Mapping[str, Sequence[int]] | None = None,
     prefix: str = "w",
+    metadata: bytes | None = None,
 ) -> None:
-    """Writes PREFIX.<rank>.et for every rank, and PREFIX.json if there are groups.
+    """Writes PREFIX.<rank>.et for every rank, and PREFIX.json if there are groups; `metadata` as `write_et` takes it.
 
     Raises `TraceError` if the directory cannot be written or has trace files already: ranks of two jobs would mix.
     """
@@ -99,7 +100,7 @@ def write_trace(
                 Problem(shown(str(directory)), what, "choose an empty directory, or remove them")
             )
         for rank, nodes in enumerate(ranks):
-            write_et(directory / f"{prefix}.{rank}.et", nodes)
+            write_et(directory / f"{prefix}.{rank}.et", nodes, metadata)
         if groups is not None:
             text = json.dumps({key: list(members) for key, members in groups.items()})
             (directory / f"{prefix}.json").write_text(text + "\n")
