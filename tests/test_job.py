@@ -14,7 +14,7 @@ from tests.traces_by_hand import HandNode, all_reduce, collective, compute, recv
 from workload.compute import MAX_DELAY_NS
 from workload.job import build_job
 from workload.program import Job, OpKind
-from workload.program_builder import scaled_bytes
+from workload.scaling import scaled_bytes
 from workload.settings import DependencyPolicy, SizeUnit, WorkloadSettings
 from workload.trace import CollectiveKind, NodeKind
 

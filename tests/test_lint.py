@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import TraceError
+from tests.splits_by_hand import SPLIT_CHECKS
 from tests.traces_by_hand import (
     HandNode,
     all_reduce,
@@ -261,6 +262,8 @@ def test_every_error_has_a_trace_that_causes_it() -> None:
         Check.ROOT_UNKNOWN,
         Check.COMMUNICATOR_WORLD,
         Check.COMMUNICATOR_OF_ONE,
+        Check.UNEVEN,
+        *SPLIT_CHECKS,  # caused in tests/test_splits.py
         Check.DEPENDENCY_SELF,
         Check.DEPENDENCY_DANGLING,
         Check.DEPENDENCY_DUPLICATE,

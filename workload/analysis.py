@@ -20,6 +20,7 @@ from workload.lowering import LoweredRank, lower_rank
 from workload.matching import Matching, match
 from workload.network_ops import RankOps, network_ops
 from workload.settings import DEFAULT_ELEMENT_BYTES, STAGE_SCHEMA, SizeUnit
+from workload.splits import NO_SPLITS, SplitMatrices, check_counts, report_uneven, split_matrices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +57,8 @@ class Analysis:
     communicator_of: tuple[NDArray[np.int32], ...]
     """Per rank: communicator of each operation, -1 for send and receive."""
     matching: Matching
+    splits: SplitMatrices
+    """Of the uneven all-to-alls; empty if there are errors."""
     lowering: Lowering | None
     """None if there are errors."""
     findings: tuple[Finding, ...]
@@ -77,7 +80,12 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
         nowhere = Example(trace.source, None, None, "", "communication nodes", "none on any rank")
         log.add(Check.NO_NETWORK, Severity.WARNING, "there is nothing to replay in this trace", nowhere)
     communicators, communicator_of = resolve_communicators(trace, ops, log)
+    check_counts(trace, ops, communicators, communicator_of, log)
     matching = match(trace, ops, communicators, communicator_of, log)
+    splits = NO_SPLITS
+    if not log.has_errors():
+        splits = split_matrices(trace, ops, communicators, communicator_of, matching, log)
+        report_uneven(trace, ops, matching, splits, log)
     lowering = None
     if not log.has_errors():
         lowered = _lower(settings, communicators, keys, graphs, delays, ops, communicator_of)
@@ -93,6 +101,7 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
         communicators,
         communicator_of,
         matching,
+        splits,
         lowering,
         log.findings(),
     )
@@ -209,9 +218,7 @@ def _lower(
         keys, graphs, delays, ops, communicator_of, strict=True
     ):
         moves = sizes[column] > 1
-        chain = (
-            slots_of(column) if settings.dependencies.communicator else np.full(len(column), -1)
-        )
+        chain = slots_of(column) if settings.dependencies.communicator else np.full(len(column), -1)
         alike = (key, chain.tobytes(), moves.tobytes())
         if alike not in known:
             known[alike] = lower_rank(graph, delay_ns, rank_ops.node, chain, moves)

@@ -22,15 +22,16 @@ def build_job(trace: Trace, settings: WorkloadSettings) -> Job:
     analysis = analyse(trace, settings)
     if analysis.lowering is None:
         raise TraceError(*report_of(analysis).problems())
-    programs, ranks = build_programs(analysis, analysis.lowering)
+    built = build_programs(analysis, analysis.lowering)
     return Job(
         source=trace.source,
         communicators=analysis.communicators,
-        programs=programs,
-        ranks=ranks,
+        programs=built.programs,
+        ranks=built.ranks,
         policy=str(settings.dependencies),
         edges=_edges(analysis),
         notes=tuple(one.sentence() for one in analysis.findings if one.severity is not Severity.ERROR),
+        splits=built.splits,
     )
 
 

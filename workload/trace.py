@@ -94,6 +94,9 @@ class RankTrace:
     """Uneven all-to-all: node i sends `send_split_bytes[split_offsets[i]:split_offsets[i + 1]]` to the members of its
     communicator, in their order; an empty row is an even split. None where no node has splits."""
     send_split_bytes: NDArray[np.int64] | None = None
+    recv_split_offsets: NDArray[np.int64] | None = None
+    """The same for what node i expects from each member: only to be held against what they send."""
+    recv_split_bytes: NDArray[np.int64] | None = None
     groups: dict[str, tuple[int, ...]] | None = None
     """Communicators that this rank itself recorded (process-group records), key -> global ranks in order. The same key
     may mean other ranks on another rank: a communicator is identified by its key and its members together."""
