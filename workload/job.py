@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from contract.errors import TraceError
 from workload.analysis import analyse
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from workload.analysis import Analysis
     from workload.settings import WorkloadSettings
     from workload.trace import Trace
+
+EDGE_SORTS: Final = (
+    *("data", "ctrl", "stream", "communicator", "recorded"),
+    *("begin", "self", "dangling", "duplicate", "cycle"),
+)
+"""Keys of `Job.edges`: kept and added ones, then those changed or dropped."""
 
 
 def build_job(trace: Trace, settings: WorkloadSettings) -> Job:
@@ -36,10 +42,15 @@ def build_job(trace: Trace, settings: WorkloadSettings) -> Job:
 
 
 def _edges(analysis: Analysis) -> dict[str, int]:
-    edges = dict.fromkeys(("data", "ctrl", "communicator", "self", "dangling", "duplicate"), 0)
+    """What became of the dependencies of all ranks together; `Job.edges` says what the names mean."""
+    edges = dict.fromkeys(EDGE_SORTS, 0)
     for graph in analysis.graphs:
         edges["data"] += len(graph.data.waiting)
         edges["ctrl"] += graph.ctrl_added
+        edges["stream"] += graph.stream_added
+        edges["recorded"] += graph.recorded_added
+        edges["cycle"] += len(graph.repair.dropped)
+        edges["begin"] += 0 if graph.begin_only is None else int(graph.begin_only.sum())
         for sort in (graph.data, graph.ctrl):
             if sort is not None:
                 edges["self"] += len(sort.on_self)
