@@ -12,13 +12,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from contract.errors import EtloopError, ExitCode
-from contract.units import QuantityError, parse_flops, parse_rate_bps
+from contract.errors import ConfigError, EtloopError, ExitCode, Problem
+from contract.units import QuantityError, parse_duration_ns, parse_flops, parse_rate_bps
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_synth
 from results.run_dir import read_run
 from results.table import render
 from results.typed_json import to_json
+from workload.inspection_path import IdealNetwork
 from workload.settings import DependencyPolicy, SizeUnit, WorkloadSettings
 from workload.synthetic import SyntheticSpec
 
@@ -44,6 +45,7 @@ first steps:
   etloop demo                                   a whole run on this machine
   etloop synth job/                             a synthetic job as .et files
   etloop lint job/                              is the trace sound?
+  etloop inspect job/                           what is in it?
   etloop plan scenario.yaml --rig rig.yaml      what would be sent, from where to where
   etloop run scenario.yaml --rig rig.yaml --out run1/
 
@@ -85,6 +87,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_synth(commands)
     _add_lint(commands)
+    _add_inspect(commands)
     _add_plan(commands)
     _add_run(commands)
     _add_report(commands)
@@ -170,6 +173,40 @@ def _add_lint(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser = _add(
         commands, "lint", "check a trace: everything that is wrong or worth knowing", example, _lint
     )
+    _add_reading(parser)
+    parser.add_argument(
+        "--fix",
+        type=Path,
+        metavar="OUT_DIR",
+        help="also write the trace as .et files, repaired by named rules",
+    )
+
+
+def _add_inspect(commands: _Commands[argparse.ArgumentParser]) -> None:
+    example = "  etloop inspect job/\n  etloop inspect trace.tar.zst --link 400Gbps --svg traffic.svg"
+    summary = "tell what a job is: parallelism, bytes by kind and pair, its time on an ideal network"
+    parser = _add(commands, "inspect", summary, example, _inspect)
+    _add_reading(parser)
+    default = IdealNetwork()
+    parser.add_argument(
+        "--link",
+        type=_quantity(parse_rate_bps),
+        default=default.link_bps,
+        metavar="RATE",
+        help="link of a rank on the ideal network (default 400Gbps)",
+    )
+    parser.add_argument(
+        "--latency",
+        type=_quantity(parse_duration_ns),
+        default=default.latency_ns,
+        metavar="TIME",
+        help="latency of a message on it (default 2us)",
+    )
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="also write the bytes by pair as a picture")
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    """Which trace, and what its files do not say."""
     what = "directory, prefix or archive of PREFIX.<rank>.et files"
     parser.add_argument("trace", type=Path, metavar="TRACE", help=what)
     parser.add_argument("--groups", type=Path, metavar="FILE", help="communicator groups (JSON)")
@@ -205,12 +242,6 @@ def _add_lint(commands: _Commands[argparse.ArgumentParser]) -> None:
         type=_quantity(parse_rate_bps),
         metavar="RATE",
         help='memory bandwidth of one rank, such as "2TB/s"',
-    )
-    parser.add_argument(
-        "--fix",
-        type=Path,
-        metavar="OUT_DIR",
-        help="also write the trace as .et files, repaired by named rules",
     )
 
 
@@ -317,8 +348,8 @@ def _synth(parsed: argparse.Namespace) -> Answer:
     return answer_synth(parsed.out_dir, spec, as_json=parsed.json)
 
 
-def _lint(parsed: argparse.Namespace) -> Answer:
-    settings = WorkloadSettings(
+def _settings(parsed: argparse.Namespace) -> WorkloadSettings:
+    return WorkloadSettings(
         size_unit=SizeUnit(parsed.size_unit),
         element_bytes=parsed.element_bytes,
         dependencies=parsed.dependencies,
@@ -328,9 +359,23 @@ def _lint(parsed: argparse.Namespace) -> Answer:
         if parsed.memory_bandwidth is None
         else parsed.memory_bandwidth // 8,
     )
+
+
+def _lint(parsed: argparse.Namespace) -> Answer:
+    settings = _settings(parsed)
     if parsed.fix is not None:
         return answer_fix(parsed.trace, parsed.groups, settings, parsed.fix, as_json=parsed.json)
     return answer_lint(parsed.trace, parsed.groups, settings, as_json=parsed.json)
+
+
+def _inspect(parsed: argparse.Namespace) -> Answer:
+    from controller.commands_inspect import answer_inspect
+
+    if parsed.link <= 0:
+        raise ConfigError(Problem("--link", "is 0", "state the speed of a link, such as 400Gbps"))
+    network = IdealNetwork(parsed.link, parsed.latency)
+    settings = _settings(parsed)
+    return answer_inspect(parsed.trace, parsed.groups, settings, network, parsed.svg, as_json=parsed.json)
 
 
 def _plan(parsed: argparse.Namespace) -> Answer:

@@ -22,10 +22,12 @@ def render_plan(report: PlanReport) -> str:
     """The plan in words and tables; ends with a newline."""
     paths = ", ".join(f"{count} {path.replace('_', '-')}" for path, count in report.connections.items())
     tables = (
-        _table(("rank", "host", "port", "address"), _rank_rows(report)),
-        _table(("communicator", "ranks", "ops", "members"), _communicator_rows(report)),
-        _table(("kind", "algorithm", "ranks", "ops", "put in", "through DUT", "local"), _kind_rows(report)),
-        _table(
+        table_lines(("rank", "host", "port", "address"), _rank_rows(report)),
+        table_lines(("communicator", "ranks", "ops", "members"), _communicator_rows(report)),
+        table_lines(
+            ("kind", "algorithm", "ranks", "ops", "put in", "through DUT", "local"), _kind_rows(report)
+        ),
+        table_lines(
             ("port", "link", "ranks", "QP ends", "tx", "rx", "at link speed", "hairpin"), _port_rows(report)
         ),
     )
@@ -123,7 +125,8 @@ def rank_ranges(ranks: Sequence[int], most: int = 6) -> str:
     return ",".join(parts[:most]) + (",..." if len(parts) > most else "")
 
 
-def _table(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
+def table_lines(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
+    """A table in columns, shortened to `MOST_ROWS`."""
     shown = rows if len(rows) <= MOST_ROWS else rows[: MOST_ROWS - 1]
     widths = [max(len(row[column]) for row in (heading, *shown)) for column in range(len(heading))]
     for row in (heading, *shown):

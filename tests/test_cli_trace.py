@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -71,3 +72,36 @@ def test_nothing_to_repair_is_said(made: Path, tmp_path: Path, capsys: pytest.Ca
     shutil.copytree(made, copy)
     assert main(["lint", str(copy), "--fix", str(tmp_path / "out")]) == 0
     assert "\n  nothing to repair\n" in capsys.readouterr().out
+
+
+def test_inspect_tells_what_a_job_is(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "traffic.svg"
+    assert main(["inspect", str(made), "--link", "100Gbps", "--svg", str(picture)]) == 0
+    said = capsys.readouterr().out
+    assert "8 ranks; " in said
+    assert "parallelism, guessed by shape: TP 2 x DP 2 x EP 2 x PP 2\n" in said
+    assert "rows send, columns receive; " in said
+    assert "critical path " in said
+    root = ET.parse(picture).getroot()
+    assert root.tag.endswith("svg")
+    assert main(["inspect", str(made), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["layout"] == {"TP": 2, "DP": 2, "EP": 2, "PP": 2}
+    assert sum(size for _, _, size in answer["traffic"]["pairs"]) == answer["traffic"]["total_bytes"]
+    assert answer["path"]["total_ns"] == sum(answer["path"]["by_kind_ns"].values())
+    assert {kind["kind"] for kind in answer["kinds"]} >= {"all_reduce", "all_to_all"}
+
+
+def test_inspect_refuses_a_picture_that_cannot_be_written(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(made), "--svg", str(made / "nowhere" / "x.svg")]) == 65
+    assert "x.svg: cannot be written" in capsys.readouterr().err
+    assert main(["inspect", str(made), "--link", "0bps"]) == 65
+
+
+def test_a_trace_with_errors_is_inspected_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(broken(tmp_path / "bad", mendable=False))]) == 0
+    assert "no critical path: the trace has 1 sorts of errors, see etloop lint" in capsys.readouterr().out
