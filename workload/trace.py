@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from contract.errors import Problem
+
 ABSENT: Final = -(1 << 63)
 """Value of an integer attribute that a node does not carry (the least int64)."""
 
@@ -118,3 +120,5 @@ class Trace:
     ranks: tuple[RankTrace, ...]
     groups: dict[str, tuple[int, ...]] | None
     """Communicator key -> member ranks in the file's order; None where there is no group file."""
+    remarks: tuple[Problem, ...] = ()
+    """What the source leaves out, or what its reader assumed; no mistake, but worth knowing."""
