@@ -15,7 +15,7 @@ from results.kinds import SEND_RECV, OpCode, SizeRule, bus_factor, kinds_where
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from contract.run import PlannedOps, PlanTables
+    from contract.run import PlannedOps, PlanTables, RecordedBaselines
     from results.measured import MeasuredOps
 
 
@@ -39,6 +39,8 @@ class PlannedGroups:
     """n: members of the communicator, 2 for a pair."""
     size_bytes: NDArray[np.int64]
     """S by the convention of the kind."""
+    recorded_ns: NDArray[np.int64]
+    """Baseline of the trace; -1 where it has none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +68,11 @@ class CollectiveRows:
     def time_ns(self) -> NDArray[np.int64]:
         """From the first member's issue to the last member's completion."""
         return self.end_ns - self.start_ns
+
+    @property
+    def joined_ns(self) -> NDArray[np.int64]:
+        """From the last member's issue to the last member's completion: what a baseline is compared with."""
+        return self.end_ns - self.last_issued_ns
 
     @property
     def skew_ns(self) -> NDArray[np.int64]:
@@ -105,7 +112,32 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
         algorithm=ops.algorithm[first_op].astype(np.int64),
         ranks=np.where(pair, 2, member_counts[communicator]),
         size_bytes=_sizes(ops, group_of_op, kind),
+        recorded_ns=_recorded(tables.baselines, unique),
     )
+
+
+def _recorded(baselines: RecordedBaselines | None, identity: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Baseline of each group, whose rows of `identity` are ascending and distinct."""
+    recorded_ns = np.full(len(identity), -1, np.int64)
+    if baselines is None:
+        return recorded_ns
+    pair = baselines.communicator < 0
+    wanted = np.stack(
+        [
+            pair,
+            np.where(pair, baselines.src_rank, baselines.communicator),
+            np.where(pair, baselines.dst_rank, -1),
+            baselines.sequence,
+        ],
+        axis=1,
+    ).astype(np.int64)
+    _, number = np.unique(np.concatenate([identity, wanted]), axis=0, return_inverse=True)
+    number = number.reshape(-1)
+    row = np.full(int(number.max(initial=-1)) + 1, -1)
+    row[number[: len(identity)]] = np.arange(len(identity))
+    at = row[number[len(identity) :]]
+    recorded_ns[at[at >= 0]] = baselines.recorded_ns[at >= 0]
+    return recorded_ns
 
 
 def _sizes(ops: PlannedOps, group_of_op: NDArray[np.int64], kind: NDArray[np.int64]) -> NDArray[np.int64]:

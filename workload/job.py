@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.errors import TraceError
 from workload.analysis import analyse
+from workload.baseline import recorded_baselines
 from workload.findings import Severity
 from workload.lint import report_of
 from workload.program import Job
@@ -38,6 +39,7 @@ def build_job(trace: Trace, settings: WorkloadSettings) -> Job:
         edges=_edges(analysis),
         notes=tuple(one.sentence() for one in analysis.findings if one.severity is not Severity.ERROR),
         splits=built.splits,
+        baselines=recorded_baselines(analysis, built.sequence),
     )
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from contract.run import RecordedBaselines
+
 
 class OpKind(IntEnum):
     """What an op does when its dependencies are met."""
@@ -96,3 +98,5 @@ class Job:
     splits: tuple[NDArray[np.int64], ...] = ()
     """Distinct matrices of uneven all-to-alls, after scaling: `[i, j]` bytes go from position i to position j of the
     communicator. What a position keeps (i = j) is part of its message and does not move."""
+    baselines: RecordedBaselines | None = None
+    """What the trace recorded of its collectives, by this job's numbering; None if nothing."""

@@ -31,6 +31,8 @@ class Programs:
     ranks: tuple[RankProgram, ...]
     splits: tuple[NDArray[np.int64], ...]
     """`Job.splits`."""
+    sequence: NDArray[np.int32]
+    """Number of each item of the matching."""
 
 
 def build_programs(analysis: Analysis, lowering: Lowering) -> Programs:
@@ -49,7 +51,7 @@ def build_programs(analysis: Analysis, lowering: Lowering) -> Programs:
         if index == len(programs):
             programs.append(program)
         ranks.append(replace(rank_program, program=index))
-    return Programs(tuple(programs), tuple(ranks), splits.matrices)
+    return Programs(tuple(programs), tuple(ranks), splits.matrices, sequence)
 
 
 def sequences(analysis: Analysis, lowering: Lowering) -> NDArray[np.int32]:
