@@ -75,6 +75,9 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     if not trace.ranks:
         nowhere = Example(trace.source, None, None, "", "the traces of one or more ranks", "none")
         log.add(Check.NO_RANKS, Severity.ERROR, "name a directory with PREFIX.<rank>.et files", nowhere)
+    for remark in trace.remarks:
+        left_out = Example(remark.where, None, None, "", "a source that tells all of it", remark.what)
+        log.add(Check.SOURCE_REMARK, Severity.WARNING, remark.remedy, left_out)
     keys, graphs, delays = _graphs(trace, settings, unit_bytes, log)
     ops = tuple(
         network_ops(rank, graph.order, unit_bytes, len(trace.ranks), log)

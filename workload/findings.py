@@ -81,6 +81,7 @@ class Check(StrEnum):
     COMPUTE_RANGE = "duration-out-of-range"
     COMPUTE_WITHOUT_DURATION = "compute-without-duration"
     NO_NETWORK = "no-network-operation"
+    SOURCE_REMARK = "source-leaves-out"
 
 
 @dataclass(frozen=True, slots=True)
