@@ -3,7 +3,7 @@
 #   make demo    build, then replay a synthetic job between two agents on this machine
 #   make test    everything a change must pass: style, types, native tests (plain and sanitized), pytest
 #   make lint    style and types only
-#   make bench   the speed of the engine beside the bare kernel's
+#   make bench   the speed of the engine beside the bare kernel's, and of the trace reader beside protobuf's
 #   make clean   remove what the other targets made (not demo/ and runs/)
 #
 # Nothing is done twice: each step leaves a stamp in .venv/stamps and is repeated when what it read is newer.
@@ -39,8 +39,9 @@ format: $(STAMPS)/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMPS)/built
+bench: $(STAMPS)/dev
 	$(BIN)/etloop bench
+	$(BIN)/python -m bench.readers
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
