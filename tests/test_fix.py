@@ -14,12 +14,12 @@ from tests.chakra_schema import OfficialMetadata, OfficialNode
 from tests.shared_traces import known_set, nodes_digest
 from tests.test_lint_report import HOSTILE_NODES
 from tests.traces_by_hand import HandNode, all_reduce, compute, recv, send, trace_of
+from workload.cycles import cycle_sets
 from workload.et_nodes import SPLIT_ATTRIBUTE, et_nodes
 from workload.et_wire import encode_trace
 from workload.files import read_trace, write_trace
 from workload.findings import Check, Severity
 from workload.fix import SENTENCES, FixedTrace, Rule, fix
-from workload.fix_edges import strongly_connected
 from workload.lint import lint
 from workload.settings import STAGE_SCHEMA, WorkloadSettings
 from workload.synthetic import SyntheticSpec, synthesize
@@ -302,10 +302,10 @@ def test_strongly_connected_sets_are_those_of_the_definition(
             for b in range(count):
                 reach[a][b] = reach[a][b] or (reach[a][k] and reach[k][b])
     expected = {frozenset(b for b in range(count) if reach[a][b] and reach[b][a]) for a in range(count)}
-    found = strongly_connected(
+    set_of = cycle_sets(
         count,
         np.array([a for a, _ in edges], dtype=np.int64),
         np.array([b for _, b in edges], dtype=np.int64),
-    )
-    assert {frozenset(one) for one in found} == {one for one in expected if len(one) > 1}
-    assert len(found) == len({frozenset(one) for one in found})
+    ).tolist()
+    found = {frozenset(b for b in range(count) if set_of[b] == one) for one in set_of if one >= 0}
+    assert found == {one for one in expected if len(one) > 1}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workload.cycles import cycle_sets
 from workload.dependencies import ready_order
 
 if TYPE_CHECKING:
@@ -97,67 +98,11 @@ def _components(count: int, data: _Edges, ctrl: _Edges) -> NDArray[np.int64]:
     """Number of the group of nodes waiting for each other that a node is in; -1: it is on no cycle."""
     waiting = np.concatenate([data.rows[data.kept], ctrl.rows[ctrl.kept]])
     awaited = np.concatenate([data.columns[data.kept], ctrl.columns[ctrl.kept]])
-    component = np.full(count, -1, dtype=np.int64)
     if not ctrl.kept.any():
-        return component
+        return np.full(count, -1, dtype=np.int64)
+    # Where all nodes can be issued there is no cycle; the search looks at the others only.
     order = ready_order(np.arange(count, dtype=np.int64), waiting, awaited)
-    if len(order) == count:
-        return component
     stuck = np.ones(count, dtype=np.bool_)
     stuck[order] = False
     inside = stuck[waiting] & stuck[awaited]
-    for number, members in enumerate(strongly_connected(count, waiting[inside], awaited[inside])):
-        component[members] = number
-    return component
-
-
-def strongly_connected(count: int, waiting: NDArray[np.int64], awaited: NDArray[np.int64]) -> list[list[int]]:
-    """Sets of two or more nodes that all wait for each other (Tarjan 1972, without recursion)."""
-    by_row = np.argsort(waiting, kind="stable")
-    successors = awaited[by_row].tolist()
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(waiting, minlength=count))]).tolist()
-    found: list[list[int]] = []
-    number = [-1] * count
-    lowest = [0] * count
-    open_nodes: list[int] = []
-    is_open = [False] * count
-    numbered = 0
-    for root in np.unique(waiting).tolist():
-        if number[root] >= 0:
-            continue
-        walk = [(root, offsets[root])]
-        while walk:
-            node, at = walk.pop()
-            if number[node] < 0:
-                number[node] = lowest[node] = numbered
-                numbered += 1
-                open_nodes.append(node)
-                is_open[node] = True
-            elif at > offsets[node]:
-                # Back from the successor that stands before `at`.
-                lowest[node] = min(lowest[node], lowest[successors[at - 1]])
-            while at < offsets[node + 1]:
-                successor = successors[at]
-                at += 1
-                if number[successor] < 0:
-                    walk += [(node, at), (successor, offsets[successor])]
-                    break
-                if is_open[successor]:
-                    lowest[node] = min(lowest[node], number[successor])
-            else:
-                if lowest[node] == number[node]:
-                    members = _closed(open_nodes, is_open, node)
-                    if len(members) > 1:
-                        found.append(members)
-    return found
-
-
-def _closed(open_nodes: list[int], is_open: list[bool], root: int) -> list[int]:
-    """Takes the finished set of `root` off the stack."""
-    members = []
-    while True:
-        member = open_nodes.pop()
-        is_open[member] = False
-        members.append(member)
-        if member == root:
-            return members
+    return cycle_sets(count, waiting[inside], awaited[inside])
