@@ -273,6 +273,7 @@ def test_every_error_has_a_trace_that_causes_it() -> None:
         Check.CTRL_CYCLE,
         Check.NO_STREAMS,
         Check.NOTHING_WAITS,
+        Check.SOURCE_REMARK,
     }
     asked_for = {Check.NO_TIMES, Check.RECORDED_RANGE, Check.RANKS_REPLICATED}
     """Errors of settings that these tests do not use: test_policies.py, test_replication.py."""
@@ -342,6 +343,7 @@ REMARKS: tuple[tuple[Check, Severity, Trace, str], ...] = (
     ),
     (
         Check.NOTHING_WAITS,
+        Check.SOURCE_REMARK,
         Severity.WARNING,
         both(compute(1), all_reduce(2).after(1), compute(3), all_reduce(4).after(3)),
         (
@@ -351,6 +353,7 @@ REMARKS: tuple[tuple[Check, Severity, Trace, str], ...] = (
     ),
     (
         Check.NOTHING_WAITS,
+        Check.SOURCE_REMARK,
         Severity.INFO,
         both(all_reduce(1), compute(2).after(1), all_reduce(3).after(2)),
         "(first of 2); an iteration may end with these; their times delay no other node",
