@@ -29,6 +29,7 @@ from tests.splits_by_hand import Matrix, all_to_all_v, with_splits
 from tests.traces_by_hand import all_reduce, collective, trace_of
 from traffic.collectives.alltoall import UNEVEN
 from traffic.simulation import SimulationOutcome, SimulationSettings, simulate
+from workload.files import read_trace
 from workload.job import build_job
 from workload.program import Job
 from workload.settings import WorkloadSettings
@@ -247,6 +248,23 @@ def test_the_dlrm_job_moves_exactly_its_splits(tmp_path: Path) -> None:
     assert [row["wire_rx_bytes"] for row in hot] == [
         sum(ops[i][3]["in_splits"][row["rank"]] for i in range(8) if i != row["rank"]) for row in hot
     ]
+
+
+def test_the_dlrm_host_traces_tell_the_same_splits_at_both_ends() -> None:
+    """What each rank recorded that it sends and expects, against the projection of the same run."""
+    by_hand, _ = projection_trace()
+    read = read_trace(PROJECTION.with_name("dlrm_pytorch_et.tar.gz"))
+    for ours, theirs in zip(read.ranks, by_hand.ranks, strict=True):
+        for one, other in (
+            (ours.send_split_bytes, theirs.send_split_bytes),
+            (ours.recv_split_bytes, theirs.recv_split_bytes),
+        ):
+            assert one is not None
+            assert other is not None
+            assert one.tolist() == other.tolist()
+    job, expected = build_job(read, WorkloadSettings()), build_job(by_hand, WorkloadSettings())
+    assert [matrix.tolist() for matrix in job.splits] == [matrix.tolist() for matrix in expected.splits]
+    assert pair_bytes(planned(job, 8)) == pair_bytes(planned(expected, 8))
 
 
 def test_a_job_of_other_operations_has_no_uneven_schedule() -> None:

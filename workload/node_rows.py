@@ -40,6 +40,7 @@ class NodeRow:
     start_ns: int = ABSENT
     duration_ns: int = ABSENT
     splits: Sequence[int] = ()
+    expected_splits: Sequence[int] = ()
 
 
 def timed(start_ns: int, duration_ns: int) -> dict[str, int]:
@@ -63,6 +64,7 @@ def rank_trace(
     data_offsets, data_deps = _packed([row.data_deps for row in rows], np.uint64)
     ctrl_offsets, ctrl_deps = _packed([row.ctrl_deps for row in rows], np.uint64)
     split_offsets, splits = _packed([row.splits for row in rows], np.int64)
+    expected_offsets, expected = _packed([row.expected_splits for row in rows], np.int64)
     offsets = np.zeros(len(rows) + 1, dtype=np.uint64)
     np.cumsum([len(name) for name in names], out=offsets[1:])
     stream = _column([row.stream for row in rows])
@@ -98,6 +100,8 @@ def rank_trace(
         duration_ns=_known(duration_ns),
         split_offsets=split_offsets if len(splits) else None,
         send_split_bytes=splits if len(splits) else None,
+        recv_split_offsets=expected_offsets if len(expected) else None,
+        recv_split_bytes=expected if len(expected) else None,
         groups=groups or None,
     )
 

@@ -81,6 +81,8 @@ class CommOp:
     output_bytes: int
     splits: tuple[int, ...]
     """Bytes for each member; () where the file has none."""
+    expected_splits: tuple[int, ...]
+    """Bytes from each member; () where the file has none, or does not list the tensors they make up."""
     group: str | int | None
     """Name, integer of an older schema, `UNKNOWN_GROUP`, or None where the node names none."""
     group_ranks: tuple[int, ...]
@@ -130,14 +132,18 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
     given = list(tensors(values[: at - 3]))
     made = list(tensors(node.comm.outputs))
     size_bytes = total_bytes(given or made, node.place)
+    made_bytes = total_bytes(made, node.place)
     group, ranks, size = _group(node, values[at - 2], values[at + 3 :])
     return CommOp(
         role=meaning.role,
         collective=meaning.collective,
         label=label,
         size_bytes=size_bytes,
-        output_bytes=total_bytes(made, node.place),
+        output_bytes=made_bytes,
         splits=_splits(values[at + 1 : at + 2], size_bytes, given, meaning, node.place),
+        expected_splits=_splits(values[at + 2 : at + 3], made_bytes, made, meaning, node.place)
+        if made
+        else (),
         group=group,
         group_ranks=ranks,
         group_size=size,
@@ -193,6 +199,7 @@ def _c10d(node: HostNode, values: list[Any]) -> CommOp | None:
         size_bytes=size_bytes,
         output_bytes=total_bytes(made, node.place),
         splits=_splits(row, size_bytes, given, meaning, node.place),
+        expected_splits=(),
         group=UNKNOWN_GROUP,
         group_ranks=(),
         group_size=None,

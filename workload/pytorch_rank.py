@@ -185,6 +185,7 @@ def fill_operation(row: NodeRow, op: CommOp, rank: int, book: GroupBook) -> None
         row.comm_type = int(op.collective) if op.collective is not None else ABSENT
         row.pg_name = book.key_of(op)
         row.splits = op.splits
+        row.expected_splits = op.expected_splits
         return
     peer = book.global_rank(op)
     row.comm_src, row.comm_dst = (rank, ABSENT) if op.role is Role.SEND else (ABSENT, rank)
