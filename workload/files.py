@@ -28,6 +28,7 @@ from workload.json_job import (
     same_ranks,
     two_sources,
 )
+from workload.shared_columns import ColumnStore
 from workload.stores import COPY_AGAIN, Store, bounded, file_pieces, open_store, unreadable
 from workload.streams import device_streams
 from workload.tar_members import TarFault
@@ -169,6 +170,7 @@ def _read_files(
     """The ranks in order, the content of the group file in `extra`, and the problems of all files in order of rank."""
     ranks = {file.name: file.rank for file in files}
     traces: dict[int, RankTrace] = {}
+    columns = ColumnStore()
     problems: dict[int, Problem] = {}
     group_text = b""
     for name, pieces in store.contents(frozenset(ranks) | frozenset(extra)):
@@ -185,7 +187,7 @@ def _read_files(
         if isinstance(decoded, Problem):
             problems[rank] = decoded
         else:
-            traces[rank] = _rank_trace(decoded, rank, where)
+            traces[rank] = columns.share(_rank_trace(decoded, rank, where))
     return (
         [traces[rank] for rank in sorted(traces)],
         group_text,
@@ -266,4 +268,6 @@ def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
         pg_name=columns.pg_name,
         pg_names=tuple(columns.pg_names),
         stream=device_streams(columns.stream, columns.is_cpu_op),
+        split_offsets=columns.split_offsets if len(columns.send_split_bytes) else None,
+        send_split_bytes=columns.send_split_bytes if len(columns.send_split_bytes) else None,
     )
