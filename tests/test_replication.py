@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from contract.errors import ConfigError
@@ -38,6 +40,18 @@ def test_groups_that_leave_replicas_out_and_sends_are_errors_of_their_own() -> N
     assert lint(grouped, WorkloadSettings(replicate_ranks=2)).replayable
     report = lint(trace_of([send(1, 1)]), FOUR)
     assert Check.PEER_SELF in {one.check for one in report.errors}
+
+
+def test_groups_of_the_rank_alone_follow_it_and_the_default_group_grows() -> None:
+    trace = trace_of([all_reduce(1, group="0"), all_reduce(2, group="own")])
+    (rank,) = trace.ranks
+    recorded = replace(trace, ranks=(replace(rank, groups={"0": (0,), "own": (0,)}),))
+    job = build_job(recorded, WorkloadSettings(replicate_ranks=2))
+    assert sorted((one.name, one.members) for one in job.communicators) == [
+        ("0", (0, 1)),
+        ("own", (0,)),
+        ("own", (1,)),
+    ]
 
 
 def test_a_trace_is_not_replicated_unless_asked_for() -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WORLD_NAME: Final = "world"
 """Name of the communicator of all ranks that a trace implies without naming it."""
 
-_WORLD_KEYS: Final = ("", "0")
+WORLD_KEYS: Final = ("", "0")
 
 
 def resolve_communicators(
@@ -99,7 +99,7 @@ def _candidates(
         first = int(ops.node[np.flatnonzero(nodes)[0]])
         if key in candidate_of:
             column[nodes] = candidate_of[key]
-        elif key in _WORLD_KEYS:
+        elif key in WORLD_KEYS:
             column[nodes] = world
             log.add(
                 Check.COMMUNICATOR_WORLD,

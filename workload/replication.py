@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from workload.communicators import WORLD_KEYS
 from workload.findings import Check, Example, Severity
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trace:
     """The trace with its one rank repeated `settings.replicate_ranks` times; unchanged where nobody asked for it.
 
-    Only the rank's number changes. Sends, and collectives of groups that not all ranks are in, then fail their own
+    The rank's number changes, and groups of that rank alone: the default group, which always has all ranks, gets all
+    of them, any other the new rank. Sends, and collectives of groups that not all ranks are in, then fail their own
     checks: who the peers of another rank are cannot be known.
     """
     count = settings.replicate_ranks
@@ -39,4 +41,17 @@ def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Tra
     log.add(Check.RANKS_REPLICATED, severity, remedy, Example(trace.source, None, None, "", wanted, found))
     if len(trace.ranks) != 1:
         return trace
-    return replace(trace, ranks=tuple(replace(trace.ranks[0], rank=rank) for rank in range(count)))
+    one = trace.ranks[0]
+    ranks = (replace(one, rank=rank, groups=_groups(one.groups, rank, count)) for rank in range(count))
+    return replace(trace, ranks=tuple(ranks))
+
+
+def _groups(
+    groups: dict[str, tuple[int, ...]] | None, rank: int, count: int
+) -> dict[str, tuple[int, ...]] | None:
+    """The groups that the one rank recorded, as `rank` would have."""
+    if groups is None:
+        return None
+    everyone = tuple(range(count))
+    alone = {key: everyone if key in WORLD_KEYS else (rank,) for key in groups}
+    return {key: alone[key] if members == (0,) else members for key, members in groups.items()}
