@@ -343,7 +343,6 @@ REMARKS: tuple[tuple[Check, Severity, Trace, str], ...] = (
     ),
     (
         Check.NOTHING_WAITS,
-        Check.SOURCE_REMARK,
         Severity.WARNING,
         both(compute(1), all_reduce(2).after(1), compute(3), all_reduce(4).after(3)),
         (
@@ -353,7 +352,6 @@ REMARKS: tuple[tuple[Check, Severity, Trace, str], ...] = (
     ),
     (
         Check.NOTHING_WAITS,
-        Check.SOURCE_REMARK,
         Severity.INFO,
         both(all_reduce(1), compute(2).after(1), all_reduce(3).after(2)),
         "(first of 2); an iteration may end with these; their times delay no other node",
