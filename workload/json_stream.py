@@ -132,7 +132,7 @@ def _refuse_constant(word: str) -> NoReturn:
 
 
 def members(pieces: Iterable[bytes], streamed: frozenset[str], bare: str = "") -> Iterator[JsonItem]:
-    """The values of a JSON object in order; arrays of the keys in `streamed` element by element.
+    """The values of a JSON object in order; arrays of the keys in `streamed` element by element, empty ones whole.
 
     A document that is an array instead of an object is read as the array of the key `bare`, where that is given.
     Raises `JsonFault`.
@@ -170,6 +170,7 @@ def members(pieces: Iterable[bytes], streamed: frozenset[str], bare: str = "") -
 def _elements(text: _Text, key: str, first: int) -> Iterator[JsonItem]:
     text.take("[", key)
     if text.peek() == "]":
+        yield JsonItem(key, -1, [], text.offset)
         text.take("]", key)
         return
     index = 0
