@@ -145,7 +145,7 @@ UNEVEN_PAIR = schedule_for_splits(((0, 100), (30, 0)))
         # A sender and a receiver that disagree.
         (
             broken(UNEVEN_PAIR, 0, lane_bytes=99),
-            "sends 99 bytes of block 1 (loop 0, slice 0) to position 1, which",
+            "sends 99 bytes of block 0 (loop 0, slice 0) to position 1, which",
         ),
         # Both agree, but on something else than the splits say.
         (
@@ -191,3 +191,13 @@ def test_a_matrix_that_is_none_is_refused(splits: Splits, what: str) -> None:
     assert str(refused.value) == (
         f"collective all_to_all with uneven splits: {what}; correct the split sizes of the trace"
     )
+
+
+def test_a_block_that_nobody_owns_is_refused() -> None:
+    """Tables from outside may name anything."""
+    tables = []
+    for table in UNEVEN_PAIR.tables:
+        lanes = [replace(lane, entries=(replace(lane.entries[0], block=9),)) for lane in table]
+        tables.append(tuple(lanes))
+    with pytest.raises(PlanError, match="sends block 9, of which it has nothing"):
+        validate(replace(UNEVEN_PAIR, tables=tuple(tables)), 0)

@@ -99,10 +99,10 @@ def _uneven_lanes(position: int, splits: Sequence[Sequence[int]], ranks_per_host
         batch = works // PEERS_PER_BATCH
         works += 1
         if sent:
-            entries = (send(0, position * size + send_to),)
+            entries = (send(0, position),)
             lanes.append(Lane(batch, send_to, -1, send_to, size, entries, sent))
         if received:
-            entries = (recv(0, recv_from * size + position),)
+            entries = (recv(0, recv_from),)
             lanes.append(Lane(batch, -1, recv_from, position, size, entries, received))
     return tuple(lanes)
 

@@ -1,11 +1,13 @@
 """What a collective must leave at every position, in blocks and in bytes, and what has come together there so far.
 
 A block's content is told by its origins: the set of positions whose input has been added to it, as a bit mask.
-Of an uneven all-to-all, block i * n + j is what position i sends to position j; its bytes are in the splits.
+Of an uneven all-to-all, block i is what position i sends, to each other position another part of it: how many bytes
+of it must come to whom is in the splits.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -39,13 +41,11 @@ def share_bytes(op_bytes: int, part: int, parts: int) -> int:
     return (part + 1) * op_bytes // parts - part * op_bytes // parts
 
 
-def input_origins(collective: str, size: int, position: int, block: int) -> int:
+def input_origins(collective: str, position: int, block: int) -> int:
     """What a position holds of a block before anything has moved."""
     if collective in _REDUCING:
         return 1 << position
-    if collective == "uneven all-to-all":
-        return 1 << position if block // size == position else 0
-    owner = block if collective == "all-gather" else 0
+    owner = block if collective in ("all-gather", "uneven all-to-all") else 0
     return 1 << position if position == owner else 0
 
 
@@ -59,13 +59,10 @@ def wanted_origins(collective: str, size: int, position: int, block: int) -> int
             return everyone if block == position else 0
         case "reduce":
             return everyone if position == 0 else 0
-        case "all-gather":
+        case "all-gather" | "uneven all-to-all":
             return 1 << block if block != position else 0
         case "all-to-all":
             return everyone & ~(1 << position) if block == position else 0
-        case "uneven all-to-all":
-            source, destination = divmod(block, size)
-            return 1 << source if destination == position != source else 0
         case _:
             return 1 if position != 0 else 0
 
@@ -144,9 +141,9 @@ class Holding:
             yield f"position {self.position}", f"its result has {got} bytes instead of {wanted}"
 
     def _unfinished_splits(self) -> Iterator[tuple[str, str]]:
-        got = [0] * self.size
+        got: Counter[int] = Counter()
         for piece, stored in self._result.items():
-            got[piece[0] // self.size] += stored.stored_bytes
+            got[piece[0]] += stored.stored_bytes
         for source, row in enumerate(self.splits):
             wanted = row[self.position] if source != self.position else 0
             if got[source] != wanted:
@@ -154,7 +151,7 @@ class Holding:
                 yield where, f"it gets {got[source]} bytes from position {source} instead of {wanted}"
 
     def _sum(self, piece: Piece) -> int:
-        return self._partial.get(piece, input_origins(self.collective, self.size, self.position, piece[0]))
+        return self._partial.get(piece, input_origins(self.collective, self.position, piece[0]))
 
     def _store(self, piece: Piece, origins: int, message_bytes: int, step: str) -> str:
         wanted = wanted_origins(self.collective, self.size, self.position, piece[0])
