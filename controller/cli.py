@@ -9,19 +9,28 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
-from contract.units import QuantityError, parse_duration_ns, parse_flops, parse_rate_bps
+from contract.units import (
+    QuantityError,
+    parse_bytes,
+    parse_duration_ns,
+    parse_factor,
+    parse_flops,
+    parse_rate_bps,
+)
 from controller.commands_plan import answer_plan, error_as_json
-from controller.commands_trace import Answer, answer_fix, answer_lint, answer_synth
+from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
 from results.run_dir import read_run
 from results.table import render
 from results.typed_json import to_json
 from workload.inspection_path import IdealNetwork
 from workload.settings import DependencyPolicy, SizeUnit, WorkloadSettings
 from workload.synthetic import SyntheticSpec
+from workload.synthetic_sweep import SWEPT, SweepSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,7 +140,10 @@ def _add_demo(commands: _Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_synth(commands: _Commands[argparse.ArgumentParser]) -> None:
-    example = "  etloop synth job/ --tp 2 --dp 4 --pp 2 --layers 4"
+    example = (
+        "  etloop synth job/ --tp 2 --dp 4 --pp 2 --layers 4 --expert-skew 0.8 --seed 7\n"
+        "  etloop synth sweep/ --sweep all_reduce --sizes 1KiB-64MiB --ranks 8"
+    )
     parser = _add(commands, "synth", "write a synthetic training job as Chakra .et files", example, _synth)
     parser.add_argument(
         "out_dir", type=Path, metavar="OUT_DIR", help="directory for the files, made if absent"
@@ -146,6 +158,20 @@ def _add_synth(commands: _Commands[argparse.ArgumentParser]) -> None:
         "--no-experts", dest="experts", action="store_false", help="leave out the expert all-to-all"
     )
     parser.add_argument(
+        "--fsdp",
+        dest="sharded_parameters",
+        action="store_true",
+        help="gather parameters before every pass of a layer (fully sharded data parallelism)",
+    )
+    parser.add_argument(
+        "--expert-skew",
+        type=_quantity(parse_factor),
+        default=Fraction(0),
+        metavar="X",
+        help="popularity of experts falls with this power of their place, such as 0.8; left out: even",
+    )
+    _add_sweep(parser)
+    parser.add_argument(
         "--flops",
         dest="device_flops",
         type=_quantity(parse_flops),
@@ -153,6 +179,31 @@ def _add_synth(commands: _Commands[argparse.ArgumentParser]) -> None:
         metavar="RATE",
         help='speed of one device, such as "312TFLOPS"',
     )
+
+
+def _add_sweep(parser: argparse.ArgumentParser) -> None:
+    default = SweepSpec(())
+    group = parser.add_argument_group("instead of a training job, plain collectives on all ranks")
+    kinds = [kind.name.lower() for kind in SWEPT]
+    group.add_argument(
+        "--sweep", metavar="KINDS", help=f"such as all_reduce,all_gather: any of {', '.join(kinds)}"
+    )
+    group.add_argument(
+        "--sizes",
+        type=_quantity(_size_range),
+        default=(default.least_bytes, default.most_bytes),
+        metavar="A-B",
+        help="what a rank puts in, doubling from A to B (default 1KiB-64MiB)",
+    )
+    group.add_argument("--ranks", type=_whole, default=default.ranks, metavar="N", help="ranks (default 8)")
+    group.add_argument(
+        "--repeat", type=_whole, default=default.repeats, metavar="N", help="operations of a size (default 1)"
+    )
+
+
+def _size_range(text: str) -> tuple[int, int]:
+    least, _, most = text.partition("-")
+    return parse_bytes(least), parse_bytes(most or least)
 
 
 _SYNTH_OPTIONS: Final = (
@@ -165,6 +216,7 @@ _SYNTH_OPTIONS: Final = (
     ("--sequence", "sequence_tokens", "tokens of a sequence"),
     ("--hidden", "hidden_size", "hidden size of the model"),
     ("--element-bytes", "element_bytes", "bytes of one number"),
+    ("--seed", "seed", "which experts are popular, with --expert-skew"),
 )
 
 
@@ -343,9 +395,28 @@ def _demo(parsed: argparse.Namespace) -> Answer:
 
 
 def _synth(parsed: argparse.Namespace) -> Answer:
+    if parsed.sweep is not None:
+        return answer_sweep(parsed.out_dir, _sweep_spec(parsed), as_json=parsed.json)
     chosen = {field: getattr(parsed, field) for _, field, _ in _SYNTH_OPTIONS}
-    spec = SyntheticSpec(**chosen, experts=parsed.experts, device_flops=parsed.device_flops)
+    spec = SyntheticSpec(
+        **chosen,
+        experts=parsed.experts,
+        expert_skew_percent=round(100 * parsed.expert_skew),
+        sharded_parameters=parsed.sharded_parameters,
+        device_flops=parsed.device_flops,
+    )
     return answer_synth(parsed.out_dir, spec, as_json=parsed.json)
+
+
+def _sweep_spec(parsed: argparse.Namespace) -> SweepSpec:
+    known = {kind.name.lower(): kind for kind in SWEPT}
+    names = tuple(dict.fromkeys(name.strip() for name in parsed.sweep.split(",")))
+    if unknown := [name for name in names if name not in known]:
+        what = f'"{unknown[0][:64]}" cannot be swept'
+        raise ConfigError(Problem("--sweep", what, f"name some of {', '.join(known)}"))
+    least_bytes, most_bytes = parsed.sizes
+    kinds = tuple(known[name] for name in names)
+    return SweepSpec(kinds, least_bytes, most_bytes, parsed.ranks, parsed.repeat)
 
 
 def _settings(parsed: argparse.Namespace) -> WorkloadSettings:

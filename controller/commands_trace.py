@@ -9,6 +9,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from contract.edges import edge_words
 from contract.errors import ExitCode
 from workload.et_nodes import et_nodes
 from workload.et_wire import EtAttribute, ValueCase, encode_metadata
@@ -17,7 +18,8 @@ from workload.findings import Finding, Severity
 from workload.fix import FixedTrace, fix
 from workload.lint import LintReport, lint
 from workload.settings import STAGE_SCHEMA, SizeUnit
-from workload.synthetic import SyntheticSpec, synthesize
+from workload.synthetic import SyntheticJob, SyntheticSpec, synthesize
+from workload.synthetic_sweep import SweepSpec, sweep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +42,21 @@ def to_json(value: object) -> str:
 
 def answer_synth(out_dir: Path, spec: SyntheticSpec, *, as_json: bool) -> Answer:
     """Writes a synthetic job's trace files. Raises `ConfigError` for an impossible job, `TraceError` if it cannot write."""
-    job = synthesize(spec)
+    shape = f"{spec.tensor_parallel} tensor x {spec.data_parallel} data x {spec.pipeline_parallel} pipeline"
+    return _written(out_dir, synthesize(spec), asdict(spec), shape, as_json=as_json)
+
+
+def answer_sweep(out_dir: Path, spec: SweepSpec, *, as_json: bool) -> Answer:
+    """Writes a sweep's trace files. Raises as `answer_synth` does."""
+    kinds = ", ".join(kind.name.lower() for kind in spec.kinds)
+    return _written(
+        out_dir, sweep(spec), asdict(spec), f"{kinds} in {len(spec.sizes())} sizes", as_json=as_json
+    )
+
+
+def _written(
+    out_dir: Path, job: SyntheticJob, spec: dict[str, object], shape: str, *, as_json: bool
+) -> Answer:
     write_trace(out_dir, job.ranks, job.groups)
     nodes = sum(len(rank) for rank in job.ranks)
     if as_json:
@@ -50,10 +66,9 @@ def answer_synth(out_dir: Path, spec: SyntheticSpec, *, as_json: bool) -> Answer
             "nodes": nodes,
             "groups": len(job.groups),
         }
-        return Answer(to_json(written | {"spec": asdict(spec)}))
+        return Answer(to_json(written | {"spec": spec}))
     return Answer(
-        f"{out_dir}: {len(job.ranks)} ranks ({spec.tensor_parallel} tensor x {spec.data_parallel} data x "
-        f"{spec.pipeline_parallel} pipeline), {nodes} nodes, {len(job.groups)} communicators\n"
+        f"{out_dir}: {len(job.ranks)} ranks ({shape}), {nodes} nodes, {len(job.groups)} communicators\n"
     )
 
 
@@ -110,6 +125,7 @@ def render_lint(report: LintReport) -> str:
     contents = f"{report.ranks} ranks, {report.nodes} nodes, {report.communicators} communicators"
     ops = f"{report.collectives} collectives, {report.sends} sends"
     lines = [f"{report.source}: {contents}, {ops}; {sizes}, dependencies {report.policy}"]
+    lines.append(f"edges: {edge_words(report.edges)}")
     for finding in report.findings:
         lines += ["", *_finding_lines(finding)]
     errors, warnings = len(report.errors), len(report.warnings)

@@ -63,25 +63,25 @@ class Guess:
     reason: str
 
 
-_Class = tuple[int, int, bool]
+_Class = tuple[int, int, bool, bool]
 
 
 def guess_roles(world: int, shapes: Sequence[Shape]) -> tuple[Guess, ...]:
     """A guess for every communicator of a job of `world` ranks; communicators alike in shape get the same one."""
     classes: dict[_Class, list[Shape]] = {}
     for shape in shapes:
-        classes.setdefault(_class_of(shape), []).append(shape)
+        classes.setdefault(_class_of(world, shape), []).append(shape)
     per_class = {key: sum(one.count for one in members) / len(members) for key, members in classes.items()}
-    reducing = [key for key, members in classes.items() if _reduces(world, members[0])]
+    reducing = [key for key in classes if key[-1]]
     busiest = max(reducing, key=lambda key: (per_class[key], -key[1]), default=None)
     guesses = {
         key: _guess(world, members, key == busiest and len(reducing) > 1) for key, members in classes.items()
     }
-    return tuple(guesses[_class_of(shape)] for shape in shapes)
+    return tuple(guesses[_class_of(world, shape)] for shape in shapes)
 
 
-def _class_of(shape: Shape) -> _Class:
-    return len(shape.members), shape.stride, shape.exchanges
+def _class_of(world: int, shape: Shape) -> _Class:
+    return len(shape.members), shape.stride, shape.exchanges, _reduces(world, shape)
 
 
 def _reduces(world: int, shape: Shape) -> bool:
