@@ -85,6 +85,8 @@ class PlanReport:
     bytes_scale: str
     time_scale: str
     policy: str
+    edges: dict[str, int]
+    """What became of the trace's dependencies, by the sorts of contract/edges.py."""
     operations: int
     """Network ops of all ranks in one iteration."""
     connections: dict[str, int]
@@ -115,6 +117,7 @@ def report_plan(plan: Plan) -> PlanReport:
         bytes_scale=tables.bytes_scale,
         time_scale=tables.time_scale,
         policy=tables.policy,
+        edges=dict(tables.edges),
         operations=len(tables.ops.rank),
         connections={path.name.lower(): int((tables.connections.path == path).sum()) for path in Path},
         payload_bytes=int(payload.sum()),

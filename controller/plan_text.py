@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from contract.edges import edge_words
 from contract.units import approximate_bytes, approximate_duration, format_rate
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def render_plan(report: PlanReport) -> str:
             ("port", "link", "ranks", "QP ends", "tx", "rx", "at link speed", "hairpin"), _port_rows(report)
         ),
     )
-    lines = [_headline(report), ""]
+    lines = [_headline(report), f"edges: {edge_words(report.edges)}", ""]
     for table in tables:
         lines += [*table, ""]
     lines += [f"connections: {paths}", *_bounds(report)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
+from contract.edges import edge_words
 from results.summary import CheckResult, RunState
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def _header(summary: Summary) -> list[str]:
             f"{summary.source}: {summary.ranks} ranks, {summary.iterations} iterations, {scale}, "
             f"dependencies {summary.policy}",
         ),
+        *_wrapped("edges", edge_words(summary.edges)),
     ]
     if summary.state is RunState.ABORTED:
         # The wait-for chain of a stall has a line per link; keep its lines.

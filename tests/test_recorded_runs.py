@@ -3,7 +3,6 @@ come, and the recorded last-arriver time of every collective beside its replay."
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -37,10 +36,10 @@ def scenario(trace: Path, workload: str, scale: str = "", iterations: int = 2) -
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Place:
     found = first_light.free_place(tmp_path)
     found.rig(ranks_per_agent=8)
-    yield found
+    return found
 
 
 def test_eight_gpus_step_with_their_recorded_compute(place: Place) -> None:

@@ -89,10 +89,7 @@ class Job:
     policy: str
     """Dependencies that were honoured, such as "data+communicator"."""
     edges: dict[str, int]
-    """How many edges of each sort there are. Honoured: data, ctrl (those that no data edge implies); added by the
-    policy: stream, communicator, recorded. Changed: begin (the recording shows both nodes at once, so one waits for the
-    begin of the other). Dropped: self, dangling, duplicate, cycle (ctrl edges between nodes that wait for each other).
-    """
+    """What became of the dependencies of all ranks: how many of each sort of contract/edges.py."""
     notes: tuple[str, ...]
     """What a reader of the results must know, such as compute nodes without a duration."""
     splits: tuple[NDArray[np.int64], ...] = ()
