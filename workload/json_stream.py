@@ -155,7 +155,7 @@ def members(pieces: Iterable[bytes], streamed: frozenset[str], bare: str = "") -
             if key in streamed and text.peek() == "[":
                 for item in _elements(text, key, elements):
                     yield item
-                    elements = item.index + 1
+                    elements += 1
             else:
                 offset = text.offset
                 yield JsonItem(key, -1, text.value(key), offset)
