@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ from workload.json_sources import (
     rank_of,
     read_document,
     remark_problems,
+    with_rank,
 )
 from workload.json_stream import JsonFault
 from workload.pytorch_rank import Remark
@@ -120,11 +122,7 @@ def same_ranks(source: Path, parts: tuple[Part, ...]) -> tuple[Part, ...]:
     for part in parts:
         files = part.family.files
 
-        def named(rank: int, first: str = files[0].name, known: int = files[0].rank) -> str:
-            at = first.rfind(str(known), len(first.rpartition("/")[0]))
-            return f"{first[:at]}{rank}{first[at + len(str(known)) :]}"
-
-        problems += rank_problems(shown(str(source)), files, named)
+        problems += rank_problems(shown(str(source)), files, partial(with_rank, files[0]))
     counts = {len(part.family.files) for part in parts}
     if len(counts) > 1:
         what = f"host and Kineto traces are of different numbers of ranks: {' and '.join(map(str, sorted(counts)))}"

@@ -37,6 +37,7 @@ _RANKS: Final = (
 )
 _KINETO_KEYS: Final = frozenset({EVENTS_KEY, "schemaVersion", "deviceProperties", "distributedInfo"})
 _STREAMED: Final = frozenset({EVENTS_KEY, NODES_KEY, GRAPH_KEY})
+_BARE: Final = "\0"
 _BROKEN: Final = "copy or collect the file again, or correct the program that wrote it"
 KNOWN_FORMS: Final = (
     "a PyTorch host trace, Kineto, ET+, workload_graph or chakra_jsonizer output was expected"
@@ -94,18 +95,23 @@ def lone(name: str) -> Family:
     return Family(name, (TraceName(name, 0, name),), ranked=False)
 
 
+def with_rank(file: TraceName, rank: int) -> str:
+    """How the file of another rank would be called."""
+    at = len(file.prefix)
+    return file.name[:at] + re.sub("[0-9]+", str(rank), file.name[at:], count=1)
+
+
 def form_of(head: bytes) -> JsonForm | None:
     """The form of a document that begins with `head`; None if it is none that is read."""
-    try:
-        for item in members([head], _STREAMED, bare=EVENTS_KEY):
-            if item.key in _KINETO_KEYS:
-                return JsonForm.KINETO
-            if item.key == GRAPH_KEY:
-                return JsonForm.WORKLOAD_GRAPH
-            if item.key in (NODES_KEY, "schema"):
-                return JsonForm.HOST
-    except JsonFault:
-        pass
+    for key, value in _top(head):
+        if key in _KINETO_KEYS:
+            return JsonForm.KINETO
+        if key == GRAPH_KEY:
+            return JsonForm.WORKLOAD_GRAPH
+        if key in (NODES_KEY, "schema"):
+            return JsonForm.HOST
+        if not key and isinstance(value, dict) and "ph" in value:
+            return JsonForm.KINETO
     try:
         for item in documents([head]):
             keys = item.value.keys() if isinstance(item.value, dict) else {""}
@@ -116,6 +122,16 @@ def form_of(head: bytes) -> JsonForm | None:
     except JsonFault:
         pass
     return None
+
+
+def _top(head: bytes) -> Iterator[tuple[str, object]]:
+    """Keys at the top of a document with their values, as far as `head` goes; elements of a bare array have the key ""."""
+    try:
+        for item in members([head], _STREAMED, bare=_BARE):
+            yield item.key.removeprefix(_BARE), item.value
+    except JsonFault as fault:
+        # The value that the head cuts off has told its key already.
+        yield fault.place.partition("[")[0].removeprefix(_BARE), None
 
 
 def read_document(pieces: Iterator[bytes]) -> Document:
@@ -140,14 +156,11 @@ def read_document(pieces: Iterator[bytes]) -> Document:
 
 
 def _no_form(head: list[bytes]) -> str:
-    keys = []
-    try:
-        keys = [item.key for item in members(head, frozenset())]
-    except JsonFault as fault:
-        if not fault.place.isidentifier():
-            return f"is no JSON trace ({fault}): {KNOWN_FORMS}"
+    keys = [key for key, _ in _top(b"".join(head)) if key]
+    if not keys:
+        return f"is no JSON trace: {KNOWN_FORMS}"
     listed = ", ".join(shown(key[:24]) for key in keys[:6])
-    return f"is JSON, but no trace: {KNOWN_FORMS}, found the keys {listed or 'of nothing known'}"
+    return f"is JSON, but no trace: {KNOWN_FORMS}, found the keys {listed}"
 
 
 def rank_of(
