@@ -6,7 +6,7 @@ nothing of graphs that were built, ordered or contracted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
@@ -282,3 +282,39 @@ def test_start_times_of_et_files_count_too() -> None:
         rank.start_us[:] = [100, 115]
     job = build_job(trace, WorkloadSettings(dependencies=RECORDED))
     assert starts_ns(job, {2: 0})[0] == {2: 15_000}
+
+
+def test_communicator_order_is_of_ends_even_where_the_recording_overlaps() -> None:
+    nodes = [
+        all_reduce(1).on_stream(7).seen(0, 50_000),
+        all_reduce(2).after(1).on_stream(20).seen(10_000, 60_000),
+    ]
+    strict = WorkloadSettings(dependencies=DependencyPolicy.parse("recorded+communicator"))
+    assert starts_ns(build_job(trace_of(nodes, nodes), strict), {1: 9_000, 2: 1})[0] == {1: 0, 2: 9_000}
+    loose = WorkloadSettings(dependencies=RECORDED)
+    assert starts_ns(build_job(trace_of(nodes, nodes), loose), {1: 90_000, 2: 1})[0] == {1: 0, 2: 10_000}
+
+
+ODD_NS = st.sampled_from([-(1 << 62), -1, 0, 1, 999, 10**9, 1694128201428006000, 1 << 62, (1 << 63) - 1])
+
+
+@given(cases(), st.data(), st.sampled_from([one for one in DependencyPolicy.every() if one.recorded]))
+def test_whatever_was_recorded_is_replayed_or_refused(
+    case: Case, data: st.DataObject, policy: DependencyPolicy
+) -> None:
+    nodes = [
+        replace(node, recorded=data.draw(st.one_of(st.none(), st.tuples(ODD_NS, ODD_NS))))
+        for node in case.nodes
+    ]
+    report = lint(Case(nodes, case.took_ns).trace, WorkloadSettings(dependencies=policy))
+    refusals = {
+        Check.NO_TIMES,
+        Check.RECORDED_RANGE,
+        Check.COMPUTE_RANGE,
+        Check.DEADLOCK,
+        Check.COLLECTIVE_DIFFERS,
+    }
+    assert {finding.check for finding in report.errors} <= refusals
+    if report.replayable:
+        job = build_job(Case(nodes, case.took_ns).trace, WorkloadSettings(dependencies=policy))
+        assert all((program.delay_ns >= 0).all() for program in job.programs)

@@ -96,6 +96,8 @@ def lower_rank(
     if pace is not None and graph.begin_only is not None:
         begin_only = np.zeros(len(keys), dtype=np.bool_)
         begin_only[np.searchsorted(keys, edges[graph.begin_only])] = True
+        # What the policy adds is an order of ends, whatever a dependency between the same two says.
+        begin_only[np.searchsorted(keys, after * span + before)] = False
         with_gaps = paced(full, begin_only, pace.start_ns[graph.order], pace.op_ns[graph.order])
         full, source = with_gaps.dag, with_gaps.source
         op_at = np.where(with_gaps.is_gap, -1, op_at[source])

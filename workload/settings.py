@@ -23,6 +23,9 @@ DEFAULT_ELEMENT_BYTES: Final = 2
 MAX_BYTES_SCALE: Final = 1024
 """Scaling is for shrinking; this much growth still leaves every size far inside an int64."""
 
+MAX_TIME_SCALE: Final = 1024
+"""A recording of a week, slowed down by this much, still fits an int64 of nanoseconds."""
+
 MAX_REPLICAS: Final = 1 << 16
 
 
@@ -148,6 +151,9 @@ class WorkloadSettings:
         if self.bytes_scale > MAX_BYTES_SCALE:
             where, limit = "scale.bytes", f"write at most {MAX_BYTES_SCALE}"
             problems.append(Problem(where, f"{self.bytes_scale} makes messages too large to count", limit))
+        if self.time_scale > MAX_TIME_SCALE:
+            what = f"{self.time_scale} makes times too long to count"
+            problems.append(Problem("scale.time", what, f"write at most {MAX_TIME_SCALE}"))
         if self.element_bytes is not None and self.element_bytes > 64:
             problems.append(
                 Problem(
