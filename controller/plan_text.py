@@ -13,7 +13,7 @@ from contract.units import approximate_bytes, approximate_duration, format_rate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from controller.plan_report import PlanReport
+    from controller.plan_report import PlanReport, UnevenExchange
 
 MOST_ROWS: Final = 32
 """Rows of a table that are shown; --json has all."""
@@ -28,6 +28,7 @@ def render_plan(report: PlanReport) -> str:
         table_lines(
             ("kind", "algorithm", "ranks", "ops", "put in", "through DUT", "local"), _kind_rows(report)
         ),
+        *([table_lines(_UNEVEN_HEADING, _uneven_rows(report))] if report.uneven else []),
         table_lines(
             ("port", "link", "ranks", "QP ends", "tx", "rx", "at link speed", "hairpin"), _port_rows(report)
         ),
@@ -86,6 +87,30 @@ def _kind_rows(report: PlanReport) -> list[tuple[str, ...]]:
         )
         for kind in report.kinds
     ]
+
+
+_UNEVEN_HEADING: Final = ("uneven all-to-all", "ranks", "ops", "payload", "sends most", "receives most")
+
+
+def _uneven_rows(report: PlanReport) -> list[tuple[str, ...]]:
+    return [
+        (
+            use.communicator or "(world)",
+            str(use.ranks),
+            str(use.operations),
+            approximate_bytes(use.payload_bytes),
+            _busiest(use.busiest_sender, use.sender_bytes, use),
+            _busiest(use.busiest_receiver, use.receiver_bytes, use),
+        )
+        for use in report.uneven
+    ]
+
+
+def _busiest(rank: int, rank_bytes: int, use: UnevenExchange) -> str:
+    """A rank, its bytes, and how many times the mean that is."""
+    if not rank_bytes:
+        return "nobody"
+    return f"rank {rank}: {approximate_bytes(rank_bytes)} ({rank_bytes * use.ranks / use.payload_bytes:.1f} x mean)"
 
 
 def _port_rows(report: PlanReport) -> list[tuple[str, ...]]:

@@ -21,6 +21,7 @@ from controller import demand
 from controller.demand import demand_of
 from controller.plan import Plan, make_plan
 from controller.plan_report import report_plan
+from controller.plan_text import render_plan
 from results.run_dir import write_run
 from results.summary import CheckResult
 from tests.plan_by_hand import rig_of, scenario_of
@@ -101,6 +102,22 @@ def test_a_plan_counts_the_bytes_of_every_pair() -> None:
     assert kinds[UNEVEN].message_bytes == sum(map(sum, SKEW))
     assert kinds[UNEVEN].wire_bytes == 370_007
     assert any(note.startswith("uneven-all-to-all: ") for note in plan.tables.notes)
+    text = render_plan(report_plan(plan)).splitlines()
+    at = next(at for at, line in enumerate(text) if line.startswith("uneven all-to-all"))
+    assert [cell.strip() for cell in text[at + 1].split("  ") if cell.strip()] == [
+        "world",
+        "4",
+        "1",
+        "370 kB",
+        "rank 2: 300 kB (3.2 x mean)",
+        "rank 0: 300 kB (3.2 x mean)",
+    ]
+
+
+def test_an_exchange_of_nothing_has_no_busiest_rank() -> None:
+    empty: Matrix = ((1, 0), (0, 2))
+    text = render_plan(report_plan(planned(build_job(all_to_all_v(empty), WorkloadSettings()), ports=2)))
+    assert "nobody" in text
 
 
 def test_a_pair_of_zero_bytes_has_no_connection() -> None:
