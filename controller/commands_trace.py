@@ -101,7 +101,15 @@ def answer_fix(
     if as_json:
         repairs = [asdict(repair) for repair in fixed.repairs]
         return Answer(
-            to_json({"directory": str(out_dir), "repairs": repairs, "left": _as_json(report)}), code
+            to_json(
+                {
+                    "directory": str(out_dir),
+                    "repairs": repairs,
+                    "remarks": [asdict(one) for one in fixed.trace.remarks],
+                    "left": _as_json(report),
+                }
+            ),
+            code,
         )
     return Answer(f"{_render_repairs(fixed, out_dir)}\n{render_lint(report)}", code)
 
@@ -109,6 +117,10 @@ def answer_fix(
 def _render_repairs(fixed: FixedTrace, out_dir: Path) -> str:
     lines = [f"{fixed.trace.source}: repaired in {out_dir}"]
     lines += [f"  {repair.sentence()}" for repair in fixed.repairs] or ["  nothing to repair"]
+    lines += [
+        f"  the source leaves out: {remark.where}: {remark.what}; {remark.remedy}"
+        for remark in fixed.trace.remarks
+    ]
     lines += ["", "what is left after that:"]
     return "\n".join(lines) + "\n"
 

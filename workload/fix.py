@@ -123,7 +123,9 @@ def fix(trace: Trace, settings: WorkloadSettings) -> FixedTrace:
         if unit_bytes is not None:
             fixed = _with_bytes(fixed, unit_bytes, log)
         ranks.append(fixed)
-    return FixedTrace(Trace(trace.source, tuple(ranks), keys.groups), log.repairs(), unit_bytes is not None)
+    return FixedTrace(
+        replace(trace, ranks=tuple(ranks), groups=keys.groups), log.repairs(), unit_bytes is not None
+    )
 
 
 def _counts_elements(trace: Trace, settings: WorkloadSettings) -> bool:
@@ -249,7 +251,10 @@ def _with_durations(rank: RankTrace, settings: WorkloadSettings, unit_bytes: int
         return rank
     # A scale belongs to one run, so it must not be written into a trace.
     delay_ns = delays_ns(rank, replace(settings, time_scale=WorkloadSettings().time_scale), unit_bytes)
-    unknown = np.flatnonzero((rank.kind == NodeKind.COMP) & (rank.duration_us == 0) & (delay_ns > 0))
+    recorded = rank.duration_us > 0
+    if rank.duration_ns is not None:
+        recorded |= rank.duration_ns > 0
+    unknown = np.flatnonzero((rank.kind == NodeKind.COMP) & ~recorded & (delay_ns > 0))
     if not len(unknown):
         return rank
     duration_us = rank.duration_us.copy()

@@ -7,17 +7,15 @@ same key may mean other ranks elsewhere; a group file has no room for that, and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workload.communicators import WORLD_KEYS
 from workload.trace import NodeKind
 
 if TYPE_CHECKING:
     from workload.trace import RankTrace, Trace
-
-_WORLD_NAMES: Final = ("", "0")
-"""Keys that mean all ranks where no group file says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class Keys:
 
     def means_world(self, key: str) -> bool:
         """Whether a key stands for all ranks without being in a table."""
-        return key in _WORLD_NAMES and key not in self.known
+        return key in WORLD_KEYS and key not in self.known
 
 
 def mended_keys(trace: Trace) -> Keys:
@@ -65,7 +63,7 @@ def mended_keys(trace: Trace) -> Keys:
     used = {by_rank.get((rank.rank, name), name) for rank in trace.ranks for name in rank.pg_names}
     # A key in use has an order of its own: nodes that named nobody must not be slipped into it.
     spare = (key for key, members in groups.items() if members == everyone and key not in used)
-    world_key = next((key for key in spare if key not in _WORLD_NAMES), "") or _free_key(groups)
+    world_key = next((key for key in spare if key not in WORLD_KEYS), "") or _free_key(groups)
     if _needs_world(trace.ranks, known):
         groups.setdefault(world_key, everyone)
     return Keys(groups or None, world_key, tuple(renamed), frozenset(known), by_rank)
@@ -76,7 +74,7 @@ def _needs_world(ranks: tuple[RankTrace, ...], known: set[str]) -> bool:
     for rank in ranks:
         unnamed = [
             -1,
-            *(at for at, key in enumerate(rank.pg_names) if key in _WORLD_NAMES and key not in known),
+            *(at for at, key in enumerate(rank.pg_names) if key in WORLD_KEYS and key not in known),
         ]
         asks = (rank.kind == NodeKind.COMM_COLL) & (rank.is_cpu_op != 1)
         if (asks & np.isin(rank.pg_name, np.array(unnamed, dtype=np.int32))).any():

@@ -86,6 +86,7 @@ class Inspection:
 def inspect(trace: Trace, settings: WorkloadSettings, network: IdealNetwork) -> Inspection:
     """Looks at a trace under settings; never raises for what the trace contains."""
     analysis = analyse(trace, settings)
+    trace = analysis.trace
     traffic = traffic_of(analysis)
     uses = _uses(analysis, traffic)
     path = None if analysis.lowering is None else critical_path(analysis, analysis.lowering, network)
