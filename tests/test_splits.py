@@ -176,3 +176,35 @@ def test_other_operations_are_as_they_were() -> None:
     assert program.message_bytes.tolist() == [64, 12, 32]
     assert split_of(job, 0) == [-1, 0, -1]
     assert isinstance(job.ranks[0].splits, np.ndarray)
+
+
+ANY_ROW = st.lists(st.one_of(st.integers(0, 40), st.integers(-(1 << 63), (1 << 63) - 1)), max_size=4).map(
+    tuple
+)
+
+
+@given(
+    st.lists(
+        st.sampled_from([A2A, CollectiveKind.ALL_REDUCE, CollectiveKind.BARRIER]), min_size=1, max_size=3
+    ),
+    st.dictionaries(st.tuples(st.integers(0, 2), st.integers(1, 3)), ANY_ROW),
+    st.dictionaries(st.tuples(st.integers(0, 2), st.integers(1, 3)), ANY_ROW),
+    st.booleans(),
+)
+def test_whatever_the_rows_say_is_a_job_or_an_error(
+    kinds: list[CollectiveKind],
+    sends: dict[tuple[int, int], tuple[int, ...]],
+    receives: dict[tuple[int, int], tuple[int, ...]],
+    sized: bool,
+) -> None:
+    nodes = [collective(k + 1, kind, 24) for k, kind in enumerate(kinds)]
+    nodes = [node if sized else node.without("comm_size") for node in nodes]
+    trace = with_splits(trace_of(nodes, nodes, nodes), sends, receives)
+    report = lint(trace, SETTINGS)
+    if report.errors:
+        assert all(str(problem) for problem in report.problems())
+        with pytest.raises(TraceError):
+            build_job(trace, SETTINGS)
+        return
+    job = build_job(trace, SETTINGS)
+    assert all((matrix >= 0).all() for matrix in job.splits)
