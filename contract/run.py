@@ -70,6 +70,8 @@ class RecordedBaselines:
     sequence: NDArray[np.int32]
     recorded_ns: NDArray[np.int64]
     """From the last rank's begin to the end, as recorded."""
+    recorded_ranks: NDArray[np.int32]
+    """Ranks that recorded it; where some did not, `recorded_ns` is an upper bound."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,6 +41,8 @@ class PlannedGroups:
     """S by the convention of the kind."""
     recorded_ns: NDArray[np.int64]
     """Baseline of the trace; -1 where it has none."""
+    recorded_ranks: NDArray[np.int64]
+    """Ranks behind the baseline: an upper bound where fewer than all. 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +104,7 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
     member_counts = np.array([len(members) for _, members in tables.communicators] or [0], np.int64)
     kind = np.where(pair, SEND_RECV, ops.collective[first_op]).astype(np.int64)
     communicator = np.where(pair, -1, unique[:, 1])
+    recorded_ns, recorded_ranks = _recorded(tables.baselines, unique)
     return PlannedGroups(
         group_of_op=group_of_op,
         kind=kind,
@@ -112,15 +115,18 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
         algorithm=ops.algorithm[first_op].astype(np.int64),
         ranks=np.where(pair, 2, member_counts[communicator]),
         size_bytes=_sizes(ops, group_of_op, kind),
-        recorded_ns=_recorded(tables.baselines, unique),
+        recorded_ns=recorded_ns,
+        recorded_ranks=recorded_ranks,
     )
 
 
-def _recorded(baselines: RecordedBaselines | None, identity: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Baseline of each group, whose rows of `identity` are ascending and distinct."""
-    recorded_ns = np.full(len(identity), -1, np.int64)
+def _recorded(
+    baselines: RecordedBaselines | None, identity: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Baseline of each group and the ranks behind it; rows of `identity` are ascending and distinct."""
+    recorded_ns, recorded_ranks = np.full(len(identity), -1, np.int64), np.zeros(len(identity), np.int64)
     if baselines is None:
-        return recorded_ns
+        return recorded_ns, recorded_ranks
     pair = baselines.communicator < 0
     wanted = np.stack(
         [
@@ -137,7 +143,8 @@ def _recorded(baselines: RecordedBaselines | None, identity: NDArray[np.int64]) 
     row[number[: len(identity)]] = np.arange(len(identity))
     at = row[number[len(identity) :]]
     recorded_ns[at[at >= 0]] = baselines.recorded_ns[at >= 0]
-    return recorded_ns
+    recorded_ranks[at[at >= 0]] = baselines.recorded_ranks[at >= 0]
+    return recorded_ns, recorded_ranks
 
 
 def _sizes(ops: PlannedOps, group_of_op: NDArray[np.int64], kind: NDArray[np.int64]) -> NDArray[np.int64]:

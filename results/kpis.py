@@ -207,6 +207,8 @@ def _baselines(
                 joined_min_ns=int(joined_ns[0]),
                 joined_p50_ns=nearest_rank(joined_ns, 50),
                 recorded_ns=int(groups.recorded_ns[group]),
+                ranks=int(groups.ranks[group]),
+                recorded_ranks=int(groups.recorded_ranks[group]),
             )
         )
     return tuple(found)

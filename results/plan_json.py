@@ -37,6 +37,7 @@ _BASELINE_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
     "dst_rank": np.int32,
     "sequence": np.int32,
     "recorded_ns": np.int64,
+    "recorded_ranks": np.int32,
 }
 _CONNECTION_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
     "communicator": np.int32,

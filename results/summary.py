@@ -128,6 +128,9 @@ class BaselineSummary:
     joined_min_ns: int
     joined_p50_ns: int
     recorded_ns: int
+    ranks: int
+    recorded_ranks: int
+    """Fewer than `ranks`: `recorded_ns` is an upper bound."""
 
 
 @dataclass(frozen=True, slots=True)

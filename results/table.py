@@ -101,7 +101,7 @@ def _baseline_row(one: BaselineSummary) -> tuple[str, ...]:
         _bytes(one.size_bytes),
         _us(one.joined_min_ns),
         _us(one.joined_p50_ns),
-        _us(one.recorded_ns),
+        ("<= " if one.recorded_ranks < one.ranks else "") + _us(one.recorded_ns),
     )
 
 

@@ -30,44 +30,47 @@ UNKNOWN: Final = -1
 
 
 def recorded_baselines(analysis: Analysis, sequence: NDArray[np.int32]) -> RecordedBaselines | None:
-    """Baseline of every collective and pair that all its ranks recorded, None if there is none.
+    """Baseline of every collective and pair that any of its ranks recorded, None if there is none.
 
-    `sequence`: number of each item. Last end minus last begin where the clocks of all ranks agree; otherwise the least
-    duration, which is the same but for the spread of the ends. Replicated ranks recorded nothing of their own.
+    `sequence`: number of each item. Last end minus last begin where all ranks recorded and their clocks agree;
+    otherwise the least duration, which is the same but for the spread of the ends. Where some of the ranks recorded
+    nothing the last to come may be among them, so the least duration is an upper bound.
     """
-    if analysis.settings.replicate_ranks is not None:
-        return None
     matching = analysis.matching
     item, duration_ns, start_ns = _rows(analysis)
     # A receive goes with its send.
     joined = np.arange(matching.item_count, dtype=np.int64)
     joined[matching.recvs] = matching.sends
     item = joined[item]
-    known = np.bincount(item, weights=duration_ns > 0, minlength=matching.item_count).astype(np.int64)
-    whole = np.flatnonzero(known == _participants(analysis))
-    whole = whole[known[whole] > 1]
-    if not len(whole):
+    told = np.flatnonzero(duration_ns > 0)
+    item, duration_ns, start_ns = item[told], duration_ns[told], start_ns[told]
+    recorded_ranks = np.bincount(item, minlength=matching.item_count).astype(np.int64)
+    participants = _participants(analysis)
+    known = np.flatnonzero((recorded_ranks > 0) & (participants > 1))
+    if not len(known):
         return None
-    baseline_ns = _extreme(np.minimum, item, duration_ns, matching.item_count)
-    timed = np.flatnonzero(np.isin(item, whole))
-    if (start_ns[timed] != ABSENT).all():
-        end_ns = start_ns[timed] + duration_ns[timed]
-        last_end = _extreme(np.maximum, item[timed], end_ns, matching.item_count)
-        first_end = _extreme(np.minimum, item[timed], end_ns, matching.item_count)
-        if (last_end[whole] - first_end[whole] <= CLOCK_AGREEMENT_NS).all():
-            baseline_ns = last_end - _extreme(np.maximum, item[timed], start_ns[timed], matching.item_count)
-    return _columns(analysis, whole, sequence, baseline_ns)
+    count = matching.item_count
+    baseline_ns = _extreme(np.minimum, item, duration_ns, count)
+    if (start_ns != ABSENT).all():
+        end_ns = start_ns + duration_ns
+        last_end = _extreme(np.maximum, item, end_ns, count)
+        spread_ns = (last_end - _extreme(np.minimum, item, end_ns, count))[known]
+        if (spread_ns <= CLOCK_AGREEMENT_NS).all():
+            by_clock = last_end - _extreme(np.maximum, item, start_ns, count)
+            baseline_ns = np.where(recorded_ranks == participants, by_clock, baseline_ns)
+    return _columns(analysis, known, sequence, baseline_ns, recorded_ranks)
 
 
 def _rows(analysis: Analysis) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Item, recorded duration (0: unknown) and begin of every operation of every rank."""
+    """Item, recorded duration (0: unknown) and begin of every operation of every rank. A replica recorded nothing."""
     durations, starts = [], []
-    for rank, ops in zip(analysis.trace.ranks, analysis.ops, strict=True):
+    recorded = 1 if analysis.settings.replicate_ranks is not None else len(analysis.ops)
+    for rank, ops in zip(analysis.trace.ranks[:recorded], analysis.ops[:recorded], strict=True):
         duration_ns = recorded_duration_ns(rank)[ops.node]
         believable = (duration_ns >= 0) & (duration_ns <= MAX_RECORDING_NS)
         durations.append(np.where(believable, duration_ns, 0))
         starts.append(_starts_ns(rank)[ops.node])
-    return _joined(analysis.matching.item), _joined(durations), _joined(starts)
+    return _joined(analysis.matching.item[:recorded]), _joined(durations), _joined(starts)
 
 
 def _starts_ns(rank: RankTrace) -> NDArray[np.int64]:
@@ -104,7 +107,11 @@ def _extreme(
 
 
 def _columns(
-    analysis: Analysis, whole: NDArray[np.int64], sequence: NDArray[np.int32], baseline_ns: NDArray[np.int64]
+    analysis: Analysis,
+    known: NDArray[np.int64],
+    sequence: NDArray[np.int32],
+    baseline_ns: NDArray[np.int64],
+    recorded_ranks: NDArray[np.int64],
 ) -> RecordedBaselines:
     count = analysis.matching.item_count
     communicator, src, dst = (np.full(count, UNKNOWN, dtype=np.int32) for _ in range(3))
@@ -113,9 +120,10 @@ def _columns(
         src[item] = ops.src
         dst[item] = ops.dst
     return RecordedBaselines(
-        communicator=communicator[whole],
-        src_rank=src[whole],
-        dst_rank=dst[whole],
-        sequence=sequence[whole],
-        recorded_ns=baseline_ns[whole],
+        communicator=communicator[known],
+        src_rank=src[known],
+        dst_rank=dst[known],
+        sequence=sequence[known],
+        recorded_ns=baseline_ns[known],
+        recorded_ranks=recorded_ranks[known].astype(np.int32),
     )
