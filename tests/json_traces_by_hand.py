@@ -88,7 +88,7 @@ def host(*nodes: Json, schema: str = "1.1.1-chakra.0.0.4") -> bytes:
     return json.dumps({"schema": schema, "pid": 1, "nodes": [*nodes, *roots]}).encode()
 
 
-def kernel(name: str, start_us: float, duration_us: float, stream: int = 7, **arguments: Any) -> Json:
+def kernel(name: str, start_us: Any, duration_us: float, stream: Any = 7, **arguments: Any) -> Json:
     """A GPU kernel event."""
     args = {"stream": stream, "device": 0, **{key.replace("_", " "): one for key, one in arguments.items()}}
     return {"ph": "X", "cat": "kernel", "name": name, "ts": start_us, "dur": duration_us, "args": args}
@@ -100,6 +100,6 @@ def cpu_op(name: str, start_us: float, duration_us: float, record: int, external
     return {"ph": "X", "cat": "cpu_op", "name": name, "ts": start_us, "dur": duration_us, "args": args}
 
 
-def kineto(*events: Json, **top: Any) -> bytes:
+def kineto(*events: Any, **top: Any) -> bytes:
     """A Kineto trace."""
     return json.dumps({"schemaVersion": 1, **top, "traceEvents": events}).encode()

@@ -34,7 +34,10 @@ def read(*nodes: Json) -> RankTrace:
 
 def waits_for(trace: RankTrace, node_id: int) -> list[int]:
     index = trace.node_id.tolist().index(node_id)
-    return trace.data_deps[trace.data_dep_offsets[index] : trace.data_dep_offsets[index + 1]].tolist()
+    found: list[int] = trace.data_deps[
+        trace.data_dep_offsets[index] : trace.data_dep_offsets[index + 1]
+    ].tolist()
+    return found
 
 
 CALL = at(call(10, "c10d::allreduce_", [[tensor(5, 6, 4)], "<Object>"]), 100, 30, 12.5)

@@ -16,7 +16,7 @@ from workload.trace import ABSENT, CollectiveKind, NodeKind, RankTrace
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SEND_RECV = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)"
 BROADCAST = "ncclKernel_Broadcast_RING_LL_Sum_int8_t(ncclDevComm*)"
-TWO = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]", "Group size": 2}
+TWO: dict[str, Any] = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]", "Group size": 2}
 
 
 def read(*texts: bytes, rank: int = 0, rank_count: int = 2, alone: bool = False) -> RankTrace:
@@ -75,7 +75,7 @@ def test_other_kernels_are_compute_in_the_order_of_their_begin() -> None:
 
 
 def test_a_kernel_with_arguments_tells_everything() -> None:
-    arguments = {"In msg nelems": 12, "Out msg nelems": 12, "dtype": "BFloat16", **TWO}
+    arguments: dict[str, Any] = {"In msg nelems": 12, "Out msg nelems": 12, "dtype": "BFloat16", **TWO}
     trace = read(
         kineto(
             kernel(
@@ -121,7 +121,7 @@ def test_the_job_is_larger_than_what_is_given() -> None:
 
 
 BAD = [
-    ("a kernel that begins nowhere", kernel("gemm", None, 1), "traceEvents[0].ts: expected a time"),  # type: ignore[arg-type]
+    ("a kernel that begins nowhere", kernel("gemm", None, 1), "traceEvents[0].ts: expected a time"),
     ("a kernel that ends before its begin", kernel("gemm", 1, -1), "traceEvents[0]: begins or lasts below 0"),
     (
         "a kernel on no stream",

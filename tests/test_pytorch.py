@@ -27,19 +27,22 @@ def remarks(text: bytes) -> list[str]:
 
 
 def index_of(trace: RankTrace, node_id: int) -> int:
-    return trace.node_id.tolist().index(node_id)
+    found: int = trace.node_id.tolist().index(node_id)
+    return found
 
 
 def waits_for(trace: RankTrace, node_id: int) -> list[int]:
     at = index_of(trace, node_id)
-    return trace.data_deps[trace.data_dep_offsets[at] : trace.data_dep_offsets[at + 1]].tolist()
+    found: list[int] = trace.data_deps[trace.data_dep_offsets[at] : trace.data_dep_offsets[at + 1]].tolist()
+    return found
 
 
 def splits(trace: RankTrace, node_id: int) -> list[int]:
     assert trace.split_offsets is not None
     assert trace.send_split_bytes is not None
     at = index_of(trace, node_id)
-    return trace.send_split_bytes[trace.split_offsets[at] : trace.split_offsets[at + 1]].tolist()
+    found: list[int] = trace.send_split_bytes[trace.split_offsets[at] : trace.split_offsets[at + 1]].tolist()
+    return found
 
 
 OPERATIONS = [
