@@ -178,6 +178,13 @@ def test_other_operations_are_as_they_were() -> None:
     assert isinstance(job.ranks[0].splits, np.ndarray)
 
 
+def test_copies_of_one_rank_send_what_it_sent() -> None:
+    """What the recorded rank expected came from ranks that are not there."""
+    trace = with_splits(trace_of([collective(1, A2A, 12)]), {(0, 1): (4, 8)}, {(0, 1): (4, 16)})
+    job = build_job(trace, replace(SETTINGS, replicate_ranks=2))
+    assert matrices_of(job) == [[[4, 8], [4, 8]]]
+
+
 ANY_ROW = st.lists(st.one_of(st.integers(0, 40), st.integers(-(1 << 63), (1 << 63) - 1)), max_size=4).map(
     tuple
 )
