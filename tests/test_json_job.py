@@ -134,20 +134,71 @@ def test_text_of_json_needs_no_name_of_json(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    ("a gap", {"w.0.json": GRAPH, "w.2.json": GRAPH}, "", "{at}: w.1.json is missing: found ranks 0,2; put the files of all"),
-    ("a gap among long names", {"worker1_step_12.9.json": GRAPH}, "", "{at}: worker0_step_12.9.json is missing: found ranks 1;"),
-    ("a rank twice", {"w.0.json": GRAPH, "w.0.json.gz": GRAPH}, "", "{at}: rank 0 has more than one file: w.0.json and w.0.json.gz"),
-    ("two jobs", {**two("a.", GRAPH), **two("b.", GRAPH)}, "", "{at}: has the traces of several jobs: a, b; name one by its prefix or file, such as {at}/a"),
-    ("a trace beside those of ranks", {**two("a.", GRAPH), "b.json": GRAPH}, "", "{at}: has the traces of several jobs: a, b;"),
-    ("a pair of unequal ranks", {**two("h.", HOST), "k.0.json": DEVICE}, "", "{at}: host and Kineto traces are of different numbers of ranks: 1 and 2;"),
-    ("two sources of one kind", {**two("h/w.", HOST), **two("k/w.", HOST)}, "h+k", "{at}/h/w.0.json with {at}/k/w.0.json: two traces of one rank: a host"),
-    ("a source of nothing", {"h/w.0.json": HOST, "k/w.0.et": ET}, "h+k", "{at}/h+k: two sources, a host trace and a Kineto"),
-    ("another kind of JSON", {"x.json": b'{"source": 1, "ranks": {}}'}, "x.json", "{at}/x.json: is JSON, but no trace: a PyTorch host trace, Kineto, ET+, workload_graph or chakra_jsonizer output was expected, found the keys source, ranks;"),
+    (
+        "a gap",
+        {"w.0.json": GRAPH, "w.2.json": GRAPH},
+        "",
+        "{at}: w.1.json is missing: found ranks 0,2; put the files of all",
+    ),
+    (
+        "a gap among long names",
+        {"worker1_step_12.9.json": GRAPH},
+        "",
+        "{at}: worker0_step_12.9.json is missing: found ranks 1;",
+    ),
+    (
+        "a rank twice",
+        {"w.0.json": GRAPH, "w.0.json.gz": GRAPH},
+        "",
+        "{at}: rank 0 has more than one file: w.0.json and w.0.json.gz",
+    ),
+    (
+        "two jobs",
+        {**two("a.", GRAPH), **two("b.", GRAPH)},
+        "",
+        "{at}: has the traces of several jobs: a, b; name one by its prefix or file, such as {at}/a",
+    ),
+    (
+        "a trace beside those of ranks",
+        {**two("a.", GRAPH), "b.json": GRAPH},
+        "",
+        "{at}: has the traces of several jobs: a, b;",
+    ),
+    (
+        "a pair of unequal ranks",
+        {**two("h.", HOST), "k.0.json": DEVICE},
+        "",
+        "{at}: host and Kineto traces are of different numbers of ranks: 1 and 2;",
+    ),
+    (
+        "two sources of one kind",
+        {**two("h/w.", HOST), **two("k/w.", HOST)},
+        "h+k",
+        "{at}/h/w.0.json with {at}/k/w.0.json: two traces of one rank: a host",
+    ),
+    (
+        "a source of nothing",
+        {"h/w.0.json": HOST, "k/w.0.et": ET},
+        "h+k",
+        "{at}/h+k: two sources, a host trace and a Kineto",
+    ),
+    (
+        "another kind of JSON",
+        {"x.json": b'{"source": 1, "ranks": {}}'},
+        "x.json",
+        "{at}/x.json: is JSON, but no trace: a PyTorch host trace, Kineto, ET+, workload_graph or chakra_jsonizer output was"
+        " expected, found the keys source, ranks;",
+    ),
     ("a list of numbers", {"x.json": b"[1, 2]"}, "x.json", "{at}/x.json: is no JSON trace"),
     ("an empty file", {"x.json": b""}, "x.json", "{at}/x.json: is no JSON trace"),
     ("a file that is cut off", two("w.", GRAPH[:-9]), "", "{at}/w.0.json: workload_graph[0]: is no JSON:"),
-    ("a damaged gzip stream", {"w.0.json": gzip.compress(GRAPH)[:-9]}, "", "{at}/w.0.json: its gzip stream is cut off;"),
-]  # fmt: skip
+    (
+        "a damaged gzip stream",
+        {"w.0.json": gzip.compress(GRAPH)[:-9]},
+        "",
+        "{at}/w.0.json: its gzip stream is cut off;",
+    ),
+]
 
 
 @pytest.mark.parametrize(
