@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.json_traces_by_hand import kernel, kineto
 from workload import json_stream
 from workload.json_stream import JsonFault, as_int, as_ns, documents, members
+from workload.jsonizer import read_jsonizer
+from workload.kineto import read_kineto
+from workload.pytorch import read_host_trace
+from workload.workload_graph import read_workload_graph
 
 TEXT = b'\xef\xbb\xbf {"a": 1, "n": [ {"x": [1, 2]}, -12, "\xc3\xa9]}" ], "b": {"n": [3]}, "e": []} \n'
 
@@ -102,6 +107,19 @@ def test_limits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
             read(text, 20)
     with pytest.raises(JsonFault, match="more than 2 values"):
         list(documents([b"1 2 3"]))
+
+
+def test_a_rank_has_only_so_many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_stream, "MAX_KEPT", 1)
+    node = b'{"id": 1, "name": "x"}'
+    for read_one, text in (
+        (read_host_trace, b'{"nodes": [' + node + b"," + node + b"]}"),
+        (read_workload_graph, b'{"workload_graph": [' + b'{"Id": 1, "NodeType": 4},' * 2 + b"0]}"),
+        (read_jsonizer, b"{}" + node * 2),
+        (read_kineto, kineto(*[kernel("x", 1, 1)] * 3)),
+    ):
+        with pytest.raises(JsonFault, match="is over the limit of 1 nodes of one rank"):
+            read_one([text])
 
 
 def test_numbers_are_of_their_range() -> None:

@@ -13,12 +13,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-MAX_TEXT: Final = 16 << 30
+MAX_TEXT: Final = 4 << 30
 """Characters of one document."""
-MAX_VALUE: Final = 64 << 20
+MAX_VALUE: Final = 16 << 20
 """Characters of one value: an element of a streamed array, or the value of any other key."""
-MAX_ELEMENTS: Final = 1 << 22
-"""Elements of all streamed arrays of one document: nodes or events of one rank."""
+MAX_ELEMENTS: Final = 1 << 26
+"""Elements of all streamed arrays of one document, and values of a text of several."""
+MAX_KEPT: Final = 1 << 21
+"""Nodes of one rank, or events that become nodes: these stay in memory until the rank is read."""
 
 _KEPT: Final = 1 << 20
 _SPACE: Final = " \t\r\n"
@@ -194,6 +196,12 @@ def documents(pieces: Iterable[bytes]) -> Iterator[JsonItem]:
         offset = text.offset
         yield JsonItem("value", index, text.value(f"value[{index}]"), offset)
         index += 1
+
+
+def kept(count: int, place: str) -> None:
+    """Raises `JsonFault` if `count` nodes are more than a rank may have."""
+    if count > MAX_KEPT:
+        raise JsonFault(place, f"is over the limit of {MAX_KEPT} nodes of one rank")
 
 
 def as_object(value: object, place: str) -> dict[str, Any]:

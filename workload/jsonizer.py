@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from workload.json_stream import JsonFault, as_int, as_list, as_object, as_text, documents, spelled
+from workload.json_stream import JsonFault, as_int, as_list, as_object, as_text, documents, kept, spelled
 from workload.node_rows import MAX_NODE_ID, NodeRow
 from workload.trace import NodeKind
 from workload.workload_graph import MAX_US, collective_number
@@ -35,6 +35,7 @@ def read_jsonizer(pieces: Iterable[bytes]) -> tuple[list[NodeRow], str]:
         if item.index == 0 and not value.keys() - _METADATA_KEYS:
             schema = _schema(value, item.place)
         else:
+            kept(item.index, item.place)
             rows.append(_row(value, f"node {item.index}", item.offset))
     return rows, schema
 

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from workload.json_stream import JsonFault, as_int, as_list, as_ns, as_text, members
+from workload.json_stream import JsonFault, as_int, as_list, as_ns, as_text, kept, members
 from workload.nccl_kernels import is_nccl_kernel, kernel_collective
 from workload.node_rows import NodeRow, timed
 from workload.process_groups import (
@@ -134,6 +134,7 @@ def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace) -
     category = category.lower()
     given = event.get("args")
     arguments = given if isinstance(given, dict) else {}
+    kept(len(trace.device) + len(trace.calls), place)
     if category in _DEVICE_CATEGORIES:
         trace.device.append(_device_event(event, arguments, place, offset))
     elif category in _HOST_CATEGORIES:

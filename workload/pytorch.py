@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from workload.json_stream import JsonFault, as_int, as_list, as_ns, as_object, as_text, members
+from workload.json_stream import JsonFault, as_int, as_list, as_ns, as_object, as_text, kept, members
 from workload.node_rows import MAX_NODE_ID
 from workload.process_groups import INIT_NAME, GroupRecord, parse_init
 
@@ -119,6 +119,7 @@ def read_host_trace(pieces: Iterable[bytes]) -> HostTrace:
             if item.index < 0:
                 as_list(item.value, item.place)
             else:
+                kept(item.index + 1, item.place)
                 host.nodes.append(_node(as_object(item.value, item.place), item.place, item.offset, host))
     if not found:
         raise JsonFault(NODES_KEY, "is missing")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from workload.json_stream import JsonFault, as_int, as_list, as_object, as_text, members
+from workload.json_stream import JsonFault, as_int, as_list, as_object, as_text, kept, members
 from workload.node_rows import MAX_NODE_ID, NodeRow
 from workload.trace import CollectiveKind, NodeKind
 
@@ -33,6 +33,7 @@ def read_workload_graph(pieces: Iterable[bytes]) -> list[NodeRow]:
         if item.index < 0:
             as_list(item.value, item.place)
         else:
+            kept(item.index + 1, item.place)
             rows.append(_row(as_object(item.value, item.place), item.place, item.offset))
     if not found:
         raise JsonFault(GRAPH_KEY, "is missing")
