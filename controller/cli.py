@@ -24,6 +24,7 @@ from contract.units import (
 )
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
+from controller.reading_bar import reading_bar
 from results.run_dir import read_run
 from results.table import render
 from results.typed_json import to_json
@@ -434,9 +435,12 @@ def _settings(parsed: argparse.Namespace) -> WorkloadSettings:
 
 def _lint(parsed: argparse.Namespace) -> Answer:
     settings = _settings(parsed)
-    if parsed.fix is not None:
-        return answer_fix(parsed.trace, parsed.groups, settings, parsed.fix, as_json=parsed.json)
-    return answer_lint(parsed.trace, parsed.groups, settings, as_json=parsed.json)
+    with reading_bar() as bar:
+        if parsed.fix is not None:
+            return answer_fix(
+                parsed.trace, parsed.groups, settings, parsed.fix, as_json=parsed.json, progress=bar
+            )
+        return answer_lint(parsed.trace, parsed.groups, settings, as_json=parsed.json, progress=bar)
 
 
 def _inspect(parsed: argparse.Namespace) -> Answer:
@@ -446,11 +450,21 @@ def _inspect(parsed: argparse.Namespace) -> Answer:
         raise ConfigError(Problem("--link", "is 0", "state the speed of a link, such as 400Gbps"))
     network = IdealNetwork(parsed.link, parsed.latency)
     settings = _settings(parsed)
-    return answer_inspect(parsed.trace, parsed.groups, settings, network, parsed.svg, as_json=parsed.json)
+    with reading_bar() as bar:
+        return answer_inspect(
+            parsed.trace,
+            parsed.groups,
+            settings,
+            network,
+            parsed.svg,
+            as_json=parsed.json,
+            progress=bar,
+        )
 
 
 def _plan(parsed: argparse.Namespace) -> Answer:
-    return answer_plan(parsed.scenario, parsed.rig, as_json=parsed.json)
+    with reading_bar() as bar:
+        return answer_plan(parsed.scenario, parsed.rig, as_json=parsed.json, progress=bar)
 
 
 def _run(parsed: argparse.Namespace) -> Answer:

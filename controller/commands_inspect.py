@@ -17,7 +17,7 @@ from contract.units import approximate_bytes, approximate_duration, format_rate
 from controller.commands_trace import Answer, to_json
 from controller.heat_map import character_map, svg_map
 from controller.plan_text import rank_ranges, table_lines
-from workload.files import read_trace
+from workload.files import Progress, read_trace
 from workload.inspection import Inspection, inspect
 from workload.inspection_path import CriticalPath, IdealNetwork
 from workload.shape_guess import Role
@@ -39,9 +39,10 @@ def answer_inspect(
     svg: Path | None,
     *,
     as_json: bool,
+    progress: Progress | None = None,
 ) -> Answer:
     """What a job is. Raises `TraceError` where files cannot be read, `ConfigError` where the picture cannot be written."""
-    told = inspect(read_trace(source, groups), settings, network)
+    told = inspect(read_trace(source, groups, progress), settings, network)
     if svg is not None:
         _write(svg, svg_map(f"{source}: {told.ranks} ranks", told.traffic.matrix, told.traffic.ranks_a_cell))
     return Answer(to_json(inspection_as_json(told)) if as_json else render_inspection(told))

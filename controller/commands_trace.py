@@ -13,7 +13,7 @@ from contract.edges import edge_words
 from contract.errors import ExitCode
 from workload.et_nodes import et_nodes
 from workload.et_wire import EtAttribute, ValueCase, encode_metadata
-from workload.files import read_trace, write_trace
+from workload.files import Progress, read_trace, write_trace
 from workload.findings import Finding, Severity
 from workload.fix import FixedTrace, fix
 from workload.lint import LintReport, lint
@@ -72,9 +72,16 @@ def _written(
     )
 
 
-def answer_lint(source: Path, groups: Path | None, settings: WorkloadSettings, *, as_json: bool) -> Answer:
+def answer_lint(
+    source: Path,
+    groups: Path | None,
+    settings: WorkloadSettings,
+    *,
+    as_json: bool,
+    progress: Progress | None = None,
+) -> Answer:
     """All that is wrong or remarkable about a trace. Raises `TraceError` where files cannot be read at all."""
-    report = lint(read_trace(source, groups), settings)
+    report = lint(read_trace(source, groups, progress), settings)
     code = ExitCode.PASS if report.replayable else ExitCode.PREPARATION_FAILED
     if as_json:
         return Answer(to_json(_as_json(report)), code)
@@ -82,13 +89,19 @@ def answer_lint(source: Path, groups: Path | None, settings: WorkloadSettings, *
 
 
 def answer_fix(
-    source: Path, groups: Path | None, settings: WorkloadSettings, out_dir: Path, *, as_json: bool
+    source: Path,
+    groups: Path | None,
+    settings: WorkloadSettings,
+    out_dir: Path,
+    *,
+    as_json: bool,
+    progress: Progress | None = None,
 ) -> Answer:
     """Writes the repaired trace, reads it back and checks it: what is left is what no rule can mend.
 
     Raises `TraceError` where files cannot be read or written at all.
     """
-    fixed = fix(read_trace(source, groups), settings)
+    fixed = fix(read_trace(source, groups, progress), settings)
     metadata = None
     if not fixed.in_bytes:
         # Sizes stay what they were, so the mark by which they are read stays as well.

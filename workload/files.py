@@ -8,7 +8,8 @@ collects the faults of all of them; where they lie is left to stores, what the n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +47,11 @@ _REMEDIES: Final = {
 }
 
 
-def read_trace(source: Path, groups: Path | None = None) -> Trace:
+Progress = Callable[[int, int], None]
+"""Called after each file of a job with how many are read, and of how many."""
+
+
+def read_trace(source: Path, groups: Path | None = None, progress: Progress | None = None) -> Trace:
     """Reads the traces of all ranks of one job, and its communicator groups.
 
     `source`: directory, prefix, archive, or prefix inside an archive; a single JSON trace; host and Kineto traces as
@@ -55,6 +60,9 @@ def read_trace(source: Path, groups: Path | None = None) -> Trace:
     """
     try:
         store, wanted, names, parts = _opened(source)
+        if progress is not None:
+            store = _Watched(store, progress)
+            parts = tuple(replace(part, store=_Watched(part.store, progress)) for part in parts)
         if parts:
             ranks, remarks, problems = read_parts(parts)
             beside = group_file_of(parts[0], names)
@@ -82,6 +90,25 @@ def read_trace(source: Path, groups: Path | None = None) -> Trace:
     if problems:
         raise TraceError(*problems)
     return Trace(str(source), tuple(ranks), found, remarks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A store that tells how far reading is."""
+
+    store: Store
+    progress: Progress
+
+    def names(self) -> frozenset[str]:
+        return self.store.names()
+
+    def where(self, name: str) -> str:
+        return self.store.where(name)
+
+    def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
+        for done, (name, pieces) in enumerate(self.store.contents(names), 1):
+            yield name, pieces
+            self.progress(done, len(names))
 
 
 def _opened(source: Path) -> tuple[Store, str, frozenset[str], tuple[Part, ...]]:
