@@ -79,7 +79,15 @@ def test_a_kernel_with_arguments_tells_everything() -> None:
     trace = read(
         kineto(
             kernel(
-                SEND_RECV, 1, 2, **{**arguments, "Collective name": "all_to_allv", "In split size": "[3, 9]"}
+                SEND_RECV,
+                1,
+                2,
+                **{
+                    **arguments,
+                    "Collective name": "all_to_allv",
+                    "In split size": "[3, 9]",
+                    "Out split size": "[6, 6]",
+                },
             ),
             kernel(SEND_RECV, 4, 2, **{**arguments, "Collective name": "send", "Dst Rank": 1}),
             kernel(SEND_RECV, 7, 2, **{**arguments, "Collective name": "recv", "Src Rank": 1}),
@@ -89,9 +97,33 @@ def test_a_kernel_with_arguments_tells_everything() -> None:
     assert trace.comm_type.tolist() == [CollectiveKind.ALL_TO_ALL, ABSENT, ABSENT]
     assert trace.comm_size.tolist() == [24] * 3
     assert trace.send_split_bytes is not None
+    assert trace.recv_split_bytes is not None
     assert trace.send_split_bytes.tolist() == [6, 18]
+    assert trace.recv_split_bytes.tolist() == [12, 12]
     assert (trace.comm_dst[1], trace.comm_src[2]) == (1, 1)
     assert trace.groups == {"0": (0, 1)}
+
+
+def test_lists_that_the_profiler_shortened_are_told() -> None:
+    arguments = {
+        "Collective name": "all_to_allv",
+        "In msg nelems": 90,
+        "dtype": "Int",
+        "In split size": "[3, ..., 9]",
+    }
+    barrier = {
+        "Collective name": "barrier",
+        "Process Group Name": "9",
+        "Process Group Ranks": "[0, 1, ..., 99]",
+    }
+    trace, remarks = told(kineto(kernel(SEND_RECV, 1, 2, **arguments), kernel(ALL_REDUCE, 4, 2, **barrier)))
+    assert (trace.split_offsets, trace.comm_size.tolist()) == (None, [360, 0])
+    assert (trace.groups, trace.pg_names) == (None, ("9",))
+    (remark,) = remarks
+    assert (
+        remark.what
+        == "1 all-to-alls have split sizes that the profiler shortened: their buffers are split evenly"
+    )
 
 
 def test_kernels_without_arguments_are_named_as_what_is_missing() -> None:
@@ -130,7 +162,7 @@ BAD = [
     ),
     (
         "an element of unknown size",
-        kernel(ALL_REDUCE, 1, 1, **{"Collective name": "allreduce", "dtype": "Quad"}),
+        kernel(ALL_REDUCE, 1, 1, **{"Collective name": "allreduce", "dtype": "Quad", "In msg nelems": 1}),
         "traceEvents[0].dtype: is 'Quad', whose size is not known",
     ),
     (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
@@ -23,7 +24,7 @@ MAX_KEPT: Final = 1 << 21
 """Nodes of one rank, or events that become nodes: these stay in memory until the rank is read."""
 
 _KEPT: Final = 1 << 20
-_SPACE: Final = " \t\r\n"
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
 INT64_MAX: Final = (1 << 63) - 1
 
 
@@ -70,8 +71,8 @@ class _Text:
     def peek(self) -> str:
         """The next character that is no white space, "" at the end."""
         while True:
-            while self._at < len(self._text) and self._text[self._at] in _SPACE:
-                self._at += 1
+            space = _SPACE.match(self._text, self._at)
+            self._at = space.end() if space else self._at
             if self._at < len(self._text) or not self._fill(1):
                 return self._text[self._at : self._at + 1]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from workload.json_stream import JsonFault, as_int, as_list, as_ns, as_text, kept, members
@@ -16,6 +17,7 @@ from workload.nccl_kernels import is_nccl_kernel, kernel_collective
 from workload.node_rows import NodeRow, timed
 from workload.process_groups import (
     MAX_RANK,
+    SHORTENED,
     GroupRecord,
     parse_config,
     parse_rank_text,
@@ -23,7 +25,7 @@ from workload.process_groups import (
 )
 from workload.pytorch_comms import Role, meaning_of, split_bytes
 from workload.pytorch_rank import BESIDE, CallTimes, RankRead, Remark
-from workload.trace import ABSENT, NodeKind
+from workload.trace import ABSENT, CollectiveKind, NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,10 +48,26 @@ _DEVICE_CATEGORIES: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _HOST_CATEGORIES: Final = frozenset({"cpu_op", "user_annotation"})
 _ARGUMENTS: Final = frozenset(
     {
-        *("Collective name", "In msg nelems", "Out msg nelems", "Group size", "dtype", "In split size"),
+        *(
+            "Collective name",
+            "In msg nelems",
+            "Out msg nelems",
+            "Group size",
+            "dtype",
+            "In split size",
+            "Out split size",
+        ),
         *("Process Group Name", "Process Group Ranks", "Src Rank", "Dst Rank"),
     }
 )
+
+
+class _Told(Enum):
+    """How much the arguments of an NCCL kernel tell."""
+
+    ALL = "all"
+    SPLITS_CUT = "all but the splits"
+    NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,51 +205,65 @@ def read_device(kineto: KinetoTrace, book: GroupBook) -> RankRead:
     """A Kineto trace alone: what its NCCL kernels tell by their arguments. Raises `JsonFault`."""
     book.add(kineto.groups, "distributedInfo.pg_config")
     rows = []
-    bare = 0
+    told: Counter[_Told] = Counter()
     for node_id, event in enumerate(kineto.device):
         row = device_row(node_id, event)
         if event.communicates:
-            bare += _fill_by_arguments(row, event, book)
+            told[_fill_by_arguments(row, event, book)] += 1
         rows.append(row)
     remarks = []
-    if bare:
+    if bare := told[_Told.NOTHING]:
         what = f"{bare} NCCL kernels carry no collective arguments (profilers before 2024): sizes and groups are not known"
         remarks.append(Remark(what, BESIDE.format("host")))
     elif not any(event.communicates for event in kineto.device):
         what = "has no NCCL kernel: with a CPU backend only the host traces tell the operations"
         remarks.append(Remark(what, BESIDE.format("host")))
+    if cut := told[_Told.SPLITS_CUT]:
+        what = (
+            f"{cut} all-to-alls have split sizes that the profiler shortened: their buffers are split evenly"
+        )
+        remarks.append(Remark(what, BESIDE.format("host")))
     return RankRead(tuple(rows), "kineto", book.members, tuple(remarks))
 
 
-def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> bool:
-    """Makes a row the network operation of its kernel; whether the kernel tells too little for it."""
+def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _Told:
+    """Makes a row the network operation of its kernel; how much the kernel tells of it."""
     arguments, place = event.arguments, event.place
     row.kind = NodeKind.COMM_COLL
     row.comm_type = kernel_collective(event.name)
     label = arguments.get("Collective name")
     meaning = meaning_of(label) if isinstance(label, str) else None
     if meaning is None or meaning.role not in (Role.COLLECTIVE, Role.SEND, Role.RECV):
-        return True
+        return _Told.NOTHING
     nelems = as_int(arguments.get("In msg nelems", 0), f"{place}.In msg nelems", 0)
     if not nelems and meaning.role is Role.RECV:
         nelems = as_int(arguments.get("Out msg nelems", 0), f"{place}.Out msg nelems", 0)
     dtype = as_text(arguments.get("dtype", ""), f"{place}.dtype")
     item_bytes = ITEM_BYTES.get("".join(c for c in dtype.lower() if c.isalnum()))
-    if item_bytes is None:
+    if item_bytes is None and nelems:
         raise JsonFault(f"{place}.dtype", f"is {dtype[:24]!a}, whose size is not known")
-    row.comm_size = as_int(nelems * item_bytes, place, 0)
+    row.comm_size = as_int(nelems * (item_bytes or 0), place, 0)
     if meaning.role is Role.COLLECTIVE:
         row.comm_type = ABSENT if meaning.collective is None else int(meaning.collective)
-        splits = parse_split_text(str(arguments.get("In split size", "")), f"{place}.In split size")
-        row.splits = split_bytes(splits, row.comm_size, place)
         row.pg_name = _group(event, book)
-        return False
+        return _Told.SPLITS_CUT if _fill_splits(row, event, item_bytes or 0) else _Told.ALL
     sends = meaning.role is Role.SEND
     row.kind, row.comm_type = (NodeKind.COMM_SEND if sends else NodeKind.COMM_RECV), ABSENT
     peer = arguments.get("Dst Rank" if sends else "Src Rank")
     if peer is not None:
         setattr(row, "comm_dst" if sends else "comm_src", as_int(peer, f"{place}.peer", 0, MAX_RANK))
-    return False
+    return _Told.ALL
+
+
+def _fill_splits(row: NodeRow, event: DeviceEvent, item_bytes: int) -> bool:
+    """Takes the split sizes of an all-to-all; whether the profiler shortened their list, as it does for many ranks."""
+    if row.comm_type != CollectiveKind.ALL_TO_ALL:
+        return False
+    sent, expected = (str(event.arguments.get(f"{side} split size", "")) for side in ("In", "Out"))
+    row.splits = split_bytes(parse_split_text(sent, event.place), row.comm_size, event.place)
+    made = as_int(event.arguments.get("Out msg nelems", 0), f"{event.place}.Out msg nelems", 0) * item_bytes
+    row.expected_splits = split_bytes(parse_split_text(expected, event.place), made, event.place)
+    return SHORTENED in sent
 
 
 def _group(event: DeviceEvent, book: GroupBook) -> str | None:

@@ -18,6 +18,9 @@ MAX_RECORD: Final = 4 << 20
 """Characters of one record."""
 MAX_RANK: Final = (1 << 20) - 1
 
+SHORTENED: Final = "..."
+"""What the profiler writes in place of the middle of a long list."""
+
 _MAX_DEPTH: Final = 16
 
 
@@ -90,12 +93,12 @@ def parse_ranks(value: object, place: str) -> tuple[int, ...]:
 
 def parse_rank_text(text: str, place: str) -> tuple[int, ...] | None:
     """The ranks that a kernel's argument spells, such as "[0, 1]"; None where the profiler shortened the list."""
-    return None if "..." in text else parse_ranks(_literal(text, place), place)
+    return None if SHORTENED in text else parse_ranks(_literal(text, place), place)
 
 
 def parse_split_text(text: str, place: str) -> list[int]:
     """Split sizes that an argument spells, such as "[3, 1]"; [] where there are none or the profiler shortened them."""
-    if not text or "..." in text:
+    if not text or SHORTENED in text:
         return []
     return [as_int(one, place, 0) for one in as_list(_literal(text, place), place)]
 

@@ -190,16 +190,17 @@ def _c10d(node: HostNode, values: list[Any]) -> CommOp | None:
     numbers = [one for one in values[1:] if type(one) is int]
     if short in ("send", "recv") and len(numbers) >= 2:
         peer, tag = numbers[0], as_int(numbers[1], node.place)
-    size_bytes = total_bytes(given, node.place)
-    row = values[4:5] if short == "alltoallbase" else []
+    size_bytes, made_bytes = total_bytes(given, node.place), total_bytes(made, node.place)
+    uneven = short == "alltoallbase"
+    expected, row = (values[3:4], values[4:5]) if uneven else ([], [])
     return CommOp(
         role=meaning.role,
         collective=meaning.collective,
         label=label,
         size_bytes=size_bytes,
-        output_bytes=total_bytes(made, node.place),
+        output_bytes=made_bytes,
         splits=_splits(row, size_bytes, given, meaning, node.place),
-        expected_splits=(),
+        expected_splits=_splits(expected, made_bytes, made, meaning, node.place),
         group=UNKNOWN_GROUP,
         group_ranks=(),
         group_size=None,
