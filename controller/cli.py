@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import sys
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
 from contract.units import (
-    QuantityError,
-    parse_bytes,
     parse_duration_ns,
     parse_factor,
     parse_flops,
     parse_rate_bps,
 )
+from controller.cli_values import quantity, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
 from controller.reading_bar import reading_bar
@@ -36,14 +36,10 @@ from workload.synthetic_sweep import SWEPT, SweepSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-T = TypeVar("T")
-
 STOPPED_BY_SIGINT: Final = 130
 """What shells report for a command that Ctrl-C ended."""
 BROKEN_PIPE: Final = 141
 """What shells report for a command whose reader went away."""
-MOST_BENCH_TURNS: Final = 1000
-"""Of seconds and of repetitions; more is a slip of the finger."""
 
 _DESCRIPTION: Final = """\
 Puts a switch or a NIC under the network load of a real AI job, without a GPU.
@@ -137,7 +133,7 @@ def _add_demo(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("demo-run"), metavar="DIR", help="where the results go"
     )
-    parser.add_argument("--iterations", type=_whole, default=5, metavar="N", help="passes over the job")
+    parser.add_argument("--iterations", type=whole, default=5, metavar="N", help="passes over the job")
 
 
 def _add_synth(commands: _Commands[argparse.ArgumentParser]) -> None:
@@ -153,7 +149,7 @@ def _add_synth(commands: _Commands[argparse.ArgumentParser]) -> None:
     for option, field, meaning in _SYNTH_OPTIONS:
         value = getattr(default, field)
         parser.add_argument(
-            option, dest=field, type=_whole, default=value, metavar="N", help=f"{meaning} (default {value})"
+            option, dest=field, type=whole, default=value, metavar="N", help=f"{meaning} (default {value})"
         )
     parser.add_argument(
         "--no-experts", dest="experts", action="store_false", help="leave out the expert all-to-all"
@@ -166,7 +162,7 @@ def _add_synth(commands: _Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument(
         "--expert-skew",
-        type=_quantity(parse_factor),
+        type=quantity(parse_factor),
         default=Fraction(0),
         metavar="X",
         help="popularity of experts falls with this power of their place, such as 0.8; left out: even",
@@ -175,7 +171,7 @@ def _add_synth(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--flops",
         dest="device_flops",
-        type=_quantity(parse_flops),
+        type=quantity(parse_flops),
         default=default.device_flops,
         metavar="RATE",
         help='speed of one device, such as "312TFLOPS"',
@@ -191,20 +187,15 @@ def _add_sweep(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--sizes",
-        type=_quantity(_size_range),
+        type=quantity(size_range),
         default=(default.least_bytes, default.most_bytes),
         metavar="A-B",
         help="what a rank puts in, doubling from A to B (default 1KiB-64MiB)",
     )
-    group.add_argument("--ranks", type=_whole, default=default.ranks, metavar="N", help="ranks (default 8)")
+    group.add_argument("--ranks", type=whole, default=default.ranks, metavar="N", help="ranks (default 8)")
     group.add_argument(
-        "--repeat", type=_whole, default=default.repeats, metavar="N", help="operations of a size (default 1)"
+        "--repeat", type=whole, default=default.repeats, metavar="N", help="operations of a size (default 1)"
     )
-
-
-def _size_range(text: str) -> tuple[int, int]:
-    least, _, most = text.partition("-")
-    return parse_bytes(least), parse_bytes(most or least)
 
 
 _SYNTH_OPTIONS: Final = (
@@ -243,14 +234,14 @@ def _add_inspect(commands: _Commands[argparse.ArgumentParser]) -> None:
     default = IdealNetwork()
     parser.add_argument(
         "--link",
-        type=_quantity(parse_rate_bps),
+        type=quantity(parse_rate_bps),
         default=default.link_bps,
         metavar="RATE",
         help="link of a rank on the ideal network (default 400Gbps)",
     )
     parser.add_argument(
         "--latency",
-        type=_quantity(parse_duration_ns),
+        type=quantity(parse_duration_ns),
         default=default.latency_ns,
         metavar="TIME",
         help="latency of a message on it (default 2us)",
@@ -269,10 +260,10 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="what comm_size counts (default auto)",
     )
-    parser.add_argument("--element-bytes", type=_whole, metavar="N", help="bytes of one element")
+    parser.add_argument("--element-bytes", type=whole, metavar="N", help="bytes of one element")
     parser.add_argument(
         "--dependencies",
-        type=_quantity(DependencyPolicy.parse),
+        type=quantity(DependencyPolicy.parse),
         default=DependencyPolicy.DATA_COMMUNICATOR,
         metavar="POLICY",
         help="edges that are honoured: data, ctrl, stream, communicator, recorded, joined by + "
@@ -280,19 +271,19 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--replicate-ranks",
-        type=_whole,
+        type=whole,
         metavar="N",
         help="take the trace of one rank for each of N ranks",
     )
     parser.add_argument(
         "--flops",
-        type=_quantity(parse_flops),
+        type=quantity(parse_flops),
         metavar="RATE",
         help='speed of one rank, for compute nodes without a duration, such as "312TFLOPS"',
     )
     parser.add_argument(
         "--memory-bandwidth",
-        type=_quantity(parse_rate_bps),
+        type=quantity(parse_rate_bps),
         metavar="RATE",
         help='memory bandwidth of one rank, such as "2TB/s"',
     )
@@ -340,14 +331,14 @@ def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
     seconds, repetitions = 2, 5
     parser.add_argument(
         "--seconds",
-        type=_positive,
+        type=turns,
         default=seconds,
         metavar="N",
         help=f"length of one measurement (default {seconds})",
     )
     parser.add_argument(
         "--repeat",
-        type=_positive,
+        type=turns,
         default=repetitions,
         metavar="N",
         help=f"turns of each (default {repetitions})",
@@ -363,30 +354,6 @@ def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
 def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", type=Path, metavar="SCENARIO", help="scenario.yaml")
     parser.add_argument("--rig", type=Path, required=True, metavar="FILE", help="rig.yaml")
-
-
-def _whole(text: str) -> int:
-    # int() alone would also read "1_000" and "1.0e3" differently from every other place that takes a number.
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f'"{text[:64]}" is not a whole number')
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    value = _whole(text)
-    if not 1 <= value <= MOST_BENCH_TURNS:
-        raise argparse.ArgumentTypeError(f"{value} is not between 1 and {MOST_BENCH_TURNS}")
-    return value
-
-
-def _quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
-    def parse_argument(text: str) -> T:
-        try:
-            return parse(text)
-        except QuantityError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return parse_argument
 
 
 def _demo(parsed: argparse.Namespace) -> Answer:
@@ -406,7 +373,8 @@ def _synth(parsed: argparse.Namespace) -> Answer:
         sharded_parameters=parsed.sharded_parameters,
         device_flops=parsed.device_flops,
     )
-    return answer_synth(parsed.out_dir, spec, as_json=parsed.json)
+    rng = random.Random(spec.seed)  # noqa: S311 - the same job again for the same seed
+    return answer_synth(parsed.out_dir, spec, rng, as_json=parsed.json)
 
 
 def _sweep_spec(parsed: argparse.Namespace) -> SweepSpec:

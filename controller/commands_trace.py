@@ -22,6 +22,7 @@ from workload.synthetic import SyntheticJob, SyntheticSpec, synthesize
 from workload.synthetic_sweep import SweepSpec, sweep
 
 if TYPE_CHECKING:
+    import random
     from pathlib import Path
 
     from workload.settings import WorkloadSettings
@@ -40,10 +41,10 @@ def to_json(value: object) -> str:
     return json.dumps(value, indent=2, default=str) + "\n"
 
 
-def answer_synth(out_dir: Path, spec: SyntheticSpec, *, as_json: bool) -> Answer:
-    """Writes a synthetic job's trace files. Raises `ConfigError` for an impossible job, `TraceError` if it cannot write."""
+def answer_synth(out_dir: Path, spec: SyntheticSpec, rng: random.Random, *, as_json: bool) -> Answer:
+    """Writes a synthetic job's trace files; `rng` is seeded with the spec's seed. Raises `ConfigError` for an impossible job, `TraceError` if it cannot write."""
     shape = f"{spec.tensor_parallel} tensor x {spec.data_parallel} data x {spec.pipeline_parallel} pipeline"
-    return _written(out_dir, synthesize(spec), asdict(spec), shape, as_json=as_json)
+    return _written(out_dir, synthesize(spec, rng), asdict(spec), shape, as_json=as_json)
 
 
 def answer_sweep(out_dir: Path, spec: SweepSpec, *, as_json: bool) -> Answer:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from contract.errors import ConfigError
 from controller.cli import main
 from tests.test_fix import official_messages
+from workload.et_nodes import SPLIT_ATTRIBUTE
 from workload.files import read_trace, write_trace
 from workload.findings import Check
 from workload.inspection import inspect
@@ -21,7 +20,6 @@ from workload.lint import LintReport, lint
 from workload.settings import WorkloadSettings
 from workload.shape_guess import Role
 from workload.synthetic import SyntheticJob, SyntheticSpec, synthesize
-from workload.synthetic_experts import Routing, dispatch_bytes
 from workload.synthetic_sweep import SWEPT, SweepSpec, sweep
 from workload.trace import CollectiveKind, Trace
 
@@ -42,45 +40,33 @@ def checked(tmp_path: Path, job: SyntheticJob) -> LintReport:
     return report
 
 
-@given(
-    st.integers(0, 400),
-    st.integers(0, 1 << 62),
-    st.integers(1, 16),
-    st.integers(0, 100_000),
-    st.integers(1, 5000),
-    st.integers(0, 50),
-)
-def test_every_row_adds_up_in_whole_tokens(
-    skew: int, seed: int, members: int, source: int, token: int, draw: int
-) -> None:
-    matrix = np.array(dispatch_bytes(Routing(skew, seed), members, source, token, draw))
-    assert matrix.shape == (members, members)
-    assert (matrix >= 0).all()
-    assert (matrix.sum(axis=1) == source).all()
-    assert ((matrix % token != 0).sum(axis=1) <= 1).all()
-    assert dispatch_bytes(Routing(skew, seed), members, source, token, draw) == tuple(
-        map(tuple, matrix.tolist())
-    )
+SKEWED = replace(SMALL, expert_skew_percent=100, seed=5)
+
+
+def made(spec: SyntheticSpec) -> SyntheticJob:
+    return synthesize(spec, random.Random(spec.seed))
+
+
+def test_a_seed_makes_the_same_job_again() -> None:
+    assert made(SKEWED) == made(SKEWED)
+    assert made(SKEWED).ranks != made(replace(SKEWED, seed=6)).ranks
 
 
 def test_a_stronger_skew_gives_the_most_popular_more() -> None:
-    most = [max(dispatch_bytes(Routing(skew, 1), 8, 80_000, 10, 0)[0]) for skew in (0, 50, 100, 200)]
-    assert most == sorted(most)
-    assert most[0] == 10_000
-    assert most[-1] > 50_000
+    def most(skew_percent: int) -> int:
+        return max(
+            int(one)
+            for node in made(replace(SKEWED, expert_skew_percent=skew_percent)).ranks[0]
+            for attribute in node.attributes
+            if attribute.name == SPLIT_ATTRIBUTE and isinstance(attribute.value, tuple)
+            for one in attribute.value
+        )
 
-
-def test_draws_and_seeds_tell_popular_experts_apart() -> None:
-    def popular(seed: int, *draw: int) -> int:
-        row = dispatch_bytes(Routing(100, seed), 8, 80_000, 10, *draw)[0]
-        return row.index(max(row))
-
-    assert len({popular(0, layer) for layer in range(32)}) > 4
-    assert len({popular(seed, 0) for seed in range(32)}) > 4
+    assert most(10) < most(100) < most(400)
 
 
 def test_skewed_experts_exchange_what_they_state(tmp_path: Path) -> None:
-    report = checked(tmp_path, synthesize(replace(SMALL, expert_skew_percent=100, seed=5)))
+    report = checked(tmp_path, made(SKEWED))
     assert Check.UNEVEN in {finding.check for finding in report.findings}
     messages = official_messages((tmp_path / "w.0.et").read_bytes())[1:]
     splits = {
@@ -95,9 +81,7 @@ def test_skewed_experts_exchange_what_they_state(tmp_path: Path) -> None:
 
 
 def test_the_way_back_is_the_way_there_turned_around(tmp_path: Path) -> None:
-    trace = read(
-        tmp_path, synthesize(replace(SMALL, tensor_parallel=1, pipeline_parallel=1, expert_skew_percent=100))
-    )
+    trace = read(tmp_path, made(replace(SKEWED, tensor_parallel=1, pipeline_parallel=1)))
 
     def row(rank: int, name: str) -> list[int]:
         ranks = trace.ranks[rank]

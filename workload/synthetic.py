@@ -8,22 +8,26 @@ data-parallel group), activations and their gradients sent between stages in the
 per layer a reduce-scatter of gradients that overlaps the rest of the backward pass, the optimizer, and an all-gather of
 parameters (sharded optimizer states); last an all-reduce of statistics over all ranks and a barrier. With fully sharded
 parameters a layer's are gathered before every forward and backward pass instead, half a layer ahead of its compute. With a
-skew, dispatch and combine are uneven (synthetic_experts). Embedding and output layers are left out: they would add one
+skew, dispatch and combine are uneven (moe). Embedding and output layers are left out: they would add one
 more layer of the same traffic.
-Sharded parameters: Zhao et al., "PyTorch FSDP", VLDB'23. Sizes: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC'21, sections 2 and 3.
+Sizes: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC'21, sections 2 and 3;
+sharded parameters: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB'23.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contract.errors import ConfigError, Problem
 from workload.et_nodes import SPLIT_ATTRIBUTE
 from workload.et_wire import EtAttribute, EtNode, ValueCase
-from workload.synthetic_experts import MAX_SKEW_PERCENT, Routing, dispatch_bytes
+from workload.moe import MOST_SKEW, Matrix, combine_splits, dispatch_splits, token_histogram
 from workload.trace import CollectiveKind, NodeKind
+
+if TYPE_CHECKING:
+    import random
 
 MAX_NODES: Final = 1_000_000
 _MAX_WORLD: Final = 65_536
@@ -79,14 +83,36 @@ class SyntheticJob:
     groups: dict[str, tuple[int, ...]]
 
 
-def synthesize(spec: SyntheticSpec) -> SyntheticJob:
-    """The job of `spec`. Raises `ConfigError` with every value that cannot be."""
+def synthesize(spec: SyntheticSpec, rng: random.Random | None = None) -> SyntheticJob:
+    """The job of `spec`. Raises `ConfigError` with every value that cannot be.
+
+    `rng`, seeded with `spec.seed`, draws which experts are popular; only a skew needs it.
+    """
     if problems := _problems(spec):
         raise ConfigError(*problems)
     sizes = _sizes(spec)
     groups = _Groups(spec)
-    ranks = tuple(_RankStep(spec, sizes, groups, rank).nodes() for rank in range(spec.world_size))
+    splits = _expert_splits(spec, rng) if spec.expert_skew_percent else {}
+    ranks = tuple(_RankStep(spec, sizes, groups, splits, rank).nodes() for rank in range(spec.world_size))
     return SyntheticJob(ranks, dict(groups.members))
+
+
+def _expert_splits(spec: SyntheticSpec, rng: random.Random | None) -> dict[tuple[int, int], Matrix]:
+    """(layer, micro-batch) -> bytes between the ranks of an expert group: one expert a rank, one expert a token.
+
+    Tensor-parallel peers hold slices of the same tokens, so their groups share a matrix.
+    """
+    assert rng is not None
+    ranks, skew = spec.data_parallel, spec.expert_skew_percent / 100
+    tokens = -(-spec.micro_batch_sequences * spec.sequence_tokens // spec.tensor_parallel)
+    token_bytes = spec.hidden_size * spec.element_bytes
+    return {
+        (layer, micro_batch): dispatch_splits(
+            token_histogram(ranks, ranks, tokens, 1, skew, rng), token_bytes
+        )
+        for layer in range(spec.pipeline_parallel * spec.layers_per_stage)
+        for micro_batch in range(spec.micro_batches)
+    }
 
 
 _BOUNDS: Final = {
@@ -99,7 +125,7 @@ _BOUNDS: Final = {
     "sequence_tokens": (1, 1 << 24),
     "hidden_size": (1, 1 << 20),
     "element_bytes": (1, 8),
-    "expert_skew_percent": (0, MAX_SKEW_PERCENT),
+    "expert_skew_percent": (0, 100 * MOST_SKEW),
     "seed": (0, 1 << 62),
     "device_flops": (1, 10**21),
     "device_memory_bytes_per_s": (1, 10**18),
@@ -226,6 +252,7 @@ class _RankStep:
     spec: SyntheticSpec
     sizes: _Sizes
     groups: _Groups
+    splits: Mapping[tuple[int, int], Matrix]
     rank: int
     _nodes: list[EtNode] = field(default_factory=list)
     _last_compute: int | None = None
@@ -350,20 +377,11 @@ class _RankStep:
         deps = () if after is None else (after,)
         size_bytes = self.sizes.expert_bytes
         more: tuple[EtAttribute, ...] = ()
-        if self.spec.expert_skew_percent:
-            sent = self._sent_bytes(self.groups.members[group], draw, is_return)
+        if self.splits:
+            matrix = combine_splits(self.splits[draw]) if is_return else self.splits[draw]
+            sent = matrix[self.groups.members[group].index(self.rank)]
             size_bytes, more = sum(sent), (EtAttribute(SPLIT_ATTRIBUTE, ValueCase.INT64, sent),)
         return self._collective(name, deps, CollectiveKind.ALL_TO_ALL, size_bytes, group, more)
-
-    def _sent_bytes(
-        self, members: tuple[int, ...], draw: tuple[int, int], is_return: bool
-    ) -> tuple[int, ...]:
-        spec = self.spec
-        routing = Routing(spec.expert_skew_percent, spec.seed)
-        token_bytes = spec.hidden_size * spec.element_bytes
-        matrix = dispatch_bytes(routing, len(members), self.sizes.expert_bytes, token_bytes, *draw)
-        own = members.index(self.rank)
-        return tuple(row[own] for row in matrix) if is_return else matrix[own]
 
     def _compute(self, name: str, after: int | None, flop: int, *also_after: int | None) -> int:
         deps = tuple(node for node in (after, *also_after) if node is not None)

@@ -110,7 +110,10 @@ PRINTED = "\n".join(
         },
     )
 ).encode()
-JOB = synthesize(SyntheticSpec(1, 2, 1, 1, 1, hidden_size=64, sequence_tokens=64, expert_skew_percent=100))
+JOB = synthesize(
+    SyntheticSpec(1, 2, 1, 1, 1, hidden_size=64, sequence_tokens=64, expert_skew_percent=100),
+    random.Random(0),
+)
 ET = b"".join(encode_trace(JOB.ranks[0]))
 GROUPS = json.dumps({key: list(members) for key, members in JOB.groups.items()}).encode()
 
