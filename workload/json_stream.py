@@ -110,7 +110,9 @@ class _Text:
                     at = self._passed + error.pos
                     raise JsonFault(place, f"is no JSON: {error.msg} at character {at}") from None
             except ValueError as error:
-                raise JsonFault(place, f"has a number that cannot be read ({error})") from None
+                # The parser's own words for very many digits are advice to programmers.
+                what = str(error) if len(str(error)) < 12 else "too many digits"
+                raise JsonFault(place, f"has a number that cannot be read ({what})") from None
 
     def _fill(self, more: int) -> bool:
         """Takes in at least `more` characters; False at the end of the text."""
