@@ -6,16 +6,20 @@ import gzip
 import io
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from contract.errors import TraceError
-from tests.json_traces_by_hand import comms, host, kernel, kineto, tensor
+from tests.json_traces_by_hand import comms, groups, host, kernel, kineto, tensor
+from workload.analysis import analyse
 from workload.et_wire import EtNode, encode_trace
 from workload.files import read_trace
+from workload.findings import Check, Severity
 from workload.json_sources import families, form_of
+from workload.settings import WorkloadSettings
 from workload.trace import ABSENT, NodeKind, Trace
 
 HOST = host(comms(10, "allreduce", [tensor(5, 6, 100)], group=77))
@@ -186,8 +190,10 @@ REFUSED = [
         "another kind of JSON",
         {"x.json": b'{"source": 1, "ranks": {}}'},
         "x.json",
-        "{at}/x.json: is JSON, but no trace: a PyTorch host trace, Kineto, ET+, workload_graph or chakra_jsonizer output was"
-        " expected, found the keys source, ranks;",
+        (
+            "{at}/x.json: is JSON, but no trace: a PyTorch host trace, Kineto, ET+, workload_graph or chakra_jsonizer output was"
+            " expected, found the keys source, ranks;"
+        ),
     ),
     ("a list of numbers", {"x.json": b"[1, 2]"}, "x.json", "{at}/x.json: is no JSON trace"),
     ("an empty file", {"x.json": b""}, "x.json", "{at}/x.json: is no JSON trace"),
@@ -248,3 +254,35 @@ FORMS = [
 @pytest.mark.parametrize(("head", "form"), FORMS, ids=[head.decode()[:30] or "nothing" for head, _ in FORMS])
 def test_the_form_is_told_by_the_first_keys(head: bytes, form: str | None) -> None:
     assert form_of(head) == form
+
+
+def test_one_key_of_different_members_is_several_communicators(tmp_path: Path) -> None:
+    for rank in range(4):
+        pair = [rank & ~1, rank | 1]
+        record = groups(3, {"pg_name": "1", "ranks": pair}, {"pg_name": "0", "ranks": [], "group_size": 4})
+        nodes = [comms(10, "allreduce", [tensor(5, 6, 100)], group=(key, "")) for key in "10"]
+        nodes[1]["id"] = 11
+        (tmp_path / f"w.{rank}.json").write_bytes(host(record, *nodes))
+    trace = read_trace(tmp_path)
+    analysis = analyse(trace, WorkloadSettings())
+    found = [(one.name, one.members) for one in analysis.communicators]
+    assert found == [("1", (0, 1)), ("0", (0, 1, 2, 3)), ("1", (2, 3))]
+    assert [column.tolist() for column in analysis.communicator_of] == [[0, 1], [0, 1], [2, 1], [2, 1]]
+    assert not [one for one in analysis.findings if one.severity is Severity.ERROR]
+    stated = analyse(replace(trace, groups={"1": (3, 2, 1, 0)}), WorkloadSettings())
+    assert [(one.name, one.members) for one in stated.communicators] == [
+        ("1", (3, 2, 1, 0)),
+        ("0", (0, 1, 2, 3)),
+    ]
+
+
+def test_what_a_source_leaves_out_is_a_finding(tmp_path: Path) -> None:
+    analysis = analyse(read_trace(write(tmp_path, two("w.", HOST))), WorkloadSettings())
+    (finding,) = [
+        one for one in analysis.findings if one.check is Check.SOURCE_REMARK and "times" in one.sentence()
+    ]
+    assert finding.severity is Severity.WARNING
+    assert finding.sentence() == (
+        f"source-leaves-out: {tmp_path}/w.0.json and 1 more: expected a source that tells all of it, found "
+        "a host trace alone has no times: compute takes none; give the Kineto traces of the same run beside it"
+    )
