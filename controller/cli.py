@@ -251,7 +251,7 @@ def _add_inspect(commands: _Commands[argparse.ArgumentParser]) -> None:
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
     """Which trace, and what its files do not say."""
-    what = "directory, prefix or archive of PREFIX.<rank>.et files"
+    what = "directory, prefix, archive or file of traces (.et, PyTorch, Kineto), or HOST+KINETO"
     parser.add_argument("trace", type=Path, metavar="TRACE", help=what)
     parser.add_argument("--groups", type=Path, metavar="FILE", help="communicator groups (JSON)")
     parser.add_argument(
