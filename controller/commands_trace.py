@@ -42,7 +42,10 @@ def to_json(value: object) -> str:
 
 
 def answer_synth(out_dir: Path, spec: SyntheticSpec, rng: random.Random, *, as_json: bool) -> Answer:
-    """Writes a synthetic job's trace files; `rng` is seeded with the spec's seed. Raises `ConfigError` for an impossible job, `TraceError` if it cannot write."""
+    """Writes a synthetic job's trace files; `rng` is seeded with the spec's seed.
+
+    Raises `ConfigError` for an impossible job, `TraceError` if it cannot write.
+    """
     shape = f"{spec.tensor_parallel} tensor x {spec.data_parallel} data x {spec.pipeline_parallel} pipeline"
     return _written(out_dir, synthesize(spec, rng), asdict(spec), shape, as_json=as_json)
 
