@@ -3,7 +3,8 @@
 #   make demo    build, then replay a synthetic job between two agents on this machine
 #   make test    everything a change must pass: style, types, native tests (plain and sanitized), pytest
 #   make lint    style and types only
-#   make bench   the speed of the engine beside the bare kernel's
+#   make fuzz    mutated traces through every reader for ETLOOP_FUZZ_SECONDS (600)
+#   make bench   the speed of the engine beside the bare kernel's, and of the trace reader beside protobuf's
 #   make clean   remove what the other targets made (not demo/ and runs/)
 #
 # Nothing is done twice: each step leaves a stamp in .venv/stamps and is repeated when what it read is newer.
@@ -19,7 +20,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 NATIVE_SOURCES := CMakeLists.txt $(foreach part,traffic workload,$(part)/native $(wildcard $(part)/native/*.cpp $(part)/native/*.h))
 NATIVE_TESTS := tests/native $(wildcard tests/native/*.cpp tests/native/*.h)
 
-.PHONY: all demo test lint format bench clean
+.PHONY: all demo test lint format fuzz bench clean
 .DELETE_ON_ERROR:
 
 all: $(STAMPS)/built
@@ -39,8 +40,13 @@ format: $(STAMPS)/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMPS)/built
+fuzz: export ETLOOP_FUZZ_SECONDS ?= 600
+fuzz: $(STAMPS)/dev
+	$(BIN)/python -m pytest tests/fuzz
+
+bench: $(STAMPS)/dev
 	$(BIN)/etloop bench
+	$(BIN)/python -m bench.readers
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -84,6 +84,8 @@ class ScheduleTables:
     lane_recv_from: NDArray[np.int32]
     lane_part: NDArray[np.int32]
     lane_parts: NDArray[np.int32]
+    lane_bytes: NDArray[np.int64]
+    """What a lane works on whatever the op's byte count (uneven all-to-all); -1: block `part` of `parts` of that."""
     entry_offsets: NDArray[np.int32]
     # per entry
     entry_kind: NDArray[np.uint8]

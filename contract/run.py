@@ -59,6 +59,22 @@ class PlannedConnections:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RecordedBaselines:
+    """Columns over the collectives, and pairs of send and receive, whose recorded time the trace tells."""
+
+    communicator: NDArray[np.int32]
+    """Index into `PlanTables.communicators`; -1 for a pair."""
+    src_rank: NDArray[np.int32]
+    """-1 for a collective."""
+    dst_rank: NDArray[np.int32]
+    sequence: NDArray[np.int32]
+    recorded_ns: NDArray[np.int64]
+    """From the last rank's begin to the end, as recorded."""
+    recorded_ranks: NDArray[np.int32]
+    """Ranks that recorded it; where some did not, `recorded_ns` is an upper bound."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PlanTables:
     """The plan as results need it; written as plan.json beside the records."""
 
@@ -78,6 +94,8 @@ class PlanTables:
     policy: str
     edges: dict[str, int]
     notes: tuple[str, ...]
+    baselines: RecordedBaselines | None = None
+    """None where the trace recorded no times of collectives."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,31 +8,38 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import sys
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from contract.errors import EtloopError, ExitCode
-from contract.units import QuantityError, parse_flops, parse_rate_bps
+from contract.errors import ConfigError, EtloopError, ExitCode, Problem
+from contract.units import (
+    parse_duration_ns,
+    parse_factor,
+    parse_flops,
+    parse_rate_bps,
+)
+from controller.cli_values import quantity, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
-from controller.commands_trace import Answer, answer_lint, answer_synth
+from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
+from controller.reading_bar import reading_bar
 from results.run_dir import read_run
 from results.table import render
 from results.typed_json import to_json
+from workload.inspection_path import IdealNetwork
 from workload.settings import DependencyPolicy, SizeUnit, WorkloadSettings
 from workload.synthetic import SyntheticSpec
+from workload.synthetic_sweep import SWEPT, SweepSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-T = TypeVar("T")
 
 STOPPED_BY_SIGINT: Final = 130
 """What shells report for a command that Ctrl-C ended."""
 BROKEN_PIPE: Final = 141
 """What shells report for a command whose reader went away."""
-MOST_BENCH_TURNS: Final = 1000
-"""Of seconds and of repetitions; more is a slip of the finger."""
 
 _DESCRIPTION: Final = """\
 Puts a switch or a NIC under the network load of a real AI job, without a GPU.
@@ -44,6 +51,7 @@ first steps:
   etloop demo                                   a whole run on this machine
   etloop synth job/                             a synthetic job as .et files
   etloop lint job/                              is the trace sound?
+  etloop inspect job/                           what is in it?
   etloop plan scenario.yaml --rig rig.yaml      what would be sent, from where to where
   etloop run scenario.yaml --rig rig.yaml --out run1/
 
@@ -85,6 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_synth(commands)
     _add_lint(commands)
+    _add_inspect(commands)
     _add_plan(commands)
     _add_run(commands)
     _add_report(commands)
@@ -124,11 +133,14 @@ def _add_demo(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("demo-run"), metavar="DIR", help="where the results go"
     )
-    parser.add_argument("--iterations", type=_whole, default=5, metavar="N", help="passes over the job")
+    parser.add_argument("--iterations", type=whole, default=5, metavar="N", help="passes over the job")
 
 
 def _add_synth(commands: _Commands[argparse.ArgumentParser]) -> None:
-    example = "  etloop synth job/ --tp 2 --dp 4 --pp 2 --layers 4"
+    example = (
+        "  etloop synth job/ --tp 2 --dp 4 --pp 2 --layers 4 --expert-skew 0.8 --seed 7\n"
+        "  etloop synth sweep/ --sweep all_reduce --sizes 1KiB-64MiB --ranks 8"
+    )
     parser = _add(commands, "synth", "write a synthetic training job as Chakra .et files", example, _synth)
     parser.add_argument(
         "out_dir", type=Path, metavar="OUT_DIR", help="directory for the files, made if absent"
@@ -137,18 +149,52 @@ def _add_synth(commands: _Commands[argparse.ArgumentParser]) -> None:
     for option, field, meaning in _SYNTH_OPTIONS:
         value = getattr(default, field)
         parser.add_argument(
-            option, dest=field, type=_whole, default=value, metavar="N", help=f"{meaning} (default {value})"
+            option, dest=field, type=whole, default=value, metavar="N", help=f"{meaning} (default {value})"
         )
     parser.add_argument(
         "--no-experts", dest="experts", action="store_false", help="leave out the expert all-to-all"
     )
     parser.add_argument(
+        "--fsdp",
+        dest="sharded_parameters",
+        action="store_true",
+        help="gather parameters before every pass of a layer (fully sharded data parallelism)",
+    )
+    parser.add_argument(
+        "--expert-skew",
+        type=quantity(parse_factor),
+        default=Fraction(0),
+        metavar="X",
+        help="popularity of experts falls with this power of their place, such as 0.8; left out: even",
+    )
+    _add_sweep(parser)
+    parser.add_argument(
         "--flops",
         dest="device_flops",
-        type=_quantity(parse_flops),
+        type=quantity(parse_flops),
         default=default.device_flops,
         metavar="RATE",
         help='speed of one device, such as "312TFLOPS"',
+    )
+
+
+def _add_sweep(parser: argparse.ArgumentParser) -> None:
+    default = SweepSpec(())
+    group = parser.add_argument_group("instead of a training job, plain collectives on all ranks")
+    kinds = [kind.name.lower() for kind in SWEPT]
+    group.add_argument(
+        "--sweep", metavar="KINDS", help=f"such as all_reduce,all_gather: any of {', '.join(kinds)}"
+    )
+    group.add_argument(
+        "--sizes",
+        type=quantity(size_range),
+        default=(default.least_bytes, default.most_bytes),
+        metavar="A-B",
+        help="what a rank puts in, doubling from A to B (default 1KiB-64MiB)",
+    )
+    group.add_argument("--ranks", type=whole, default=default.ranks, metavar="N", help="ranks (default 8)")
+    group.add_argument(
+        "--repeat", type=whole, default=default.repeats, metavar="N", help="operations of a size (default 1)"
     )
 
 
@@ -162,6 +208,7 @@ _SYNTH_OPTIONS: Final = (
     ("--sequence", "sequence_tokens", "tokens of a sequence"),
     ("--hidden", "hidden_size", "hidden size of the model"),
     ("--element-bytes", "element_bytes", "bytes of one number"),
+    ("--seed", "seed", "which experts are popular, with --expert-skew"),
 )
 
 
@@ -170,7 +217,41 @@ def _add_lint(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser = _add(
         commands, "lint", "check a trace: everything that is wrong or worth knowing", example, _lint
     )
-    what = "directory, prefix or archive of PREFIX.<rank>.et files"
+    _add_reading(parser)
+    parser.add_argument(
+        "--fix",
+        type=Path,
+        metavar="OUT_DIR",
+        help="also write the trace as .et files, repaired by named rules",
+    )
+
+
+def _add_inspect(commands: _Commands[argparse.ArgumentParser]) -> None:
+    example = "  etloop inspect job/\n  etloop inspect trace.tar.zst --link 400Gbps --svg traffic.svg"
+    summary = "tell what a job is: parallelism, bytes by kind and pair, its time on an ideal network"
+    parser = _add(commands, "inspect", summary, example, _inspect)
+    _add_reading(parser)
+    default = IdealNetwork()
+    parser.add_argument(
+        "--link",
+        type=quantity(parse_rate_bps),
+        default=default.link_bps,
+        metavar="RATE",
+        help="link of a rank on the ideal network (default 400Gbps)",
+    )
+    parser.add_argument(
+        "--latency",
+        type=quantity(parse_duration_ns),
+        default=default.latency_ns,
+        metavar="TIME",
+        help="latency of a message on it (default 2us)",
+    )
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="also write the bytes by pair as a picture")
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    """Which trace, and what its files do not say."""
+    what = "directory, prefix, archive or file of traces (.et, PyTorch, Kineto), or HOST+KINETO"
     parser.add_argument("trace", type=Path, metavar="TRACE", help=what)
     parser.add_argument("--groups", type=Path, metavar="FILE", help="communicator groups (JSON)")
     parser.add_argument(
@@ -179,22 +260,30 @@ def _add_lint(commands: _Commands[argparse.ArgumentParser]) -> None:
         default="auto",
         help="what comm_size counts (default auto)",
     )
-    parser.add_argument("--element-bytes", type=_whole, metavar="N", help="bytes of one element")
+    parser.add_argument("--element-bytes", type=whole, metavar="N", help="bytes of one element")
     parser.add_argument(
         "--dependencies",
-        choices=[policy.value for policy in DependencyPolicy],
-        default=DependencyPolicy.DATA_COMMUNICATOR.value,
-        help="which edges are honoured",
+        type=quantity(DependencyPolicy.parse),
+        default=DependencyPolicy.DATA_COMMUNICATOR,
+        metavar="POLICY",
+        help="edges that are honoured: data, ctrl, stream, communicator, recorded, joined by + "
+        "(default data+communicator)",
+    )
+    parser.add_argument(
+        "--replicate-ranks",
+        type=whole,
+        metavar="N",
+        help="take the trace of one rank for each of N ranks",
     )
     parser.add_argument(
         "--flops",
-        type=_quantity(parse_flops),
+        type=quantity(parse_flops),
         metavar="RATE",
         help='speed of one rank, for compute nodes without a duration, such as "312TFLOPS"',
     )
     parser.add_argument(
         "--memory-bandwidth",
-        type=_quantity(parse_rate_bps),
+        type=quantity(parse_rate_bps),
         metavar="RATE",
         help='memory bandwidth of one rank, such as "2TB/s"',
     )
@@ -242,14 +331,14 @@ def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
     seconds, repetitions = 2, 5
     parser.add_argument(
         "--seconds",
-        type=_positive,
+        type=turns,
         default=seconds,
         metavar="N",
         help=f"length of one measurement (default {seconds})",
     )
     parser.add_argument(
         "--repeat",
-        type=_positive,
+        type=turns,
         default=repetitions,
         metavar="N",
         help=f"turns of each (default {repetitions})",
@@ -267,30 +356,6 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rig", type=Path, required=True, metavar="FILE", help="rig.yaml")
 
 
-def _whole(text: str) -> int:
-    # int() alone would also read "1_000" and "1.0e3" differently from every other place that takes a number.
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f'"{text[:64]}" is not a whole number')
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    value = _whole(text)
-    if not 1 <= value <= MOST_BENCH_TURNS:
-        raise argparse.ArgumentTypeError(f"{value} is not between 1 and {MOST_BENCH_TURNS}")
-    return value
-
-
-def _quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
-    def parse_argument(text: str) -> T:
-        try:
-            return parse(text)
-        except QuantityError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return parse_argument
-
-
 def _demo(parsed: argparse.Namespace) -> Answer:
     from controller.demo import run_demo
 
@@ -298,26 +363,76 @@ def _demo(parsed: argparse.Namespace) -> Answer:
 
 
 def _synth(parsed: argparse.Namespace) -> Answer:
+    if parsed.sweep is not None:
+        return answer_sweep(parsed.out_dir, _sweep_spec(parsed), as_json=parsed.json)
     chosen = {field: getattr(parsed, field) for _, field, _ in _SYNTH_OPTIONS}
-    spec = SyntheticSpec(**chosen, experts=parsed.experts, device_flops=parsed.device_flops)
-    return answer_synth(parsed.out_dir, spec, as_json=parsed.json)
+    spec = SyntheticSpec(
+        **chosen,
+        experts=parsed.experts,
+        expert_skew_percent=round(100 * parsed.expert_skew),
+        sharded_parameters=parsed.sharded_parameters,
+        device_flops=parsed.device_flops,
+    )
+    rng = random.Random(spec.seed)  # noqa: S311 - the same job again for the same seed
+    return answer_synth(parsed.out_dir, spec, rng, as_json=parsed.json)
 
 
-def _lint(parsed: argparse.Namespace) -> Answer:
-    settings = WorkloadSettings(
+def _sweep_spec(parsed: argparse.Namespace) -> SweepSpec:
+    known = {kind.name.lower(): kind for kind in SWEPT}
+    names = tuple(dict.fromkeys(name.strip() for name in parsed.sweep.split(",")))
+    if unknown := [name for name in names if name not in known]:
+        what = f'"{unknown[0][:64]}" cannot be swept'
+        raise ConfigError(Problem("--sweep", what, f"name some of {', '.join(known)}"))
+    least_bytes, most_bytes = parsed.sizes
+    kinds = tuple(known[name] for name in names)
+    return SweepSpec(kinds, least_bytes, most_bytes, parsed.ranks, parsed.repeat)
+
+
+def _settings(parsed: argparse.Namespace) -> WorkloadSettings:
+    return WorkloadSettings(
         size_unit=SizeUnit(parsed.size_unit),
         element_bytes=parsed.element_bytes,
-        dependencies=DependencyPolicy(parsed.dependencies),
+        dependencies=parsed.dependencies,
+        replicate_ranks=parsed.replicate_ranks,
         flops=parsed.flops,
         memory_bandwidth_bytes_per_s=None
         if parsed.memory_bandwidth is None
         else parsed.memory_bandwidth // 8,
     )
-    return answer_lint(parsed.trace, parsed.groups, settings, as_json=parsed.json)
+
+
+def _lint(parsed: argparse.Namespace) -> Answer:
+    settings = _settings(parsed)
+    with reading_bar() as bar:
+        if parsed.fix is not None:
+            return answer_fix(
+                parsed.trace, parsed.groups, settings, parsed.fix, as_json=parsed.json, progress=bar
+            )
+        return answer_lint(parsed.trace, parsed.groups, settings, as_json=parsed.json, progress=bar)
+
+
+def _inspect(parsed: argparse.Namespace) -> Answer:
+    from controller.commands_inspect import answer_inspect
+
+    if parsed.link <= 0:
+        raise ConfigError(Problem("--link", "is 0", "state the speed of a link, such as 400Gbps"))
+    network = IdealNetwork(parsed.link, parsed.latency)
+    settings = _settings(parsed)
+    with reading_bar() as bar:
+        return answer_inspect(
+            parsed.trace,
+            parsed.groups,
+            settings,
+            network,
+            parsed.svg,
+            as_json=parsed.json,
+            progress=bar,
+        )
 
 
 def _plan(parsed: argparse.Namespace) -> Answer:
-    return answer_plan(parsed.scenario, parsed.rig, as_json=parsed.json)
+    with reading_bar() as bar:
+        return answer_plan(parsed.scenario, parsed.rig, as_json=parsed.json, progress=bar)
 
 
 def _run(parsed: argparse.Namespace) -> Answer:

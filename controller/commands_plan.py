@@ -13,7 +13,7 @@ from controller.plan_text import render_plan
 from controller.rig import Rig, parse_rig
 from controller.scenario import Scenario, parse_scenario
 from controller.yaml_reader import LARGEST_FILE_BYTES
-from workload.files import read_trace
+from workload.files import Progress, read_trace
 from workload.job import build_job
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ class Prepared:
     rig_text: str
 
 
-def prepare(scenario_path: Path, rig_path: Path, run_id: str = "plan") -> Prepared:
+def prepare(
+    scenario_path: Path, rig_path: Path, run_id: str = "plan", progress: Progress | None = None
+) -> Prepared:
     """Reads both files and the trace, and lays the job out.
 
     Raises an `InputError` with the mistakes of both files together, or with those of the trace or the plan.
@@ -51,14 +53,16 @@ def prepare(scenario_path: Path, rig_path: Path, run_id: str = "plan") -> Prepar
         problems += error.problems
     if scenario is None or rig is None:
         raise ConfigError(*problems)
-    job = build_job(read_trace(scenario.trace, scenario.groups), scenario.workload)
+    job = build_job(read_trace(scenario.trace, scenario.groups, progress), scenario.workload)
     plan = make_plan(scenario, rig, job, run_id)
     return Prepared(scenario, rig, plan, scenario_bytes.decode("utf-8-sig"), rig_bytes.decode("utf-8-sig"))
 
 
-def answer_plan(scenario_path: Path, rig_path: Path, *, as_json: bool) -> Answer:
+def answer_plan(
+    scenario_path: Path, rig_path: Path, *, as_json: bool, progress: Progress | None = None
+) -> Answer:
     """The plan in words or as JSON. Raises as `prepare`."""
-    report = report_plan(prepare(scenario_path, rig_path).plan)
+    report = report_plan(prepare(scenario_path, rig_path, progress=progress).plan)
     return Answer(to_json(asdict(report)) if as_json else render_plan(report))
 
 

@@ -1,4 +1,4 @@
-"""The commands about traces alone: `synth` makes one, `lint` checks one. Neither needs a rig.
+"""The commands about traces alone: `synth` makes one, `lint` checks one and repairs it. Neither needs a rig.
 
 Each takes what the command line said and returns an `Answer`; printing is left to `cli`.
 """
@@ -6,16 +6,23 @@ Each takes what the command line said and returns an `Answer`; printing is left 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from contract.edges import edge_words
 from contract.errors import ExitCode
-from workload.files import read_trace, write_trace
+from workload.et_nodes import et_nodes
+from workload.et_wire import EtAttribute, ValueCase, encode_metadata
+from workload.files import Progress, read_trace, write_trace
 from workload.findings import Finding, Severity
+from workload.fix import FixedTrace, fix
 from workload.lint import LintReport, lint
-from workload.synthetic import SyntheticSpec, synthesize
+from workload.settings import STAGE_SCHEMA, SizeUnit
+from workload.synthetic import SyntheticJob, SyntheticSpec, synthesize
+from workload.synthetic_sweep import SweepSpec, sweep
 
 if TYPE_CHECKING:
+    import random
     from pathlib import Path
 
     from workload.settings import WorkloadSettings
@@ -34,9 +41,26 @@ def to_json(value: object) -> str:
     return json.dumps(value, indent=2, default=str) + "\n"
 
 
-def answer_synth(out_dir: Path, spec: SyntheticSpec, *, as_json: bool) -> Answer:
-    """Writes a synthetic job's trace files. Raises `ConfigError` for an impossible job, `TraceError` if it cannot write."""
-    job = synthesize(spec)
+def answer_synth(out_dir: Path, spec: SyntheticSpec, rng: random.Random, *, as_json: bool) -> Answer:
+    """Writes a synthetic job's trace files; `rng` is seeded with the spec's seed.
+
+    Raises `ConfigError` for an impossible job, `TraceError` if it cannot write.
+    """
+    shape = f"{spec.tensor_parallel} tensor x {spec.data_parallel} data x {spec.pipeline_parallel} pipeline"
+    return _written(out_dir, synthesize(spec, rng), asdict(spec), shape, as_json=as_json)
+
+
+def answer_sweep(out_dir: Path, spec: SweepSpec, *, as_json: bool) -> Answer:
+    """Writes a sweep's trace files. Raises as `answer_synth` does."""
+    kinds = ", ".join(kind.name.lower() for kind in spec.kinds)
+    return _written(
+        out_dir, sweep(spec), asdict(spec), f"{kinds} in {len(spec.sizes())} sizes", as_json=as_json
+    )
+
+
+def _written(
+    out_dir: Path, job: SyntheticJob, spec: dict[str, object], shape: str, *, as_json: bool
+) -> Answer:
     write_trace(out_dir, job.ranks, job.groups)
     nodes = sum(len(rank) for rank in job.ranks)
     if as_json:
@@ -46,20 +70,80 @@ def answer_synth(out_dir: Path, spec: SyntheticSpec, *, as_json: bool) -> Answer
             "nodes": nodes,
             "groups": len(job.groups),
         }
-        return Answer(to_json(written | {"spec": asdict(spec)}))
+        return Answer(to_json(written | {"spec": spec}))
     return Answer(
-        f"{out_dir}: {len(job.ranks)} ranks ({spec.tensor_parallel} tensor x {spec.data_parallel} data x "
-        f"{spec.pipeline_parallel} pipeline), {nodes} nodes, {len(job.groups)} communicators\n"
+        f"{out_dir}: {len(job.ranks)} ranks ({shape}), {nodes} nodes, {len(job.groups)} communicators\n"
     )
 
 
-def answer_lint(source: Path, groups: Path | None, settings: WorkloadSettings, *, as_json: bool) -> Answer:
+def answer_lint(
+    source: Path,
+    groups: Path | None,
+    settings: WorkloadSettings,
+    *,
+    as_json: bool,
+    progress: Progress | None = None,
+) -> Answer:
     """All that is wrong or remarkable about a trace. Raises `TraceError` where files cannot be read at all."""
-    report = lint(read_trace(source, groups), settings)
+    report = lint(read_trace(source, groups, progress), settings)
     code = ExitCode.PASS if report.replayable else ExitCode.PREPARATION_FAILED
     if as_json:
-        return Answer(to_json(asdict(report) | {"replayable": report.replayable}), code)
+        return Answer(to_json(_as_json(report)), code)
     return Answer(render_lint(report), code)
+
+
+def answer_fix(
+    source: Path,
+    groups: Path | None,
+    settings: WorkloadSettings,
+    out_dir: Path,
+    *,
+    as_json: bool,
+    progress: Progress | None = None,
+) -> Answer:
+    """Writes the repaired trace, reads it back and checks it: what is left is what no rule can mend.
+
+    Raises `TraceError` where files cannot be read or written at all.
+    """
+    fixed = fix(read_trace(source, groups, progress), settings)
+    metadata = None
+    if not fixed.in_bytes:
+        # Sizes stay what they were, so the mark by which they are read stays as well.
+        metadata = encode_metadata("", (EtAttribute("schema", ValueCase.STRING, STAGE_SCHEMA),))
+    ranks = [et_nodes(rank) for rank in fixed.trace.ranks]
+    write_trace(out_dir, ranks, fixed.trace.groups, metadata=metadata)
+    after = replace(settings, size_unit=SizeUnit.BYTES, element_bytes=None) if fixed.in_bytes else settings
+    report = lint(read_trace(out_dir), after)
+    code = ExitCode.PASS if report.replayable else ExitCode.PREPARATION_FAILED
+    if as_json:
+        repairs = [asdict(repair) for repair in fixed.repairs]
+        return Answer(
+            to_json(
+                {
+                    "directory": str(out_dir),
+                    "repairs": repairs,
+                    "remarks": [asdict(one) for one in fixed.trace.remarks],
+                    "left": _as_json(report),
+                }
+            ),
+            code,
+        )
+    return Answer(f"{_render_repairs(fixed, out_dir)}\n{render_lint(report)}", code)
+
+
+def _render_repairs(fixed: FixedTrace, out_dir: Path) -> str:
+    lines = [f"{fixed.trace.source}: repaired in {out_dir}"]
+    lines += [f"  {repair.sentence()}" for repair in fixed.repairs] or ["  nothing to repair"]
+    lines += [
+        f"  the source leaves out: {remark.where}: {remark.what}; {remark.remedy}"
+        for remark in fixed.trace.remarks
+    ]
+    lines += ["", "what is left after that:"]
+    return "\n".join(lines) + "\n"
+
+
+def _as_json(report: LintReport) -> dict[str, object]:
+    return asdict(report) | {"replayable": report.replayable}
 
 
 def render_lint(report: LintReport) -> str:
@@ -70,6 +154,7 @@ def render_lint(report: LintReport) -> str:
     contents = f"{report.ranks} ranks, {report.nodes} nodes, {report.communicators} communicators"
     ops = f"{report.collectives} collectives, {report.sends} sends"
     lines = [f"{report.source}: {contents}, {ops}; {sizes}, dependencies {report.policy}"]
+    lines.append(f"edges: {edge_words(report.edges)}")
     for finding in report.findings:
         lines += ["", *_finding_lines(finding)]
     errors, warnings = len(report.errors), len(report.warnings)

@@ -5,7 +5,8 @@ sends to each other rank. Which of these bytes cross the device under test follo
 `partition` and `connections`.
 
 Ops that ask the same thing (one schedule over one communicator with one byte count) are one *shape*: a job of a
-hundred thousand ops has a few hundred shapes, and only shapes are cut lane by lane.
+hundred thousand ops has a few hundred shapes, and only shapes are cut lane by lane. The members of an uneven all-to-all
+put in different sizes; its schedule, made for its matrix, says all, and its shape has byte count 0.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contract.units import approximate_bytes
 from controller.placement import host_of
 from traffic._native import StepTables
 from traffic.collectives.columns import to_columns
-from traffic.collectives.selection import SEND_RECV, schedule_for
+from traffic.collectives.selection import SEND_RECV, schedule_for, schedule_for_splits
 from workload.program import Communicator, Job, OpKind, Program, RankProgram
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ POINT_TO_POINT: Final = -1
 """Communicator of connections that carry sends and receives."""
 MOST_OP_BYTES: Final = 1 << 46
 """The engine counts an operation's messages in 32 bits; more than 64 TiB of one operation is a wrong unit."""
+MOST_UNEVEN_LANES: Final = 1 << 21
+"""Lanes of the step tables of all uneven all-to-alls: about 80 MB in every agent's assignment."""
 _SEND_RECV_SCHEDULE: Final = 0
 
 
@@ -112,9 +115,13 @@ class Demand:
 class _ScheduleSet:
     """The schedules in use; each gets the next index the first time it is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: Job) -> None:
         self.schedules: list[Schedule] = [SEND_RECV]
         self._index: dict[tuple[int, int, int], int] = {}
+        self._source = job.source
+        self._splits = job.splits
+        self._uneven: dict[tuple[int, int], int] = {}
+        self._uneven_lanes = 0
 
     def index_of(self, collective: int, size: int, ranks_per_host: int) -> int:
         key = (collective, size, ranks_per_host)
@@ -126,28 +133,47 @@ class _ScheduleSet:
                 self.schedules.append(schedule)
         return self._index[key]
 
+    def index_of_splits(self, split: int, ranks_per_host: int) -> int:
+        """The schedule of a matrix of `Job.splits`."""
+        matrix = self._splits[split]
+        key = (split, min(ranks_per_host, len(matrix)))
+        if key not in self._uneven:
+            self._uneven_lanes += 2 * int(np.count_nonzero(matrix))
+            if self._uneven_lanes > MOST_UNEVEN_LANES:
+                what = (
+                    f"its uneven all-to-alls have more than {MOST_UNEVEN_LANES // 2} different splits in all"
+                )
+                remedy = "replay fewer steps of the job, or leave the split sizes out of the trace"
+                raise PlanError(Problem(self._source, what, remedy))
+            self._uneven[key] = len(self.schedules)
+            self.schedules.append(schedule_for_splits(matrix.tolist(), ranks_per_host=key[1]))
+        return self._uneven[key]
+
 
 def demand_of(job: Job, mapping: Mapping) -> Demand:
     """The demand of a job whose ranks are spread over hosts as `mapping` says.
 
     Raises `PlanError` for a collective that has no schedule.
     """
-    schedule_set = _ScheduleSet()
+    schedule_set = _ScheduleSet(job)
     layout = [(len(group.members), _ranks_per_host(group, mapping)) for group in job.communicators]
-    variant_index: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
+    variant_index: dict[tuple[int, tuple[tuple[int, int], ...], bytes], int] = {}
     variants: list[ProgramVariant] = []
     variant_of_rank: list[int] = []
     for rank in job.ranks:
         slots = tuple(layout[communicator] for communicator in rank.communicators)
-        key = (rank.program, slots)
+        key = (rank.program, slots, b"" if rank.splits is None else rank.splits.tobytes())
         if key not in variant_index:
             variant_index[key] = len(variants)
             program = job.programs[rank.program]
-            variants.append(ProgramVariant(program, _schedule_column(program, slots, schedule_set)))
+            variants.append(
+                ProgramVariant(program, _schedule_column(program, slots, rank.splits, schedule_set))
+            )
         variant_of_rank.append(variant_index[key])
     schedules = tuple(schedule_set.schedules)
     tables = to_columns(schedules)
-    ops, shape_keys, shape_ops = _op_columns(job, variants, variant_of_rank)
+    uneven = np.array([bool(schedule.splits) for schedule in schedules])
+    ops, shape_keys, shape_ops = _op_columns(job, variants, variant_of_rank, uneven)
     _refuse_immense(ops)
     sizes = np.array([schedule.size for schedule in schedules])
     shapes = _shapes(shape_keys, shape_ops, tables, sizes)
@@ -186,21 +212,30 @@ def _ranks_per_host(group: Communicator, mapping: Mapping) -> int:
 
 
 def _schedule_column(
-    program: Program, slots: tuple[tuple[int, int], ...], schedule_set: _ScheduleSet
+    program: Program,
+    slots: tuple[tuple[int, int], ...],
+    splits: NDArray[np.int32] | None,
+    schedule_set: _ScheduleSet,
 ) -> NDArray[np.int32]:
     column = np.full(len(program), -1, np.int32)
     column[(program.kind == OpKind.SEND) | (program.kind == OpKind.RECV)] = _SEND_RECV_SCHEDULE
     collective = program.kind == OpKind.COLLECTIVE
-    used = np.unique(np.stack([program.slot[collective], program.collective[collective]]), axis=1)
-    for slot, kind in used.T.tolist():
+    split = np.full(len(program), -1, np.int32) if splits is None else splits
+    what = np.stack([program.slot, program.collective, split], axis=1).astype(np.int64)[collective]
+    used, inverse = np.unique(what, axis=0, return_inverse=True)
+    index = np.empty(len(used), np.int32)
+    for row, (slot, kind, matrix) in enumerate(used.tolist()):
         size, ranks_per_host = slots[slot]
-        here = collective & (program.slot == slot) & (program.collective == kind)
-        column[here] = schedule_set.index_of(kind, size, ranks_per_host)
+        if matrix >= 0:
+            index[row] = schedule_set.index_of_splits(matrix, ranks_per_host)
+        else:
+            index[row] = schedule_set.index_of(kind, size, ranks_per_host)
+    column[collective] = index[inverse.reshape(-1)]
     return column
 
 
 def _op_columns(
-    job: Job, variants: list[ProgramVariant], variant_of_rank: list[int]
+    job: Job, variants: list[ProgramVariant], variant_of_rank: list[int], uneven: NDArray[np.bool_]
 ) -> tuple[OpColumns, NDArray[np.int64], NDArray[np.int64]]:
     positions = [{rank: at for at, rank in enumerate(group.members)} for group in job.communicators]
     network = [np.flatnonzero(variant.program.kind != OpKind.DELAY) for variant in variants]
@@ -222,7 +257,8 @@ def _op_columns(
         schedule,
     ) = (np.concatenate([column[at] for column in columns]) for at in range(12))
     grouped = kind == OpKind.COLLECTIVE
-    keys = np.stack([communicator[grouped], schedule[grouped], size[grouped]], axis=1).astype(np.int64)
+    op_bytes = np.where(uneven[schedule], 0, size)
+    keys = np.stack([communicator[grouped], schedule[grouped], op_bytes[grouped]], axis=1).astype(np.int64)
     shape_keys, inverse, members = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     shape = np.full(len(kind), -1, np.int32)
     shape[grouped] = inverse.reshape(-1)

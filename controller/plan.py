@@ -134,6 +134,7 @@ def _tables(
         time_scale=scenario.time_scale_text,
         policy=job.policy,
         edges=dict(job.edges),
+        baselines=job.baselines,
         notes=(*job.notes, *placement.notes, *_traffic_notes(connections, demand.pairs)),
     )
 

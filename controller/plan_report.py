@@ -13,6 +13,7 @@ import numpy as np
 from contract.assignment import Path
 from contract.units import NS_PER_S
 from results.kinds import CONVENTIONS, SEND_RECV
+from traffic.collectives.alltoall import UNEVEN
 from workload.program import OpKind
 
 if TYPE_CHECKING:
@@ -58,6 +59,21 @@ class KindTraffic:
 
 
 @dataclass(frozen=True, slots=True)
+class UnevenExchange:
+    """All uneven all-to-alls of one communicator together: how far the busiest rank is from the others."""
+
+    communicator: str
+    ranks: int
+    operations: int
+    payload_bytes: int
+    """Between ranks; what a rank keeps for itself is not in it."""
+    busiest_sender: int
+    sender_bytes: int
+    busiest_receiver: int
+    receiver_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PortLoad:
     """What one port carries in one iteration, and the least time its link needs for it."""
 
@@ -85,6 +101,8 @@ class PlanReport:
     bytes_scale: str
     time_scale: str
     policy: str
+    edges: dict[str, int]
+    """What became of the trace's dependencies, by the sorts of contract/edges.py."""
     operations: int
     """Network ops of all ranks in one iteration."""
     connections: dict[str, int]
@@ -98,6 +116,7 @@ class PlanReport:
     ranks: tuple[RankPlace, ...]
     communicators: tuple[CommunicatorUse, ...]
     kinds: tuple[KindTraffic, ...]
+    uneven: tuple[UnevenExchange, ...]
     ports: tuple[PortLoad, ...]
     notes: tuple[str, ...]
 
@@ -115,6 +134,7 @@ def report_plan(plan: Plan) -> PlanReport:
         bytes_scale=tables.bytes_scale,
         time_scale=tables.time_scale,
         policy=tables.policy,
+        edges=dict(tables.edges),
         operations=len(tables.ops.rank),
         connections={path.name.lower(): int((tables.connections.path == path).sum()) for path in Path},
         payload_bytes=int(payload.sum()),
@@ -126,6 +146,7 @@ def report_plan(plan: Plan) -> PlanReport:
         ),
         communicators=_communicators(tables),
         kinds=_kinds(tables),
+        uneven=_uneven(tables),
         ports=ports,
         notes=tables.notes,
     )
@@ -176,6 +197,34 @@ def _kinds(tables: PlanTables) -> tuple[KindTraffic, ...]:
         )
         for (number, algorithm, members), count, put_in, wire, local in rows
     )
+
+
+def _uneven(tables: PlanTables) -> tuple[UnevenExchange, ...]:
+    ops = tables.ops
+    if UNEVEN not in tables.algorithms:
+        return ()
+    rows = np.flatnonzero(ops.algorithm == tables.algorithms.index(UNEVEN))
+    found = []
+    for communicator in np.unique(ops.communicator[rows]).tolist():
+        own = rows[ops.communicator[rows] == communicator]
+        name, members = tables.communicators[communicator]
+        sent, received = np.zeros(len(tables.rank_host), np.int64), np.zeros(len(tables.rank_host), np.int64)
+        np.add.at(sent, ops.rank[own], ops.wire_tx_bytes[own] + ops.local_tx_bytes[own])
+        np.add.at(received, ops.rank[own], ops.wire_rx_bytes[own] + ops.local_rx_bytes[own])
+        sender, receiver = int(sent.argmax()), int(received.argmax())
+        found.append(
+            UnevenExchange(
+                communicator=name,
+                ranks=len(members),
+                operations=len(own) // len(members),
+                payload_bytes=int(sent.sum()),
+                busiest_sender=sender,
+                sender_bytes=int(sent[sender]),
+                busiest_receiver=receiver,
+                receiver_bytes=int(received[receiver]),
+            )
+        )
+    return tuple(found)
 
 
 def _ports(plan: Plan) -> tuple[PortLoad, ...]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from contract.edges import edge_words
 from contract.units import approximate_bytes, approximate_duration, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from controller.plan_report import PlanReport
+    from controller.plan_report import PlanReport, UnevenExchange
 
 MOST_ROWS: Final = 32
 """Rows of a table that are shown; --json has all."""
@@ -22,14 +23,17 @@ def render_plan(report: PlanReport) -> str:
     """The plan in words and tables; ends with a newline."""
     paths = ", ".join(f"{count} {path.replace('_', '-')}" for path, count in report.connections.items())
     tables = (
-        _table(("rank", "host", "port", "address"), _rank_rows(report)),
-        _table(("communicator", "ranks", "ops", "members"), _communicator_rows(report)),
-        _table(("kind", "algorithm", "ranks", "ops", "put in", "through DUT", "local"), _kind_rows(report)),
-        _table(
+        table_lines(("rank", "host", "port", "address"), _rank_rows(report)),
+        table_lines(("communicator", "ranks", "ops", "members"), _communicator_rows(report)),
+        table_lines(
+            ("kind", "algorithm", "ranks", "ops", "put in", "through DUT", "local"), _kind_rows(report)
+        ),
+        *([table_lines(_UNEVEN_HEADING, _uneven_rows(report))] if report.uneven else []),
+        table_lines(
             ("port", "link", "ranks", "QP ends", "tx", "rx", "at link speed", "hairpin"), _port_rows(report)
         ),
     )
-    lines = [_headline(report), ""]
+    lines = [_headline(report), f"edges: {edge_words(report.edges)}", ""]
     for table in tables:
         lines += [*table, ""]
     lines += [f"connections: {paths}", *_bounds(report)]
@@ -85,6 +89,30 @@ def _kind_rows(report: PlanReport) -> list[tuple[str, ...]]:
     ]
 
 
+_UNEVEN_HEADING: Final = ("uneven all-to-all", "ranks", "ops", "payload", "sends most", "receives most")
+
+
+def _uneven_rows(report: PlanReport) -> list[tuple[str, ...]]:
+    return [
+        (
+            use.communicator or "(world)",
+            str(use.ranks),
+            str(use.operations),
+            approximate_bytes(use.payload_bytes),
+            _busiest(use.busiest_sender, use.sender_bytes, use),
+            _busiest(use.busiest_receiver, use.receiver_bytes, use),
+        )
+        for use in report.uneven
+    ]
+
+
+def _busiest(rank: int, rank_bytes: int, use: UnevenExchange) -> str:
+    """A rank, its bytes, and how many times the mean that is."""
+    if not rank_bytes:
+        return "nobody"
+    return f"rank {rank}: {approximate_bytes(rank_bytes)} ({rank_bytes * use.ranks / use.payload_bytes:.1f} x mean)"
+
+
 def _port_rows(report: PlanReport) -> list[tuple[str, ...]]:
     return [
         (
@@ -123,7 +151,8 @@ def rank_ranges(ranks: Sequence[int], most: int = 6) -> str:
     return ",".join(parts[:most]) + (",..." if len(parts) > most else "")
 
 
-def _table(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
+def table_lines(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
+    """A table in columns, shortened to `MOST_ROWS`."""
     shown = rows if len(rows) <= MOST_ROWS else rows[: MOST_ROWS - 1]
     widths = [max(len(row[column]) for row in (heading, *shown)) for column in range(len(heading))]
     for row in (heading, *shown):

@@ -33,7 +33,7 @@ from controller.yaml_reader import (
     read_document,
     words,
 )
-from workload.settings import DependencyPolicy, SizeUnit, WorkloadSettings
+from workload.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, WorkloadSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,10 +148,9 @@ def _read_workload(section: Section, scale: Section) -> WorkloadSettings:
         ),
         element_bytes=section.optional("element_bytes", integer(1, 64), None),
         dependencies=section.optional(
-            "dependencies",
-            one_of({policy.value: policy for policy in DependencyPolicy}),
-            DependencyPolicy.DATA_COMMUNICATOR,
+            "dependencies", DependencyPolicy.parse, DependencyPolicy.DATA_COMMUNICATOR
         ),
+        replicate_ranks=section.optional("replicate_ranks", integer(2, MAX_REPLICAS), None),
         flops=compute.optional("flops", _positive_flops, None),
         memory_bandwidth_bytes_per_s=compute.optional("memory_bandwidth", _bytes_per_second, None),
         bytes_scale=scale.optional("bytes", parse_factor, Fraction(1)),

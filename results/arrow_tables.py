@@ -133,6 +133,8 @@ def collectives_table(tables: PlanTables, groups: PlannedGroups, rows: Collectiv
             "end_ns": rows.end_ns,
             "time_ns": rows.time_ns,
             "skew_ns": rows.skew_ns,
+            "recorded_ns": _absent(groups.recorded_ns[group], groups.recorded_ns[group] < 0),
+            "recorded_ranks": groups.recorded_ranks[group],
             "algbw_bytes_per_s": pa.array(rows.algbw, mask=np.isnan(rows.algbw)),
             "busbw_bytes_per_s": pa.array(rows.busbw, mask=np.isnan(rows.busbw)),
         },

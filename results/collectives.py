@@ -15,7 +15,7 @@ from results.kinds import SEND_RECV, OpCode, SizeRule, bus_factor, kinds_where
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from contract.run import PlannedOps, PlanTables
+    from contract.run import PlannedOps, PlanTables, RecordedBaselines
     from results.measured import MeasuredOps
 
 
@@ -39,6 +39,10 @@ class PlannedGroups:
     """n: members of the communicator, 2 for a pair."""
     size_bytes: NDArray[np.int64]
     """S by the convention of the kind."""
+    recorded_ns: NDArray[np.int64]
+    """Baseline of the trace; -1 where it has none."""
+    recorded_ranks: NDArray[np.int64]
+    """Ranks behind the baseline: an upper bound where fewer than all. 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +72,11 @@ class CollectiveRows:
         return self.end_ns - self.start_ns
 
     @property
+    def joined_ns(self) -> NDArray[np.int64]:
+        """From the last member's issue to the last member's completion: what a baseline is compared with."""
+        return self.end_ns - self.last_issued_ns
+
+    @property
     def skew_ns(self) -> NDArray[np.int64]:
         """From the first member's issue to the last member's issue."""
         return self.last_issued_ns - self.start_ns
@@ -95,6 +104,7 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
     member_counts = np.array([len(members) for _, members in tables.communicators] or [0], np.int64)
     kind = np.where(pair, SEND_RECV, ops.collective[first_op]).astype(np.int64)
     communicator = np.where(pair, -1, unique[:, 1])
+    recorded_ns, recorded_ranks = _recorded(tables.baselines, unique)
     return PlannedGroups(
         group_of_op=group_of_op,
         kind=kind,
@@ -105,7 +115,36 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
         algorithm=ops.algorithm[first_op].astype(np.int64),
         ranks=np.where(pair, 2, member_counts[communicator]),
         size_bytes=_sizes(ops, group_of_op, kind),
+        recorded_ns=recorded_ns,
+        recorded_ranks=recorded_ranks,
     )
+
+
+def _recorded(
+    baselines: RecordedBaselines | None, identity: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Baseline of each group and the ranks behind it; rows of `identity` are ascending and distinct."""
+    recorded_ns, recorded_ranks = np.full(len(identity), -1, np.int64), np.zeros(len(identity), np.int64)
+    if baselines is None:
+        return recorded_ns, recorded_ranks
+    pair = baselines.communicator < 0
+    wanted = np.stack(
+        [
+            pair,
+            np.where(pair, baselines.src_rank, baselines.communicator),
+            np.where(pair, baselines.dst_rank, -1),
+            baselines.sequence,
+        ],
+        axis=1,
+    ).astype(np.int64)
+    _, number = np.unique(np.concatenate([identity, wanted]), axis=0, return_inverse=True)
+    number = number.reshape(-1)
+    row = np.full(int(number.max(initial=-1)) + 1, -1)
+    row[number[: len(identity)]] = np.arange(len(identity))
+    at = row[number[len(identity) :]]
+    recorded_ns[at[at >= 0]] = baselines.recorded_ns[at >= 0]
+    recorded_ranks[at[at >= 0]] = baselines.recorded_ranks[at >= 0]
+    return recorded_ns, recorded_ranks
 
 
 def _sizes(ops: PlannedOps, group_of_op: NDArray[np.int64], kind: NDArray[np.int64]) -> NDArray[np.int64]:

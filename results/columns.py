@@ -70,6 +70,8 @@ COLLECTIVES: Final = (
     Column("complete", ColumnType.BOOL, "flag"),
     *_columns(ColumnType.INT64, "bytes", "size_bytes", "fabric_bytes"),
     *_columns(ColumnType.INT64, "ns", "start_ns", "end_ns", "time_ns", "skew_ns"),
+    Column("recorded_ns", ColumnType.INT64, "ns", nullable=True),
+    Column("recorded_ranks", ColumnType.INT32, "ranks"),
     Column("algbw_bytes_per_s", ColumnType.FLOAT64, "bytes/s", nullable=True),
     Column("busbw_bytes_per_s", ColumnType.FLOAT64, "bytes/s", nullable=True),
 )

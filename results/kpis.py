@@ -15,8 +15,10 @@ from results.collectives import CollectiveRows, PlannedGroups, group_ops, measur
 from results.kinds import CONVENTIONS, bus_factor
 from results.measured import MeasuredFlows, MeasuredOps, match_flows, match_ops
 from results.summary import (
+    MOST_BASELINES,
     SUMMARY_SCHEMA,
     AgentSummary,
+    BaselineSummary,
     ByteCounts,
     ClockSummary,
     IterationSummary,
@@ -75,6 +77,8 @@ def measure(
         job=_job(per_iteration, complete=len(ops) == planned),
         per_iteration=per_iteration,
         kinds=_kinds(tables, groups, collectives),
+        baselines=_baselines(tables, groups, collectives),
+        baselines_total=len(_compared(groups, collectives)),
         slip=_slip(ops),
         bytes=_bytes(tables, ops),
         transport=_transport(outcome, flows),
@@ -177,6 +181,37 @@ def _kind(
         busbw_bytes_per_s=None if algbw is None else algbw * factor,
         joined_busbw_bytes_per_s=None if joined_algbw is None else joined_algbw * factor,
     )
+
+
+def _compared(groups: PlannedGroups, rows: CollectiveRows) -> NDArray[np.int64]:
+    """Groups that have a baseline and completed at least once."""
+    return np.unique(rows.group[rows.complete & (groups.recorded_ns[rows.group] >= 0)])
+
+
+def _baselines(
+    tables: PlanTables, groups: PlannedGroups, rows: CollectiveRows
+) -> tuple[BaselineSummary, ...]:
+    found = []
+    for group in _compared(groups, rows)[:MOST_BASELINES].tolist():
+        joined_ns = np.sort(rows.joined_ns[rows.complete & (rows.group == group)])
+        communicator = int(groups.communicator[group])
+        found.append(
+            BaselineSummary(
+                kind=CONVENTIONS[int(groups.kind[group])].name,
+                communicator=tables.communicators[communicator][0]
+                if communicator >= 0
+                else f"{groups.src_rank[group]} -> {groups.dst_rank[group]}",
+                sequence=int(groups.sequence[group]),
+                size_bytes=int(groups.size_bytes[group]),
+                count=len(joined_ns),
+                joined_min_ns=int(joined_ns[0]),
+                joined_p50_ns=nearest_rank(joined_ns, 50),
+                recorded_ns=int(groups.recorded_ns[group]),
+                ranks=int(groups.ranks[group]),
+                recorded_ranks=int(groups.recorded_ranks[group]),
+            )
+        )
+    return tuple(found)
 
 
 def _rate(size_bytes: int, time_ns: int) -> float | None:

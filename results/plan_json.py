@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from contract.errors import Problem
-from contract.run import PlannedConnections, PlannedOps, PlanTables
+from contract.run import PlannedConnections, PlannedOps, PlanTables, RecordedBaselines
 from results.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json
 
 PLAN_SCHEMA: Final = "etloop-plan/1"
@@ -30,6 +30,14 @@ _OP_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
     "local_tx_bytes": np.int64,
     "local_rx_bytes": np.int64,
     "algorithm": np.int16,
+}
+_BASELINE_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
+    "communicator": np.int32,
+    "src_rank": np.int32,
+    "dst_rank": np.int32,
+    "sequence": np.int32,
+    "recorded_ns": np.int64,
+    "recorded_ranks": np.int32,
 }
 _CONNECTION_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
     "communicator": np.int32,
@@ -72,6 +80,7 @@ class _PlanFile:
     algorithms: tuple[str, ...]
     ops: dict[str, tuple[int, ...]]
     connections: dict[str, tuple[int, ...]]
+    baselines: dict[str, tuple[int, ...]] | None
 
 
 def plan_to_json(tables: PlanTables) -> str:
@@ -92,6 +101,9 @@ def plan_to_json(tables: PlanTables) -> str:
         "algorithms": tables.algorithms,
         "ops": {name: getattr(tables.ops, name).tolist() for name in _OP_TYPES},
         "connections": {name: getattr(tables.connections, name).tolist() for name in _CONNECTION_TYPES},
+        "baselines": None
+        if tables.baselines is None
+        else {name: getattr(tables.baselines, name).tolist() for name in _BASELINE_TYPES},
     }
     lines = (f"{json.dumps(key)}: {json.dumps(entry, ensure_ascii=False)}" for key, entry in value.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -110,6 +122,11 @@ def plan_from_json(text: str, where: str) -> PlanTables:
     problems: list[Problem] = []
     ops = _columns(file.ops, _OP_TYPES, f"{where}.ops", problems)
     connections = _columns(file.connections, _CONNECTION_TYPES, f"{where}.connections", problems)
+    baselines = (
+        None
+        if file.baselines is None
+        else _columns(file.baselines, _BASELINE_TYPES, f"{where}.baselines", problems)
+    )
     if problems:
         raise RunDirError(*problems)
     return PlanTables(
@@ -127,6 +144,7 @@ def plan_from_json(text: str, where: str) -> PlanTables:
         policy=file.policy,
         edges=file.edges,
         notes=file.notes,
+        baselines=None if baselines is None else RecordedBaselines(**baselines),
     )
 
 
@@ -154,3 +172,4 @@ def _columns(
 
 assert list(_OP_TYPES) == [field.name for field in fields(PlannedOps)]
 assert list(_CONNECTION_TYPES) == [field.name for field in fields(PlannedConnections)]
+assert list(_BASELINE_TYPES) == [field.name for field in fields(RecordedBaselines)]

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 SUMMARY_SCHEMA: Final = "etloop-summary/1"
+MOST_BASELINES: Final = 64
 
 
 class RunState(StrEnum):
@@ -114,6 +115,25 @@ class KindSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class BaselineSummary:
+    """One collective, or pair, whose time the trace recorded: the replay beside it."""
+
+    kind: str
+    communicator: str
+    """Name, or `SOURCE -> DESTINATION` of a pair."""
+    sequence: int
+    size_bytes: int
+    count: int
+    """Complete ones, over all iterations."""
+    joined_min_ns: int
+    joined_p50_ns: int
+    recorded_ns: int
+    ranks: int
+    recorded_ranks: int
+    """Fewer than `ranks`: `recorded_ns` is an upper bound."""
+
+
+@dataclass(frozen=True, slots=True)
 class SlipSummary:
     """The emulator's own lateness over all recorded ops."""
 
@@ -184,6 +204,9 @@ class Summary:
     job: JobSummary
     per_iteration: tuple[IterationSummary, ...]
     kinds: tuple[KindSummary, ...]
+    baselines: tuple[BaselineSummary, ...]
+    """The first `MOST_BASELINES` by communicator and number; all of them are in collectives.parquet."""
+    baselines_total: int
     slip: SlipSummary | None
     bytes: ByteCounts
     transport: TransportCounts

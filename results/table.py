@@ -8,12 +8,13 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
+from contract.edges import edge_words
 from results.summary import CheckResult, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from results.summary import KindSummary, Summary
+    from results.summary import BaselineSummary, KindSummary, Summary
 
 WIDTH: Final = 110
 """Columns; only the path at the end may be longer."""
@@ -25,13 +26,19 @@ _HEADINGS: Final = (
     ("", "", "", "", "total", "time (us)", "", "", "", "algbw", "busbw"),
     ("collective", "algorithm", "n", "count", "S", "min", "avg", "p50", "p99", "(GB/s)", "(GB/s)"),
 )
+_BASELINE_HEADINGS: Final = (
+    ("", "", "", "", "", "all joined (us)", "", "recorded"),
+    ("collective", "communicator", "k", "count", "S", "min", "p50", "(us)"),
+)
+BASELINES_SHOWN: Final = 16
 _KIND_LIMIT: Final = 20
+_COMMUNICATOR_LIMIT: Final = 20
 _ALGORITHM_LIMIT: Final = 9
 
 
 def render(summary: Summary, run_dir: str) -> str:
     """The table of a run whose files lie in `run_dir`; ends with a newline."""
-    lines = [*_header(summary), "", *_kinds(summary), "", *_figures(summary)]
+    lines = [*_header(summary), "", *_kinds(summary), "", *_baselines(summary), *_figures(summary)]
     lines += _checks(summary)
     lines += [line for text in summary.degraded for line in _wrapped("degraded", text)]
     lines += [line for text in summary.notes for line in _wrapped("note", text)]
@@ -48,6 +55,7 @@ def _header(summary: Summary) -> list[str]:
             f"{summary.source}: {summary.ranks} ranks, {summary.iterations} iterations, {scale}, "
             f"dependencies {summary.policy}",
         ),
+        *_wrapped("edges", edge_words(summary.edges)),
     ]
     if summary.state is RunState.ABORTED:
         # The wait-for chain of a stall has a line per link; keep its lines.
@@ -67,6 +75,34 @@ def _kinds(summary: Summary) -> list[str]:
     if incomplete:
         lines.append(f"Not in these figures: {incomplete} of which only some members completed.")
     return lines
+
+
+def _baselines(summary: Summary) -> list[str]:
+    """Replay beside recording, one line a collective; nothing where the trace recorded no times."""
+    if not summary.baselines:
+        return []
+    shown = summary.baselines[:BASELINES_SHOWN]
+    rows = [*_BASELINE_HEADINGS, *(_baseline_row(one) for one in shown)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [_aligned(row, widths, "  ") for row in rows]
+    more = summary.baselines_total - len(shown)
+    if more:
+        lines.append(f"And {more} more in collectives.parquet, column recorded_ns.")
+    return [*lines, ""]
+
+
+def _baseline_row(one: BaselineSummary) -> tuple[str, ...]:
+    name = "".join(character if character.isprintable() else "?" for character in one.communicator)
+    return (
+        one.kind[:_KIND_LIMIT],
+        name[:_COMMUNICATOR_LIMIT],
+        str(one.sequence),
+        str(one.count),
+        _bytes(one.size_bytes),
+        _us(one.joined_min_ns),
+        _us(one.joined_p50_ns),
+        ("<= " if one.recorded_ranks < one.ranks else "") + _us(one.recorded_ns),
+    )
 
 
 def _kind_row(kind: KindSummary) -> tuple[str, ...]:

@@ -16,7 +16,10 @@ from contract.assignment import (
     TransportSettings,
 )
 from traffic.collectives.columns import to_columns
-from traffic.collectives.selection import SEND_RECV, CollectiveName, schedule_for
+from traffic.collectives.selection import SEND_RECV, CollectiveName, schedule_for, schedule_for_splits
+from traffic.collectives.table import Schedule
+
+Splits = tuple[tuple[int, ...], ...]
 
 TRANSPORT = TransportSettings(
     path_mtu_bytes=4096,
@@ -41,6 +44,21 @@ class HandOp:
     deps: tuple[int, ...] = ()
     peer: int = -1
     sequence: int = 0
+    splits: Splits = ()
+    """Of an uneven all-to-all, whose `amount` then means nothing."""
+
+    @property
+    def key(self) -> ScheduleKey:
+        assert isinstance(self.what, CollectiveName)
+        return (self.what, self.splits)
+
+
+ScheduleKey = tuple[CollectiveName, Splits]
+
+
+def _schedule(key: ScheduleKey, size: int) -> Schedule:
+    name, splits = key
+    return schedule_for_splits(splits) if splits else schedule_for(name, size)
 
 
 def ip_of(rank: int) -> str:
@@ -52,9 +70,7 @@ def _ip_number(text: str) -> int:
     return a << 24 | b << 16 | c << 8 | d
 
 
-def _columns(
-    ops: tuple[HandOp, ...], schedules: list[CollectiveName], peers: tuple[int, ...]
-) -> ProgramColumns:
+def _columns(ops: tuple[HandOp, ...], schedules: list[ScheduleKey], peers: tuple[int, ...]) -> ProgramColumns:
     kinds = {"delay": 0, "send": 2, "recv": 3}
     offsets = [0]
     for op in ops:
@@ -63,7 +79,7 @@ def _columns(
 
     def schedule(op: HandOp) -> int:
         if isinstance(op.what, CollectiveName):
-            return schedules.index(op.what)
+            return schedules.index(op.key)
         return -1 if op.what == "delay" else p2p
 
     sequence, used = [], 0
@@ -90,15 +106,15 @@ def _columns(
 
 def _connections(
     size: int,
-    schedules: list[CollectiveName],
+    schedules: list[ScheduleKey],
     programs: tuple[tuple[HandOp, ...], ...],
     qps_each: int,
     hosts: tuple[int, ...],
     addresses: tuple[str, ...],
 ) -> ConnectionColumns:
     pairs: set[tuple[int, int, int]] = set()
-    for name in schedules:
-        for position, lanes in enumerate(schedule_for(name, size).tables):
+    for key in schedules:
+        for position, lanes in enumerate(_schedule(key, size).tables):
             pairs |= {(0, position, lane.send_to) for lane in lanes if lane.send_to >= 0}
     for rank, ops in enumerate(programs):
         pairs |= {(-1, rank, op.peer) for op in ops if op.what == "send"}
@@ -159,7 +175,7 @@ def assignment(
     one_port = hosts is not None
     hosts = hosts or tuple(range(size))
     addresses = addresses or tuple(ip_of(rank) for rank in range(size))
-    schedules = sorted({op.what for ops in programs for op in ops if isinstance(op.what, CollectiveName)})
+    schedules = sorted({op.key for ops in programs for op in ops if isinstance(op.what, CollectiveName)})
     peers = tuple(tuple(sorted({op.peer for op in ops if op.peer >= 0})) for ops in programs)
     block = 4096
     connections = _number_queue_pairs(
@@ -185,7 +201,7 @@ def assignment(
         scale_up_latency_ns=1_000,
         first_host_thread=0,
         host_engine_threads=len(ports),
-        schedules=to_columns([schedule_for(name, size) for name in schedules] + [SEND_RECV]),
+        schedules=to_columns([_schedule(key, size) for key in schedules] + [SEND_RECV]),
         programs=tuple(_columns(ops, schedules, peers[rank]) for rank, ops in enumerate(programs)),
         ranks=tuple(
             RankAssignment(

@@ -54,6 +54,7 @@ def no_schedules() -> ScheduleTables:
         lane_recv_from=np.zeros(0, np.int32),
         lane_part=np.zeros(0, np.int32),
         lane_parts=np.zeros(0, np.int32),
+        lane_bytes=np.zeros(0, np.int64),
         entry_offsets=np.zeros(1, np.int32),
         entry_kind=np.zeros(0, np.uint8),
         entry_chunk=np.zeros(0, np.int32),

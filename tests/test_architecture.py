@@ -25,6 +25,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "results": frozenset({"contract"}),
     "controller": frozenset({"contract", "workload", "traffic", "dut_profiles", "results"}),
     "agent": frozenset({"contract", "traffic"}),
+    "bench": frozenset({"contract", "workload"}),
 }
 """Folder -> the folders it may import from, besides itself. Data flows one way."""
 
@@ -32,6 +33,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "agent/cli.py": "the agent's command line",
     "agent/files.py": "reads what the host says of itself",
     "agent/service.py": "the agent's event loop and its socket to the controller",
+    "bench/readers.py": "reads the clock and its own peak memory",
     "controller/bench.py": "turns SIGTERM into an orderly end, reads the machine's load",
     "controller/bench_ends.py": "starts the bench's processes and talks to them over pipes",
     "controller/bench_gloo.py": "one process of the bench's comparison with torch",
@@ -41,6 +43,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/cli.py": "the controller's command line",
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
     "controller/demo.py": "starts agents as processes",
+    "controller/reading_bar.py": "shows on a terminal how far reading is",
     "controller/service.py": "the controller's event loop and its sockets to the agents",
     "controller/system_clock.py": "reads the clocks",
     "results/run_dir.py": "writes and reads run directories",

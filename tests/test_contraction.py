@@ -130,3 +130,21 @@ def test_a_rank_without_operations_takes_as_long_as_its_longest_chain() -> None:
 
 def test_nothing_stays_nothing() -> None:
     assert len(contract(dag_of()).dag) == 0
+
+
+def test_a_delay_joins_the_next_past_one_that_ends_at_a_known_time() -> None:
+    launched = dag_of((None, ()), (5, (0,)), (30, ()), (7, (1, 2)), (None, (3,)))
+    assert shape(contract(launched).dag) == [(None, []), (25, []), (12, [0, 1]), (None, [2])]
+
+
+def test_a_delay_from_the_start_that_is_always_over_goes() -> None:
+    launched = dag_of((None, ()), (5, (0,)), (4, ()), (7, (1, 2)), (None, (3,)))
+    assert shape(contract(launched).dag) == [(None, []), (12, [0]), (None, [1])]
+
+
+def test_a_stream_of_launched_kernels_becomes_one_delay_and_one_start() -> None:
+    nodes: list[tuple[int | None, tuple[int, ...]]] = [(None, ())]
+    for kernel in range(50):
+        nodes += [(10 * kernel, ()), (3, (len(nodes) - 1, len(nodes)))]
+    small = contract(dag_of(*nodes, (None, (len(nodes) - 1,))))
+    assert shape(small.dag) == [(None, []), (490 - 3 * 49, []), (150, [0, 1]), (None, [2])]

@@ -34,6 +34,7 @@ NUMERIC: Final = (
     "is_cpu_op",
     "num_ops",
     "tensor_size",
+    "stream",
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.shared_traces import KnownSet, known_set, set_parameters
 from workload.analysis import Analysis, analyse
 from workload.dependencies import rank_graph
-from workload.findings import Check
+from workload.findings import Check, Finding, Severity
 from workload.job import build_job
 from workload.lint import lint
 from workload.program import Job, OpKind
@@ -105,7 +105,7 @@ def test_dependencies_are_accounted_for(known: KnownSet) -> None:
         assert both.ctrl is not None
         found["data_edges"] += len(rank.data_deps)
         found["never_ready_data"] += data.never_ready
-        found["never_ready_both"] += both.never_ready
+        found["never_ready_both"] += both.never_ready + both.repair.never_ready
         for sort, edges in (("data", data.data), ("ctrl", both.ctrl)):
             found[f"self_{sort}"] += len(edges.on_self)
             found[f"dangling_{sort}"] += len(edges.dangling)
@@ -184,12 +184,43 @@ def test_a_real_trace_of_one_rank_is_read_with_remarks() -> None:
     assert counts[Check.ROOT_UNKNOWN] == 2
 
 
-def test_its_broken_ctrl_deps_are_an_error_once_they_are_honoured() -> None:
+def test_its_broken_ctrl_deps_are_repaired_once_they_are_honoured() -> None:
     settings = WorkloadSettings(dependencies=DependencyPolicy.DATA_CTRL)
     report = lint(known_set("chakra.0.et").read(), settings)
-    (finding,) = report.errors
-    assert finding.check is Check.DEPENDENCY_CYCLE
-    assert "for which 2283 of 3664 nodes are never ready" in finding.examples[0].found
-    counts = {one.check: one.count for one in report.findings}
-    assert counts[Check.DEPENDENCY_SELF] == 383
-    assert counts[Check.DEPENDENCY_DANGLING] == 1277
+    assert report.replayable
+    found = {one.check: one for one in report.findings}
+    cycle = found[Check.CTRL_CYCLE]
+    assert "for which 2283 of 3664 nodes are never ready" in cycle.examples[0].found
+    assert cycle.remedy == "the ctrl_deps between nodes that wait for each other are dropped"
+    assert found[Check.DEPENDENCY_SELF].count == 383
+    assert found[Check.DEPENDENCY_DANGLING].count == 1277
+
+
+@pytest.mark.parametrize(("name", "collectives"), [("chakra.0.et", 7), ("resnet_nccl.0.et", 21)])
+def test_nothing_waits_for_the_collectives_of_converted_traces(name: str, collectives: int) -> None:
+    (finding,) = leaves(name, "data+communicator")
+    assert (finding.severity, finding.count) == (Severity.WARNING, collectives)
+    restores = "dependencies data+stream+communicator" in finding.remedy
+    assert restores == (name == "resnet_nccl.0.et"), "the older converter wrote no streams"
+
+
+def test_stream_order_restores_the_wait_for_all_but_the_last_collective() -> None:
+    (finding,) = leaves("resnet_nccl.0.et", "data+stream")
+    assert (finding.severity, finding.count) == (Severity.INFO, 1)
+
+
+def leaves(name: str, policy: str) -> list[Finding]:
+    settings = WorkloadSettings(dependencies=DependencyPolicy.parse(policy))
+    report = lint(known_set(name).read(), settings)
+    return [one for one in report.findings if one.check is Check.NOTHING_WAITS]
+
+
+def test_the_rank_of_a_converted_trace_stands_for_both_of_its_job() -> None:
+    settings = WorkloadSettings(dependencies=DependencyPolicy.parse("data+stream"), replicate_ranks=2)
+    job = build_job(known_set("resnet_nccl.0.et").read(), settings)
+    assert [rank.program for rank in job.ranks] == [0, 0]
+    program = job.programs[0]
+    moved = program.message_bytes[program.kind == OpKind.COLLECTIVE]
+    assert (len(moved), int(moved.sum())) == (21, 306684384 + 638712)
+    assert job.edges["stream"] == 2 * 3658
+    assert any(note.startswith("ranks-replicated: ") for note in job.notes)

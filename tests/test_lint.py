@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import TraceError
+from tests.splits_by_hand import SPLIT_CHECKS
 from tests.traces_by_hand import (
     HandNode,
     all_reduce,
@@ -193,7 +194,7 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
         (
             'hand/w.0.et: rank 0 node 1 "comp1": expected dependencies without a cycle, found a cycle of 3 nodes (node 1 '
             '"comp1" waits for node 3 "comp3" waits for node 2 "comp2" waits for node 1 "comp1"), for which 4 of 4 nodes '
-            "are never ready; break the cycle in the exporter"
+            "are never ready; break the cycle in the exporter: data_deps are never dropped"
         ),
     ),
     (
@@ -261,14 +262,22 @@ def test_every_error_has_a_trace_that_causes_it() -> None:
         Check.ROOT_UNKNOWN,
         Check.COMMUNICATOR_WORLD,
         Check.COMMUNICATOR_OF_ONE,
+        Check.UNEVEN,
+        *SPLIT_CHECKS,  # caused in tests/test_splits.py
         Check.DEPENDENCY_SELF,
         Check.DEPENDENCY_DANGLING,
         Check.DEPENDENCY_DUPLICATE,
         Check.NEEDS_EAGER_SENDS,
         Check.COMPUTE_WITHOUT_DURATION,
         Check.NO_NETWORK,
+        Check.CTRL_CYCLE,
+        Check.NO_STREAMS,
+        Check.NOTHING_WAITS,
+        Check.SOURCE_REMARK,
     }
-    assert {check for check, _, _ in ERRORS} == set(Check) - remarks
+    asked_for = {Check.NO_TIMES, Check.RECORDED_RANGE, Check.RANKS_REPLICATED}
+    """Errors of settings that these tests do not use: test_policies.py, test_replication.py."""
+    assert {check for check, _, _ in ERRORS} == set(Check) - remarks - asked_for
 
 
 REMARKS: tuple[tuple[Check, Severity, Trace, str], ...] = (
@@ -331,6 +340,21 @@ REMARKS: tuple[tuple[Check, Severity, Trace, str], ...] = (
         Severity.INFO,
         trace_of([send(1, 1), recv(2, 1).after(1)], [send(1, 0), recv(2, 0).after(1)]),
         "found an order that only works if a send can finish before its receive begins; replayed with eager sends",
+    ),
+    (
+        Check.NOTHING_WAITS,
+        Severity.WARNING,
+        both(compute(1), all_reduce(2).after(1), compute(3), all_reduce(4).after(3)),
+        (
+            'rank 0 node 2 "all_reduce2": expected a node that waits for this collective, found none: 2 of 2 collectives of '
+            "the rank are waited for by nothing (first of 4); their times delay only the next operation of their communicator"
+        ),
+    ),
+    (
+        Check.NOTHING_WAITS,
+        Severity.INFO,
+        both(all_reduce(1), compute(2).after(1), all_reduce(3).after(2)),
+        "(first of 2); an iteration may end with these; their times delay no other node",
     ),
     (
         Check.COMPUTE_WITHOUT_DURATION,

@@ -209,6 +209,7 @@ def test_the_report_in_words() -> None:
         text
         == """\
 by hand: 4 ranks, 6 network ops an iteration, 1 iterations, bytes x 1, time x 1, dependencies data
+edges: none
 
 rank  host  port  address
 0     0     a/p0  10.0.0.1

@@ -29,6 +29,7 @@ def summary_of(outcome: RunOutcome) -> Summary:
 DONE: Final = """\
 run             r1, started 2026-01-02T03:04:05+00:00, done
 workload        by hand: 4 ranks, 2 iterations, bytes x 1/1000, time x 1, dependencies data+communicator
+edges           honoured 4 data; added 2 communicator
 
                                    total  time (us)                           algbw   busbw
 collective  algorithm  n  count        S        min     avg     p50     p99  (GB/s)  (GB/s)

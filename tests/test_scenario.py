@@ -49,7 +49,8 @@ workload:
   groups: g.json
   size_unit: elements
   element_bytes: 4
-  dependencies: data+ctrl
+  dependencies: recorded+ctrl
+  replicate_ranks: 4
   compute: {flops: 312TFLOPS, memory_bandwidth: 2TB/s}
 iterations: 3
 scale: {bytes: 1/1000, time: 0.25}
@@ -67,6 +68,8 @@ seed: 5
     assert scenario.trace == Path("/abs/job")
     assert scenario.groups == Path("lab/g.json")
     assert scenario.workload.size_unit is SizeUnit.ELEMENTS
+    assert str(scenario.workload.dependencies) == "data+ctrl+stream+recorded"
+    assert scenario.workload.replicate_ranks == 4
     assert scenario.workload.flops == 312 * 10**12
     assert scenario.workload.memory_bandwidth_bytes_per_s == 2 * 10**12
     assert scenario.workload.bytes_scale == Fraction(1, 1000)
@@ -130,6 +133,15 @@ seed: 5
         (
             "workload: {trace: j}\ntransport: {ack_every: 0}",
             "s.yaml:2: transport.ack_every: 0 is out of range; write a whole number from 1 to 65536",
+        ),
+        (
+            "workload: {trace: j, dependencies: data+streams}",
+            ('s.yaml:1: workload.dependencies: "streams" is no sort of dependency; write data, ctrl, stream, '
+            "communicator, recorded, joined by +, such as data+stream+communicator"),
+        ),
+        (
+            "workload: {trace: j, replicate_ranks: 1}",
+            "s.yaml:1: workload.replicate_ranks: 1 is out of range; write a whole number from 2 to 65536",
         ),
         ("workload: j", 's.yaml:1: workload: expected a mapping, found "j"; write keys and values below it'),
         ("workload: {trace: [a]}", "s.yaml:1: workload.trace: expected one value, found a list; write a single value"),

@@ -197,7 +197,7 @@ BAD_NAMES: list[tuple[str, list[str], str, str]] = [
         ["notes.txt"],
         "notes.txt",
         (
-            "{at}/notes.txt: is neither a directory nor a tar archive of traces; give a directory with"
+            "{at}/notes.txt: is neither a directory, a tar archive of traces nor a JSON trace; give a directory with"
             " PREFIX.<rank>.et files, a prefix, or an archive (.tar, .tar.gz, .tar.zst)"
         ),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,12 +22,22 @@ class HandNode:
     duration_us: int = 0
     attributes: dict[str, int] = field(default_factory=dict)
     pg_name: str | None = None
+    stream: int | None = None
+    recorded: tuple[int, int] | None = None
+    """Begin and duration in ns."""
 
     def after(self, *node_ids: int) -> HandNode:
         return replace(self, data_deps=(*self.data_deps, *node_ids))
 
     def ctrl_after(self, *node_ids: int) -> HandNode:
         return replace(self, ctrl_deps=(*self.ctrl_deps, *node_ids))
+
+    def on_stream(self, stream: int) -> HandNode:
+        return replace(self, stream=stream)
+
+    def seen(self, start_ns: int, end_ns: int) -> HandNode:
+        """Recorded from `start_ns` to `end_ns`."""
+        return replace(self, recorded=(start_ns, end_ns - start_ns))
 
     def without(self, attribute: str) -> HandNode:
         return replace(
@@ -108,4 +119,14 @@ def _rank(number: int, nodes: list[HandNode], schema: str) -> RankTrace:
             [-1 if node.pg_name is None else pg_names.index(node.pg_name) for node in nodes], dtype=np.int32
         ),
         pg_names=pg_names,
+        stream=_optional([node.stream for node in nodes]),
+        start_ns=_optional([node.recorded and node.recorded[0] for node in nodes]),
+        duration_ns=_optional([node.recorded and node.recorded[1] for node in nodes]),
     )
+
+
+def _optional(values: Sequence[int | None]) -> np.ndarray | None:
+    """A column that a trace need not have."""
+    if all(one is None for one in values):
+        return None
+    return np.array([ABSENT if one is None else one for one in values], dtype=np.int64)

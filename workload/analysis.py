@@ -16,10 +16,14 @@ from workload.compute import delays_ns, report_delays
 from workload.dependencies import CleanEdges, RankGraph, rank_graph, report_graph
 from workload.findings import Check, Example, FindingLog, Severity, node_example
 from workload.global_order import OpIndex, eager_order, job_graph, meeting_order, report_deadlock
-from workload.lowering import LoweredRank, lower_rank
+from workload.leaves import report_leaves
+from workload.lowering import LoweredRank, lower_rank, pace_of
 from workload.matching import Matching, match
 from workload.network_ops import RankOps, network_ops
+from workload.recorded import recorded_start_ns
+from workload.replication import replicated
 from workload.settings import DEFAULT_ELEMENT_BYTES, STAGE_SCHEMA, SizeUnit
+from workload.splits import NO_SPLITS, SplitMatrices, check_counts, report_uneven, split_matrices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
     from workload.findings import Finding
     from workload.program import Communicator
-    from workload.settings import WorkloadSettings
+    from workload.settings import DependencyPolicy, WorkloadSettings
     from workload.trace import RankTrace, Trace
 
 
@@ -56,6 +60,8 @@ class Analysis:
     communicator_of: tuple[NDArray[np.int32], ...]
     """Per rank: communicator of each operation, -1 for send and receive."""
     matching: Matching
+    splits: SplitMatrices
+    """Of the uneven all-to-alls; empty if there are errors."""
     lowering: Lowering | None
     """None if there are errors."""
     findings: tuple[Finding, ...]
@@ -64,20 +70,31 @@ class Analysis:
 def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     """Reads a trace; never raises for what the trace contains."""
     log = FindingLog()
+    trace = replicated(trace, settings, log)
     size_unit, unit_bytes = _unit(trace, settings, log)
     if not trace.ranks:
         nowhere = Example(trace.source, None, None, "", "the traces of one or more ranks", "none")
         log.add(Check.NO_RANKS, Severity.ERROR, "name a directory with PREFIX.<rank>.et files", nowhere)
+    for remark in trace.remarks:
+        left_out = Example(remark.where, None, None, "", "a source that tells all of it", remark.what)
+        log.add(Check.SOURCE_REMARK, Severity.WARNING, remark.remedy, left_out)
     keys, graphs, delays = _graphs(trace, settings, unit_bytes, log)
     ops = tuple(
         network_ops(rank, graph.order, unit_bytes, len(trace.ranks), log)
         for rank, graph in zip(trace.ranks, graphs, strict=True)
     )
+    for rank, graph, rank_ops in zip(trace.ranks, graphs, ops, strict=True):
+        report_leaves(rank, graph, rank_ops, settings.dependencies, log)
     if trace.ranks and not any(len(rank_ops) for rank_ops in ops):
         nowhere = Example(trace.source, None, None, "", "communication nodes", "none on any rank")
         log.add(Check.NO_NETWORK, Severity.WARNING, "there is nothing to replay in this trace", nowhere)
     communicators, communicator_of = resolve_communicators(trace, ops, log)
+    check_counts(trace, ops, communicators, communicator_of, log)
     matching = match(trace, ops, communicators, communicator_of, log)
+    splits = NO_SPLITS
+    if not log.has_errors():
+        splits = split_matrices(trace, ops, communicators, communicator_of, matching, log)
+        report_uneven(trace, ops, matching, splits, log)
     lowering = None
     if not log.has_errors():
         lowered = _lower(settings, communicators, keys, graphs, delays, ops, communicator_of)
@@ -93,6 +110,7 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
         communicators,
         communicator_of,
         matching,
+        splits,
         lowering,
         log.findings(),
     )
@@ -138,21 +156,25 @@ def _graphs(
     known: dict[bytes, tuple[RankGraph, NDArray[np.int64]]] = {}
     keys = []
     for rank in trace.ranks:
-        key = _columns_key(rank)
+        key = _columns_key(rank, settings.dependencies)
         keys.append(key)
         repeated = _report_repeated_ids(rank, log)
         if key not in known:
             graph = _file_order(rank) if repeated else rank_graph(rank, settings.dependencies)
             known[key] = (graph, delays_ns(rank, settings, unit_bytes))
-        report_graph(rank, known[key][0], log)
+        report_graph(rank, known[key][0], settings.dependencies, log)
         report_delays(rank, known[key][1], settings, log)
     return keys, tuple(known[key][0] for key in keys), [known[key][1] for key in keys]
 
 
-def _columns_key(rank: RankTrace) -> bytes:
+def _columns_key(rank: RankTrace, policy: DependencyPolicy) -> bytes:
     """Hash of the columns that shape a rank's graph; names, peers, tags and communicators are left out."""
     digest = blake2b(digest_size=16)
+    start_ns = recorded_start_ns(rank) if policy.stream else None
     for column in (
+        rank.stream if policy.stream else None,
+        start_ns,
+        rank.duration_ns,
         rank.node_id,
         rank.kind,
         rank.data_dep_offsets,
@@ -164,7 +186,9 @@ def _columns_key(rank: RankTrace) -> bytes:
         rank.tensor_size,
         rank.is_cpu_op,
     ):
-        digest.update(len(column).to_bytes(8, "little"))
+        digest.update((0 if column is None else len(column) + 1).to_bytes(8, "little"))
+        if column is None:
+            continue
         digest.update(np.ascontiguousarray(column).data)
     return digest.digest()
 
@@ -209,12 +233,11 @@ def _lower(
         keys, graphs, delays, ops, communicator_of, strict=True
     ):
         moves = sizes[column] > 1
-        chain = (
-            slots_of(column) if settings.dependencies.honours_communicator_order else np.full(len(column), -1)
-        )
+        chain = slots_of(column) if settings.dependencies.communicator else np.full(len(column), -1)
         alike = (key, chain.tobytes(), moves.tobytes())
         if alike not in known:
-            known[alike] = lower_rank(graph, delay_ns, rank_ops.node, chain, moves)
+            pace = None if graph.times is None else pace_of(graph.times, settings.time_scale)
+            known[alike] = lower_rank(graph, delay_ns, rank_ops.node, chain, moves, pace)
         lowered.append(known[alike])
     return tuple(lowered)
 

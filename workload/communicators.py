@@ -1,7 +1,8 @@
-"""Who takes part in a collective: communicator names of nodes resolved through the group file.
+"""Who takes part in a collective: communicator names of nodes resolved to ranks.
 
-Identity is (name, members): two names over the same ranks are two communicators. A node without a name, or named ""
-or "0" where the group file has no such key, means all ranks.
+Identity is (name, members): two names over the same ranks are two communicators, and so is one name that two ranks
+recorded with different members. A name is looked up in the group file first, then among the groups that the rank itself
+recorded. A node without a name, or named "" or "0" where neither has such a key, means all ranks.
 """
 
 from __future__ import annotations
@@ -26,31 +27,31 @@ if TYPE_CHECKING:
 WORLD_NAME: Final = "world"
 """Name of the communicator of all ranks that a trace implies without naming it."""
 
-_WORLD_KEYS: Final = ("", "0")
+WORLD_KEYS: Final = ("", "0")
 
 
 def resolve_communicators(
     trace: Trace, ops: Sequence[RankOps], log: FindingLog
 ) -> tuple[tuple[Communicator, ...], tuple[NDArray[np.int32], ...]]:
-    """The communicators in use, in the group file's order (the implied world last), and that of each operation.
+    """The communicators in use, in the order of the group file and the ranks (the implied world last), and that of each
+    operation.
 
     Operations without one (send, receive, or a mistake that was noted) have -1.
     """
-    groups = trace.groups or {}
-    keys = list(groups)
-    candidate_of = {key: index for index, key in enumerate(keys)}
-    world = len(keys)
+    known = _known(trace)
+    world = len(known)
+    number = {one: index for index, one in enumerate(known)}
+    stated = {key: index for index, key in enumerate(trace.groups or {})}
     chosen = [
-        _candidates(rank, rank_ops, candidate_of, world, log)
+        _candidates(rank, rank_ops, _lookup(rank, stated, number), world, log)
         for rank, rank_ops in zip(trace.ranks, ops, strict=True)
     ]
     used = sorted({int(value) for column in chosen for value in np.unique(column) if value >= 0})
     everyone = tuple(range(len(trace.ranks)))
-    world_name = WORLD_NAME if WORLD_NAME not in groups else f"{WORLD_NAME} (implied)"
+    taken = any(key == WORLD_NAME for key, _ in known)
+    world_name = f"{WORLD_NAME} (implied)" if taken else WORLD_NAME
     communicators = tuple(
-        Communicator(index, keys[one], groups[keys[one]])
-        if one < world
-        else Communicator(index, world_name, everyone)
+        Communicator(index, *known[one]) if one < world else Communicator(index, world_name, everyone)
         for index, one in enumerate(used)
     )
     renumbered = np.full(world + 2, -1, dtype=np.int32)
@@ -62,10 +63,33 @@ def resolve_communicators(
     return communicators, columns
 
 
+def _known(trace: Trace) -> list[tuple[str, tuple[int, ...]]]:
+    """Every (key, members) there is: the group file's in its order, then those that ranks recorded."""
+    stated = trace.groups or {}
+    recorded = {
+        (key, tuple(members)): None
+        for rank in trace.ranks
+        for key, members in (rank.groups or {}).items()
+        if key not in stated
+    }
+    return [*((key, tuple(members)) for key, members in stated.items()), *recorded]
+
+
+def _lookup(
+    rank: RankTrace, stated: dict[str, int], number: dict[tuple[str, tuple[int, ...]], int]
+) -> dict[str, int]:
+    """Key -> number, as one rank's nodes mean it; `stated` are those of the group file."""
+    if not rank.groups:
+        return stated
+    return {
+        key: number[key, tuple(members)] for key, members in rank.groups.items() if key not in stated
+    } | stated
+
+
 def _candidates(
     rank: RankTrace, ops: RankOps, candidate_of: dict[str, int], world: int, log: FindingLog
 ) -> NDArray[np.int64]:
-    """Index of each operation's communicator among the group file's keys; `world` for all ranks, -1 for none."""
+    """Number of each operation's communicator among the known ones; `world` for all ranks, -1 for none."""
     is_collective = ops.kind == OpKind.COLLECTIVE
     names = rank.pg_name[ops.node]
     column = np.full(len(ops), -1, dtype=np.int64)
@@ -75,7 +99,7 @@ def _candidates(
         first = int(ops.node[np.flatnonzero(nodes)[0]])
         if key in candidate_of:
             column[nodes] = candidate_of[key]
-        elif key in _WORLD_KEYS:
+        elif key in WORLD_KEYS:
             column[nodes] = world
             log.add(
                 Check.COMMUNICATOR_WORLD,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from workload.findings import Check, Severity, node_example
-from workload.trace import NodeKind
+from workload.trace import ABSENT, NodeKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,9 +44,7 @@ def delays_ns(rank: RankTrace, settings: WorkloadSettings, tensor_unit_bytes: in
     Recorded duration if there is one; else the longer of num_ops at the stated FLOP/s and tensor_size at the stated
     memory bandwidth; else 0. Rounded to the nearest nanosecond, halves up, so that scaling keeps sums honest.
     """
-    columns = np.stack(
-        [rank.duration_us.astype(np.uint64).view(np.int64), rank.num_ops, rank.tensor_size], axis=1
-    )
+    columns = np.stack([_durations_ns(rank), rank.num_ops, rank.tensor_size], axis=1)
     columns[~np.isin(rank.kind, _COMPUTES)] = 0
     distinct, inverse = np.unique(columns, axis=0, return_inverse=True)
     delays = [_delay_ns(row, settings, tensor_unit_bytes) for row in distinct.tolist()]
@@ -55,12 +53,20 @@ def delays_ns(rank: RankTrace, settings: WorkloadSettings, tensor_unit_bytes: in
     )
 
 
+def _durations_ns(rank: RankTrace) -> NDArray[np.int64]:
+    """Recorded durations, 0 where there is none, -1 where it cannot be one. What a source tells in ns goes first."""
+    if rank.duration_ns is not None:
+        return np.where(rank.duration_ns == ABSENT, 0, np.maximum(rank.duration_ns, -1))
+    believable = rank.duration_us <= MAX_RANK_DELAY_NS // _NS_PER_US
+    return np.where(believable, rank.duration_us * np.uint64(_NS_PER_US), 0).astype(np.int64) - ~believable
+
+
 def _delay_ns(row: list[int], settings: WorkloadSettings, tensor_unit_bytes: int) -> int:
-    duration_us, num_ops, tensor_size = row
-    if duration_us < 0:
+    duration_ns, num_ops, tensor_size = row
+    if duration_ns < 0:
         return -1
-    exact_ns = Fraction(duration_us * _NS_PER_US)
-    if not duration_us:
+    exact_ns = Fraction(duration_ns)
+    if not duration_ns:
         if settings.flops is not None and num_ops > 0:
             exact_ns = Fraction(num_ops * _NS_PER_S, settings.flops)
         if settings.memory_bandwidth_bytes_per_s is not None and tensor_size > 0:
@@ -97,7 +103,7 @@ def report_delays(
             "correct the durations, or make scale.time smaller",
             node_example(rank, 0, "delays that add up to less than 146 years", "more"),
         )
-    unknown = np.flatnonzero((rank.kind == NodeKind.COMP) & (rank.duration_us == 0) & (delay_ns == 0))
+    unknown = np.flatnonzero((rank.kind == NodeKind.COMP) & (_durations_ns(rank) == 0) & (delay_ns == 0))
     if len(unknown):
         stated = settings.flops is not None or settings.memory_bandwidth_bytes_per_s is not None
         log.add(

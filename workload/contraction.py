@@ -6,8 +6,9 @@ when it would have in the full graph. Delays run side by side (no resource holds
 Rules: an edge that a longer path implies goes; a delay whose only successor is a delay that waits for nothing else
 joins it; of delays with the same predecessors and successors the longest stays; a delay of zero goes when joining its
 neighbours directly takes no more edges, and always when nothing waits for it or it waits for nothing; delays behind
-no operation end at a known time, so whoever waits for several waits for the last; of delays in front of no operation
-only the longest way to the end counts. What a real trace does around its collectives vanishes by the last two.
+no operation (heads) end at a known time, so whoever waits for several waits for the last, and a delay joins the one
+behind it past such a head, which becomes that much shorter; of delays in front of no operation only the longest way to
+the end counts. What a real trace does around its collectives vanishes by the last three.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def contract(dag: Dag) -> Contraction:
         graph.shrink()
         graph.gather_heads()
         graph.gather_tails()
+        graph.join_past_heads()
     return graph.result()
 
 
@@ -135,6 +137,30 @@ class _Graph:
             # It leads nowhere but to the end, and another delay from the start ends no earlier.
             if not self.successors[node]:
                 self._remove(node, set())
+
+    def join_past_heads(self) -> None:
+        """A delay joins the delay behind it although that waits for a head too: the head gives up as much."""
+        for node, predecessors in enumerate(self.predecessors):
+            if not predecessors or self.is_op[node] or len(self.successors[node]) != 1:
+                continue
+            (successor,) = self.successors[node]
+            others = (self.predecessors[successor] or set()) - {node}
+            if self.is_op[successor] or len(others) != 1:
+                continue
+            (head,) = others
+            if self.is_op[head] or self.predecessors[head] or len(self.successors[head]) != 1:
+                continue
+            self._remove(node, predecessors)
+            into = self.predecessors[successor]
+            assert into is not None
+            into |= predecessors
+            for predecessor in predecessors:
+                self.successors[predecessor].add(successor)
+            self.delay_ns[successor] += self.delay_ns[node]
+            self.delay_ns[head] -= self.delay_ns[node]
+            if self.delay_ns[head] <= 0:
+                # What the successor waits for now cannot end before the rank begins.
+                self._remove(head, set())
 
     def gather_tails(self) -> None:
         """Delays in front of no operation: each becomes one delay to the end, and of several only the longest stays."""

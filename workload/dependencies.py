@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from workload.cycles import cycle_sets
 from workload.findings import Check, Severity, node_example, node_words
+from workload.recorded import (
+    overlapped_edges,
+    recorded_start_ns,
+    recorded_times,
+    report_times,
+    waits_between_streams,
+)
+from workload.streams import has_streams, stream_neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from workload.findings import FindingLog
+    from workload.recorded import RecordedTimes
     from workload.settings import DependencyPolicy
     from workload.trace import RankTrace
 
@@ -42,11 +52,27 @@ class CleanEdges:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CtrlRepair:
+    """What was done about cycles that ctrl edges close: those between nodes that wait for each other were dropped."""
+
+    dropped: NDArray[np.int64]
+    """Waiting node of each edge dropped."""
+    cycle: tuple[int, ...]
+    """Nodes of one short cycle as it was; empty if there was none."""
+    never_ready: int
+    """Nodes that could not have been issued."""
+
+
+NO_REPAIR: Final = CtrlRepair(np.zeros(0, dtype=np.int64), (), 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RankGraph:
     """What holds back each node of a rank under a policy. Ranks with equal columns share one graph."""
 
     order: NDArray[np.int64]
-    """Nodes in issue order: the smallest id among those that are ready. A cyclic rank: the rest in file order."""
+    """Nodes in issue order: of those that are ready the smallest id, or the one that was recorded first where stream
+    order counts. A cyclic rank: the rest in file order."""
     waiting: NDArray[np.int64]
     awaited: NDArray[np.int64]
     cycle: tuple[int, ...]
@@ -57,7 +83,16 @@ class RankGraph:
     ctrl: CleanEdges | None
     """None where the policy does not look at ctrl_deps."""
     ctrl_added: int
-    """ctrl edges that no data edge implies directly."""
+    """ctrl edges that are honoured and that no data edge implies directly."""
+    repair: CtrlRepair = NO_REPAIR
+    stream_added: int = 0
+    """Edges of stream order that no other edge implies directly."""
+    recorded_added: int = 0
+    """Waits between streams that the recording shows."""
+    times: RecordedTimes | None = None
+    """The recording, where its gaps are kept."""
+    begin_only: NDArray[np.bool_] | None = None
+    """With `times`: edges that wait for the begin of the other node only, as the recording shows them overlapping."""
 
 
 def clean_edges(
@@ -86,25 +121,91 @@ def clean_edges(
 
 def rank_graph(rank: RankTrace, policy: DependencyPolicy) -> RankGraph:
     """The graph of a rank whose node ids are unique."""
-    count = len(rank)
+    span = max(len(rank), 1)
     data = clean_edges(rank.node_id, rank.data_dep_offsets, rank.data_deps)
-    waiting, awaited, ctrl, ctrl_added = data.waiting, data.awaited, None, 0
-    if policy.honours_ctrl:
+    keys = data.waiting * span + data.awaited
+    priority = _priority(rank, policy)
+    ctrl, repair, ctrl_added = None, NO_REPAIR, 0
+    if policy.ctrl:
         ctrl = clean_edges(rank.node_id, rank.ctrl_dep_offsets, rank.ctrl_deps)
-        keys = np.union1d(waiting * max(count, 1) + awaited, ctrl.waiting * max(count, 1) + ctrl.awaited)
-        ctrl_added = len(keys) - len(waiting)
-        waiting, awaited = keys // max(count, 1), keys % max(count, 1)
-    priority = np.empty(count, dtype=np.int64)
-    priority[np.argsort(rank.node_id, kind="stable")] = np.arange(count)
-    order = ready_order(priority, waiting, awaited)
-    never_ready = count - len(order)
+        added = np.setdiff1d(ctrl.waiting * span + ctrl.awaited, keys)
+        added, repair = _without_cycles(keys, added, priority)
+        ctrl_added = len(added)
+        keys = np.union1d(keys, added)
+    order = ready_order(priority, keys // span, keys % span)
+    never_ready = len(rank) - len(order)
     cycle: tuple[int, ...] = ()
+    stream_added = 0
     if never_ready:
-        stuck = np.ones(count, dtype=bool)
+        stuck = np.ones(len(rank), dtype=bool)
         stuck[order] = False
-        cycle = cycle_among(stuck, waiting, awaited)
+        cycle = cycle_among(stuck, keys // span, keys % span)
         order = np.concatenate([order, np.flatnonzero(stuck)])
-    return RankGraph(order, waiting, awaited, cycle, never_ready, data, ctrl, ctrl_added)
+    elif policy.stream:
+        earlier, later = stream_neighbours(rank, order)
+        in_streams = np.setdiff1d(later * span + earlier, keys)
+        stream_added = len(in_streams)
+        keys = np.union1d(keys, in_streams)
+    times = recorded_times(rank) if policy.recorded and not never_ready else None
+    recorded_added = 0
+    if times is not None:
+        earlier, later = waits_between_streams(rank, times, order)
+        seen = np.setdiff1d(later * span + earlier, keys)
+        recorded_added = len(seen)
+        keys = np.union1d(keys, seen)
+    waiting, awaited = keys // span, keys % span
+    return RankGraph(
+        order,
+        waiting,
+        awaited,
+        cycle,
+        never_ready,
+        data,
+        ctrl,
+        ctrl_added,
+        repair,
+        stream_added,
+        recorded_added,
+        times,
+        None if times is None else overlapped_edges(rank, times, waiting, awaited),
+    )
+
+
+def _priority(rank: RankTrace, policy: DependencyPolicy) -> NDArray[np.int64]:
+    """Place of each node among those that are ready: by id; where streams count, as recorded, else as in the file.
+
+    Nodes without a time come first: they go as soon as their dependencies let them.
+    """
+    by_place = np.argsort(rank.node_id, kind="stable")
+    if policy.stream and has_streams(rank):
+        start_ns = recorded_start_ns(rank)
+        by_place = np.arange(len(rank)) if start_ns is None else np.argsort(start_ns, kind="stable")
+    priority = np.empty(len(rank), dtype=np.int64)
+    priority[by_place] = np.arange(len(rank))
+    return priority
+
+
+def _without_cycles(
+    data: NDArray[np.int64], ctrl: NDArray[np.int64], priority: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], CtrlRepair]:
+    """The ctrl edges (as waiting x n + awaited) that are on no cycle with each other and the data edges.
+
+    Every cycle lies in one strongly connected set, so a graph without the ctrl edges inside of those has the cycles of
+    its data edges only.
+    """
+    span = max(len(priority), 1)
+    keys = np.union1d(data, ctrl)
+    waiting, awaited = keys // span, keys % span
+    order = ready_order(priority, waiting, awaited)
+    if len(order) == len(priority):
+        return ctrl, NO_REPAIR
+    stuck = np.ones(len(priority), dtype=bool)
+    stuck[order] = False
+    inside = stuck[waiting] & stuck[awaited]
+    set_of = cycle_sets(len(priority), waiting[inside], awaited[inside])
+    on_cycle = (set_of[ctrl // span] >= 0) & (set_of[ctrl // span] == set_of[ctrl % span])
+    repair = CtrlRepair(ctrl[on_cycle] // span, cycle_among(stuck, waiting, awaited), int(stuck.sum()))
+    return ctrl[~on_cycle], repair
 
 
 def ready_order(
@@ -181,27 +282,55 @@ def _cycle_through(node: int, awaited_by: Callable[[int], Iterable[int]]) -> tup
     return (backwards[0], *reversed(backwards[1:]))
 
 
-def report_graph(rank: RankTrace, graph: RankGraph, log: FindingLog) -> None:
-    """Notes what was dropped from the rank's dependencies and any cycle."""
+def report_graph(rank: RankTrace, graph: RankGraph, policy: DependencyPolicy, log: FindingLog) -> None:
+    """Notes what was dropped from the rank's dependencies, any cycle, and what the policy misses in the trace."""
+    if policy.recorded:
+        report_times(rank, log)
+    if policy.stream and len(rank) and not has_streams(rank):
+        log.add(
+            Check.NO_STREAMS,
+            Severity.WARNING,
+            "stream order adds nothing on this rank",
+            node_example(rank, 0, "nodes with a GPU stream", "none on this rank"),
+        )
     _report_edges(rank, graph.data, "data_deps", log)
     if graph.ctrl is not None:
         _report_edges(rank, graph.ctrl, "ctrl_deps", log)
-    if graph.cycle:
-        steps = [node_words(rank, node) for node in graph.cycle[:8]]
-        if len(graph.cycle) > 8:
-            steps.append(f"{len(graph.cycle) - 8} more")
-        found = (
-            f"a cycle of {len(graph.cycle)} nodes ({' waits for '.join([*steps, steps[0]])}), "
-            f"for which {graph.never_ready} of {len(rank)} nodes are never ready"
+    if len(graph.repair.dropped):
+        log.add(
+            Check.CTRL_CYCLE,
+            Severity.WARNING,
+            "the ctrl_deps between nodes that wait for each other are dropped",
+            node_example(
+                rank,
+                int(graph.repair.dropped[0]),
+                "dependencies without a cycle",
+                _cycle_words(rank, graph.repair.cycle, graph.repair.never_ready),
+            ),
+            count=len(graph.repair.dropped),
         )
+    if graph.cycle:
         log.add(
             Check.DEPENDENCY_CYCLE,
             Severity.ERROR,
-            "break the cycle in the exporter, or leave ctrl_deps out (dependencies: data)"
-            if graph.ctrl is not None
-            else "break the cycle in the exporter",
-            node_example(rank, graph.cycle[0], "dependencies without a cycle", found),
+            "break the cycle in the exporter: data_deps are never dropped",
+            node_example(
+                rank,
+                graph.cycle[0],
+                "dependencies without a cycle",
+                _cycle_words(rank, graph.cycle, graph.never_ready),
+            ),
         )
+
+
+def _cycle_words(rank: RankTrace, cycle: tuple[int, ...], never_ready: int) -> str:
+    steps = [node_words(rank, node) for node in cycle[:8]]
+    if len(cycle) > 8:
+        steps.append(f"{len(cycle) - 8} more")
+    return (
+        f"a cycle of {len(cycle)} nodes ({' waits for '.join([*steps, steps[0]])}), "
+        f"for which {never_ready} of {len(rank)} nodes are never ready"
+    )
 
 
 def _report_edges(rank: RankTrace, edges: CleanEdges, sort: str, log: FindingLog) -> None:

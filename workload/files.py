@@ -1,19 +1,17 @@
-"""Trace files on disk to a `Trace`, and back: the only module of this folder that touches files.
+"""Trace files on disk to a `Trace`, and back.
 
 Reads a directory of `PREFIX.<rank>.et`, a prefix (`dir/w`), a tar archive of such, or a prefix inside an archive
-(`set.tar.zst/gpt_8/w`); gzip and zstd anywhere, by their magic. Streams in pieces of 1 MiB. Decides which files make up
-the job and collects the faults of all of them; what the nodes mean is left to the rest of the folder.
+(`set.tar.zst/gpt_8/w`), else JSON of the same kinds of places (json_job). Decides which files make up the job and
+collects the faults of all of them; where they lie is left to stores, what the nodes mean to the rest of the folder.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from contract.errors import Problem, TraceError
 from workload._et import EtColumns, EtDecoder, EtFault, EtFaultKind
@@ -21,54 +19,113 @@ from workload.decompression import CompressionFault, decompressed
 from workload.et_wire import EtNode, encode_trace
 from workload.foreign import HEAD_BYTES, foreign_look
 from workload.group_file import MAX_GROUP_FILE_BYTES, parse_groups
-from workload.tar_members import MemberKind, TarFault, is_tar, members
+from workload.json_job import (
+    PAIR_MARK,
+    Part,
+    archives_of_a_pair,
+    group_file_of,
+    json_parts,
+    read_parts,
+    same_ranks,
+    two_sources,
+)
+from workload.shared_columns import ColumnStore
+from workload.stores import COPY_AGAIN, Store, bounded, file_pieces, open_store, unreadable
+from workload.streams import device_streams
+from workload.tar_members import TarFault
 from workload.trace import RankTrace, Trace
 from workload.trace_names import TraceName, by_prefix, listed, rank_problems, shown
 
-_PIECE_BYTES: Final = 1 << 20
-
-_COPY_AGAIN: Final = "copy or collect the file again"
 _REMEDIES: Final = {
-    EtFaultKind.EMPTY: _COPY_AGAIN,
-    EtFaultKind.TRUNCATED: "the file was not written or copied to its end: " + _COPY_AGAIN,
+    EtFaultKind.EMPTY: COPY_AGAIN,
+    EtFaultKind.TRUNCATED: "the file was not written or copied to its end: " + COPY_AGAIN,
     EtFaultKind.DAMAGED: "the file is damaged, or its writer does not follow the Chakra schema: "
-    + _COPY_AGAIN,
+    + COPY_AGAIN,
     EtFaultKind.OLD_GENERATION: "convert the trace again with Chakra 0.0.4 or newer",
     EtFaultKind.BAD_VALUE: "correct the program that wrote the trace",
     EtFaultKind.LIMIT: "the file is damaged, or no trace that can be replayed",
 }
 
 
-def read_trace(source: Path, groups: Path | None = None) -> Trace:
+Progress = Callable[[int, int], None]
+"""Called after each file of a job with how many are read, and of how many."""
+
+
+def read_trace(source: Path, groups: Path | None = None, progress: Progress | None = None) -> Trace:
     """Reads the traces of all ranks of one job, and its communicator groups.
 
-    `source`: directory, prefix, archive, or prefix inside an archive. `groups`: group file; without it PREFIX.json
-    beside the traces is taken if it has the form of one.
+    `source`: directory, prefix, archive, or prefix inside an archive; a single JSON trace; host and Kineto traces as
+    HOST+KINETO. `groups`: group file; without it PREFIX.json beside the traces is taken if it has the form of one.
     Raises `TraceError` with the problems of all files.
     """
     try:
-        store, wanted = _open_store(source)
-        names = store.names()
-        prefix, files = _choose(source, store, wanted, names)
-        beside = f"{prefix}.json"
-        with_groups = groups is None and beside in names
-        extra = (beside,) if with_groups else ()
-        ranks, group_text, problems = _read_files(store, files, extra)
+        store, wanted, names, parts = _opened(source)
+        if progress is not None:
+            store = _Watched(store, progress)
+            parts = tuple(replace(part, store=_Watched(part.store, progress)) for part in parts)
+        if parts:
+            ranks, remarks, problems = read_parts(parts)
+            beside = group_file_of(parts[0], names)
+            texts = store.contents(frozenset((beside,) if groups is None and beside else ()))
+            group_text = b"".join(bounded(pieces, MAX_GROUP_FILE_BYTES + 1) for _, pieces in texts)
+        else:
+            remarks = ()
+            prefix, files = _choose(source, store, wanted, names)
+            beside = f"{prefix}.json" if f"{prefix}.json" in names else ""
+            extra = (beside,) if groups is None and beside else ()
+            ranks, group_text, problems = _read_files(store, files, extra)
     except (OSError, CompressionFault, TarFault) as error:
-        raise TraceError(_unreadable(str(source), error)) from None
+        raise TraceError(unreadable(str(source), error)) from None
+    rank_count = len(parts[0].family.files) if parts else len(files)
     found: dict[str, tuple[int, ...]] | None = None
     if groups is not None:
-        found, group_problems = _stated_groups(groups, len(files))
+        found, group_problems = _stated_groups(groups, rank_count)
         problems += group_problems
-    elif with_groups:
-        parsed = parse_groups(store.where(beside), group_text, len(files))
+    elif beside:
+        parsed = parse_groups(store.where(beside), group_text, rank_count)
         # JSON of another form beside a trace, such as the trace itself as JSON, is no group file and no mistake.
         if parsed.has_group_form or not _is_json(group_text):
             problems += parsed.problems
         found = parsed.groups
     if problems:
         raise TraceError(*problems)
-    return Trace(str(source), tuple(ranks), found)
+    return Trace(str(source), tuple(ranks), found, remarks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A store that tells how far reading is."""
+
+    store: Store
+    progress: Progress
+
+    def names(self) -> frozenset[str]:
+        return self.store.names()
+
+    def where(self, name: str) -> str:
+        return self.store.where(name)
+
+    def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
+        for done, (name, pieces) in enumerate(self.store.contents(names), 1):
+            yield name, pieces
+            self.progress(done, len(names))
+
+
+def _opened(source: Path) -> tuple[Store, str, frozenset[str], tuple[Part, ...]]:
+    """The store of `source`, what is wanted of it, its names, and the JSON files that make up the job, if these do."""
+    if pair := two_sources(source):
+        parts = tuple(part for one in pair for part in _opened(one)[3])
+        if len(parts) != 2:
+            what = "two sources, a host trace and a Kineto trace as JSON, were expected"
+            raise TraceError(
+                Problem(shown(str(source)), what, "give them as HOST+KINETO, each with one kind of trace")
+            )
+        return parts[0].store, "", parts[0].store.names(), same_ranks(source, parts)
+    store, wanted = open_store(source)
+    names = store.names()
+    if archives := archives_of_a_pair(store, wanted, names):
+        return _opened(Path(f"{archives[0]}{PAIR_MARK}{archives[1]}"))
+    return store, wanted, names, json_parts(source, store, wanted, names)
 
 
 def write_et(path: Path, nodes: Iterable[EtNode], metadata: bytes | None = None) -> None:
@@ -83,8 +140,9 @@ def write_trace(
     ranks: Sequence[Iterable[EtNode]],
     groups: Mapping[str, Sequence[int]] | None = None,
     prefix: str = "w",
+    metadata: bytes | None = None,
 ) -> None:
-    """Writes PREFIX.<rank>.et for every rank, and PREFIX.json if there are groups.
+    """Writes PREFIX.<rank>.et for every rank, and PREFIX.json if there are groups; `metadata` as `write_et` takes it.
 
     Raises `TraceError` if the directory cannot be written or has trace files already: ranks of two jobs would mix.
     """
@@ -98,7 +156,7 @@ def write_trace(
                 Problem(shown(str(directory)), what, "choose an empty directory, or remove them")
             )
         for rank, nodes in enumerate(ranks):
-            write_et(directory / f"{prefix}.{rank}.et", nodes)
+            write_et(directory / f"{prefix}.{rank}.et", nodes, metadata)
         if groups is not None:
             text = json.dumps({key: list(members) for key, members in groups.items()})
             (directory / f"{prefix}.json").write_text(text + "\n")
@@ -108,114 +166,8 @@ def write_trace(
         ) from None
 
 
-class _Store(Protocol):
-    """Where the files of a job lie."""
-
-    def names(self) -> frozenset[str]: ...
-
-    def where(self, name: str) -> str:
-        """The file as a message names it."""
-
-    def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
-        """Name and raw bytes of each of `names`, in any order; a content is read before the next is asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Directory:
-    path: Path
-
-    def names(self) -> frozenset[str]:
-        return frozenset(path.name for path in self.path.iterdir())
-
-    def where(self, name: str) -> str:
-        return shown(str(self.path / name))
-
-    def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
-        for name in sorted(names):
-            with closing(_file_pieces(self.path / name)) as pieces:
-                yield name, pieces
-
-
-@dataclass(frozen=True, slots=True)
-class _Archive:
-    path: Path
-
-    def names(self) -> frozenset[str]:
-        found: set[str] = set()
-        problems = []
-        for member in members(decompressed(_file_pieces(self.path))):
-            if member.kind is MemberKind.OTHER:
-                continue
-            if by_prefix((member.name,)) and member.kind is MemberKind.LINK:
-                problems.append(
-                    Problem(self.where(member.name), "is a link", "pack it with tar --hard-dereference")
-                )
-            if member.name in found:
-                problems.append(
-                    Problem(self.where(member.name), "is in the archive twice", "pack the archive anew")
-                )
-            found.add(member.name)
-        if problems:
-            raise TraceError(*problems)
-        return frozenset(found)
-
-    def where(self, name: str) -> str:
-        return shown(f"{self.path}/{name}")
-
-    def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
-        for member in members(decompressed(_file_pieces(self.path))):
-            if member.name in names:
-                yield member.name, member.content
-
-
-def _file_pieces(path: Path) -> Generator[bytes, None, None]:
-    if path.is_fifo() or path.is_char_device() or path.is_block_device() or path.is_socket():
-        # Opening one may wait for ever.
-        raise OSError(errno.EINVAL, "Not a regular file")
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE_BYTES):
-            yield piece
-
-
-def _open_store(source: Path) -> tuple[_Store, str]:
-    """The store that `source` lies in, and what of its path is inside: a prefix or folder, "" for all."""
-    if source.is_dir():
-        return _Directory(source), ""
-    for archive in (source, *source.parents):
-        if archive.is_file():
-            if archive == source and by_prefix((source.name,)):
-                prefix = str(source.parent / next(iter(by_prefix((source.name,)))))
-                what = "is the trace of one rank, a job was expected"
-                raise TraceError(
-                    Problem(shown(str(source)), what, f"give the directory, or the prefix {shown(prefix)}")
-                )
-            if not _is_archive(archive):
-                what = "is neither a directory nor a tar archive of traces"
-                remedy = "give a directory with PREFIX.<rank>.et files, a prefix, or an archive (.tar, .tar.gz, .tar.zst)"
-                raise TraceError(Problem(shown(str(archive)), what, remedy))
-            inside = source.relative_to(archive).as_posix()
-            return _Archive(archive), "" if inside == "." else inside
-    if source.parent.is_dir():
-        return _Directory(source.parent), source.name
-    raise TraceError(
-        Problem(shown(str(source)), "does not exist", "give a directory, a prefix or an archive of traces")
-    )
-
-
-def _is_archive(path: Path) -> bool:
-    head = b""
-    try:
-        for piece in decompressed(_file_pieces(path)):
-            head += piece
-            if len(head) >= HEAD_BYTES:
-                break
-    except (OSError, CompressionFault) as error:
-        raise TraceError(_unreadable(str(path), error)) from None
-    return is_tar(head)
-
-
 def _choose(
-    source: Path, store: _Store, wanted: str, names: frozenset[str]
+    source: Path, store: Store, wanted: str, names: frozenset[str]
 ) -> tuple[str, tuple[TraceName, ...]]:
     """The one prefix that `source` means, and its files, which are the ranks 0..n-1."""
     prefixes = by_prefix(names)
@@ -243,11 +195,12 @@ def _choose(
 
 
 def _read_files(
-    store: _Store, files: tuple[TraceName, ...], extra: tuple[str, ...]
+    store: Store, files: tuple[TraceName, ...], extra: tuple[str, ...]
 ) -> tuple[list[RankTrace], bytes, list[Problem]]:
     """The ranks in order, the content of the group file in `extra`, and the problems of all files in order of rank."""
     ranks = {file.name: file.rank for file in files}
     traces: dict[int, RankTrace] = {}
+    columns = ColumnStore()
     problems: dict[int, Problem] = {}
     group_text = b""
     for name, pieces in store.contents(frozenset(ranks) | frozenset(extra)):
@@ -255,30 +208,21 @@ def _read_files(
         rank = ranks.get(name, len(ranks))
         try:
             if name in extra:
-                group_text = _bounded(pieces, MAX_GROUP_FILE_BYTES + 1)
+                group_text = bounded(pieces, MAX_GROUP_FILE_BYTES + 1)
                 continue
             decoded = _decode(where, decompressed(pieces))
         except (OSError, CompressionFault) as error:
-            problems[rank] = _unreadable(where, error)
+            problems[rank] = unreadable(where, error)
             continue
         if isinstance(decoded, Problem):
             problems[rank] = decoded
         else:
-            traces[rank] = _rank_trace(decoded, rank, where)
+            traces[rank] = columns.share(_rank_trace(decoded, rank, where))
     return (
         [traces[rank] for rank in sorted(traces)],
         group_text,
         [problems[rank] for rank in sorted(problems)],
     )
-
-
-def _bounded(pieces: Iterator[bytes], limit_bytes: int) -> bytes:
-    content = bytearray()
-    for piece in pieces:
-        content += piece[: limit_bytes - len(content)]
-        if len(content) == limit_bytes:
-            break
-    return bytes(content)
 
 
 def _decode(where: str, pieces: Iterator[bytes]) -> EtColumns | Problem:
@@ -310,21 +254,11 @@ def _fault_problem(where: str, head: bytes, fault: EtFault) -> Problem:
     return Problem(place, shown(fault.what), _REMEDIES[fault.kind])
 
 
-def _unreadable(where: str, error: OSError | CompressionFault | TarFault) -> Problem:
-    if isinstance(error, OSError):
-        return Problem(
-            shown(where),
-            f"cannot be read: {error.strerror or error}",
-            "check that it is there and may be read",
-        )
-    return Problem(shown(where), str(error), _COPY_AGAIN)
-
-
 def _stated_groups(path: Path, rank_count: int) -> tuple[dict[str, tuple[int, ...]] | None, list[Problem]]:
     try:
-        text = _bounded(_file_pieces(path), MAX_GROUP_FILE_BYTES + 1)
+        text = bounded(file_pieces(path), MAX_GROUP_FILE_BYTES + 1)
     except OSError as error:
-        return None, [_unreadable(str(path), error)]
+        return None, [unreadable(str(path), error)]
     parsed = parse_groups(shown(str(path)), text, rank_count)
     return parsed.groups, list(parsed.problems)
 
@@ -363,4 +297,7 @@ def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
         tensor_size=columns.tensor_size,
         pg_name=columns.pg_name,
         pg_names=tuple(columns.pg_names),
+        stream=device_streams(columns.stream, columns.is_cpu_op),
+        split_offsets=columns.split_offsets if len(columns.send_split_bytes) else None,
+        send_split_bytes=columns.send_split_bytes if len(columns.send_split_bytes) else None,
     )

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from contract.errors import TraceError
 from workload.analysis import analyse
+from workload.baseline import recorded_baselines
 from workload.findings import Severity
-from workload.lint import report_of
+from workload.lint import edge_counts, report_of
 from workload.program import Job
 from workload.program_builder import build_programs
 
 if TYPE_CHECKING:
-    from workload.analysis import Analysis
     from workload.settings import WorkloadSettings
     from workload.trace import Trace
 
@@ -22,28 +22,15 @@ def build_job(trace: Trace, settings: WorkloadSettings) -> Job:
     analysis = analyse(trace, settings)
     if analysis.lowering is None:
         raise TraceError(*report_of(analysis).problems())
-    programs, ranks = build_programs(analysis, analysis.lowering)
+    built = build_programs(analysis, analysis.lowering)
     return Job(
         source=trace.source,
         communicators=analysis.communicators,
-        programs=programs,
-        ranks=ranks,
-        policy=settings.dependencies.value,
-        edges=_edges(analysis),
+        programs=built.programs,
+        ranks=built.ranks,
+        policy=str(settings.dependencies),
+        edges=edge_counts(analysis),
         notes=tuple(one.sentence() for one in analysis.findings if one.severity is not Severity.ERROR),
+        splits=built.splits,
+        baselines=recorded_baselines(analysis, built.sequence),
     )
-
-
-def _edges(analysis: Analysis) -> dict[str, int]:
-    edges = dict.fromkeys(("data", "ctrl", "communicator", "self", "dangling", "duplicate"), 0)
-    for graph in analysis.graphs:
-        edges["data"] += len(graph.data.waiting)
-        edges["ctrl"] += graph.ctrl_added
-        for sort in (graph.data, graph.ctrl):
-            if sort is not None:
-                edges["self"] += len(sort.on_self)
-                edges["dangling"] += len(sort.dangling)
-                edges["duplicate"] += sort.duplicates
-    if analysis.lowering is not None:
-        edges["communicator"] = sum(one.order_edges for one in analysis.lowering.ranks)
-    return edges

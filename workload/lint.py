@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from contract.edges import EDGE_SORTS
 from workload.analysis import analyse
 from workload.findings import Finding, Severity
 
@@ -32,6 +33,8 @@ class LintReport:
     element_bytes: int
     """Bytes of one unit of size (1 where sizes are bytes)."""
     policy: str
+    edges: dict[str, int]
+    """What became of the dependencies, by the sorts of contract/edges.py."""
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.severity is severity)
@@ -70,5 +73,29 @@ def report_of(analysis: Analysis) -> LintReport:
         sends=len(analysis.matching.sends),
         size_unit=analysis.size_unit.value,
         element_bytes=analysis.unit_bytes,
-        policy=analysis.settings.dependencies.value,
+        policy=str(analysis.settings.dependencies),
+        edges=edge_counts(analysis),
     )
+
+
+def edge_counts(analysis: Analysis) -> dict[str, int]:
+    """What became of the dependencies of all ranks together, by the sorts of contract/edges.py.
+
+    Communicator order is only known of a trace without errors.
+    """
+    edges = dict.fromkeys(EDGE_SORTS, 0)
+    for graph in analysis.graphs:
+        edges["data"] += len(graph.data.waiting)
+        edges["ctrl"] += graph.ctrl_added
+        edges["stream"] += graph.stream_added
+        edges["recorded"] += graph.recorded_added
+        edges["cycle"] += len(graph.repair.dropped)
+        edges["begin"] += 0 if graph.begin_only is None else int(graph.begin_only.sum())
+        for sort in (graph.data, graph.ctrl):
+            if sort is not None:
+                edges["self"] += len(sort.on_self)
+                edges["dangling"] += len(sort.dangling)
+                edges["duplicate"] += sort.duplicates
+    if analysis.lowering is not None:
+        edges["communicator"] = sum(one.order_edges for one in analysis.lowering.ranks)
+    return edges

@@ -86,12 +86,13 @@ def match(
             if 0 <= member < len(trace.ranks)
         ]
         longest = max((len(side.at) for side in sides), default=0)
+        uneven = _uneven(sides, longest)
         for side in sides:
             use[side.rank.rank][side.at] = np.arange(len(side.at))
             item[side.rank.rank][side.at] = items + np.arange(len(side.at))
         items += longest
         for side in sides[1:]:
-            _compare(communicator, sides[0], side, log)
+            _compare(communicator, sides[0], side, uneven, log)
     collective_count = items
     for rank_ops, column in zip(ops, item, strict=True):
         own = np.flatnonzero(rank_ops.kind != OpKind.COLLECTIVE)
@@ -112,7 +113,18 @@ def _uses(communicator_of: NDArray[np.int32]) -> dict[int, NDArray[np.int64]]:
     return {index: part for index, part in zip(indices.tolist(), parts, strict=True) if index >= 0}
 
 
-def _compare(communicator: Communicator, one: _Side, other: _Side, log: FindingLog) -> None:
+def _uneven(sides: Sequence[_Side], longest: int) -> NDArray[np.bool_]:
+    """Operations of which some member states splits: its members may put in different sizes."""
+    uneven = np.zeros(longest, dtype=np.bool_)
+    for side in sides:
+        if side.ops.send_splits is not None:
+            uneven[: len(side.at)] |= side.ops.send_splits.counts[side.at] > 0
+    return uneven
+
+
+def _compare(
+    communicator: Communicator, one: _Side, other: _Side, uneven: NDArray[np.bool_], log: FindingLog
+) -> None:
     if len(one.at) != len(other.at):
         _report_count(communicator, one, other, log)
     shared = min(len(one.at), len(other.at))
@@ -120,7 +132,7 @@ def _compare(communicator: Communicator, one: _Side, other: _Side, log: FindingL
     sound = one.ops.sound[ours] & other.ops.sound[theirs]
     differs = sound & (
         (one.ops.collective[ours] != other.ops.collective[theirs])
-        | (one.ops.size_bytes[ours] != other.ops.size_bytes[theirs])
+        | ((one.ops.size_bytes[ours] != other.ops.size_bytes[theirs]) & ~uneven[:shared])
     )
     where = np.flatnonzero(differs)
     if len(where):

@@ -13,6 +13,7 @@ import numpy as np
 
 from workload.findings import EXAMPLES_KEPT, Check, Severity, node_example
 from workload.program import OpKind
+from workload.splits import rows_of
 from workload.trace import ABSENT, CollectiveKind, NodeKind
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from workload.findings import FindingLog
+    from workload.splits import SplitRows
     from workload.trace import RankTrace
 
 MAX_OP_BYTES: Final = 1 << 44
@@ -56,6 +58,10 @@ class RankOps:
     """`ABSENT` where the node has none."""
     sound: NDArray[np.bool_]
     """Operations without a mistake of their own; the others are left out when ranks are compared."""
+    send_splits: SplitRows | None = None
+    """Bytes to each member of the operation's communicator; None where no operation of the rank has splits."""
+    recv_splits: SplitRows | None = None
+    """Bytes expected from each member."""
 
     def __len__(self) -> int:
         return len(self.node)
@@ -73,12 +79,17 @@ def network_ops(
     kind = rank.kind[node]
     is_collective = kind == NodeKind.COMM_COLL
     collective, sound = _collectives(rank, node, is_collective, log)
-    size_bytes = _sizes(rank, node, collective, unit_bytes, sound, log)
+    send_splits = rows_of(rank.split_offsets, rank.send_split_bytes, node)
+    recv_splits = rows_of(rank.recv_split_offsets, rank.recv_split_bytes, node)
+    for rows in (send_splits, recv_splits):
+        _check_splits(rank, node, collective, rows, sound, log)
+    size_bytes = _sizes(rank, node, collective, unit_bytes, send_splits, sound, log)
     src, dst = _ends(rank, node, rank_count, sound, log)
     op_kind = np.full(len(node), OpKind.COLLECTIVE, dtype=np.uint8)
     op_kind[kind == NodeKind.COMM_SEND] = OpKind.SEND
     op_kind[kind == NodeKind.COMM_RECV] = OpKind.RECV
-    return RankOps(node, op_kind, collective, size_bytes, src, dst, rank.comm_tag[node], sound)
+    tag = rank.comm_tag[node]
+    return RankOps(node, op_kind, collective, size_bytes, src, dst, tag, sound, send_splits, recv_splits)
 
 
 def _report_nodes(
@@ -193,14 +204,17 @@ def _sizes(
     node: NDArray[np.int64],
     collective: NDArray[np.int8],
     unit_bytes: int,
+    splits: SplitRows | None,
     sound: NDArray[np.bool_],
     log: FindingLog,
 ) -> NDArray[np.int64]:
     size = rank.comm_size[node]
     sized = collective != CollectiveKind.BARRIER
-    absent = sized & (size == ABSENT)
+    split = np.zeros(len(node), np.bool_) if splits is None else splits.counts > 0
+    unstated = sized & (size == ABSENT)
+    absent = unstated & ~split
     limit = MAX_OP_BYTES // unit_bytes
-    wrong = sized & ~absent & ((size < 0) | (size > limit))
+    wrong = sized & ~unstated & ((size < 0) | (size > limit))
     nothing = _Mistake(Check.COMM_SIZE_ABSENT, "comm_size", _none, "write how much the rank puts in")
     outside = _Mistake(
         Check.COMM_SIZE_RANGE,
@@ -211,9 +225,82 @@ def _sizes(
     _flag(rank, node, absent, nothing, log)
     _flag(rank, node, wrong, outside, log)
     sound &= ~(absent | wrong)
-    size_bytes = np.where(sized & ~absent & ~wrong, size, 0) * unit_bytes
+    size_bytes = (np.where(sized & ~unstated & ~wrong, size, 0) * unit_bytes).astype(np.int64)
     size_bytes[~sized] = BARRIER_BYTES
-    return size_bytes.astype(np.int64)
+    if splits is not None:
+        sums = splits.sums()
+        stated = split & sized & sound
+        differs = stated & ~unstated & (sums != size_bytes)
+        _report_sums(rank, node, sums, size_bytes, differs, log)
+        sound &= ~differs
+        size_bytes[stated] = sums[stated]
+    return size_bytes
+
+
+def _report_sums(
+    rank: RankTrace,
+    node: NDArray[np.int64],
+    sums: NDArray[np.int64],
+    size_bytes: NDArray[np.int64],
+    differs: NDArray[np.bool_],
+    log: FindingLog,
+) -> None:
+    wrong = np.flatnonzero(differs)
+    if len(wrong):
+        examples = (
+            node_example(
+                rank,
+                int(node[at]),
+                f"splits that add up to the {size_bytes[at]} bytes of comm_size",
+                f"{sums[at]} bytes",
+            )
+            for at in wrong[:EXAMPLES_KEPT].tolist()
+        )
+        remedy = "correct comm_size or the split sizes; both count what the rank sends, its own part included"
+        log.add(Check.SPLIT_SUM, Severity.ERROR, remedy, *examples, count=len(wrong))
+
+
+def _check_splits(
+    rank: RankTrace,
+    node: NDArray[np.int64],
+    collective: NDArray[np.int8],
+    splits: SplitRows | None,
+    sound: NDArray[np.bool_],
+    log: FindingLog,
+) -> None:
+    """Splits belong to an all-to-all, and each is a number of bytes."""
+    if splits is None:
+        return
+    # Sums are exact where they matter: a row with an entry of another size is wrong whatever its sum wraps to.
+    outside = (splits.entry_bytes < 0) | (splits.entry_bytes > MAX_OP_BYTES)
+    row = np.repeat(np.arange(len(node)), splits.counts)
+    wrong = splits.sums() > MAX_OP_BYTES
+    wrong[row[outside]] = True
+    elsewhere = (splits.counts > 0) & (collective != CollectiveKind.ALL_TO_ALL) & sound
+    worst = dict(zip(node[wrong].tolist(), splits.sums()[wrong].tolist(), strict=True))
+    worst |= dict(zip(node[row[outside]].tolist(), splits.entry_bytes[outside].tolist(), strict=True))
+    for found, mistake in (
+        (
+            wrong,
+            _Mistake(
+                Check.SPLIT_RANGE,
+                f"split sizes of 0 to {MAX_OP_BYTES} bytes, alone and together",
+                lambda index: f"{worst[index]}",
+                "correct the exporter",
+            ),
+        ),
+        (
+            elsewhere,
+            _Mistake(
+                Check.SPLIT_KIND,
+                "split sizes on ALL_TO_ALL alone",
+                lambda index: f"split sizes on comm_type {_stated(rank.comm_type, index)}",
+                "leave the split sizes out; other uneven collectives cannot be replayed yet",
+            ),
+        ),
+    ):
+        _flag(rank, node, found, mistake, log)
+        sound &= ~found
 
 
 def _ends(

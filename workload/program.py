@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from contract.run import RecordedBaselines
+
 
 class OpKind(IntEnum):
     """What an op does when its dependencies are met."""
@@ -46,7 +48,8 @@ class Program:
     sequence: NDArray[np.int32]
     """COLLECTIVE: k-th of its communicator; SEND, RECV: k-th of its (source, destination) pair; DELAY: -1."""
     message_bytes: NDArray[np.int64]
-    """What one rank puts in (payload): buffer, own shard (all-gather), full input (reduce-scatter, all-to-all)."""
+    """What one rank puts in (payload): buffer, own shard (all-gather), full input (reduce-scatter, all-to-all), its own
+    part included."""
     delay_ns: NDArray[np.int64]
     """Duration of a DELAY, 0 for the others."""
     dep_offsets: NDArray[np.int64]
@@ -71,6 +74,8 @@ class RankProgram:
     """Trace node behind each op (a contracted DELAY names its last node)."""
     trace_bytes: NDArray[np.int64] | None = None
     """`Program.message_bytes` of each op as the trace has it, before scaling; None: not scaled."""
+    splits: NDArray[np.int32] | None = None
+    """Per op, the index into `Job.splits` of an uneven all-to-all, -1 for all others; None: the rank has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,11 @@ class Job:
     policy: str
     """Dependencies that were honoured, such as "data+communicator"."""
     edges: dict[str, int]
-    """How many edges of each sort were kept, added, dropped: data, ctrl, communicator, self, dangling, duplicate."""
+    """What became of the dependencies of all ranks: how many of each sort of contract/edges.py."""
     notes: tuple[str, ...]
     """What a reader of the results must know, such as compute nodes without a duration."""
+    splits: tuple[NDArray[np.int64], ...] = ()
+    """Distinct matrices of uneven all-to-alls, after scaling: `[i, j]` bytes go from position i to position j of the
+    communicator. What a position keeps (i = j) is part of its message and does not move."""
+    baselines: RecordedBaselines | None = None
+    """What the trace recorded of its collectives, by this job's numbering; None if nothing."""

@@ -1,50 +1,57 @@
 """Programs of all ranks from an analysed trace: numbering, scaling, slots, one copy for ranks that run the same.
 
-Decides the `sequence` of every operation and how bytes shrink. Leaves meaning and order to analysis.py.
+Decides the `sequence` of every operation. Leaves meaning and order to analysis.py, how bytes shrink to scaling.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from workload.analysis import slots_of
 from workload.program import OpKind, Program, RankProgram
-from workload.trace import CollectiveKind
+from workload.scaling import scaled_column, scaled_splits
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from numpy.typing import NDArray
 
     from workload.analysis import Analysis, Lowering
+    from workload.splits import SplitMatrices
 
 _Column = TypeVar("_Column", bound=np.integer)
 
-_WORD_BYTES: Final = 4
-"""Scaled sizes stay multiples of one fp32, so that no operation ends up with a torn element."""
 
-_SPLIT: Final = (CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER)
-"""Collectives that cut their payload into one part a member; parts stay whole words too."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Programs:
+    """What the columns of a `Job` are made of."""
+
+    programs: tuple[Program, ...]
+    ranks: tuple[RankProgram, ...]
+    splits: tuple[NDArray[np.int64], ...]
+    """`Job.splits`."""
+    sequence: NDArray[np.int32]
+    """Number of each item of the matching."""
 
 
-def build_programs(
-    analysis: Analysis, lowering: Lowering
-) -> tuple[tuple[Program, ...], tuple[RankProgram, ...]]:
+def build_programs(analysis: Analysis, lowering: Lowering) -> Programs:
     """Programs, and per rank which one it runs with which communicators and peers."""
     sequence = sequences(analysis, lowering)
+    splits = scaled_splits(analysis.splits, analysis.settings.bytes_scale)
+    row_bytes = tuple(matrix.sum(axis=1) for matrix in splits.matrices)
     index_of: dict[bytes, int] = {}
     programs: list[Program] = []
     ranks = []
     for rank in range(len(lowering.ranks)):
         program, rank_program = _rank_program(analysis, lowering, rank, sequence)
+        if splits.matrices:
+            program, rank_program = _with_splits(analysis, lowering, splits, row_bytes, program, rank_program)
         index = index_of.setdefault(_columns(program), len(programs))
         if index == len(programs):
             programs.append(program)
         ranks.append(replace(rank_program, program=index))
-    return tuple(programs), tuple(ranks)
+    return Programs(tuple(programs), tuple(ranks), splits.matrices, sequence)
 
 
 def sequences(analysis: Analysis, lowering: Lowering) -> NDArray[np.int32]:
@@ -72,13 +79,6 @@ def sequences(analysis: Analysis, lowering: Lowering) -> NDArray[np.int32]:
     return sequence
 
 
-def scaled_bytes(size_bytes: int, scale: Fraction, unit_bytes: int) -> int:
-    """`size_bytes` shrunk to whole units, never to nothing: what was sent is still sent. Scale 1 changes nothing."""
-    if scale == 1 or size_bytes == 0:
-        return size_bytes
-    return max(unit_bytes, int(size_bytes * scale // unit_bytes) * unit_bytes)
-
-
 def _rank_program(
     analysis: Analysis, lowering: Lowering, rank: int, sequence: NDArray[np.int32]
 ) -> tuple[Program, RankProgram]:
@@ -93,7 +93,7 @@ def _rank_program(
     members = np.array([len(one.members) for one in analysis.communicators] + [0], dtype=np.int64)[
         communicator
     ]
-    scaled = _scaled_column(size_bytes, ops.collective[op], members, analysis.settings.bytes_scale)
+    scaled = scaled_column(size_bytes, ops.collective[op], members, analysis.settings.bytes_scale)
     program = Program(
         kind=_spread(lowered.op, at, op_kind, OpKind.DELAY, np.uint8),
         collective=_spread(lowered.op, at, ops.collective[op], -1, np.int8),
@@ -119,17 +119,32 @@ def _rank_program(
     return program, rank_program
 
 
-def _scaled_column(
-    size_bytes: NDArray[np.int64], collective: NDArray[np.int8], members: NDArray[np.int64], scale: Fraction
-) -> NDArray[np.int64]:
-    if scale == 1 or not len(size_bytes):
-        return size_bytes
-    unit_bytes = np.where(np.isin(collective, _SPLIT), _WORD_BYTES * members, _WORD_BYTES)
-    # A barrier's payload is ours, not the trace's.
-    sized = collective != CollectiveKind.BARRIER
-    distinct, inverse = np.unique(np.stack([size_bytes, unit_bytes], axis=1), axis=0, return_inverse=True)
-    scaled = np.array([scaled_bytes(size, scale, unit) for size, unit in distinct.tolist()], dtype=np.int64)
-    return np.where(sized, scaled[inverse.reshape(-1)], size_bytes)
+def _with_splits(
+    analysis: Analysis,
+    lowering: Lowering,
+    splits: SplitMatrices,
+    row_bytes: tuple[NDArray[np.int64], ...],
+    program: Program,
+    rank_program: RankProgram,
+) -> tuple[Program, RankProgram]:
+    """The same with the matrix of every uneven all-to-all, and its scaled row as the message. `row_bytes` are the sums of
+    the rows of each matrix."""
+    rank = rank_program.rank
+    lowered = lowering.ranks[rank]
+    at = np.flatnonzero(lowered.op >= 0)
+    op = lowered.op[at]
+    own = splits.of_item[analysis.matching.item[rank][op]]
+    if not (own >= 0).any():
+        return program, rank_program
+    message_bytes = program.message_bytes.copy()
+    uneven = np.flatnonzero(own >= 0)
+    communicator = analysis.communicator_of[rank][op[uneven]]
+    for row in np.unique(np.stack([communicator, own[uneven]], axis=1), axis=0).tolist():
+        here = uneven[(communicator == row[0]) & (own[uneven] == row[1])]
+        position = analysis.communicators[row[0]].members.index(rank)
+        message_bytes[at[here]] = row_bytes[row[1]][position]
+    column = _spread(lowered.op, at, own, -1, np.int32)
+    return replace(program, message_bytes=message_bytes), replace(rank_program, splits=column)
 
 
 def _spread(

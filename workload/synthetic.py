@@ -6,20 +6,28 @@ files is left to `files`. What is modelled, per rank and micro-batch: attention 
 all-reduce behind each (tensor parallelism), an all-to-all before and after the feed-forward (experts spread over the
 data-parallel group), activations and their gradients sent between stages in the one-forward-one-backward order; then
 per layer a reduce-scatter of gradients that overlaps the rest of the backward pass, the optimizer, and an all-gather of
-parameters (sharded optimizer states); last an all-reduce of statistics over all ranks and a barrier. Embedding and
-output layers are left out: they would add one more layer of the same traffic.
-Sizes: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC'21, sections 2 and 3.
+parameters (sharded optimizer states); last an all-reduce of statistics over all ranks and a barrier. With fully sharded
+parameters a layer's are gathered before every forward and backward pass instead, half a layer ahead of its compute. With a
+skew, dispatch and combine are uneven (moe). Embedding and output layers are left out: they would add one
+more layer of the same traffic.
+Sizes: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC'21, sections 2 and 3;
+sharded parameters: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB'23.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contract.errors import ConfigError, Problem
+from workload.et_nodes import SPLIT_ATTRIBUTE
 from workload.et_wire import EtAttribute, EtNode, ValueCase
+from workload.moe import MOST_SKEW, Matrix, combine_splits, dispatch_splits, token_histogram
 from workload.trace import CollectiveKind, NodeKind
+
+if TYPE_CHECKING:
+    import random
 
 MAX_NODES: Final = 1_000_000
 _MAX_WORLD: Final = 65_536
@@ -51,6 +59,12 @@ class SyntheticSpec:
     element_bytes: int = 2
     experts: bool = True
     """All-to-all over the data-parallel ranks around every feed-forward."""
+    expert_skew_percent: int = 0
+    """How unevenly tokens spread over experts: 100 x the exponent of their popularity, 0 is even."""
+    seed: int = 0
+    """Which experts are popular."""
+    sharded_parameters: bool = False
+    """FSDP: every data-parallel rank holds a part of each layer and gathers the rest when it is needed."""
     device_flops: int = 20_000_000_000_000
     """FLOP/s that a device sustains; gives COMP nodes their duration."""
     device_memory_bytes_per_s: int = 1_000_000_000_000
@@ -69,14 +83,36 @@ class SyntheticJob:
     groups: dict[str, tuple[int, ...]]
 
 
-def synthesize(spec: SyntheticSpec) -> SyntheticJob:
-    """The job of `spec`. Raises `ConfigError` with every value that cannot be."""
+def synthesize(spec: SyntheticSpec, rng: random.Random | None = None) -> SyntheticJob:
+    """The job of `spec`. Raises `ConfigError` with every value that cannot be.
+
+    `rng`, seeded with `spec.seed`, draws which experts are popular; only a skew needs it.
+    """
     if problems := _problems(spec):
         raise ConfigError(*problems)
     sizes = _sizes(spec)
     groups = _Groups(spec)
-    ranks = tuple(_RankStep(spec, sizes, groups, rank).nodes() for rank in range(spec.world_size))
+    splits = _expert_splits(spec, rng) if spec.expert_skew_percent else {}
+    ranks = tuple(_RankStep(spec, sizes, groups, splits, rank).nodes() for rank in range(spec.world_size))
     return SyntheticJob(ranks, dict(groups.members))
+
+
+def _expert_splits(spec: SyntheticSpec, rng: random.Random | None) -> dict[tuple[int, int], Matrix]:
+    """(layer, micro-batch) -> bytes between the ranks of an expert group: one expert a rank, one expert a token.
+
+    Tensor-parallel peers hold slices of the same tokens, so their groups share a matrix.
+    """
+    assert rng is not None
+    ranks, skew = spec.data_parallel, spec.expert_skew_percent / 100
+    tokens = -(-spec.micro_batch_sequences * spec.sequence_tokens // spec.tensor_parallel)
+    token_bytes = spec.hidden_size * spec.element_bytes
+    return {
+        (layer, micro_batch): dispatch_splits(
+            token_histogram(ranks, ranks, tokens, 1, skew, rng), token_bytes
+        )
+        for layer in range(spec.pipeline_parallel * spec.layers_per_stage)
+        for micro_batch in range(spec.micro_batches)
+    }
 
 
 _BOUNDS: Final = {
@@ -89,6 +125,8 @@ _BOUNDS: Final = {
     "sequence_tokens": (1, 1 << 24),
     "hidden_size": (1, 1 << 20),
     "element_bytes": (1, 8),
+    "expert_skew_percent": (0, 100 * MOST_SKEW),
+    "seed": (0, 1 << 62),
     "device_flops": (1, 10**21),
     "device_memory_bytes_per_s": (1, 10**18),
 }
@@ -116,7 +154,12 @@ def _problems(spec: SyntheticSpec) -> tuple[Problem, ...]:
         what = f"is {spec.hidden_size}, not a multiple of tensor_parallel {spec.tensor_parallel}"
         remedy = "choose a multiple: every rank of a tensor-parallel group holds an equal slice"
         problems.append(Problem("synthetic job: hidden_size", what, remedy))
-    nodes = spec.world_size * spec.layers_per_stage * (12 * spec.micro_batches + 3)
+    if spec.expert_skew_percent and not (spec.experts and spec.data_parallel > 1):
+        what = "is stated, but there is no all-to-all between experts"
+        remedy = "leave it at 0, or have experts and data_parallel 2 or more"
+        problems.append(Problem("synthetic job: expert_skew_percent", what, remedy))
+    a_pass = 14 if spec.sharded_parameters else 12
+    nodes = spec.world_size * spec.layers_per_stage * (a_pass * spec.micro_batches + 3)
     if nodes > MAX_NODES:
         what = f"would have about {nodes} nodes, the limit is {MAX_NODES}"
         problems.append(Problem("synthetic job", what, "lower ranks, layers_per_stage or micro_batches"))
@@ -209,9 +252,11 @@ class _RankStep:
     spec: SyntheticSpec
     sizes: _Sizes
     groups: _Groups
+    splits: Mapping[tuple[int, int], Matrix]
     rank: int
     _nodes: list[EtNode] = field(default_factory=list)
     _last_compute: int | None = None
+    _compute_before_last: int | None = None
     _forward_outputs: dict[int, int] = field(default_factory=dict)
     _last_sends: list[int] = field(default_factory=list)
 
@@ -246,12 +291,13 @@ class _RankStep:
         at = self._recv(f"{name}.activations", self.rank - self._stage_ranks, 2 * micro_batch)
         for layer in self._layers():
             here = f"{name}.layer{layer}"
-            at = self._compute(f"{here}.attention", at, sizes.attention_flop)
+            gathered = self._gather_parameters(f"{here}.parameters")
+            at = self._compute(f"{here}.attention", at, sizes.attention_flop, gathered)
             at = self._tensor_sum(f"{here}.attention.sum", at)
-            at = self._exchange(f"{here}.dispatch", at)
+            at = self._exchange(f"{here}.dispatch", at, (layer, micro_batch))
             at = self._compute(f"{here}.feed_forward", at, sizes.feed_forward_flop)
             at = self._tensor_sum(f"{here}.feed_forward.sum", at)
-            at = self._exchange(f"{here}.combine", at)
+            at = self._exchange(f"{here}.combine", at, (layer, micro_batch), is_return=True)
         assert at is not None
         self._forward_outputs[micro_batch] = at
         self._send(f"{name}.activations", at, self.rank + self._stage_ranks, 2 * micro_batch)
@@ -265,10 +311,14 @@ class _RankStep:
         reduced = []
         for layer in reversed(self._layers()):
             here = f"{name}.layer{layer}"
-            at = self._exchange(f"{here}.combine.backward", at if at is not None else forward)
-            at = self._compute(f"{here}.feed_forward.backward", at, 2 * sizes.feed_forward_flop, forward)
+            gathered = self._gather_parameters(f"{here}.parameters.backward")
+            after = at if at is not None else forward
+            at = self._exchange(f"{here}.combine.backward", after, (layer, micro_batch))
+            at = self._compute(
+                f"{here}.feed_forward.backward", at, 2 * sizes.feed_forward_flop, forward, gathered
+            )
             at = self._tensor_sum(f"{here}.feed_forward.backward.sum", at)
-            at = self._exchange(f"{here}.dispatch.backward", at)
+            at = self._exchange(f"{here}.dispatch.backward", at, (layer, micro_batch), is_return=True)
             at = self._compute(f"{here}.attention.backward", at, 2 * sizes.attention_flop)
             if micro_batch == self.spec.micro_batches - 1:
                 reduced.append(self._reduce_gradients(f"layer{layer}.gradients", at))
@@ -285,7 +335,7 @@ class _RankStep:
             name = f"layer{layer}"
             updated = self._timed(f"{name}.optimizer", (gradients,), self.sizes.optimizer_us, shard_bytes, ())
             group = self.groups.key("data", self.rank)
-            if group is not None:
+            if group is not None and not self.spec.sharded_parameters:
                 kind = CollectiveKind.ALL_GATHER
                 updated = self._collective(f"{name}.parameters", (updated,), kind, shard_bytes, group)
             gathered.append(updated)
@@ -307,15 +357,34 @@ class _RankStep:
             return after
         return self._collective(name, (after,), CollectiveKind.ALL_REDUCE, self.sizes.activation_bytes, group)
 
-    def _exchange(self, name: str, after: int | None) -> int | None:
+    def _gather_parameters(self, name: str) -> int | None:
+        """Gathers a layer's parameters while half of the layer before it computes; None where a rank holds all of them."""
+        group = self.groups.key("data", self.rank)
+        if group is None or not self.spec.sharded_parameters:
+            return None
+        shard_bytes = self.sizes.gradient_bytes // self.spec.data_parallel
+        # That far ahead and no more: what is gathered must fit beside what is in use.
+        deps = tuple(node for node in (self._compute_before_last,) if node is not None)
+        return self._collective(name, deps, CollectiveKind.ALL_GATHER, shard_bytes, group)
+
+    def _exchange(
+        self, name: str, after: int | None, draw: tuple[int, int], *, is_return: bool = False
+    ) -> int | None:
+        """Tokens to the ranks of their experts, or (`is_return`) back."""
         group = self.groups.key("expert", self.rank)
         if group is None:
             return after
         deps = () if after is None else (after,)
-        return self._collective(name, deps, CollectiveKind.ALL_TO_ALL, self.sizes.expert_bytes, group)
+        size_bytes = self.sizes.expert_bytes
+        more: tuple[EtAttribute, ...] = ()
+        if self.splits:
+            matrix = combine_splits(self.splits[draw]) if is_return else self.splits[draw]
+            sent = matrix[self.groups.members[group].index(self.rank)]
+            size_bytes, more = sum(sent), (EtAttribute(SPLIT_ATTRIBUTE, ValueCase.INT64, sent),)
+        return self._collective(name, deps, CollectiveKind.ALL_TO_ALL, size_bytes, group, more)
 
-    def _compute(self, name: str, after: int | None, flop: int, also_after: int | None = None) -> int:
-        deps = tuple(node for node in (after, also_after) if node is not None)
+    def _compute(self, name: str, after: int | None, flop: int, *also_after: int | None) -> int:
+        deps = tuple(node for node in (after, *also_after) if node is not None)
         duration_us = _microseconds(flop, self.spec.device_flops)
         operations = (EtAttribute("num_ops", ValueCase.INT64, flop),)
         return self._timed(name, deps, duration_us, self.sizes.activation_bytes, operations)
@@ -332,16 +401,24 @@ class _RankStep:
         if self._last_compute is not None:
             deps += (self._last_compute,)
         attributes = (*more, EtAttribute("tensor_size", ValueCase.UINT64, tensor_bytes))
+        self._compute_before_last = self._last_compute
         self._last_compute = self._add(name, NodeKind.COMP, deps, attributes, duration_us)
         return self._last_compute
 
     def _collective(
-        self, name: str, deps: tuple[int, ...], kind: CollectiveKind, size_bytes: int, group: str
+        self,
+        name: str,
+        deps: tuple[int, ...],
+        kind: CollectiveKind,
+        size_bytes: int,
+        group: str,
+        more: tuple[EtAttribute, ...] = (),
     ) -> int:
         attributes = (
             EtAttribute("comm_type", ValueCase.INT64, int(kind)),
             EtAttribute("comm_size", ValueCase.INT64, size_bytes),
             EtAttribute("pg_name", ValueCase.STRING, group),
+            *more,
         )
         return self._add(name, NodeKind.COMM_COLL, deps, attributes)
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from contract.errors import Problem
+
 ABSENT: Final = -(1 << 63)
 """Value of an integer attribute that a node does not carry (the least int64)."""
 
@@ -84,6 +86,22 @@ class RankTrace:
     pg_name: NDArray[np.int32]
     """Index into `pg_names`, -1 where the node has none."""
     pg_names: tuple[str, ...]
+    stream: NDArray[np.int64] | None = None
+    """GPU stream of a node, `ABSENT` for CPU nodes; None where the source tells no streams."""
+    start_ns: NDArray[np.int64] | None = None
+    """Recorded begin on the rank's own clock, `ABSENT` where unknown; None where the source has no time stamps."""
+    duration_ns: NDArray[np.int64] | None = None
+    """Recorded duration where the source is finer than `duration_us`; None otherwise."""
+    split_offsets: NDArray[np.int64] | None = None
+    """Uneven all-to-all: node i sends `send_split_bytes[split_offsets[i]:split_offsets[i + 1]]` to the members of its
+    communicator, in their order; an empty row is an even split. None where no node has splits."""
+    send_split_bytes: NDArray[np.int64] | None = None
+    recv_split_offsets: NDArray[np.int64] | None = None
+    """The same for what node i expects from each member: only to be held against what they send."""
+    recv_split_bytes: NDArray[np.int64] | None = None
+    groups: dict[str, tuple[int, ...]] | None = None
+    """Communicators that this rank itself recorded (process-group records), key -> global ranks in order. The same key
+    may mean other ranks on another rank: a communicator is identified by its key and its members together."""
 
     def __len__(self) -> int:
         return len(self.node_id)
@@ -102,3 +120,5 @@ class Trace:
     ranks: tuple[RankTrace, ...]
     groups: dict[str, tuple[int, ...]] | None
     """Communicator key -> member ranks in the file's order; None where there is no group file."""
+    remarks: tuple[Problem, ...] = ()
+    """What the source leaves out, or what its reader assumed; no mistake, but worth knowing."""

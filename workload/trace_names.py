@@ -7,7 +7,7 @@ in, however they were listed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,8 +53,13 @@ def by_prefix(names: Iterable[str]) -> dict[str, tuple[TraceName, ...]]:
     }
 
 
-def rank_problems(where: str, files: tuple[TraceName, ...]) -> tuple[Problem, ...]:
-    """What keeps the files of one prefix from being the ranks 0..n-1, each once."""
+def rank_problems(
+    where: str, files: tuple[TraceName, ...], named: Callable[[int], str] | None = None
+) -> tuple[Problem, ...]:
+    """What keeps the files of one prefix from being the ranks 0..n-1, each once.
+
+    `named`: how the file of a rank would be called, for an example; by default as `.et` files are.
+    """
     problems = []
     names: dict[int, list[str]] = {}
     for file in files:
@@ -74,8 +79,8 @@ def rank_problems(where: str, files: tuple[TraceName, ...]) -> tuple[Problem, ..
         return tuple(problems)
     missing = sorted(set(range(max(names) + 1)) - names.keys())
     if missing:
-        prefix = shown(files[0].prefix)
-        example, found = f"{prefix}.{missing[0]}.et", _spans(sorted(names))
+        example = named(missing[0]) if named else f"{files[0].prefix}.{missing[0]}.et"
+        example, found = shown(example), _spans(sorted(names))
         what = f"{example} is missing: found ranks {found}"
         if len(missing) > 1:
             what = f"{len(missing)} ranks are missing ({_spans(missing)}), such as {example}: found ranks {found}"

@@ -107,6 +107,22 @@ void unequal_blocks_keep_their_own_size() {
         (std::vector<int64_t>{2 * kMib, 2 * kMib, 2 * kMib, 0, 0, 1}));
 }
 
+void a_lane_that_states_its_bytes_ignores_those_of_the_op() {
+  const std::vector<Entry> entries = {{kEntrySend, 0}};
+  Lane lane{0, 1, -1, 1, 3, 0, 1, 65537};
+  Cutting cutting = ring_cut(1);
+  cutting.chunk_rule = ChunkRule::p2p;
+  cutting.slices = 1;
+  for (const int64_t op_bytes : {int64_t{0}, int64_t{7}, int64_t{1} << 40}) {
+    CHECK(bytes_of(lane, entries, cutting, op_bytes) == (std::vector<int64_t>{32768, 32768, 1}));
+    CHECK_EQ(lane_totals(lane, entries.data(), cutting, op_bytes).tx_bytes, 65537);
+  }
+  lane.bytes = 0;
+  CHECK_EQ(bytes_of(lane, entries, cutting, kMib).size(), 0U);
+  lane.bytes = -1;
+  CHECK_EQ(lane_bytes(lane, 10), 3);  // 3, 6, 10
+}
+
 void copies_look_ahead_alone() {
   const std::vector<Entry> entries = {{kEntrySend, 0}, {kRelay, 1}};
   const Lane lane{0, 1, 1, 0, 1, 0, 2};
@@ -127,6 +143,7 @@ int main() {
   slices_keep_their_least_size_and_their_alignment();
   send_recv_chunks_grow_with_the_lane();
   unequal_blocks_keep_their_own_size();
+  a_lane_that_states_its_bytes_ignores_those_of_the_op();
   copies_look_ahead_alone();
   return etloop::test::failures();
 }

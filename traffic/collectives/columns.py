@@ -39,6 +39,7 @@ def to_columns(schedules: Sequence[Schedule]) -> ScheduleTables:
         lane_recv_from=np.array([lane.recv_from for lane in lanes], np.int32),
         lane_part=np.array([lane.part for lane in lanes], np.int32),
         lane_parts=np.array([lane.parts for lane in lanes], np.int32),
+        lane_bytes=np.array([lane.lane_bytes for lane in lanes], np.int64),
         entry_offsets=_offsets(len(lane.entries) for lane in lanes),
         entry_kind=entry_kind,
         entry_chunk=entry_chunk,

@@ -1,10 +1,13 @@
 """What a collective must leave at every position, in blocks and in bytes, and what has come together there so far.
 
 A block's content is told by its origins: the set of positions whose input has been added to it, as a bit mask.
+Of an uneven all-to-all, block i is what position i sends, to each other position another part of it: how many bytes
+of it must come to whom is in the splits.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +28,7 @@ SUPPORTED: Final = frozenset(
         "all-gather",
         "broadcast",
         "all-to-all",
+        "uneven all-to-all",
         "point-to-point",
     }
 )
@@ -41,7 +45,7 @@ def input_origins(collective: str, position: int, block: int) -> int:
     """What a position holds of a block before anything has moved."""
     if collective in _REDUCING:
         return 1 << position
-    owner = block if collective == "all-gather" else 0
+    owner = block if collective in ("all-gather", "uneven all-to-all") else 0
     return 1 << position if position == owner else 0
 
 
@@ -55,7 +59,7 @@ def wanted_origins(collective: str, size: int, position: int, block: int) -> int
             return everyone if block == position else 0
         case "reduce":
             return everyone if position == 0 else 0
-        case "all-gather":
+        case "all-gather" | "uneven all-to-all":
             return 1 << block if block != position else 0
         case "all-to-all":
             return everyone & ~(1 << position) if block == position else 0
@@ -64,7 +68,10 @@ def wanted_origins(collective: str, size: int, position: int, block: int) -> int
 
 
 def wanted_bytes(collective: str, size: int, position: int, op_bytes: int) -> int:
-    """Bytes of result that a position must get, each counted once however many origins it has."""
+    """Bytes of result that a position must get, each counted once however many origins it has.
+
+    Those of an uneven all-to-all do not follow from `op_bytes`; `Holding` takes them from the splits.
+    """
     match collective:
         case "all-reduce" | "barrier":
             return op_bytes
@@ -94,6 +101,8 @@ class Holding:
     collective: str
     size: int
     position: int
+    splits: tuple[tuple[int, ...], ...] = ()
+    """`Schedule.splits`."""
     _partial: dict[Piece, int] = field(default_factory=dict)
     _result: dict[Piece, Stored] = field(default_factory=dict)
 
@@ -123,10 +132,23 @@ class Holding:
             missing = wanted_origins(self.collective, self.size, self.position, piece[0]) & ~stored.origins
             if missing:
                 yield stored.step, f"block {piece[0]} ends without the contribution of {positions(missing)}"
+        if self.collective == "uneven all-to-all":
+            yield from self._unfinished_splits()
+            return
         got = sum(stored.stored_bytes for stored in self._result.values())
         wanted = wanted_bytes(self.collective, self.size, self.position, op_bytes)
         if got != wanted:
             yield f"position {self.position}", f"its result has {got} bytes instead of {wanted}"
+
+    def _unfinished_splits(self) -> Iterator[tuple[str, str]]:
+        got: Counter[int] = Counter()
+        for piece, stored in self._result.items():
+            got[piece[0]] += stored.stored_bytes
+        for source, row in enumerate(self.splits):
+            wanted = row[self.position] if source != self.position else 0
+            if got[source] != wanted:
+                where = f"position {self.position}"
+                yield where, f"it gets {got[source]} bytes from position {source} instead of {wanted}"
 
     def _sum(self, piece: Piece) -> int:
         return self._partial.get(piece, input_origins(self.collective, self.position, piece[0]))

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contract.errors import PlanError, Problem
-from traffic.collectives.alltoall import p2p_all_to_all
+from traffic.collectives.alltoall import p2p_all_to_all, uneven_all_to_all
 from traffic.collectives.barrier import BARRIER_BYTES, ring_barrier
 from traffic.collectives.chain import chain_broadcast, chain_reduce
 from traffic.collectives.point_to_point import point_to_point
 from traffic.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
-from traffic.collectives.table import Schedule
+from traffic.collectives.table import MAX_LANE_BYTES, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MAX_SIZE: Final = 1024
 
@@ -71,6 +74,26 @@ def schedule_for(collective: CollectiveName | int, size: int, *, ranks_per_host:
     # Only the order of an all-to-all depends on hosts; more ranks than there are make one host.
     hosts = min(ranks_per_host, size) if name is CollectiveName.ALL_TO_ALL else 1
     return _make(name, size, hosts)
+
+
+def schedule_for_splits(splits: Sequence[Sequence[int]], *, ranks_per_host: int = 1) -> Schedule:
+    """The schedule of an all-to-all in which position i sends `splits[i][j]` bytes to position j; one for each matrix.
+
+    Raises `PlanError` for a matrix that is not square, is of a size outside 2..1024, or has an entry outside 0..64 TiB.
+    """
+    size, what = len(splits), "collective all_to_all with uneven splits"
+    wrong = ""
+    if not 2 <= size <= MAX_SIZE:
+        wrong = f"its group has {size} ranks, and schedules exist for 2 to {MAX_SIZE}"
+    for position, row in enumerate(splits):
+        if not wrong and len(row) != size:
+            wrong = f"position {position} has {len(row)} splits, one for each of {size} positions is needed"
+        if not wrong and not all(0 <= entry <= MAX_LANE_BYTES for entry in row):
+            wrong = f"position {position} has a split outside 0 to {MAX_LANE_BYTES} bytes"
+    if wrong or ranks_per_host < 1:
+        wrong = wrong or f"ranks_per_host is {ranks_per_host}"
+        raise PlanError(Problem(what, wrong, "correct the split sizes of the trace"))
+    return uneven_all_to_all(splits, min(ranks_per_host, size))
 
 
 def op_bytes_for(collective: CollectiveName | int, message_bytes: int) -> int:

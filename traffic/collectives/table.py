@@ -1,7 +1,8 @@
 """Step tables: what each position of a communicator sends, receives and reduces, and in which order.
 
 A `Schedule` is made per (collective, algorithm, group size) and holds for every message size: entries name chunks,
-and the engine cuts chunks into messages (`traffic/native/schedule.h`) for the byte count at hand.
+and the engine cuts chunks into messages (`traffic/native/schedule.h`) for the byte count at hand. Only the schedule of
+an uneven all-to-all is made for one matrix of splits, and its lanes state their bytes themselves.
 
 * A table is the part of one position. It has lanes; lanes of one batch run side by side, batches one after another.
 * A lane is a sequence of entries executed strictly in order. An entry waits for the message it receives (if any)
@@ -9,7 +10,7 @@ and the engine cuts chunks into messages (`traffic/native/schedule.h`) for the b
   the sent message to the connection. That is how a receive releases a send, slice by slice.
 * Within one schedule at most one lane of a position sends to a given peer, and at most one receives from it.
 * Lane bytes: a lane works on block `part` of `parts` equal blocks of the op's B bytes:
-  floor((part + 1) * B / parts) - floor(part * B / parts).
+  floor((part + 1) * B / parts) - floor(part * B / parts). A lane with `lane_bytes` works on that many, whatever B is.
 * Loops: with c = chunk bytes and k = `chunks_per_loop`, loop l covers bytes [l*k*c, (l+1)*k*c) of the lane; chunk j
   of a loop with `rem` bytes left has clamp(rem - j*c, 0, c) bytes. With `shrink_last` a last loop that is not full
   uses c = align_up(ceil(rem / k), 16) instead. All entries of the lane are executed once per loop.
@@ -25,6 +26,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from typing import Final
+
+MAX_LANE_BYTES: Final = 1 << 46
+"""Most bytes a lane may state: 64 TiB, as in traffic/native/bind_schedule.cpp."""
 
 
 class EntryKind(IntFlag):
@@ -66,6 +71,8 @@ class Lane:
     part: int
     parts: int
     entries: tuple[Entry, ...]
+    lane_bytes: int = -1
+    """Payload of the lane if it does not follow from the op's bytes; -1: it does, by `part`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +96,5 @@ class Schedule:
     slice_align_bytes: int
     """What a slice is rounded up to: 16 elements in NCCL, where a copy has elements of 1 byte and a reduction, as
     modelled here, of 4 (float32). Without effect if there is one slice."""
+    splits: tuple[tuple[int, ...], ...] = ()
+    """Uneven all-to-all: `splits[i][j]` bytes go from position i to position j; empty for all other schedules."""

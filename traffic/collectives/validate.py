@@ -12,7 +12,7 @@ from traffic._native import StepTables
 from traffic.collectives.columns import to_columns
 from traffic.collectives.execution import Execution, LaneKey, Message, step_name
 from traffic.collectives.outcome import SUPPORTED, Holding
-from traffic.collectives.table import EntryKind
+from traffic.collectives.table import MAX_LANE_BYTES, EntryKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,7 +40,9 @@ def validate(schedule: Schedule, op_bytes: int) -> None:
     _refuse(
         schedule, _one_sided(schedule, messages), "give every send its receive, in the same order and size"
     )
-    holdings = tuple(Holding(schedule.collective, schedule.size, p) for p in range(schedule.size))
+    holdings = tuple(
+        Holding(schedule.collective, schedule.size, p, schedule.splits) for p in range(schedule.size)
+    )
     execution = Execution(schedule, messages, holdings)
     execution.run()
     _refuse(schedule, execution.stuck(), "order the entries so that some lane can always move")
@@ -67,6 +69,12 @@ def _outside(schedule: Schedule) -> Iterator[Wrong]:
         yield (
             "tables",
             f"there are {len(schedule.tables)}, one for each of {schedule.size} positions is needed",
+        )
+    sides = {len(schedule.splits), *map(len, schedule.splits)}
+    if sides != ({schedule.size} if schedule.collective == "uneven all-to-all" else {0}):
+        yield (
+            "splits",
+            f"a matrix of {schedule.size} by {schedule.size} belongs to an uneven all-to-all alone",
         )
     yield from _outside_cut(schedule)
     for position, table in enumerate(schedule.tables):
@@ -112,6 +120,8 @@ def _outside_lane(schedule: Schedule, position: int, lane: Lane) -> Iterator[str
         yield f"batch {lane.batch} is negative"
     if not 0 <= lane.part < lane.parts:
         yield f"part {lane.part} is not one of {lane.parts}"
+    if not -1 <= lane.lane_bytes <= MAX_LANE_BYTES:
+        yield f"works on {lane.lane_bytes} bytes, outside 0 to {MAX_LANE_BYTES}"
     if not lane.entries:
         yield "has no entries"
 

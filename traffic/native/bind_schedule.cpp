@@ -92,15 +92,16 @@ std::vector<Lane> read_lanes(nb::handle tables, const Values<int32_t>& entry_off
   const Values<int32_t> recv_from(tables, "lane_recv_from");
   const Values<int32_t> part(tables, "lane_part");
   const Values<int32_t> parts(tables, "lane_parts");
+  const Values<int64_t> bytes(tables, "lane_bytes");
   const size_t n = batch.size();
   for (const size_t other :
-       {send_to.size(), recv_from.size(), part.size(), parts.size(), entry_offsets.size() - 1}) {
+       {send_to.size(), recv_from.size(), part.size(), parts.size(), bytes.size(), entry_offsets.size() - 1}) {
     if (other != n) refuse("schedules: the columns of the lanes differ in length");
   }
   std::vector<Lane> lanes(n);
   for (size_t l = 0; l < n; ++l) {
     lanes[l] = Lane{batch[l], send_to[l], recv_from[l], part[l], parts[l], entry_offsets[l],
-                    entry_offsets[l + 1] - entry_offsets[l]};
+                    entry_offsets[l + 1] - entry_offsets[l], bytes[l]};
   }
   return lanes;
 }
@@ -113,8 +114,9 @@ void check_ranges(const ScheduleSet& set) {
     for (int32_t l = set.lane_offsets[set.table_offsets[s]]; l < last_lane; ++l) {
       const Lane& lane = set.lanes[l];
       if (lane.batch < 0 || lane.send_to < -1 || lane.send_to >= size || lane.recv_from < -1 ||
-          lane.recv_from >= size || lane.parts <= 0 || lane.part < 0 || lane.part >= lane.parts) {
-        refuse("schedules.lanes[" + std::to_string(l) + "]: batch, peer or part is out of range");
+          lane.recv_from >= size || lane.parts <= 0 || lane.part < 0 || lane.part >= lane.parts || lane.bytes < -1 ||
+          lane.bytes > kMaxOpBytes) {
+        refuse("schedules.lanes[" + std::to_string(l) + "]: batch, peer, part or bytes is out of range");
       }
       for (int32_t e = lane.first_entry; e < lane.first_entry + lane.entry_count; ++e) {
         const Entry& entry = set.entries[e];

@@ -37,6 +37,10 @@ int64_t part_bytes(int64_t op_bytes, int32_t part, int32_t parts) {
   return whole + (p + 1) * rest / parts - p * rest / parts;
 }
 
+int64_t lane_bytes(const Lane& lane, int64_t op_bytes) {
+  return lane.bytes >= 0 ? lane.bytes : part_bytes(op_bytes, lane.part, lane.parts);
+}
+
 int64_t LaneCut::bytes(int64_t loop, int32_t chunk) const {
   if (blocks) {
     const int64_t rest = part_bytes(lane_bytes, chunk, chunks_per_loop) - loop * chunk_bytes;
@@ -57,7 +61,7 @@ LaneCut lane_cut(const Lane& lane, const Cutting& cutting, int64_t op_bytes) {
   LaneCut cut;
   cut.blocks = cutting.chunk_rule == ChunkRule::blocks;
   cut.chunks_per_loop = cutting.chunks_per_loop;
-  cut.lane_bytes = part_bytes(op_bytes, lane.part, lane.parts);
+  cut.lane_bytes = lane_bytes(lane, op_bytes);
   cut.chunk_bytes = full_chunk_bytes(cutting, cut.lane_bytes);
   cut.last_chunk_bytes = cut.chunk_bytes;
   if (cut.lane_bytes == 0) {

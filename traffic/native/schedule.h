@@ -23,6 +23,7 @@ struct Lane {
   int32_t parts;
   int32_t first_entry;
   int32_t entry_count;
+  int64_t bytes = -1;  // what the lane works on whatever the op's byte count; -1: block `part` of `parts` of that
 };
 
 struct Cutting {
@@ -47,6 +48,9 @@ struct LaneStep {
 
 // Bytes of block `part` of `parts`.
 int64_t part_bytes(int64_t op_bytes, int32_t part, int32_t parts);
+
+// What a lane works on in an op of `op_bytes`.
+int64_t lane_bytes(const Lane& lane, int64_t op_bytes);
 
 // How the bytes of one lane fall into loops and chunks.
 struct LaneCut {

@@ -59,7 +59,10 @@ void bind_columns(nb::module_& module) {
   bind_numeric<EtAttribute::is_cpu_op>(columns, "is_cpu_op");
   bind_numeric<EtAttribute::num_ops>(columns, "num_ops");
   bind_numeric<EtAttribute::tensor_size>(columns, "tensor_size");
+  bind_numeric<EtAttribute::stream>(columns, "stream");
   bind_column<&EtColumns::pg_name>(columns, "pg_name");
+  bind_column<&EtColumns::split_offsets>(columns, "split_offsets");
+  bind_column<&EtColumns::send_split_bytes>(columns, "send_split_bytes");
   columns
       .def_prop_ro("name_bytes", [](const EtColumns& self) { return nb::bytes(self.name_bytes.data(), self.name_bytes.size()); })
       .def_ro("pg_names", &EtColumns::pg_names)

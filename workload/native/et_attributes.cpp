@@ -21,6 +21,7 @@ constexpr std::array<const char*, kLastValueField + 1> kCaseNames = {
     "fixed64_val", "fixed64_list",  "sfixed32_val", "sfixed32_list", "sfixed64_val", "sfixed64_list", "bool_val",
     "bool_list",   "string_val",    "string_list",  "bytes_val",    "bytes_list"};
 
+constexpr uint32_t kInt64List = 10;
 constexpr uint32_t kStringVal = 29;
 
 WireType wire_type_of_case(uint32_t value_field) {
@@ -60,6 +61,9 @@ int64_t zigzag(uint64_t value) { return static_cast<int64_t>((value >> 1) ^ (~(v
 
 EtAttribute attribute_named(std::string_view name) {
   switch (name.size()) {
+    case 6:
+      if (name == "stream") return EtAttribute::stream;
+      break;
     case 7:
       if (name == "num_ops") return EtAttribute::num_ops;
       if (name == "pg_name") return EtAttribute::group;
@@ -79,6 +83,9 @@ EtAttribute attribute_named(std::string_view name) {
       break;
     case 11:
       if (name == "tensor_size") return EtAttribute::tensor_size;
+      break;
+    case 14:
+      if (name == "in_split_bytes") return EtAttribute::splits;
       break;
     default: break;
   }
@@ -139,6 +146,30 @@ std::string group_value(const AttributeBody& body, std::string& out) {
   if (!is_utf8(as_text(body.bytes))) return "is not UTF-8 text";
   out = as_text(body.bytes);
   return {};
+}
+
+std::string split_values(const AttributeBody& body, std::vector<int64_t>& out) {
+  if (body.value_field != kInt64List)
+    return body.value_field == 0 ? "has no value" : std::string("is a ") + kCaseNames[body.value_field] + ", not an int64_list";
+  if (static_cast<WireType>(body.wire_type) != WireType::bytes)
+    return "is an int64_list of another wire type than the schema gives it";
+  ProtoReader list(body.bytes);
+  ProtoField field;
+  while (list.next(field)) {
+    if (field.field != 1) continue;
+    if (field.wire_type == WireType::varint) {
+      out.push_back(static_cast<int64_t>(field.number));
+      continue;
+    }
+    if (field.wire_type != WireType::bytes) return "has entries that are not integers";
+    ProtoReader packed(field.bytes);
+    uint64_t entry = 0;
+    while (!packed.at_end()) {
+      if (!packed.varint(entry)) return std::string("has ") + packed.fault();
+      out.push_back(static_cast<int64_t>(entry));
+    }
+  }
+  return list.fault() == nullptr ? std::string() : std::string("has ") + list.fault();
 }
 
 bool is_utf8(std::string_view text) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace etloop {
 
@@ -23,7 +24,9 @@ enum class EtAttribute : uint8_t {
   is_cpu_op,
   num_ops,
   tensor_size,
+  stream,
   group,  // pg_name, or comm_group of older generators
+  splits,  // in_split_bytes, ours: the schema has none for uneven all-to-alls
   other,
 };
 inline constexpr int kNumericAttributes = static_cast<int>(EtAttribute::group);
@@ -47,6 +50,9 @@ std::string numeric_value(const AttributeBody& body, int64_t& out);
 
 // Value of a group attribute: a string, or a number in decimal. Returns an empty string, or what is wrong with it.
 std::string group_value(const AttributeBody& body, std::string& out);
+
+// Appends the entries of a list of sizes. Returns an empty string, or what is wrong with it.
+std::string split_values(const AttributeBody& body, std::vector<int64_t>& out);
 
 bool is_utf8(std::string_view text);
 

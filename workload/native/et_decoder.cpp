@@ -227,6 +227,11 @@ bool EtDecoder::node_attribute(std::span<const uint8_t> attribute, NodeDraft& dr
     draft.group = group;
     return true;
   }
+  if (which == EtAttribute::splits) {
+    if (columns_.send_split_bytes.size() != static_cast<size_t>(columns_.split_offsets.back())) return refuse("is given twice");
+    const std::string wrong = split_values(body, columns_.send_split_bytes);
+    return wrong.empty() || refuse(wrong);
+  }
   int64_t value = 0;
   if (const std::string wrong = numeric_value(body, value); !wrong.empty()) return refuse(wrong);
   int64_t& slot = draft.numeric[static_cast<size_t>(which)];
@@ -261,6 +266,7 @@ bool EtDecoder::append(const NodeDraft& draft) {
   columns_.duration_us.push_back(draft.duration_us);
   for (size_t i = 0; i < draft.numeric.size(); ++i) columns_.numeric[i].push_back(draft.numeric[i]);
   columns_.pg_name.push_back(draft.group);
+  columns_.split_offsets.push_back(static_cast<int64_t>(columns_.send_split_bytes.size()));
   return true;
 }
 

@@ -54,6 +54,8 @@ struct EtColumns {
   std::vector<int64_t> numeric[kNumericAttributes];  // by EtAttribute
   std::vector<int32_t> pg_name;
   std::vector<std::string> pg_names;
+  std::vector<int64_t> split_offsets = {0};
+  std::vector<int64_t> send_split_bytes;
   std::string version;
   std::string schema;  // the metadata attribute of that name
 };

@@ -1,0 +1,1 @@
+"""Measurements that print their figures: ratios within one run, so that anyone can repeat them."""

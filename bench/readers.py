@@ -1,0 +1,219 @@
+"""How fast traces are read, checked and planned: figures of one run beside each other, so that their ratio can be repeated.
+
+    python -m bench.readers [TRACE] [--files N] [--turns N] [--check]
+
+`nodes`: our reader beside the official Python protobuf reader on the same files in alternating turns, both giving every
+node's id, dependencies and attributes. Protobuf gives every attribute as a Python object; ours gives columns of those
+that a replay uses and walks over the others. `job`: the whole trace read, linted and planned beside its bytes merely
+read from the page cache, and the most memory that took, each in a process of its own.
+
+Without TRACE a synthetic job is written to a temporary directory. --check ends with 30 when a bar is not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.chakra_schema import OfficialMetadata, OfficialNode, decode
+from workload.analysis import analyse
+from workload.files import read_trace, write_trace
+from workload.job import build_job
+from workload.lint import report_of
+from workload.settings import WorkloadSettings
+from workload.synthetic import SyntheticSpec, synthesize
+
+READER_BAR: Final = 20.0
+"""Our nodes per second over protobuf's."""
+JOB_BAR_TIMES: Final = 10.0
+"""Reading, linting and planning over reading the bytes twice ..."""
+JOB_BAR_S: Final = 15.0
+"""... or this long, whichever is more."""
+BAR_MISSED: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Both readers on the same files, best turn of each."""
+
+    files: int
+    nodes: int
+    protobuf_nodes_per_s: float
+    ours_nodes_per_s: float
+
+    @property
+    def ratio(self) -> float:
+        return self.ours_nodes_per_s / self.protobuf_nodes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """A whole trace, from files to programs."""
+
+    ranks: int
+    nodes: int
+    trace_bytes: int
+    bytes_twice_s: float
+    read_s: float
+    lint_s: float
+    plan_s: float
+    programs: int
+    start_peak_bytes: int
+    """Peak memory of the process before it read anything: interpreter and modules."""
+    read_peak_bytes: int
+    peak_bytes: int
+
+    @property
+    def total_s(self) -> float:
+        return self.read_s + self.lint_s + self.plan_s
+
+    @property
+    def limit_s(self) -> float:
+        return max(JOB_BAR_TIMES * self.bytes_twice_s, JOB_BAR_S)
+
+
+def read_with_protobuf(raw: bytes) -> int:
+    """Every node of a file as the official runtime gives it; returns how many."""
+    at, nodes, size = 0, -1, len(raw)
+    while at < size:
+        length, shift = 0, 0
+        while True:
+            byte = raw[at]
+            at += 1
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        message: Any = (OfficialMetadata if nodes < 0 else OfficialNode).FromString(raw[at : at + length])
+        at += length
+        nodes += 1
+        if nodes:
+            _look_at(message)
+    return nodes
+
+
+def _look_at(node: Any) -> tuple[Any, ...]:
+    found = {}
+    for attribute in node.attr:
+        case = attribute.WhichOneof("value")
+        if case is not None:
+            value = getattr(attribute, case)
+            found[attribute.name] = list(value.values) if case.endswith("_list") else value
+    return node.id, node.name, node.type, list(node.data_deps), list(node.ctrl_deps), found
+
+
+def read_with_ours(raw: bytes) -> int:
+    """Every node of a file as columns; returns how many."""
+    columns = decode(raw)
+    every = [getattr(columns, name) for name in dir(columns) if not name.startswith("_")]
+    assert every
+    return len(columns.node_id)
+
+
+def compare_readers(paths: Sequence[Path], turns: int) -> Readers:
+    """Alternating turns over files that are in memory, so that nobody pays for the disk."""
+    contents = [path.read_bytes() for path in paths]
+    best: dict[Callable[[bytes], int], float] = {read_with_protobuf: 0.0, read_with_ours: 0.0}
+    nodes = 0
+    for _ in range(turns):
+        for reader, fastest in best.items():
+            began = time.perf_counter()
+            nodes = sum(map(reader, contents))
+            best[reader] = max(fastest, nodes / (time.perf_counter() - began))
+    return Readers(len(paths), nodes, best[read_with_protobuf], best[read_with_ours])
+
+
+def measure_job(directory: Path) -> JobFigures:
+    """Reads, lints and plans in this process; its peak memory is that of this process."""
+    start_peak = _peak_bytes()
+    paths = sorted(directory.glob("*.et"))
+    began = time.perf_counter()
+    for _ in range(2):
+        for path in paths:
+            path.read_bytes()
+    bytes_twice_s = time.perf_counter() - began
+    settings = WorkloadSettings()
+    began = time.perf_counter()
+    trace = read_trace(directory)
+    read_s, read_peak = time.perf_counter() - began, _peak_bytes()
+    began = time.perf_counter()
+    report = report_of(analyse(trace, settings))
+    lint_s = time.perf_counter() - began
+    began = time.perf_counter()
+    job = build_job(trace, settings)
+    plan_s = time.perf_counter() - began
+    return JobFigures(
+        ranks=report.ranks,
+        nodes=report.nodes,
+        trace_bytes=sum(path.stat().st_size for path in paths),
+        bytes_twice_s=bytes_twice_s,
+        read_s=read_s,
+        lint_s=lint_s,
+        plan_s=plan_s,
+        programs=len(job.programs),
+        start_peak_bytes=start_peak,
+        read_peak_bytes=read_peak,
+        peak_bytes=_peak_bytes(),
+    )
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def job_in_a_process(directory: Path) -> JobFigures:
+    """`measure_job` in a fresh process: peak memory never goes down in this one."""
+    command = [sys.executable, "-m", "bench.readers", str(directory), "--job-only"]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    return JobFigures(**json.loads(answer.stdout))
+
+
+def told(readers: Readers, job: JobFigures) -> str:
+    """Both figures in words, with what they are held against."""
+    return (
+        f"nodes: {readers.nodes} in {readers.files} files; protobuf {readers.protobuf_nodes_per_s:,.0f}/s, "
+        f"ours {readers.ours_nodes_per_s:,.0f}/s: {readers.ratio:.1f} times (bar {READER_BAR:.0f})\n"
+        f"job:   {job.ranks} ranks, {job.nodes} nodes, {job.trace_bytes / 1e6:.0f} MB; read {job.read_s:.2f} s, "
+        f"lint {job.lint_s:.2f} s, plan {job.plan_s:.2f} s: {job.total_s:.2f} s in all, bytes alone twice "
+        f"{job.bytes_twice_s:.2f} s (limit {job.limit_s:.1f} s)\n"
+        f"memory: {job.start_peak_bytes / 1e6:.0f} MB before, {job.read_peak_bytes / 1e6:.0f} MB after reading, "
+        f"{job.peak_bytes / 1e6:.0f} MB at most; {job.programs} distinct programs\n"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures and prints; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench.readers", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("trace", nargs="?", type=Path, metavar="TRACE", help="directory of .et files")
+    parser.add_argument("--files", type=int, default=4, help="files that both readers read (default 4)")
+    parser.add_argument("--turns", type=int, default=3, help="turns of each reader (default 3)")
+    parser.add_argument("--check", action="store_true", help=f"end with {BAR_MISSED} when a bar is not met")
+    parser.add_argument("--job-only", action="store_true", help=argparse.SUPPRESS)
+    parsed = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as made:
+        directory = parsed.trace
+        if directory is None:
+            directory = Path(made)
+            job = synthesize(SyntheticSpec(tensor_parallel=4, layers_per_stage=8, micro_batches=4))
+            write_trace(directory, job.ranks, job.groups)
+        if parsed.job_only:
+            sys.stdout.write(json.dumps(asdict(measure_job(directory))))
+            return 0
+        readers = compare_readers(sorted(directory.glob("*.et"))[: parsed.files], parsed.turns)
+        figures = job_in_a_process(directory)
+    sys.stdout.write(told(readers, figures))
+    met = readers.ratio >= READER_BAR and figures.total_s <= figures.limit_s
+    return BAR_MISSED if parsed.check and not met else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
