@@ -77,7 +77,11 @@ BROKEN = [
     ("an element without a comma", b'{"n": [1 2]}', 'n[0]: expected , or ] at character 9, found "2"'),
     ("a key without a value", b'{"a"}', 'a: expected : at character 4, found "}"'),
     ("a number no one means", b'{"a": NaN}', "a: has a number that cannot be read (NaN)"),
-    ("a number of very many digits", b'{"a": ' + b"9" * 5000 + b"}", "a: has a number that cannot be read (too many digits)"),
+    (
+        "a number of very many digits",
+        b'{"a": ' + b"9" * 5000 + b"}",
+        "a: has a number that cannot be read (too many digits)",
+    ),
     ("lists in lists without end", b'{"a": ' + b"[" * 100_000, "a: is nested too deeply"),
     ("the nodes given twice", b'{"n": [], "n": []}', "n: is there twice"),
     ("something behind the end", b"{} {}", "goes on behind its end at character 3"),

@@ -88,7 +88,7 @@ SEEDS: dict[str, list[bytes]] = {
     "printed nodes": [b"{}\n" + json.dumps(PRINTED).encode()],
 }
 
-ODD = st.sampled_from(
+ODD: st.SearchStrategy[object] = st.sampled_from(
     [
         None,
         True,
