@@ -206,7 +206,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             job = synthesize(SyntheticSpec(tensor_parallel=4, layers_per_stage=8, micro_batches=4))
             write_trace(directory, job.ranks, job.groups)
         if not any(directory.glob("*.et")):
-            parser.error(f"{directory} has no .et files: give a directory of them, unpacked and not compressed")
+            parser.error(
+                f"{directory} has no .et files: give a directory of them, unpacked and not compressed"
+            )
         if parsed.job_only:
             sys.stdout.write(json.dumps(asdict(measure_job(directory))))
             return 0
