@@ -33,7 +33,7 @@ _BASELINE_HEADINGS: Final = (
 BASELINES_SHOWN: Final = 16
 _KIND_LIMIT: Final = 20
 _COMMUNICATOR_LIMIT: Final = 20
-_ALGORITHM_LIMIT: Final = 9
+_ALGORITHM_LIMIT: Final = 10
 
 
 def render(summary: Summary, run_dir: str) -> str:
