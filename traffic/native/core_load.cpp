@@ -1,6 +1,7 @@
 // From a plan to the state of a run: ranks, connection ends, queue pairs and the windows offered to peers.
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "core.h"
@@ -13,6 +14,9 @@ namespace {
 constexpr int64_t kBufferPerPayload = 2;
 constexpr uint32_t kLeastWindow = 2;
 constexpr uint32_t kMostWindow = 256;
+// What all senders to a port together may have under way. More would only stand in its receive buffers, and wait there
+// longer than a retransmission timeout when the host is busy.
+constexpr int64_t kMostInFlightBytes = 8 << 20;
 
 }  // namespace
 
@@ -177,8 +181,11 @@ void Core::load_windows(int64_t receive_buffer_bytes) {
     inbound[static_cast<size_t>(it - port.addresses.begin())] += static_cast<int64_t>(ends_[row].recv_qps.size());
   }
   const int64_t per_packet = kBufferPerPayload * (plan_.transport.path_mtu + 256);
+  const int64_t all_qps = std::max<int64_t>(std::accumulate(inbound.begin(), inbound.end(), int64_t{0}), 1);
+  const int64_t share_packets = kMostInFlightBytes / plan_.transport.path_mtu / all_qps;
   for (const int64_t qps : inbound) {
-    const int64_t packets = receive_buffer_bytes / per_packet / std::max<int64_t>(qps, 1);
+    const int64_t held_packets = receive_buffer_bytes / per_packet / std::max<int64_t>(qps, 1);
+    const int64_t packets = std::min(held_packets, share_packets);
     offered_window_.push_back(static_cast<uint32_t>(std::clamp<int64_t>(packets, kLeastWindow, kMostWindow)));
   }
 }
