@@ -8,23 +8,14 @@ schedules, so schedules are kept by it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
+
+from traffic.collectives.table import Handshake, Protocol, Split
 
 KIB: Final = 1024
 MAX_CHANNELS: Final = 64
 """NCCL's MAXCHANNELS (include/device.h), and the most that anything here uses."""
 _PART_ALIGN_BYTES: Final = 4 * KIB
-
-
-class Protocol(StrEnum):
-    """NCCL's ways to mark data as valid. They differ on the wire in the size of messages and in what is added to them."""
-
-    SIMPLE = "simple"
-    LL = "ll"
-    """16-byte lines with 8 bytes of data: twice the bytes."""
-    LL128 = "ll128"
-    """128-byte lines with 120 bytes of data, 16 lines at a time: 2048 bytes for 1920."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +61,11 @@ class Cutting:
     slices: int
     min_slice_bytes: int
     slots: int
-    line_data_bytes: int = 0
-    """0: a message of b data bytes has b bytes on the wire; else ceil(b / line_data) * line_wire."""
-    line_wire_bytes: int = 0
-    cells: bool = False
-    """Whether channels take ranges of NCCL's cells; else each takes one of `channels` equal parts."""
+    split: Split = Split.EQUAL
+    """How the bytes of an op are shared by its channels."""
     traffic_per_byte: int = 1
-    """Of the cell rule: bytes moved per byte of the op (2 all-reduce, n all-gather and reduce-scatter, 1 else; LL x 4)."""
+    """Of `Split.CELLS`, as `Schedule.traffic_per_byte`."""
+    handshake: Handshake = Handshake.CTS
     aggregation: int = 1
     """PAT: chunks that travel in one message (aggFactor)."""
     window: int = 0
