@@ -28,6 +28,9 @@ class PortLoops {
  public:
   PortLoops(nb::handle assignment, Nanos spin_ns, const std::vector<int32_t>& processors) : plan_(plan_from(assignment)) {
     const nb::object transport = nb::getattr(assignment, "transport");
+    std::string error;
+    const std::shared_ptr<LoopBoard> board = LoopBoard::make(*plan_, error);
+    if (board == nullptr) throw std::runtime_error(error);
     for (size_t p = 0; p < plan_->ports.size(); ++p) {
       LoopConfig config;
       config.spin_ns = spin_ns;
@@ -39,8 +42,7 @@ class PortLoops {
       config.port.segmentation_offload = read_value<bool>(transport, "segmentation_offload");
       config.port.drop_per_million = read_value<uint32_t>(transport, "drop_per_million");
       config.port.drop_seed = read_value<uint64_t>(transport, "drop_seed") + p;
-      std::string error;
-      auto loop = PortLoop::open(plan_, static_cast<int32_t>(p), config, error);
+      auto loop = PortLoop::open(plan_, board, static_cast<int32_t>(p), config, error);
       if (loop == nullptr) throw std::runtime_error(error);
       loops_.push_back(std::move(loop));
     }

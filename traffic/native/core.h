@@ -16,6 +16,7 @@
 #include "qp.h"
 #include "rank.h"
 #include "records.h"
+#include "scale_up_mesh.h"
 
 namespace etloop {
 
@@ -52,8 +53,12 @@ class Core final : public PortSink {
   const Prober& prober() const { return prober_; }
   bool probing() const { return prober_.running() && !prober_.over(); }
   void start(Nanos start_ns) { start_ns_ = start_ns; }
+  // Before the start: the way to ranks of the same host on other ports.
+  void join(ScaleUpLinks& links) { links_ = &links; }
 
   void on_datagram(const Datagram& datagram, Nanos now) override;
+  // Another port of the host hands something over; it takes effect when it is due.
+  void on_scale_up(const ScaleUpMessage& message);
   // Timers that are due, and the beginning of the run.
   void on_time(Nanos now);
   // Begins every op whose dependencies are met.
@@ -117,6 +122,7 @@ class Core final : public PortSink {
   struct ConnectionEnds {
     uint32_t src_index = kNone;  // local rank at the sending end, if it is here
     uint32_t dst_index = kNone;
+    int32_t other_port = -1;  // of a connection inside a host with one end here: where the other end is
     std::vector<uint32_t> send_qps;
     std::vector<uint32_t> recv_qps;
     ActiveLanes sending;
@@ -218,6 +224,7 @@ class Core final : public PortSink {
   };
   std::vector<ProbeReply> probe_replies_;
   Prober prober_;
+  ScaleUpLinks* links_ = nullptr;
   std::vector<OpRecord> records_;
   int64_t total_ops_ = 0;
   CoreStatus status_;

@@ -109,6 +109,8 @@ bool Core::load_ranks(std::string& error) {
 bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
   std::map<int32_t, uint32_t> local;
   for (uint32_t i = 0; i < ranks_.size(); ++i) local[ranks_[i].rank] = i;
+  std::map<int32_t, int32_t> port_of;
+  for (const PlannedRank& rank : plan_.ranks) port_of[rank.rank] = rank.port;
   qp_by_number_.assign(plan_.ports[port_].qpn_count, kNone);
   for (size_t row = 0; row < plan_.connections.size(); ++row) {
     const PlannedConnection& c = plan_.connections[row];
@@ -116,10 +118,14 @@ bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
     if (const auto it = local.find(c.src_rank); it != local.end()) ends.src_index = it->second;
     if (const auto it = local.find(c.dst_rank); it != local.end()) ends.dst_index = it->second;
     if (c.path != Path::wire) {
-      if ((ends.src_index == kNone) != (ends.dst_index == kNone)) {
-        error = connection_text(static_cast<int32_t>(row)) + ": does not cross the wire, but its ranks are on different ports";
+      if ((ends.src_index == kNone) == (ends.dst_index == kNone)) continue;
+      const auto other = port_of.find(ends.src_index == kNone ? c.src_rank : c.dst_rank);
+      if (c.path != Path::scale_up || other == port_of.end()) {
+        error = connection_text(static_cast<int32_t>(row)) + ": does not cross the wire, but its ranks are on different " +
+                (other == port_of.end() ? "agents" : "ports");
         return false;
       }
+      ends.other_port = other->second;
       continue;
     }
     if (!open_qps(row, open_flow, error)) return false;

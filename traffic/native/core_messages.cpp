@@ -40,7 +40,11 @@ void Core::send_grant(uint32_t lane, Nanos now) {
   if (plan_.connections[static_cast<size_t>(connection)].path != Path::wire) {
     const bool scale_up = plan_.connections[static_cast<size_t>(connection)].path == Path::scale_up;
     const Nanos latency = scale_up ? plan_.scale_up_latency_ns : 0;
-    events_.push(now + latency, EventKind::local_grant, static_cast<uint32_t>(connection), granting.tag);
+    if (ends.other_port >= 0) {
+      links_->post(ends.other_port, {now + latency, 0, connection, granting.tag, index, ScaleUpKind::grant});
+    } else {
+      events_.push(now + latency, EventKind::local_grant, static_cast<uint32_t>(connection), granting.tag);
+    }
     return;
   }
   // NCCL writes its clear-to-send on the first queue pair of the connection, against the direction of the data.
@@ -95,7 +99,21 @@ void Core::send_local(uint32_t lane, uint32_t index, int64_t bytes, Nanos now) {
   free_ns = std::max(free_ns, now) + transfer_ns(bytes, link_bps);
   const Nanos latency = scale_up ? plan_.scale_up_latency_ns : 0;
   events_.push(free_ns, EventKind::local_sent, lane);
-  events_.push(free_ns + latency, EventKind::local_arrival, static_cast<uint32_t>(connection), sending.tag, index, bytes);
+  if (ends_[connection].other_port >= 0) {
+    links_->post(ends_[connection].other_port, {free_ns + latency, bytes, sending.send_connection, sending.tag, index, ScaleUpKind::arrival});
+  } else {
+    events_.push(free_ns + latency, EventKind::local_arrival, static_cast<uint32_t>(connection), sending.tag, index, bytes);
+  }
+}
+
+void Core::on_scale_up(const ScaleUpMessage& message) {
+  const auto connection = static_cast<uint32_t>(message.connection);
+  switch (message.kind) {
+    case ScaleUpKind::grant: events_.push(message.due_ns, EventKind::local_grant, connection, message.tag); break;
+    case ScaleUpKind::arrival:
+      events_.push(message.due_ns, EventKind::local_arrival, connection, message.tag, message.index, message.bytes);
+      break;
+  }
 }
 
 void Core::grant_arrived(int32_t connection, uint32_t tag, Nanos now) {

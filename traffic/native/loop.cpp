@@ -39,9 +39,32 @@ std::vector<int32_t> usable_processors() {
   return processors;
 }
 
-std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, int32_t port, const LoopConfig& config,
-                                         std::string& error) {
-  std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), config));
+std::shared_ptr<LoopBoard> LoopBoard::make(const EnginePlan& plan, std::string& error) {
+  std::shared_ptr<LoopBoard> board(new LoopBoard(plan));
+  for (size_t port = 0; port < plan.ports.size(); ++port) {
+    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0) {
+      error = std::string("cannot make an event descriptor: ") + std::strerror(errno);
+      return nullptr;
+    }
+    board->wake_fds_.push_back(fd);
+  }
+  return board;
+}
+
+LoopBoard::~LoopBoard() {
+  for (const int fd : wake_fds_) close(fd);
+}
+
+void LoopBoard::wake(size_t port) const {
+  const uint64_t one = 1;
+  // The counter of an event descriptor cannot overflow here; a full one would still be readable.
+  [[maybe_unused]] const ssize_t written = write(wake_fds_[port], &one, sizeof one);
+}
+
+std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port,
+                                         const LoopConfig& config, std::string& error) {
+  std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), std::move(board), port, config));
   loop->port_ = UdpPort::open(config.port, error);
   if (loop->port_ == nullptr) return nullptr;
   UdpPort& udp = *loop->port_;
@@ -50,25 +73,16 @@ std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan,
   };
   loop->core_ = Core::make(*loop->plan_, port, udp.counters().receive_buffer_bytes, open_flow, error);
   if (loop->core_ == nullptr) return nullptr;
-  loop->wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (loop->wake_fd_ < 0) {
-    error = std::string("cannot make an event descriptor: ") + std::strerror(errno);
-    return nullptr;
-  }
+  loop->core_->join(*loop);
   loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
   return loop;
 }
 
-PortLoop::~PortLoop() {
-  stop();
-  if (wake_fd_ >= 0) close(wake_fd_);
-}
+PortLoop::~PortLoop() { stop(); }
 
 void PortLoop::command(Command what) {
   commands_.fetch_or(what, std::memory_order_release);
-  const uint64_t one = 1;
-  // The counter of an event descriptor cannot overflow here; a full one would still be readable.
-  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
+  board_->wake(index_);
 }
 
 void PortLoop::start_probe() {
@@ -172,7 +186,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const Nanos deadline = core_->next_deadline();
   if (deadline <= now) return;
   const Nanos before = monotonic_ns();
-  port_->wait(std::min(deadline - now, kLongestSleepNs), wake_fd_);
+  board_->mesh().sleep(index_, [&] { port_->wait(std::min(deadline - now, kLongestSleepNs), board_->wake_fd(index_)); });
   blocked_ns_ += monotonic_ns() - before;
 }
 
@@ -196,10 +210,12 @@ void PortLoop::run() {
     }
     const int64_t done_before = core_->status().ops_done;
     const size_t received = port_->receive(*core_, kReceiveBudget);
+    const bool handed_over = board_->mesh().take(index_, kReceiveBudget, [this](const ScaleUpMessage& m) { core_->on_scale_up(m); });
     const Nanos now = clock.now();
     core_->on_time(now);
     core_->issue(now);
-    const bool more = core_->transmit(*port_, clock, kTransmitBudget);
+    const bool sending = core_->transmit(*port_, clock, kTransmitBudget);
+    const bool more = !board_->mesh().flush(index_) || sending || handed_over;
     settle_state();
     if (received == 0 && !more && core_->status().ops_done == done_before) {
       publish();

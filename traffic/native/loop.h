@@ -11,6 +11,7 @@
 #include "core.h"
 #include "plan.h"
 #include "records.h"
+#include "scale_up_mesh.h"
 #include "udp_port.h"
 
 namespace etloop {
@@ -25,6 +26,25 @@ struct LoopConfig {
   int32_t processor = -1;
 };
 
+// What the loops of one agent share: the ways between their ports inside a host, and the descriptors that end their sleep.
+class LoopBoard {
+ public:
+  // On failure returns nullptr and says why in `error`.
+  static std::shared_ptr<LoopBoard> make(const EnginePlan& plan, std::string& error);
+  ~LoopBoard();
+  LoopBoard(const LoopBoard&) = delete;
+  LoopBoard& operator=(const LoopBoard&) = delete;
+
+  ScaleUpMesh& mesh() { return mesh_; }
+  void wake(size_t port) const;
+  int wake_fd(size_t port) const { return wake_fds_[port]; }
+
+ private:
+  explicit LoopBoard(const EnginePlan& plan) : mesh_(plan, [this](size_t port) { wake(port); }) {}
+  std::vector<int> wake_fds_;
+  ScaleUpMesh mesh_;
+};
+
 struct LoopStatus {
   LoopState state;
   int64_t ops_done;
@@ -34,12 +54,12 @@ struct LoopStatus {
   Nanos last_progress_ns;
 };
 
-class PortLoop {
+class PortLoop final : public ScaleUpLinks {
  public:
   // Opens sockets and starts the thread. On failure returns nullptr and says why in `error`.
-  static std::unique_ptr<PortLoop> open(std::shared_ptr<const EnginePlan> plan, int32_t port, const LoopConfig& config,
-                                        std::string& error);
-  ~PortLoop();
+  static std::unique_ptr<PortLoop> open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port,
+                                        const LoopConfig& config, std::string& error);
+  ~PortLoop() override;
   PortLoop(const PortLoop&) = delete;
   PortLoop& operator=(const PortLoop&) = delete;
 
@@ -66,7 +86,11 @@ class PortLoop {
   bool spins() const { return config_.spin_ns > 0; }
 
  private:
-  PortLoop(std::shared_ptr<const EnginePlan> plan, const LoopConfig& config) : plan_(std::move(plan)), config_(config) {}
+  PortLoop(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port, const LoopConfig& config)
+      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), config_(config) {}
+  void post(int32_t port, const ScaleUpMessage& message) override {
+    board_->mesh().post(index_, static_cast<size_t>(port), message);
+  }
   enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8 };
   void run();
   bool obey(uint32_t commands);
@@ -76,11 +100,12 @@ class PortLoop {
   void command(Command what);
 
   std::shared_ptr<const EnginePlan> plan_;
+  std::shared_ptr<LoopBoard> board_;
+  size_t index_;
   LoopConfig config_;
   std::unique_ptr<UdpPort> port_;
   std::unique_ptr<Core> core_;
   std::thread thread_;
-  int wake_fd_ = -1;
 
   std::atomic<uint32_t> commands_{0};
   std::atomic<Nanos> start_ns_{0};

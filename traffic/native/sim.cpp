@@ -70,7 +70,7 @@ class SimPort final : public TxPort {
   std::vector<wire::Ipv4Flow> flows_;
 };
 
-class Network {
+class Network final : public ScaleUpLinks {
  public:
   Network(const EnginePlan& plan, const SimParams& params) : plan_(plan), params_(params), random_(params.seed) {
     link_free_ns_.assign(plan.ports.size(), 0);
@@ -98,6 +98,11 @@ class Network {
   }
 
   void transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Packet& packet);
+  void post(int32_t port, const ScaleUpMessage& message) override {
+    if (dead(port)) return;
+    cores_[static_cast<size_t>(port)]->on_scale_up(message);
+    wake(port, message.due_ns);
+  }
 
  private:
   struct Place {
@@ -115,6 +120,7 @@ class Network {
       };
       auto core = Core::make(plan_, index, params_.receive_buffer_bytes, open, outcome_.failure);
       if (core == nullptr) return false;
+      core->join(*this);
       cores_.push_back(std::move(core));
       told_.push_back(0);
     }
