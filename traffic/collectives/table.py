@@ -25,6 +25,9 @@ an uneven all-to-all is made for one matrix of splits, and its lanes state their
   covers bytes [l*c, (l+1)*c) of block j. There are as many loops as the largest block needs. Equal blocks give NCCL's
   reduce-scatter cut; with unequal ones every message has its own block's size, so both ends agree and no byte is lost.
   A share is then taken of each block.
+* Gathered messages: the entries from one with `MORE` to the next one without it are one message, as long as their
+  chunks together; they have one direction, and only the first may have an `after_lane`. That is how a message carries
+  chunks that are not neighbours, or the chunks of a step whose number differs from the next step's.
 * Slices (NCCL device/prims_simple.h genericOp): a chunk of b bytes becomes `slices` messages of
   min(left, max(align_up(ceil(b / slices), slice_align_bytes), min_slice_bytes)), empty ones included.
 * A lane of zero bytes has no messages; with `empty_message` it has one empty message per entry.
@@ -51,6 +54,8 @@ class EntryKind(IntFlag):
     RECV = 2
     REDUCE = 4
     COPY = 8
+    MORE = 16
+    """The message goes on with the chunk of the next entry."""
 
 
 class ChunkRule(IntEnum):

@@ -106,6 +106,14 @@ std::vector<Lane> read_lanes(nb::handle tables, const Values<int32_t>& entry_off
   return lanes;
 }
 
+// Whether an entry whose message goes on is followed, in its lane, by one of the same direction.
+bool goes_on(const ScheduleSet& set, const Lane& lane, int32_t entry) {
+  constexpr int kDirection = kEntrySend | kEntryRecv;
+  if ((set.entries[entry].kind & kEntryMore) == 0) return true;
+  if (entry + 1 == lane.first_entry + lane.entry_count) return false;
+  return ((set.entries[entry].kind ^ set.entries[entry + 1].kind) & kDirection) == 0;
+}
+
 // Peers and parts of every lane, and the kind and chunk of every entry, against the schedule they belong to.
 void check_ranges(const ScheduleSet& set) {
   for (size_t s = 0; s < set.cutting.size(); ++s) {
@@ -123,7 +131,7 @@ void check_ranges(const ScheduleSet& set) {
         const bool sends = (entry.kind & kEntrySend) != 0;
         const bool receives = (entry.kind & kEntryRecv) != 0;
         if (entry.chunk < 0 || entry.chunk >= set.cutting[s].chunks_per_loop || (!sends && !receives) ||
-            (sends && lane.send_to < 0) || (receives && lane.recv_from < 0)) {
+            (sends && lane.send_to < 0) || (receives && lane.recv_from < 0) || !goes_on(set, lane, e)) {
           refuse("schedules.entries[" + std::to_string(e) + "]: kind or chunk does not fit its lane");
         }
       }

@@ -90,7 +90,7 @@ LaneCursor::LaneCursor(const Lane& lane, const Entry* entries, const Cutting& cu
       cut_(lane_cut(lane, cutting, op_bytes)) {
   slices_ = cut_.lane_bytes == 0 ? 1 : cutting.slices;
   if (entry_count_ == 0) cut_.loops = 0;
-  if (!done()) begin_chunk();
+  if (!done()) begin_message();
 }
 
 bool LaneCursor::done() const { return loop_ >= cut_.loops; }
@@ -104,15 +104,20 @@ void LaneCursor::advance() {
   left_ -= std::min(left_, slice_bytes_);
   if (++slice_ < slices_) return;
   slice_ = 0;
-  if (++entry_ == entry_count_) {
+  entry_ = next_entry_;
+  if (entry_ == entry_count_) {
     entry_ = 0;
     if (++loop_ == cut_.loops) return;
   }
-  begin_chunk();
+  begin_message();
 }
 
-void LaneCursor::begin_chunk() {
-  left_ = cut_.bytes(loop_, entries_[entry_].chunk);
+void LaneCursor::begin_message() {
+  left_ = 0;
+  next_entry_ = entry_;
+  do {
+    left_ += cut_.bytes(loop_, entries_[next_entry_].chunk);
+  } while ((entries_[next_entry_++].kind & kEntryMore) != 0 && next_entry_ < entry_count_);
   slice_bytes_ = std::max(align_up(ceil_div(left_, slices_), slice_align_bytes_), min_slice_bytes_);
 }
 
@@ -123,12 +128,13 @@ LaneTotals lane_totals(const Lane& lane, const Entry* entries, const Cutting& cu
   for (int32_t i = 0; i < lane.entry_count; ++i) {
     const Entry& entry = entries[lane.first_entry + i];
     const int64_t bytes = cut.total_bytes(entry.chunk);
+    const bool ends_message = (entry.kind & kEntryMore) == 0 || i + 1 == lane.entry_count;
     if ((entry.kind & kEntrySend) != 0) {
-      totals.tx_messages += messages;
+      if (ends_message) totals.tx_messages += messages;
       totals.tx_bytes += bytes;
     }
     if ((entry.kind & kEntryRecv) != 0) {
-      totals.rx_messages += messages;
+      if (ends_message) totals.rx_messages += messages;
       totals.rx_bytes += bytes;
     }
   }

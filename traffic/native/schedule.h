@@ -7,7 +7,8 @@
 
 namespace etloop {
 
-enum EntryFlag : uint8_t { kEntrySend = 1, kEntryRecv = 2, kEntryReduce = 4, kEntryCopy = 8 };
+// kEntryMore: the message goes on with the next entry, which has the same direction.
+enum EntryFlag : uint8_t { kEntrySend = 1, kEntryRecv = 2, kEntryReduce = 4, kEntryCopy = 8, kEntryMore = 16 };
 enum class ChunkRule : uint8_t { fixed = 0, p2p = 1, blocks = 2 };
 
 struct Entry {
@@ -79,16 +80,17 @@ class LaneCursor {
   void advance();
 
  private:
-  void begin_chunk();
+  void begin_message();
 
   const Entry* entries_ = nullptr;
   int32_t entry_count_ = 0;
-  int32_t entry_ = 0;
+  int32_t entry_ = 0;      // the first of the message
+  int32_t next_entry_ = 0;  // the one after its last
   int32_t slices_ = 1;
   int32_t slice_ = 0;
   int64_t loop_ = 0;
-  int64_t left_ = 0;         // of this chunk, before this slice
-  int64_t slice_bytes_ = 0;  // the cut of this chunk
+  int64_t left_ = 0;         // of these chunks, before this slice
+  int64_t slice_bytes_ = 0;  // the cut of these chunks
   int64_t slice_align_bytes_ = 1;
   int64_t min_slice_bytes_ = 0;
   LaneCut cut_{};
