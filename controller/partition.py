@@ -43,7 +43,12 @@ class OpBytes:
 
 def op_bytes(job: Job, demand: Demand, placement: Placement) -> OpBytes:
     """What every op of every rank sends and receives in one iteration under a placement."""
-    ops, port = demand.ops, np.array(placement.port, np.int32)
+    ops, port, host = demand.ops, np.array(placement.port, np.int32), np.array(placement.host, np.int32)
+
+    def crossing(src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.bool_]:
+        apart: NDArray[np.bool_] = (port[src] != port[dst]) & (host[src] != host[dst])
+        return apart
+
     # Columns: wire tx, wire rx, local tx, local rx.
     table = np.zeros((len(ops.rank), 4), np.int64)
     sizes = [len(job.communicators[shape.communicator].members) for shape in demand.shapes]
@@ -51,7 +56,7 @@ def op_bytes(job: Job, demand: Demand, placement: Placement) -> OpBytes:
     by_position = np.zeros((int(first_row[-1]), 4), np.int64)
     for shape, first in zip(demand.shapes, first_row.tolist(), strict=False):
         members = np.array(job.communicators[shape.communicator].members, np.int64)
-        crosses = port[members[shape.src_position]] != port[members[shape.dst_position]]
+        crosses = crossing(members[shape.src_position], members[shape.dst_position])
         kept = np.where(crosses, 0, 2)
         np.add.at(by_position, (first + shape.src_position, kept), shape.payload_bytes)
         np.add.at(by_position, (first + shape.dst_position, kept + 1), shape.payload_bytes)
@@ -59,7 +64,7 @@ def op_bytes(job: Job, demand: Demand, placement: Placement) -> OpBytes:
     table[grouped] = by_position[first_row[ops.shape[grouped]] + ops.position[grouped]]
     for kind, receives in ((OpKind.SEND, 0), (OpKind.RECV, 1)):
         rows = np.flatnonzero(ops.kind == kind)
-        crosses = port[ops.rank[rows]] != port[ops.peer[rows]]
+        crosses = crossing(ops.rank[rows].astype(np.int64), ops.peer[rows].astype(np.int64))
         table[rows, np.where(crosses, 0, 2) + receives] = ops.message_bytes[rows]
     return OpBytes(*(np.ascontiguousarray(table[:, column]) for column in range(4)))
 

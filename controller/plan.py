@@ -135,19 +135,33 @@ def _tables(
         policy=job.policy,
         edges=dict(job.edges),
         baselines=job.baselines,
-        notes=(*job.notes, *placement.notes, *_traffic_notes(connections, demand.pairs)),
+        notes=(*job.notes, *placement.notes, *_traffic_notes(connections, demand.pairs, placement)),
     )
 
 
-def _traffic_notes(connections: PlacedConnections, pairs: PairColumns) -> list[str]:
+def _traffic_notes(connections: PlacedConnections, pairs: PairColumns, placement: Placement) -> list[str]:
     path = connections.columns.path
-    if len(pairs) and not (path == Path.WIRE).any():
-        return ["nothing crosses the device under test: all ranks that talk share a port"]
+    wire = path == Path.WIRE
+    if len(pairs) and not wire.any():
+        return ["nothing crosses the device under test: all ranks that talk share a port or a host"]
+    notes = []
+    agent = np.array(
+        [
+            list(dict.fromkeys(place.agent for place in placement.ports)).index(place.agent)
+            for place in placement.ports
+        ]
+    )
+    beside = int((wire & (agent[connections.src_port] == agent[connections.dst_port])).sum())
+    if beside:
+        notes.append(
+            f"{beside} of {len(pairs)} connections join two ports of one agent; Linux delivers such packets inside the "
+            "machine, and they reach the device only if they are routed outside on purpose"
+        )
     if (path == Path.HAIRPIN).any():
         count = int((path == Path.HAIRPIN).sum())
         text = (
             f"{count} of {len(pairs)} connections join two hosts on one port; a switch would not send them back, "
             "so the engine carries them at the port's rate and the results count them as local"
         )
-        return [text]
-    return []
+        notes.append(text)
+    return notes

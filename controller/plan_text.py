@@ -23,7 +23,7 @@ def render_plan(report: PlanReport) -> str:
     """The plan in words and tables; ends with a newline."""
     paths = ", ".join(f"{count} {path.replace('_', '-')}" for path, count in report.connections.items())
     tables = (
-        table_lines(("rank", "host", "port", "address"), _rank_rows(report)),
+        table_lines(_rank_heading(report), _rank_rows(report)),
         table_lines(("communicator", "ranks", "ops", "members"), _communicator_rows(report)),
         table_lines(
             ("kind", "algorithm", "ranks", "ops", "put in", "through DUT", "local"), _kind_rows(report)
@@ -52,16 +52,34 @@ def _headline(report: PlanReport) -> str:
 def _bounds(report: PlanReport) -> tuple[str, ...]:
     total, crossing = approximate_bytes(report.payload_bytes), approximate_bytes(report.fabric_bytes)
     share = f"S_fabric {crossing} ({_share(report.fabric_bytes, report.payload_bytes)})"
+    rails: tuple[str, ...] = ()
+    if report.same_rail_bytes is not None:
+        kept = approximate_bytes(report.same_rail_bytes)
+        rails = (
+            f"of S_fabric, {kept} ({_share(report.same_rail_bytes, report.fabric_bytes)}) stay on their rail",
+        )
     least = approximate_duration(report.ideal_ns)
     return (
         f"payload an iteration: S {total}, of which {share} crosses the device under test",
+        *rails,
         f"no iteration can be shorter than {least}: the busiest port's payload at link speed, and nothing else",
     )
 
 
+def _rank_heading(report: PlanReport) -> tuple[str, ...]:
+    rails = report.same_rail_bytes is not None
+    return ("rank", "host", *(["rail"] if rails else []), "port", "address")
+
+
 def _rank_rows(report: PlanReport) -> list[tuple[str, ...]]:
     return [
-        (str(place.rank), str(place.host), f"{place.agent}/{place.port}", place.address)
+        (
+            str(place.rank),
+            str(place.host),
+            *([] if place.nic is None else [str(place.nic)]),
+            f"{place.agent}/{place.port}",
+            place.address,
+        )
         for place in report.ranks
     ]
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ROCE_UDP_PORT: Final = 4791
 DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"
+MOST_RAILS: Final = 64
 MOST_ADDRESSES: Final = 4096
 """Addresses of one port; a rank needs one, and no port stands for more ranks."""
 
@@ -40,6 +41,8 @@ class RigPort:
     link_bps: int
     udp_port: int
     segmentation_offload: bool
+    rail: int | None = None
+    """Which NIC of a host it stands for, where ranks are mapped to rails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ def _read_port(section: Section) -> RigPort:
         link_bps=section.required("link", rate, 1, 'write the speed of the link, such as "100Gbps"'),
         udp_port=section.optional("udp_port", integer(1, 65535), ROCE_UDP_PORT),
         segmentation_offload=section.optional("segmentation_offload", yes_or_no, True),
+        rail=section.optional("rail", integer(0, MOST_RAILS - 1), None),
     )
     section.close()
     return port

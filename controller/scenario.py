@@ -24,6 +24,7 @@ from contract.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
+from controller.rig import MOST_RAILS
 from controller.yaml_reader import (
     ConfigFile,
     Section,
@@ -32,6 +33,7 @@ from controller.yaml_reader import (
     one_of,
     read_document,
     words,
+    yes_or_no,
 )
 from workload.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, WorkloadSettings
 
@@ -55,12 +57,18 @@ class PlacementRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """Ranks -> hosts -> ports. Consecutive ranks share a host, `ranks_per_host` at a time."""
+    """Ranks -> hosts -> NICs -> ports. Consecutive ranks share a host, `ranks_per_host` at a time."""
 
     ranks_per_host: int
     rule: PlacementRule
     explicit: tuple[tuple[int, str], ...]
     """(rank, "agent/port") in the order of the file; empty unless the rule is EXPLICIT."""
+    explicit_where: tuple[str, ...] = ()
+    """File and line of each of `explicit`, for messages; empty if they come from no file."""
+    rails: bool = False
+    """Local rank i of a host uses the host's NIC i * nics_per_host // ranks_per_host, on a port of that rail."""
+    nics_per_host: int | None = None
+    """None: as many as the rig has rails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +172,15 @@ def _read_mapping(section: Section) -> Mapping:
     rules = {rule.value: rule for rule in PlacementRule}
     rule = section.optional("placement", one_of(rules), PlacementRule.BLOCKED)
     explicit_section = section.section("explicit")
-    explicit = _read_explicit(explicit_section)
+    explicit, explicit_where = _read_explicit(explicit_section)
+    ranks_per_host = section.optional("ranks_per_host", integer(1, 1024), 1)
+    nics_per_host = section.optional("nics_per_host", integer(1, MOST_RAILS), None)
+    rails = section.optional("rails", yes_or_no, nics_per_host is not None)
+    if nics_per_host is not None and not rails:
+        section.mistake("rails", "nics_per_host is given although rails is false", "remove one of the two")
+    if rails and rule is PlacementRule.EXPLICIT:
+        what = "rails choose the port of every rank, and so does placement: explicit"
+        section.mistake("rails", what, "remove rails and nics_per_host, or let the placement be blocked")
     if rule is PlacementRule.EXPLICIT and not explicit:
         section.mistake(
             "explicit", "placement is explicit but no rank is placed", 'write lines such as 0-3: "a/p0"'
@@ -173,17 +189,15 @@ def _read_mapping(section: Section) -> Mapping:
         section.mistake(
             "explicit", f"ranks are placed although placement is {rule}", "write placement: explicit"
         )
-    mapping = Mapping(
-        ranks_per_host=section.optional("ranks_per_host", integer(1, 1024), 1),
-        rule=rule,
-        explicit=explicit,
-    )
+    mapping = Mapping(ranks_per_host, rule, explicit, explicit_where, rails, nics_per_host)
     section.close()
     return mapping
 
 
-def _read_explicit(section: Section) -> tuple[tuple[int, str], ...]:
+def _read_explicit(section: Section) -> tuple[tuple[tuple[int, str], ...], tuple[str, ...]]:
+    """Ranks with their ports, and where the file says so."""
     placed: dict[int, str] = {}
+    where: dict[int, str] = {}
     for key in section.entry_names():
         port = section.optional(key, _port_name, "")
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", key)
@@ -197,7 +211,8 @@ def _read_explicit(section: Section) -> tuple[tuple[int, str], ...]:
         if twice:
             section.mistake(key, f"rank {twice[0]} is placed twice", "place every rank once")
         placed.update((rank, port) for rank in range(first, last + 1))
-    return tuple(placed.items())
+        where.update((rank, section.where(key)) for rank in range(first, last + 1))
+    return tuple(placed.items()), tuple(where.values())
 
 
 def _read_transport(section: Section) -> Transport:
