@@ -71,7 +71,9 @@ class Cutting:
     window: int = 0
     """Direct algorithms: peers served side by side; 0: all."""
     peers: PeerParts | None = None
-    """Grouped send/recv; None: whole transfers on channel 0, chunks of `chunk_bytes` whatever the size."""
+    """Grouped send/recv: how transfers go over channels; None: whole ones on channel 0, in chunks of `chunk_bytes`."""
+    parts: int = 1
+    """Grouped send/recv of equal transfers: `peers.parts_of` one of them. Uneven ones ask `peers` for each transfer."""
 
 
 @dataclass(frozen=True, slots=True)
