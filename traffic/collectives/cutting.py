@@ -74,6 +74,8 @@ class Cutting:
     """Grouped send/recv: how transfers go over channels; None: whole ones on channel 0, in chunks of `chunk_bytes`."""
     parts: int = 1
     """Grouped send/recv of equal transfers: `peers.parts_of` one of them. Uneven ones ask `peers` for each transfer."""
+    segments: int = 0
+    """gloo's ring: pieces of the buffer, a multiple of the group's size and at least twice it; 0: twice it."""
 
 
 @dataclass(frozen=True, slots=True)
