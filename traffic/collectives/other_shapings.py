@@ -43,11 +43,11 @@ class Pick:
     reason: str
 
 
-def whole_buffers(window: int = 0) -> Cutting:
-    """What a step moves is one message; `window` peers side by side, 0 for all."""
+def whole_buffers(window: int = 0, channels: int = 1) -> Cutting:
+    """What a step moves is one message a channel; `window` peers side by side, 0 for all."""
     return Cutting(
         protocol=Protocol.SIMPLE,
-        channels=1,
+        channels=channels,
         chunk_bytes=WHOLE_BYTES,
         slices=1,
         min_slice_bytes=0,
