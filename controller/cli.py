@@ -21,6 +21,7 @@ from contract.units import (
     parse_flops,
     parse_rate_bps,
 )
+from controller import cli_collective
 from controller.cli_values import quantity, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
@@ -62,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     parser = make_parser()
     parsed = parser.parse_args(arguments)
+    parsed.arguments = tuple(sys.argv[1:] if arguments is None else arguments)
     try:
         answer: Answer = parsed.command(parsed)
         sys.stdout.write(answer.text)
@@ -97,6 +99,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_run(commands)
     _add_report(commands)
+    _add_collective(commands)
     _add_bench(commands)
     return parser
 
@@ -317,6 +320,19 @@ def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="what --out of the run named")
 
 
+def _add_collective(commands: _Commands[argparse.ArgumentParser]) -> None:
+    parser = _add(
+        commands,
+        "collective",
+        cli_collective.SUMMARY,
+        cli_collective.EXAMPLE,
+        _collective,
+        answers_in_json=False,
+    )
+    cli_collective.add_arguments(parser)
+    parser.set_defaults(parser=parser)
+
+
 def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
     example = "  etloop bench\n  etloop bench wire --seconds 5 --repeat 9 --json"
     summary = "measure the engine beside the bare kernel path of this machine"
@@ -448,6 +464,13 @@ def _run(parsed: argparse.Namespace) -> Answer:
 def _report(parsed: argparse.Namespace) -> Answer:
     summary = read_run(parsed.run_dir).summary
     return Answer(to_json(summary) if parsed.json else render(summary, str(parsed.run_dir)))
+
+
+def _collective(parsed: argparse.Namespace) -> Answer:
+    from controller.commands_collective import run_collective
+
+    parsed.json = parsed.json_file == "-"
+    return Answer("", run_collective(cli_collective.request_of(parsed.parser, parsed, parsed.arguments)))
 
 
 def _bench(parsed: argparse.Namespace) -> Answer:

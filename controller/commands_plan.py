@@ -42,12 +42,12 @@ def prepare(
     scenario = rig = None
     scenario_bytes = rig_bytes = b""
     try:
-        scenario_bytes = _read(scenario_path)
+        scenario_bytes = read_file(scenario_path)
         scenario = parse_scenario(scenario_bytes, str(scenario_path), scenario_path.parent)
     except ConfigError as error:
         problems += error.problems
     try:
-        rig_bytes = _read(rig_path)
+        rig_bytes = read_file(rig_path)
         rig = parse_rig(rig_bytes, str(rig_path), rig_path.parent)
     except ConfigError as error:
         problems += error.problems
@@ -73,7 +73,8 @@ def error_as_json(error: EtloopError) -> str:
     return to_json(said | {"problems": [asdict(problem) for problem in problems]})
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """A configuration file as far as it may be read. Raises `ConfigError` where it cannot be."""
     try:
         with path.open("rb") as file:
             # One byte more than is allowed, so that the reader can say that it is too much.

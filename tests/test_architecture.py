@@ -41,6 +41,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/bench_place.py": "makes and removes the bench's network namespaces",
     "controller/bench_worker.py": "the process at one end of a bench",
     "controller/cli.py": "the controller's command line",
+    "controller/commands_collective.py": "runs sessions for a benchmark, writes its results",
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
     "controller/demo.py": "starts agents as processes",
     "controller/reading_bar.py": "shows on a terminal how far reading is",
@@ -58,7 +59,7 @@ OUTSIDE: Final = frozenset(
 """Modules of clocks, chance, threads, processes and the operating system. Pure code takes `now_ns`, bytes or a
 `random.Random` as arguments (imported for its type only, under TYPE_CHECKING)."""
 
-NATIVE_SHELLS: Final = re.compile(r"(?:udp_(?:port|socket)|system_clock|blast|loop|bind[a-z_]*)\.(?:h|cpp)")
+NATIVE_SHELLS: Final = re.compile(r"(?:udp_(?:port|socket)|system_clock|blast|loop|scale_up_mesh|bind[a-z_]*)\.(?:h|cpp)")
 """C++ files that may see the operating system and Python; all others are pure."""
 
 NATIVE_OUTSIDE: Final = re.compile(

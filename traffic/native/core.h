@@ -16,7 +16,7 @@
 #include "qp.h"
 #include "rank.h"
 #include "records.h"
-#include "scale_up_mesh.h"
+#include "scale_up.h"
 
 namespace etloop {
 

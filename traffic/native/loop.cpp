@@ -210,7 +210,9 @@ void PortLoop::run() {
     }
     const int64_t done_before = core_->status().ops_done;
     const size_t received = port_->receive(*core_, kReceiveBudget);
-    const bool handed_over = board_->mesh().take(index_, kReceiveBudget, [this](const ScaleUpMessage& m) { core_->on_scale_up(m); });
+    const bool handed_over = board_->mesh().take(index_, kReceiveBudget, [this](const ScaleUpMessage& message) {
+      core_->on_scale_up(message);
+    });
     const Nanos now = clock.now();
     core_->on_time(now);
     core_->issue(now);
