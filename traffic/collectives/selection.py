@@ -11,12 +11,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import PlanError, Problem
-from traffic.collectives.alltoall import p2p_all_to_all, uneven_all_to_all
-from traffic.collectives.barrier import BARRIER_BYTES, ring_barrier
-from traffic.collectives.chain import chain_broadcast, chain_reduce
-from traffic.collectives.point_to_point import point_to_point
-from traffic.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
-from traffic.collectives.table import MAX_LANE_BYTES, Schedule
+from traffic.collectives.algorithms import ALGORITHMS
+from traffic.collectives.barrier import BARRIER_BYTES
+from traffic.collectives.cutting import KIB, Cutting, PeerParts, Request
+from traffic.collectives.table import MAX_LANE_BYTES, Protocol, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +39,13 @@ class CollectiveName(IntEnum):
 UNSUPPORTED: Final = {3: "gather", 4: "scatter"}
 """Collectives of the Chakra schema without a schedule."""
 
-SEND_RECV: Final = point_to_point()
+_RING: Final = Cutting(Protocol.SIMPLE, 1, 2048 * KIB, 2, 32 * KIB, 4)
+_CHAIN: Final = Cutting(Protocol.SIMPLE, 1, 512 * KIB, 1, 16 * KIB, 8)
+_P2P: Final = Cutting(
+    Protocol.SIMPLE, 1, 128 * KIB, 1, 16 * KIB, 8, peers=PeerParts(1, 1, 1, 64 * KIB, 128 * KIB)
+)
+
+SEND_RECV: Final = ALGORITHMS["p2p"].build(Request("point-to-point", 2, 1, _P2P))
 """The schedule of every send (position 0) and receive (position 1)."""
 
 
@@ -93,7 +97,10 @@ def schedule_for_splits(splits: Sequence[Sequence[int]], *, ranks_per_host: int 
     if wrong or ranks_per_host < 1:
         wrong = wrong or f"ranks_per_host is {ranks_per_host}"
         raise PlanError(Problem(what, wrong, "correct the split sizes of the trace"))
-    return uneven_all_to_all(splits, min(ranks_per_host, size))
+    matrix = tuple(map(tuple, splits))
+    return ALGORITHMS["p2p"].build(
+        Request("uneven all-to-all", size, min(ranks_per_host, size), _P2P, splits=matrix)
+    )
 
 
 def op_bytes_for(collective: CollectiveName | int, message_bytes: int) -> int:
@@ -120,18 +127,14 @@ def _unknown(collective: int) -> Problem:
 
 @lru_cache(maxsize=64)
 def _make(name: CollectiveName, size: int, ranks_per_host: int) -> Schedule:
-    match name:
-        case CollectiveName.ALL_REDUCE:
-            return ring_all_reduce(size)
-        case CollectiveName.REDUCE:
-            return chain_reduce(size)
-        case CollectiveName.ALL_GATHER:
-            return ring_all_gather(size)
-        case CollectiveName.BROADCAST:
-            return chain_broadcast(size)
-        case CollectiveName.ALL_TO_ALL:
-            return p2p_all_to_all(size, ranks_per_host)
-        case CollectiveName.REDUCE_SCATTER | CollectiveName.REDUCE_SCATTER_BLOCK:
-            return ring_reduce_scatter(size)
-        case CollectiveName.BARRIER:
-            return ring_barrier(size)
+    collective = "reduce-scatter" if name is CollectiveName.REDUCE_SCATTER_BLOCK else _named(name)
+    algorithm, cutting = {
+        CollectiveName.REDUCE: ("chain", _CHAIN),
+        CollectiveName.BROADCAST: ("chain", _CHAIN),
+        CollectiveName.ALL_TO_ALL: ("p2p", _P2P),
+    }.get(name, ("ring", _RING))
+    return ALGORITHMS[algorithm].build(Request(collective, size, ranks_per_host, cutting))
+
+
+def _named(name: CollectiveName) -> str:
+    return name.name.lower().replace("_", "-")
