@@ -248,7 +248,9 @@ def prove(algorithm: Algorithm, source: str) -> Moves:
     blocks = [(gpu, block) for gpu in algorithm.gpus for block in gpu.blocks]
     forward, backward = _Run(algorithm), _Run(algorithm)
     wrongs = [_named_step(algorithm, *wrong) for wrong in forward.run(blocks)]
-    _refuse(source, wrongs, "order the steps, or let them wait (depid, deps), so that each finds what it needs")
+    _refuse(
+        source, wrongs, "order the steps, or let them wait (depid, deps), so that each finds what it needs"
+    )
     _refuse(source, list(forward.left_over()), "give every send its receive")
     _refuse(source, list(_lacking(algorithm, forward)), "let every input reach every result exactly once")
     wrongs = [_named_step(algorithm, *wrong) for wrong in backward.run(reversed(blocks))]

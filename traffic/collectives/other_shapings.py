@@ -70,6 +70,7 @@ def gloo_ring_cutting(ask: Ask) -> Cutting:
         slices=1,
         min_slice_bytes=0,
         slots=2,
+        segments=segments,
     )
 
 
@@ -134,7 +135,7 @@ def mpi_pick(ask: Ask) -> Pick:
                 return Pick(
                     "halving_doubling", f"MPICH: below {_LONG_REDUCE_SCATTER_BYTES} B, recursive halving"
                 )
-            return Pick("direct", f"MPICH: from {_LONG_REDUCE_SCATTER_BYTES} B on, pairwise exchange")
+            return Pick("pairwise", f"MPICH: from {_LONG_REDUCE_SCATTER_BYTES} B on, pairwise exchange")
         case "broadcast":
             short = ask.op_bytes < _SHORT_BROADCAST_BYTES or ask.ranks < _FEW_RANKS
             said = "" if short else "; scatter and all-gather, which MPICH takes here, are not modelled"
