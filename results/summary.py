@@ -101,7 +101,10 @@ class KindSummary:
     count: int
     incomplete: int
     size_bytes: int
+    sent_bytes: int
     fabric_bytes: int
+    fabric_share: float | None
+    messages: int
     time_min_ns: int | None
     time_avg_ns: int | None
     time_p50_ns: int | None
@@ -153,6 +156,8 @@ class ByteCounts:
     local_rx_bytes: int
     planned_wire_tx_bytes: int
     planned_local_tx_bytes: int
+    fabric_share: float | None
+    messages: int
     message_bytes: int
     trace_bytes: int
 
