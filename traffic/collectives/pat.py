@@ -97,9 +97,9 @@ def _reduce_scatter(position: int, size: int, aggregation: int) -> tuple[Lane, .
             for k in offsets:
                 (added[k] if k else own).append(step)
     for d, sending in lanes:
-        for offsets in _messages(scattered_offsets(d, size), aggregation):
-            after = _once(step for k in offsets for step in added[k])
-            sending.add(SEND, block_moves((position + k) % size for k in offsets), after)
+        for sent in _messages(scattered_offsets(d, size), aggregation):
+            after = _once(step for k in sent for step in added[k])
+            sending.add(SEND, block_moves((position + k) % size for k in sent), after)
     return table.lanes()
 
 
