@@ -161,6 +161,11 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
     return choice
 
 
+def with_splits(choice: Choice, splits: tuple[tuple[int, ...], ...]) -> Choice:
+    """The choice for an uneven all-to-all, with the matrix that its schedule is made for."""
+    return replace(choice, request=replace(choice.request, splits=splits))
+
+
 def why_not(shaping: Shaping, collective: str, pin: Pin) -> tuple[str, str] | None:
     """(what, remedy) if no op of a collective can follow a pin, whatever its group; None if some can."""
     serving = sorted(name for name, algorithm in ALGORITHMS.items() if collective in algorithm.collectives)

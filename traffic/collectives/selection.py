@@ -1,7 +1,8 @@
-"""Chooses the schedule of a collective: one algorithm each, the one NCCL uses between hosts for large messages.
+"""The door to schedules: an op's collective by its Chakra number, its group and its bytes in, what carries it out.
 
-The plan decides which collective an op is; the engine decides when its messages go. Schedules are made once per
-(collective, size, ranks per host) and shared.
+`choose_for` and `choose_for_splits` ask `choice`, and a schedule is made once for equal requests. `schedule_for` is the
+one that ignores bytes: NCCL's algorithm for large messages on one channel. The plan decides which collective an op is;
+the engine decides when its messages go.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 from contract.errors import PlanError, Problem
 from traffic.collectives.algorithms import ALGORITHMS
 from traffic.collectives.barrier import BARRIER_BYTES
+from traffic.collectives.choice import POINT_TO_POINT, UNEVEN, Choice, Settings, choose, with_splits
 from traffic.collectives.cutting import KIB, Cutting, PeerParts, Request
+from traffic.collectives.hardware import Layout
 from traffic.collectives.table import MAX_LANE_BYTES, Protocol, Schedule
 
 if TYPE_CHECKING:
@@ -54,6 +57,55 @@ def schedule_for(collective: CollectiveName | int, size: int, *, ranks_per_host:
 
     Raises `PlanError` for a collective without a schedule or a group size outside 2..1024.
     """
+    name = _checked(collective, size, ranks_per_host)
+    # Only the order of an all-to-all depends on hosts; more ranks than there are make one host.
+    hosts = min(ranks_per_host, size) if name is CollectiveName.ALL_TO_ALL else 1
+    return _make(name, size, hosts)
+
+
+def schedule_for_splits(splits: Sequence[Sequence[int]], *, ranks_per_host: int = 1) -> Schedule:
+    """The schedule of an all-to-all in which position i sends `splits[i][j]` bytes to position j; one for each matrix.
+
+    Raises `PlanError` for a matrix that is not square, is of a size outside 2..1024, or has an entry outside 0..64 TiB.
+    """
+    matrix = _checked_splits(splits, ranks_per_host)
+    size = len(matrix)
+    return ALGORITHMS["p2p"].build(
+        Request("uneven all-to-all", size, min(ranks_per_host, size), _P2P, splits=matrix)
+    )
+
+
+def choose_for(
+    collective: CollectiveName | int, size: int, op_bytes: int, settings: Settings, *, ranks_per_host: int = 1
+) -> Choice:
+    """How an op of `op_bytes` (as `op_bytes_for` gives them) is carried out.
+
+    Raises `PlanError` as `schedule_for`, and for a pin that the op cannot follow.
+    """
+    name = _checked(collective, size, ranks_per_host)
+    return choose(_schedule_name(name), Layout(size, min(size, ranks_per_host)), op_bytes, settings)
+
+
+def choose_for_send(op_bytes: int, settings: Settings) -> Choice:
+    """How a send (position 0) and its receive (position 1) are carried out, as if they were on two hosts."""
+    return choose(POINT_TO_POINT, Layout(2, 1), op_bytes, settings)
+
+
+def choose_for_splits(
+    splits: Sequence[Sequence[int]], settings: Settings, *, ranks_per_host: int = 1
+) -> Choice:
+    """How an all-to-all of one matrix of splits is carried out. Raises as `schedule_for_splits`."""
+    matrix = _checked_splits(splits, ranks_per_host)
+    layout = Layout(len(matrix), min(len(matrix), ranks_per_host))
+    return with_splits(choose(UNEVEN, layout, max(map(sum, matrix)), settings), matrix)
+
+
+def op_bytes_for(collective: CollectiveName | int, message_bytes: int) -> int:
+    """The byte count that a plan gives an op: what the trace says, except for a barrier, whose trace says nothing."""
+    return BARRIER_BYTES if int(collective) == CollectiveName.BARRIER else message_bytes
+
+
+def _checked(collective: int, size: int, ranks_per_host: int) -> CollectiveName:
     problems: list[Problem] = []
     name = _supported(collective)
     if name is None:
@@ -75,16 +127,10 @@ def schedule_for(collective: CollectiveName | int, size: int, *, ranks_per_host:
         )
     if problems or name is None:
         raise PlanError(*problems)
-    # Only the order of an all-to-all depends on hosts; more ranks than there are make one host.
-    hosts = min(ranks_per_host, size) if name is CollectiveName.ALL_TO_ALL else 1
-    return _make(name, size, hosts)
+    return name
 
 
-def schedule_for_splits(splits: Sequence[Sequence[int]], *, ranks_per_host: int = 1) -> Schedule:
-    """The schedule of an all-to-all in which position i sends `splits[i][j]` bytes to position j; one for each matrix.
-
-    Raises `PlanError` for a matrix that is not square, is of a size outside 2..1024, or has an entry outside 0..64 TiB.
-    """
+def _checked_splits(splits: Sequence[Sequence[int]], ranks_per_host: int) -> tuple[tuple[int, ...], ...]:
     size, what = len(splits), "collective all_to_all with uneven splits"
     wrong = ""
     if not 2 <= size <= MAX_SIZE:
@@ -97,15 +143,7 @@ def schedule_for_splits(splits: Sequence[Sequence[int]], *, ranks_per_host: int 
     if wrong or ranks_per_host < 1:
         wrong = wrong or f"ranks_per_host is {ranks_per_host}"
         raise PlanError(Problem(what, wrong, "correct the split sizes of the trace"))
-    matrix = tuple(map(tuple, splits))
-    return ALGORITHMS["p2p"].build(
-        Request("uneven all-to-all", size, min(ranks_per_host, size), _P2P, splits=matrix)
-    )
-
-
-def op_bytes_for(collective: CollectiveName | int, message_bytes: int) -> int:
-    """The byte count that a plan gives an op: what the trace says, except for a barrier, whose trace says nothing."""
-    return BARRIER_BYTES if int(collective) == CollectiveName.BARRIER else message_bytes
+    return tuple(map(tuple, splits))
 
 
 def _supported(collective: int) -> CollectiveName | None:
@@ -127,14 +165,16 @@ def _unknown(collective: int) -> Problem:
 
 @lru_cache(maxsize=64)
 def _make(name: CollectiveName, size: int, ranks_per_host: int) -> Schedule:
-    collective = "reduce-scatter" if name is CollectiveName.REDUCE_SCATTER_BLOCK else _named(name)
     algorithm, cutting = {
         CollectiveName.REDUCE: ("chain", _CHAIN),
         CollectiveName.BROADCAST: ("chain", _CHAIN),
         CollectiveName.ALL_TO_ALL: ("p2p", _P2P),
     }.get(name, ("ring", _RING))
-    return ALGORITHMS[algorithm].build(Request(collective, size, ranks_per_host, cutting))
+    return ALGORITHMS[algorithm].build(Request(_schedule_name(name), size, ranks_per_host, cutting))
 
 
-def _named(name: CollectiveName) -> str:
+def _schedule_name(name: CollectiveName) -> str:
+    """As in `Schedule.collective`."""
+    if name is CollectiveName.REDUCE_SCATTER_BLOCK:
+        name = CollectiveName.REDUCE_SCATTER
     return name.name.lower().replace("_", "-")
