@@ -32,6 +32,9 @@ class SimulationSettings:
     latency_ns: int = 2_000
     reorder_delay_ns: int = 20_000
     receive_buffer_bytes: int = 8 << 20
+    receiver_links: bool = False
+    """Whether packets to one port take turns on its link, as behind a cut-through switch without a bottleneck inside. Off:
+    any number arrives at the same time."""
     probe_first: bool = False
     initial_psn: int = 0
     dying_port: int = -1

@@ -26,6 +26,9 @@ class Random {
   uint64_t state_;
 };
 
+// Rounded up: never faster than the link.
+Nanos serialised_ns(int64_t bits, int64_t link_bps) { return (bits * 1'000'000'000 + link_bps - 1) / link_bps; }
+
 // A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
 struct Frame {
   wire::Ipv4Flow flow;
@@ -42,6 +45,7 @@ struct Pending {
   uint64_t order;
   int32_t port;
   int32_t frame;  // -1: only a wake-up
+  Nanos lasts_ns;  // above 0: it has yet to take its turn on the receiver's link, for so long
 };
 
 class VirtualClock final : public Clock {
@@ -74,6 +78,7 @@ class Network final : public ScaleUpLinks {
  public:
   Network(const EnginePlan& plan, const SimParams& params) : plan_(plan), params_(params), random_(params.seed) {
     link_free_ns_.assign(plan.ports.size(), 0);
+    receiver_free_ns_.assign(plan.ports.size(), 0);
     wake_ns_.assign(plan.ports.size(), kNever);
     for (size_t p = 0; p < plan.ports.size(); ++p) {
       for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
@@ -167,6 +172,12 @@ class Network final : public ScaleUpLinks {
         return false;
       }
       clock_.now_ns = std::max(clock_.now_ns, next.due_ns);
+      if (next.lasts_ns > 0) {
+        Nanos& free_ns = receiver_free_ns_[static_cast<size_t>(next.port)];
+        free_ns = std::max(free_ns, next.due_ns) + next.lasts_ns;
+        push({free_ns, next.order, next.port, next.frame, 0});
+        continue;
+      }
       if (next.frame >= 0) {
         deliver(next.port, next.frame);
       } else {
@@ -224,7 +235,7 @@ class Network final : public ScaleUpLinks {
     Nanos& scheduled = wake_ns_[static_cast<size_t>(port)];
     if (due_ns == kNever || due_ns >= scheduled) return;
     scheduled = due_ns;
-    push({due_ns, order_++, port, -1});
+    push({due_ns, order_++, port, -1, 0});
   }
 
   void push(const Pending& pending) {
@@ -255,6 +266,7 @@ class Network final : public ScaleUpLinks {
   std::vector<std::unique_ptr<Core>> cores_;
   std::vector<size_t> told_;
   std::vector<Nanos> link_free_ns_;
+  std::vector<Nanos> receiver_free_ns_;
   std::vector<Nanos> wake_ns_;
   std::vector<Frame> frames_;
   std::vector<int32_t> free_frames_;
@@ -293,7 +305,7 @@ void Network::transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Pac
   const int64_t link_bps = plan_.ports[static_cast<size_t>(port)].link_bps;
   const int64_t bits = (static_cast<int64_t>(frame.datagram_bytes) + kEthernetIpUdpBytes) * 8;
   Nanos& free_ns = link_free_ns_[static_cast<size_t>(port)];
-  free_ns = std::max(free_ns, clock_.now_ns) + (bits * 1'000'000'000 + link_bps - 1) / link_bps;
+  free_ns = std::max(free_ns, clock_.now_ns) + serialised_ns(bits, link_bps);
 
   const auto place = place_of_.find(flow.dst_ip);
   if (place == place_of_.end() || random_.one_in_million(params_.loss_per_million)) {
@@ -307,14 +319,20 @@ void Network::transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Pac
   }
   if (random_.one_in_million(params_.duplicate_per_million)) {
     ++outcome_.duplicated;
-    push({arrival_ns + params_.latency_ns, order_++, place->second.port, store(frame)});
+    push({arrival_ns + params_.latency_ns, order_++, place->second.port, store(frame), 0});
   }
   if (random_.one_in_million(params_.corrupt_per_million)) {
     ++outcome_.corrupted;
     const uint64_t bit = random_.next() % (frame.stored * 8);
     frame.bytes[bit / 8] ^= static_cast<uint8_t>(1U << (bit % 8));
   }
-  push({arrival_ns, order_++, place->second.port, store(frame)});
+  if (params_.receiver_links) {
+    // Cut through: the packet takes its turn when its first bit is there.
+    const Nanos lasts_ns = serialised_ns(bits, plan_.ports[static_cast<size_t>(place->second.port)].link_bps);
+    push({std::max(arrival_ns - lasts_ns, clock_.now_ns), order_++, place->second.port, store(frame), lasts_ns});
+    return;
+  }
+  push({arrival_ns, order_++, place->second.port, store(frame), 0});
 }
 
 }  // namespace

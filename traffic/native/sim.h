@@ -21,6 +21,9 @@ struct SimParams {
   Nanos latency_ns = 2'000;
   Nanos reorder_delay_ns = 20'000;
   int64_t receive_buffer_bytes = 8 << 20;
+  // Whether packets to one port take turns on its link, as behind a cut-through switch without a bottleneck inside. Off:
+  // any number arrives at the same time.
+  bool receiver_links = false;
   bool probe_first = false;
   int32_t dying_port = -1;  // from dies_at_ns on it neither sends nor receives
   Nanos dies_at_ns = 0;
