@@ -85,8 +85,10 @@ class WaitKind:
     CLEAR_TO_SEND: Final = 2
     DATA: Final = 3
     ACKNOWLEDGEMENT: Final = 4
+    LANE: Final = 5
+    """Another lane of the same op: a message that this one passes on, received on another connection."""
 
-    NAMES: Final = ("dependency", "delay", "clear-to-send", "data", "acknowledgement")
+    NAMES: Final = ("dependency", "delay", "clear-to-send", "data", "acknowledgement", "a message to pass on")
 
 
 WAIT_RECORD: Final = np.dtype(

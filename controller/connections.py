@@ -84,6 +84,7 @@ def connect(
     )
     columns = ConnectionColumns(
         communicator=pairs.communicator,
+        channel=pairs.channel,
         src_rank=pairs.src_rank,
         dst_rank=pairs.dst_rank,
         path=path,
@@ -138,6 +139,7 @@ def select_connections(columns: ConnectionColumns, rows: NDArray[np.int32]) -> C
     queue_pairs = np.repeat(columns.qp_offsets[:-1][rows], counts) + within
     return ConnectionColumns(
         communicator=columns.communicator[rows],
+        channel=columns.channel[rows],
         src_rank=columns.src_rank[rows],
         dst_rank=columns.dst_rank[rows],
         path=columns.path[rows],

@@ -1,6 +1,6 @@
 """The placed job -> one assignment per agent, and the analytic bytes of every op. Pure.
 
-Decides what each agent receives: its ranks, the program variants they run, all step tables, every communicator, and
+Decides what each agent receives: its ranks, the program variants they run, their step tables, every communicator, and
 the connections with an end on one of its ports. Row numbers of schedules and communicators are the same for all
 agents; those of programs, ports and connections are the agent's own.
 """
@@ -17,9 +17,11 @@ from contract.assignment import (
     PortSettings,
     ProgramColumns,
     RankAssignment,
+    ScheduleTables,
     TransportSettings,
 )
 from controller.connections import PlacedConnections, select_connections
+from traffic.collectives.columns import select_tables
 from workload.program import Job, OpKind
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ def partition(
             scale_up_latency_ns=scenario.scale_up_latency_ns,
             first_host_thread=first_thread[agent.name],
             host_engine_threads=host_ports[agent.host],
-            schedules=demand.tables,
+            schedules=_tables_of(demand, [rank.rank for rank in ranks]),
             programs=programs,
             ranks=ranks,
             communicator_offsets=member_offsets,
@@ -139,6 +141,15 @@ def _ranks(
             )
         )
     return tuple(_program(demand.variants[variant]) for variant in own_program), tuple(ranks)
+
+
+def _tables_of(demand: Demand, ranks: list[int]) -> ScheduleTables:
+    """The step tables that some ranks run: those of their positions, in all schedules."""
+    ops = demand.ops
+    here = np.isin(ops.rank, ranks)
+    # Of a send/recv schedule, position 0 sends and position 1 receives.
+    position = np.where(ops.kind == OpKind.COLLECTIVE, ops.position, ops.kind == OpKind.RECV)
+    return select_tables(demand.tables, ops.schedule[here], position[here].astype(np.int32))
 
 
 def _program(variant: ProgramVariant) -> ProgramColumns:
@@ -177,6 +188,7 @@ def _transport(scenario: Scenario, segmentation_offload: bool) -> TransportSetti
         ack_every_packets=transport.ack_every_packets,
         timeout_ns=transport.timeout_ns,
         retry_limit=transport.retry_limit,
+        split_data_on_qps=transport.split_data_on_qps,
         segmentation_offload=segmentation_offload,
         drop_per_million=scenario.drop_per_million,
         drop_seed=scenario.drop_seed,

@@ -28,6 +28,7 @@ TRANSPORT = TransportSettings(
     ack_every_packets=32,
     timeout_ns=2_000_000,
     retry_limit=7,
+    split_data_on_qps=False,
     segmentation_offload=True,
     drop_per_million=0,
     drop_seed=1,
@@ -112,24 +113,25 @@ def _connections(
     hosts: tuple[int, ...],
     addresses: tuple[str, ...],
 ) -> ConnectionColumns:
-    pairs: set[tuple[int, int, int]] = set()
+    pairs: set[tuple[int, int, int, int]] = set()
     for key in schedules:
         for position, lanes in enumerate(_schedule(key, size).tables):
-            pairs |= {(0, position, lane.send_to) for lane in lanes if lane.send_to >= 0}
+            pairs |= {(0, lane.channel, position, lane.send_to) for lane in lanes if lane.send_to >= 0}
     for rank, ops in enumerate(programs):
-        pairs |= {(-1, rank, op.peer) for op in ops if op.what == "send"}
+        pairs |= {(-1, 0, rank, op.peer) for op in ops if op.what == "send"}
     ordered = sorted(pairs)
-    wire = [hosts[src] != hosts[dst] for _, src, dst in ordered]
+    wire = [hosts[src] != hosts[dst] for _, _, src, dst in ordered]
     qps = [row for row, crosses in enumerate(wire) if crosses for _ in range(qps_each)]
     offsets = np.cumsum([0] + [qps_each if crosses else 0 for crosses in wire])
     numbers = np.arange(len(qps))
     return ConnectionColumns(
-        communicator=np.array([c for c, _, _ in ordered], np.int32),
-        src_rank=np.array([s for _, s, _ in ordered], np.int32),
-        dst_rank=np.array([d for _, _, d in ordered], np.int32),
+        communicator=np.array([c for c, _, _, _ in ordered], np.int32),
+        channel=np.array([channel for _, channel, _, _ in ordered], np.int32),
+        src_rank=np.array([s for _, _, s, _ in ordered], np.int32),
+        dst_rank=np.array([d for _, _, _, d in ordered], np.int32),
         path=np.array([Path.WIRE if crosses else Path.SCALE_UP for crosses in wire], np.uint8),
-        src_ip=np.array([_ip_number(addresses[s]) for _, s, _ in ordered], np.uint32),
-        dst_ip=np.array([_ip_number(addresses[d]) for _, _, d in ordered], np.uint32),
+        src_ip=np.array([_ip_number(addresses[s]) for _, _, s, _ in ordered], np.uint32),
+        dst_ip=np.array([_ip_number(addresses[d]) for _, _, _, d in ordered], np.uint32),
         qp_offsets=offsets.astype(np.int32),
         # Queue pair numbers are dealt out below, per port.
         src_qpn=numbers.astype(np.uint32),

@@ -15,7 +15,7 @@ from contract.errors import PlanError
 from traffic._native import StepTables
 from traffic.collectives.alltoall import PEERS_PER_BATCH, p2p_order
 from traffic.collectives.barrier import BARRIER_BYTES
-from traffic.collectives.columns import to_columns
+from traffic.collectives.columns import to_columns, unpacked
 from traffic.collectives.outcome import share_bytes
 from traffic.collectives.selection import (
     MAX_SIZE,
@@ -242,7 +242,7 @@ def test_columns_keep_every_level_of_several_schedules() -> None:
         schedule_for(CollectiveName.ALL_TO_ALL, 3),
         schedule_for(CollectiveName.ALL_REDUCE, 2),
     ]
-    columns = to_columns(schedules)
+    columns = unpacked(to_columns(schedules))
     assert columns.table_offsets.tolist() == [0, 2, 5, 7]
     assert columns.lane_offsets.tolist() == [0, 1, 2, 6, 10, 14, 15, 16]
     table = 0
@@ -251,7 +251,8 @@ def test_columns_keep_every_level_of_several_schedules() -> None:
             for index, lane in enumerate(lanes, int(columns.lane_offsets[table])):
                 assert columns.lane_send_to[index] == lane.send_to
                 assert columns.lane_part[index] == lane.part
-                first, last = columns.entry_offsets[index : index + 2].tolist()
+                first = int(columns.lane_first_entry[index])
+                last = first + int(columns.lane_entry_count[index])
                 assert columns.entry_kind[first:last].tolist() == [int(entry.kind) for entry in lane.entries]
                 assert columns.entry_chunk[first:last].tolist() == [entry.chunk for entry in lane.entries]
             table += 1

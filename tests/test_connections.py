@@ -19,6 +19,7 @@ def every_pair(ranks: int) -> PairColumns:
     src, dst = np.nonzero(~np.eye(ranks, dtype=bool))
     return PairColumns(
         np.zeros(len(src), np.int32),
+        np.zeros(len(src), np.int32),
         src.astype(np.int32),
         dst.astype(np.int32),
         np.full(len(src), 10, np.int64),

@@ -113,13 +113,16 @@ def test_programs_name_the_schedules_of_their_group_sizes() -> None:
     # Ranks 0 and 3 run equal programs in groups of different sizes.
     plan = plan_of(Coll(AR, (0, 1), 64), Coll(AR, (3, 2, 4), 64), ranks=5)
     for assignment in plan.assignments.values():
-        offsets = assignment.schedules.table_offsets
+        tables = assignment.schedules
         for rank in assignment.ranks:
             program = assignment.programs[rank.program]
             schedule = int(program.schedule[program.kind == OpKind.COLLECTIVE][0])
             group = rank.communicators[0]
-            members = assignment.communicator_offsets[group + 1] - assignment.communicator_offsets[group]
-            assert offsets[schedule + 1] - offsets[schedule] == members
+            first, last = assignment.communicator_offsets[group : group + 2].tolist()
+            assert tables.size[schedule] == last - first
+            position = assignment.communicator_members[first:last].tolist().index(rank.rank)
+            here = slice(*tables.table_offsets[schedule : schedule + 2].tolist())
+            assert position in tables.table_position[here].tolist()
             assert (program.schedule[program.kind == OpKind.DELAY] == -1).all()
 
 

@@ -34,11 +34,38 @@ class StepTables:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """(kind, chunk, loop, bytes) of the lane's messages in order; ValueError beyond `limit` messages."""
 
+    def lane_steps(
+        self, schedule: int, position: int, lane: int, op_bytes: int, limit: int = 4194304
+    ) -> tuple[
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+    ]:
+        """(kind, first entry, loop, slice, bytes, wire_bytes) of the lane's steps in order; ValueError beyond `limit`."""
+
     def lane_totals_of(self, schedule: int, position: int, op_bytes: int) -> LaneTotalColumns:
         """A row per lane of the position."""
 
     def schedule_totals(self, schedule: int, op_bytes: int) -> LaneTotalColumns:
         """A row per lane of the schedule, position by position."""
+
+    def schedule_sends(
+        self, schedule: int, op_bytes: int
+    ) -> tuple[
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+    ]:
+        """(position, send_to, channel, tx_messages, tx_bytes, tx_data_bytes), a row per sending lane of the tables here.
+
+        Bytes are those of the wire, data bytes those that the protocol has not yet expanded.
+        """
 
     def position_totals(
         self, schedule: NDArray[np.int32], position: NDArray[np.int32], op_bytes: NDArray[np.int64]

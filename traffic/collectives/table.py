@@ -41,7 +41,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MAX_LANE_BYTES: Final = 1 << 46
 """Most bytes a lane may state: 64 TiB, as in traffic/native/bind_schedule.cpp."""
@@ -154,7 +157,7 @@ class Schedule:
     collective: str
     algorithm: str
     size: int
-    tables: tuple[tuple[Lane, ...], ...]
+    tables: Sequence[tuple[Lane, ...]]
     chunk_rule: ChunkRule
     chunk_bytes: int
     chunks_per_loop: int

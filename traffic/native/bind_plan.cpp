@@ -32,6 +32,7 @@ TransportParams read_transport(nb::handle settings) {
   params.ack_every = read_value<uint32_t>(settings, "ack_every_packets");
   params.timeout_ns = read_value<int64_t>(settings, "timeout_ns");
   params.retry_limit = read_value<uint32_t>(settings, "retry_limit");
+  params.split_data_on_qps = read_value<bool>(settings, "split_data_on_qps");
   return params;
 }
 
@@ -73,6 +74,7 @@ PlannedRank read_rank(nb::handle rank) {
 
 void read_connections(nb::handle columns, EnginePlan& plan) {
   const auto communicator = read_column<int32_t>(columns, "communicator");
+  const auto channel = read_column<int32_t>(columns, "channel");
   const auto src_rank = read_column<int32_t>(columns, "src_rank");
   const auto dst_rank = read_column<int32_t>(columns, "dst_rank");
   const auto path = read_column<uint8_t>(columns, "path");
@@ -80,13 +82,13 @@ void read_connections(nb::handle columns, EnginePlan& plan) {
   const auto dst_ip = read_column<uint32_t>(columns, "dst_ip");
   const auto offsets = read_column<int32_t>(columns, "qp_offsets");
   const size_t n = communicator.size();
-  if (src_rank.size() != n || dst_rank.size() != n || path.size() != n || src_ip.size() != n || dst_ip.size() != n ||
-      offsets.size() != n + 1) {
+  if (channel.size() != n || src_rank.size() != n || dst_rank.size() != n || path.size() != n || src_ip.size() != n ||
+      dst_ip.size() != n || offsets.size() != n + 1) {
     refuse("connections: the columns differ in length");
   }
   for (size_t c = 0; c < n; ++c) {
     if (path[c] > 2) refuse("connections[" + std::to_string(c) + "]: unknown path");
-    plan.connections.push_back({communicator[c], src_rank[c], dst_rank[c], static_cast<Path>(path[c]), src_ip[c],
+    plan.connections.push_back({communicator[c], channel[c], src_rank[c], dst_rank[c], static_cast<Path>(path[c]), src_ip[c],
                                 dst_ip[c], offsets[c], offsets[c + 1] - offsets[c]});
   }
   const auto src_qpn = read_column<uint32_t>(columns, "src_qpn");

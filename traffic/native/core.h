@@ -82,33 +82,58 @@ class Core final : public PortSink {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr uint32_t kBegun = UINT32_MAX - 1;
+  static constexpr uint32_t kOneSidedMark = 1U << 31;  // in the message index of a local arrival
+  static constexpr uint32_t kLaneOver = UINT32_MAX - 1;
 
   struct OpRun {
     OpRecord record{};
     uint32_t rank_index = 0;
     uint32_t open_lanes = 0;
+    int32_t first_lane = 0;
     int32_t next_lane = 0;  // of the table
     int32_t end_lane = 0;
     bool issued = false;
     bool in_use = false;
+    // Where lanes of the table wait for each other: the LaneRun of each, kNone before it is opened, kLaneOver after.
+    std::vector<uint32_t> lane_runs;
   };
   struct EagerQueue {
-    int32_t connection;
     uint32_t slot;
     std::vector<int32_t> ops;  // RECVs of one pair, by sequence
     size_t next = 0;
   };
+  // (channel, position) -> connection.
+  class ConnectionIndex {
+   public:
+    void add(int32_t channel, int32_t position, int32_t connection) {
+      items_.push_back({key(channel, position), connection});
+    }
+    void finish();
+    int32_t find(int32_t channel, int32_t position) const;
+
+   private:
+    struct Item {
+      uint64_t key;
+      int32_t connection;
+    };
+    static uint64_t key(int32_t channel, int32_t position) {
+      return static_cast<uint64_t>(channel) << 32 | static_cast<uint32_t>(position);
+    }
+    std::vector<Item> items_;
+  };
   struct CommunicatorSlot {
+    int32_t communicator = 0;
     int32_t position = 0;
-    uint32_t ops = 0;                  // collectives per iteration
-    std::vector<int32_t> send_to;      // position -> connection
-    std::vector<int32_t> recv_from;
+    uint32_t ops = 0;  // collectives per iteration
+    ConnectionIndex send_to;
+    ConnectionIndex recv_from;
   };
   struct PeerSlot {
-    int32_t send_connection = kNoConnection;
-    int32_t recv_connection = kNoConnection;
+    int32_t peer = 0;
     uint32_t sends = 0;  // per iteration
     uint32_t recvs = 0;
+    ConnectionIndex send_to;  // by channel; position 0
+    ConnectionIndex recv_from;
   };
   struct LocalRank {
     int32_t rank;
@@ -128,6 +153,7 @@ class Core final : public PortSink {
     ActiveLanes sending;
     ActiveLanes receiving;
     EarlyGrants early;
+    EarlyArrivals early_arrivals;
     uint32_t next_message = 0;
     uint64_t grants = 0;
     uint32_t data_rkey = 0;
@@ -154,21 +180,26 @@ class Core final : public PortSink {
     bool sends_data;
     uint32_t peer_ip;
     uint16_t address;
+    uint32_t ordinal;  // among those of its connection
   };
 
   Core(const EnginePlan& plan, int32_t port);
   bool load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error);
   bool load_ranks(std::string& error);
+  bool index_connections(std::string& error);
   bool load_connections(const FlowOpener& open_flow, std::string& error);
   bool open_qps(size_t row, const FlowOpener& open_flow, std::string& error);
   void load_windows(int64_t receive_buffer_bytes);
 
   // ops (core.cpp)
   void begin_iteration(uint32_t rank_index, Nanos at_ns);
+  void local_arrived(const Event& event, Nanos now);
   void issue_op(const ReadyOp& ready, Nanos now);
   uint32_t open_op(uint32_t rank_index, int32_t op);
   void open_lanes(uint32_t run, Nanos now);
-  void open_lane(uint32_t run, const Lane& lane, Nanos now);
+  void open_lane(uint32_t run, int32_t lane, Nanos now);
+  void connect_lane(uint32_t lane, Nanos now);
+  bool find_connections(const OpRun& run, const Lane& lane, int32_t& send_connection, int32_t& recv_connection) const;
   void open_eager(uint32_t rank_index, EagerQueue& queue, Nanos now);
   void lane_over(uint32_t lane, Nanos now);
   void lanes_drained(uint32_t run, Nanos now);
@@ -177,12 +208,26 @@ class Core final : public PortSink {
 
   // lanes and messages (core_messages.cpp)
   void pump(uint32_t lane, Nanos now);
+  void move_lanes(Nanos now);
+  void queue_lane(uint32_t lane);
+  void move_lane(uint32_t lane, Nanos now);
+  bool released(const LaneRun& lane) const;
+  void wake_dependents(uint32_t run, int32_t lane_number);
+  uint32_t parts_of(int32_t connection, bool one_sided) const;
   void send_grant(uint32_t lane, Nanos now);
   void send_message(uint32_t lane, Nanos now);
+  void post_message(uint32_t lane, uint32_t index, int64_t bytes);
+  void send_closing(uint32_t lane, Nanos now);
   void send_local(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
-  void message_arrived(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, bool on_wire, Nanos now);
-  void grant_arrived(int32_t connection, uint32_t tag, Nanos now);
-  void message_acknowledged(uint32_t lane, Nanos now);
+  // `part_bytes` of a message of `bytes`; all of it unless data is split over queue pairs.
+  void message_arrived(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, int64_t part_bytes, bool on_wire,
+                       Nanos now);
+  void one_sided_arrived(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, bool on_wire, Nanos now);
+  void count_arrival(uint32_t lane, int64_t part_bytes, bool message_complete, bool on_wire, Nanos now);
+  void refuse_grant(int32_t connection, uint32_t tag);
+  void refuse_message(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, LaneRun::Arrival arrival);
+  void grant_arrived(int32_t connection, uint32_t tag, const Grant& grant, Nanos now);
+  void message_acknowledged(uint32_t lane, uint32_t index, Nanos now);
 
   // packets (core_packets.cpp)
   void on_probe(const wire::Packet& packet, const Datagram& datagram, uint32_t qp, Nanos now);
@@ -209,6 +254,8 @@ class Core final : public PortSink {
   std::vector<uint32_t> qp_by_number_;  // qpn - qpn_base -> index
   std::vector<uint32_t> offered_window_;  // by local address
   LanePool lanes_;
+  std::vector<uint32_t> moving_;  // lanes that may be able to move; worked off in order
+  bool is_moving_ = false;
   std::vector<OpRun> runs_;
   std::vector<uint32_t> free_runs_;
   std::vector<ReadyOp> ready_;

@@ -113,12 +113,14 @@ PacketRun Qp::next_run(uint32_t max_run) {
       put_le(inline_ + 8, static_cast<uint64_t>(request.grant_bytes));
       put_le(inline_ + 16, request.grant_rkey);
       put_le(inline_ + 48, uint32_t{1});
-      put_le(inline_ + 52, static_cast<uint32_t>(request.grant_va >> 24));
+      put_le(inline_ + 52, request.grant_tag);
       put_le(inline_ + 56, request.index);
       head.payload = inline_;
-    } else {
+    } else if (request.kind == WorkKind::data) {
       head.opcode = first ? Opcode::write_only_imm : Opcode::write_last_imm;
-      head.imm = request.bytes;
+      head.imm = request.imm;
+    } else {
+      head.opcode = first ? Opcode::write_only : Opcode::write_last;
     }
     return run;
   }
@@ -148,7 +150,7 @@ const WorkRequest* Qp::run_sent(const PacketRun& run, Nanos now) {
   next_psn_ = end;
   if (psn_distance(end, request.first_psn) == static_cast<int32_t>(request.packets)) ++sending_;
   if (!begins) return nullptr;
-  if (request.kind == WorkKind::data) {
+  if (carries_data(request.kind)) {
     ++counters.tx_messages;
     counters.tx_payload_bytes += request.bytes;
   }

@@ -15,11 +15,13 @@
 
 namespace etloop {
 
-enum class WorkKind : uint8_t { data, clear_to_send };
+// Closing stands for the fetch-and-add behind the last write of a one-sided lane: for now a write of 4 bytes.
+enum class WorkKind : uint8_t { data, clear_to_send, one_sided, closing };
+constexpr bool carries_data(WorkKind kind) { return kind == WorkKind::data || kind == WorkKind::one_sided; }
 
-// One posted RDMA write. Data goes out as WRITE_WITH_IMM of `bytes`; a clear-to-send as a 64-byte WRITE_ONLY whose
-// content (NVIDIA/nccl:src/transport/net_ib, struct ncclIbSendFifo) is made from `grant_va`, `grant_rkey`, `grant_bytes`
-// and `index`.
+// One posted RDMA write. Data goes out as WRITE_WITH_IMM of `bytes`, one-sided data and the closing as plain WRITE; a
+// clear-to-send as a 64-byte WRITE_ONLY whose content (NVIDIA/nccl:src/transport/net_ib, struct ncclIbSendFifo) is made
+// from `grant_va`, `grant_rkey`, `grant_bytes`, `grant_tag` and `index`.
 struct WorkRequest {
   WorkKind kind = WorkKind::data;
   uint32_t bytes = 0;
@@ -29,6 +31,8 @@ struct WorkRequest {
   uint64_t grant_va = 0;
   uint32_t grant_rkey = 0;
   uint32_t grant_bytes = 0;
+  uint32_t grant_tag = 0;
+  uint32_t imm = 0;
   uint64_t index = 0;
   Nanos trigger_ns = 0;     // when what released this message arrived; 0: nothing did
   uint32_t first_psn = 0;   // set by post()
