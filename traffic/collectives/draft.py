@@ -26,7 +26,7 @@ ADD: Final = EntryKind.RECV | EntryKind.REDUCE
 """Add what comes to what is here; more is to come."""
 FINISH: Final = EntryKind.RECV | EntryKind.REDUCE | EntryKind.COPY
 """Add what comes to what is here, which makes it final."""
-WAIT: Final = EntryKind(0)
+_MORE: Final = int(EntryKind.MORE)
 
 COPY_ALIGN_BYTES: Final = 16
 """16 elements; collectives that only copy are run on bytes (NCCL device/prims_simple.h)."""
@@ -76,30 +76,29 @@ class LaneDraft:
 
     def add(self, kind: EntryKind, moves: Sequence[Move] = ONE, after: Iterable[Step] = ()) -> Step:
         """One message that carries `moves`, once every step of `after` is over; those of this lane are anyway."""
-        return self.add_each([(kind, move) for move in moves], after)
+        return self._message([int(kind)] * len(moves), moves, after)
 
     def add_each(self, moves: Sequence[tuple[EntryKind, Move]], after: Iterable[Step] = ()) -> Step:
         """One message whose moves are of different kinds, such as to keep and to pass on; of one direction."""
-        assert moves
-        before = [step for step in after if step.lane != self.index]
-        for step in before[:-1]:
-            self._append(WAIT, WHOLE, step)
-        first = before[-1] if before else None
-        for kind, move in moves[:-1]:
-            self._append(kind | EntryKind.MORE, move, first)
-            first = None
-        self._append(*moves[-1], first)
-        return Step(self.index, len(self.entries) - 1)
+        return self._message([int(kind) for kind, _ in moves], [move for _, move in moves], after)
 
     def wait(self, after: Iterable[Step]) -> None:
         """Go no further in this loop before the steps are over."""
         for step in after:
             if step.lane != self.index:
-                self._append(WAIT, WHOLE, step)
+                self.entries.append(_entry(0, 0, 0, *step))
 
-    def _append(self, kind: EntryKind, move: Move, after: Step | None) -> None:
-        lane, entry = after if after is not None else (-1, -1)
-        self.entries.append(_entry(int(kind), move.chunk, move.block, lane, entry))
+    def _message(self, kinds: list[int], moves: Sequence[Move], after: Iterable[Step]) -> Step:
+        assert moves
+        before = [step for step in after if step.lane != self.index]
+        self.wait(before[:-1])
+        lane, entry = before[-1] if before else (-1, -1)
+        last = len(moves) - 1
+        for i, (kind, (chunk, block)) in enumerate(zip(kinds, moves, strict=True)):
+            # Plain numbers: a table may have thousands of entries, and members of enumerations are slow to combine.
+            self.entries.append(_entry(kind | _MORE if i < last else kind, chunk, block, lane, entry))
+            lane = entry = -1
+        return Step(self.index, len(self.entries) - 1)
 
 
 @dataclass(slots=True)
