@@ -18,6 +18,7 @@ from controller.connections import PlacedConnections, connect
 from controller.demand import Demand, PairColumns, demand_of
 from controller.partition import OpBytes, op_bytes, partition
 from controller.placement import Placement, host_of, place
+from controller.plan_choices import planned_choices, shaping_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,7 +51,7 @@ class Plan:
 def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = "plan") -> Plan:
     """Lays a job out on a rig. Raises `PlanError` where it does not fit, with what would."""
     _refuse_odd_jobs(job)
-    demand = demand_of(job, scenario.mapping)
+    demand = demand_of(job, scenario.mapping, scenario.collectives.settings)
     ranks = len(job.ranks)
     placement = place(ranks, _host_bytes(demand.pairs, ranks, scenario.mapping), scenario.mapping, rig)
     connections = connect(demand.pairs, placement, scenario.transport.qps_per_connection, scenario.seed)
@@ -135,6 +136,8 @@ def _tables(
         policy=job.policy,
         edges=dict(job.edges),
         baselines=job.baselines,
+        shaping=shaping_words(scenario.collectives.settings),
+        choices=planned_choices(demand),
         notes=(*job.notes, *placement.notes, *_traffic_notes(connections, demand.pairs, placement)),
     )
 

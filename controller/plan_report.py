@@ -19,7 +19,7 @@ from workload.program import OpKind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from contract.run import PlanTables
+    from contract.run import PlannedChoice, PlanTables
     from controller.plan import Plan
 
 PLAN_REPORT_SCHEMA: Final = "etloop-plan-report/1"
@@ -105,6 +105,10 @@ class PlanReport:
     policy: str
     edges: dict[str, int]
     """What became of the trace's dependencies, by the sorts of contract/edges.py."""
+    shaping: str
+    """Whose traffic it is, such as "nccl 2.30.7"."""
+    choices: tuple[PlannedChoice, ...]
+    """How every sort of collective is carried out, and why."""
     operations: int
     """Network ops of all ranks in one iteration."""
     connections: dict[str, int]
@@ -139,6 +143,8 @@ def report_plan(plan: Plan) -> PlanReport:
         time_scale=tables.time_scale,
         policy=tables.policy,
         edges=dict(tables.edges),
+        shaping=tables.shaping,
+        choices=tables.choices,
         operations=len(tables.ops.rank),
         connections={path.name.lower(): int((tables.connections.path == path).sum()) for path in Path},
         payload_bytes=int(payload.sum()),

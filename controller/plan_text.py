@@ -13,6 +13,7 @@ from contract.units import approximate_bytes, approximate_duration, format_rate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from contract.run import PlannedChoice
     from controller.plan_report import PlanReport, UnevenExchange
 
 MOST_ROWS: Final = 32
@@ -28,6 +29,7 @@ def render_plan(report: PlanReport) -> str:
         table_lines(
             ("kind", "algorithm", "ranks", "ops", "put in", "through DUT", "local"), _kind_rows(report)
         ),
+        *([table_lines(_CHOICE_HEADING, _choice_rows(report))] if report.choices else []),
         *([table_lines(_UNEVEN_HEADING, _uneven_rows(report))] if report.uneven else []),
         table_lines(
             ("port", "link", "ranks", "QP ends", "tx", "rx", "at link speed", "hairpin"), _port_rows(report)
@@ -45,7 +47,7 @@ def _headline(report: PlanReport) -> str:
     return (
         f"{report.source}: {len(report.ranks)} ranks, {report.operations} network ops an iteration, "
         f"{report.iterations} iterations, bytes x {report.bytes_scale}, time x {report.time_scale}, "
-        f"dependencies {report.policy}"
+        f"dependencies {report.policy}{f', shaped as {report.shaping}' if report.shaping else ''}"
     )
 
 
@@ -105,6 +107,55 @@ def _kind_rows(report: PlanReport) -> list[tuple[str, ...]]:
         )
         for kind in report.kinds
     ]
+
+
+_CHOICE_HEADING: Final = (
+    "carried out",
+    "ranks",
+    "a host",
+    "bytes",
+    "algorithm",
+    "protocol",
+    "channels",
+    "messages",
+    "why",
+)
+
+
+def _choice_rows(report: PlanReport) -> list[tuple[str, ...]]:
+    return [
+        (
+            choice.collective,
+            str(choice.ranks),
+            str(choice.ranks_per_host),
+            _byte_range(choice.least_bytes, choice.most_bytes),
+            choice.algorithm,
+            choice.protocol,
+            str(choice.channels),
+            str(choice.messages),
+            _why(choice),
+        )
+        for choice in report.choices
+    ]
+
+
+def _byte_range(least: int, most: int) -> str:
+    return (
+        approximate_bytes(most)
+        if least == most
+        else f"{approximate_bytes(least)} - {approximate_bytes(most)}"
+    )
+
+
+def _why(choice: PlannedChoice) -> str:
+    """The reason, and what the model says of the choice and of the best of the others."""
+    ordered = sorted(choice.alternatives.items(), key=lambda item: item[1])
+    chosen = f"{'ring' if choice.algorithm == 'chain' else choice.algorithm} {choice.protocol}"
+    own = choice.alternatives.get(chosen)
+    others = [f"{name} {approximate_duration(time_ns)}" for name, time_ns in ordered if name != chosen]
+    if own is None or not others:
+        return choice.reason
+    return f"{choice.reason}: {approximate_duration(own)}, next {others[0]}"
 
 
 _UNEVEN_HEADING: Final = ("uneven all-to-all", "ranks", "ops", "payload", "sends most", "receives most")

@@ -25,6 +25,7 @@ from contract.units import (
     parse_share_per_million,
 )
 from controller.rig import MOST_RAILS
+from controller.scenario_collectives import Collectives, read_collectives
 from controller.yaml_reader import (
     ConfigFile,
     Section,
@@ -78,6 +79,7 @@ class Transport:
     path_mtu_bytes: int
     traffic_class: int
     qps_per_connection: int
+    split_data_on_qps: bool
     window_packets: int
     ack_every_packets: int
     """At most so many packets between two requests for an acknowledgement; there are at least two in a window."""
@@ -96,6 +98,7 @@ class Scenario:
     time_scale_text: str
     iterations: int
     mapping: Mapping
+    collectives: Collectives
     transport: Transport
     scale_up_bps: int
     scale_up_latency_ns: int
@@ -125,6 +128,7 @@ def parse_scenario(text: bytes, source: str, directory: Path) -> Scenario:
     latency = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
     trace = workload.required("trace", words, "", "name the directory, prefix or archive of the .et files")
     groups = workload.optional("groups", words, "")
+    mapping = _read_mapping(top.section("mapping"))
     scenario = Scenario(
         trace=directory / trace,
         groups=directory / groups if groups else None,
@@ -132,7 +136,8 @@ def parse_scenario(text: bytes, source: str, directory: Path) -> Scenario:
         bytes_scale_text=scale.optional("bytes", words, "1"),
         time_scale_text=scale.optional("time", words, "1"),
         iterations=top.optional("iterations", integer(1, 1_000_000), 1),
-        mapping=_read_mapping(top.section("mapping")),
+        mapping=mapping,
+        collectives=read_collectives(top.section("collectives"), directory, mapping.nics_per_host or 0),
         transport=_read_transport(top.section("transport")),
         scale_up_bps=scale_up.optional("bandwidth", rate, 3_600_000_000_000),
         scale_up_latency_ns=scale_up.optional("latency", latency, 1000),
@@ -223,6 +228,7 @@ def _read_transport(section: Section) -> Transport:
         path_mtu_bytes=section.optional("path_mtu", _path_mtu, 4096),
         traffic_class=dscp << 2 | ecn,
         qps_per_connection=section.optional("qps_per_connection", integer(1, 64), 1),
+        split_data_on_qps=section.optional("split_data_on_qps", yes_or_no, False),
         window_packets=section.optional("window_packets", integer(0, 65536), 0),
         ack_every_packets=section.optional("ack_every", integer(1, 65536), 256),
         # Above the pauses of a loaded host without a spare core, so that a clean run retransmits nothing.

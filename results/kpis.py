@@ -73,6 +73,8 @@ def measure(
         edges=dict(tables.edges),
         bytes_scale=tables.bytes_scale,
         time_scale=tables.time_scale,
+        shaping=tables.shaping,
+        choices=tables.choices,
         ops=OpCounts(planned=planned, recorded=len(ops), missing=planned - len(ops)),
         job=_job(per_iteration, complete=len(ops) == planned),
         per_iteration=per_iteration,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 import numpy as np
 
 from contract.errors import Problem
-from contract.run import PlannedConnections, PlannedOps, PlanTables, RecordedBaselines
+from contract.run import PlannedChoice, PlannedConnections, PlannedOps, PlanTables, RecordedBaselines
 from results.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json
 
 PLAN_SCHEMA: Final = "etloop-plan/1"
@@ -78,6 +78,8 @@ class _PlanFile:
     rank_port: tuple[str, ...]
     communicators: tuple[_Communicator, ...]
     algorithms: tuple[str, ...]
+    shaping: str
+    choices: tuple[PlannedChoice, ...]
     ops: dict[str, tuple[int, ...]]
     connections: dict[str, tuple[int, ...]]
     baselines: dict[str, tuple[int, ...]] | None
@@ -99,6 +101,8 @@ def plan_to_json(tables: PlanTables) -> str:
         "rank_port": tables.rank_port,
         "communicators": [{"name": name, "members": members} for name, members in tables.communicators],
         "algorithms": tables.algorithms,
+        "shaping": tables.shaping,
+        "choices": [asdict(choice) for choice in tables.choices],
         "ops": {name: getattr(tables.ops, name).tolist() for name in _OP_TYPES},
         "connections": {name: getattr(tables.connections, name).tolist() for name in _CONNECTION_TYPES},
         "baselines": None
@@ -145,6 +149,8 @@ def plan_from_json(text: str, where: str) -> PlanTables:
         edges=file.edges,
         notes=file.notes,
         baselines=None if baselines is None else RecordedBaselines(**baselines),
+        shaping=file.shaping,
+        choices=file.choices,
     )
 
 

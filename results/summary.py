@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from contract.run import PlannedChoice
+
 SUMMARY_SCHEMA: Final = "etloop-summary/1"
 MOST_BASELINES: Final = 64
 
@@ -205,6 +207,10 @@ class Summary:
     edges: dict[str, int]
     bytes_scale: str
     time_scale: str
+    shaping: str
+    """Whose traffic it was, such as "nccl 2.30.7"."""
+    choices: tuple[PlannedChoice, ...]
+    """How the collectives were carried out, and why."""
     ops: OpCounts
     job: JobSummary
     per_iteration: tuple[IterationSummary, ...]

@@ -72,7 +72,7 @@ def test_a_choice_says_why_and_what_else_there_was() -> None:
         (Pin(algorithm="tree"), "all-reduce", ("tree", SIMPLE, 4), "least of 3 by NCCL's tuning model"),
         (Pin(protocol=LL128), "all-reduce", ("ring", LL128, 4), "least of 2 by NCCL's tuning model"),
         (Pin(channels=9), "all-reduce", ("ring", SIMPLE, 9), "least of 6 by NCCL's tuning model; channels pinned"),
-        (Pin("ring", SIMPLE, 1), "all-reduce", ("ring", SIMPLE, 1), "pinned; channels pinned"),
+        (Pin("ring", SIMPLE, 1), "all-reduce", ("ring", SIMPLE, 1), "pinned"),
         # Not NCCL's, but cut as NCCL would.
         (Pin("halving_doubling"), "all-reduce", ("halving_doubling", SIMPLE, 1), "pinned; not an algorithm of NCCL"),
         (Pin("direct", LL, 2), "all-gather", ("direct", LL, 2), "pinned; not an algorithm of NCCL"),

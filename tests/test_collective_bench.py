@@ -426,6 +426,8 @@ def test_a_benchmark_over_real_sockets(tmp_path: Path) -> None:
         "2",
         "-n",
         "4",
+        "--protocol",
+        "simple",
     ]
     with agents(place):
         ended = etloop(

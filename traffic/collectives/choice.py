@@ -269,7 +269,7 @@ def _reason(pin: Pin, allowed: list[Estimate], channels: int, tuning: Tuning) ->
     most = tuning.graph.channels
     said = "pinned" if len(allowed) == 1 else f"least of {len(allowed)} by NCCL's tuning model"
     if pin.channels:
-        return f"{said}; channels pinned"
+        return said if said == "pinned" else f"{said}; channels pinned"
     return said if channels == most else f"{said}; too few bytes for all of {most} channels"
 
 
