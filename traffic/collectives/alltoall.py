@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from traffic.collectives.lazy_tables import LazyTables
 from traffic.collectives.point_to_point import p2p_schedule
 from traffic.collectives.steps import recv, send
 from traffic.collectives.table import Lane
@@ -89,7 +90,7 @@ def p2p_all_to_all(request: Request) -> Schedule:
     assert channels & (channels - 1) == 0
     lanes_of = _uneven_lanes if request.splits else _even_lanes
     placed = replace(request, ranks_per_host=min(request.ranks_per_host, size))
-    tables = tuple(lanes_of(position, placed, channels) for position in range(size))
+    tables = LazyTables(size, lambda position: lanes_of(position, placed, channels))
     schedule = p2p_schedule(request, tables, empty_message=False)
     return replace(schedule, algorithm=UNEVEN) if request.splits else schedule
 

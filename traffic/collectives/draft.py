@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from traffic.collectives.lazy_tables import LazyTables
 from traffic.collectives.table import ChunkRule, Entry, EntryKind, Lane, Schedule
 
 if TYPE_CHECKING:
@@ -153,17 +154,16 @@ def _shifted(entries: tuple[Entry, ...], lanes: int) -> tuple[Entry, ...]:
     )
 
 
-def each_channel(request: Request, lanes: Callable[[int], tuple[Lane, ...]]) -> tuple[tuple[Lane, ...], ...]:
+def each_channel(request: Request, lanes: Callable[[int], tuple[Lane, ...]]) -> LazyTables:
     """Tables of all positions: the same `lanes(position)` on every channel, each with its share of the bytes."""
-    return tuple(
-        on_channels([lanes(position)] * request.cutting.channels) for position in range(request.size)
-    )
+    channels = request.cutting.channels
+    return LazyTables(request.size, lambda position: on_channels([lanes(position)] * channels))
 
 
 def schedule_of(
     request: Request,
     algorithm: str,
-    tables: tuple[tuple[Lane, ...], ...],
+    tables: Sequence[tuple[Lane, ...]],
     *,
     blocks: int = 0,
     chunks_per_loop: int = 1,

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from traffic.collectives.draft import ADD, FINISH, KEEP, SEND, TableDraft, block_moves, schedule_of
+from traffic.collectives.draft import (
+    ADD,
+    FINISH,
+    KEEP,
+    SEND,
+    TableDraft,
+    block_moves,
+    each_channel,
+    schedule_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +38,7 @@ def gloo_ring(request: Request) -> Schedule:
     assert segments % size == 0
     assert segments >= _UNDER_WAY * size
     assert request.cutting.channels == 1
-    tables = tuple(_lanes(position, size, segments) for position in range(size))
+    tables = each_channel(request, lambda position: _lanes(position, size, segments))
     return schedule_of(request, "gloo_ring", tables, blocks=segments)
 
 

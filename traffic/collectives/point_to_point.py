@@ -14,6 +14,8 @@ from traffic.collectives.steps import recv, send
 from traffic.collectives.table import ChunkRule, Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from traffic.collectives.cutting import Request
     from traffic.collectives.table import Schedule
 
@@ -30,7 +32,7 @@ def point_to_point(request: Request) -> Schedule:
     return p2p_schedule(request, (senders, receivers), empty_message=True)
 
 
-def p2p_schedule(request: Request, tables: tuple[tuple[Lane, ...], ...], *, empty_message: bool) -> Schedule:
+def p2p_schedule(request: Request, tables: Sequence[tuple[Lane, ...]], *, empty_message: bool) -> Schedule:
     """A schedule of send-only and receive-only lanes with the send/recv cut."""
     schedule = schedule_of(request, "p2p", tables)
     rule = ChunkRule.P2P if request.cutting.peers is not None else ChunkRule.FIXED

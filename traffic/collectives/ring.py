@@ -8,11 +8,13 @@ request. Each position sends 2(n-1)/n of an all-reduce's bytes, n-1 blocks other
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from traffic.collectives.draft import on_channels, schedule_of
 from traffic.collectives.hosts import hosts_of, ring_order
+from traffic.collectives.lazy_tables import LazyTables
 from traffic.collectives.steps import (
     recv,
     recv_copy_send,
@@ -24,7 +26,7 @@ from traffic.collectives.steps import (
 from traffic.collectives.table import Entry, Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from traffic.collectives.cutting import Request
     from traffic.collectives.table import Schedule
@@ -77,23 +79,18 @@ def _backwards(place: int, distances: range, size: int) -> tuple[int, ...]:
 
 
 def _ring(request: Request, algorithm: str, *, bidirectional: bool) -> Schedule:
-    size, channels = request.size, request.cutting.channels
+    size = request.size
     assert size >= 2
     hosts = hosts_of(size, request.ranks_per_host)
-    tables: list[list[tuple[Lane, ...]]] = [[] for _ in range(size)]
-    for channel in range(channels):
-        order = ring_order(hosts, channel)
-        if bidirectional and channel % 2:
-            order = order[::-1]
-        entries = _entries_of(request.collective, order)
-        for place, position in enumerate(order):
-            following, preceding = order[(place + 1) % size], order[place - 1]
-            tables[position].append((Lane(0, following, preceding, 0, 1, entries(place)),))
+    orders = [ring_order(hosts, channel) for channel in range(request.cutting.channels)]
+    if bidirectional:
+        orders[1::2] = [order[::-1] for order in orders[1::2]]
+    tables = LazyTables(size, partial(_table, request.collective, [_Ring.of(order) for order in orders]))
     whole_buffer = request.collective in ("all-reduce", "barrier")
     return schedule_of(
         request,
         algorithm,
-        tuple(on_channels(table) for table in tables),
+        tables,
         blocks=size if request.collective == "reduce-scatter" else 0,
         chunks_per_loop=size if whole_buffer else 1,
         # Only the all-reduce kernel spreads what is left over all chunks of its last loop.
@@ -101,11 +98,36 @@ def _ring(request: Request, algorithm: str, *, bidirectional: bool) -> Schedule:
     )
 
 
-def _entries_of(collective: str, order: Sequence[int]) -> Callable[[int], tuple[Entry, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """Positions in order, and the place of every position."""
+
+    order: tuple[int, ...]
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, order: tuple[int, ...]) -> _Ring:
+        return cls(order, tuple(sorted(range(len(order)), key=order.__getitem__)))
+
+
+def _table(collective: str, rings: Sequence[_Ring], position: int) -> tuple[Lane, ...]:
+    # Channels with the same ring share their entries.
+    entries: dict[tuple[int, ...], tuple[Entry, ...]] = {}
+    tables: list[tuple[Lane, ...]] = []
+    for one in rings:
+        place, size = one.places[position], len(one.order)
+        if one.order not in entries:
+            entries[one.order] = _entries(collective, one.order, place)
+        following, preceding = one.order[(place + 1) % size], one.order[place - 1]
+        tables.append((Lane(0, following, preceding, 0, 1, entries[one.order]),))
+    return on_channels(tables)
+
+
+def _entries(collective: str, order: Sequence[int], place: int) -> tuple[Entry, ...]:
     match collective:
         case "all-gather":
-            return partial(_all_gather_entries, order)
+            return _all_gather_entries(order, place)
         case "reduce-scatter":
-            return partial(_reduce_scatter_entries, order)
+            return _reduce_scatter_entries(order, place)
         case _:
-            return partial(all_reduce_entries, size=len(order))
+            return all_reduce_entries(place, len(order))

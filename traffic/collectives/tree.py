@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from traffic.collectives.draft import ADD, FINISH, KEEP, SEND, TableDraft, on_channels, schedule_of
 from traffic.collectives.hosts import hosts_of, tree_place
+from traffic.collectives.lazy_tables import LazyTables
 
 if TYPE_CHECKING:
     from traffic.collectives.cutting import Request
@@ -28,11 +29,11 @@ def double_binary_tree(request: Request) -> Schedule:
     assert request.size >= 2
     hosts = hosts_of(request.size, request.ranks_per_host)
     channels = request.cutting.channels
-    tables = tuple(
-        on_channels([_lanes(_place(hosts, position, c, channels)) for c in range(channels)])
-        for position in range(request.size)
-    )
-    return schedule_of(request, "tree", tables)
+
+    def table(position: int) -> tuple[Lane, ...]:
+        return on_channels([_lanes(_place(hosts, position, c, channels)) for c in range(channels)])
+
+    return schedule_of(request, "tree", LazyTables(request.size, table))
 
 
 def _place(hosts: Hosts, position: int, channel: int, channels: int) -> TreePlace:
