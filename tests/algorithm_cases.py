@@ -250,10 +250,11 @@ class Moved:
 
     def sent_by(self, size: int) -> list[int]:
         """Bytes that each position sends."""
-        sent = [0] * size
-        for position, sent_bytes in zip(self.position.tolist(), self.tx_bytes.tolist(), strict=True):
-            sent[position] += sent_bytes
-        return sent
+        return _by_position(size, self.position, self.tx_bytes)
+
+    def received_by(self, size: int) -> list[int]:
+        """Bytes that each position receives."""
+        return _by_position(size, self.position, self.rx_bytes)
 
     def sent_between(self) -> dict[tuple[int, int], tuple[int, int]]:
         """(messages, bytes) by (source, destination), as the senders have it."""
@@ -267,6 +268,13 @@ class Moved:
 def moved(schedule: Schedule, op_bytes: int) -> Moved:
     """Totals of all lanes of a schedule."""
     return Moved(*StepTables(to_columns([schedule])).schedule_totals(0, op_bytes))
+
+
+def _by_position(size: int, positions: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[int]:
+    found = [0] * size
+    for position, moved_bytes in zip(positions.tolist(), sizes.tolist(), strict=True):
+        found[position] += moved_bytes
+    return found
 
 
 def _by_pair(

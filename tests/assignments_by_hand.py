@@ -57,8 +57,10 @@ class HandOp:
 ScheduleKey = tuple[CollectiveName, Splits]
 
 
-def _schedule(key: ScheduleKey, size: int) -> Schedule:
+def _schedule(key: ScheduleKey, size: int, instead: Schedule | None) -> Schedule:
     name, splits = key
+    if instead is not None:
+        return instead
     return schedule_for_splits(splits) if splits else schedule_for(name, size)
 
 
@@ -112,10 +114,11 @@ def _connections(
     qps_each: int,
     hosts: tuple[int, ...],
     addresses: tuple[str, ...],
+    instead: Schedule | None,
 ) -> ConnectionColumns:
     pairs: set[tuple[int, int, int, int]] = set()
     for key in schedules:
-        for position, lanes in enumerate(_schedule(key, size).tables):
+        for position, lanes in enumerate(_schedule(key, size, instead).tables):
             pairs |= {(0, lane.channel, position, lane.send_to) for lane in lanes if lane.send_to >= 0}
     for rank, ops in enumerate(programs):
         pairs |= {(-1, 0, rank, op.peer) for op in ops if op.what == "send"}
@@ -168,9 +171,11 @@ def assignment(
     link_bps: int = 100_000_000_000,
     addresses: tuple[str, ...] | None = None,
     only_ranks: tuple[int, ...] | None = None,
+    instead: Schedule | None = None,
 ) -> Assignment:
     """One assignment with a port per rank, or with those of `only_ranks`; rank r runs `programs[r]`.
 
+    `instead` is the schedule of all collectives, whatever they are called.
     Ranks of one host must share a port in a real plan; here `hosts` is only used with all ranks on one port.
     """
     size = len(programs)
@@ -181,7 +186,7 @@ def assignment(
     peers = tuple(tuple(sorted({op.peer for op in ops if op.peer >= 0})) for ops in programs)
     block = 4096
     connections = _number_queue_pairs(
-        _connections(size, schedules, programs, qps_each, hosts, addresses), block
+        _connections(size, schedules, programs, qps_each, hosts, addresses, instead), block
     )
     here = tuple(range(size)) if only_ranks is None else only_ranks
     if one_port:
@@ -203,7 +208,7 @@ def assignment(
         scale_up_latency_ns=1_000,
         first_host_thread=0,
         host_engine_threads=len(ports),
-        schedules=to_columns([_schedule(key, size) for key in schedules] + [SEND_RECV]),
+        schedules=to_columns([_schedule(key, size, instead) for key in schedules] + [SEND_RECV]),
         programs=tuple(_columns(ops, schedules, peers[rank]) for rank, ops in enumerate(programs)),
         ranks=tuple(
             RankAssignment(

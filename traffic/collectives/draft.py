@@ -14,7 +14,7 @@ from traffic.collectives.lazy_tables import LazyTables
 from traffic.collectives.table import ChunkRule, Entry, EntryKind, Lane, Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from traffic.collectives.cutting import Cutting, Request
 
@@ -127,29 +127,34 @@ def on_channels(tables: Sequence[tuple[Lane, ...]]) -> tuple[Lane, ...]:
     """One table of a table for every channel, each with its share of the bytes: `tables[c]` goes on channel c."""
     if len(tables) == 1:
         return tables[0]
+    keys = [(channel, index) for channel, lanes in enumerate(tables) for index in range(len(lanes))]
+    # Batches run one after another over all channels, and a table has them in order.
+    keys.sort(key=lambda key: tables[key[0]][key[1]].batch)
+    place_of = {key: place for place, key in enumerate(keys)}
     found: list[Lane] = []
-    for channel, lanes in enumerate(tables):
-        first = len(found)
-        found += [
-            replace(
-                lane,
-                channel=channel,
-                share=channel,
-                shares=len(tables),
-                entries=_shifted(lane.entries, first),
-            )
-            for lane in lanes
-        ]
+    for channel, index in keys:
+        lane = tables[channel][index]
+        entries = _placed(lane.entries, channel, place_of)
+        found.append(replace(lane, channel=channel, share=channel, shares=len(tables), entries=entries))
     return tuple(found)
 
 
-def _shifted(entries: tuple[Entry, ...], lanes: int) -> tuple[Entry, ...]:
-    if lanes == 0 or all(entry.after_lane < 0 for entry in entries):
+def _placed(
+    entries: tuple[Entry, ...], channel: int, place_of: Mapping[tuple[int, int], int]
+) -> tuple[Entry, ...]:
+    """Entries that wait for the lanes of their channel where these now are."""
+    if all(entry.after_lane < 0 for entry in entries):
         return entries
     return tuple(
         entry
         if entry.after_lane < 0
-        else _entry(int(entry.kind), entry.chunk, entry.block, entry.after_lane + lanes, entry.after_entry)
+        else _entry(
+            int(entry.kind),
+            entry.chunk,
+            entry.block,
+            place_of[channel, entry.after_lane],
+            entry.after_entry,
+        )
         for entry in entries
     )
 
