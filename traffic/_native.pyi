@@ -46,6 +46,11 @@ class StepTables:
     ]:
         """(kind, first entry, loop, slice, bytes, wire_bytes) of the lane's steps in order; ValueError beyond `limit`."""
 
+    def lane_pieces(
+        self, schedule: int, position: int, lane: int, op_bytes: int, limit: int = 4194304
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """(step, entry, address, bytes) of everything that the lane's steps move, empty pieces left out."""
+
     def lane_totals_of(self, schedule: int, position: int, op_bytes: int) -> LaneTotalColumns:
         """A row per lane of the position."""
 

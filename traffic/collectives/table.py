@@ -12,8 +12,9 @@ an uneven all-to-all is made for one matrix of splits, and its lanes state their
   position sends to a given (peer, channel), and at most one receives from it.
 * Across lanes: an entry with `after_lane` also waits for another lane of its own table, of the same or an earlier batch.
   With `after_entry` it waits until that lane has executed that entry of the same loop and slice (both lanes then have
-  the same loops and slices); with -1 until that lane has executed everything. That is how a receive on one connection
-  releases a send on another. An entry that neither sends nor receives only waits.
+  the same loops and slices; one that ends earlier releases what waits for more); with -1 until that lane is over, what it
+  sent being acknowledged. That is how a receive on one connection releases a send on another. An entry that neither
+  sends nor receives only waits.
 * Lane bytes: a lane works on the `span` blocks from `part` of `parts` equal blocks of the op's B bytes:
   floor((part + span) * B / parts) - floor(part * B / parts). Where B is the block of one position (all-gather, gather)
   parts may be 1 and span up to the group's size. A lane with `lane_bytes` works on that many, whatever B is. Of these
@@ -33,8 +34,10 @@ an uneven all-to-all is made for one matrix of splits, and its lanes state their
 * A lane of zero bytes has no messages; with `empty_message` it has one empty message per entry.
 * Wire: a message of b data bytes has ceil(b / line_data_bytes) * line_wire_bytes payload bytes (`Protocol`).
 * Data blocks (what `Entry.block` names, for validation only): of an all-gather and a gather, block i is what position i
-  puts in; of an all-to-all, block `source * size + destination`; of all others block i is named by its place in the
-  lane. An entry that moves several at once has them one after another in its lane's bytes.
+  puts in (a lane over the blocks of all positions, `span` = size, needs no names); of an all-to-all, where lanes work on
+  the source's buffer, block `source * size + destination` (`source * chunks_per_loop + chunk` under `ChunkRule.BLOCKS`);
+  of an uneven all-to-all `source * size + destination`. For all others it is only a name in errors: the bytes of the op
+  that a lane works on say what they are.
 """
 
 from __future__ import annotations
@@ -115,19 +118,16 @@ class Handshake(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One step of a lane. `chunk` is an index within the loop; the blocks name the data it moves, for validation only."""
+    """One step of a lane. `chunk` is an index within the loop; `block` names the data it moves, for validation only."""
 
     kind: EntryKind
     chunk: int
     block: int
-    blocks: int = 1
-    """It moves this many blocks, from `block` on."""
     after_lane: int = -1
     """Lane of the same table that it waits for; -1: none."""
     after_entry: int = -1
-    """What that lane must have executed: this entry in the same loop and slice; -1: everything."""
-    scattered: tuple[int, ...] = ()
-    """The blocks it moves, in this order, where they are not consecutive; `block` and `blocks` then mean nothing."""
+    """What that lane must have executed: this entry in the same loop and slice; -1: everything, and what it sent must
+    have been acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,6 +283,37 @@ class StepTables {
     return to_arrays(std::move(columns));
   }
 
+  // What each step moves: of every chunk of its message the bytes that its slice covers.
+  nb::tuple lane_pieces(int32_t schedule, int32_t position, int32_t lane, int64_t op_bytes, int64_t limit) const {
+    std::array<std::vector<int64_t>, 4> columns;
+    const Cutting& cutting = set_.cutting[schedule];
+    int64_t before = 0;  // bytes of the message in the slices before this one
+    int64_t number = 0;
+    each_step(schedule, position, lane, op_bytes, limit, [&](const LaneCursor& cursor, const LaneStep& step) {
+      const Lane& row = set_.lanes[set_.lane_offsets[set_.table(schedule, position)] + lane];
+      const LaneCut cut = lane_cut(row, cutting, op_bytes);
+      if (step.slice == 0) before = 0;
+      int64_t begin = 0;  // of the chunk, in the message
+      for (int32_t e = cursor.entry();; ++e) {
+        const Entry& entry = set_.entries[row.first_entry + e];
+        const int64_t size = cut.bytes(step.loop, entry.chunk);
+        const int64_t from = std::max(begin, before);
+        const int64_t to = std::min(begin + size, before + step.bytes);
+        if (from < to) {
+          columns[0].push_back(number);
+          columns[1].push_back(e);
+          columns[2].push_back(chunk_address(row, cutting, op_bytes, step.loop, entry.chunk) + from - begin);
+          columns[3].push_back(to - from);
+        }
+        begin += size;
+        if ((entry.kind & kEntryMore) == 0) break;
+      }
+      before += step.bytes;
+      ++number;
+    });
+    return to_arrays(std::move(columns));
+  }
+
   nb::tuple lane_totals_of(int32_t schedule, int32_t position, int64_t op_bytes) const {
     const int32_t table = checked_table(schedule, position, op_bytes);
     LaneColumns columns;
@@ -427,6 +458,9 @@ void bind_schedule(nb::module_& module) {
       .def("lane_steps", &StepTables::lane_steps, nb::arg("schedule"), nb::arg("position"), nb::arg("lane"),
            nb::arg("op_bytes"), nb::arg("limit") = int64_t{1} << 22,
            "(kind, first entry, loop, slice, bytes, wire_bytes) of the lane's steps in order. ValueError beyond `limit`.")
+      .def("lane_pieces", &StepTables::lane_pieces, nb::arg("schedule"), nb::arg("position"), nb::arg("lane"),
+           nb::arg("op_bytes"), nb::arg("limit") = int64_t{1} << 22,
+           "(step, entry, address, bytes) of everything that the lane's steps move, empty pieces left out.")
       .def("lane_totals_of", &StepTables::lane_totals_of, nb::arg("schedule"), nb::arg("position"),
            nb::arg("op_bytes"),
            "(position, send_to, recv_from, tx_messages, tx_bytes, rx_messages, rx_bytes), a row per lane of the "

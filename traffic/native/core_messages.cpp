@@ -63,10 +63,9 @@ bool Core::released(const LaneRun& lane) const {
   if (step.after_lane < 0) return true;
   const uint32_t other = runs_[lane.op_run].lane_runs[static_cast<size_t>(step.after_lane)];
   if (other == kLaneOver) return true;
-  if (other == kNone) return false;
+  if (other == kNone || step.after_entry < 0) return false;
   const LaneCursor& execution = lanes_[other].execution;
-  if (execution.done()) return true;
-  return step.after_entry >= 0 && execution.taken() > execution.step_number(step.loop, step.after_entry, step.slice);
+  return execution.done() || execution.taken() > execution.step_number(step.loop, step.after_entry, step.slice);
 }
 
 void Core::wake_dependents(uint32_t run, int32_t lane_number) {

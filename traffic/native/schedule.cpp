@@ -159,6 +159,20 @@ LaneCut lane_cut(const Lane& lane, const Cutting& cutting, int64_t op_bytes) {
   return cut;
 }
 
+int64_t chunk_address(const Lane& lane, const Cutting& cutting, int64_t op_bytes, int64_t loop, int32_t chunk) {
+  const LaneCut cut = lane_cut(lane, cutting, op_bytes);
+  const int64_t whole = lane_bytes(lane, op_bytes);
+  const int64_t begin = lane.bytes >= 0 ? 0 : part_bytes(op_bytes, 0, lane.parts, lane.part);
+  if (cut.blocks) {
+    const int64_t block = part_bytes(whole, chunk, cut.chunks_per_loop);
+    const int64_t within = share_of(block, lane.share, lane.shares, cutting).offset + loop * cut.chunk_bytes;
+    return begin + part_bytes(whole, 0, cut.chunks_per_loop, chunk) + within;
+  }
+  const int64_t size = loop + 1 == cut.loops ? cut.last_chunk_bytes : cut.chunk_bytes;
+  return begin + share_of(whole, lane.share, lane.shares, cutting).offset +
+         loop * cut.chunks_per_loop * cut.chunk_bytes + chunk * size;
+}
+
 LaneCursor::LaneCursor(const Lane& lane, const Entry* entries, const Cutting& cutting, int64_t op_bytes)
     : entries_(entries + lane.first_entry),
       entry_count_(lane.entry_count),

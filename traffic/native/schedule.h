@@ -104,6 +104,9 @@ struct LaneCut {
 };
 LaneCut lane_cut(const Lane& lane, const Cutting& cutting, int64_t op_bytes);
 
+// Where chunk `chunk` of loop `loop` begins among the op's bytes, or among those that the lane states.
+int64_t chunk_address(const Lane& lane, const Cutting& cutting, int64_t op_bytes, int64_t loop, int32_t chunk);
+
 // Walks the messages of a lane in order. Copyable; a copy is an independent look-ahead.
 class LaneCursor {
  public:
