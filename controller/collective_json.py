@@ -16,6 +16,7 @@ from results.kinds import CONVENTIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from contract.run import PlannedChoice
     from controller.collective_figures import Interference, IterationFigures, RowFigures
     from controller.collective_spec import BenchSpec, Variant
     from controller.collective_table import RankLine, Verdict
@@ -38,8 +39,9 @@ class TestResult:
     rows: tuple[RowFigures, ...]
     verdict: Verdict
     interference: tuple[Interference, ...]
-    algorithm: str
-    """Algorithms that ran, joined by ", " where sizes differ."""
+    choices: tuple[PlannedChoice, ...]
+    """How it was carried out, by size."""
+    shaping: str
     notes: tuple[str, ...]
     errors: tuple[str, ...]
     """Why the session broke, or which of its checks failed."""
@@ -102,7 +104,8 @@ def _test(version: str, arguments: Sequence[str], spec: BenchSpec, test: TestRes
         "end_time": test.ended_at,
         "etloop": {
             "collective": CONVENTIONS[test.kind].name,
-            "algorithm": test.algorithm,
+            "shaping": test.shaping,
+            "choices": [asdict(choice) for choice in test.choices],
             "pinned": asdict(test.variant),
             "notes": list(test.notes),
             "retransmitted_packets": test.retransmitted_packets,

@@ -15,6 +15,7 @@ from results.kinds import CONVENTIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from contract.run import PlannedChoice
     from controller.collective_figures import Interference, RowFigures
     from controller.collective_spec import BenchSpec, Variant
 
@@ -97,6 +98,15 @@ def render_start(
     if left_out:
         lines.append(f"# {left_out} sizes are left out: a rank would contribute less than 16 B.")
     return "\n".join(lines) + "\n"
+
+
+def choice_words(choice: PlannedChoice) -> str:
+    """How operations of a range of sizes were carried out, and why; bytes are what one rank puts in."""
+    sizes = str(choice.least_bytes)
+    if choice.most_bytes != choice.least_bytes:
+        sizes += f" to {choice.most_bytes}"
+    channels = f"{choice.channels} channel{'s' if choice.channels > 1 else ''}"
+    return f"{sizes} B a rank: {choice.algorithm}, {choice.protocol}, {channels} ({choice.reason})"
 
 
 def render_heading(*, per_iteration: bool) -> str:

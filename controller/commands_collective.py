@@ -20,11 +20,12 @@ from controller import demo
 from controller.collective_figures import interference, row_figures
 from controller.collective_job import BenchJob, bench_job
 from controller.collective_json import TestResult, tests_as_json
-from controller.collective_scenario import Layout, bench_scenario
+from controller.collective_scenario import Layout, bench_scenario, choice_key, followers_of
 from controller.collective_spec import MOST_RANKS, BenchSpec, Variant, check_spec
 from controller.collective_table import (
     RankLine,
     SweepLine,
+    choice_words,
     render_end,
     render_heading,
     render_interference,
@@ -46,7 +47,7 @@ from results.run_dir import write_run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from contract.run import RunOutcome
+    from contract.run import PlannedChoice, RunOutcome
 
 MOST_LOOPBACK_RANKS: Final = 508
 """Two networks of 254 addresses."""
@@ -77,6 +78,9 @@ class _Trial:
     """One session to come."""
 
     variant: Variant
+    kinds: tuple[int, ...]
+    left_out: tuple[str, ...]
+    """Kinds that cannot be measured in this variant, with the reason."""
     prepared: Prepared
     bench: BenchJob
     directory: Path | None
@@ -141,12 +145,17 @@ def _plan_all(request: Request, spec: BenchSpec, rig: Rig, rig_text: bytes) -> t
     path = request.scenario_path
     scenario_bytes = None if path is None else read_file(path)
     source, directory = ("options", Path()) if path is None else (str(path), path.parent)
-    bench = bench_job(spec)
     trials: list[_Trial] = []
     problems: dict[Problem, None] = {}
     for number, variant in enumerate(spec.variants):
         try:
-            scenario, text = bench_scenario(scenario_bytes, source, directory, request.layout, variant)
+            able = followers_of(spec.kinds, variant)
+            if able.left_out and spec.concurrent:
+                raise ConfigError(*(Problem("--concurrent", text, "name others") for text in able.left_out))
+            bench = bench_job(replace(spec, kinds=able.kinds))
+            scenario, text = bench_scenario(
+                scenario_bytes, source, directory, request.layout, able.kinds, variant
+            )
             plan = make_plan(scenario, rig, bench.job, f"{run_id()}-{number}")
         except InputError as error:
             problems |= dict.fromkeys(error.problems)
@@ -155,7 +164,7 @@ def _plan_all(request: Request, spec: BenchSpec, rig: Rig, rig_text: bytes) -> t
         if out is not None and len(spec.variants) > 1:
             out = out / str(number + 1)
         prepared = Prepared(scenario, rig, plan, text, rig_text.decode("utf-8-sig"))
-        trials.append(_Trial(variant, prepared, bench, out))
+        trials.append(_Trial(variant, able.kinds, able.left_out, prepared, bench, out))
     if problems:
         raise ConfigError(*problems)
     return tuple(trials)
@@ -202,7 +211,7 @@ def _tests(
     errors = tuple(filter(None, (outcome.reason, *failed)))
     found = interference(measured.ops, trial.bench.spans, spec.ranks, spec.average) if spec.concurrent else ()
     tests = []
-    for kind in spec.kinds:
+    for kind in trial.kinds:
         own = tuple(row for row in rows if row.kind == kind and not row.together)
         tests.append(
             TestResult(
@@ -212,8 +221,9 @@ def _tests(
                 rows=own,
                 verdict=verdict_of(own, request.least_busbw),
                 interference=tuple(one for one in found if one.kind == kind),
-                algorithm=_algorithms(trial, kind),
-                notes=(*tables.notes, *summary.degraded),
+                choices=_choices(trial, kind),
+                shaping=tables.shaping,
+                notes=(*trial.left_out, *tables.notes, *summary.degraded),
                 errors=errors,
                 started_at=started_at,
                 ended_at=wall_time_text(),
@@ -238,21 +248,13 @@ def _places(trial: _Trial) -> tuple[RankLine, ...]:
     )
 
 
-def _algorithms(trial: _Trial, kind: int) -> str:
-    tables = trial.prepared.plan.tables
-    ops = {op for span in trial.bench.spans if span.kind == kind for op in span.ops}
-    of_rank = tables.ops.rank == 0
-    used = {
-        int(tables.ops.algorithm[row])
-        for row in of_rank.nonzero()[0].tolist()
-        if int(tables.ops.op[row]) in ops
-    }
-    return ", ".join(tables.algorithms[index] for index in sorted(used))
+def _choices(trial: _Trial, kind: int) -> tuple[PlannedChoice, ...]:
+    return tuple(one for one in trial.prepared.plan.tables.choices if one.collective == choice_key(kind))
 
 
 def _text(request: Request, spec: BenchSpec, test: TestResult) -> str:
     version = _version()
-    notes = (f"algorithm: {test.algorithm}", *test.notes)
+    notes = (f"shaping: {test.shaping}", *map(choice_words, test.choices), *test.notes)
     text = render_start(version, spec, test.kind, test.variant, test.places, notes)
     text += render_heading(per_iteration=request.per_iteration)
     text += render_rows(spec, test.rows, per_iteration=request.per_iteration)

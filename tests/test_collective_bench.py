@@ -19,7 +19,7 @@ from controller import cli
 from controller.cli_collective import names_of, size_of
 from controller.collective_figures import interference, row_figures
 from controller.collective_job import BenchJob, bench_job
-from controller.collective_scenario import Layout, bench_scenario
+from controller.collective_scenario import Layout, bench_scenario, followers_of
 from controller.collective_spec import (
     Amount,
     Average,
@@ -36,6 +36,7 @@ from results.kinds import CONVENTIONS, SEND_RECV
 from results.measured import MeasuredOps, match_ops
 from tests.first_light import agents, etloop, free_place
 from tests.plan_by_hand import rig_of, scenario_of
+from traffic.collectives.table import Protocol
 from traffic.simulation import SimulationSettings, simulate
 from workload.program import OpKind
 from workload.trace import CollectiveKind
@@ -365,7 +366,7 @@ def test_options_stand_over_the_file() -> None:
         b"mapping: {placement: explicit, explicit: {0: a/p0}}\ntransport: {path_mtu: 1024, qps_per_connection: 2}\n"
     )
     layout = Layout(ranks_per_host=4, placement="round_robin")
-    scenario, shown = bench_scenario(text, "s.yaml", Path("lab"), layout, Variant(qps=3))
+    scenario, shown = bench_scenario(text, "s.yaml", Path("lab"), layout, (AR,), Variant(qps=3))
     assert scenario.mapping.ranks_per_host == 4
     assert scenario.mapping.explicit == ()
     assert scenario.transport.path_mtu_bytes == 1024
@@ -377,8 +378,52 @@ def test_options_stand_over_the_file() -> None:
 def test_mistakes_of_the_file_are_told_at_its_lines() -> None:
     with pytest.raises(ConfigError, match=r"^s\.yaml:2: transport\.path_mtu: .*1500"):
         bench_scenario(
-            b"workload: {trace: x}\ntransport: {path_mtu: 1500}\n", "s.yaml", Path(), Layout(), Variant()
+            b"workload: {trace: x}\ntransport: {path_mtu: 1500}\n",
+            "s.yaml",
+            Path(),
+            Layout(),
+            (AR,),
+            Variant(),
         )
+
+
+def test_pins_bind_the_kinds_that_are_measured() -> None:
+    base = b"workload: {trace: x}\ncollectives: {all_reduce: {channels: 4}, broadcast: {algorithm: chain}}\n"
+    variant = Variant(shaping="nccl", algorithm="ring", protocol="ll")
+    scenario, _ = bench_scenario(base, "s.yaml", Path(), Layout(), (AR, AG), variant)
+    pins = dict(scenario.collectives.settings.pins)
+    assert (pins["all-reduce"].algorithm, pins["all-reduce"].protocol, pins["all-reduce"].channels) == (
+        "ring",
+        Protocol.LL,
+        4,
+    )
+    assert pins["all-gather"].algorithm == "ring"
+    assert pins["broadcast"].algorithm == "chain", "the file speaks for what is not measured"
+
+
+def test_kinds_that_cannot_follow_are_left_out_and_told() -> None:
+    found = followers_of((AR, A2A, SEND_RECV), Variant(algorithm="ring", protocol="ll"))
+    assert found.kinds == (AR,)
+    assert found.left_out == (
+        "all_to_all is left out: ring does not do all-to-all",
+        "send_recv is left out: ring does not do point-to-point",
+    )
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        (Variant(algorithm="tre"), 'all_reduce with tre: there is no algorithm "tre"; write one of '),
+        (Variant(protocol="ll256"), '--protocol: there is no "ll256"; write some of simple, ll, ll128'),
+        (Variant(shaping="nickel"), '--shaping: there is no "nickel"; write some of nccl, gloo, mpi, plain'),
+        (Variant(channels=65), "all_reduce with 65 channels: 65 channels; NCCL has at most 64"),
+        (Variant(shaping="gloo", protocol="ll"), "all_reduce with gloo, ll: gloo has no protocols"),
+    ],
+)
+def test_variants_that_nothing_can_follow_are_refused(variant: Variant, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        followers_of((AR,), variant)
+    assert message in str(caught.value)
 
 
 # ---- the command
