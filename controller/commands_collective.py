@@ -39,6 +39,7 @@ from controller.commands_run import refuse_used_directory, run_id, session_setti
 from controller.commands_trace import to_json
 from controller.plan import make_plan
 from controller.rig import Rig, parse_rig
+from controller.schedule_files import with_schedule_files
 from controller.service import run
 from controller.system_clock import wall_time_text
 from results.kpis import Measurement, measure
@@ -156,6 +157,7 @@ def _plan_all(request: Request, spec: BenchSpec, rig: Rig, rig_text: bytes) -> t
             scenario, text = bench_scenario(
                 scenario_bytes, source, directory, request.layout, able.kinds, variant
             )
+            scenario = replace(scenario, collectives=with_schedule_files(scenario.collectives))
             plan = make_plan(scenario, rig, bench.job, f"{run_id()}-{number}")
         except InputError as error:
             problems |= dict.fromkeys(error.problems)

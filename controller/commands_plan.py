@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, EtloopError, InputError, Problem
@@ -12,6 +12,7 @@ from controller.plan_report import report_plan
 from controller.plan_text import render_plan
 from controller.rig import Rig, parse_rig
 from controller.scenario import Scenario, parse_scenario
+from controller.schedule_files import with_schedule_files
 from controller.yaml_reader import LARGEST_FILE_BYTES
 from workload.files import Progress, read_trace
 from workload.job import build_job
@@ -51,7 +52,12 @@ def prepare(
         rig = parse_rig(rig_bytes, str(rig_path), rig_path.parent)
     except ConfigError as error:
         problems += error.problems
-    if scenario is None or rig is None:
+    if scenario is not None:
+        try:
+            scenario = replace(scenario, collectives=with_schedule_files(scenario.collectives))
+        except InputError as error:
+            problems += error.problems
+    if scenario is None or rig is None or problems:
         raise ConfigError(*problems)
     job = build_job(read_trace(scenario.trace, scenario.groups, progress), scenario.workload)
     plan = make_plan(scenario, rig, job, run_id)

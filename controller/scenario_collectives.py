@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from contract.units import NS_PER_S, format_duration, format_rate, parse_duration_ns, parse_rate_bps
+from contract.units import (
+    NS_PER_S,
+    format_duration,
+    format_rate,
+    parse_bytes,
+    parse_duration_ns,
+    parse_rate_bps,
+)
 from controller.yaml_reader import bounded, integer, one_of, words
 from traffic.collectives.choice import Pin, Settings, Shaping, why_not
 from traffic.collectives.cutting import MAX_CHANNELS
@@ -50,6 +57,8 @@ class ScheduleFile:
     path: Path
     where: str
     """File, line and key that name it, for messages."""
+    recorded_bytes: int = 0
+    """Of custom traces: size of the buffer that they were made for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +78,13 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
     pins: list[tuple[str, Pin]] = []
     files: list[ScheduleFile] = []
     for key, collective in COLLECTIVE_KEYS.items():
-        # `optional` of an absent key makes it a known one, so that close() can suggest it.
         if not section.has(key):
             continue
         own = section.section(key)
         pin = _read_pin(own)
         named = own.texts("schedule", words, "")
-        files += _files(own, collective, named, directory)
+        recorded = own.optional("recorded", parse_bytes, 0)
+        files += _files(own, collective, named, directory, recorded)
         if named and (pin.algorithm or pin.channels):
             extra = "algorithm" if pin.algorithm else "channels"
             own.mistake(extra, "the schedule's file decides that", f"remove {extra} or schedule")
@@ -121,9 +130,15 @@ def _blamed(pin: Pin, what: str) -> str:
 
 
 def _files(
-    section: Section, collective: str, named: tuple[str, ...], directory: Path
+    section: Section, collective: str, named: tuple[str, ...], directory: Path, recorded_bytes: int
 ) -> tuple[ScheduleFile, ...]:
     found = []
+    traces = any(name.endswith(".et") for name in named)
+    if recorded_bytes and not traces:
+        section.mistake("recorded", "only custom traces have a recorded size", "remove it")
+    if traces and not recorded_bytes:
+        what = "custom traces have the sizes of one buffer only"
+        section.mistake("schedule", what, "write the size of that buffer, such as recorded: 1MiB")
     for name in named:
         path = directory / name
         if collective in _NO_CUSTOM:
@@ -138,7 +153,7 @@ def _files(
             )
             section.mistake("schedule", what, remedy)
         else:
-            found.append(ScheduleFile(collective, path, section.where("schedule")))
+            found.append(ScheduleFile(collective, path, section.where("schedule"), recorded_bytes))
     return tuple(found)
 
 

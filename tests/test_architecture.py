@@ -45,6 +45,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
     "controller/demo.py": "starts agents as processes",
     "controller/reading_bar.py": "shows on a terminal how far reading is",
+    "controller/schedule_files.py": "runs a schedule's Python file that a scenario names",
     "controller/service.py": "the controller's event loop and its sockets to the agents",
     "controller/system_clock.py": "reads the clocks",
     "results/run_dir.py": "writes and reads run directories",

@@ -49,6 +49,7 @@ UNEVEN: Final = "uneven all-to-all"
 POINT_TO_POINT: Final = "point-to-point"
 P2P: Final = "p2p"
 GLOO_RING: Final = "gloo_ring"
+NO_LIMIT_BYTES: Final = 1 << 62
 
 
 class Shaping(StrEnum):
@@ -83,7 +84,7 @@ class Custom:
     """Size of the groups it is for; 0: any."""
     least_bytes: int = 0
     """Of the whole buffer (of an all-gather that of all ranks)."""
-    most_bytes: int = 1 << 62
+    most_bytes: int = NO_LIMIT_BYTES
 
     def serves(self, ranks: int, nbytes: int) -> bool:
         """Whether it is made for an op; one of another size keeps the library's choice."""
