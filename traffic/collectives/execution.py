@@ -1,7 +1,8 @@
 """Executes a schedule in no time at all: every lane in order, messages in queues, at most `slots` in each.
 
 Lanes wait only for messages, for free slots, for other lanes and for their batch, so the order in which they are taken does
-not change what happens: if one order ends in a deadlock, all do. As in the engine, a lane is over when all it sent has
+not change how far they come: if one order ends in a deadlock, all do. What they carry may depend on it, if a wait is missing;
+so there are several orders (`Order`). As in the engine, a lane is over when all it sent has
 been taken by a receiver that has begun. Timing, acknowledgements and loss are the engine's.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from traffic.collectives.table import EntryKind, Handshake
@@ -24,6 +26,17 @@ Connection = tuple[int, int, int]
 """(source, destination, channel)."""
 _RECV = int(EntryKind.RECV)
 _SEND = int(EntryKind.SEND)
+
+
+class Order(Enum):
+    """In which order lanes that could go on do so; a network may bring about any."""
+
+    FORWARDS = 0
+    """Every lane as far as it comes, the first one that may go on first."""
+    SENDS_FIRST = 1
+    """Whatever can be sent is sent before a message is taken in, the first to come first."""
+    SENDS_FIRST_BACKWARDS = 2
+    """The same, but the last to come is taken in first."""
 
 
 @dataclass(slots=True)
@@ -58,15 +71,26 @@ class Execution:
     """Lanes that are not over by position and batch, the batch that runs first."""
     _ready: deque[LaneKey] = field(default_factory=deque)
 
-    def run(self) -> None:
+    def run(self, order: Order = Order.FORWARDS) -> None:
         """Execute until nothing moves."""
         self._prepare()
         for position in self._batches:
             self._open_batch(position)
-        while self._ready:
-            state = self._lanes[self._ready.popleft()]
-            if not state.over and state.open:
-                self._advance(state)
+        if order is Order.FORWARDS:
+            while self._ready:
+                self._advance(self._lanes[self._ready.popleft()])
+            return
+        receiving: deque[LaneKey] = deque()
+        while self._ready or receiving:
+            put_off = not self._ready
+            key = self._ready.popleft() if self._ready else receiving.popleft()
+            if not put_off and self._takes_in_next(self._lanes[key]):
+                (receiving.append if order is Order.SENDS_FIRST else receiving.appendleft)(key)
+            else:
+                self._advance(self._lanes[key], most=1)
+
+    def _takes_in_next(self, state: _LaneState) -> bool:
+        return state.next < len(state.messages) and bool(state.messages[state.next].kind & _RECV)
 
     def stuck(self) -> Iterator[tuple[str, str]]:
         """(where, what) of every lane that is not over."""
@@ -114,12 +138,17 @@ class Execution:
             if state.sender is not None:
                 self._ready.append(state.sender)
 
-    def _advance(self, state: _LaneState) -> None:
-        """Execute what a lane can, and let those go on that this releases."""
+    def _advance(self, state: _LaneState, most: int = 0) -> None:
+        """Execute what a lane can (at most so many messages, unless 0), and let those go on that this releases."""
+        if state.over or not state.open:
+            return
         first = state.next
         while state.next < len(state.messages) and not self._blocked(state):
             self._execute(state, state.messages[state.next])
             state.next += 1
+            if state.next == first + most:
+                self._ready.append(state.key)
+                break
         moved = state.next > first
         if moved:
             self._ready.extend(key for key in (state.sender, state.receiver) if key is not None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.errors import PlanError, Problem
 from traffic.collectives.atoms import cut_schedule
-from traffic.collectives.execution import Execution, step_name
+from traffic.collectives.execution import Execution, Order, step_name
 from traffic.collectives.outcome import SUPPORTED, Holding
 from traffic.collectives.table import MAX_LANE_BYTES, EntryKind
 
@@ -43,7 +43,7 @@ def validate(schedule: Schedule, op_bytes: int, *, contents: bool = True) -> Non
     buffers that no table tells of.
 
     Every problem names position, lane and entry. Stages build on each other: ranges, then the two sides of every
-    connection, then an execution with bounded slots; the first stage with problems reports all it found.
+    connection, then executions with bounded slots in several orders; the first stage with problems reports all it found.
     """
     # Tables may be made anew whenever they are read.
     schedule = replace(schedule, tables=tuple(schedule.tables))
@@ -52,17 +52,21 @@ def validate(schedule: Schedule, op_bytes: int, *, contents: bool = True) -> Non
     _refuse(
         schedule, _one_sided(schedule, messages), "give every send its receive, in the same order and size"
     )
-    holdings = tuple(
-        Holding(schedule.collective, schedule.size, position, atoms, schedule.splits)
-        for position in range(schedule.size)
-    )
-    execution = Execution(schedule, messages, holdings)
-    execution.run()
-    _refuse(schedule, execution.stuck(), "order the entries so that some lane can always move")
-    if not contents:
-        return
-    lacking = (wrong for holding in holdings for wrong in holding.unfinished(op_bytes))
-    _refuse(schedule, [*execution.wrong, *lacking], "let every input reach every result exactly once")
+    for order in Order:
+        holdings = tuple(
+            Holding(schedule.collective, schedule.size, position, atoms, schedule.splits)
+            for position in range(schedule.size)
+        )
+        execution = Execution(schedule, messages, holdings)
+        execution.run(order)
+        _refuse(schedule, execution.stuck(), "order the entries so that some lane can always move")
+        if not contents:
+            return
+        lacking = (wrong for holding in holdings for wrong in holding.unfinished(op_bytes))
+        remedy = "let every input reach every result exactly once"
+        if order is not Order.FORWARDS:
+            remedy += ", whatever comes first: let what passes a block on wait for what brings it"
+        _refuse(schedule, [*execution.wrong, *lacking], remedy)
 
 
 def _refuse(schedule: Schedule, wrongs: Iterable[Wrong], remedy: str) -> None:
