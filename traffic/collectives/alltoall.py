@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from traffic.collectives.lazy_tables import LazyTables
 from traffic.collectives.point_to_point import p2p_schedule
+from traffic.collectives.regular_columns import ExchangeShape, exchange_columns
 from traffic.collectives.steps import recv, send
 from traffic.collectives.table import Lane
 
@@ -90,7 +91,8 @@ def p2p_all_to_all(request: Request) -> Schedule:
     assert channels & (channels - 1) == 0
     lanes_of = _uneven_lanes if request.splits else _even_lanes
     placed = replace(request, ranks_per_host=min(request.ranks_per_host, size))
-    tables = LazyTables(size, lambda position: lanes_of(position, placed, channels))
+    columns = None if request.splits else partial(exchange_columns, _exchange_shape(placed, channels))
+    tables = LazyTables(size, lambda position: lanes_of(position, placed, channels), columns)
     schedule = p2p_schedule(request, tables, empty_message=False)
     return replace(schedule, algorithm=UNEVEN) if request.splits else schedule
 
@@ -126,6 +128,19 @@ def _even_lanes(position: int, request: Request, channels: int) -> tuple[Lane, .
             lanes.append(Lane(batch, send_to, -1, send_to, size, (sent,), **place))
             lanes.append(Lane(batch, -1, recv_from, position, size, (received,), **place))
     return _in_batches(lanes)
+
+
+def _exchange_shape(request: Request, channels: int) -> ExchangeShape:
+    size, parts = request.size, request.cutting.parts
+    group = _group_size(size, request.ranks_per_host)
+    batches = _Batches(request, channels)
+    return ExchangeShape(
+        size=size,
+        group=group,
+        group_deltas=quadratic_order(size // group),
+        parts=parts,
+        places=tuple(batches.place(number, part) for number in range(1, size) for part in range(parts)),
+    )
 
 
 def _uneven_lanes(position: int, request: Request, channels: int) -> tuple[Lane, ...]:

@@ -81,15 +81,17 @@ def select_tables(
 ) -> ScheduleTables:
     """Of all schedules the tables of some (schedule, position) pairs only; every schedule keeps its number.
 
-    The pairs may come in any order and more than once; each must have a table.
+    The pairs may come in any order and more than once. KeyError if one has no table.
     """
     per_schedule = np.diff(tables.table_offsets)
     key_of_table = (
         np.repeat(np.arange(len(per_schedule), dtype=np.int64), per_schedule) << 32 | tables.table_position
     )
     asked = np.unique(schedule.astype(np.int64) << 32 | position)
+    absent = asked[~np.isin(asked, key_of_table)]
+    if len(absent):
+        raise KeyError(f"schedule {absent[0] >> 32} has no table of position {absent[0] & 0xFFFFFFFF}")
     rows = np.searchsorted(key_of_table, asked)
-    assert np.array_equal(key_of_table[rows], asked)
     counts = np.diff(tables.lane_offsets)[rows]
     lanes = _ranges(tables.lane_offsets[:-1][rows], counts)
     all_lanes, all_entries = len(tables.lane_send_to), len(tables.entry_chunk)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from traffic.collectives.draft import on_channels, schedule_of
 from traffic.collectives.hosts import hosts_of, ring_order
 from traffic.collectives.lazy_tables import LazyTables
+from traffic.collectives.regular_columns import RingShape, ring_columns
 from traffic.collectives.steps import (
     recv,
     recv_copy_send,
@@ -85,7 +86,11 @@ def _ring(request: Request, algorithm: str, *, bidirectional: bool) -> Schedule:
     orders = [ring_order(hosts, channel) for channel in range(request.cutting.channels)]
     if bidirectional:
         orders[1::2] = [order[::-1] for order in orders[1::2]]
-    tables = LazyTables(size, partial(_table, request.collective, [_Ring.of(order) for order in orders]))
+    tables = LazyTables(
+        size,
+        partial(_table, request.collective, [_Ring.of(order) for order in orders]),
+        partial(ring_columns, _shape(request.collective, orders)),
+    )
     whole_buffer = request.collective in ("all-reduce", "barrier")
     return schedule_of(
         request,
@@ -121,6 +126,16 @@ def _table(collective: str, rings: Sequence[_Ring], position: int) -> tuple[Lane
         following, preceding = one.order[(place + 1) % size], one.order[place - 1]
         tables.append((Lane(0, following, preceding, 0, 1, entries[one.order]),))
     return on_channels(tables)
+
+
+def _shape(collective: str, orders: Sequence[tuple[int, ...]]) -> RingShape:
+    size = len(orders[0])
+    return RingShape(
+        orders=tuple(orders),
+        entries=_entries(collective, range(size), 0),
+        chunks_turn=collective != "all-gather",
+        chunks_are_positions=collective == "reduce-scatter",
+    )
 
 
 def _entries(collective: str, order: Sequence[int], place: int) -> tuple[Entry, ...]:
