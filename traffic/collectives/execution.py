@@ -1,13 +1,15 @@
 """Executes a schedule in no time at all: every lane in order, messages in queues, at most `slots` in each.
 
 Lanes wait only for messages, for free slots, for other lanes and for their batch, so the order in which they are taken does
-not change how far they come: if one order ends in a deadlock, all do. What they carry may depend on it, if a wait is missing;
-so there are several orders (`Order`). As in the engine, a lane is over when all it sent has
+not change how far they come: if one order ends in a deadlock, all do. What they carry could depend on it, if a wait is missing:
+so whatever reads a block must come after all that brought it by the waits of its own table (`Waits`), and a second order, in
+which all sends leave as early as they can, must end the same. As in the engine, a lane is over when all it sent has
 been taken by a receiver that has begun. Timing, acknowledgements and loss are the engine's.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
@@ -26,6 +28,8 @@ Connection = tuple[int, int, int]
 """(source, destination, channel)."""
 _RECV = int(EntryKind.RECV)
 _SEND = int(EntryKind.SEND)
+_REDUCE = int(EntryKind.REDUCE)
+_COPY = int(EntryKind.COPY)
 
 
 class Order(Enum):
@@ -34,9 +38,30 @@ class Order(Enum):
     FORWARDS = 0
     """Every lane as far as it comes, the first one that may go on first."""
     SENDS_FIRST = 1
-    """Whatever can be sent is sent before a message is taken in, the first to come first."""
-    SENDS_FIRST_BACKWARDS = 2
-    """The same, but the last to come is taken in first."""
+    """Whatever can be sent is sent before a message is taken in."""
+
+
+@dataclass(slots=True)
+class Waits:
+    """What a lane's messages are certain to come after, of the other lanes of their table."""
+
+    _since: list[int] = field(default_factory=list)
+    """Messages at which more became certain."""
+    _certain: list[dict[int, int]] = field(default_factory=list)
+    """From each of those on: lane -> how many of its messages."""
+
+    def of(self, message: int) -> dict[int, int]:
+        """What is certain when a message has been executed."""
+        at = bisect_right(self._since, message)
+        return self._certain[at - 1] if at else {}
+
+    def learn(self, message: int, lane: int, count: int, before: dict[int, int]) -> None:
+        """A message waited for `count` messages of a lane, which came after `before`."""
+        certain = dict(self.of(message))
+        for other, known in (*before.items(), (lane, count)):
+            certain[other] = max(known, certain.get(other, 0))
+        self._since.append(message)
+        self._certain.append(certain)
 
 
 @dataclass(slots=True)
@@ -55,6 +80,7 @@ class _LaneState:
     next: int = 0
     open: bool = False
     over: bool = False
+    waits: Waits = field(default_factory=Waits)
 
 
 @dataclass(slots=True)
@@ -70,6 +96,8 @@ class Execution:
     _batches: dict[int, dict[int, set[LaneKey]]] = field(default_factory=dict)
     """Lanes that are not over by position and batch, the batch that runs first."""
     _ready: deque[LaneKey] = field(default_factory=deque)
+    _brought: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
+    """(position, atom) -> lane -> its last message that brought some of it."""
 
     def run(self, order: Order = Order.FORWARDS) -> None:
         """Execute until nothing moves."""
@@ -85,7 +113,7 @@ class Execution:
             put_off = not self._ready
             key = self._ready.popleft() if self._ready else receiving.popleft()
             if not put_off and self._takes_in_next(self._lanes[key]):
-                (receiving.append if order is Order.SENDS_FIRST else receiving.appendleft)(key)
+                receiving.append(key)
             else:
                 self._advance(self._lanes[key], most=1)
 
@@ -204,31 +232,61 @@ class Execution:
         return f"waits for one of {self.schedule.slots} slots towards position {lane.send_to}"
 
     def _execute(self, state: _LaneState, message: Message) -> None:
+        position = state.key[0]
+        number, waited = message.after
+        if number >= 0:
+            other = self._lanes[position, number]
+            last = waited if waited >= 0 else len(other.messages) - 1
+            state.waits.learn(state.next, number, last + 1, other.waits.of(last))
         if not message.kind & (_RECV | _SEND):
             return
-        position = state.key[0]
         step = step_name(state.key, message.entry)
         carried: list[int] = []
         if message.kind & _RECV:
             assert state.into
             arrived = iter(state.into.popleft())
             for move in message.moves:
-                carried += self._receive(position, step, move, arrived)
+                carried += self._receive(state, step, move, arrived)
         else:
             holding = self.holdings[position]
-            carried = [holding.to_send(atom) for move in message.moves for atom in move.atoms]
+            for move in message.moves:
+                self._read(state, step, move)
+                carried += [holding.to_send(atom) for atom in move.atoms]
         if message.kind & _SEND and state.out is not None:
             if not all(carried):
                 self._sends_nothing(step, message.moves, carried)
             state.out.append(tuple(carried))
 
-    def _receive(self, position: int, step: str, move: Move, arrived: Iterator[int]) -> Iterator[int]:
+    def _receive(self, state: _LaneState, step: str, move: Move, arrived: Iterator[int]) -> Iterator[int]:
+        position, index = state.key
         holding = self.holdings[position]
+        if move.kind & _REDUCE and move.kind & (_SEND | _COPY):
+            self._read(state, step, move)
         for atom in move.atoms:
+            if not move.kind & _REDUCE:
+                # It takes the place of whatever was there.
+                self._brought.pop((position, atom), None)
+            self._brought.setdefault((position, atom), {})[index] = state.next
             origins, wrong = holding.receive(move.kind, atom, next(arrived), step, move.block)
             if wrong:
                 self.wrong.append((step, wrong))
             yield origins
+
+    def _read(self, state: _LaneState, step: str, move: Move) -> None:
+        """What is sent or final must not depend on which of two messages happens to come first."""
+        position, index = state.key
+        racing = {
+            lane
+            for atom in move.atoms
+            for lane, message in self._brought.get((position, atom), {}).items()
+            if lane != index
+            and state.waits.of(state.next).get(lane, 0) <= message
+            and self._lanes[position, lane].lane.batch == state.lane.batch
+        }
+        for lane in sorted(racing):
+            self.wrong.append(
+                (step, f"uses block {move.block} without waiting for lane {lane}, which brings it")
+            )
 
     def _sends_nothing(self, step: str, moves: tuple[Move, ...], carried: list[int]) -> None:
         blocks = [move.block for move in moves for _ in move.atoms]
