@@ -64,6 +64,7 @@ iterations: {self.iterations}
 scale: {{bytes: {reading.bytes_scale}, time: {reading.time_scale}}}
 mapping: {{ranks_per_host: {self.ranks_per_host}, placement: explicit, explicit: {{{placed}}}}}
 limits: {{gather_timeout: 30s}}
+collectives: {{algorithm: ring, protocol: simple, channels: 1}}
 {self.more}
 """
 
