@@ -190,6 +190,8 @@ CASES: Final = (
     Case("pairwise", "all-to-all", _once_less, _pairs),
     Case("scattered", "all-to-all", _once_less, _pairs),
     Case("p2p", "all-to-all", _once_less, _pairs),
+    # 2^20 bytes over n: a write for every token of 7,408 bytes.
+    Case("deepep", "all-to-all", _once_less, lambda s: _pairs(s) * -(-(1 << 20) // s.size // 7408)),
     Case("gloo_ring", "all-reduce", _all_reduce, lambda s: 2 * _two_rings(s)),
     Case("gloo_ring", "barrier", _all_reduce, lambda s: 2 * _two_rings(s)),
     Case("chain", "broadcast", _once_less, lambda s: s.size - 1),

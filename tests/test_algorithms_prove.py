@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from contract.errors import PlanError
 from tests.algorithm_cases import CASES, Case, Shape, least_channels, nccl_p2p, nccl_ring, shapes_of, whole
+from traffic.collectives.deepep import TokenShape, low_latency_combine, low_latency_dispatch, normal_dispatch
 from traffic.collectives.validate import validate
 
 FULL: Final = os.environ.get("ETLOOP_FULL") == "1"
@@ -87,3 +88,19 @@ def test_a_missing_wait_is_named() -> None:
     with pytest.raises(PlanError) as refused:
         validate(replace(schedule, tables=tables), 400)
     assert "bruck all-to-all of 4: position 2, lane 1, entry " in str(refused.value)
+
+
+def test_deepep_s_schedules_are_uneven_all_to_alls() -> None:
+    counts = ((3, 0, 1, 5, 0, 2), (0, 0, 0, 0, 0, 0), (1, 1, 1, 1, 1, 1))
+    validate(low_latency_dispatch(counts, 7408), 0)
+    validate(low_latency_combine(counts, 14336), 0)
+    rank_tokens = ((1, 3, 4, 5), (2, 0, 3, 3), (6, 1, 0, 8), (2, 2, 0, 0))
+    validate(normal_dispatch(rank_tokens, ((0, 7), (0, 3), (6, 0), (2, 0)), 2, 8000, 3), 0)
+
+
+def test_tokens_weigh_what_deepep_s_do() -> None:
+    assert TokenShape(7168).dispatch_bytes == 16 + 7168 + 56 * 4 == 7408
+    assert TokenShape(7168, fp8=False).dispatch_bytes == 14_352
+    assert TokenShape(7168).combine_bytes == 14_336
+    # Values, source, scales, choices, and 8 bytes up to the next multiple of 16.
+    assert TokenShape(7168).normal_bytes == 7168 + 8 + 224 + 64 + 8 == 7472

@@ -8,8 +8,8 @@ import pytest
 
 from tests.algorithm_cases import CASES, Case, Shape, least_channels, moved, nccl_p2p, nccl_ring, whole
 from tests.assignments_by_hand import HandOp, assignment
-from traffic.collectives.cutting import Cutting
-from traffic.collectives.deepep import low_latency_combine, low_latency_dispatch, normal_dispatch
+from traffic.collectives.cutting import Cutting, Request
+from traffic.collectives.deepep import deepep, low_latency_combine, low_latency_dispatch, normal_dispatch
 from traffic.collectives.selection import CollectiveName
 from traffic.collectives.table import Schedule
 from traffic.simulation import SimulationOutcome, SimulationSettings, simulate
@@ -92,3 +92,16 @@ def test_tokens_cross_to_a_host_once_and_are_passed_on_inside() -> None:
     host_tokens = ((0, 7), (0, 3), (6, 0), (2, 0))
     rank_tokens = ((1, 3, 4, 5), (2, 0, 3, 3), (6, 1, 0, 8), (2, 2, 0, 0))
     assert_exact(normal_dispatch(rank_tokens, host_tokens, 2, 8000, 3), 0)
+
+
+def test_uneven_splits_travel_as_tokens() -> None:
+    splits = ((0, 7408 * 5 + 100, 0), (7408, 0, 99), (1, 7408 * 2, 0))
+    cutting = whole(channels=2)
+    request = Request("uneven all-to-all", 3, 1, cutting, splits)
+    schedule = deepep(request)
+    assert schedule.splits == splits
+    pairs = moved(schedule, 0).sent_between()
+    # Six writes for five tokens and a bit; the closing of a lane is not a message of data.
+    assert pairs[0, 1] == (6, 7408 * 5 + 100)
+    assert pairs[2, 1] == (2, 7408 * 2)
+    assert_exact(schedule, 0)

@@ -12,6 +12,7 @@ from traffic.collectives.alltoall import p2p_all_to_all
 from traffic.collectives.binomial import binomial
 from traffic.collectives.bruck import bruck
 from traffic.collectives.chain import chain
+from traffic.collectives.deepep import deepep
 from traffic.collectives.direct import direct
 from traffic.collectives.gloo_ring import gloo_ring
 from traffic.collectives.halving_doubling import halving_doubling
@@ -115,6 +116,7 @@ _ALL: Final = (
     Algorithm("pairwise", _serves("reduce-scatter", "all-to-all"), pairwise),
     Algorithm("scattered", _serves("all-to-all"), scattered),
     Algorithm("p2p", _serves("all-to-all", "uneven all-to-all", "point-to-point"), _grouped),
+    Algorithm("deepep", _serves("all-to-all", "uneven all-to-all"), deepep),
     Algorithm("gloo_ring", _serves("all-reduce"), gloo_ring, _one_channel),
     Algorithm("chain", _serves("broadcast", "reduce"), chain),
     Algorithm("binomial", _serves("broadcast", "reduce", "gather", "scatter"), binomial),

@@ -11,15 +11,17 @@ choose experts is the workload's matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from traffic.collectives.draft import KEEP, SEND, Move, TableDraft
-from traffic.collectives.table import ChunkRule, Handshake, Lane, Schedule
+from traffic.collectives.direct import exchanged
+from traffic.collectives.draft import KEEP, SEND, Move, TableDraft, each_channel, schedule_of
+from traffic.collectives.table import ChunkRule, Handshake, Lane, Schedule, Split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from traffic.collectives.cutting import Request
     from traffic.collectives.draft import LaneDraft
 
     Counts = Sequence[Sequence[int]]
@@ -56,6 +58,37 @@ class TokenShape:
         """A token in normal mode: values, source, scales, and expert and weight of each choice; a multiple of 16."""
         values, scales = (self.hidden, self.hidden // _VALUES_PER_SCALE) if self.fp8 else (2 * self.hidden, 0)
         return -(-(values + 8 + 4 * scales + 8 * self.top_k) // 16) * 16
+
+
+TOKEN: Final = TokenShape(hidden=7168)
+"""What a token is taken for where only bytes are known: that of DeepSeek-V3."""
+
+
+def deepep(request: Request) -> Schedule:
+    """Any all-to-all as a low-latency exchange: writes of one token (`TOKEN`) each, spread evenly over the channels.
+
+    For traces, which know how many bytes a pair exchanges and nothing of experts; channels stand for the experts of a rank.
+    """
+    size, channels = request.size, request.cutting.channels
+    assert size >= 2
+    token = TOKEN.dispatch_bytes
+    if request.splits:
+        legs = [
+            _Leg(source, target, channel, part)
+            for source, row in enumerate(request.splits)
+            for target, split in enumerate(row)
+            for channel, part in enumerate(_whole_tokens(split, channels, token))
+        ]
+        return _schedule("deepep", size, channels, legs, token)
+    tables = each_channel(request, lambda position: _even_lanes(position, size))
+    return replace(
+        schedule_of(request, "deepep", tables, blocks=size),
+        chunk_bytes=token,
+        min_slice_bytes=0,
+        slots=_SLOTS,
+        split=Split.EQUAL,
+        handshake=Handshake.ONE_SIDED,
+    )
 
 
 def low_latency_dispatch(counts: Counts, message_bytes: int) -> Schedule:
@@ -116,6 +149,23 @@ class _Leg:
     channel: int
     leg_bytes: int
     after: int = -1
+
+
+def _even_lanes(position: int, size: int) -> tuple[Lane, ...]:
+    table = TableDraft()
+    for i in range(1, size):
+        source, to = (position - i) % size, (position + i) % size
+        table.lane(recv_from=source).add(KEEP, [exchanged(source, position, size)])
+        table.lane(send_to=to).add(SEND, [exchanged(position, to, size)])
+    return table.lanes()
+
+
+def _whole_tokens(split_bytes: int, channels: int, token_bytes: int) -> Iterator[int]:
+    """Bytes of every channel: as many whole tokens each as can be, what is left of the last one with it."""
+    tokens = -(-split_bytes // token_bytes)
+    for channel in range(channels):
+        first, last = channel * tokens // channels, (channel + 1) * tokens // channels
+        yield min(last * token_bytes, split_bytes) - first * token_bytes if last > first else 0
 
 
 def _shape(counts: Counts) -> tuple[int, int]:
