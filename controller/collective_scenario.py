@@ -93,7 +93,9 @@ def bench_scenario(
 ) -> tuple[Scenario, str]:
     """The scenario and its text. `file_text` is that of a scenario file named `source`, None if there is none.
 
-    The pins of `variant` bind the kinds: an op that cannot follow them is refused by the plan. Raises `ConfigError` with all mistakes of the file, or of what the options make of it.
+    The pins of `variant` bind the kinds: an op that cannot follow them is refused by the plan.
+
+    Raises `ConfigError` with all mistakes of the file, or of what the options make of it.
     """
     values: dict[str, Any] = {}
     if file_text is not None:

@@ -25,7 +25,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "results": frozenset({"contract"}),
     "controller": frozenset({"contract", "workload", "traffic", "dut_profiles", "results"}),
     "agent": frozenset({"contract", "traffic"}),
-    "bench": frozenset({"contract", "workload", "traffic"}),
+    "bench": frozenset({"contract", "controller", "traffic", "workload"}),
 }
 """Folder -> the folders it may import from, besides itself. Data flows one way."""
 
@@ -33,6 +33,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "agent/cli.py": "the agent's command line",
     "agent/files.py": "reads what the host says of itself",
     "agent/service.py": "the agent's event loop and its socket to the controller",
+    "bench/closed_forms.py": "a command line",
     "bench/readers.py": "reads the clock and its own peak memory",
     "bench/schedules.py": "reads the clock and its own peak memory, measures in processes of their own",
     "controller/bench.py": "turns SIGTERM into an orderly end, reads the machine's load",

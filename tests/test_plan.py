@@ -148,7 +148,6 @@ def test_transport_settings_arrive() -> None:
 @pytest.mark.parametrize(
     ("op", "message"),
     [
-        (Coll(CollectiveKind.GATHER, WORLD, 64), r"collective 3 \(gather\): it has no schedule; use one of"),
         (
             Coll(AR, WORLD, 1 << 47),
             r"rank 0 node 101: 141 TB in one operation \(and 3 more operations\); check the trace's",

@@ -144,6 +144,18 @@ def test_packets_to_one_port_take_turns_on_its_link() -> None:
     assert alone[0] == alone[1], "a link that nobody else uses adds nothing"
 
 
+def test_a_short_transmit_queue_lets_queue_pairs_take_turns() -> None:
+    """Two ranks send each other; their acknowledgements need not wait behind a whole window of data."""
+    sends = tuple(
+        (HandOp("send", 8 << 20, peer=1 - rank), HandOp("recv", 8 << 20, peer=1 - rank)) for rank in (0, 1)
+    )
+    job = assignment(sends, transport=replace(TRANSPORT, timeout_ns=20_000_000))
+    deep, short = (finished(job, SimulationSettings(transmit_queue_ns=ns)) for ns in (0, 1_000))
+    assert short.ops["completed_ns"].max() <= deep.ops["completed_ns"].max()
+    assert (short.ops["rx_messages"] == deep.ops["rx_messages"]).all()
+    assert short.flows["retransmitted_packets"].sum() == 0
+
+
 def test_an_empty_send_is_one_empty_message() -> None:
     programs = ((HandOp("send", 0, peer=1),), (HandOp("recv", 0, peer=0),))
     outcome = finished(assignment(programs), SimulationSettings())

@@ -35,6 +35,9 @@ class SimulationSettings:
     receiver_links: bool = False
     """Whether packets to one port take turns on its link, as behind a cut-through switch without a bottleneck inside. Off:
     any number arrives at the same time."""
+    transmit_queue_ns: int = 0
+    """How much a port takes ahead of its link, so that queue pairs take turns on it as on a network card. 0: anything, and
+    an acknowledgement then waits behind all that was sent before."""
     probe_first: bool = False
     initial_psn: int = 0
     dying_port: int = -1

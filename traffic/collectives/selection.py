@@ -31,6 +31,8 @@ class CollectiveName(IntEnum):
     ALL_REDUCE = 0
     REDUCE = 1
     ALL_GATHER = 2
+    GATHER = 3
+    SCATTER = 4
     BROADCAST = 5
     ALL_TO_ALL = 6
     REDUCE_SCATTER = 7
@@ -38,9 +40,6 @@ class CollectiveName(IntEnum):
     """Reduce-scatter with equal blocks, which is how both are cut here."""
     BARRIER = 9
 
-
-UNSUPPORTED: Final = {3: "gather", 4: "scatter"}
-"""Collectives of the Chakra schema without a schedule."""
 
 _RING: Final = Cutting(Protocol.SIMPLE, 1, 2048 * KIB, 2, 32 * KIB, 4)
 _CHAIN: Final = Cutting(Protocol.SIMPLE, 1, 512 * KIB, 1, 16 * KIB, 8)
@@ -155,9 +154,8 @@ def _supported(collective: int) -> CollectiveName | None:
 
 def _unknown(collective: int) -> Problem:
     supported = ", ".join(f"{name.name.lower()} ({name.value})" for name in CollectiveName)
-    called = f" ({UNSUPPORTED[collective]})" if collective in UNSUPPORTED else ""
     return Problem(
-        f"collective {int(collective)}{called}",
+        f"collective {int(collective)}",
         "it has no schedule",
         f"use one of {supported}, or express it as sends and receives",
     )
@@ -169,6 +167,8 @@ def _make(name: CollectiveName, size: int, ranks_per_host: int) -> Schedule:
         CollectiveName.REDUCE: ("chain", _CHAIN),
         CollectiveName.BROADCAST: ("chain", _CHAIN),
         CollectiveName.ALL_TO_ALL: ("p2p", _P2P),
+        CollectiveName.GATHER: ("linear", _P2P),
+        CollectiveName.SCATTER: ("linear", _P2P),
     }.get(name, ("ring", _RING))
     return ALGORITHMS[algorithm].build(Request(_schedule_name(name), size, ranks_per_host, cutting))
 

@@ -103,6 +103,13 @@ class Network final : public ScaleUpLinks {
   }
 
   void transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Packet& packet);
+  // Whether the port takes more now; if not, its core is woken when it does.
+  bool takes_more(int32_t port) {
+    const Nanos free_ns = link_free_ns_[static_cast<size_t>(port)] - params_.transmit_queue_ns;
+    if (params_.transmit_queue_ns == 0 || free_ns <= clock_.now_ns) return true;
+    wake(port, free_ns);
+    return false;
+  }
   void post(int32_t port, const ScaleUpMessage& message) override {
     if (dead(port)) return;
     cores_[static_cast<size_t>(port)]->on_scale_up(message);
@@ -276,6 +283,7 @@ class Network final : public ScaleUpLinks {
 };
 
 TxResult SimPort::send(const PacketRun& run) {
+  if (!network_.takes_more(port_)) return TxResult::would_block;
   wire::Packet packet = run.head;
   for (uint32_t i = 0; i < run.count; ++i) {
     packet.psn = (run.head.psn + i) & wire::kPsnMask;
