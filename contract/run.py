@@ -44,6 +44,7 @@ class PlannedConnections:
     """Every connection of the job, once (not per agent)."""
 
     communicator: NDArray[np.int32]
+    channel: NDArray[np.int32]
     src_rank: NDArray[np.int32]
     dst_rank: NDArray[np.int32]
     path: NDArray[np.uint8]

@@ -119,6 +119,7 @@ def _tables(
         ),
         connections=PlannedConnections(
             communicator=columns.communicator,
+            channel=columns.channel,
             src_rank=columns.src_rank,
             dst_rank=columns.dst_rank,
             path=columns.path,

@@ -153,6 +153,7 @@ def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -
             "agent": _text(flows.agent, [agent.agent for agent in outcome.agents]),
             "connection": connection,
             "communicator": _text(plan.communicator[connection], [name for name, _ in tables.communicators]),
+            "channel": plan.channel[connection],
             "src_rank": plan.src_rank[connection],
             "dst_rank": plan.dst_rank[connection],
             "role": _text(np.where(sends, 0, 1), ("sender", "receiver")),

@@ -93,7 +93,7 @@ FLOWS: Final = (
     Column("agent", ColumnType.TEXT, "name"),
     Column("connection", ColumnType.INT32, "id"),
     Column("communicator", ColumnType.TEXT, "name", nullable=True),
-    *_columns(ColumnType.INT32, "id", "src_rank", "dst_rank"),
+    *_columns(ColumnType.INT32, "id", "channel", "src_rank", "dst_rank"),
     *_columns(ColumnType.TEXT, "name", "role", "src_ip", "dst_ip"),
     *_columns(ColumnType.UINT32, "id", "local_qpn", "remote_qpn"),
     Column("udp_source_port", ColumnType.INT32, "id"),

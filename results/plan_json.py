@@ -41,6 +41,7 @@ _BASELINE_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
 }
 _CONNECTION_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
     "communicator": np.int32,
+    "channel": np.int32,
     "src_rank": np.int32,
     "dst_rank": np.int32,
     "path": np.uint8,

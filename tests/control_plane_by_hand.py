@@ -126,7 +126,7 @@ def ring_tables(*names: str, ops: int = 20, iterations: int = 1) -> PlanTables:
         algorithm=np.zeros(total, np.int16),
     )
     ring = ring_connections(ranks)
-    columns = {name: getattr(ring, name) for name in ConnectionColumns.__slots__ if name != "channel"}
+    columns = {name: getattr(ring, name) for name in ConnectionColumns.__slots__}
     return PlanTables(
         source="by hand",
         iterations=iterations,
