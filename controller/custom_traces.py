@@ -256,10 +256,10 @@ def _lacking(
         missing = needed & ~heard[rank]
         if missing:
             what = f"rank {rank} hears nothing of rank {missing.bit_length() - 1}"
-            problems.append(Problem(program.source, what, f"a {collective} needs the data of all"))
+            problems.append(Problem(program.source, what, f"the {collective} needs the data of all"))
         elif received[rank] < least:
             what = f"rank {rank} receives {approximate_bytes(received[rank])}"
-            remedy = f"a {collective} of {approximate_bytes(size)} takes at least {approximate_bytes(least)}"
+            remedy = f"the {collective} of {approximate_bytes(size)} takes at least {approximate_bytes(least)}"
             problems.append(Problem(program.source, what, remedy))
     return problems
 

@@ -185,7 +185,7 @@ BROKEN = {
     ),
     "chunks that do not divide": (
         program("alltoall", 3, [(), ()]),
-        "nchunksperloop is 3, a all-to-all needs a multiple of 2",
+        "nchunksperloop is 3, and the all-to-all needs a multiple of 2",
     ),
     # Without its wait the reduction may come before what it reads has arrived.
     "a race between thread blocks": (

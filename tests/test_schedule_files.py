@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from contract.errors import InputError
@@ -19,6 +20,7 @@ from tests.msccl_by_hand import (
 )
 from tests.plan_by_hand import Coll, job_of, rig_of
 from tests.shared_traces import SHARED_TRACES, require_shared_traces
+from traffic.simulation import SimulationSettings, simulate
 from workload.trace import CollectiveKind
 
 ROOT = Path(__file__).parent.parent
@@ -214,3 +216,35 @@ def test_the_real_msccl_file_and_its_traces_make_the_same_flows(tmp_path: Path) 
     assert plans[1].tables.choices[0].algorithm == "custom:custom_allreduce"
     # Whole ring steps of 256 KiB; MSCCL cuts a chunk into two messages, of which both ends agree.
     assert plans[0].tables.choices[0].messages == plans[1].tables.choices[0].messages == 8 * 14 * 2
+
+
+LOSSY = SimulationSettings(seed=4, loss_per_million=20_000)
+RUN = {
+    "Python": ("{broadcast: {schedule: x.py}}", BROADCAST, 7, template()),
+    "waits through local steps": ("{all_reduce: {schedule: x.xml}}", CollectiveKind.ALL_REDUCE, 2, exchanged_all_reduce()),
+    "MSCCL all-to-all": ("{all_to_all: {schedule: x.xml}}", CollectiveKind.ALL_TO_ALL, 3, direct_all_to_all(3)),
+    "MSCCL with LL128": (
+        "{reduce_scatter: {schedule: x.xml, protocol: ll128}}",
+        CollectiveKind.REDUCE_SCATTER,
+        4,
+        ring_reduce_scatter(4),
+    ),
+    "NCCL's own choice": ("{}", CollectiveKind.ALL_REDUCE, 5, ""),
+    "NCCL's own choice for few bytes": ("{hardware: {gpu: ampere}}", CollectiveKind.ALL_GATHER, 5, ""),
+    "gloo": ("{shaping: gloo}", CollectiveKind.ALL_REDUCE, 5, ""),
+    "MPI": ("{shaping: mpi}", CollectiveKind.ALL_TO_ALL, 8, ""),
+    "plain": ("{shaping: plain}", CollectiveKind.REDUCE_SCATTER, 5, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op_bytes", [1, 5_000, 3_000_003])
+@pytest.mark.parametrize("case", RUN)
+def test_every_shaping_runs_under_loss_with_exact_bytes(case: str, op_bytes: int, tmp_path: Path) -> None:
+    section, kind, size, text = RUN[case]
+    files = {("x_py" if "x.py" in section else "x_xml"): text} if text else {}
+    plan = planned(loaded(tmp_path, section, **files), kind, size, op_bytes)
+    outcome = simulate(plan.assignments["a"], LOSSY)
+    assert outcome.failure == ""
+    ops = np.sort(outcome.ops, order=("rank", "op"))
+    np.testing.assert_array_equal(ops["wire_tx_bytes"], plan.tables.ops.wire_tx_bytes)
+    np.testing.assert_array_equal(ops["wire_rx_bytes"], plan.tables.ops.wire_rx_bytes)

@@ -297,7 +297,7 @@ def _refuse_broken(algorithm: Algorithm, source: str) -> None:
     split = algorithm.collective in ("all-gather", "reduce-scatter", "all-to-all")
     if split and algorithm.chunks_per_loop % gpus:
         wrongs.append(
-            f"nchunksperloop is {algorithm.chunks_per_loop}, a {algorithm.collective} needs a multiple of {gpus}"
+            f"nchunksperloop is {algorithm.chunks_per_loop}, and the {algorithm.collective} needs a multiple of {gpus}"
         )
     for gpu in algorithm.gpus:
         senders: dict[tuple[int, int], int] = {}
