@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -269,7 +269,13 @@ class Moved:
 
 def moved(schedule: Schedule, op_bytes: int) -> Moved:
     """Totals of all lanes of a schedule."""
-    return Moved(*StepTables(to_columns([schedule])).schedule_totals(0, op_bytes))
+    return moved_each(schedule, (op_bytes,))[0]
+
+
+def moved_each(schedule: Schedule, sizes: Sequence[int]) -> list[Moved]:
+    """The same for several byte counts, with the tables made once."""
+    tables = StepTables(to_columns([schedule]))
+    return [Moved(*tables.schedule_totals(0, op_bytes)) for op_bytes in sizes]
 
 
 def _by_position(size: int, positions: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[int]:

@@ -19,7 +19,7 @@ FULL: Final = os.environ.get("ETLOOP_FULL") == "1"
 ODD_BYTES: Final = (1, 7, 4097, (1 << 20) + 3)
 
 
-@settings(max_examples=2000 if FULL else 100)
+@settings(max_examples=400 if FULL else 100)
 @given(st.sampled_from(CASES), st.integers(2, 64 if FULL else 20), st.data())
 def test_every_algorithm_does_its_collective(case: Case, size: int, data: st.DataObject) -> None:
     shape = Shape(size, data.draw(st.sampled_from([1, 2, 3, 4, 8]), "ranks per host"))
