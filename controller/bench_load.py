@@ -56,12 +56,19 @@ class PingPong:
         return 4 * self.exchanges * self.iterations
 
 
+_SHAPE: Final = """\
+mapping: {placement: round_robin}
+collectives: {algorithm: ring, protocol: simple, channels: 1}
+"""
+"""One connection for each hop, so that a figure is one of the engine and not of a choice."""
+
+
 def bench_assignments(
     load: BenchLoad | PingPong, addresses: Sequence[Sequence[str]]
 ) -> tuple[Assignment, ...]:
     """One assignment per agent. `addresses[i]` are those of agent i, at least one for each of its ranks."""
     scenario = parse_scenario(
-        f"workload: {{trace: bench}}\niterations: {load.iterations}\nmapping: {{placement: round_robin}}\n".encode(),
+        f"workload: {{trace: bench}}\niterations: {load.iterations}\n{_SHAPE}".encode(),
         "bench scenario",
         Path(),
     )
