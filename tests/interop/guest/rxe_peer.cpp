@@ -209,7 +209,8 @@ class Peer {
     }
     check(count == 1 ? 0 : EIO, "ibv_poll_cq");
     std::ostringstream out;
-    const bool has_imm = done.status == IBV_WC_SUCCESS && (done.wc_flags & IBV_WC_WITH_IMM) != 0;
+    const bool received = (done.opcode & IBV_WC_RECV) != 0;  // the flags mean nothing for what was sent
+    const bool has_imm = received && done.status == IBV_WC_SUCCESS && (done.wc_flags & IBV_WC_WITH_IMM) != 0;
     out << done.qp_num << ' ' << done.opcode << ' ' << ibv_wc_status_str(done.status) << " | " << done.byte_len << ' '
         << (has_imm ? static_cast<int64_t>(ntohl(done.imm_data)) : -1);
     return out.str();
