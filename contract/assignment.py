@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from contract.ip_address import IP_ADDRESS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +35,7 @@ class TransportSettings:
 
     path_mtu_bytes: int
     traffic_class: int
-    """IPv4 TOS byte: DSCP << 2 | ECN."""
+    """IPv4 TOS or IPv6 traffic class byte: DSCP << 2 | ECN."""
     window_packets: int
     """Unacknowledged packets a queue pair may have; 0: as the receiver's socket buffer allows."""
     ack_every_packets: int
@@ -130,9 +132,9 @@ class ConnectionColumns:
     src_rank: NDArray[np.int32]
     dst_rank: NDArray[np.int32]
     path: NDArray[np.uint8]
-    src_ip: NDArray[np.uint32]
-    dst_ip: NDArray[np.uint32]
-    """IPv4 addresses as host-order integers; 0 where path is not WIRE."""
+    src_ip: Annotated[NDArray[np.void], IP_ADDRESS]
+    dst_ip: Annotated[NDArray[np.void], IP_ADDRESS]
+    """Both ends are of one family; `NO_ADDRESS` where path is not WIRE."""
     qp_offsets: NDArray[np.int32]
     src_qpn: NDArray[np.uint32]
     dst_qpn: NDArray[np.uint32]

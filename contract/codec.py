@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.errors import ProtocolError
+from contract.ip_address import IP_ADDRESS
 from contract.messages import (
     MAX_TEXT_CHARS,
     MAX_TO_AGENT_BYTES,
@@ -47,6 +48,7 @@ _ARRAY_NAMES: Final[Mapping[str, np.dtype[Any]]] = {
     "i4": np.dtype("<i4"),
     "u8": np.dtype("<u8"),
     "i8": np.dtype("<i8"),
+    "ip address": IP_ADDRESS,
     "op record": OP_RECORD,
     "flow record": FLOW_RECORD,
     "port record": PORT_RECORD,

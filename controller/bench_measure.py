@@ -6,7 +6,6 @@ Decides how a measurement is started and what of it counts; how often and beside
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -80,7 +79,7 @@ class EngineRun:
 
 def bare_bytes_per_s(place: BenchPlace, workers: Workers, duration_ns: int) -> int:
     """UDP payload that arrives when one end sends segmented datagrams as fast as the kernel takes them."""
-    sender, receiver = (_number(end.addresses[0]) for end in place.ends)
+    sender, receiver = (end.addresses[0] for end in place.ends)
     orders = (
         BlastSend(sender, receiver, ROCE_UDP_PORT, duration_ns + BLAST_LEAD_NS),
         BlastReceive(receiver, ROCE_UDP_PORT, duration_ns),
@@ -93,7 +92,7 @@ def bare_bytes_per_s(place: BenchPlace, workers: Workers, duration_ns: int) -> i
 
 def bare_one_way_ns(place: BenchPlace, workers: Workers, count: int, message_bytes: int) -> int:
     """Half of the median round trip of a datagram between two busy-polling ends."""
-    sender, receiver = (_number(end.addresses[0]) for end in place.ends)
+    sender, receiver = (end.addresses[0] for end in place.ends)
     orders = (
         SendPings(sender, receiver, ROCE_UDP_PORT, count, message_bytes),
         AnswerPings(receiver, ROCE_UDP_PORT, count),
@@ -186,7 +185,3 @@ def _gloo_times(rank: int, process: subprocess.Popen[bytes], deadline_ns: int) -
     if process.returncode != 0 or len(words) != 2 or not all(word.isdigit() for word in words):
         raise RunAborted(f"rank {rank} of gloo ended with code {process.returncode}; it said why above")
     return int(words[0]), int(words[1])
-
-
-def _number(address: str) -> int:
-    return int(ipaddress.IPv4Address(address))

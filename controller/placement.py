@@ -52,7 +52,7 @@ class Placement:
     notes: tuple[str, ...]
 
     def address_of(self, rank: int) -> str:
-        """IPv4 address of a rank."""
+        """IP address of a rank."""
         return self.ports[self.port[rank]].port.addresses[self.address[rank]]
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ROCE_UDP_PORT: Final = 4791
 DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"
+_BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 MOST_ADDRESSES: Final = 4096
 """Addresses of one port; a rank needs one, and no port stands for more ranks."""
 
@@ -169,20 +170,27 @@ def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
 
 
 def _addresses(text: str) -> tuple[str, ...]:
-    remedy = 'write an IPv4 address, or a range such as "10.0.1.1-10.0.1.8"'
+    remedy = 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
     first_text, dash, last_text = text.partition("-")
     try:
-        first = ipaddress.IPv4Address(first_text.strip())
-        last = ipaddress.IPv4Address(last_text.strip()) if dash else first
+        first = ipaddress.ip_address(first_text.strip())
+        last = ipaddress.ip_address(last_text.strip()) if dash else first
     except ValueError:
-        raise QuantityError(f'"{text[:64]}" is not an IPv4 address', remedy) from None
+        raise QuantityError(f'"{text[:64]}" is not an IP address', remedy) from None
+    if first.version != last.version:
+        raise QuantityError(f'"{text[:64]}" begins and ends in different address families', remedy)
     count = int(last) - int(first) + 1
     if not 1 <= count <= MOST_ADDRESSES:
         what = f'"{text}" holds {max(count, 0)} addresses'
         raise QuantityError(what, f"write a range upwards of at most {MOST_ADDRESSES}")
     for end in (first, last):
-        if end.is_unspecified or end.is_multicast or int(end) == 0xFFFFFFFF:
+        if end.is_unspecified or end.is_multicast or end == _BROADCAST:
             raise QuantityError(f"{end} is not the address of one machine", remedy)
+        if end.version == 6 and (end.is_link_local or end.ipv4_mapped or end.scope_id):
+            what = (
+                f"{end} is a link-local or IPv4-mapped IPv6 address, which says nothing beyond its own link"
+            )
+            raise QuantityError(what, "give the port a routable or unique local address, such as fd00:1::1")
     return tuple(str(first + offset) for offset in range(count))
 
 

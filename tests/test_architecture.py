@@ -58,7 +58,9 @@ OUTSIDE: Final = frozenset(
 """Modules of clocks, chance, threads, processes and the operating system. Pure code takes `now_ns`, bytes or a
 `random.Random` as arguments (imported for its type only, under TYPE_CHECKING)."""
 
-NATIVE_SHELLS: Final = re.compile(r"(?:udp_(?:port|socket)|system_clock|blast|loop|bind[a-z_]*)\.(?:h|cpp)")
+NATIVE_SHELLS: Final = re.compile(
+    r"(?:udp_(?:port|socket)|system_clock|blast|loop|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
+)
 """C++ files that may see the operating system and Python; all others are pure."""
 
 NATIVE_OUTSIDE: Final = re.compile(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from hypothesis import given
 from hypothesis import strategies as st
 from scapy.contrib.roce import AETH, BTH, CNPPadding
 from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
 from scapy.packet import Packet, Raw
 
 from traffic import _native
@@ -16,7 +18,10 @@ from traffic import _native
 U16: Final = st.integers(0, 0xFFFF)
 U24: Final = st.integers(0, 0xFFFFFF)
 U32: Final = st.integers(0, 0xFFFFFFFF)
-ADDRESS: Final = st.integers(0x01000000, 0xDFFFFFFF)
+IPV4: Final = st.integers(0x01000000, 0xDFFFFFFF).map(lambda number: str(IPv4Address(number)))
+IPV6: Final = st.integers(1 << 125, (1 << 127) - 1).map(lambda number: str(IPv6Address(number)))
+ENDS: Final = st.tuples(IPV4, IPV4) | st.tuples(IPV6, IPV6)
+"""Source and destination address, of one family."""
 WITH_RETH: Final = {0x06, 0x0A, 0x0B}
 WITH_IMM: Final = {0x09, 0x0B}
 ACKNOWLEDGE: Final = 0x11
@@ -24,14 +29,13 @@ UD_SEND_ONLY: Final = 0x64
 CNP: Final = 0x81
 
 
-def dotted(address: int) -> str:
-    return ".".join(str(byte) for byte in address.to_bytes(4))
-
-
-def by_scapy(src_ip: int, dst_ip: int, src_port: int, ip_id: int, bth: Packet) -> bytes:
+def by_scapy(ends: tuple[str, str], src_port: int, ip_id: int, bth: Packet) -> bytes:
     """BTH to ICRC as scapy puts it on the wire."""
-    ip = IP(src=dotted(src_ip), dst=dotted(dst_ip), id=ip_id, flags="DF", tos=0x6A)
-    return bytes(ip / UDP(sport=src_port, dport=4791) / bth)[28:]
+    src, dst = ends
+    udp = UDP(sport=src_port, dport=4791) / bth
+    if ":" in src:
+        return bytes(IPv6(src=src, dst=dst, tc=0x6A, fl=0x12345) / udp)[48:]
+    return bytes(IP(src=src, dst=dst, id=ip_id, flags="DF", tos=0x6A) / udp)[28:]
 
 
 @st.composite
@@ -63,9 +67,9 @@ def packets(draw: st.DrawFn) -> tuple[_native.WirePacket, bytes, bytes]:
     return packet, payload, extensions
 
 
-@given(packets(), ADDRESS, ADDRESS, U16, U16)
+@given(packets(), ENDS, U16, U16)
 def test_our_bytes_are_scapys(
-    case: tuple[_native.WirePacket, bytes, bytes], src_ip: int, dst_ip: int, src_port: int, ip_id: int
+    case: tuple[_native.WirePacket, bytes, bytes], ends: tuple[str, str], src_port: int, ip_id: int
 ) -> None:
     packet, payload, extensions = case
     pad = -len(payload) % 4
@@ -84,24 +88,24 @@ def test_our_bytes_are_scapys(
         bth /= CNPPadding()
     else:
         bth /= Raw(extensions + payload + bytes(pad))
-    ours = _native.encode(packet, _native.Ipv4Flow(src_ip, dst_ip, src_port), ip_id, payload)
-    assert ours.hex() == by_scapy(src_ip, dst_ip, src_port, ip_id, bth).hex()
+    ours = _native.encode(packet, _native.IpFlow(*ends, src_port), ip_id, payload)
+    assert ours.hex() == by_scapy(ends, src_port, ip_id, bth).hex()
 
     decoded, same_payload = _native.decode(ours)
     assert same_payload == payload
-    assert _native.encode(decoded, _native.Ipv4Flow(src_ip, dst_ip, src_port), ip_id, payload) == ours
+    assert _native.encode(decoded, _native.IpFlow(*ends, src_port), ip_id, payload) == ours
 
 
-@given(ADDRESS, ADDRESS, U16, U24, U24, st.integers(1, 15), st.sampled_from((0, 1, 3, 4, 64)))
+@given(ENDS, U16, U24, U24, st.integers(1, 15), st.sampled_from((0, 1, 3, 4, 64)))
 def test_every_packet_of_a_patched_run_is_scapys(
-    src_ip: int, dst_ip: int, src_port: int, qpn: int, first_psn: int, count: int, ack_every: int
+    ends: tuple[str, str], src_port: int, qpn: int, first_psn: int, count: int, ack_every: int
 ) -> None:
     head = _native.WirePacket(0x07)
     head.dest_qpn, head.psn, head.payload_bytes = qpn, first_psn, 1024
-    run = _native.encode_middles(_native.Ipv4Flow(src_ip, dst_ip, src_port), head, count, ack_every)
+    run = _native.encode_middles(_native.IpFlow(*ends, src_port), head, count, ack_every)
     assert len(run) == count * 1040
     for i in range(count):
         psn = (first_psn + i) % 2**24
         ack_req = ack_every != 0 and (psn + 1) % 2**24 % ack_every == 0
         bth = BTH(opcode=0x07, migreq=1, dqpn=qpn, ackreq=ack_req, psn=psn) / Raw(b"\xa5" * 1024)
-        assert run[i * 1040 :][:1040] == by_scapy(src_ip, dst_ip, src_port, i, bth), i
+        assert run[i * 1040 :][:1040] == by_scapy(ends, src_port, i, bth), i

@@ -47,10 +47,10 @@ class StepTables:
 
 # bind_wire.cpp
 
-class Ipv4Flow:
-    """The IPv4 and UDP fields that an ICRC covers; addresses as integers."""
+class IpFlow:
+    """The IP and UDP fields that an ICRC covers; addresses as text, "10.0.0.1" or "fd00::1"."""
 
-    def __init__(self, src_ip: int, dst_ip: int, src_port: int, dst_port: int = 4791) -> None: ...
+    def __init__(self, src_ip: str, dst_ip: str, src_port: int, dst_port: int = 4791) -> None: ...
 
 class WirePacket:
     """One RoCEv2 packet as values; fields that the opcode does not carry are 0. ValueError for a foreign opcode."""
@@ -72,10 +72,10 @@ class WirePacket:
     @property
     def opcode(self) -> int: ...
 
-def encode(packet: WirePacket, flow: Ipv4Flow, ip_id: int = 0, payload: bytes = b"") -> bytes:
+def encode(packet: WirePacket, flow: IpFlow, ip_id: int = 0, payload: bytes = b"") -> bytes:
     """BTH to ICRC. Without a payload, `packet.payload_bytes` of the constant pattern. ValueError for what does not fit."""
 
-def encode_middles(flow: Ipv4Flow, head: WirePacket, count: int, ack_every: int = 0) -> bytes:
+def encode_middles(flow: IpFlow, head: WirePacket, count: int, ack_every: int = 0) -> bytes:
     """The datagrams of one segmented send of WRITE_MIDDLE packets, one behind the other. ValueError for too many."""
 
 def decode(datagram: bytes) -> tuple[WirePacket, bytes]:
@@ -85,17 +85,17 @@ def check_frame(frame: bytes) -> str:
     """One of good, bad_icrc, not_roce, malformed, for an Ethernet frame without FCS."""
 
 def blast_send(
-    src_ip: int, dst_ip: int, udp_port: int, duration_ns: int, segment_bytes: int = 4112, segments: int = 15
+    src_ip: str, dst_ip: str, udp_port: int, duration_ns: int, segment_bytes: int = 4112, segments: int = 15
 ) -> tuple[int, int, int]:
     """(datagrams, UDP payload bytes, ns) that the bare kernel path took. RuntimeError says why it did not send."""
 
-def blast_receive(ip: int, udp_port: int, duration_ns: int) -> tuple[int, int, int]:
+def blast_receive(ip: str, udp_port: int, duration_ns: int) -> tuple[int, int, int]:
     """(datagrams, UDP payload bytes, ns) after the first datagram. RuntimeError when nothing comes for 2 s."""
 
-def ping(src_ip: int, dst_ip: int, udp_port: int, count: int, message_bytes: int = 64) -> list[int]:
+def ping(src_ip: str, dst_ip: str, udp_port: int, count: int, message_bytes: int = 64) -> list[int]:
     """Sorted round-trip times in ns, busy-polling at both ends. RuntimeError when nobody answers for 2 s."""
 
-def pong(ip: int, udp_port: int, count: int) -> None:
+def pong(ip: str, udp_port: int, count: int) -> None:
     """Answers at least `count` pings. RuntimeError when fewer come."""
 
 # bind_engine.cpp

@@ -1,9 +1,10 @@
 #include "bind_plan.h"
 
-#include <arpa/inet.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 
 #include "bind_columns.h"
 #include "bind_schedule.h"
@@ -39,13 +40,22 @@ PlannedPort read_port(nb::handle settings) {
   PlannedPort port;
   port.name = read_value<std::string>(settings, "name");
   for (nb::handle address : nb::getattr(settings, "addresses")) {
-    port.addresses.push_back(parse_ipv4(nb::cast<std::string>(address)));
+    port.addresses.push_back(parse_address(nb::cast<std::string>(address)));
   }
   port.udp_port = read_value<uint16_t>(settings, "udp_port");
   port.link_bps = read_value<int64_t>(settings, "link_bps");
   port.qpn_base = read_value<uint32_t>(settings, "qpn_base");
   port.qpn_count = read_value<uint32_t>(settings, "qpn_count");
   return port;
+}
+
+// A column of 16-byte values. numpy's void type has no equal in the array protocol that nanobind speaks, so its bytes are taken.
+std::vector<IpAddress> read_addresses(nb::handle columns, const char* name) {
+  const auto content = nb::cast<nb::bytes>(nb::getattr(columns, name).attr("tobytes")());
+  if (content.size() % sizeof(IpAddress) != 0) refuse(std::string(name) + " is not a column of 16-byte addresses");
+  std::vector<IpAddress> addresses(content.size() / sizeof(IpAddress));
+  if (!addresses.empty()) std::memcpy(addresses.data(), content.data(), content.size());
+  return addresses;
 }
 
 Program read_program(nb::handle columns) {
@@ -76,8 +86,8 @@ void read_connections(nb::handle columns, EnginePlan& plan) {
   const auto src_rank = read_column<int32_t>(columns, "src_rank");
   const auto dst_rank = read_column<int32_t>(columns, "dst_rank");
   const auto path = read_column<uint8_t>(columns, "path");
-  const auto src_ip = read_column<uint32_t>(columns, "src_ip");
-  const auto dst_ip = read_column<uint32_t>(columns, "dst_ip");
+  const auto src_ip = read_addresses(columns, "src_ip");
+  const auto dst_ip = read_addresses(columns, "dst_ip");
   const auto offsets = read_column<int32_t>(columns, "qp_offsets");
   const size_t n = communicator.size();
   if (src_rank.size() != n || dst_rank.size() != n || path.size() != n || src_ip.size() != n || dst_ip.size() != n ||
@@ -101,10 +111,10 @@ void read_connections(nb::handle columns, EnginePlan& plan) {
 
 }  // namespace
 
-uint32_t parse_ipv4(const std::string& text) {
-  in_addr address{};
-  if (inet_pton(AF_INET, text.c_str(), &address) != 1) refuse("\"" + text + "\" is not an IPv4 address");
-  return ntohl(address.s_addr);
+IpAddress parse_address(const std::string& text) {
+  const std::optional<IpAddress> address = IpAddress::parse(text);
+  if (!address) refuse("\"" + text + "\" is not an IP address");
+  return *address;
 }
 
 std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment) {

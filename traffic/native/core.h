@@ -26,7 +26,7 @@ class Clock {
 };
 
 // Opens the five-tuple (local address index, peer, UDP source port) at the port. False: the text says why.
-using FlowOpener = std::function<bool(uint16_t address, uint32_t dst_ip, uint16_t src_port, FlowId& flow, std::string& error)>;
+using FlowOpener = std::function<bool(uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& error)>;
 
 // Point-to-point receives are granted this many ahead of their RECV op (eager receives; docs/decisions.md).
 inline constexpr size_t kEagerReceives = 16;
@@ -146,7 +146,7 @@ class Core final : public PortSink {
   struct QpPlace {
     int32_t connection;
     bool sends_data;
-    uint32_t peer_ip;
+    IpAddress peer_ip;
     uint16_t address;
   };
 

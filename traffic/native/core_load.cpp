@@ -131,7 +131,7 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
   const PlannedConnection& c = plan_.connections[row];
   ConnectionEnds& ends = ends_[row];
   const PlannedPort& port = plan_.ports[port_];
-  const auto address_of = [&](uint32_t ip) {
+  const auto address_of = [&](const IpAddress& ip) {
     const auto it = std::find(port.addresses.begin(), port.addresses.end(), ip);
     return it == port.addresses.end() ? -1 : static_cast<int>(it - port.addresses.begin());
   };
@@ -142,7 +142,7 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
       if ((sends ? ends.src_index : ends.dst_index) == kNone) continue;
       const uint32_t local = sends ? qp.src_qpn : qp.dst_qpn;
       const uint32_t remote = sends ? qp.dst_qpn : qp.src_qpn;
-      const uint32_t peer_ip = sends ? c.dst_ip : c.src_ip;
+      const IpAddress peer_ip = sends ? c.dst_ip : c.src_ip;
       const int address = address_of(sends ? c.src_ip : c.dst_ip);
       if (address < 0 || local < port.qpn_base || local - port.qpn_base >= port.qpn_count) {
         error = connection_text(static_cast<int32_t>(row)) + ": its address or queue pair number is not of port " + port.name;

@@ -15,11 +15,6 @@ namespace {
 constexpr uint8_t kEcnMask = 0x03;
 constexpr uint8_t kEcnCongestionExperienced = 0x03;
 
-std::string ip_text(uint32_t ip) {
-  return std::to_string(ip >> 24) + "." + std::to_string((ip >> 16) & 0xFF) + "." + std::to_string((ip >> 8) & 0xFF) +
-         "." + std::to_string(ip & 0xFF);
-}
-
 template <typename T>
 T get_le(const uint8_t* at) {
   static_assert(std::endian::native == std::endian::little);
@@ -33,7 +28,7 @@ T get_le(const uint8_t* at) {
 std::string Core::connection_text(int32_t connection) const {
   const PlannedConnection& c = plan_.connections[static_cast<size_t>(connection)];
   std::string text = "rank " + std::to_string(c.src_rank) + " -> rank " + std::to_string(c.dst_rank);
-  if (c.path == Path::wire) text += " (" + ip_text(c.src_ip) + " -> " + ip_text(c.dst_ip) + ")";
+  if (c.path == Path::wire) text += " (" + c.src_ip.text() + " -> " + c.dst_ip.text() + ")";
   return text;
 }
 

@@ -45,7 +45,7 @@ std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan,
   loop->port_ = UdpPort::open(config.port, error);
   if (loop->port_ == nullptr) return nullptr;
   UdpPort& udp = *loop->port_;
-  const auto open_flow = [&udp](uint16_t address, uint32_t dst_ip, uint16_t src_port, FlowId& flow, std::string& why) {
+  const auto open_flow = [&udp](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& why) {
     return udp.add_flow(address, dst_ip, src_port, flow, why);
   };
   loop->core_ = Core::make(*loop->plan_, port, udp.counters().receive_buffer_bytes, open_flow, error);

@@ -58,8 +58,8 @@ struct PlannedConnection {
   int32_t src_rank;
   int32_t dst_rank;
   Path path;
-  uint32_t src_ip;
-  uint32_t dst_ip;
+  IpAddress src_ip;  // of one family; all zero where the path is not the wire
+  IpAddress dst_ip;
   int32_t first_qp;
   int32_t qp_count;
 };
@@ -73,7 +73,7 @@ struct PlannedQp {
 
 struct PlannedPort {
   std::string name;
-  std::vector<uint32_t> addresses;
+  std::vector<IpAddress> addresses;
   uint16_t udp_port;
   int64_t link_bps;
   uint32_t qpn_base;

@@ -31,7 +31,7 @@ enum class TxResult : uint8_t { sent, would_block, failed };
 struct Datagram {
   std::span<const uint8_t> bytes;
   uint32_t datagram_bytes = 0;
-  uint32_t src_ip = 0;
+  IpAddress src_ip = {};
   uint16_t src_port = 0;
   uint16_t address = 0;  // index of the local address it came to
   uint8_t traffic_class = 0;

@@ -28,7 +28,7 @@ class Random {
 
 // A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
 struct Frame {
-  wire::Ipv4Flow flow;
+  wire::IpFlow flow;
   std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};
   uint32_t stored = 0;
   uint32_t datagram_bytes = 0;
@@ -55,7 +55,7 @@ class Network;
 class SimPort final : public TxPort {
  public:
   SimPort(Network& network, int32_t port) : network_(network), port_(port) {}
-  bool add_flow(uint32_t src_ip, uint32_t dst_ip, uint16_t src_port, FlowId& flow) {
+  bool add_flow(IpAddress src_ip, IpAddress dst_ip, uint16_t src_port, FlowId& flow) {
     flow = static_cast<FlowId>(flows_.size());
     flows_.push_back({src_ip, dst_ip, src_port, wire::kRoceUdpPort});
     return true;
@@ -67,7 +67,7 @@ class SimPort final : public TxPort {
  private:
   Network& network_;
   int32_t port_;
-  std::vector<wire::Ipv4Flow> flows_;
+  std::vector<wire::IpFlow> flows_;
 };
 
 class Network {
@@ -97,7 +97,7 @@ class Network {
     return std::move(outcome_);
   }
 
-  void transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Packet& packet);
+  void transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet);
 
  private:
   struct Place {
@@ -110,7 +110,7 @@ class Network {
       const auto index = static_cast<int32_t>(p);
       ports_.push_back(std::make_unique<SimPort>(*this, index));
       SimPort& port = *ports_.back();
-      const auto open = [&, index](uint16_t address, uint32_t dst_ip, uint16_t src_port, FlowId& flow, std::string&) {
+      const auto open = [&, index](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string&) {
         return port.add_flow(plan_.ports[static_cast<size_t>(index)].addresses[address], dst_ip, src_port, flow);
       };
       auto core = Core::make(plan_, index, params_.receive_buffer_bytes, open, outcome_.failure);
@@ -244,7 +244,7 @@ class Network {
   const SimParams& params_;
   Random random_;
   VirtualClock clock_;
-  std::map<uint32_t, Place> place_of_;
+  std::map<IpAddress, Place> place_of_;
   std::vector<std::unique_ptr<SimPort>> ports_;
   std::vector<std::unique_ptr<Core>> cores_;
   std::vector<size_t> told_;
@@ -269,7 +269,7 @@ TxResult SimPort::send(const PacketRun& run) {
   return TxResult::sent;
 }
 
-void Network::transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Packet& packet) {
+void Network::transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet) {
   if (dead(port)) return;
   ++outcome_.packets;
   Frame frame;
@@ -283,9 +283,10 @@ void Network::transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Pac
     frame.stored += packet.payload_bytes;
     frame.inline_payload = true;
   }
-  constexpr int64_t kEthernetIpUdpBytes = 14 + 20 + 8 + 4 + 20;  // with FCS, preamble and gap
+  // Ethernet with FCS, preamble and gap; IP; UDP.
+  const int64_t overhead_bytes = 14 + 4 + 20 + (flow.dst_ip.is_v4() ? 20 : 40) + 8;
   const int64_t link_bps = plan_.ports[static_cast<size_t>(port)].link_bps;
-  const int64_t bits = (static_cast<int64_t>(frame.datagram_bytes) + kEthernetIpUdpBytes) * 8;
+  const int64_t bits = (static_cast<int64_t>(frame.datagram_bytes) + overhead_bytes) * 8;
   Nanos& free_ns = link_free_ns_[static_cast<size_t>(port)];
   free_ns = std::max(free_ns, clock_.now_ns) + (bits * 1'000'000'000 + link_bps - 1) / link_bps;
 

@@ -1,8 +1,9 @@
 // RoCEv2 over plain kernel UDP sockets, no privileges: one receive socket per local address on the RoCE port, one
 // transmit socket per (address, source port), UDP GSO and GRO.
 //
-// Transmit sockets are unconnected with IP_PMTUDISC_DO, so the kernel writes IPv4 identification 0, 1, 2 ... over the
-// segments of a send, which makes the ICRC predictable (docs/decisions.md, "The wire"; held by a capture test).
+// Transmit sockets are unconnected and never fragment (IP_PMTUDISC_DO), so the kernel writes IPv4 identification 0, 1,
+// 2 ... over the segments of a send, which makes the ICRC predictable (docs/decisions.md, "The wire"; held by a capture
+// test). IPv6 has no identification.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,7 @@
 namespace etloop {
 
 struct UdpPortConfig {
-  std::vector<uint32_t> addresses;  // host order
+  std::vector<IpAddress> addresses;
   uint16_t udp_port = wire::kRoceUdpPort;
   uint32_t path_mtu = 4096;
   uint8_t traffic_class = 0;
@@ -32,7 +33,7 @@ class UdpPort final : public TxPort {
   ~UdpPort() override;
 
   // Opens (or shares) the transmit socket of a source port. False: `error` says why.
-  bool add_flow(uint16_t address, uint32_t dst_ip, uint16_t src_port, FlowId& flow, std::string& error);
+  bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, FlowId& flow, std::string& error);
 
   TxResult send(const PacketRun& run) override;
   uint32_t max_run(uint32_t payload_bytes) const override;

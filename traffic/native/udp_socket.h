@@ -3,11 +3,15 @@
 
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
+
+#include "ip_address.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -35,19 +39,32 @@ class Descriptor {
   int fd_;
 };
 
-std::string ip_text(uint32_t address);
 std::string errno_text(int code);
-sockaddr_in socket_address(uint32_t ip, uint16_t port);
+
+// An address and port as the kernel takes and gives them.
+struct SocketAddress {
+  union {
+    sockaddr any{};
+    sockaddr_in four;
+    sockaddr_in6 six;
+  };
+  socklen_t length = sizeof(sockaddr_in6);  // what fits, until an address is there
+
+  IpAddress ip() const;
+  uint16_t port() const { return ntohs(four.sin_port); }
+};
+static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+SocketAddress socket_address(const IpAddress& ip, uint16_t port);
 
 // A non-blocking socket bound to (ip, udp_port) that joins datagrams and tells their traffic class. On failure the
 // descriptor is negative and `error` says which address, why, and what to do.
-Descriptor open_receiver(uint32_t ip, uint16_t udp_port, int64_t buffer_bytes, std::string& error);
+Descriptor open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes, std::string& error);
 
 struct SenderOptions {
   uint8_t traffic_class = 0;
   bool segmentation_offload = true;
 };
-// A non-blocking unconnected socket bound to (ip, src_port) whose IPv4 identification is known.
-Descriptor open_sender(uint32_t ip, uint16_t src_port, const SenderOptions& options, std::string& error);
+// A non-blocking unconnected socket bound to (ip, src_port) that never fragments, so that the IPv4 identification is known.
+Descriptor open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptions& options, std::string& error);
 
 }  // namespace etloop

@@ -152,6 +152,31 @@ uint32_t get32_le(const uint8_t* at) {
   return at[0] | (uint32_t{at[1]} << 8) | (uint32_t{at[2]} << 16) | (uint32_t{at[3]} << 24);
 }
 
+// IP headers as the ICRC sees them, fields that change on the way set to ones (IBTA annex A17.3.3). They return their length.
+size_t put_masked_ipv4(uint8_t* ip, const IpFlow& flow, uint16_t ip_id, size_t udp_length) {
+  ip[0] = 0x45;
+  ip[1] = 0xFF;
+  put16(ip + 2, static_cast<uint32_t>(kIpv4Bytes + udp_length));
+  put16(ip + 4, ip_id);
+  put16(ip + 6, 0x4000);  // DF
+  ip[8] = 0xFF;
+  ip[9] = kProtocolUdp;
+  put16(ip + 10, 0xFFFF);
+  put32(ip + 12, flow.src_ip.v4());
+  put32(ip + 16, flow.dst_ip.v4());
+  return kIpv4Bytes;
+}
+
+size_t put_masked_ipv6(uint8_t* ip, const IpFlow& flow, size_t udp_length) {
+  put32(ip, 0x6FFFFFFF);
+  put16(ip + 4, static_cast<uint32_t>(udp_length));
+  ip[6] = kProtocolUdp;
+  ip[7] = 0xFF;
+  std::memcpy(ip + 8, flow.src_ip.bytes.data(), flow.src_ip.bytes.size());
+  std::memcpy(ip + 24, flow.dst_ip.bytes.data(), flow.dst_ip.bytes.size());
+  return kIpv6Bytes;
+}
+
 // An IP packet found to carry RoCEv2: `packet` ends with the ICRC and `udp` is the offset of its UDP header.
 struct RocePacket {
   std::span<const uint8_t> packet;
@@ -275,22 +300,12 @@ size_t encode_headers(const Packet& packet, std::span<uint8_t> out) {
   return static_cast<size_t>(at - out.data());
 }
 
-uint32_t icrc(const Ipv4Flow& flow, uint16_t ip_id, const Packet& packet) {
+uint32_t icrc(const IpFlow& flow, uint16_t ip_id, const Packet& packet) {
   const size_t udp_length = kUdpBytes + datagram_bytes(packet.opcode, packet.payload_bytes);
-  std::array<uint8_t, kIcrcPrefix.size() + kIpv4Bytes + kUdpBytes + kMaxHeaderBytes> masked;
+  std::array<uint8_t, kIcrcPrefix.size() + kIpv6Bytes + kUdpBytes + kMaxHeaderBytes> masked;
   std::memcpy(masked.data(), kIcrcPrefix.data(), kIcrcPrefix.size());
-  uint8_t* ip = masked.data() + kIcrcPrefix.size();
-  ip[0] = 0x45;
-  ip[1] = 0xFF;
-  put16(ip + 2, static_cast<uint32_t>(kIpv4Bytes + udp_length));
-  put16(ip + 4, ip_id);
-  put16(ip + 6, 0x4000);  // DF
-  ip[8] = 0xFF;
-  ip[9] = kProtocolUdp;
-  put16(ip + 10, 0xFFFF);
-  put32(ip + 12, flow.src_ip);
-  put32(ip + 16, flow.dst_ip);
-  uint8_t* udp = ip + kIpv4Bytes;
+  uint8_t* udp = masked.data() + kIcrcPrefix.size();
+  udp += flow.src_ip.is_v4() ? put_masked_ipv4(udp, flow, ip_id, udp_length) : put_masked_ipv6(udp, flow, udp_length);
   put16(udp, flow.src_port);
   put16(udp + 2, flow.dst_port);
   put16(udp + 4, static_cast<uint32_t>(udp_length));

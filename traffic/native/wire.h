@@ -8,6 +8,8 @@
 #include <optional>
 #include <span>
 
+#include "ip_address.h"
+
 namespace etloop::wire {
 
 inline constexpr uint16_t kRoceUdpPort = 4791;
@@ -77,16 +79,17 @@ Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& 
 // Writes BTH and extension headers; returns their length. `out` holds at least kMaxHeaderBytes.
 size_t encode_headers(const Packet& packet, std::span<uint8_t> out);
 
-// The IPv4/UDP fields that the ICRC covers.
-struct Ipv4Flow {
-  uint32_t src_ip = 0;  // host order
-  uint32_t dst_ip = 0;
+// The IP and UDP fields that the ICRC covers. Both addresses are of one family.
+struct IpFlow {
+  IpAddress src_ip = IpAddress::v4(0);
+  IpAddress dst_ip = IpAddress::v4(0);
   uint16_t src_port = 0;
   uint16_t dst_port = kRoceUdpPort;
 };
 
-// The ICRC of a packet in this flow whose IPv4 header has this identification, no options and DF set. Little-endian on the wire.
-uint32_t icrc(const Ipv4Flow& flow, uint16_t ip_id, const Packet& packet);
+// The ICRC of a packet in this flow, little-endian on the wire. Its IPv4 header has this identification, no options and
+// DF set; its IPv6 header has no extensions, and `ip_id` means nothing.
+uint32_t icrc(const IpFlow& flow, uint16_t ip_id, const Packet& packet);
 
 // Checks a whole Ethernet frame (IPv4 or IPv6, optional VLAN, no FCS): the ICRC as it stands against the one computed.
 enum class FrameCheck : uint8_t { good, bad_icrc, not_roce, malformed };
