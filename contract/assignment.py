@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated
 
 from contract.ip_address import IP_ADDRESS
+from contract.transport import CnpSettings, FaultRule, RecoverySettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,13 +41,16 @@ class TransportSettings:
     """Unacknowledged packets a queue pair may have; 0: as the receiver's socket buffer allows."""
     ack_every_packets: int
     timeout_ns: int
-    """First retransmission timeout; doubles with every retry without progress."""
+    """The longest wait for an acknowledgement before packets are sent again (InfiniBand: local ACK timeout)."""
     retry_limit: int
     segmentation_offload: bool
     """Use UDP GSO and GRO. Off: every packet is its own datagram (for captures without super-frames)."""
     drop_per_million: int
     """Received datagrams dropped on purpose by the port, to exercise recovery."""
     drop_seed: int
+    recovery: RecoverySettings = RecoverySettings()
+    cnp: CnpSettings = CnpSettings()
+    faults: tuple[FaultRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -47,14 +47,27 @@ FLOW_RECORD: Final = np.dtype(
         ("acks_rx", "<i8"),
         ("naks_tx", "<i8"),
         ("naks_rx", "<i8"),
-        ("timeouts", "<i8"),
-        ("duplicates_rx", "<i8"),
-        ("out_of_order_rx", "<i8"),
-        ("ecn_marked_rx", "<i8"),
-        ("cnps_rx", "<i8"),
+        # From here on as mlx5 names and counts them (Linux: sysfs hw_counters), but for one queue pair.
+        ("out_of_sequence", "<i8"),  # requests that came ahead of a missing one
+        ("duplicate_request", "<i8"),  # requests that had come before
+        ("packet_seq_err", "<i8"),  # NAKs of a sequence error that were heeded
+        ("implied_nak_seq_err", "<i8"),  # READ or atomic responses that were passed over
+        ("rnr_nak_retry_err", "<i8"),  # receiver-not-ready NAKs that were waited for
+        ("out_of_buffer", "<i8"),  # messages that found no receive posted
+        ("local_ack_timeout_err", "<i8"),
+        ("roce_adp_retrans", "<i8"),  # timeouts below the queue pair's own: the adaptive one
+        ("roce_adp_retrans_to", "<i8"),  # timeouts at the queue pair's own, adaptive or not
+        ("np_ecn_marked_roce_packets", "<i8"),
+        ("np_cnp_sent", "<i8"),
+        ("rp_cnp_handled", "<i8"),
+        ("rp_cnp_ignored", "<i8"),  # received where nothing controls the rate
+        ("rx_write_requests", "<i8"),
+        ("rx_read_requests", "<i8"),
+        ("rx_atomic_requests", "<i8"),
+        ("read_response_bytes", "<i8"),  # payload that our READs brought
     ]
 )
-"""One queue pair end at the end of a run. 144 bytes."""
+"""One queue pair end at the end of a run. 240 bytes."""
 
 PORT_RECORD: Final = np.dtype(
     [
@@ -67,6 +80,7 @@ PORT_RECORD: Final = np.dtype(
         ("would_block", "<i8"),
         ("injected_drops", "<i8"),
         ("foreign_datagrams", "<i8"),  # not RoCEv2, unknown queue pair or wrong peer
+        ("rx_icrc_encapsulated", "<i8"),  # RoCEv2 packets with a wrong ICRC, dropped; 0 where a port cannot check
         ("receive_overflows", "<i8"),  # datagrams the kernel dropped because our receive buffer was full
         ("receive_buffer_bytes", "<i8"),
         ("loop_turns", "<i8"),
@@ -74,7 +88,7 @@ PORT_RECORD: Final = np.dtype(
         ("blocked_ns", "<i8"),
     ]
 )
-"""Totals of one port at the end of a run. 112 bytes."""
+"""Totals of one port at the end of a run. 120 bytes."""
 
 
 class WaitKind:

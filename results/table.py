@@ -170,8 +170,9 @@ def _figures(summary: Summary) -> list[str]:
 def _retransmissions(summary: Summary) -> str:
     counts = summary.transport
     return (
-        f"{counts.retransmitted_packets} of {counts.tx_packets} packets; timeouts {counts.timeouts}, "
-        f"NAKs {counts.naks_rx}, ECN marks {counts.ecn_marked_rx}, CNPs {counts.cnps_rx}"
+        f"{counts.retransmitted_packets} of {counts.tx_packets} packets; timeouts {counts.local_ack_timeout_err}, "
+        f"NAKs {counts.naks_rx}, ECN marks {counts.np_ecn_marked_roce_packets}, "
+        f"CNPs {counts.rp_cnp_handled + counts.rp_cnp_ignored}"
     )
 
 

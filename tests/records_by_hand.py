@@ -189,7 +189,7 @@ def _flow_records(agent: str, ranks: tuple[int, ...]) -> NDArray[np.void]:
                 if source_qpn == 0x101:
                     record["retransmitted_packets"] = 1 if sends else 0
                     record["naks_rx"], record["naks_tx"] = (1, 0) if sends else (0, 1)
-                    record["out_of_order_rx"] = 0 if sends else 2
+                    record["out_of_sequence"] = 0 if sends else 2
                 found.append(record)
     return np.array(found, FLOW_RECORD)
 

@@ -18,12 +18,19 @@ from traffic import _native
 U16: Final = st.integers(0, 0xFFFF)
 U24: Final = st.integers(0, 0xFFFFFF)
 U32: Final = st.integers(0, 0xFFFFFFFF)
+U64: Final = st.integers(0, 0xFFFFFFFFFFFFFFFF)
 IPV4: Final = st.integers(0x01000000, 0xDFFFFFFF).map(lambda number: str(IPv4Address(number)))
 IPV6: Final = st.integers(1 << 125, (1 << 127) - 1).map(lambda number: str(IPv6Address(number)))
 ENDS: Final = st.tuples(IPV4, IPV4) | st.tuples(IPV6, IPV6)
 """Source and destination address, of one family."""
-WITH_RETH: Final = {0x06, 0x0A, 0x0B}
-WITH_IMM: Final = {0x09, 0x0B}
+WITH_RETH: Final = {0x06, 0x0A, 0x0B, 0x0C}
+WITH_IMM: Final = {0x03, 0x05, 0x09, 0x0B}
+WITH_INVALIDATE: Final = {0x16, 0x17}
+WITH_AETH: Final = {0x0D, 0x0F, 0x10, 0x12}
+ATOMICS: Final = {0x13, 0x14}
+ATOMIC_ACKNOWLEDGE: Final = 0x12
+EMPTY: Final = {0x0C, 0x11, 0x12, 0x13, 0x14, 0x81}
+WHOLE: Final = {0x00, 0x01, 0x06, 0x07, 0x0D, 0x0E}
 ACKNOWLEDGE: Final = 0x11
 UD_SEND_ONLY: Final = 0x64
 CNP: Final = 0x81
@@ -41,7 +48,7 @@ def by_scapy(ends: tuple[str, str], src_port: int, ip_id: int, bth: Packet) -> b
 @st.composite
 def packets(draw: st.DrawFn) -> tuple[_native.WirePacket, bytes, bytes]:
     """A packet of ours, its payload, and its extension headers put together by hand."""
-    opcode = draw(st.sampled_from((0x06, 0x07, 0x08, 0x09, 0x0A, 0x0B, ACKNOWLEDGE, UD_SEND_ONLY, CNP)))
+    opcode = draw(st.sampled_from((*range(0x15), 0x16, 0x17, UD_SEND_ONLY, CNP)))
     packet = _native.WirePacket(opcode)
     packet.ack_req = draw(st.booleans())
     packet.becn = draw(st.booleans())
@@ -50,6 +57,19 @@ def packets(draw: st.DrawFn) -> tuple[_native.WirePacket, bytes, bytes]:
     if opcode in WITH_RETH:
         packet.va, packet.rkey, packet.dma_bytes = draw(st.integers(0, 2**64 - 1)), draw(U32), draw(U32)
         extensions += struct.pack(">QII", packet.va, packet.rkey, packet.dma_bytes)
+    if opcode in ATOMICS:
+        packet.va, packet.rkey = draw(U64), draw(U32)
+        packet.swap_add, packet.compare = draw(U64), draw(U64)
+        extensions += struct.pack(">QIQQ", packet.va, packet.rkey, packet.swap_add, packet.compare)
+    if opcode in WITH_INVALIDATE:
+        packet.rkey = draw(U32)
+        extensions += struct.pack(">I", packet.rkey)
+    if opcode in WITH_AETH:
+        packet.syndrome, packet.msn = draw(st.integers(0, 255)), draw(U24)
+        extensions += struct.pack(">I", packet.syndrome << 24 | packet.msn)
+    if opcode == ATOMIC_ACKNOWLEDGE:
+        packet.original = draw(U64)
+        extensions += struct.pack(">Q", packet.original)
     if opcode in WITH_IMM:
         packet.imm = draw(U32)
         extensions += struct.pack(">I", packet.imm)
@@ -58,9 +78,9 @@ def packets(draw: st.DrawFn) -> tuple[_native.WirePacket, bytes, bytes]:
     if opcode == UD_SEND_ONLY:
         packet.qkey, packet.src_qpn = draw(U32), draw(U24)
         extensions += struct.pack(">II", packet.qkey, packet.src_qpn)
-    if opcode in (ACKNOWLEDGE, CNP):
+    if opcode in EMPTY:
         payload = b""
-    elif opcode in (0x06, 0x07):
+    elif opcode in WHOLE:
         payload = draw(st.binary(min_size=4, max_size=4)) * draw(st.sampled_from((1, 64, 256, 1024)))
     else:
         payload = draw(st.binary(min_size=1, max_size=70))

@@ -67,6 +67,9 @@ class WirePacket:
     msn: int
     qkey: int
     src_qpn: int
+    swap_add: int
+    compare: int
+    original: int
     payload_bytes: int
     def __init__(self, opcode: int) -> None: ...
     @property
@@ -139,3 +142,73 @@ def usable_processors() -> list[int]:
 
 def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, Any]:
     """A run in virtual time; the keys are the fields of SimulationOutcome, records as bytes."""
+
+# bind_qp.cpp
+
+class QueuePairSettings:
+    """TransportParams of traffic/native/plan.h; times in nanoseconds."""
+
+    path_mtu: int
+    window_packets: int
+    ack_every: int
+    timeout_ns: int
+    retry_limit: int
+    initial_psn: int
+    adaptive_timeout: bool
+    rnr_retry: int
+    min_rnr_timer: int
+    max_rd_atomic: int
+    out_of_order_accept: bool
+
+class QueuePair:
+    """One end of a queue pair with memory of its own; the caller carries the datagrams and tells the time."""
+
+    def __init__(
+        self,
+        local_qpn: int,
+        remote_qpn: int,
+        settings: QueuePairSettings,
+        memory_va: int = 0x7F00_0000_0000,
+        memory_rkey: int = 0x77,
+        memory_bytes: int = 1 << 20,
+    ) -> None: ...
+    def post(
+        self,
+        kind: str,
+        va: int = 0,
+        rkey: int = 0,
+        content: bytes = b"",
+        read_bytes: int = 0,
+        imm: int = 0,
+        swap_add: int = 0,
+        compare: int = 0,
+    ) -> int:
+        """Posts a write, write_imm, send, send_imm, read, fetch_add or compare_swap; returns its mark."""
+
+    def post_receive(self, bytes: int) -> None: ...
+    def datagrams(self, flow: IpFlow, now_ns: int) -> list[bytes]:
+        """What is to be sent now: answers, then requests, as UDP payloads with their ICRC for IPv4 identification 0."""
+
+    def on_datagram(self, datagram: bytes, now_ns: int) -> None: ...
+    def messages(self) -> list[tuple[int, int, int | None, bool]]:
+        """Whole messages since the last call: address, bytes, immediate, whether it was a SEND."""
+
+    def completions(self) -> list[tuple[int, bool, bytes, int]]:
+        """Requests over since the last call: mark, flushed, what a READ returned, what an atomic found."""
+
+    def memory(self, offset: int, count: int) -> bytes: ...
+    def set_memory(self, offset: int, content: bytes) -> None: ...
+    def deadline(self) -> int | None:
+        """When `on_timer` is to be called; None while nothing is waited for."""
+
+    def on_timer(self, now_ns: int) -> None: ...
+    def counters(self) -> bytes:
+        """One FLOW_RECORD."""
+
+    @property
+    def fault(self) -> str:
+        """Why the queue pair is in the error state, "" if it is not."""
+
+    @property
+    def pattern_rkey(self) -> int:
+        """The key under which writes are forgotten and READs return the pattern."""

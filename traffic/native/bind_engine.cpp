@@ -150,7 +150,7 @@ SimParams sim_params(nb::handle settings) {
 
 nb::dict simulate_assignment(nb::handle assignment, nb::handle settings) {
   auto plan = std::make_shared<EnginePlan>(*plan_from(assignment));
-  plan->transport.initial_psn = read_value<uint32_t>(settings, "initial_psn");
+  if (const auto psn = read_value<uint32_t>(settings, "initial_psn"); psn != 0) plan->transport.initial_psn = psn;
   const SimParams params = sim_params(settings);
   SimOutcome outcome;
   {

@@ -25,6 +25,18 @@ std::vector<To> converted(const std::vector<From>& from) {
   return to;
 }
 
+void read_recovery(nb::handle settings, TransportParams& params) {
+  params.adaptive_timeout = read_value<bool>(settings, "adaptive_timeout");
+  params.timeout_floor_ns = read_value<int64_t>(settings, "timeout_floor_ns");
+  params.selective_repeat = read_value<bool>(settings, "selective_repeat");
+  params.out_of_order_accept = read_value<bool>(settings, "accept_out_of_order");
+  params.reorder_packets = read_value<uint32_t>(settings, "reorder_packets");
+  params.rnr_retry = read_value<uint32_t>(settings, "rnr_retry_limit");
+  params.min_rnr_timer = read_value<uint8_t>(settings, "min_rnr_timer_code");
+  params.max_rd_atomic = read_value<uint32_t>(settings, "outstanding_reads");
+  params.initial_psn = read_value<uint32_t>(settings, "initial_psn");
+}
+
 TransportParams read_transport(nb::handle settings) {
   TransportParams params;
   params.path_mtu = read_value<uint32_t>(settings, "path_mtu_bytes");
@@ -33,6 +45,11 @@ TransportParams read_transport(nb::handle settings) {
   params.ack_every = read_value<uint32_t>(settings, "ack_every_packets");
   params.timeout_ns = read_value<int64_t>(settings, "timeout_ns");
   params.retry_limit = read_value<uint32_t>(settings, "retry_limit");
+  read_recovery(nb::getattr(settings, "recovery"), params);
+  const nb::object cnp = nb::getattr(settings, "cnp");
+  params.cnp_interval_ns = read_value<int64_t>(cnp, "interval_ns");
+  params.cnp_scope = static_cast<CnpScope>(read_value<uint8_t>(cnp, "scope"));
+  params.cnp_traffic_class = read_value<uint8_t>(cnp, "traffic_class");
   return params;
 }
 

@@ -128,6 +128,9 @@ void bind_values(nb::module_& module) {
       .def_rw("msn", &wire::Packet::msn)
       .def_rw("qkey", &wire::Packet::qkey)
       .def_rw("src_qpn", &wire::Packet::src_qpn)
+      .def_rw("swap_add", &wire::Packet::swap_add)
+      .def_rw("compare", &wire::Packet::compare)
+      .def_rw("original", &wire::Packet::original)
       .def_rw("payload_bytes", &wire::Packet::payload_bytes);
 }
 

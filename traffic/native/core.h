@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -125,6 +126,7 @@ class Core final : public PortSink {
     uint32_t next_message = 0;
     uint64_t grants = 0;
     uint32_t data_rkey = 0;
+    std::unique_ptr<ReceiveQueue> receives;  // shared by the queue pairs at the receiving end
   };
   // Queue pairs that may have something to send, each at most once, in turn.
   class TransmitRing {
@@ -183,11 +185,15 @@ class Core final : public PortSink {
   void on_delivered(uint32_t qp, const Delivered& delivered, Nanos now);
   void retire(uint32_t qp, Nanos now);
   void on_qp_timer(uint32_t qp, Nanos now);
+  void on_request(uint32_t qp, const wire::Packet& packet, bool marked, Nanos now);
+  void on_answer(uint32_t qp, const wire::Packet& packet, Nanos now);
+  void notify_congestion(uint32_t qp, Nanos now);
   void queue_transmit(uint32_t qp);
   void queue_acknowledgement(uint32_t qp);
   void arm_timer(uint32_t qp);
   bool transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
-  bool transmit_acknowledgements(TxPort& port);
+  bool transmit_answers(TxPort& port);
+  bool transmit_notifications(TxPort& port);
   bool transmit_probes(TxPort& port, Clock& clock);
   void fail(int32_t connection, std::string reason);
   std::string connection_text(int32_t connection) const;
@@ -198,7 +204,7 @@ class Core final : public PortSink {
   int32_t port_;
   std::vector<LocalRank> ranks_;
   std::vector<ConnectionEnds> ends_;  // by connection row
-  std::vector<Qp> qps_;
+  std::deque<Qp> qps_;
   std::vector<QpPlace> places_;
   std::vector<uint32_t> qp_by_number_;  // qpn - qpn_base -> index
   std::vector<uint32_t> offered_window_;  // by local address
@@ -211,6 +217,8 @@ class Core final : public PortSink {
   TransmitRing data_ring_;   // of sending ends
   TransmitRing grant_ring_;  // of receiving ends: clear-to-send writes
   std::vector<uint32_t> ack_queue_;
+  std::vector<uint32_t> cnp_queue_;
+  Nanos cnp_after_ns_ = 0;  // of the whole port
   struct ProbeReply {
     uint32_t qp;
     uint32_t target;

@@ -43,6 +43,8 @@ void Core::send_grant(uint32_t lane, Nanos now) {
     events_.push(now + latency, EventKind::local_grant, static_cast<uint32_t>(connection), granting.tag);
     return;
   }
+  // The receive that the message takes is there before the sender hears of it.
+  ends.receives->post({});
   // NCCL writes its clear-to-send on the first queue pair of the connection, against the direction of the data.
   const uint32_t qp = ends.recv_qps.front();
   WorkRequest request;

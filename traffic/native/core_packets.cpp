@@ -9,6 +9,7 @@
 namespace etloop {
 
 using wire::Opcode;
+using wire::Role;
 
 namespace {
 
@@ -50,28 +51,49 @@ void Core::on_datagram(const Datagram& datagram, Nanos now) {
     ++foreign_datagrams_;
     return;
   }
-  Qp& qp = qps_[index];
-  switch (packet.opcode) {
-    case Opcode::write_first:
-    case Opcode::write_middle:
-    case Opcode::write_last:
-    case Opcode::write_last_imm:
-    case Opcode::write_only:
-    case Opcode::write_only_imm: {
-      if ((datagram.traffic_class & kEcnMask) == kEcnCongestionExperienced) ++qp.counters.ecn_marked_rx;
-      Delivered delivered;
-      const bool whole = qp.on_request(packet, delivered);
-      if (qp.acknowledge_due()) queue_acknowledgement(index);
-      if (whole) on_delivered(index, delivered, now);
-      return;
-    }
-    case Opcode::acknowledge:
-      qp.on_acknowledge(packet, now);
-      retire(index, now);
-      return;
-    case Opcode::cnp: ++qp.counters.cnps_rx; return;
-    case Opcode::ud_send_only: on_probe(packet, datagram, index, now); return;
+  const bool marked = (datagram.traffic_class & kEcnMask) == kEcnCongestionExperienced;
+  switch (wire::shape(packet.opcode).role) {
+    case Role::write:
+    case Role::send:
+    case Role::read:
+    case Role::atomic: on_request(index, packet, marked, now); return;
+    case Role::response:
+    case Role::acknowledgement: on_answer(index, packet, now); return;
+    case Role::notification: ++qps_[index].counters.rp_cnp_ignored; return;
+    case Role::datagram: on_probe(packet, datagram, index, now); return;
+    case Role::unknown: return;
   }
+}
+
+void Core::on_request(uint32_t index, const wire::Packet& packet, bool marked, Nanos now) {
+  Qp& qp = qps_[index];
+  if (marked) notify_congestion(index, now);
+  Delivered delivered;
+  for (bool whole = qp.on_request(packet, delivered); whole; whole = qp.next_delivered(delivered)) {
+    if (qp.answer_due()) queue_acknowledgement(index);
+    on_delivered(index, delivered, now);
+    if (!failure_.empty()) return;
+  }
+  if (qp.answer_due()) queue_acknowledgement(index);
+  if (qp.fault() != QpFault::none) retire(index, now);
+}
+
+void Core::on_answer(uint32_t index, const wire::Packet& packet, Nanos now) {
+  qps_[index].on_answer(packet, now);
+  retire(index, now);
+  if (qps_[index].fault() == QpFault::none) arm_timer(index);
+}
+
+// A marked packet of data or grants: the peer hears of it by a CNP now and then, and by BECN in the next acknowledgement.
+void Core::notify_congestion(uint32_t index, Nanos now) {
+  Qp& qp = qps_[index];
+  ++qp.counters.np_ecn_marked_roce_packets;
+  qp.note_congestion();
+  if (plan_.transport.cnp_interval_ns < 0) return;
+  Nanos& after_ns = plan_.transport.cnp_scope == CnpScope::port ? cnp_after_ns_ : qp.cnp_after_ns;
+  if (now < after_ns) return;
+  after_ns = now + plan_.transport.cnp_interval_ns;
+  cnp_queue_.push_back(index);
 }
 
 void Core::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
@@ -96,7 +118,7 @@ void Core::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
 void Core::retire(uint32_t index, Nanos now) {
   WorkRequest done;
   while (qps_[index].pop_completed(done)) {
-    if (done.kind == WorkKind::data) message_acknowledged(done.lane, now);
+    if (done.kind == WorkKind::data && !done.flushed) message_acknowledged(done.lane, now);
   }
   const Qp& qp = qps_[index];
   if (qp.fault() != QpFault::none) {
@@ -127,11 +149,9 @@ void Core::on_probe(const wire::Packet& packet, const Datagram& datagram, uint32
 
 void Core::on_qp_timer(uint32_t index, Nanos now) {
   Qp& qp = qps_[index];
-  qp.timer_queued = false;
-  const Nanos deadline = qp.deadline();
-  if (deadline == kNever) return;
-  if (deadline <= now) {
-    qp.on_timeout(now);
+  if (qp.timer_due_ns <= now) qp.timer_due_ns = kNever;
+  if (qp.deadline() <= now) {
+    qp.on_timer(now);
     retire(index, now);
     if (qp.fault() != QpFault::none) return;
   }
@@ -140,10 +160,9 @@ void Core::on_qp_timer(uint32_t index, Nanos now) {
 
 void Core::arm_timer(uint32_t index) {
   Qp& qp = qps_[index];
-  if (qp.timer_queued) return;
   const Nanos deadline = qp.deadline();
-  if (deadline == kNever) return;
-  qp.timer_queued = true;
+  if (deadline >= qp.timer_due_ns) return;  // a timer that comes too early arms the next
+  qp.timer_due_ns = deadline;
   events_.push(deadline, EventKind::qp_timer, index);
 }
 
@@ -186,15 +205,32 @@ bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   return true;
 }
 
-bool Core::transmit_acknowledgements(TxPort& port) {
+bool Core::transmit_answers(TxPort& port) {
   while (!ack_queue_.empty()) {
     Qp& qp = qps_[ack_queue_.back()];
-    if (qp.acknowledge_due()) {
-      if (port.send(qp.acknowledgement()) != TxResult::sent) return false;
-      qp.acknowledgement_sent();
+    while (qp.answer_due()) {
+      const PacketRun run = qp.answer();
+      if (port.send(run) != TxResult::sent) return false;
+      qp.answer_sent(run);
     }
     qp.ack_queued = false;
     ack_queue_.pop_back();
+  }
+  return true;
+}
+
+bool Core::transmit_notifications(TxPort& port) {
+  while (!cnp_queue_.empty()) {
+    Qp& qp = qps_[cnp_queue_.back()];
+    PacketRun run;
+    run.flow = qp.flow();
+    run.traffic_class = plan_.transport.cnp_traffic_class;
+    run.head.opcode = Opcode::cnp;
+    run.head.dest_qpn = qp.remote_qpn();
+    run.head.becn = true;
+    if (port.send(run) != TxResult::sent) return false;
+    ++qp.counters.np_cnp_sent;
+    cnp_queue_.pop_back();
   }
   return true;
 }
@@ -246,7 +282,7 @@ bool Core::transmit(TxPort& port, Clock& clock, size_t budget) {
   for (size_t turn = data_ring_.size(); turn > 0 && budget > 0 && failure_.empty(); --turn, --budget) {
     if (!transmit_one(data_ring_, port, clock)) return false;
   }
-  if (!transmit_acknowledgements(port) || !transmit_probes(port, clock)) return false;
+  if (!transmit_notifications(port) || !transmit_answers(port) || !transmit_probes(port, clock)) return false;
   while (grant_ring_.size() > 0 && failure_.empty()) {
     if (!transmit_one(grant_ring_, port, clock)) return false;
   }

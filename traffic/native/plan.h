@@ -80,6 +80,9 @@ struct PlannedPort {
   uint32_t qpn_count;
 };
 
+// What a minimum time lies between congestion notifications of.
+enum class CnpScope : uint8_t { queue_pair = 0, port = 1 };
+
 struct TransportParams {
   uint32_t path_mtu = 4096;
   uint8_t traffic_class = 0;
@@ -88,6 +91,17 @@ struct TransportParams {
   Nanos timeout_ns = 0;
   uint32_t retry_limit = 7;
   uint32_t initial_psn = 0;
+  bool adaptive_timeout = true;
+  Nanos timeout_floor_ns = 0;  // of the adaptive timeout
+  uint32_t rnr_retry = 7;      // 7: for ever
+  uint8_t min_rnr_timer = 12;  // the code that this end's receiver-not-ready NAKs carry
+  uint32_t max_rd_atomic = 16;
+  bool selective_repeat = false;
+  bool out_of_order_accept = false;
+  uint32_t reorder_packets = 64;  // so many may overtake a packet before it counts as lost; if overtaking is accepted
+  Nanos cnp_interval_ns = 4'000;  // -1: none are sent
+  CnpScope cnp_scope = CnpScope::queue_pair;
+  uint8_t cnp_traffic_class = 48 << 2;
 };
 
 struct EnginePlan {

@@ -15,6 +15,8 @@ inline constexpr Nanos kNever = INT64_MAX;
 // A five-tuple and traffic class opened at a port; every queue pair end has one.
 using FlowId = uint32_t;
 
+inline constexpr int16_t kFlowClass = -1;
+
 // Packets of one queue pair that leave together. Only write_middle comes in counts above 1: then packet i has
 // psn + i, asks for an acknowledgement where (psn + i + 1) % ack_every == 0 (ack_every 0: never), and all have
 // head.payload_bytes bytes of pattern.
@@ -23,6 +25,7 @@ struct PacketRun {
   wire::Packet head;
   uint32_t count = 1;
   uint32_t ack_every = 0;
+  int16_t traffic_class = kFlowClass;  // another than the flow's, for these packets alone
 };
 
 enum class TxResult : uint8_t { sent, would_block, failed };

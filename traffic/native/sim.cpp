@@ -29,7 +29,7 @@ class Random {
 // A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
 struct Frame {
   wire::IpFlow flow;
-  std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};
+  std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
   uint32_t stored = 0;
   uint32_t datagram_bytes = 0;
   uint32_t icrc = 0;
@@ -261,7 +261,7 @@ TxResult SimPort::send(const PacketRun& run) {
   wire::Packet packet = run.head;
   for (uint32_t i = 0; i < run.count; ++i) {
     packet.psn = (run.head.psn + i) & wire::kPsnMask;
-    if (run.head.opcode == wire::Opcode::write_middle) {
+    if (run.count > 1) {
       packet.ack_req = run.ack_every != 0 && (packet.psn + 1) % run.ack_every == 0;
     }
     network_.transmit(port_, flows_[run.flow], packet);
