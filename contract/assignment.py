@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated
 
+from contract.congestion import CongestionSettings
 from contract.ip_address import IP_ADDRESS
 from contract.transport import CnpSettings, FaultRule, RecoverySettings
 
@@ -50,6 +51,7 @@ class TransportSettings:
     drop_seed: int
     recovery: RecoverySettings = RecoverySettings()
     cnp: CnpSettings = CnpSettings()
+    congestion: CongestionSettings = CongestionSettings()
     faults: tuple[FaultRule, ...] = ()
 
 

@@ -91,6 +91,22 @@ PORT_RECORD: Final = np.dtype(
 """Totals of one port at the end of a run. 120 bytes."""
 
 
+CC_RECORD: Final = np.dtype(
+    [
+        ("time_ns", "<i8"),
+        ("rate_bps", "<i8"),  # 0: not paced
+        ("window_bytes", "<i8"),  # 0: none of the algorithm's
+        ("in_flight_bytes", "<i8"),  # payload, in whole packets
+        ("acked_bytes", "<i8"),  # since the begin, in whole packets
+        ("tx_packets", "<i8"),
+        ("rtt_ns", "<i8"),  # the last one measured; -1: none
+        ("connection", "<i4"),  # row of Assignment.connections
+        ("local_qpn", "<u4"),
+    ]
+)
+"""The rate control of one queue pair at one moment. 64 bytes."""
+
+
 class WaitKind:
     """What an unfinished op waits for; numbers as in traffic/native/records.h."""
 

@@ -59,7 +59,7 @@ OUTSIDE: Final = frozenset(
 `random.Random` as arguments (imported for its type only, under TYPE_CHECKING)."""
 
 NATIVE_SHELLS: Final = re.compile(
-    r"(?:udp_(?:port|socket)|system_clock|blast|loop|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
+    r"(?:cc_plugin|udp_(?:port|socket)|system_clock|blast|loop|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
 )
 """C++ files that may see the operating system and Python; all others are pure."""
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "bind_columns.h"
+#include "bind_congestion.h"
 #include "bind_schedule.h"
 
 namespace nb = nanobind;
@@ -134,11 +135,15 @@ IpAddress parse_address(const std::string& text) {
   return *address;
 }
 
-std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment) {
+std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment, const std::string& cc_library) {
   auto plan = std::make_shared<EnginePlan>();
   plan->iterations = read_value<int32_t>(assignment, "iterations");
   for (nb::handle port : nb::getattr(assignment, "ports")) plan->ports.push_back(read_port(port));
-  plan->transport = read_transport(nb::getattr(assignment, "transport"));
+  const nb::object transport = nb::getattr(assignment, "transport");
+  plan->transport = read_transport(transport);
+  const nb::object congestion = nb::getattr(transport, "congestion");
+  plan->congestion = congestion_from(congestion, cc_library);
+  plan->series = series_from(congestion);
   plan->scale_up_bps = read_value<int64_t>(assignment, "scale_up_bps");
   plan->scale_up_latency_ns = read_value<int64_t>(assignment, "scale_up_latency_ns");
   plan->schedules = schedule_set_from(nb::getattr(assignment, "schedules"));

@@ -27,6 +27,10 @@ void Core::on_time(Nanos now) {
     const Nanos at_ns = start_ns_;
     start_ns_ = kNever;
     status_.last_progress_ns = now;
+    if (series_ != nullptr) {
+      series_->start(at_ns);
+      events_.push(at_ns, EventKind::series_due, 0);
+    }
     for (uint32_t r = 0; r < ranks_.size(); ++r) begin_iteration(r, at_ns);
   }
   Event event{};
@@ -39,6 +43,8 @@ void Core::on_time(Nanos now) {
         break;
       case EventKind::local_sent: message_acknowledged(event.a, now); break;
       case EventKind::qp_timer: on_qp_timer(event.a, now); break;
+      case EventKind::flow_timer: on_flow_timer(event.a, event.due_ns); break;
+      case EventKind::series_due: write_series(now); break;
     }
   }
 }

@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "events.h"
+#include "flow_controls.h"
 #include "message.h"
 #include "plan.h"
 #include "port.h"
 #include "probe.h"
 #include "qp.h"
 #include "rank.h"
+#include "rate_series.h"
 #include "records.h"
 
 namespace etloop {
@@ -74,6 +76,8 @@ class Core final : public PortSink {
   std::vector<WaitRecord> waits() const;
   int64_t foreign_datagrams() const { return foreign_datagrams_; }
   const std::vector<uint64_t>& turnarounds() const { return turnarounds_; }
+  // Rates and windows over time; nullptr: they were not asked for.
+  const RateSeries* series() const { return series_.get(); }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -186,7 +190,7 @@ class Core final : public PortSink {
   void retire(uint32_t qp, Nanos now);
   void on_qp_timer(uint32_t qp, Nanos now);
   void on_request(uint32_t qp, const wire::Packet& packet, bool marked, Nanos now);
-  void on_answer(uint32_t qp, const wire::Packet& packet, Nanos now);
+  void on_answer(uint32_t qp, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now);
   void notify_congestion(uint32_t qp, Nanos now);
   void queue_transmit(uint32_t qp);
   void queue_acknowledgement(uint32_t qp);
@@ -197,6 +201,19 @@ class Core final : public PortSink {
   bool transmit_probes(TxPort& port, Clock& clock);
   void fail(int32_t connection, std::string reason);
   std::string connection_text(int32_t connection) const;
+
+  // congestion control (core_flow.cpp)
+  void load_flow_controls();
+  uint32_t link_bytes(uint32_t qp) const;
+  uint32_t allowed_packets(uint32_t qp, const PacketRun& run, Clock& clock);
+  void arm_flow_timer(uint32_t qp, FlowControl& control);
+  void on_flow_timer(uint32_t qp, Nanos due_ns);
+  void flow_sent(uint32_t qp, const PacketRun& run, int64_t fresh_packets, Nanos now);
+  void flow_acknowledged(uint32_t qp, const AckOutcome& outcome, std::span<const etloop_cc_hop> hops, Nanos now);
+  void flow_notified(uint32_t qp, Nanos now);
+  void flow_timed_out(uint32_t qp, Nanos now);
+  void flow_probed(uint32_t qp, Nanos round_trip_ns, uint32_t window_packets);
+  void write_series(Nanos now);
 
   void add_lane_waits(const LaneRun& lane, const OpRun& run, std::vector<WaitRecord>& out) const;
 
@@ -226,6 +243,9 @@ class Core final : public PortSink {
   };
   std::vector<ProbeReply> probe_replies_;
   Prober prober_;
+  FlowControls flow_controls_;
+  std::unique_ptr<RateSeries> series_;
+  std::vector<uint32_t> watched_;  // queue pairs of the series
   std::vector<OpRecord> records_;
   int64_t total_ops_ = 0;
   CoreStatus status_;

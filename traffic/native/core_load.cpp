@@ -32,6 +32,7 @@ Core::Core(const EnginePlan& plan, int32_t port) : plan_(plan), port_(port), tur
 bool Core::load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error) {
   if (!load_ranks(error) || !load_connections(open_flow, error)) return false;
   load_windows(receive_buffer_bytes);
+  load_flow_controls();
   data_ring_.resize(qps_.size());
   grant_ring_.resize(qps_.size());
   ack_queue_.reserve(qps_.size());

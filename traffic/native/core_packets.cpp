@@ -58,8 +58,8 @@ void Core::on_datagram(const Datagram& datagram, Nanos now) {
     case Role::read:
     case Role::atomic: on_request(index, packet, marked, now); return;
     case Role::response:
-    case Role::acknowledgement: on_answer(index, packet, now); return;
-    case Role::notification: ++qps_[index].counters.rp_cnp_ignored; return;
+    case Role::acknowledgement: on_answer(index, packet, datagram.hops, now); return;
+    case Role::notification: flow_notified(index, now); return;
     case Role::datagram: on_probe(packet, datagram, index, now); return;
     case Role::unknown: return;
   }
@@ -78,8 +78,8 @@ void Core::on_request(uint32_t index, const wire::Packet& packet, bool marked, N
   if (qp.fault() != QpFault::none) retire(index, now);
 }
 
-void Core::on_answer(uint32_t index, const wire::Packet& packet, Nanos now) {
-  qps_[index].on_answer(packet, now);
+void Core::on_answer(uint32_t index, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now) {
+  flow_acknowledged(index, qps_[index].on_answer(packet, now), hops, now);
   retire(index, now);
   if (qps_[index].fault() == QpFault::none) arm_timer(index);
 }
@@ -143,7 +143,10 @@ void Core::on_probe(const wire::Packet& packet, const Datagram& datagram, uint32
   const uint8_t seen = packet.payload[4];
   if (packet.psn < prober_.size() && prober_.qp(packet.psn) == index) {
     prober_.on_reply(packet.psn, seen, plan_.transport.traffic_class, now);
-    if (plan_.transport.window_packets == 0) qps_[index].set_window(get_le<uint32_t>(packet.payload));
+    const uint32_t offered = get_le<uint32_t>(packet.payload);
+    const uint32_t window = plan_.transport.window_packets == 0 ? offered : plan_.transport.window_packets;
+    flow_probed(index, prober_.result(packet.psn).round_trip_ns, window);
+    qps_[index].set_window(window);
   }
 }
 
@@ -151,7 +154,9 @@ void Core::on_qp_timer(uint32_t index, Nanos now) {
   Qp& qp = qps_[index];
   if (qp.timer_due_ns <= now) qp.timer_due_ns = kNever;
   if (qp.deadline() <= now) {
+    const int64_t timeouts = qp.counters.local_ack_timeout_err;
     qp.on_timer(now);
+    if (qp.counters.local_ack_timeout_err != timeouts) flow_timed_out(index, now);
     retire(index, now);
     if (qp.fault() != QpFault::none) return;
   }
@@ -183,7 +188,14 @@ bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   const uint32_t index = ring.front();
   Qp& qp = qps_[index];
   if (qp.has_run()) {
-    const PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu));
+    PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu));
+    run.count = allowed_packets(index, run, clock);
+    if (run.count == 0) {
+      ring.pop();
+      qp.queued = false;
+      return true;
+    }
+    const int64_t sent_before = qp.counters.tx_packets - qp.counters.retransmitted_packets;
     switch (port.send(run)) {
       case TxResult::sent: break;
       case TxResult::would_block: return false;
@@ -197,6 +209,7 @@ bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
       if (record.first_tx_ns == 0) record.first_tx_ns = now;
       if (begun->trigger_ns != 0) ++turnarounds_[turnaround_bucket(now - begun->trigger_ns)];
     }
+    flow_sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);
     arm_timer(index);
   }
   ring.pop();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "congestion_plan.h"
 #include "port.h"
 #include "schedule.h"
 
@@ -108,6 +109,8 @@ struct EnginePlan {
   int32_t iterations = 1;
   std::vector<PlannedPort> ports;
   TransportParams transport;
+  CongestionParams congestion;
+  SeriesParams series;
   int64_t scale_up_bps = 0;
   Nanos scale_up_latency_ns = 0;
   ScheduleSet schedules;

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "etloop_cc.h"
 #include "wire.h"
 
 namespace etloop {
@@ -38,6 +39,7 @@ struct Datagram {
   uint16_t src_port = 0;
   uint16_t address = 0;  // index of the local address it came to
   uint8_t traffic_class = 0;
+  std::span<const etloop_cc_hop> hops;  // telemetry that an acknowledgement brings back; where the network gives any
 };
 
 class PortSink {
