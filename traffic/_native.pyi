@@ -168,9 +168,9 @@ class QueuePair:
         local_qpn: int,
         remote_qpn: int,
         settings: QueuePairSettings,
-        memory_va: int = 0x7F00_0000_0000,
+        memory_va: int = ...,
         memory_rkey: int = 0x77,
-        memory_bytes: int = 1 << 20,
+        memory_bytes: int = ...,
     ) -> None: ...
     def post(
         self,

@@ -49,7 +49,7 @@ class Program:
     code: int | None = None
     _buffer: bytes = b""
     lines: list[str] = field(default_factory=list)
-    """All it wrote, for messages."""
+    """The beginning of each line it wrote, for messages."""
 
     def ask(self, line: str, seconds: float = ANSWER_SECONDS) -> str:
         """Writes a line and returns the next one that comes back."""
@@ -67,7 +67,7 @@ class Program:
                 self._buffer = rest
                 text = head.decode(errors="replace")
                 if text.startswith(">"):
-                    self.lines.append(text[1:])
+                    self.lines.append(text[1:200])
                     return text[1:]
                 self.code = int(text.removeprefix("= "))
                 break
@@ -83,10 +83,10 @@ class Program:
 
     def rest(self, seconds: float = ANSWER_SECONDS) -> list[str]:
         """What it writes until it ends."""
-        before = len(self.lines)
-        while self.line(seconds) is not None:
-            pass
-        return self.lines[before:]
+        lines = []
+        while (line := self.line(seconds)) is not None:
+            lines.append(line)
+        return lines
 
     def kill(self) -> None:
         """Ends it."""
