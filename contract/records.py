@@ -65,9 +65,10 @@ FLOW_RECORD: Final = np.dtype(
         ("rx_read_requests", "<i8"),
         ("rx_atomic_requests", "<i8"),
         ("read_response_bytes", "<i8"),  # payload that our READs brought
+        ("injected_faults", "<i8"),  # packets of this end that fault rules acted on
     ]
 )
-"""One queue pair end at the end of a run. 240 bytes."""
+"""One queue pair end at the end of a run. 248 bytes."""
 
 PORT_RECORD: Final = np.dtype(
     [
@@ -86,9 +87,19 @@ PORT_RECORD: Final = np.dtype(
         ("loop_turns", "<i8"),
         ("idle_turns", "<i8"),
         ("blocked_ns", "<i8"),
+        # What the scenario's faults did, by action.
+        ("injected_losses", "<i8"),
+        ("injected_duplicates", "<i8"),
+        ("injected_reorders", "<i8"),
+        ("injected_delays", "<i8"),
+        ("injected_bad_icrcs", "<i8"),
+        ("injected_marks", "<i8"),
+        ("injected_naks", "<i8"),
+        ("injected_rnr_naks", "<i8"),
+        ("injected_cnps", "<i8"),
     ]
 )
-"""Totals of one port at the end of a run. 120 bytes."""
+"""Totals of one port at the end of a run. 192 bytes."""
 
 
 CC_RECORD: Final = np.dtype(

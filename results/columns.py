@@ -96,6 +96,7 @@ FLOW_COUNTERS: Final = (
     ),
     *_columns(ColumnType.INT64, "requests", "rx_write_requests", "rx_read_requests", "rx_atomic_requests"),
     Column("read_response_bytes", ColumnType.INT64, "bytes"),
+    Column("injected_faults", ColumnType.INT64, "packets"),
 )
 
 FLOWS: Final = (
@@ -122,6 +123,18 @@ PORT_COUNTERS: Final = (
     Column("receive_buffer_bytes", ColumnType.INT64, "bytes"),
     *_columns(ColumnType.INT64, "turns", "loop_turns", "idle_turns"),
     Column("blocked_ns", ColumnType.INT64, "ns"),
+    *_columns(
+        ColumnType.INT64,
+        "packets",
+        *(
+            "injected_losses",
+            "injected_duplicates",
+            "injected_reorders",
+            "injected_delays",
+            "injected_bad_icrcs",
+        ),
+        *("injected_marks", "injected_naks", "injected_rnr_naks", "injected_cnps"),
+    ),
 )
 
 PORTS: Final = (

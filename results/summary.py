@@ -180,6 +180,15 @@ class TransportCounts:
     rp_cnp_ignored: int
     injected_drops: int
     rx_icrc_encapsulated: int
+    injected_losses: int
+    injected_duplicates: int
+    injected_reorders: int
+    injected_delays: int
+    injected_bad_icrcs: int
+    injected_marks: int
+    injected_naks: int
+    injected_rnr_naks: int
+    injected_cnps: int
     foreign_datagrams: int
     receive_overflows: int
     would_block: int

@@ -14,7 +14,7 @@ from results.summary import CheckResult, RunState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from results.summary import BaselineSummary, KindSummary, Summary
+    from results.summary import BaselineSummary, KindSummary, Summary, TransportCounts
 
 WIDTH: Final = 110
 """Columns; only the path at the end may be longer."""
@@ -151,6 +151,8 @@ def _figures(summary: Summary) -> list[str]:
         ),
         *_wrapped("retransmitted", _retransmissions(summary)),
     ]
+    if provoked := _provoked(transport):
+        lines += _wrapped("provoked", provoked)
     if transport.injected_drops:
         lines += _wrapped(
             "dropped by us", f"{transport.injected_drops} of the datagrams received, as the scenario asks"
@@ -165,6 +167,23 @@ def _figures(summary: Summary) -> list[str]:
         f"at most {_us(summary.clock.between_agents_error_ns)} us between agents, none within one",
     )
     return lines
+
+
+def _provoked(counts: TransportCounts) -> str:
+    """What the scenario's fault rules did, in words; empty if nothing."""
+    done = (
+        (counts.injected_losses, "lost"),
+        (counts.injected_duplicates, "repeated"),
+        (counts.injected_reorders, "put behind others"),
+        (counts.injected_delays, "delayed"),
+        (counts.injected_bad_icrcs, "sent with a wrong ICRC"),
+        (counts.injected_marks, "marked"),
+        (counts.injected_naks, "NAKs sent"),
+        (counts.injected_rnr_naks, "receiver-not-ready NAKs sent"),
+        (counts.injected_cnps, "CNPs sent"),
+    )
+    told = [f"{count} {what}" for count, what in done if count]
+    return f"packets {', '.join(told)}, as the scenario asks" if told else ""
 
 
 def _retransmissions(summary: Summary) -> str:

@@ -38,6 +38,33 @@ void read_recovery(nb::handle settings, TransportParams& params) {
   params.initial_psn = read_value<uint32_t>(settings, "initial_psn");
 }
 
+FaultRule read_fault(nb::handle rule) {
+  const auto action = read_value<uint8_t>(rule, "action");
+  const auto direction = read_value<uint8_t>(rule, "direction");
+  const auto packets = read_value<uint8_t>(rule, "packets");
+  if (action >= kFaultActions || direction > 1 || packets > static_cast<uint8_t>(FaultPackets::request)) {
+    refuse("transport.faults: unknown action, direction or kind of packets");
+  }
+  FaultRule read;
+  read.action = static_cast<FaultAction>(action);
+  read.direction = static_cast<FaultDirection>(direction);
+  read.packets = static_cast<FaultPackets>(packets);
+  read.src_rank = read_value<int32_t>(rule, "src_rank");
+  read.dst_rank = read_value<int32_t>(rule, "dst_rank");
+  read.queue_pair = read_value<int32_t>(rule, "queue_pair");
+  read.first = read_value<uint64_t>(rule, "first");
+  read.last = read_value<uint64_t>(rule, "last");
+  read.every = read_value<uint64_t>(rule, "every");
+  read.chance_per_million = read_value<uint32_t>(rule, "chance_per_million");
+  read.delay_ns = read_value<int64_t>(rule, "delay_ns");
+  read.behind_packets = read_value<uint32_t>(rule, "behind_packets");
+  read.seed = read_value<uint64_t>(rule, "seed");
+  if (read.first == 0 || read.every == 0 || read.delay_ns < 0 || read.delay_ns > 60'000'000'000) {
+    refuse("transport.faults: a packet number, interval or delay is out of range");
+  }
+  return read;
+}
+
 TransportParams read_transport(nb::handle settings) {
   TransportParams params;
   params.path_mtu = read_value<uint32_t>(settings, "path_mtu_bytes");
@@ -51,6 +78,7 @@ TransportParams read_transport(nb::handle settings) {
   params.cnp_interval_ns = read_value<int64_t>(cnp, "interval_ns");
   params.cnp_scope = static_cast<CnpScope>(read_value<uint8_t>(cnp, "scope"));
   params.cnp_traffic_class = read_value<uint8_t>(cnp, "traffic_class");
+  for (nb::handle rule : nb::getattr(settings, "faults")) params.faults.push_back(read_fault(rule));
   return params;
 }
 

@@ -23,6 +23,9 @@ Nanos turnaround_floor_ns(size_t bucket) {
 }
 
 void Core::on_time(Nanos now) {
+  Datagram released;
+  std::vector<uint8_t> content;
+  while (faults_ != nullptr && faults_->take_released(now, released, content)) accept(released, true, now);
   if (now >= start_ns_) {
     const Nanos at_ns = start_ns_;
     start_ns_ = kNever;
@@ -51,7 +54,8 @@ void Core::on_time(Nanos now) {
 
 Nanos Core::next_deadline() const {
   if (ready_head_ < ready_.size()) return 0;
-  return std::min({events_.next_due(), start_ns_, prober_.deadline()});
+  const Nanos held_ns = faults_ == nullptr ? kNever : faults_->next_due();
+  return std::min({events_.next_due(), start_ns_, prober_.deadline(), held_ns});
 }
 
 void Core::issue(Nanos now) {
@@ -348,6 +352,7 @@ std::vector<FlowRecord> Core::flows() const {
   std::vector<FlowRecord> out;
   out.reserve(qps_.size());
   for (const Qp& qp : qps_) out.push_back(qp.counters);
+  for (uint32_t i = 0; faults_ != nullptr && i < out.size(); ++i) out[i].injected_faults = faults_->count_of(i);
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "events.h"
+#include "faults.h"
 #include "flow_controls.h"
 #include "message.h"
 #include "plan.h"
@@ -75,6 +76,7 @@ class Core final : public PortSink {
   std::vector<FlowRecord> flows() const;
   std::vector<WaitRecord> waits() const;
   int64_t foreign_datagrams() const { return foreign_datagrams_; }
+  FaultCounts fault_counts() const { return faults_ == nullptr ? FaultCounts{} : faults_->counts(); }
   const std::vector<uint64_t>& turnarounds() const { return turnarounds_; }
   // Rates and windows over time; nullptr: they were not asked for.
   const RateSeries* series() const { return series_.get(); }
@@ -189,6 +191,9 @@ class Core final : public PortSink {
   void on_delivered(uint32_t qp, const Delivered& delivered, Nanos now);
   void retire(uint32_t qp, Nanos now);
   void on_qp_timer(uint32_t qp, Nanos now);
+  void accept(const Datagram& datagram, bool faultless, Nanos now);
+  void dispatch(uint32_t qp, const wire::Packet& packet, const Datagram& datagram, Nanos now);
+  void load_faults();
   void on_request(uint32_t qp, const wire::Packet& packet, bool marked, Nanos now);
   void on_answer(uint32_t qp, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now);
   void notify_congestion(uint32_t qp, Nanos now);
@@ -196,6 +201,7 @@ class Core final : public PortSink {
   void queue_acknowledgement(uint32_t qp);
   void arm_timer(uint32_t qp);
   bool transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
+  bool transmit_all(TxPort& port, Clock& clock, size_t budget);
   bool transmit_answers(TxPort& port);
   bool transmit_notifications(TxPort& port);
   bool transmit_probes(TxPort& port, Clock& clock);
@@ -235,6 +241,7 @@ class Core final : public PortSink {
   TransmitRing grant_ring_;  // of receiving ends: clear-to-send writes
   std::vector<uint32_t> ack_queue_;
   std::vector<uint32_t> cnp_queue_;
+  std::unique_ptr<FaultInjector> faults_;  // nullptr: no rule concerns this port
   Nanos cnp_after_ns_ = 0;  // of the whole port
   struct ProbeReply {
     uint32_t qp;

@@ -33,6 +33,7 @@ bool Core::load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::
   if (!load_ranks(error) || !load_connections(open_flow, error)) return false;
   load_windows(receive_buffer_bytes);
   load_flow_controls();
+  load_faults();
   data_ring_.resize(qps_.size());
   grant_ring_.resize(qps_.size());
   ack_queue_.reserve(qps_.size());
@@ -173,6 +174,19 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
     }
   }
   return true;
+}
+
+void Core::load_faults() {
+  if (plan_.transport.faults.empty()) return;
+  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults, plan_.transport.traffic_class);
+  for (uint32_t i = 0; i < qps_.size(); ++i) {
+    const PlannedConnection& c = plan_.connections[static_cast<size_t>(places_[i].connection)];
+    const ConnectionEnds& ends = ends_[static_cast<size_t>(places_[i].connection)];
+    const std::vector<uint32_t>& mine = places_[i].sends_data ? ends.send_qps : ends.recv_qps;
+    const auto number = std::find(mine.begin(), mine.end(), i) - mine.begin();
+    const Qp& qp = qps_[i];
+    faults_->add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(number), qp.local_qpn(), qp.remote_qpn(), qp.flow()});
+  }
 }
 
 void Core::load_windows(int64_t receive_buffer_bytes) {

@@ -39,7 +39,9 @@ void Core::fail(int32_t connection, std::string reason) {
   failed_connection_ = connection;
 }
 
-void Core::on_datagram(const Datagram& datagram, Nanos now) {
+void Core::on_datagram(const Datagram& datagram, Nanos now) { accept(datagram, faults_ == nullptr, now); }
+
+void Core::accept(const Datagram& datagram, bool faultless, Nanos now) {
   wire::Packet packet;
   if (wire::decode(datagram.bytes, datagram.datagram_bytes, packet) != wire::Malformed::none) {
     ++foreign_datagrams_;
@@ -51,6 +53,17 @@ void Core::on_datagram(const Datagram& datagram, Nanos now) {
     ++foreign_datagrams_;
     return;
   }
+  if (faultless) {
+    dispatch(index, packet, datagram, now);
+    return;
+  }
+  Datagram changed = datagram;
+  for (uint32_t times = faults_->on_received(index, packet, changed, now); times > 0; --times) {
+    dispatch(index, packet, changed, now);
+  }
+}
+
+void Core::dispatch(uint32_t index, const wire::Packet& packet, const Datagram& datagram, Nanos now) {
   const bool marked = (datagram.traffic_class & kEcnMask) == kEcnCongestionExperienced;
   switch (wire::shape(packet.opcode).role) {
     case Role::write:
@@ -290,6 +303,11 @@ bool Core::transmit_probes(TxPort& port, Clock& clock) {
 }
 
 bool Core::transmit(TxPort& port, Clock& clock, size_t budget) {
+  if (faults_ == nullptr) return transmit_all(port, clock, budget);
+  return faults_->attach(port, clock.now()) && transmit_all(*faults_, clock, budget);
+}
+
+bool Core::transmit_all(TxPort& port, Clock& clock, size_t budget) {
   // First one run of every sender, so that what a message released leaves before that message's acknowledgement,
   // before new grants and before longer bursts of others.
   for (size_t turn = data_ring_.size(); turn > 0 && budget > 0 && failure_.empty(); --turn, --budget) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 #include "system_clock.h"
@@ -115,6 +116,9 @@ PortRecord PortLoop::counters() const {
   record.loop_turns = turns_;
   record.idle_turns = idle_turns_;
   record.blocked_ns = blocked_ns_;
+  const FaultCounts faults = core_->fault_counts();
+  static_assert(offsetof(PortRecord, injected_cnps) - offsetof(PortRecord, injected_losses) == (kFaultActions - 1) * sizeof(int64_t));
+  std::copy(faults.begin(), faults.end(), &record.injected_losses);
   return record;
 }
 

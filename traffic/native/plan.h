@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "congestion_plan.h"
+#include "fault_rules.h"
 #include "port.h"
 #include "schedule.h"
 
@@ -103,6 +104,7 @@ struct TransportParams {
   Nanos cnp_interval_ns = 4'000;  // -1: none are sent
   CnpScope cnp_scope = CnpScope::queue_pair;
   uint8_t cnp_traffic_class = 48 << 2;
+  std::vector<FaultRule> faults;
 };
 
 struct EnginePlan {

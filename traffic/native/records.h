@@ -57,8 +57,9 @@ struct FlowRecord {
   int64_t rx_read_requests;
   int64_t rx_atomic_requests;
   int64_t read_response_bytes;
+  int64_t injected_faults;
 };
-static_assert(sizeof(FlowRecord) == 240);
+static_assert(sizeof(FlowRecord) == 248);
 
 struct PortRecord {
   int64_t tx_datagrams;
@@ -76,8 +77,18 @@ struct PortRecord {
   int64_t loop_turns;
   int64_t idle_turns;
   int64_t blocked_ns;
+  // Faults of the scenario, by action (fault_rules.h).
+  int64_t injected_losses;
+  int64_t injected_duplicates;
+  int64_t injected_reorders;
+  int64_t injected_delays;
+  int64_t injected_bad_icrcs;
+  int64_t injected_marks;
+  int64_t injected_naks;
+  int64_t injected_rnr_naks;
+  int64_t injected_cnps;
 };
-static_assert(sizeof(PortRecord) == 120);
+static_assert(sizeof(PortRecord) == 192);
 
 // The rate control of one queue pair at one moment.
 struct CcRecord {

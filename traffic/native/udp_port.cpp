@@ -105,6 +105,7 @@ struct UdpPort::State {
   bool open_receivers(std::string& error);
   TxResult transmitted(ssize_t result, int fd, size_t bytes);
   TxResult send_one(const Flow& flow, std::span<const uint8_t> datagram);
+  TxResult send_classed(const Flow& flow, std::span<const uint8_t> datagram, int traffic_class);
   TxResult send_segmented(const Flow& flow, std::span<const uint8_t> datagrams, size_t segment_bytes);
   TxResult send_backlog();
   TxResult refuse(int fd, int code);
@@ -194,6 +195,28 @@ TxResult UdpPort::State::send_one(const Flow& flow, std::span<const uint8_t> dat
   const SocketAddress& to = flow.destination;
   const ssize_t taken = sendto(flow.fd, datagram.data(), datagram.size(), 0, &to.any, to.length);
   const TxResult result = transmitted(taken, flow.fd, datagram.size());
+  if (result == TxResult::sent) ++counters.tx_datagrams;
+  return result;
+}
+
+// A datagram with another traffic class than its flow's.
+TxResult UdpPort::State::send_classed(const Flow& flow, std::span<const uint8_t> datagram, int traffic_class) {
+  const bool ipv4 = flow.tuple.dst_ip.is_v4();
+  iovec vector{const_cast<uint8_t*>(datagram.data()), datagram.size()};
+  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_name = const_cast<sockaddr*>(&flow.destination.any);
+  message.msg_namelen = flow.destination.length;
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* classed = CMSG_FIRSTHDR(&message);
+  classed->cmsg_level = ipv4 ? SOL_IP : SOL_IPV6;
+  classed->cmsg_type = ipv4 ? IP_TOS : IPV6_TCLASS;
+  classed->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(classed), &traffic_class, sizeof traffic_class);
+  const TxResult result = transmitted(sendmsg(flow.fd, &message, 0), flow.fd, datagram.size());
   if (result == TxResult::sent) ++counters.tx_datagrams;
   return result;
 }
@@ -329,10 +352,13 @@ TxResult UdpPort::send(const PacketRun& run) {
     if (const TxResult result = state.send_backlog(); result != TxResult::sent) return result;
   }
   const Flow& flow = state.flows[run.flow];
+  const bool special = run.spoil_icrc || run.traffic_class != kFlowClass;
   const bool constant_middle = run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr;
-  if (!constant_middle) {
+  if (!constant_middle || special) {
     assert(run.count == 1);
     const size_t bytes = build_datagram(flow.tuple, 0, run.head, state.single);
+    if (run.spoil_icrc) state.single[bytes - 1] ^= 0x01;
+    if (run.traffic_class != kFlowClass) return state.send_classed(flow, {state.single.data(), bytes}, run.traffic_class);
     return state.send_one(flow, {state.single.data(), bytes});
   }
   const bool segmented = state.config.segmentation_offload && run.count > 1;
