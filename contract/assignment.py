@@ -31,6 +31,19 @@ class Path(IntEnum):
     """Between hosts on one port: a switch would not send it back, so the engine carries it at the port's rate."""
 
 
+class PortBackend(IntEnum):
+    """What carries the packets of a port. Numbers as in traffic/native/device_port.h."""
+
+    UDP = 0
+    """Kernel UDP sockets: no privileges, segmentation offload."""
+    PACKET = 1
+    """Packet sockets (AF_PACKET): headers, VLAN tags and pause frames of our own. Needs CAP_NET_RAW."""
+    XDP = 2
+    """AF_XDP sockets: as PACKET, past most of the kernel. Needs CAP_NET_RAW and CAP_BPF."""
+    VERBS = 3
+    """A network card's own transport, through libibverbs."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TransportSettings:
     """RoCEv2 settings of all queue pairs of a run."""
@@ -53,6 +66,9 @@ class TransportSettings:
     cnp: CnpSettings = CnpSettings()
     congestion: CongestionSettings = CongestionSettings()
     faults: tuple[FaultRule, ...] = ()
+    vlan_id: int = -1
+    """802.1Q tag of every frame; -1: none; 0: a tag for the priority alone."""
+    vlan_priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +82,11 @@ class PortSettings:
     qpn_base: int
     qpn_count: int
     """Queue pair numbers of this port are [qpn_base, qpn_base + qpn_count)."""
+    backend: PortBackend = PortBackend.UDP
+    interface: str = ""
+    """Of the host; empty: the one that has the first address."""
+    queues: int = 1
+    """Receive queues of the interface that an XDP port takes, from 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

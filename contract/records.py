@@ -87,6 +87,9 @@ PORT_RECORD: Final = np.dtype(
         ("loop_turns", "<i8"),
         ("idle_turns", "<i8"),
         ("blocked_ns", "<i8"),
+        ("rx_pause_frames", "<i8"),  # priority flow control; seen by ports that write frames
+        ("tx_pause_frames", "<i8"),
+        ("paused_ns", "<i8"),  # time that priorities were paused, added up
         # What the scenario's faults did, by action.
         ("injected_losses", "<i8"),
         ("injected_duplicates", "<i8"),
@@ -99,7 +102,7 @@ PORT_RECORD: Final = np.dtype(
         ("injected_cnps", "<i8"),
     ]
 )
-"""Totals of one port at the end of a run. 192 bytes."""
+"""Totals of one port at the end of a run. 216 bytes."""
 
 
 CC_RECORD: Final = np.dtype(

@@ -11,12 +11,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from contract.assignment import PortBackend
 from contract.units import QuantityError, format_rate, parse_name, parse_rate_bps
 from controller.yaml_reader import (
     ConfigFile,
     Section,
     bounded,
     integer,
+    one_of,
     read_document,
     words,
     yes_or_no,
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
 
 ROCE_UDP_PORT: Final = 4791
 DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"
+MOST_QUEUES: Final = 64
+_BACKENDS: Final = {
+    "udp": PortBackend.UDP,
+    "packet": PortBackend.PACKET,
+    "xdp": PortBackend.XDP,
+    "verbs": PortBackend.VERBS,
+}
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 MOST_ADDRESSES: Final = 4096
 """Addresses of one port; a rank needs one, and no port stands for more ranks."""
@@ -41,6 +50,9 @@ class RigPort:
     link_bps: int
     udp_port: int
     segmentation_offload: bool
+    backend: PortBackend = PortBackend.UDP
+    interface: str = ""
+    queues: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +156,12 @@ def _read_port(section: Section) -> RigPort:
         link_bps=section.required("link", rate, 1, 'write the speed of the link, such as "100Gbps"'),
         udp_port=section.optional("udp_port", integer(1, 65535), ROCE_UDP_PORT),
         segmentation_offload=section.optional("segmentation_offload", yes_or_no, True),
+        backend=section.optional("backend", one_of(_BACKENDS), PortBackend.UDP),
+        interface=section.optional("interface", _interface, ""),
+        queues=section.optional("queues", integer(1, MOST_QUEUES), 1),
     )
+    if port.queues > 1 and port.backend is not PortBackend.XDP:
+        section.mistake("queues", "only an xdp port takes receive queues", "remove it, or write backend: xdp")
     section.close()
     return port
 
@@ -192,6 +209,15 @@ def _addresses(text: str) -> tuple[str, ...]:
             )
             raise QuantityError(what, "give the port a routable or unique local address, such as fd00:1::1")
     return tuple(str(first + offset) for offset in range(count))
+
+
+def _interface(text: str) -> str:
+    # What the kernel takes for a name (Linux: dev_valid_name), but for what a terminal would not show.
+    if not re.fullmatch(r"[!-.0-~]{1,15}", text) or text in (".", "..") or ":" in text:
+        raise QuantityError(
+            f'"{text[:64]}" is not the name of an interface', "write it as `ip link` lists it"
+        )
+    return text
 
 
 def _endpoint(text: str) -> str:

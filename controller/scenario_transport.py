@@ -33,6 +33,9 @@ class Transport:
     """At most so many packets between two requests for an acknowledgement; there are at least two in a window."""
     timeout_ns: int
     retry_limit: int
+    vlan_id: int = -1
+    """802.1Q tag of every frame; -1: none; 0: a tag for the priority alone."""
+    vlan_priority: int = 0
 
 
 def read_transport(section: Section) -> Transport:
@@ -40,6 +43,8 @@ def read_transport(section: Section) -> Transport:
     dscp = section.optional("dscp", integer(0, 63), 26)  # what most RoCE guides map to the lossless class
     ecn = section.optional("ecn", one_of(_ECN_BITS), _ECN_BITS["ect0"])
     timeout = bounded(parse_duration_ns, 100_000, 60 * NS_PER_S, format_duration)
+    vlan = section.section("vlan")
+    tagged = section.has("vlan")
     transport = Transport(
         path_mtu_bytes=section.optional("path_mtu", _path_mtu, 4096),
         traffic_class=dscp << 2 | ecn,
@@ -49,7 +54,10 @@ def read_transport(section: Section) -> Transport:
         # Above the pauses of a loaded host without a spare core, so that a clean run retransmits nothing.
         timeout_ns=section.optional("timeout", timeout, 20_000_000),
         retry_limit=section.optional("retries", integer(0, 63), 7),
+        vlan_id=vlan.optional("id", integer(0, 4094), 0 if tagged else -1),
+        vlan_priority=vlan.optional("pcp", integer(0, 7), 3),
     )
+    vlan.close()
     section.close()
     return transport
 

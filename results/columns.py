@@ -123,6 +123,8 @@ PORT_COUNTERS: Final = (
     Column("receive_buffer_bytes", ColumnType.INT64, "bytes"),
     *_columns(ColumnType.INT64, "turns", "loop_turns", "idle_turns"),
     Column("blocked_ns", ColumnType.INT64, "ns"),
+    *_columns(ColumnType.INT64, "frames", "rx_pause_frames", "tx_pause_frames"),
+    Column("paused_ns", ColumnType.INT64, "ns"),
     *_columns(
         ColumnType.INT64,
         "packets",

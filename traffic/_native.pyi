@@ -134,6 +134,9 @@ class PortLoops:
         """One PORT_RECORD row; call after `stop`."""
 
     def turnarounds(self) -> list[tuple[int, int]]: ...
+    def degraded(self, port: int) -> list[str]:
+        """What a port does otherwise than it was asked to, a sentence each."""
+
     def ports(self) -> int: ...
     def receive_buffer_bytes(self, port: int) -> int: ...
 

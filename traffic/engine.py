@@ -119,6 +119,11 @@ class Engine:
             for index, port in enumerate(assignment.ports)
             if (size := loops.receive_buffer_bytes(index)) < AMPLE_RECEIVE_BUFFER_BYTES
         ]
+        degraded += [
+            f"port {port.name}: {what}"
+            for index, port in enumerate(assignment.ports)
+            for what in loops.degraded(index)
+        ]
         if not spins:
             degraded.append(
                 f"{threads} engine threads share {len(processors)} cores: idle loops sleep instead of polling"

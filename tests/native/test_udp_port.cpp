@@ -45,14 +45,14 @@ class Keeper final : public PortSink {
   std::vector<Kept> kept;
 };
 
-UdpPortConfig settings(std::vector<IpAddress> addresses) {
-  UdpPortConfig config;
+PortConfig settings(std::vector<IpAddress> addresses) {
+  PortConfig config;
   config.addresses = std::move(addresses);
   config.traffic_class = 0x6A;
   return config;
 }
 
-std::unique_ptr<UdpPort> opened(const UdpPortConfig& config) {
+std::unique_ptr<UdpPort> opened(const PortConfig& config) {
   std::string error;
   auto port = UdpPort::open(config, error);
   if (port == nullptr) {
@@ -108,7 +108,7 @@ void expect_middle(const Kept& kept, uint32_t i, bool counting_ids, uint32_t fir
 
 void a_run_of_middles_arrives_packet_by_packet() {
   for (const bool offload : {true, false}) {
-    UdpPortConfig config = settings({kA});
+    PortConfig config = settings({kA});
     config.segmentation_offload = offload;
     auto a = opened(config);
     auto b = opened(settings({kB}));
@@ -138,7 +138,7 @@ void runs_over_ipv6_have_the_icrc_of_ipv6() {
     return;
   }
   for (const bool offload : {true, false}) {
-    UdpPortConfig config = settings({loopback});
+    PortConfig config = settings({loopback});
     config.segmentation_offload = offload;
     auto port = opened(config);
     const FlowId flow = flow_to(*port, loopback);
@@ -211,7 +211,7 @@ void injected_drops_follow_the_seed() {
   std::vector<uint32_t> survivors[2];
   for (auto& psns : survivors) {
     auto a = opened(settings({kA}));
-    UdpPortConfig config = settings({kB});
+    PortConfig config = settings({kB});
     config.drop_per_million = 300'000;
     config.drop_seed = 7;
     auto b = opened(config);
@@ -265,7 +265,7 @@ void errors_name_the_address_and_the_remedy() {
 
 void a_full_receive_buffer_is_counted_as_our_own_loss() {
   auto a = opened(settings({kA}));
-  UdpPortConfig config = settings({kB});
+  PortConfig config = settings({kB});
   config.receive_buffer_bytes = 200'000;
   auto b = opened(config);
   CHECK(b->counters().receive_buffer_bytes >= 200'000);
@@ -344,8 +344,8 @@ std::vector<uint32_t> counting(uint32_t count) {
   return numbers;
 }
 
-UdpPortConfig lab_settings(bool offload) {
-  UdpPortConfig config = settings({kLabNear});
+PortConfig lab_settings(bool offload) {
+  PortConfig config = settings({kLabNear});
   config.segmentation_offload = offload;
   return config;
 }

@@ -33,6 +33,13 @@ class PortLoops {
       LoopConfig config;
       config.spin_ns = spin_ns;
       config.processor = p < processors.size() ? processors[p] : -1;
+      const nb::object settings = nb::getattr(assignment, "ports")[p];
+      config.port.backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
+      config.port.interface = read_value<std::string>(settings, "interface");
+      config.port.queues = read_value<uint32_t>(settings, "queues");
+      config.port.link_bps = plan_->ports[p].link_bps;
+      config.port.vlan_id = read_value<int32_t>(transport, "vlan_id");
+      config.port.vlan_priority = read_value<uint8_t>(transport, "vlan_priority");
       config.port.addresses = plan_->ports[p].addresses;
       config.port.udp_port = plan_->ports[p].udp_port;
       config.port.path_mtu = plan_->transport.path_mtu;
@@ -128,6 +135,7 @@ class PortLoops {
     const RateSeries* series = loops_.at(port)->core().series();
     return series == nullptr ? as_bytes<CcRecord>(nullptr, 0) : as_bytes(series->rows().data(), series->rows().size());
   }
+  std::vector<std::string> degraded(size_t port) const { return loops_.at(port)->degraded(); }
   size_t ports() const { return loops_.size(); }
   int64_t receive_buffer_bytes(size_t port) const { return loops_.at(port)->receive_buffer_bytes(); }
 
@@ -211,6 +219,7 @@ void bind_engine(nb::module_& module) {
       .def("counters", &PortLoops::counters, nb::arg("port"))
       .def("rates", &PortLoops::rates, nb::arg("port"))
       .def("turnarounds", &PortLoops::turnarounds)
+      .def("degraded", &PortLoops::degraded, nb::arg("port"))
       .def("ports", &PortLoops::ports)
       .def("receive_buffer_bytes", &PortLoops::receive_buffer_bytes, nb::arg("port"));
   module.def("usable_processors", &usable_processors);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "open_port.h"
 #include "system_clock.h"
 
 namespace etloop {
@@ -43,13 +44,13 @@ std::vector<int32_t> usable_processors() {
 std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, int32_t port, const LoopConfig& config,
                                          std::string& error) {
   std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), config));
-  loop->port_ = UdpPort::open(config.port, error);
+  loop->port_ = open_port(config.port, error);
   if (loop->port_ == nullptr) return nullptr;
-  UdpPort& udp = *loop->port_;
-  const auto open_flow = [&udp](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& why) {
-    return udp.add_flow(address, dst_ip, src_port, flow, why);
+  DevicePort& device = *loop->port_;
+  const auto open_flow = [&device](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& why) {
+    return device.add_flow(address, dst_ip, src_port, flow, why);
   };
-  loop->core_ = Core::make(*loop->plan_, port, udp.counters().receive_buffer_bytes, open_flow, error);
+  loop->core_ = Core::make(*loop->plan_, port, device.counters().receive_buffer_bytes, open_flow, error);
   if (loop->core_ == nullptr) return nullptr;
   loop->wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (loop->wake_fd_ < 0) {

@@ -77,6 +77,9 @@ struct PortRecord {
   int64_t loop_turns;
   int64_t idle_turns;
   int64_t blocked_ns;
+  int64_t rx_pause_frames;
+  int64_t tx_pause_frames;
+  int64_t paused_ns;
   // Faults of the scenario, by action (fault_rules.h).
   int64_t injected_losses;
   int64_t injected_duplicates;
@@ -88,7 +91,7 @@ struct PortRecord {
   int64_t injected_rnr_naks;
   int64_t injected_cnps;
 };
-static_assert(sizeof(PortRecord) == 192);
+static_assert(sizeof(PortRecord) == 216);
 
 // The rate control of one queue pair at one moment.
 struct CcRecord {

@@ -99,7 +99,7 @@ struct ReceiveBuffers {
 }  // namespace
 
 struct UdpPort::State {
-  explicit State(const UdpPortConfig& settings)
+  explicit State(const PortConfig& settings)
       : config(settings), random(settings.drop_seed), middles(settings.path_mtu) {}
 
   bool open_receivers(std::string& error);
@@ -113,7 +113,7 @@ struct UdpPort::State {
   size_t deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos arrived_ns);
   bool drops() { return random() % 1'000'000 < config.drop_per_million; }
 
-  UdpPortConfig config;
+  PortConfig config;
   std::vector<Descriptor> receivers;
   std::vector<Nanos> drained_ns;  // when each receiver was last seen empty: what it holds came later
   std::map<std::pair<uint16_t, uint16_t>, Descriptor> senders;  // by address index and source port
@@ -323,7 +323,7 @@ size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budge
 UdpPort::UdpPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
 UdpPort::~UdpPort() = default;
 
-std::unique_ptr<UdpPort> UdpPort::open(const UdpPortConfig& config, std::string& error) {
+std::unique_ptr<UdpPort> UdpPort::open(const PortConfig& config, std::string& error) {
   assert(!config.addresses.empty() && config.addresses.size() <= UINT16_MAX);
   auto state = std::make_unique<State>(config);
   if (!state->open_receivers(error)) return nullptr;
@@ -335,7 +335,8 @@ bool UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_p
   const IpAddress& src_ip = state_->config.addresses[address];
   Descriptor& sender = state_->senders[{address, src_port}];
   if (sender.get() < 0) {
-    const SenderOptions options{state_->config.traffic_class, state_->config.segmentation_offload};
+    const int priority = state_->config.vlan_id >= 0 ? state_->config.vlan_priority : -1;
+    const SenderOptions options{state_->config.traffic_class, state_->config.segmentation_offload, priority};
     sender = open_sender(src_ip, src_port, options, error);
   }
   if (sender.get() < 0) return false;
@@ -424,6 +425,16 @@ int64_t UdpPort::receive_overflows() const {
     if (getsockopt(receiver.get(), SOL_SOCKET, SO_MEMINFO, memory.data(), &length) == 0) drops += memory[SK_MEMINFO_DROPS];
   }
   return drops;
+}
+
+std::vector<std::string> UdpPort::degraded() const {
+  std::vector<std::string> out;
+  if (state_->config.vlan_id >= 0) {
+    out.push_back("UDP sockets write no VLAN tags: an interface of that VLAN must, which maps the priority given with "
+                  "packets (ip link set ... type vlan egress-qos-map " +
+                  std::to_string(state_->config.vlan_priority) + ":" + std::to_string(state_->config.vlan_priority) + ")");
+  }
+  return out;
 }
 
 std::string UdpPort::last_error() const {

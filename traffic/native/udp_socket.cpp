@@ -125,6 +125,12 @@ Descriptor open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptio
     error = "cannot set don't-fragment and traffic class on a UDP socket: " + errno_text(errno);
     return Descriptor();
   }
+  // After the traffic class, which sets it, too. Up to 6 without privileges.
+  if (options.priority >= 0 && !set_option(fd, SOL_SOCKET, SO_PRIORITY, options.priority)) {
+    error = "cannot give packets priority " + std::to_string(options.priority) + " (SO_PRIORITY): " + errno_text(errno) +
+            "; 7 needs CAP_NET_ADMIN";
+    return Descriptor();
+  }
   if (options.segmentation_offload && !set_option(fd, SOL_UDP, UDP_SEGMENT, 0)) {
     error = "the kernel does not segment UDP sends (UDP_SEGMENT): " + errno_text(errno) +
             "; set segmentation_offload: false";

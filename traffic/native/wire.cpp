@@ -157,11 +157,11 @@ struct RocePacket {
   size_t udp = 0;
 };
 
-FrameCheck check_roce(const RocePacket& roce, bool ipv4) {
+FrameCheck check_roce(const RocePacket& roce, bool ipv4, bool any_port) {
   const std::span<const uint8_t> ip = roce.packet;
   const size_t udp = roce.udp;
   if (ip.size() < udp + kUdpBytes) return FrameCheck::malformed;
-  if (get16(&ip[udp + 2]) != kRoceUdpPort) return FrameCheck::not_roce;
+  if (!any_port && get16(&ip[udp + 2]) != kRoceUdpPort) return FrameCheck::not_roce;
   if (get16(&ip[udp + 4]) != ip.size() - udp) return FrameCheck::malformed;
   if (ip.size() < udp + kUdpBytes + kBthBytes + kIcrcBytes) return FrameCheck::malformed;
 
@@ -180,7 +180,7 @@ FrameCheck check_roce(const RocePacket& roce, bool ipv4) {
   return get32_le(&ip[hashed_bytes]) == expected ? FrameCheck::good : FrameCheck::bad_icrc;
 }
 
-FrameCheck check_ipv4(std::span<const uint8_t> ip) {
+FrameCheck check_ipv4(std::span<const uint8_t> ip, bool any_port = false) {
   if (ip.size() < kIpv4Bytes || ip[0] >> 4 != 4) return FrameCheck::malformed;
   const size_t header_length = size_t{ip[0] & 0x0FU} * 4;
   const size_t total_length = get16(&ip[2]);
@@ -189,15 +189,15 @@ FrameCheck check_ipv4(std::span<const uint8_t> ip) {
   }
   const bool is_fragment = (get16(&ip[6]) & 0x3FFF) != 0;  // more fragments, or not the first
   if (ip[9] != kProtocolUdp || is_fragment) return FrameCheck::not_roce;
-  return check_roce({ip.first(total_length), header_length}, true);
+  return check_roce({ip.first(total_length), header_length}, true, any_port);
 }
 
-FrameCheck check_ipv6(std::span<const uint8_t> ip) {
+FrameCheck check_ipv6(std::span<const uint8_t> ip, bool any_port = false) {
   if (ip.size() < kIpv6Bytes || ip[0] >> 4 != 6) return FrameCheck::malformed;
   const size_t total_length = kIpv6Bytes + get16(&ip[4]);
   if (total_length > ip.size()) return FrameCheck::malformed;
   if (ip[6] != kProtocolUdp) return FrameCheck::not_roce;  // RoCEv2 has no extension headers
-  return check_roce({ip.first(total_length), kIpv6Bytes}, false);
+  return check_roce({ip.first(total_length), kIpv6Bytes}, false, any_port);
 }
 
 }  // namespace
@@ -305,6 +305,11 @@ uint32_t icrc(const IpFlow& flow, uint16_t ip_id, const Packet& packet) {
   const size_t hashed_bytes = static_cast<size_t>(bth - masked.data()) + headers;
   const uint32_t state = crc32::update(crc32::kInitial, {masked.data(), hashed_bytes});
   return ~update_payload(state, packet);
+}
+
+FrameCheck check_ip(std::span<const uint8_t> packet) {
+  if (packet.empty()) return FrameCheck::malformed;
+  return packet[0] >> 4 == 6 ? check_ipv6(packet, true) : check_ipv4(packet, true);
 }
 
 FrameCheck check_frame(std::span<const uint8_t> frame) {
