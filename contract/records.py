@@ -81,7 +81,10 @@ PORT_RECORD: Final = np.dtype(
         ("would_block", "<i8"),
         ("injected_drops", "<i8"),
         ("foreign_datagrams", "<i8"),  # not RoCEv2, unknown queue pair or wrong peer
-        ("rx_icrc_encapsulated", "<i8"),  # RoCEv2 packets with a wrong ICRC, dropped; 0 where a port cannot check
+        (
+            "rx_icrc_encapsulated",
+            "<i8",
+        ),  # RoCEv2 packets with a wrong ICRC, dropped; 0 where a port cannot check
         ("receive_overflows", "<i8"),  # datagrams the kernel dropped because our receive buffer was full
         ("receive_buffer_bytes", "<i8"),
         ("loop_turns", "<i8"),
