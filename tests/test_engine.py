@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 AR = CollectiveName.ALL_REDUCE
 ADDRESSES = ("127.79.0.1", "127.79.0.2")
-PATIENT = replace(TRANSPORT, window_packets=0, timeout_ns=20_000_000)
+PATIENT = replace(TRANSPORT, window_packets=0, timeout_ns=640_000_000)
 LIMIT_S = 30
 
 
