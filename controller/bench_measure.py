@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from contract.assignment import PortBackend
 from contract.clock import NS_PER_MS, NS_PER_S
 from contract.codec import encode
 from contract.errors import RunAborted
@@ -101,9 +102,14 @@ def bare_one_way_ns(place: BenchPlace, workers: Workers, count: int, message_byt
     return times.p50_ns // 2
 
 
-def engine_run(place: BenchPlace, workers: Workers, load: BenchLoad | PingPong) -> EngineRun:
+def engine_run(
+    place: BenchPlace,
+    workers: Workers,
+    load: BenchLoad | PingPong,
+    backends: tuple[PortBackend, PortBackend] = (PortBackend.UDP, PortBackend.UDP),
+) -> EngineRun:
     """Runs a load from open sockets to the last completion. Raises `RunAborted` if it does not end well."""
-    assignments = bench_assignments(load, [end.addresses for end in place.ends])
+    assignments = bench_assignments(load, [end.addresses for end in place.ends], backends)
     loads = [Load(encode(Assign(assignment))) for assignment in assignments]
     opened = ask_both(workers, loads, (Opened, Opened), ANSWER_TIMEOUT_NS)
     ask_both(workers, (Probe(), Probe()), (Done, Done), ANSWER_TIMEOUT_NS)

@@ -102,6 +102,11 @@ Descriptor open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_
     error = "the kernel does not tell the traffic class of datagrams (IP_RECVTOS, IPV6_RECVTCLASS): " + errno_text(errno);
     return Descriptor();
   }
+  // Network cards send RoCEv2 over IPv6 with UDP checksum 0 as well, which the kernel would drop.
+  if (!ip.is_v4() && !set_option(fd, SOL_UDP, UDP_NO_CHECK6_RX, 1)) {
+    error = "the kernel does not take UDP checksum 0 over IPv6 (UDP_NO_CHECK6_RX): " + errno_text(errno);
+    return Descriptor();
+  }
   constexpr const char* kHolders =
       "end the other agent that uses this address, or unload the kernel's software RoCE (modprobe -r rdma_rxe), or "
       "choose another udp_port";
