@@ -173,7 +173,7 @@ def assignment(
     addresses = addresses or tuple(ip_of(rank) for rank in range(size))
     schedules = sorted({op.key for ops in programs for op in ops if isinstance(op.what, CollectiveName)})
     peers = tuple(tuple(sorted({op.peer for op in ops if op.peer >= 0})) for ops in programs)
-    block = 4096
+    block = max(4096, 4 * qps_each)
     connections = _number_queue_pairs(
         _connections(size, schedules, programs, qps_each, hosts, addresses), block
     )
