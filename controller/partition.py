@@ -178,6 +178,10 @@ def _transport(scenario: Scenario, segmentation_offload: bool) -> TransportSetti
         segmentation_offload=segmentation_offload,
         drop_per_million=scenario.drop_per_million,
         drop_seed=scenario.drop_seed,
+        recovery=transport.recovery,
+        cnp=transport.cnp,
+        faults=transport.faults,
+        congestion=transport.congestion,
         vlan_id=transport.vlan_id,
         vlan_priority=transport.vlan_priority,
     )

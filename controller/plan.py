@@ -18,6 +18,7 @@ from controller.connections import PlacedConnections, connect
 from controller.demand import Demand, PairColumns, demand_of
 from controller.partition import OpBytes, op_bytes, partition
 from controller.placement import Placement, host_of, place
+from controller.scenario_faults import refuse_idle_faults
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,6 +55,7 @@ def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = "plan") -> P
     ranks = len(job.ranks)
     placement = place(ranks, _host_bytes(demand.pairs, ranks, scenario.mapping), scenario.mapping, rig)
     connections = connect(demand.pairs, placement, scenario.transport.qps_per_connection, scenario.seed)
+    refuse_idle_faults(scenario.transport.faults, connections.columns)
     moved = op_bytes(job, demand, placement)
     assignments, rows = partition(run_id, scenario, rig, job, demand, placement, connections)
     tables = _tables(scenario, job, demand, placement, connections, moved)
@@ -135,7 +137,12 @@ def _tables(
         policy=job.policy,
         edges=dict(job.edges),
         baselines=job.baselines,
-        notes=(*job.notes, *placement.notes, *_traffic_notes(connections, demand.pairs)),
+        notes=(
+            *job.notes,
+            *scenario.transport.notes,
+            *placement.notes,
+            *_traffic_notes(connections, demand.pairs),
+        ),
     )
 
 

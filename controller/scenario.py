@@ -23,6 +23,7 @@ from contract.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
+from controller.scenario_congestion import PluginReader, refuse_plugins
 from controller.scenario_transport import Transport, read_transport
 from controller.yaml_reader import (
     ConfigFile,
@@ -81,7 +82,9 @@ class Scenario:
     seed: int
 
 
-def parse_scenario(text: bytes, source: str, directory: Path) -> Scenario:
+def parse_scenario(
+    text: bytes, source: str, directory: Path, read_plugin: PluginReader = refuse_plugins
+) -> Scenario:
     """The scenario of a YAML text. `source` names the file in messages; its paths are relative to `directory`.
 
     Raises `ConfigError` with all mistakes of the file.
@@ -108,7 +111,7 @@ def parse_scenario(text: bytes, source: str, directory: Path) -> Scenario:
         time_scale_text=scale.optional("time", words, "1"),
         iterations=top.optional("iterations", integer(1, 1_000_000), 1),
         mapping=_read_mapping(top.section("mapping")),
-        transport=read_transport(top.section("transport")),
+        transport=read_transport(top.section("transport"), directory, read_plugin, seed),
         scale_up_bps=scale_up.optional("bandwidth", rate, 3_600_000_000_000),
         scale_up_latency_ns=scale_up.optional("latency", latency, 1000),
         drop_per_million=faults.optional("drop", parse_share_per_million, 0),

@@ -109,7 +109,9 @@ class PortLoops:
     Raises ValueError for an assignment that does not hold together, RuntimeError for sockets that cannot be opened.
     """
 
-    def __init__(self, assignment: Assignment, spin_ns: int, processors: list[int]) -> None: ...
+    def __init__(
+        self, assignment: Assignment, spin_ns: int, processors: list[int], cc_library: str = ""
+    ) -> None: ...
     def start_probe(self) -> None: ...
     def start(self, start_ns: int) -> None: ...
     def request_waits(self) -> None: ...
@@ -134,6 +136,9 @@ class PortLoops:
         """One PORT_RECORD row; call after `stop`."""
 
     def turnarounds(self) -> list[tuple[int, int]]: ...
+    def rates(self, port: int) -> bytes:
+        """CC_RECORD rows of a port, after `stop`."""
+
     def degraded(self, port: int) -> list[str]:
         """What a port does otherwise than it was asked to, a sentence each."""
 
@@ -145,6 +150,19 @@ def usable_processors() -> list[int]:
 
 def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, Any]:
     """A run in virtual time; the keys are the fields of SimulationOutcome, records as bytes."""
+
+# bind_congestion.cpp
+
+CC_ABI_VERSION: int
+
+def cc_algorithms() -> list[tuple[Any, ...]]:
+    """(name, meaning, needs, parameters, profiles) of every algorithm that is built in; `traffic.congestion` types them."""
+
+def cc_plugin(library: str) -> tuple[Any, ...]:
+    """The same of a compiled plugin. ValueError saying why it cannot be used."""
+
+def cc_mistakes(algorithm: str, library: str, profile: str, given: list[tuple[str, float]]) -> list[str]:
+    """What is wrong with a choice of parameters; empty if nothing is."""
 
 # bind_qp.cpp
 
