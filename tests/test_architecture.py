@@ -25,7 +25,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "results": frozenset({"contract"}),
     "controller": frozenset({"contract", "workload", "traffic", "dut_profiles", "results"}),
     "agent": frozenset({"contract", "traffic"}),
-    "bench": frozenset({"contract", "workload"}),
+    "bench": frozenset({"contract", "traffic", "workload"}),
 }
 """Folder -> the folders it may import from, besides itself. Data flows one way."""
 
@@ -33,6 +33,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "agent/cli.py": "the agent's command line",
     "agent/files.py": "reads what the host says of itself",
     "agent/service.py": "the agent's event loop and its socket to the controller",
+    "bench/queue_pairs.py": "reads the clock and its own peak memory",
     "bench/readers.py": "reads the clock and its own peak memory",
     "controller/bench.py": "turns SIGTERM into an orderly end, reads the machine's load",
     "controller/bench_ends.py": "starts the bench's processes and talks to them over pipes",

@@ -237,8 +237,10 @@ void what_nobody_asked_for_is_said() {
     uint8_t syndrome;
     uint32_t psn;
   };
-  for (const Row& row : {Row{FaultAction::send_nak, Opcode::acknowledge, 0x60, 77},
-                         Row{FaultAction::send_rnr, Opcode::acknowledge, 0x21, 77}, Row{FaultAction::send_cnp, Opcode::cnp, 0, 0}}) {
+  const Row rows[] = {{FaultAction::send_nak, Opcode::acknowledge, 0x60, 77},
+                      {FaultAction::send_rnr, Opcode::acknowledge, 0x21, 77},
+                      {FaultAction::send_cnp, Opcode::cnp, 0, 0}};
+  for (const Row& row : rows) {
     Setup setup({{.action = row.action, .direction = FaultDirection::received, .packets = FaultPackets::data}});
     wire::Packet packet;
     packet.opcode = Opcode::write_middle;

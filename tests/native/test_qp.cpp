@@ -58,7 +58,8 @@ std::vector<wire::Packet> send_all(Qp& qp, Nanos now, uint32_t max_run = 4) {
 void drop_answer(Qp& qp) { qp.answer_sent(qp.answer()); }
 
 struct Pair {
-  explicit Pair(const TransportParams& p) : sender(0x11, 0x12, 0, p, {.pattern_rkey = 0xF1}), receiver(0x12, 0x11, 1, p, {.pattern_rkey = kRkey}) {}
+  explicit Pair(const TransportParams& p)
+      : sender(0x11, 0x12, 0, p, {.pattern_rkey = 0xF1}), receiver(0x12, 0x11, 1, p, {.pattern_rkey = kRkey}) {}
   Qp sender;
   Qp receiver;
   std::vector<uint32_t> arrived;

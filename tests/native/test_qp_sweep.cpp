@@ -61,7 +61,8 @@ struct Work {
 
 class Run {
  public:
-  Run(const Mode& mode, uint64_t seed) : random_{seed * 4 + static_cast<uint64_t>(&mode - kModes)}, link_(make_params(mode), true) {
+  Run(const Mode& mode, uint64_t seed)
+      : random_{seed * 4 + static_cast<uint64_t>(&mode - kModes)}, link_(make_params(mode), true) {
     constexpr uint32_t kLosses[] = {100, 1'000, 10'000, 50'000};  // 0.01 to 5 %
     loss_ = kLosses[random_.below(4)];
     duplicate_ = static_cast<uint32_t>(random_.below(3)) * 10'000;
@@ -223,7 +224,8 @@ class Run {
     uint64_t counter = 0;
     std::memcpy(&counter, target.memory.bytes().data(), sizeof counter);
     const uint32_t last = last_offset_[&work == &work_a_ ? 0 : 1];
-    const bool written = last == UINT32_MAX || std::memcmp(target.memory.bytes().data() + 1024, work.source.data() + last, 5'000) == 0;
+    const bool written = last == UINT32_MAX || std::memcmp(target.memory.bytes().data() + 1024,
+                                                           work.source.data() + last, 5'000) == 0;
     return immediates == work.immediates && counter == work.adds && written;
   }
 
