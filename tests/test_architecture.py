@@ -61,8 +61,8 @@ OUTSIDE: Final = frozenset(
 `random.Random` as arguments (imported for its type only, under TYPE_CHECKING)."""
 
 NATIVE_SHELLS: Final = re.compile(
-    r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|udp_socket|frame_flows|neighbours|system_clock|blast|loop|bind[a-z_]*)"
-    r"\.(?:h|cpp)|ip_address\.cpp"
+    r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|(?:udp|xdp)_socket|xdp_program|frame_flows|neighbours"
+    r"|system_clock|blast|loop|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
 )
 """C++ files that may see the operating system and Python; all others are pure."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and packet sockets need root")
 
 RANKS, MESSAGE_BYTES, ITERATIONS = 4, 1_000_000, 3
-BACKENDS = (PortBackend.UDP, PortBackend.PACKET)
+BACKENDS = (PortBackend.UDP, PortBackend.PACKET, PortBackend.XDP)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["ipv4", "ipv6"])

@@ -146,6 +146,7 @@ void every_pair_of_backends_talks(const Ends& ends) {
   CHECK_EQ(near->counters().tx_datagrams, static_cast<int64_t>(expected));
   CHECK_EQ(far->counters().rx_datagrams, static_cast<int64_t>(expected));
   CHECK_EQ(far->counters().rx_icrc_encapsulated, int64_t{0});
+  if (ends.backend == Backend::xdp) return;  // its frames pass below where others could look; the far end has checked them
   size_t roce = 0;
   for (const auto& frame : frames_at(capture)) {
     const wire::FrameCheck check = wire::check_frame(frame);
@@ -153,6 +154,14 @@ void every_pair_of_backends_talks(const Ends& ends) {
     roce += check == wire::FrameCheck::good ? 1 : 0;
   }
   CHECK_EQ(roce, expected);
+}
+
+void an_xdp_port_takes_all_queues_or_says_so() {
+  std::string error;
+  PortConfig config = settings(Backend::xdp, kNear4, "n0");
+  config.queues = 2;
+  CHECK(open_port(config, error) == nullptr);
+  CHECK(error.starts_with("n0 has 1 receive queues, not 2, and packets"));
 }
 
 void a_wrong_icrc_is_counted_and_dropped() {
@@ -239,6 +248,14 @@ int main() {
   }
   every_pair_of_backends_talks({"IPv4", Backend::packet, kNear4, kFar4});
   every_pair_of_backends_talks({"IPv6", Backend::packet, kNear6, kFar6});
+  if (auto port = open_port(settings(Backend::xdp, kNear4, "n0"), reason); port != nullptr) {
+    port.reset();
+    every_pair_of_backends_talks({"AF_XDP, IPv4", Backend::xdp, kNear4, kFar4});
+    every_pair_of_backends_talks({"AF_XDP, IPv6", Backend::xdp, kNear6, kFar6});
+    an_xdp_port_takes_all_queues_or_says_so();
+  } else {
+    std::cerr << "skipped: the tests of xdp ports: " << reason << '\n';
+  }
   a_wrong_icrc_is_counted_and_dropped();
   tags_carry_number_and_priority();
   a_pause_holds_its_priority_and_is_accounted();

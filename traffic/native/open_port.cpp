@@ -2,6 +2,7 @@
 
 #include "packet_port.h"
 #include "udp_port.h"
+#include "xdp_port.h"
 
 namespace etloop {
 
@@ -9,7 +10,7 @@ std::unique_ptr<DevicePort> open_port(const PortConfig& config, std::string& err
   switch (config.backend) {
     case Backend::udp: return UdpPort::open(config, error);
     case Backend::packet: return PacketPort::open(config, error);
-    case Backend::xdp:
+    case Backend::xdp: return XdpPort::open(config, error);
     case Backend::verbs: break;
   }
   error = "this build has no port of this backend; write backend: udp or packet";
