@@ -27,7 +27,7 @@ void RateSeries::thin_out() {
                 rows_.begin() + static_cast<ptrdiff_t>(kept * queue_pairs_));
   }
   rows_.resize(kept * queue_pairs_);
-  interval_ns_ *= 2;
+  if (interval_ns_ < kLongestIntervalNs) interval_ns_ *= 2;
 }
 
 }  // namespace etloop

@@ -13,6 +13,7 @@ namespace etloop {
 class RateSeries {
  public:
   static constexpr size_t kMostRows = size_t{1} << 18;
+  static constexpr Nanos kLongestIntervalNs = 3'600'000'000'000;
 
   // `queue_pairs` rows make one sample.
   RateSeries(Nanos interval_ns, size_t queue_pairs, size_t most_rows = kMostRows);
