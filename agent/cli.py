@@ -64,6 +64,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--insecure", action="store_true", help="follow a controller on another host without keys"
     )
+    run.add_argument(
+        "--allow-plugins",
+        action="store_true",
+        help="compile and run congestion control plugins that the controller sends (code with this agent's rights)",
+    )
     check = commands.add_parser(
         "preflight", help="judge this host", epilog="example: etloop-agent preflight --json"
     )
@@ -89,7 +94,9 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
     except QuantityError as error:
         raise ConfigError(Problem("--name", error.what, error.remedy)) from None
     curve = CurveClient(options.controller_key, options.key) if options.key is not None else None
-    settings = AgentSettings(options.controller, options.name, options.once, curve, options.insecure)
+    settings = AgentSettings(
+        options.controller, options.name, options.once, curve, options.insecure, options.allow_plugins
+    )
     return asyncio.run(serve(settings, open_engine))
 
 

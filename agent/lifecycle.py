@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 from typing import Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from contract.assignment import Assignment
 from contract.clock import NS_PER_MS, NS_PER_S, seconds_text
 from contract.codec import VersionMismatch
 from contract.errors import ExitCode, Problem, ProtocolError
+from contract.ip_address import ip_text
 from contract.machine import AgentEvent, AgentState, IllegalTransition, advance_agent
 from contract.messages import (
     MAX_BATCH_BYTES,
@@ -449,7 +449,7 @@ def _probe_failure(outcome: ProbeOutcome, assignment: Assignment) -> ProbeFailur
     return ProbeFailure(
         src_rank=int(columns.src_rank[row]),
         dst_rank=int(columns.dst_rank[row]),
-        src_address=str(IPv4Address(int(columns.src_ip[row]))),
-        dst_address=str(IPv4Address(int(columns.dst_ip[row]))),
+        src_address=ip_text(columns.src_ip[row]),
+        dst_address=ip_text(columns.dst_ip[row]),
         problem=clipped(outcome.problem),
     )

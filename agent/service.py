@@ -89,6 +89,8 @@ class AgentSettings:
     curve: CurveClient | None = None
     insecure: bool = False
     """Follow a controller on another machine without knowing who it is."""
+    allow_plugins: bool = False
+    """Compile and run congestion control that the controller sends."""
 
 
 def open_native_engine(assignment: Assignment) -> Engine:
@@ -314,7 +316,7 @@ class _Agent:
         loop, engine = asyncio.get_running_loop(), self._engine
         match action:
             case OpenEngine(assignment):
-                self._opening = loop.run_in_executor(self._worker, self._open_engine, assignment)
+                self._opening = loop.run_in_executor(self._worker, self._open_allowed, assignment)
             case HandOver():
                 self._engine = None
                 self._handing = loop.run_in_executor(self._worker, _hand_over, engine, self._started)
@@ -328,6 +330,14 @@ class _Agent:
                     # As in `_look_at_engine`.
                     _log.exception("the engine failed")
                     await self._perform(self._life.on_engine_error(str(error)))
+
+    def _open_allowed(self, assignment: Assignment) -> Engine:
+        plugin = assignment.transport.congestion.plugin_name
+        if plugin and not self._settings.allow_plugins:
+            what = "is code that the controller sends, and this agent runs none"
+            remedy = "start the agent with --allow-plugins if you trust who may command it"
+            raise ConfigError(Problem(f"congestion control {plugin}", what, remedy))
+        return self._open_engine(assignment)
 
     def _order_engine(self, engine: Engine, action: StartProbe | StartEngine | AskEngineWaits) -> None:
         match action:

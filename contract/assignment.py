@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from contract.congestion import CongestionSettings
+from contract.ip_address import IP_ADDRESS
+from contract.transport import CnpSettings, FaultRule, RecoverySettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,18 +31,31 @@ class Path(IntEnum):
     """Between hosts on one port: a switch would not send it back, so the engine carries it at the port's rate."""
 
 
+class PortBackend(IntEnum):
+    """What carries the packets of a port. Numbers as in traffic/native/device_port.h."""
+
+    UDP = 0
+    """Kernel UDP sockets: no privileges, segmentation offload."""
+    PACKET = 1
+    """Packet sockets (AF_PACKET): headers, VLAN tags and pause frames of our own. Needs CAP_NET_RAW."""
+    XDP = 2
+    """AF_XDP sockets: as PACKET, past most of the kernel. Needs CAP_NET_RAW and CAP_BPF."""
+    VERBS = 3
+    """A network card's own transport, through libibverbs."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TransportSettings:
     """RoCEv2 settings of all queue pairs of a run."""
 
     path_mtu_bytes: int
     traffic_class: int
-    """IPv4 TOS byte: DSCP << 2 | ECN."""
+    """IPv4 TOS or IPv6 traffic class byte: DSCP << 2 | ECN."""
     window_packets: int
     """Unacknowledged packets a queue pair may have; 0: as the receiver's socket buffer allows."""
     ack_every_packets: int
     timeout_ns: int
-    """First retransmission timeout; doubles with every retry without progress."""
+    """The longest wait for an acknowledgement before packets are sent again (InfiniBand: local ACK timeout)."""
     retry_limit: int
     split_data_on_qps: bool
     """Every message in as many parts as its connection has queue pairs (NCCL_IB_SPLIT_DATA_ON_QPS); else whole messages
@@ -48,6 +65,13 @@ class TransportSettings:
     drop_per_million: int
     """Received datagrams dropped on purpose by the port, to exercise recovery."""
     drop_seed: int
+    recovery: RecoverySettings = RecoverySettings()
+    cnp: CnpSettings = CnpSettings()
+    congestion: CongestionSettings = CongestionSettings()
+    faults: tuple[FaultRule, ...] = ()
+    vlan_id: int = -1
+    """802.1Q tag of every frame; -1: none; 0: a tag for the priority alone."""
+    vlan_priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +85,11 @@ class PortSettings:
     qpn_base: int
     qpn_count: int
     """Queue pair numbers of this port are [qpn_base, qpn_base + qpn_count)."""
+    backend: PortBackend = PortBackend.UDP
+    interface: str = ""
+    """Of the host; empty: the one that has the first address."""
+    queues: int = 1
+    """Receive queues of the interface that an XDP port takes, from 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,9 +185,9 @@ class ConnectionColumns:
     src_rank: NDArray[np.int32]
     dst_rank: NDArray[np.int32]
     path: NDArray[np.uint8]
-    src_ip: NDArray[np.uint32]
-    dst_ip: NDArray[np.uint32]
-    """IPv4 addresses as host-order integers; 0 where path is not WIRE."""
+    src_ip: Annotated[NDArray[np.void], IP_ADDRESS]
+    dst_ip: Annotated[NDArray[np.void], IP_ADDRESS]
+    """Both ends are of one family; `NO_ADDRESS` where path is not WIRE."""
     qp_offsets: NDArray[np.int32]
     src_qpn: NDArray[np.uint32]
     dst_qpn: NDArray[np.uint32]

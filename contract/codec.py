@@ -9,6 +9,7 @@ and no other exception leaves this module. Whether the values make sense togethe
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.errors import ProtocolError
+from contract.ip_address import IP_ADDRESS
 from contract.messages import (
     MAX_TEXT_CHARS,
     MAX_TO_AGENT_BYTES,
@@ -47,6 +49,7 @@ _ARRAY_NAMES: Final[Mapping[str, np.dtype[Any]]] = {
     "i4": np.dtype("<i4"),
     "u8": np.dtype("<u8"),
     "i8": np.dtype("<i8"),
+    "ip address": IP_ADDRESS,
     "op record": OP_RECORD,
     "flow record": FLOW_RECORD,
     "port record": PORT_RECORD,
@@ -214,9 +217,18 @@ def _checked_text(value: object) -> str:
     return value
 
 
+def _checked_float(value: object) -> float:
+    if type(value) is not float:
+        raise _Misfit(f"expected a number with a fraction, got {_kind(value)}")
+    if not math.isfinite(value):
+        raise _Misfit(f"{value} is no finite number")
+    return value
+
+
 _SCALARS: Final[Mapping[Any, _Codec]] = {
     int: _Codec(_checked_int, _checked_int),
     bool: _Codec(_checked_bool, _checked_bool),
+    float: _Codec(_checked_float, _checked_float),
     str: _Codec(_checked_text, _checked_text),
 }
 

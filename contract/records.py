@@ -47,14 +47,28 @@ FLOW_RECORD: Final = np.dtype(
         ("acks_rx", "<i8"),
         ("naks_tx", "<i8"),
         ("naks_rx", "<i8"),
-        ("timeouts", "<i8"),
-        ("duplicates_rx", "<i8"),
-        ("out_of_order_rx", "<i8"),
-        ("ecn_marked_rx", "<i8"),
-        ("cnps_rx", "<i8"),
+        # From here on as mlx5 names and counts them (Linux: sysfs hw_counters), but for one queue pair.
+        ("out_of_sequence", "<i8"),  # requests that came ahead of a missing one
+        ("duplicate_request", "<i8"),  # requests that had come before
+        ("packet_seq_err", "<i8"),  # NAKs of a sequence error that were heeded
+        ("implied_nak_seq_err", "<i8"),  # READ or atomic responses that were passed over
+        ("rnr_nak_retry_err", "<i8"),  # receiver-not-ready NAKs that were waited for
+        ("out_of_buffer", "<i8"),  # messages that found no receive posted
+        ("local_ack_timeout_err", "<i8"),
+        ("roce_adp_retrans", "<i8"),  # timeouts below the queue pair's own: the adaptive one
+        ("roce_adp_retrans_to", "<i8"),  # timeouts at the queue pair's own, adaptive or not
+        ("np_ecn_marked_roce_packets", "<i8"),
+        ("np_cnp_sent", "<i8"),
+        ("rp_cnp_handled", "<i8"),
+        ("rp_cnp_ignored", "<i8"),  # received where nothing controls the rate
+        ("rx_write_requests", "<i8"),
+        ("rx_read_requests", "<i8"),
+        ("rx_atomic_requests", "<i8"),
+        ("read_response_bytes", "<i8"),  # payload that our READs brought
+        ("injected_faults", "<i8"),  # packets of this end that fault rules acted on
     ]
 )
-"""One queue pair end at the end of a run. 144 bytes."""
+"""One queue pair end at the end of a run. 248 bytes."""
 
 PORT_RECORD: Final = np.dtype(
     [
@@ -67,14 +81,47 @@ PORT_RECORD: Final = np.dtype(
         ("would_block", "<i8"),
         ("injected_drops", "<i8"),
         ("foreign_datagrams", "<i8"),  # not RoCEv2, unknown queue pair or wrong peer
+        (
+            "rx_icrc_encapsulated",
+            "<i8",
+        ),  # RoCEv2 packets with a wrong ICRC, dropped; 0 where a port cannot check
         ("receive_overflows", "<i8"),  # datagrams the kernel dropped because our receive buffer was full
         ("receive_buffer_bytes", "<i8"),
         ("loop_turns", "<i8"),
         ("idle_turns", "<i8"),
         ("blocked_ns", "<i8"),
+        ("rx_pause_frames", "<i8"),  # priority flow control; seen by ports that write frames
+        ("tx_pause_frames", "<i8"),
+        ("paused_ns", "<i8"),  # time that priorities were paused, added up
+        # What the scenario's faults did, by action.
+        ("injected_losses", "<i8"),
+        ("injected_duplicates", "<i8"),
+        ("injected_reorders", "<i8"),
+        ("injected_delays", "<i8"),
+        ("injected_bad_icrcs", "<i8"),
+        ("injected_marks", "<i8"),
+        ("injected_naks", "<i8"),
+        ("injected_rnr_naks", "<i8"),
+        ("injected_cnps", "<i8"),
     ]
 )
-"""Totals of one port at the end of a run. 112 bytes."""
+"""Totals of one port at the end of a run. 216 bytes."""
+
+
+CC_RECORD: Final = np.dtype(
+    [
+        ("time_ns", "<i8"),
+        ("rate_bps", "<i8"),  # 0: not paced
+        ("window_bytes", "<i8"),  # 0: none of the algorithm's
+        ("in_flight_bytes", "<i8"),  # payload, in whole packets
+        ("acked_bytes", "<i8"),  # since the begin, in whole packets
+        ("tx_packets", "<i8"),
+        ("rtt_ns", "<i8"),  # the last one measured; -1: none
+        ("connection", "<i4"),  # row of Assignment.connections
+        ("local_qpn", "<u4"),
+    ]
+)
+"""The rate control of one queue pair at one moment. 64 bytes."""
 
 
 class WaitKind:

@@ -48,8 +48,9 @@ class PlannedConnections:
     src_rank: NDArray[np.int32]
     dst_rank: NDArray[np.int32]
     path: NDArray[np.uint8]
-    src_ip: NDArray[np.uint32]
-    dst_ip: NDArray[np.uint32]
+    src_ip: NDArray[np.void]
+    dst_ip: NDArray[np.void]
+    """`contract.ip_address` columns."""
     qp_offsets: NDArray[np.int32]
     src_qpn: NDArray[np.uint32]
     dst_qpn: NDArray[np.uint32]

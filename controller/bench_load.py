@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from contract.assignment import PortBackend
 from controller.plan import make_plan
 from controller.rig import parse_rig
 from controller.scenario import parse_scenario
@@ -64,7 +65,9 @@ collectives: {algorithm: ring, protocol: simple, channels: 1}
 
 
 def bench_assignments(
-    load: BenchLoad | PingPong, addresses: Sequence[Sequence[str]]
+    load: BenchLoad | PingPong,
+    addresses: Sequence[Sequence[str]],
+    backends: tuple[PortBackend, PortBackend] = (PortBackend.UDP, PortBackend.UDP),
 ) -> tuple[Assignment, ...]:
     """One assignment per agent. `addresses[i]` are those of agent i, at least one for each of its ranks."""
     scenario = parse_scenario(
@@ -72,16 +75,17 @@ def bench_assignments(
         "bench scenario",
         Path(),
     )
-    rig = parse_rig(_rig_text(addresses).encode(), "bench rig", Path())
+    rig = parse_rig(_rig_text(addresses, backends).encode(), "bench rig", Path())
     job = _ping_pong(load) if isinstance(load, PingPong) else _collective(load)
     plan = make_plan(scenario, rig, job, "bench")
     return tuple(plan.assignments[name] for name in AGENTS)
 
 
-def _rig_text(addresses: Sequence[Sequence[str]]) -> str:
+def _rig_text(addresses: Sequence[Sequence[str]], backends: Sequence[PortBackend]) -> str:
     lines = ["agents:"]
-    for name, own in zip(AGENTS, addresses, strict=True):
-        port = f"{{name: p0, addresses: [{', '.join(own)}], link: 100Gbps}}"
+    for name, own, backend in zip(AGENTS, addresses, backends, strict=True):
+        quoted = ", ".join(f'"{address}"' for address in own)
+        port = f"{{name: p0, addresses: [{quoted}], link: 100Gbps, backend: {backend.name.lower()}}}"
         lines += [f"  - name: {name}", "    host: here", "    ports:", f"      - {port}"]
     return "\n".join(lines) + "\n"
 

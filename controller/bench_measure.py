@@ -6,7 +6,6 @@ Decides how a measurement is started and what of it counts; how often and beside
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from contract.assignment import PortBackend
 from contract.clock import NS_PER_MS, NS_PER_S
 from contract.codec import encode
 from contract.errors import RunAborted
@@ -80,7 +80,7 @@ class EngineRun:
 
 def bare_bytes_per_s(place: BenchPlace, workers: Workers, duration_ns: int) -> int:
     """UDP payload that arrives when one end sends segmented datagrams as fast as the kernel takes them."""
-    sender, receiver = (_number(end.addresses[0]) for end in place.ends)
+    sender, receiver = (end.addresses[0] for end in place.ends)
     orders = (
         BlastSend(sender, receiver, ROCE_UDP_PORT, duration_ns + BLAST_LEAD_NS),
         BlastReceive(receiver, ROCE_UDP_PORT, duration_ns),
@@ -93,7 +93,7 @@ def bare_bytes_per_s(place: BenchPlace, workers: Workers, duration_ns: int) -> i
 
 def bare_one_way_ns(place: BenchPlace, workers: Workers, count: int, message_bytes: int) -> int:
     """Half of the median round trip of a datagram between two busy-polling ends."""
-    sender, receiver = (_number(end.addresses[0]) for end in place.ends)
+    sender, receiver = (end.addresses[0] for end in place.ends)
     orders = (
         SendPings(sender, receiver, ROCE_UDP_PORT, count, message_bytes),
         AnswerPings(receiver, ROCE_UDP_PORT, count),
@@ -102,9 +102,14 @@ def bare_one_way_ns(place: BenchPlace, workers: Workers, count: int, message_byt
     return times.p50_ns // 2
 
 
-def engine_run(place: BenchPlace, workers: Workers, load: BenchLoad | PingPong) -> EngineRun:
+def engine_run(
+    place: BenchPlace,
+    workers: Workers,
+    load: BenchLoad | PingPong,
+    backends: tuple[PortBackend, PortBackend] = (PortBackend.UDP, PortBackend.UDP),
+) -> EngineRun:
     """Runs a load from open sockets to the last completion. Raises `RunAborted` if it does not end well."""
-    assignments = bench_assignments(load, [end.addresses for end in place.ends])
+    assignments = bench_assignments(load, [end.addresses for end in place.ends], backends)
     loads = [Load(encode(Assign(assignment))) for assignment in assignments]
     opened = ask_both(workers, loads, (Opened, Opened), ANSWER_TIMEOUT_NS)
     ask_both(workers, (Probe(), Probe()), (Done, Done), ANSWER_TIMEOUT_NS)
@@ -186,7 +191,3 @@ def _gloo_times(rank: int, process: subprocess.Popen[bytes], deadline_ns: int) -
     if process.returncode != 0 or len(words) != 2 or not all(word.isdigit() for word in words):
         raise RunAborted(f"rank {rank} of gloo ended with code {process.returncode}; it said why above")
     return int(words[0]), int(words[1])
-
-
-def _number(address: str) -> int:
-    return int(ipaddress.IPv4Address(address))

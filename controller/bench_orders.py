@@ -49,10 +49,10 @@ class Collect:
 
 @dataclass(frozen=True, slots=True)
 class BlastSend:
-    """Send bare datagrams. Answered by `Counted`. Addresses are host-order integers."""
+    """Send bare datagrams. Answered by `Counted`."""
 
-    src_ip: int
-    dst_ip: int
+    src_ip: str
+    dst_ip: str
     udp_port: int
     duration_ns: int
 
@@ -61,7 +61,7 @@ class BlastSend:
 class BlastReceive:
     """Receive them. Answered by `Counted`."""
 
-    ip: int
+    ip: str
     udp_port: int
     duration_ns: int
 
@@ -70,8 +70,8 @@ class BlastReceive:
 class SendPings:
     """Ping, busy-polling. Answered by `RoundTrips`."""
 
-    src_ip: int
-    dst_ip: int
+    src_ip: str
+    dst_ip: str
     udp_port: int
     count: int
     message_bytes: int
@@ -81,7 +81,7 @@ class SendPings:
 class AnswerPings:
     """Answer them. Answered by `Done`."""
 
-    ip: int
+    ip: str
     udp_port: int
     count: int
 

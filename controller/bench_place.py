@@ -43,11 +43,11 @@ class BenchPlace:
 
 
 @contextlib.contextmanager
-def bench_place() -> Iterator[BenchPlace]:
-    """The best place this user may have, for as long as the block lasts."""
+def bench_place(*, ipv6: bool = False) -> Iterator[BenchPlace]:
+    """The best place this user may have, for as long as the block lasts; its addresses are of one family."""
     with contextlib.ExitStack() as stack:
         try:
-            place = _namespaces(stack)
+            place = _namespaces(stack, ipv6=ipv6)
         except _Unavailable as unavailable:
             stack.close()
             place = loopback_place(str(unavailable))
@@ -58,7 +58,7 @@ class _Unavailable(Exception):
     """Why there are no namespaces."""
 
 
-def _namespaces(stack: contextlib.ExitStack) -> BenchPlace:
+def _namespaces(stack: contextlib.ExitStack, *, ipv6: bool) -> BenchPlace:
     if os.geteuid() != 0:
         raise _Unavailable("namespaces need root")
     command = _ip_command()
@@ -67,18 +67,27 @@ def _namespaces(stack: contextlib.ExitStack) -> BenchPlace:
     for name in names:
         _ip("netns", "add", name)
         stack.callback(_remove, name)
+        if ipv6:
+            _without_address_trials(name)
     a, b = names
     _ip("link", "add", INTERFACE, "netns", a, "type", "veth", "peer", "name", INTERFACE, "netns", b)
     ends = []
     for number, name in enumerate(names):
-        # 198.18.0.0/15 is set aside for benchmarks (RFC 2544, RFC 6890).
-        addresses = tuple(f"198.18.{number}.{rank + 1}" for rank in range(RANKS_PER_END))
+        # 198.18.0.0/15 and 2001:2::/48 are set aside for benchmarks (RFC 2544, RFC 5180, RFC 6890).
+        form, bits = ("2001:2::{0}:{1}", "64") if ipv6 else ("198.18.{0}.{1}", "16")
+        addresses = tuple(form.format(number, rank + 1) for rank in range(RANKS_PER_END))
         for address in addresses:
-            _ip("-n", name, "address", "add", f"{address}/16", "dev", INTERFACE)
+            _ip("-n", name, "address", "add", f"{address}/{bits}", "dev", INTERFACE)
         _ip("-n", name, "link", "set", INTERFACE, "mtu", str(MTU_BYTES), "up")
         _ip("-n", name, "link", "set", "lo", "up")
         ends.append(BenchEnd(addresses, INTERFACE, (command, "netns", "exec", name)))
     return BenchPlace(f"a veth pair between two network namespaces, MTU {MTU_BYTES}", (ends[0], ends[1]))
+
+
+def _without_address_trials(namespace: str) -> None:
+    """Nobody else is there, and for a second or two an address on trial answers nobody (RFC 4862, 5.4)."""
+    for which in ("all", "default"):
+        _ip("netns", "exec", namespace, "sysctl", "-qw", f"net.ipv6.conf.{which}.accept_dad=0")
 
 
 def loopback_place(reason: str) -> BenchPlace:

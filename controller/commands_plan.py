@@ -12,8 +12,11 @@ from controller.plan_report import report_plan
 from controller.plan_text import render_plan
 from controller.rig import Rig, parse_rig
 from controller.scenario import Scenario, parse_scenario
+from controller.scenario_congestion import Plugin
 from controller.schedule_files import with_schedule_files
 from controller.yaml_reader import LARGEST_FILE_BYTES
+from traffic.cc_library import library_of, read_plugin
+from traffic.congestion import of_library
 from workload.files import Progress, read_trace
 from workload.job import build_job
 
@@ -44,7 +47,7 @@ def prepare(
     scenario_bytes = rig_bytes = b""
     try:
         scenario_bytes = read_file(scenario_path)
-        scenario = parse_scenario(scenario_bytes, str(scenario_path), scenario_path.parent)
+        scenario = parse_scenario(scenario_bytes, str(scenario_path), scenario_path.parent, read_cc_plugin)
     except ConfigError as error:
         problems += error.problems
     try:
@@ -77,6 +80,18 @@ def error_as_json(error: EtloopError) -> str:
     problems = error.problems if isinstance(error, InputError) else ()
     said = {"error": type(error).__name__, "exit_code": int(error.exit_code), "message": str(error)}
     return to_json(said | {"problems": [asdict(problem) for problem in problems]})
+
+
+def read_cc_plugin(path: Path) -> Plugin:
+    """A congestion control plugin, compiled here to learn its parameters. Agents compile it again, for their hosts."""
+    content = read_plugin(path)
+    library = str(library_of(path.name, content))
+    try:
+        return Plugin(of_library(library), path.name, content, library)
+    except ValueError as error:
+        raise ConfigError(
+            Problem(str(path), f"cannot be used: {error}", "see examples/cc_plugin and etloop_cc.h")
+        ) from None
 
 
 def read_file(path: Path) -> bytes:

@@ -8,7 +8,6 @@ hashes on them sees the collisions that real jobs cause.
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from contract.assignment import ConnectionColumns, Path
 from contract.errors import PlanError, Problem
+from contract.ip_address import IP_ADDRESS, NO_ADDRESS, ip_bytes, ip_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,17 +79,17 @@ def connect(
     base = _bases(count, seed)
     qpn = _deal(ends, base).reshape(-1, 2)
     source_port = udp_source_port(qpn[:, 0], qpn[:, 1])
-    address = np.array(
-        [int(ipaddress.IPv4Address(placement.address_of(rank))) for rank in range(len(port))], np.uint32
-    )
+    address = ip_column(ip_bytes(placement.address_of(rank)) for rank in range(len(port)))
+    nowhere = np.frombuffer(NO_ADDRESS, IP_ADDRESS)
+    _refuse_mixed_families(pairs, placement, wire)
     columns = ConnectionColumns(
         communicator=pairs.communicator,
         channel=pairs.channel,
         src_rank=pairs.src_rank,
         dst_rank=pairs.dst_rank,
         path=path,
-        src_ip=np.where(wire, address[pairs.src_rank], 0).astype(np.uint32),
-        dst_ip=np.where(wire, address[pairs.dst_rank], 0).astype(np.uint32),
+        src_ip=np.where(wire, address[pairs.src_rank], nowhere),
+        dst_ip=np.where(wire, address[pairs.dst_rank], nowhere),
         qp_offsets=qp_offsets.astype(np.int32),
         src_qpn=np.ascontiguousarray(qpn[:, 0]),
         dst_qpn=np.ascontiguousarray(qpn[:, 1]),
@@ -107,6 +107,21 @@ def _refuse_too_many(ends: int) -> None:
                 "plan",
                 f"the job needs {ends} queue pair ends, and only {most} numbers of 24 bits are free",
                 "lower transport.qps_per_connection, or map more ranks to a host (mapping.ranks_per_host)",
+            )
+        )
+
+
+def _refuse_mixed_families(pairs: PairColumns, placement: Placement, wire: NDArray[np.bool_]) -> None:
+    has_colon = np.array([":" in placement.address_of(rank) for rank in range(len(placement.port))])
+    mixed = np.flatnonzero(wire & (has_colon[pairs.src_rank] != has_colon[pairs.dst_rank]))
+    if len(mixed):
+        src, dst = int(pairs.src_rank[mixed[0]]), int(pairs.dst_rank[mixed[0]])
+        raise PlanError(
+            Problem(
+                "plan",
+                f"rank {src} has {placement.address_of(src)} and rank {dst} {placement.address_of(dst)}: one speaks IPv4 "
+                "and the other IPv6",
+                "give all ports whose ranks talk to each other addresses of one family in the rig file",
             )
         )
 

@@ -176,6 +176,9 @@ def _port_settings(placement: Placement, connections: PlacedConnections, index: 
         link_bps=place.port.link_bps,
         qpn_base=connections.qpn_base[index],
         qpn_count=connections.qpn_count[index],
+        backend=place.port.backend,
+        interface=place.port.interface,
+        queues=place.port.queues,
     )
 
 
@@ -192,4 +195,10 @@ def _transport(scenario: Scenario, segmentation_offload: bool) -> TransportSetti
         segmentation_offload=segmentation_offload,
         drop_per_million=scenario.drop_per_million,
         drop_seed=scenario.drop_seed,
+        recovery=transport.recovery,
+        cnp=transport.cnp,
+        faults=transport.faults,
+        congestion=transport.congestion,
+        vlan_id=transport.vlan_id,
+        vlan_priority=transport.vlan_priority,
     )

@@ -56,7 +56,7 @@ class Placement:
     """With rails: which NIC of its host every rank uses, else empty."""
 
     def address_of(self, rank: int) -> str:
-        """IPv4 address of a rank."""
+        """IP address of a rank."""
         return self.ports[self.port[rank]].port.addresses[self.address[rank]]
 
 

@@ -19,6 +19,7 @@ from controller.demand import Demand, PairColumns, demand_of
 from controller.partition import OpBytes, op_bytes, partition
 from controller.placement import Placement, host_of, place
 from controller.plan_choices import planned_choices, shaping_words
+from controller.scenario_faults import refuse_idle_faults
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,6 +56,7 @@ def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = "plan") -> P
     ranks = len(job.ranks)
     placement = place(ranks, _host_bytes(demand.pairs, ranks, scenario.mapping), scenario.mapping, rig)
     connections = connect(demand.pairs, placement, scenario.transport.qps_per_connection, scenario.seed)
+    refuse_idle_faults(scenario.transport.faults, connections.columns)
     moved = op_bytes(job, demand, placement)
     assignments, rows = partition(run_id, scenario, rig, job, demand, placement, connections)
     tables = _tables(scenario, job, demand, placement, connections, moved)
@@ -139,7 +141,12 @@ def _tables(
         baselines=job.baselines,
         shaping=shaping_words(scenario.collectives.settings),
         choices=planned_choices(demand),
-        notes=(*job.notes, *placement.notes, *_traffic_notes(connections, demand.pairs, placement)),
+        notes=(
+            *job.notes,
+            *scenario.transport.notes,
+            *placement.notes,
+            *_traffic_notes(connections, demand.pairs, placement),
+        ),
     )
 
 

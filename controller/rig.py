@@ -11,12 +11,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from contract.assignment import PortBackend
 from contract.units import QuantityError, format_rate, parse_name, parse_rate_bps
 from controller.yaml_reader import (
     ConfigFile,
     Section,
     bounded,
     integer,
+    one_of,
     read_document,
     words,
     yes_or_no,
@@ -28,6 +30,14 @@ if TYPE_CHECKING:
 ROCE_UDP_PORT: Final = 4791
 DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"
 MOST_RAILS: Final = 64
+MOST_QUEUES: Final = 64
+_BACKENDS: Final = {
+    "udp": PortBackend.UDP,
+    "packet": PortBackend.PACKET,
+    "xdp": PortBackend.XDP,
+    "verbs": PortBackend.VERBS,
+}
+_BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 MOST_ADDRESSES: Final = 4096
 """Addresses of one port; a rank needs one, and no port stands for more ranks."""
 
@@ -43,6 +53,9 @@ class RigPort:
     segmentation_offload: bool
     rail: int | None = None
     """Which NIC of a host it stands for, where ranks are mapped to rails."""
+    backend: PortBackend = PortBackend.UDP
+    interface: str = ""
+    queues: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +160,12 @@ def _read_port(section: Section) -> RigPort:
         udp_port=section.optional("udp_port", integer(1, 65535), ROCE_UDP_PORT),
         segmentation_offload=section.optional("segmentation_offload", yes_or_no, True),
         rail=section.optional("rail", integer(0, MOST_RAILS - 1), None),
+        backend=section.optional("backend", one_of(_BACKENDS), PortBackend.UDP),
+        interface=section.optional("interface", _interface, ""),
+        queues=section.optional("queues", integer(1, MOST_QUEUES), 1),
     )
+    if port.queues > 1 and port.backend is not PortBackend.XDP:
+        section.mistake("queues", "only an xdp port takes receive queues", "remove it, or write backend: xdp")
     section.close()
     return port
 
@@ -173,21 +191,37 @@ def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
 
 
 def _addresses(text: str) -> tuple[str, ...]:
-    remedy = 'write an IPv4 address, or a range such as "10.0.1.1-10.0.1.8"'
+    remedy = 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
     first_text, dash, last_text = text.partition("-")
     try:
-        first = ipaddress.IPv4Address(first_text.strip())
-        last = ipaddress.IPv4Address(last_text.strip()) if dash else first
+        first = ipaddress.ip_address(first_text.strip())
+        last = ipaddress.ip_address(last_text.strip()) if dash else first
     except ValueError:
-        raise QuantityError(f'"{text[:64]}" is not an IPv4 address', remedy) from None
+        raise QuantityError(f'"{text[:64]}" is not an IP address', remedy) from None
+    if first.version != last.version:
+        raise QuantityError(f'"{text[:64]}" begins and ends in different address families', remedy)
     count = int(last) - int(first) + 1
     if not 1 <= count <= MOST_ADDRESSES:
         what = f'"{text}" holds {max(count, 0)} addresses'
         raise QuantityError(what, f"write a range upwards of at most {MOST_ADDRESSES}")
     for end in (first, last):
-        if end.is_unspecified or end.is_multicast or int(end) == 0xFFFFFFFF:
+        if end.is_unspecified or end.is_multicast or end == _BROADCAST:
             raise QuantityError(f"{end} is not the address of one machine", remedy)
+        if end.version == 6 and (end.is_link_local or end.ipv4_mapped or end.scope_id):
+            what = (
+                f"{end} is a link-local or IPv4-mapped IPv6 address, which says nothing beyond its own link"
+            )
+            raise QuantityError(what, "give the port a routable or unique local address, such as fd00:1::1")
     return tuple(str(first + offset) for offset in range(count))
+
+
+def _interface(text: str) -> str:
+    # What the kernel takes for a name (Linux: dev_valid_name), but for what a terminal would not show.
+    if not re.fullmatch(r"[!-.0-~]{1,15}", text) or text in (".", "..") or ":" in text:
+        raise QuantityError(
+            f'"{text[:64]}" is not the name of an interface', "write it as `ip link` lists it"
+        )
+    return text
 
 
 def _endpoint(text: str) -> str:

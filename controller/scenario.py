@@ -17,7 +17,6 @@ from contract.units import (
     QuantityError,
     format_duration,
     format_rate,
-    parse_bytes,
     parse_duration_ns,
     parse_factor,
     parse_flops,
@@ -26,6 +25,8 @@ from contract.units import (
 )
 from controller.rig import MOST_RAILS
 from controller.scenario_collectives import Collectives, read_collectives
+from controller.scenario_congestion import PluginReader, refuse_plugins
+from controller.scenario_transport import Transport, read_transport
 from controller.yaml_reader import (
     ConfigFile,
     Section,
@@ -41,9 +42,6 @@ from workload.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, Workload
 if TYPE_CHECKING:
     from pathlib import Path
 
-PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
-"""InfiniBand's path MTUs in payload bytes; 4096 needs Ethernet frames of 4158 bytes (jumbo)."""
-_ECN_BITS: Final = {"none": 0, "ect0": 2, "ect1": 1}
 MOST_RANKS: Final = 65536
 DEFAULT_SEED: Final = 1
 
@@ -73,21 +71,6 @@ class Mapping:
 
 
 @dataclass(frozen=True, slots=True)
-class Transport:
-    """RoCEv2 settings of every queue pair. Fields are those of `contract.assignment.TransportSettings`."""
-
-    path_mtu_bytes: int
-    traffic_class: int
-    qps_per_connection: int
-    split_data_on_qps: bool
-    window_packets: int
-    ack_every_packets: int
-    """At most so many packets between two requests for an acknowledgement; there are at least two in a window."""
-    timeout_ns: int
-    retry_limit: int
-
-
-@dataclass(frozen=True, slots=True)
 class Scenario:
     """All that `scenario.yaml` says."""
 
@@ -109,7 +92,9 @@ class Scenario:
     seed: int
 
 
-def parse_scenario(text: bytes, source: str, directory: Path) -> Scenario:
+def parse_scenario(
+    text: bytes, source: str, directory: Path, read_plugin: PluginReader = refuse_plugins
+) -> Scenario:
     """The scenario of a YAML text. `source` names the file in messages; its paths are relative to `directory`.
 
     Raises `ConfigError` with all mistakes of the file.
@@ -138,7 +123,7 @@ def parse_scenario(text: bytes, source: str, directory: Path) -> Scenario:
         iterations=top.optional("iterations", integer(1, 1_000_000), 1),
         mapping=mapping,
         collectives=read_collectives(top.section("collectives"), directory, mapping.nics_per_host or 0),
-        transport=_read_transport(top.section("transport")),
+        transport=read_transport(top.section("transport"), directory, read_plugin, seed),
         scale_up_bps=scale_up.optional("bandwidth", rate, 3_600_000_000_000),
         scale_up_latency_ns=scale_up.optional("latency", latency, 1000),
         drop_per_million=faults.optional("drop", parse_share_per_million, 0),
@@ -218,33 +203,6 @@ def _read_explicit(section: Section) -> tuple[tuple[tuple[int, str], ...], tuple
         placed.update((rank, port) for rank in range(first, last + 1))
         where.update((rank, section.where(key)) for rank in range(first, last + 1))
     return tuple(placed.items()), tuple(where.values())
-
-
-def _read_transport(section: Section) -> Transport:
-    dscp = section.optional("dscp", integer(0, 63), 26)  # what most RoCE guides map to the lossless class
-    ecn = section.optional("ecn", one_of(_ECN_BITS), _ECN_BITS["ect0"])
-    timeout = bounded(parse_duration_ns, 100_000, 60 * NS_PER_S, format_duration)
-    transport = Transport(
-        path_mtu_bytes=section.optional("path_mtu", _path_mtu, 4096),
-        traffic_class=dscp << 2 | ecn,
-        qps_per_connection=section.optional("qps_per_connection", integer(1, 64), 1),
-        split_data_on_qps=section.optional("split_data_on_qps", yes_or_no, False),
-        window_packets=section.optional("window_packets", integer(0, 65536), 0),
-        ack_every_packets=section.optional("ack_every", integer(1, 65536), 256),
-        # Above the pauses of a loaded host without a spare core, so that a clean run retransmits nothing.
-        timeout_ns=section.optional("timeout", timeout, 20_000_000),
-        retry_limit=section.optional("retries", integer(0, 63), 7),
-    )
-    section.close()
-    return transport
-
-
-def _path_mtu(text: str) -> int:
-    # The one size that the field writes as a bare number: it is an enumeration, not a quantity.
-    mtu = int(text) if re.fullmatch(r"[0-9]{1,6}", text) else parse_bytes(text)
-    if mtu not in PATH_MTUS:
-        raise QuantityError(f'"{text}" is not a path MTU', f"write one of {', '.join(map(str, PATH_MTUS))}")
-    return mtu
 
 
 def _positive_flops(text: str) -> int:

@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from ipaddress import IPv4Address
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contract.assignment import Assignment, Path
+from contract.ip_address import ip_text
 from contract.records import WaitKind
 from contract.run import PlannedOps, PlanTables
 from workload.program import OpKind
@@ -275,7 +275,7 @@ class _Stall:
         local, remote, qpn = columns.src_ip[row], columns.dst_ip[row], columns.dst_qpn[first]
         if columns.src_rank[row] != wait.rank:
             local, remote, qpn = remote, local, columns.src_qpn[first]
-        return f" ({IPv4Address(int(local))} -> {IPv4Address(int(remote))}, qpn {int(qpn):#x})"
+        return f" ({ip_text(local)} -> {ip_text(remote)}, qpn {int(qpn):#x})"
 
     def _agent_of(self, rank: int) -> str:
         return self._tables.rank_agent[rank] if 0 <= rank < len(self._tables.rank_agent) else "?"

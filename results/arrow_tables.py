@@ -5,12 +5,12 @@ Decides how values are laid out (columns.py lists them); figures come from `meas
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from contract.ip_address import ip_text
 from results.columns import COLLECTIVES, FLOW_COUNTERS, FLOWS, OPS, PORT_COUNTERS, PORTS, ColumnType
 from results.kinds import CONVENTIONS, OP_NAMES, OpCode
 
@@ -168,9 +168,10 @@ def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -
     )
 
 
-def _addresses(values: NDArray[np.uint32]) -> pa.Array:
-    unique, codes = np.unique(values, return_inverse=True)
-    return _text(codes.reshape(-1), [str(IPv4Address(int(value))) for value in unique])
+def _addresses(values: NDArray[np.void]) -> pa.Array:
+    code_of: dict[bytes, int] = {}
+    codes = np.array([code_of.setdefault(value.tobytes(), len(code_of)) for value in values], np.int64)
+    return _text(codes, [ip_text(value) for value in code_of])
 
 
 def ports_table(

@@ -85,8 +85,19 @@ FLOW_COUNTERS: Final = (
         "packets",
         *("tx_packets", "retransmitted_packets", "rx_packets", "acks_tx", "acks_rx", "naks_tx", "naks_rx"),
     ),
-    Column("timeouts", ColumnType.INT64, "events"),
-    *_columns(ColumnType.INT64, "packets", "duplicates_rx", "out_of_order_rx", "ecn_marked_rx", "cnps_rx"),
+    *_columns(ColumnType.INT64, "packets", "out_of_sequence", "duplicate_request", "packet_seq_err"),
+    Column("implied_nak_seq_err", ColumnType.INT64, "events"),
+    Column("rnr_nak_retry_err", ColumnType.INT64, "packets"),
+    Column("out_of_buffer", ColumnType.INT64, "messages"),
+    *_columns(ColumnType.INT64, "events", "local_ack_timeout_err", "roce_adp_retrans", "roce_adp_retrans_to"),
+    *_columns(
+        ColumnType.INT64,
+        "packets",
+        *("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored"),
+    ),
+    *_columns(ColumnType.INT64, "requests", "rx_write_requests", "rx_read_requests", "rx_atomic_requests"),
+    Column("read_response_bytes", ColumnType.INT64, "bytes"),
+    Column("injected_faults", ColumnType.INT64, "packets"),
 )
 
 FLOWS: Final = (
@@ -105,10 +116,28 @@ PORT_COUNTERS: Final = (
     *_columns(ColumnType.INT64, "datagrams", "tx_datagrams", "rx_datagrams"),
     *_columns(ColumnType.INT64, "bytes", "tx_bytes", "rx_bytes"),
     *_columns(ColumnType.INT64, "calls", "tx_calls", "rx_calls", "would_block"),
-    *_columns(ColumnType.INT64, "datagrams", "injected_drops", "foreign_datagrams", "receive_overflows"),
+    *_columns(
+        ColumnType.INT64,
+        "datagrams",
+        *("injected_drops", "foreign_datagrams", "rx_icrc_encapsulated", "receive_overflows"),
+    ),
     Column("receive_buffer_bytes", ColumnType.INT64, "bytes"),
     *_columns(ColumnType.INT64, "turns", "loop_turns", "idle_turns"),
     Column("blocked_ns", ColumnType.INT64, "ns"),
+    *_columns(ColumnType.INT64, "frames", "rx_pause_frames", "tx_pause_frames"),
+    Column("paused_ns", ColumnType.INT64, "ns"),
+    *_columns(
+        ColumnType.INT64,
+        "packets",
+        *(
+            "injected_losses",
+            "injected_duplicates",
+            "injected_reorders",
+            "injected_delays",
+            "injected_bad_icrcs",
+        ),
+        *("injected_marks", "injected_naks", "injected_rnr_naks", "injected_cnps"),
+    ),
 )
 
 PORTS: Final = (

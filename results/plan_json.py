@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from contract.errors import Problem
+from contract.ip_address import ip_bytes, ip_column, ip_text
 from contract.run import PlannedChoice, PlannedConnections, PlannedOps, PlanTables, RecordedBaselines
 from results.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json
 
-PLAN_SCHEMA: Final = "etloop-plan/1"
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PLAN_SCHEMA: Final = "etloop-plan/2"
 
 _OP_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
     "rank": np.int32,
@@ -45,8 +49,6 @@ _CONNECTION_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
     "src_rank": np.int32,
     "dst_rank": np.int32,
     "path": np.uint8,
-    "src_ip": np.uint32,
-    "dst_ip": np.uint32,
     "qp_offsets": np.int32,
     "src_qpn": np.uint32,
     "dst_qpn": np.uint32,
@@ -54,6 +56,9 @@ _CONNECTION_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
     "dst_udp_port": np.uint16,
     "payload_bytes": np.int64,
 }
+
+_ADDRESSES: Final = ("src_ip", "dst_ip")
+"""Columns of connections that are texts in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class _PlanFile:
     choices: tuple[PlannedChoice, ...]
     ops: dict[str, tuple[int, ...]]
     connections: dict[str, tuple[int, ...]]
+    addresses: dict[str, tuple[str, ...]]
     baselines: dict[str, tuple[int, ...]] | None
 
 
@@ -106,6 +112,9 @@ def plan_to_json(tables: PlanTables) -> str:
         "choices": [asdict(choice) for choice in tables.choices],
         "ops": {name: getattr(tables.ops, name).tolist() for name in _OP_TYPES},
         "connections": {name: getattr(tables.connections, name).tolist() for name in _CONNECTION_TYPES},
+        "addresses": {
+            name: [ip_text(value) for value in getattr(tables.connections, name)] for name in _ADDRESSES
+        },
         "baselines": None
         if tables.baselines is None
         else {name: getattr(tables.baselines, name).tolist() for name in _BASELINE_TYPES},
@@ -127,6 +136,7 @@ def plan_from_json(text: str, where: str) -> PlanTables:
     problems: list[Problem] = []
     ops = _columns(file.ops, _OP_TYPES, f"{where}.ops", problems)
     connections = _columns(file.connections, _CONNECTION_TYPES, f"{where}.connections", problems)
+    connections |= _address_columns(file.addresses, f"{where}.addresses", problems)
     baselines = (
         None
         if file.baselines is None
@@ -177,6 +187,21 @@ def _columns(
     return columns
 
 
+def _address_columns(
+    values: dict[str, tuple[str, ...]], where: str, problems: list[Problem]
+) -> dict[str, NDArray[np.void]]:
+    if values.keys() != set(_ADDRESSES):
+        problems.append(Problem(where, f"columns are {', '.join(sorted(values))}", RESTORE))
+        return {}
+    columns = {}
+    for name, texts in values.items():
+        try:
+            columns[name] = ip_column(map(ip_bytes, texts))
+        except ValueError as error:
+            problems.append(Problem(f"{where}.{name}", str(error)[:80], RESTORE))
+    return columns
+
+
 assert list(_OP_TYPES) == [field.name for field in fields(PlannedOps)]
-assert list(_CONNECTION_TYPES) == [field.name for field in fields(PlannedConnections)]
+assert {*_CONNECTION_TYPES, *_ADDRESSES} == {field.name for field in fields(PlannedConnections)}
 assert list(_BASELINE_TYPES) == [field.name for field in fields(RecordedBaselines)]

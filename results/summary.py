@@ -170,14 +170,32 @@ class TransportCounts:
 
     tx_packets: int
     retransmitted_packets: int
-    timeouts: int
     naks_tx: int
     naks_rx: int
-    duplicates_rx: int
-    out_of_order_rx: int
-    ecn_marked_rx: int
-    cnps_rx: int
+    out_of_sequence: int
+    duplicate_request: int
+    packet_seq_err: int
+    implied_nak_seq_err: int
+    rnr_nak_retry_err: int
+    out_of_buffer: int
+    local_ack_timeout_err: int
+    roce_adp_retrans: int
+    roce_adp_retrans_to: int
+    np_ecn_marked_roce_packets: int
+    np_cnp_sent: int
+    rp_cnp_handled: int
+    rp_cnp_ignored: int
     injected_drops: int
+    rx_icrc_encapsulated: int
+    injected_losses: int
+    injected_duplicates: int
+    injected_reorders: int
+    injected_delays: int
+    injected_bad_icrcs: int
+    injected_marks: int
+    injected_naks: int
+    injected_rnr_naks: int
+    injected_cnps: int
     foreign_datagrams: int
     receive_overflows: int
     would_block: int

@@ -14,7 +14,7 @@ from results.summary import CheckResult, RunState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from results.summary import BaselineSummary, KindSummary, Summary
+    from results.summary import BaselineSummary, KindSummary, Summary, TransportCounts
 
 WIDTH: Final = 118
 """Columns; only the path at the end may be longer."""
@@ -153,6 +153,8 @@ def _figures(summary: Summary) -> list[str]:
         ),
         *_wrapped("retransmitted", _retransmissions(summary)),
     ]
+    if provoked := _provoked(transport):
+        lines += _wrapped("provoked", provoked)
     if transport.injected_drops:
         lines += _wrapped(
             "dropped by us", f"{transport.injected_drops} of the datagrams received, as the scenario asks"
@@ -169,11 +171,29 @@ def _figures(summary: Summary) -> list[str]:
     return lines
 
 
+def _provoked(counts: TransportCounts) -> str:
+    """What the scenario's fault rules did, in words; empty if nothing."""
+    done = (
+        (counts.injected_losses, "lost"),
+        (counts.injected_duplicates, "repeated"),
+        (counts.injected_reorders, "put behind others"),
+        (counts.injected_delays, "delayed"),
+        (counts.injected_bad_icrcs, "sent with a wrong ICRC"),
+        (counts.injected_marks, "marked"),
+        (counts.injected_naks, "NAKs sent"),
+        (counts.injected_rnr_naks, "receiver-not-ready NAKs sent"),
+        (counts.injected_cnps, "CNPs sent"),
+    )
+    told = [f"{count} {what}" for count, what in done if count]
+    return f"packets {', '.join(told)}, as the scenario asks" if told else ""
+
+
 def _retransmissions(summary: Summary) -> str:
     counts = summary.transport
     return (
-        f"{counts.retransmitted_packets} of {counts.tx_packets} packets; timeouts {counts.timeouts}, "
-        f"NAKs {counts.naks_rx}, ECN marks {counts.ecn_marked_rx}, CNPs {counts.cnps_rx}"
+        f"{counts.retransmitted_packets} of {counts.tx_packets} packets; timeouts {counts.local_ack_timeout_err}, "
+        f"NAKs {counts.naks_rx}, ECN marks {counts.np_ecn_marked_roce_packets}, "
+        f"CNPs {counts.rp_cnp_handled + counts.rp_cnp_ignored}"
     )
 
 

@@ -15,6 +15,7 @@ from contract.assignment import (
     RankAssignment,
     TransportSettings,
 )
+from contract.ip_address import ip_bytes, ip_column
 from traffic.collectives.columns import to_columns
 from traffic.collectives.selection import SEND_RECV, CollectiveName, schedule_for, schedule_for_splits
 from traffic.collectives.table import Schedule
@@ -66,11 +67,6 @@ def _schedule(key: ScheduleKey, size: int, instead: Schedule | None) -> Schedule
 
 def ip_of(rank: int) -> str:
     return f"127.77.{rank // 200}.{rank % 200 + 1}"
-
-
-def _ip_number(text: str) -> int:
-    a, b, c, d = (int(part) for part in text.split("."))
-    return a << 24 | b << 16 | c << 8 | d
 
 
 def _columns(ops: tuple[HandOp, ...], schedules: list[ScheduleKey], peers: tuple[int, ...]) -> ProgramColumns:
@@ -133,8 +129,8 @@ def _connections(
         src_rank=np.array([s for _, _, s, _ in ordered], np.int32),
         dst_rank=np.array([d for _, _, _, d in ordered], np.int32),
         path=np.array([Path.WIRE if crosses else Path.SCALE_UP for crosses in wire], np.uint8),
-        src_ip=np.array([_ip_number(addresses[s]) for _, _, s, _ in ordered], np.uint32),
-        dst_ip=np.array([_ip_number(addresses[d]) for _, _, _, d in ordered], np.uint32),
+        src_ip=ip_column(ip_bytes(addresses[s]) for _, _, s, _ in ordered),
+        dst_ip=ip_column(ip_bytes(addresses[d]) for _, _, _, d in ordered),
         qp_offsets=offsets.astype(np.int32),
         # Queue pair numbers are dealt out below, per port.
         src_qpn=numbers.astype(np.uint32),
@@ -184,7 +180,7 @@ def assignment(
     addresses = addresses or tuple(ip_of(rank) for rank in range(size))
     schedules = sorted({op.key for ops in programs for op in ops if isinstance(op.what, CollectiveName)})
     peers = tuple(tuple(sorted({op.peer for op in ops if op.peer >= 0})) for ops in programs)
-    block = 4096
+    block = max(4096, 4 * qps_each)
     connections = _number_queue_pairs(
         _connections(size, schedules, programs, qps_each, hosts, addresses, instead), block
     )

@@ -17,12 +17,11 @@ from contract.assignment import (
     ScheduleTables,
     TransportSettings,
 )
+from contract.ip_address import ip_bytes, ip_column
 from contract.run import PlannedConnections, PlannedOps, PlanTables
 from traffic.collectives.columns import to_columns
 from workload.program import OpKind
 from workload.trace import CollectiveKind
-
-FIRST_ADDRESS = 0x0A000001  # 10.0.0.1
 
 TRANSPORT = TransportSettings(
     path_mtu_bytes=4096,
@@ -67,8 +66,8 @@ def ring_connections(ranks: int, own: int | None = None) -> ConnectionColumns:
         src_rank=src,
         dst_rank=dst,
         path=np.full(len(rows), Path.WIRE, np.uint8),
-        src_ip=(FIRST_ADDRESS + src).astype(np.uint32),
-        dst_ip=(FIRST_ADDRESS + dst).astype(np.uint32),
+        src_ip=ip_column(ip_bytes(f"10.0.0.{rank + 1}") for rank in src),
+        dst_ip=ip_column(ip_bytes(f"10.0.0.{rank + 1}") for rank in dst),
         qp_offsets=np.arange(len(rows) + 1, dtype=np.int32),
         src_qpn=(0x100 + src).astype(np.uint32),
         dst_qpn=(0x200 + src).astype(np.uint32),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from contract.assignment import Path
+from contract.ip_address import NO_ADDRESS, ip_bytes, ip_column
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from contract.run import AgentRecords, PlannedConnections, PlannedOps, PlanTables, RunOutcome
 
@@ -116,8 +117,8 @@ def _connections() -> PlannedConnections:
         src_rank=source,
         dst_rank=destination,
         path=np.array([row[3] for row in CONNECTIONS], np.uint8),
-        src_ip=np.where(wire, 0x0A000001 + source, 0).astype(np.uint32),
-        dst_ip=np.where(wire, 0x0A000001 + destination, 0).astype(np.uint32),
+        src_ip=_addresses(wire, source),
+        dst_ip=_addresses(wire, destination),
         qp_offsets=np.cumsum([0] + [len(row[4]) for row in CONNECTIONS]).astype(np.int32),
         src_qpn=np.array(source_qpn, np.uint32),
         dst_qpn=np.array(destination_qpn, np.uint32),
@@ -125,6 +126,11 @@ def _connections() -> PlannedConnections:
         dst_udp_port=np.array(destination_port, np.uint16),
         payload_bytes=np.array([row[5] for row in CONNECTIONS], np.int64),
     )
+
+
+def _addresses(wire: NDArray[np.bool_], rank: NDArray[np.int32]) -> NDArray[np.void]:
+    pairs = zip(wire.tolist(), rank.tolist(), strict=True)
+    return ip_column(ip_bytes(f"10.0.0.{number + 1}") if crosses else NO_ADDRESS for crosses, number in pairs)
 
 
 def connection_rows_by_hand() -> dict[str, NDArray[np.int32]]:
@@ -184,7 +190,7 @@ def _flow_records(agent: str, ranks: tuple[int, ...]) -> NDArray[np.void]:
                 if source_qpn == 0x101:
                     record["retransmitted_packets"] = 1 if sends else 0
                     record["naks_rx"], record["naks_tx"] = (1, 0) if sends else (0, 1)
-                    record["out_of_order_rx"] = 0 if sends else 2
+                    record["out_of_sequence"] = 0 if sends else 2
                 found.append(record)
     return np.array(found, FLOW_RECORD)
 

@@ -34,6 +34,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "agent/files.py": "reads what the host says of itself",
     "agent/service.py": "the agent's event loop and its socket to the controller",
     "bench/closed_forms.py": "a command line",
+    "bench/queue_pairs.py": "reads the clock and its own peak memory",
     "bench/readers.py": "reads the clock and its own peak memory",
     "bench/schedules.py": "reads the clock and its own peak memory, measures in processes of their own",
     "controller/bench.py": "turns SIGTERM into an orderly end, reads the machine's load",
@@ -51,6 +52,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/service.py": "the controller's event loop and its sockets to the agents",
     "controller/system_clock.py": "reads the clocks",
     "results/run_dir.py": "writes and reads run directories",
+    "traffic/cc_library.py": "runs the compiler on a congestion control plugin and keeps the result",
     "workload/files.py": "reads and writes trace files",
 }
 """The I/O shells, file by file: the only modules that may import what is OUTSIDE."""
@@ -63,7 +65,8 @@ OUTSIDE: Final = frozenset(
 `random.Random` as arguments (imported for its type only, under TYPE_CHECKING)."""
 
 NATIVE_SHELLS: Final = re.compile(
-    r"(?:udp_(?:port|socket)|system_clock|blast|loop|scale_up_mesh|bind[a-z_]*)\.(?:h|cpp)"
+    r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|(?:udp|xdp)_socket|xdp_program|frame_flows|neighbours"
+    r"|system_clock|blast|loop|scale_up_mesh|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
 )
 """C++ files that may see the operating system and Python; all others are pure."""
 

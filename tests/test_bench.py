@@ -228,7 +228,7 @@ VALUES: tuple[Order | Answer, ...] = (
     Load(b"\x00\xff"),
     Probe(),
     Start(-5),
-    BlastReceive(0x7F000001, 4791, SECOND_NS),
+    BlastReceive("127.0.0.1", 4791, SECOND_NS),
     Opened(("the receive buffer is small",)),
     Ran(2, 10, 20, 4096, 0, (100, 110), (3, 4), b"01234567"),
     Counted(15, 61680, SECOND_NS),
@@ -292,7 +292,7 @@ def test_an_engine_that_was_not_loaded_cannot_start() -> None:
 def test_a_silent_worker_is_named_and_ended() -> None:
     place = loopback_place("this is a test")
     with bench_workers(place) as workers:
-        workers[1].tell(BlastReceive(0x7F120909, 4791, SECOND_NS))
+        workers[1].tell(BlastReceive("127.18.9.9", 4791, SECOND_NS))
         with pytest.raises(RunAborted, match=r"no answer from worker b within 0\.1 s"):
             answers(workers[1:], SECOND_NS // 10)
 

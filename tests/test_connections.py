@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from contract.assignment import Path
 from contract.errors import PlanError
+from contract.ip_address import NO_ADDRESS
 from controller.connections import FIRST_QPN, QPN_SPACE, connect, select_connections, udp_source_port
 from controller.demand import PairColumns
 from controller.placement import Placement, place
@@ -58,7 +61,7 @@ def test_paths_follow_hosts_and_ports() -> None:
             Path.SCALE_UP if src // 2 == dst // 2 else Path.HAIRPIN if src // 4 == dst // 4 else Path.WIRE
         )
         assert placed.path[row] == expected
-        assert (placed.src_ip[row] != 0) == (expected is Path.WIRE)
+        assert (placed.src_ip[row].tobytes() != NO_ADDRESS) == (expected is Path.WIRE)
 
 
 @pytest.mark.parametrize("qps", [1, 3])
@@ -95,6 +98,16 @@ def test_too_many_queue_pairs_are_refused_with_a_way_out() -> None:
         PlanError, match=r"needs 20971520 queue pair ends, and only 16776960 .*lower transport.qps"
     ):
         connect(every_pair(2), two_ports(2), 5 << 20, seed=1)
+
+
+def test_ends_of_different_families_are_refused_by_rank() -> None:
+    placement = two_ports(4)
+    port = replace(placement.ports[1].port, addresses=("fd00::1", "fd00::2"))
+    mixed = replace(placement, ports=(placement.ports[0], replace(placement.ports[1], port=port)))
+    with pytest.raises(
+        PlanError, match=r"rank 0 has 10\.0\.0\.1 and rank 2 fd00::1: one speaks IPv4 .*; give all ports"
+    ):
+        connect(every_pair(4), mixed, 1, seed=1)
 
 
 def test_selected_rows_keep_their_queue_pairs() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from contract.errors import RigError
 from contract.records import WaitKind
+from contract.transport import FaultAction, FaultDirection, FaultPackets, FaultRule
 from tests.assignments_by_hand import TRANSPORT, HandOp, assignment
 from traffic.collectives.selection import CollectiveName
 from traffic.engine import Engine, EngineState
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 AR = CollectiveName.ALL_REDUCE
 ADDRESSES = ("127.79.0.1", "127.79.0.2")
-PATIENT = replace(TRANSPORT, window_packets=0, timeout_ns=20_000_000)
+PATIENT = replace(TRANSPORT, window_packets=0, timeout_ns=640_000_000)
 LIMIT_S = 30
 
 
@@ -92,6 +93,36 @@ def test_a_run_over_sockets_is_exact(opened: list[Engine], drop_per_million: int
     assert (flows["retransmitted_packets"].sum() > 0) == (drop_per_million > 0)
     drops = sum(int(engine.ports()["injected_drops"][0]) for engine in opened)
     assert (drops > 0) == (drop_per_million > 0)
+
+
+def test_faults_act_on_sockets_too(opened: list[Engine]) -> None:
+    """Lost, repeated and marked packets over the kernel: the run is exact, and what was provoked is counted."""
+    sent, received, data = FaultDirection.SENT, FaultDirection.RECEIVED, FaultPackets.DATA
+    rules = (
+        FaultRule(FaultAction.DROP, sent, data, first=20, last=20),
+        FaultRule(FaultAction.DUPLICATE, sent, data, first=40, every=40),
+        FaultRule(FaultAction.MARK_CE, sent, data, first=10, last=12),
+        FaultRule(FaultAction.DELAY, received, FaultPackets.ACK, first=1, last=2, delay_ns=100_000),
+    )
+    jobs = halves(HandOp(AR, 4 << 20), transport=replace(PATIENT, faults=rules))
+    open_and_probe(opened, jobs)
+    for engine in opened:
+        engine.start(time.monotonic_ns() + 10_000_000)
+    until("the run's end", lambda: all(engine.status().state is EngineState.DONE for engine in opened))
+    ops = np.concatenate([engine.take_records() for engine in opened])
+    assert ops["wire_rx_bytes"].sum() == 2 * (4 << 20)
+    flows = np.concatenate([engine.flows() for engine in opened])
+    ports = np.concatenate([engine.ports() for engine in opened])
+    assert ports["injected_losses"].sum() == 2
+    assert ports["injected_duplicates"].sum() > 0
+    assert ports["injected_marks"].sum() == 6
+    assert ports["injected_delays"].sum() > 0
+    provoked = sum(int(ports[name].sum()) for name in ports.dtype.names or () if name.startswith("injected_"))
+    assert flows["injected_faults"].sum() == provoked
+    assert flows["packet_seq_err"].sum() > 0
+    assert flows["duplicate_request"].sum() > 0
+    assert flows["np_ecn_marked_roce_packets"].sum() > 0
+    assert flows["np_cnp_sent"].sum() == flows["rp_cnp_handled"].sum() + flows["rp_cnp_ignored"].sum() > 0
 
 
 def test_what_a_lone_rank_waits_for_is_told(opened: list[Engine]) -> None:

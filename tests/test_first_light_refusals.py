@@ -140,7 +140,7 @@ MISTAKES = (
             "agents:\n  - {name: a, ports: [{name: p0, addresses: 127.9.9.300, link: 100G}]}\n  - {name: a, port: 3}\n",
         ),
         (
-            'rig.yaml:2: agents[0].ports[0].addresses: "127.9.9.300" is not an IPv4 address',
+            'rig.yaml:2: agents[0].ports[0].addresses: "127.9.9.300" is not an IP address',
             'rig.yaml:2: agents[0].ports[0].link: "100G" is not a rate',
             'rig.yaml:2: agents: two agents are called "a"; give every agent its own name',
             "rig.yaml:3: agents[1].port: unknown key; did you mean ports?",

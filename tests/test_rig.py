@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from contract.assignment import PortBackend
 from contract.errors import ConfigError
 from controller.rig import DEFAULT_BIND, parse_rig
 
@@ -26,6 +27,26 @@ def test_a_rig_is_read_with_its_defaults() -> None:
     assert agent.host == "a", "an agent without a host is a host of its own"
     assert port.addresses == ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.9")
     assert (port.link_bps, port.udp_port, port.segmentation_offload) == (400 * 10**9, 4791, True)
+
+
+def test_ipv6_addresses_and_ranges_are_kept_in_their_shortest_form() -> None:
+    text = "agents: [{name: a, ports: [{name: p0, addresses: ['fd00:0:0::fffe-fd00::1:1', '2001:db8::1'], link: 1Gbps}]}]"
+    (port,) = parse_rig(text.encode(), "r", Path()).agents[0].ports
+    assert port.addresses == ("fd00::fffe", "fd00::ffff", "fd00::1:0", "fd00::1:1", "2001:db8::1")
+
+
+def test_backends_of_ports() -> None:
+    text = (
+        "agents: [{name: a, ports: [{name: p, addresses: 10.0.0.1, link: 1Gbps}, "
+        "{name: q, addresses: 10.0.0.2, link: 1Gbps, backend: packet, interface: eth0.100}, "
+        "{name: r, addresses: 10.0.0.3, link: 1Gbps, backend: xdp, queues: 4}]}]"
+    )
+    ports = parse_rig(text.encode(), "r", Path()).agents[0].ports
+    assert [(port.backend, port.interface, port.queues) for port in ports] == [
+        (PortBackend.UDP, "", 1),
+        (PortBackend.PACKET, "eth0.100", 1),
+        (PortBackend.XDP, "", 4),
+    ]
 
 
 def test_key_files_are_relative_to_the_rig() -> None:
@@ -55,8 +76,8 @@ def test_key_files_are_relative_to_the_rig() -> None:
         (
             "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.300, link: 1Gbps}]}]",
             (
-                'r.yaml:1: agents[0].ports[0].addresses: "10.0.0.300" is not an IPv4 address; '
-                'write an IPv4 address, or a range such as "10.0.1.1-10.0.1.8"'
+                'r.yaml:1: agents[0].ports[0].addresses: "10.0.0.300" is not an IP address; '
+                'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
             ),
         ),
         (
@@ -70,7 +91,42 @@ def test_key_files_are_relative_to_the_rig() -> None:
             "agents: [{name: a, ports: [{name: p0, addresses: 224.0.0.1, link: 1Gbps}]}]",
             (
                 "r.yaml:1: agents[0].ports[0].addresses: 224.0.0.1 is not the address of one machine; "
-                'write an IPv4 address, or a range such as "10.0.1.1-10.0.1.8"'
+                'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
+            ),
+        ),
+        (
+            "agents: [{name: a, ports: [{name: p0, addresses: 'fe80::1', link: 1Gbps}]}]",
+            (
+                "r.yaml:1: agents[0].ports[0].addresses: fe80::1 is a link-local or IPv4-mapped IPv6 address, which says "
+                "nothing beyond its own link; give the port a routable or unique local address, such as fd00:1::1"
+            ),
+        ),
+        (
+            "agents: [{name: a, ports: [{name: p0, addresses: '10.0.0.1-fd00::2', link: 1Gbps}]}]",
+            (
+                'r.yaml:1: agents[0].ports[0].addresses: "10.0.0.1-fd00::2" begins and ends in different address '
+                'families; write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
+            ),
+        ),
+        (
+            "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 1Gbps, backend: dpdk}]}]",
+            (
+                'r.yaml:1: agents[0].ports[0].backend: "dpdk" is not one of the choices; '
+                "write udp or packet or xdp or verbs"
+            ),
+        ),
+        (
+            "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 1Gbps, interface: 'eth0:1', queues: 2}]}]",
+            (
+                'r.yaml:1: agents[0].ports[0].interface: "eth0:1" is not the name of an interface; '
+                "write it as `ip link` lists it"
+            ),
+        ),
+        (
+            "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 1Gbps, queues: 2}]}]",
+            (
+                "r.yaml:1: agents[0].ports[0].queues: only an xdp port takes receive queues; "
+                "remove it, or write backend: xdp"
             ),
         ),
         (

@@ -48,6 +48,13 @@ def finished(job: Assignment, settings: SimulationSettings) -> SimulationOutcome
     return outcome
 
 
+def test_ipv6_addresses_change_no_byte() -> None:
+    addresses = tuple(f"fd00:5b::{rank + 1}" for rank in range(4))
+    outcome = finished(assignment(everywhere(4, HandOp(AR, 300_000)), addresses=addresses), BAD_NETWORK)
+    assert outcome.ops["wire_tx_bytes"].sum() == CLOSED_FORMS[AR](300_000, 4)
+    assert outcome.bad_icrc > 0
+
+
 @pytest.mark.parametrize("name", CLOSED_FORMS, ids=lambda name: name.name.lower())
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
 def test_bytes_are_exact_on_a_bad_network(name: CollectiveName, size: int) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from traffic import _native
 
-SENDER: Final = 0x7F5C0001  # 127.92.0.1
-RECEIVER: Final = 0x7F5C0002
+SENDER: Final = "127.92.0.1"
+RECEIVER: Final = "127.92.0.2"
 UDP_PORT: Final = 4791
 DURATION_NS: Final = 50_000_000
 
@@ -49,4 +49,4 @@ def test_a_blast_beyond_a_datagram_is_refused() -> None:
 
 def test_an_address_of_another_host_is_refused_by_name() -> None:
     with pytest.raises(RuntimeError, match=r"address 192\.0\.2\.1 is not on this host"):
-        _native.blast_send(0xC0000201, RECEIVER, UDP_PORT, DURATION_NS)
+        _native.blast_send("192.0.2.1", RECEIVER, UDP_PORT, DURATION_NS)

@@ -79,10 +79,10 @@ class StepTables:
 
 # bind_wire.cpp
 
-class Ipv4Flow:
-    """The IPv4 and UDP fields that an ICRC covers; addresses as integers."""
+class IpFlow:
+    """The IP and UDP fields that an ICRC covers; addresses as text, "10.0.0.1" or "fd00::1"."""
 
-    def __init__(self, src_ip: int, dst_ip: int, src_port: int, dst_port: int = 4791) -> None: ...
+    def __init__(self, src_ip: str, dst_ip: str, src_port: int, dst_port: int = 4791) -> None: ...
 
 class WirePacket:
     """One RoCEv2 packet as values; fields that the opcode does not carry are 0. ValueError for a foreign opcode."""
@@ -99,15 +99,18 @@ class WirePacket:
     msn: int
     qkey: int
     src_qpn: int
+    swap_add: int
+    compare: int
+    original: int
     payload_bytes: int
     def __init__(self, opcode: int) -> None: ...
     @property
     def opcode(self) -> int: ...
 
-def encode(packet: WirePacket, flow: Ipv4Flow, ip_id: int = 0, payload: bytes = b"") -> bytes:
+def encode(packet: WirePacket, flow: IpFlow, ip_id: int = 0, payload: bytes = b"") -> bytes:
     """BTH to ICRC. Without a payload, `packet.payload_bytes` of the constant pattern. ValueError for what does not fit."""
 
-def encode_middles(flow: Ipv4Flow, head: WirePacket, count: int, ack_every: int = 0) -> bytes:
+def encode_middles(flow: IpFlow, head: WirePacket, count: int, ack_every: int = 0) -> bytes:
     """The datagrams of one segmented send of WRITE_MIDDLE packets, one behind the other. ValueError for too many."""
 
 def decode(datagram: bytes) -> tuple[WirePacket, bytes]:
@@ -117,17 +120,17 @@ def check_frame(frame: bytes) -> str:
     """One of good, bad_icrc, not_roce, malformed, for an Ethernet frame without FCS."""
 
 def blast_send(
-    src_ip: int, dst_ip: int, udp_port: int, duration_ns: int, segment_bytes: int = 4112, segments: int = 15
+    src_ip: str, dst_ip: str, udp_port: int, duration_ns: int, segment_bytes: int = 4112, segments: int = 15
 ) -> tuple[int, int, int]:
     """(datagrams, UDP payload bytes, ns) that the bare kernel path took. RuntimeError says why it did not send."""
 
-def blast_receive(ip: int, udp_port: int, duration_ns: int) -> tuple[int, int, int]:
+def blast_receive(ip: str, udp_port: int, duration_ns: int) -> tuple[int, int, int]:
     """(datagrams, UDP payload bytes, ns) after the first datagram. RuntimeError when nothing comes for 2 s."""
 
-def ping(src_ip: int, dst_ip: int, udp_port: int, count: int, message_bytes: int = 64) -> list[int]:
+def ping(src_ip: str, dst_ip: str, udp_port: int, count: int, message_bytes: int = 64) -> list[int]:
     """Sorted round-trip times in ns, busy-polling at both ends. RuntimeError when nobody answers for 2 s."""
 
-def pong(ip: int, udp_port: int, count: int) -> None:
+def pong(ip: str, udp_port: int, count: int) -> None:
     """Answers at least `count` pings. RuntimeError when fewer come."""
 
 # bind_engine.cpp
@@ -138,7 +141,9 @@ class PortLoops:
     Raises ValueError for an assignment that does not hold together, RuntimeError for sockets that cannot be opened.
     """
 
-    def __init__(self, assignment: Assignment, spin_ns: int, processors: list[int]) -> None: ...
+    def __init__(
+        self, assignment: Assignment, spin_ns: int, processors: list[int], cc_library: str = ""
+    ) -> None: ...
     def start_probe(self) -> None: ...
     def start(self, start_ns: int) -> None: ...
     def request_waits(self) -> None: ...
@@ -163,6 +168,12 @@ class PortLoops:
         """One PORT_RECORD row; call after `stop`."""
 
     def turnarounds(self) -> list[tuple[int, int]]: ...
+    def rates(self, port: int) -> bytes:
+        """CC_RECORD rows of a port, after `stop`."""
+
+    def degraded(self, port: int) -> list[str]:
+        """What a port does otherwise than it was asked to, a sentence each."""
+
     def ports(self) -> int: ...
     def receive_buffer_bytes(self, port: int) -> int: ...
 
@@ -171,3 +182,86 @@ def usable_processors() -> list[int]:
 
 def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, Any]:
     """A run in virtual time; the keys are the fields of SimulationOutcome, records as bytes."""
+
+# bind_congestion.cpp
+
+CC_ABI_VERSION: int
+
+def cc_algorithms() -> list[tuple[Any, ...]]:
+    """(name, meaning, needs, parameters, profiles) of every algorithm that is built in; `traffic.congestion` types them."""
+
+def cc_plugin(library: str) -> tuple[Any, ...]:
+    """The same of a compiled plugin. ValueError saying why it cannot be used."""
+
+def cc_mistakes(algorithm: str, library: str, profile: str, given: list[tuple[str, float]]) -> list[str]:
+    """What is wrong with a choice of parameters; empty if nothing is."""
+
+# bind_qp.cpp
+
+class QueuePairSettings:
+    """TransportParams of traffic/native/plan.h; times in nanoseconds."""
+
+    path_mtu: int
+    window_packets: int
+    ack_every: int
+    timeout_ns: int
+    retry_limit: int
+    initial_psn: int
+    adaptive_timeout: bool
+    rnr_retry: int
+    min_rnr_timer: int
+    max_rd_atomic: int
+    out_of_order_accept: bool
+
+class QueuePair:
+    """One end of a queue pair with memory of its own; the caller carries the datagrams and tells the time."""
+
+    def __init__(
+        self,
+        local_qpn: int,
+        remote_qpn: int,
+        settings: QueuePairSettings,
+        memory_va: int = ...,
+        memory_rkey: int = 0x77,
+        memory_bytes: int = ...,
+    ) -> None: ...
+    def post(
+        self,
+        kind: str,
+        va: int = 0,
+        rkey: int = 0,
+        content: bytes = b"",
+        read_bytes: int = 0,
+        imm: int = 0,
+        swap_add: int = 0,
+        compare: int = 0,
+    ) -> int:
+        """Posts a write, write_imm, send, send_imm, read, fetch_add or compare_swap; returns its mark."""
+
+    def post_receive(self, bytes: int) -> None: ...
+    def datagrams(self, flow: IpFlow, now_ns: int) -> list[bytes]:
+        """What is to be sent now: answers, then requests, as UDP payloads with their ICRC for IPv4 identification 0."""
+
+    def on_datagram(self, datagram: bytes, now_ns: int) -> None: ...
+    def messages(self) -> list[tuple[int, int, int | None, bool]]:
+        """Whole messages since the last call: address, bytes, immediate, whether it was a SEND."""
+
+    def completions(self) -> list[tuple[int, bool, bytes, int]]:
+        """Requests over since the last call: mark, flushed, what a READ returned, what an atomic found."""
+
+    def memory(self, offset: int, count: int) -> bytes: ...
+    def set_memory(self, offset: int, content: bytes) -> None: ...
+    def deadline(self) -> int | None:
+        """When `on_timer` is to be called; None while nothing is waited for."""
+
+    def on_timer(self, now_ns: int) -> None: ...
+    def counters(self) -> bytes:
+        """One FLOW_RECORD."""
+
+    @property
+    def fault(self) -> str:
+        """Why the queue pair is in the error state, "" if it is not."""
+
+    @property
+    def pattern_rkey(self) -> int:
+        """The key under which writes are forgotten and READs return the pattern."""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from contract.errors import Problem, RigError
-from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
 from traffic import _native
+from traffic.cc_library import library_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,7 +108,8 @@ class Engine:
         first = assignment.first_host_thread
         pinned = processors[first : first + len(assignment.ports)] if spins else []
         try:
-            loops = _native.PortLoops(assignment, SPIN_NS if spins else 0, pinned)
+            library = library_for(assignment.transport.congestion)
+            loops = _native.PortLoops(assignment, SPIN_NS if spins else 0, pinned, library)
         except (RuntimeError, ValueError, OverflowError) as error:
             what, _, remedy = str(error).partition("; ")
             raise RigError(
@@ -118,6 +120,11 @@ class Engine:
             f"sysctl -w net.core.rmem_max={64 << 20}"
             for index, port in enumerate(assignment.ports)
             if (size := loops.receive_buffer_bytes(index)) < AMPLE_RECEIVE_BUFFER_BYTES
+        ]
+        degraded += [
+            f"port {port.name}: {what}"
+            for index, port in enumerate(assignment.ports)
+            for what in loops.degraded(index)
         ]
         if not spins:
             degraded.append(
@@ -214,6 +221,13 @@ class Engine:
         self.stop()
         return np.concatenate(
             [rows(self._loops.counters(port), PORT_RECORD) for port in range(self._loops.ports())]
+        )
+
+    def rates(self) -> NDArray[np.void]:
+        """Rates and windows over time as CC_RECORD rows, where the assignment asks for them. Stops the loops."""
+        self.stop()
+        return np.concatenate(
+            [rows(self._loops.rates(port), CC_RECORD) for port in range(self._loops.ports())]
         )
 
     def turnarounds(self) -> tuple[tuple[int, int], ...]:

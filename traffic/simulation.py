@@ -8,15 +8,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from contract.records import FLOW_RECORD, OP_RECORD, WAIT_RECORD
+import numpy as np
+
+from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, WAIT_RECORD
 from traffic import _native
 from traffic.engine import rows
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from contract.assignment import Assignment
+
+
+QUEUE_SAMPLE = np.dtype(
+    [
+        ("time_ns", "<i8"),
+        ("queued_bytes", "<i8"),
+        ("sent_bytes", "<i8"),  # admitted since the begin
+        ("marked", "<i8"),
+        ("dropped", "<i8"),
+    ]
+)
+"""An egress queue of the simulated switch at one moment; `QueueSample` of traffic/native/sim.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,21 @@ class SimulationSettings:
     """Index of a port that neither sends nor receives from `dies_at_ns` on; -1: none."""
     dies_at_ns: int = 0
     limit_ns: int = 3_600_000_000_000
+    queue_capacity_bytes: int = 0
+    """Of a switch's egress queue to every port, served at the port's rate; 0: no switch, every pair has its own wire."""
+    mark_from_bytes: int = 0
+    """Kmin: the queue from which on packets are marked with Congestion Experienced."""
+    mark_all_bytes: int = 0
+    """Kmax: the queue from which on every packet is; 0: none ever is."""
+    mark_per_million: int = 0
+    """Pmax: the share marked just below Kmax; from Kmin on it grows in proportion."""
+    telemetry: bool = False
+    """Acknowledgements bring back the state of the queue that the data left (INT)."""
+    sampled_port: int = -1
+    """Index of the port whose queue is written down every `sample_interval_ns`; -1: none."""
+    sample_interval_ns: int = 0
+    cc_library: str = ""
+    """Compiled congestion control plugin of the assignment."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +92,14 @@ class SimulationOutcome:
     reordered: int
     corrupted: int
     bad_icrc: int
+    marked: int
+    """Packets that the switch marked."""
+    queue_dropped: int
+    """Packets that found the switch's queue full."""
+    rates: NDArray[np.void]
+    """CC_RECORD rows, if the assignment asks for them."""
+    queue: NDArray[np.void]
+    """QUEUE_SAMPLE rows."""
 
 
 def simulate(assignment: Assignment, settings: SimulationSettings) -> SimulationOutcome:
@@ -83,4 +119,8 @@ def simulate(assignment: Assignment, settings: SimulationSettings) -> Simulation
         reordered=outcome["reordered"],
         corrupted=outcome["corrupted"],
         bad_icrc=outcome["bad_icrc"],
+        marked=outcome["marked"],
+        queue_dropped=outcome["queue_dropped"],
+        rates=rows(outcome["rates"], CC_RECORD),
+        queue=rows(outcome["queue"], QUEUE_SAMPLE),
     )

@@ -205,7 +205,7 @@ void what_is_written_ahead_is_counted_and_bounded() {
   EarlyArrivals early;
   CHECK(early.add(3, 100, false));
   CHECK(early.add(3, 50, false));
-  CHECK(early.add(3, kClosingBytes, true));
+  CHECK(early.add(3, 0, true));
   CHECK(!early.add(3, 1, false));  // nothing comes after the closing
   const EarlyArrivals::Item item = early.take(3);
   CHECK_EQ(item.messages, 2u);

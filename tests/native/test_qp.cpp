@@ -18,7 +18,8 @@ TransportParams params(uint32_t psn = 0, uint32_t window = 64, uint32_t ack_ever
   p.path_mtu = 1024;
   p.window_packets = window;
   p.ack_every = ack_every;
-  p.timeout_ns = 1000;
+  p.timeout_ns = 8000;
+  p.timeout_floor_ns = 1000;
   p.retry_limit = 3;
   p.initial_psn = psn;
   return p;
@@ -39,7 +40,7 @@ std::vector<wire::Packet> unrolled(const PacketRun& run) {
   for (uint32_t i = 0; i < run.count; ++i) {
     wire::Packet packet = run.head;
     packet.psn = (run.head.psn + i) & wire::kPsnMask;
-    if (packet.opcode == Opcode::write_middle) packet.ack_req = (packet.psn + 1) % run.ack_every == 0;
+    if (run.count > 1) packet.ack_req = (packet.psn + 1) % run.ack_every == 0;
     packets.push_back(packet);
   }
   return packets;
@@ -55,8 +56,11 @@ std::vector<wire::Packet> send_all(Qp& qp, Nanos now, uint32_t max_run = 4) {
   return packets;
 }
 
+void drop_answer(Qp& qp) { qp.answer_sent(qp.answer()); }
+
 struct Pair {
-  explicit Pair(const TransportParams& p) : sender(0x11, 0x12, 0, p, 0xF1), receiver(0x12, 0x11, 1, p, kRkey) {}
+  explicit Pair(const TransportParams& p)
+      : sender(0x11, 0x12, 0, p, {.pattern_rkey = 0xF1}), receiver(0x12, 0x11, 1, p, {.pattern_rkey = kRkey}) {}
   Qp sender;
   Qp receiver;
   std::vector<uint32_t> arrived;
@@ -64,13 +68,16 @@ struct Pair {
 
   void receive(const wire::Packet& packet) {
     Delivered delivered;
-    if (receiver.on_request(packet, delivered)) arrived.push_back(delivered.bytes);
+    for (bool whole = receiver.on_request(packet, delivered); whole; whole = receiver.next_delivered(delivered)) {
+      arrived.push_back(delivered.bytes);
+    }
   }
   void answer(Nanos now) {
-    if (!receiver.acknowledge_due()) return;
-    const wire::Packet ack = receiver.acknowledgement().head;
-    receiver.acknowledgement_sent();
-    sender.on_acknowledge(ack, now);
+    while (receiver.answer_due()) {
+      const PacketRun run = receiver.answer();
+      receiver.answer_sent(run);
+      sender.on_answer(run.head, now);
+    }
     WorkRequest done;
     while (sender.pop_completed(done)) completed.push_back(done.lane);
   }
@@ -151,14 +158,14 @@ void one_nak_per_gap_and_go_back() {
   pair.receive(packets[0]);
   pair.receive(packets[2]);  // 1 is lost
   pair.receive(packets[3]);
-  CHECK(pair.receiver.acknowledge_due());
-  const wire::Packet nak = pair.receiver.acknowledgement().head;
+  CHECK(pair.receiver.answer_due());
+  const wire::Packet nak = pair.receiver.answer().head;
   CHECK_EQ(static_cast<int>(nak.syndrome), static_cast<int>(wire::kSyndromeNakSequence));
   CHECK_EQ(nak.psn, 1u);
-  pair.receiver.acknowledgement_sent();
+  drop_answer(pair.receiver);
   pair.receive(packets[4]);
-  CHECK(!pair.receiver.acknowledge_due());  // silence until the missing one comes
-  pair.sender.on_acknowledge(nak, 10);
+  CHECK(!pair.receiver.answer_due());  // silence until the missing one comes
+  pair.sender.on_answer(nak, 10);
   const auto again = send_all(pair.sender, 10);
   CHECK_EQ(again.size(), 5u);
   CHECK_EQ(again[0].psn, 1u);
@@ -167,7 +174,7 @@ void one_nak_per_gap_and_go_back() {
   pair.answer(11);
   CHECK_EQ(pair.arrived.size(), 1u);
   CHECK_EQ(pair.sender.counters.retransmitted_packets, 5);
-  CHECK_EQ(pair.receiver.counters.out_of_order_rx, 3);
+  CHECK_EQ(pair.receiver.counters.out_of_sequence, 3);
   CHECK_EQ(pair.receiver.counters.naks_tx, 1);
 }
 
@@ -178,7 +185,7 @@ void a_gap_closed_in_the_same_batch_still_asks_again() {
   pair.receive(packets[0]);
   pair.receive(packets[2]);  // overtakes 1 and is dropped
   pair.receive(packets[1]);
-  const wire::Packet nak = pair.receiver.acknowledgement().head;
+  const wire::Packet nak = pair.receiver.answer().head;
   CHECK_EQ(static_cast<int>(nak.syndrome), static_cast<int>(wire::kSyndromeNakSequence));
   CHECK_EQ(nak.psn, 2u);
 }
@@ -188,33 +195,52 @@ void duplicates_are_acknowledged_again() {
   pair.sender.post(data(2 * 1024));
   const auto packets = send_all(pair.sender, 0);
   for (const auto& packet : packets) pair.receive(packet);
-  pair.receiver.acknowledgement_sent();  // lost on its way
+  drop_answer(pair.receiver);  // lost on its way
   pair.receive(packets[1]);
-  CHECK(pair.receiver.acknowledge_due());
-  CHECK_EQ(pair.receiver.acknowledgement().head.psn, 1u);
+  CHECK(pair.receiver.answer_due());
+  CHECK_EQ(pair.receiver.answer().head.psn, 1u);
   pair.answer(5);
   CHECK_EQ(pair.arrived.size(), 1u);
   CHECK_EQ(pair.completed.size(), 1u);
 }
 
-void the_timeout_doubles_and_then_gives_up() {
+void the_timeout_doubles_up_to_its_cap_and_gives_up_after_the_time_that_fixed_ones_would_take() {
   Pair pair(params());
   pair.sender.post(data(1024));
   send_all(pair.sender, 0);
-  Nanos expected = 1000;
   Nanos now = 0;
-  for (int retry = 0; retry < 3; ++retry) {
-    CHECK_EQ(pair.sender.deadline(), now + expected);
+  for (const Nanos wait : {1000, 2000, 4000, 8000, 8000}) {
+    CHECK_EQ(pair.sender.deadline(), now + wait);
     now = pair.sender.deadline();
-    pair.sender.on_timeout(now);
+    pair.sender.on_timer(now);
     CHECK(pair.sender.fault() == QpFault::none);
     CHECK_EQ(send_all(pair.sender, now).size(), 1u);
-    expected *= 2;
   }
-  pair.sender.on_timeout(pair.sender.deadline());
+  CHECK_EQ(pair.sender.counters.roce_adp_retrans, 3);
+  CHECK_EQ(pair.sender.counters.roce_adp_retrans_to, 2);
+  pair.sender.on_timer(pair.sender.deadline());  // at 31 us, past 3 times 8
   CHECK(pair.sender.fault() == QpFault::retries_exceeded);
   CHECK(!pair.sender.has_run());
   CHECK_EQ(pair.sender.deadline(), kNever);
+  WorkRequest done;
+  CHECK(pair.sender.pop_completed(done));
+  CHECK(done.flushed);
+}
+
+void a_fixed_timeout_counts_its_retries() {
+  TransportParams fixed = params();
+  fixed.adaptive_timeout = false;
+  Pair pair(fixed);
+  pair.sender.post(data(1024));
+  send_all(pair.sender, 0);
+  for (int retry = 1; retry <= 3; ++retry) {
+    CHECK_EQ(pair.sender.deadline(), retry * 8000);
+    pair.sender.on_timer(pair.sender.deadline());
+    CHECK(pair.sender.fault() == QpFault::none);
+    send_all(pair.sender, retry * 8000);
+  }
+  pair.sender.on_timer(pair.sender.deadline());
+  CHECK(pair.sender.fault() == QpFault::retries_exceeded);
 }
 
 void an_acknowledgement_that_overtakes_a_rewind_moves_on() {
@@ -223,7 +249,7 @@ void an_acknowledgement_that_overtakes_a_rewind_moves_on() {
   pair.sender.post(data(1024, 2));
   const auto packets = send_all(pair.sender, 0);
   for (const auto& packet : packets) pair.receive(packet);
-  pair.sender.on_timeout(1000);  // goes back to the beginning, has not resent yet
+  pair.sender.on_timer(1000);  // goes back to the beginning, has not resent yet
   pair.answer(1001);             // acknowledges everything
   CHECK(!pair.sender.has_run());
   CHECK_EQ(pair.completed.size(), 2u);
@@ -238,7 +264,7 @@ void stale_and_foreign_acknowledgements_change_nothing() {
   foreign.syndrome = wire::kSyndromeAck;
   for (const uint32_t psn : {2u, 100u, 0x7FFFFFu, 0x800000u, 0xFFFFFFu}) {
     foreign.psn = psn;
-    pair.sender.on_acknowledge(foreign, 1);
+    pair.sender.on_answer(foreign, 1);
     CHECK_EQ(pair.sender.oldest_unacknowledged(), 0u);
   }
 }
@@ -268,7 +294,7 @@ void what_breaks_the_message_form_is_an_invalid_request() {
   for (const wire::Packet& bad : {middle, first, longer}) {
     Pair pair(params());
     pair.receive(bad);
-    CHECK_EQ(static_cast<int>(pair.receiver.acknowledgement().head.syndrome),
+    CHECK_EQ(static_cast<int>(pair.receiver.answer().head.syndrome),
              static_cast<int>(wire::kSyndromeNakInvalidRequest));
   }
 }
@@ -306,9 +332,9 @@ void a_bad_link_loses_nothing(uint64_t seed) {
       pair.receive(link.front());
       link.pop_front();
     }
-    if (random() % 20 == 0 && pair.receiver.acknowledge_due()) pair.receiver.acknowledgement_sent();  // lost
+    if (random() % 20 == 0 && pair.receiver.answer_due()) drop_answer(pair.receiver);  // lost
     pair.answer(now);
-    if (pair.sender.deadline() <= now) pair.sender.on_timeout(now);
+    if (pair.sender.deadline() <= now) pair.sender.on_timer(now);
     if (pair.sender.fault() != QpFault::none) break;
   }
   CHECK(pair.sender.fault() == QpFault::none);
@@ -327,7 +353,8 @@ int main() {
   one_nak_per_gap_and_go_back();
   a_gap_closed_in_the_same_batch_still_asks_again();
   duplicates_are_acknowledged_again();
-  the_timeout_doubles_and_then_gives_up();
+  the_timeout_doubles_up_to_its_cap_and_gives_up_after_the_time_that_fixed_ones_would_take();
+  a_fixed_timeout_counts_its_retries();
   an_acknowledgement_that_overtakes_a_rewind_moves_on();
   stale_and_foreign_acknowledgements_change_nothing();
   a_wrong_key_is_a_remote_access_error();

@@ -25,9 +25,11 @@ using wire::Opcode;
 using wire::Packet;
 
 constexpr uint32_t kLoopback = 0x7F5B0000;  // 127.91.0.0
-constexpr uint32_t kA = kLoopback + 1;
-constexpr uint32_t kB = kLoopback + 2;
-constexpr uint32_t kC = kLoopback + 3;
+constexpr IpAddress kA = IpAddress::v4(kLoopback + 1);
+constexpr IpAddress kB = IpAddress::v4(kLoopback + 2);
+constexpr IpAddress kC = IpAddress::v4(kLoopback + 3);
+constexpr IpAddress kLabNear = IpAddress::v4(0x0A5B0001);
+constexpr IpAddress kLabFar = IpAddress::v4(0x0A5B0002);
 constexpr uint16_t kSourcePort = 0xC123;
 
 struct Kept {
@@ -43,14 +45,14 @@ class Keeper final : public PortSink {
   std::vector<Kept> kept;
 };
 
-UdpPortConfig settings(std::vector<uint32_t> addresses) {
-  UdpPortConfig config;
+PortConfig settings(std::vector<IpAddress> addresses) {
+  PortConfig config;
   config.addresses = std::move(addresses);
   config.traffic_class = 0x6A;
   return config;
 }
 
-std::unique_ptr<UdpPort> opened(const UdpPortConfig& config) {
+std::unique_ptr<UdpPort> opened(const PortConfig& config) {
   std::string error;
   auto port = UdpPort::open(config, error);
   if (port == nullptr) {
@@ -60,7 +62,7 @@ std::unique_ptr<UdpPort> opened(const UdpPortConfig& config) {
   return port;
 }
 
-FlowId flow_to(UdpPort& port, uint32_t destination, uint16_t source_port = kSourcePort) {
+FlowId flow_to(UdpPort& port, const IpAddress& destination, uint16_t source_port = kSourcePort) {
   std::string error;
   FlowId flow = 0;
   CHECK(port.add_flow(0, destination, source_port, flow, error));
@@ -86,7 +88,8 @@ PacketRun middles(FlowId flow, uint32_t count, uint32_t psn, uint32_t payload_by
   return run;
 }
 
-void expect_middle(const Kept& kept, uint32_t i, bool counting_ids, uint32_t first_psn) {
+void expect_middle(const Kept& kept, uint32_t i, bool counting_ids, uint32_t first_psn, const IpAddress& from = kA,
+                   const IpAddress& to = kB) {
   Packet packet;
   CHECK(wire::decode(kept.bytes, kept.bytes.size(), packet) == wire::Malformed::none);
   CHECK_EQ(packet.psn, (first_psn + i) & wire::kPsnMask);
@@ -94,18 +97,18 @@ void expect_middle(const Kept& kept, uint32_t i, bool counting_ids, uint32_t fir
   CHECK_EQ(packet.ack_req, (packet.psn + 1) % 4 == 0);
   for (uint32_t at = 0; at < packet.payload_bytes; ++at) CHECK(packet.payload[at] == wire::kPatternByte);
   const auto ip_id = static_cast<uint16_t>(counting_ids ? i : 0);
-  const uint32_t expected = wire::icrc({kA, kB, kSourcePort}, ip_id, packet);
+  const uint32_t expected = wire::icrc({from, to, kSourcePort}, ip_id, packet);
   uint32_t stands = 0;
   std::memcpy(&stands, kept.bytes.data() + kept.bytes.size() - 4, 4);
   CHECK_EQ(stands, expected);
-  CHECK_EQ(kept.datagram.src_ip, kA);
+  CHECK(kept.datagram.src_ip == from);
   CHECK_EQ(kept.datagram.src_port, kSourcePort);
   CHECK_EQ(kept.datagram.traffic_class, 0x6A);
 }
 
 void a_run_of_middles_arrives_packet_by_packet() {
   for (const bool offload : {true, false}) {
-    UdpPortConfig config = settings({kA});
+    PortConfig config = settings({kA});
     config.segmentation_offload = offload;
     auto a = opened(config);
     auto b = opened(settings({kB}));
@@ -123,6 +126,26 @@ void a_run_of_middles_arrives_packet_by_packet() {
     CHECK_EQ(b->counters().rx_datagrams, sent);
     CHECK_EQ(a->counters().tx_bytes, b->counters().rx_bytes);
     CHECK_EQ(a->counters().tx_calls, int64_t{3});
+  }
+}
+
+// One address talks to itself: IPv6 has a single loopback address.
+void runs_over_ipv6_have_the_icrc_of_ipv6() {
+  const IpAddress loopback = *IpAddress::parse("::1");
+  std::string error;
+  if (UdpPort::open(settings({loopback}), error) == nullptr) {
+    std::cerr << "skipped: runs_over_ipv6_have_the_icrc_of_ipv6: " << error << '\n';
+    return;
+  }
+  for (const bool offload : {true, false}) {
+    PortConfig config = settings({loopback});
+    config.segmentation_offload = offload;
+    auto port = opened(config);
+    const FlowId flow = flow_to(*port, loopback);
+    Keeper keeper;
+    CHECK(port->send(middles(flow, 15, 0xFFFFFA)) == TxResult::sent);
+    receive(*port, keeper, 15);
+    for (uint32_t i = 0; i < keeper.kept.size(); ++i) expect_middle(keeper.kept[i], i, offload, 0xFFFFFA, loopback, loopback);
   }
 }
 
@@ -173,11 +196,10 @@ void short_packets_are_foreign_and_never_seen() {
   auto b = opened(settings({kB}));
   std::string error;
   const Descriptor stranger = open_sender(kA, kSourcePort, {}, error);
-  const sockaddr_in to = socket_address(kB, wire::kRoceUdpPort);
+  const SocketAddress to = socket_address(kB, wire::kRoceUdpPort);
   for (const size_t length : {0U, 1U, 15U, 16U}) {
     const std::array<uint8_t, 16> bytes{};
-    const auto* address = reinterpret_cast<const sockaddr*>(&to);
-    CHECK_EQ(sendto(stranger.get(), bytes.data(), length, 0, address, sizeof to), static_cast<ssize_t>(length));
+    CHECK_EQ(sendto(stranger.get(), bytes.data(), length, 0, &to.any, to.length), static_cast<ssize_t>(length));
   }
   Keeper keeper;
   receive(*b, keeper, 1);
@@ -189,7 +211,7 @@ void injected_drops_follow_the_seed() {
   std::vector<uint32_t> survivors[2];
   for (auto& psns : survivors) {
     auto a = opened(settings({kA}));
-    UdpPortConfig config = settings({kB});
+    PortConfig config = settings({kB});
     config.drop_per_million = 300'000;
     config.drop_seed = 7;
     auto b = opened(config);
@@ -212,7 +234,7 @@ void injected_drops_follow_the_seed() {
 }
 
 void a_wake_ends_a_wait_and_is_drained() {
-  for (const std::vector<uint32_t>& addresses : {std::vector{kB}, std::vector{kB, kC}}) {
+  for (const std::vector<IpAddress>& addresses : {std::vector{kB}, std::vector{kB, kC}}) {
     auto b = opened(settings(addresses));
     const Descriptor wake(eventfd(1, EFD_NONBLOCK));
     b->wait(kNever, wake.get());
@@ -229,7 +251,7 @@ void errors_name_the_address_and_the_remedy() {
   CHECK(UdpPort::open(settings({kA, kB}), error) == nullptr);
   CHECK_EQ(error, std::string("127.91.0.2 UDP port 4791 is in use; end the other agent that uses this address, or "
                               "unload the kernel's software RoCE (modprobe -r rdma_rxe), or choose another udp_port"));
-  CHECK(UdpPort::open(settings({0xC0000201}), error) == nullptr);
+  CHECK(UdpPort::open(settings({IpAddress::v4(0xC0000201)}), error) == nullptr);
   CHECK_EQ(error, std::string("address 192.0.2.1 is not on this host; name an address that `ip -4 address` lists"));
 
   const Descriptor other = open_sender(kA, kSourcePort, {}, error);
@@ -243,7 +265,7 @@ void errors_name_the_address_and_the_remedy() {
 
 void a_full_receive_buffer_is_counted_as_our_own_loss() {
   auto a = opened(settings({kA}));
-  UdpPortConfig config = settings({kB});
+  PortConfig config = settings({kB});
   config.receive_buffer_bytes = 200'000;
   auto b = opened(config);
   CHECK(b->counters().receive_buffer_bytes >= 200'000);
@@ -322,8 +344,8 @@ std::vector<uint32_t> counting(uint32_t count) {
   return numbers;
 }
 
-UdpPortConfig lab_settings(bool offload) {
-  UdpPortConfig config = settings({0x0A5B0001});
+PortConfig lab_settings(bool offload) {
+  PortConfig config = settings({kLabNear});
   config.segmentation_offload = offload;
   return config;
 }
@@ -332,7 +354,7 @@ void every_frame_on_the_link_has_a_valid_icrc() {
   const Descriptor capture = frame_socket();
   for (const bool offload : {true, false}) {
     auto port = opened(lab_settings(offload));
-    const FlowId flow = flow_to(*port, 0x0A5B0002);
+    const FlowId flow = flow_to(*port, kLabFar);
     uint32_t expected = 0;
     for (const uint32_t count : {1U, 2U, 7U, 15U}) {
       CHECK(port->send(middles(flow, count, expected)) == TxResult::sent);
@@ -356,7 +378,7 @@ void a_slow_link_blocks_and_loses_nothing() {
   const Descriptor capture = frame_socket();
   for (const bool offload : {true, false}) {
     auto port = opened(lab_settings(offload));
-    const FlowId flow = flow_to(*port, 0x0A5B0002);
+    const FlowId flow = flow_to(*port, kLabFar);
     uint32_t next_psn = 0;
     std::vector<uint32_t> psns;
     bool blocked = false;
@@ -382,6 +404,7 @@ void a_slow_link_blocks_and_loses_nothing() {
 
 int main() {
   a_run_of_middles_arrives_packet_by_packet();
+  runs_over_ipv6_have_the_icrc_of_ipv6();
   single_packets_arrive_as_sent();
   each_datagram_names_the_address_it_came_to();
   short_packets_are_foreign_and_never_seen();

@@ -2,7 +2,9 @@
 #include <nanobind/nanobind.h>
 
 namespace etloop {
+void bind_congestion(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
+void bind_qp(nanobind::module_& module);
 void bind_schedule(nanobind::module_& module);
 void bind_wire(nanobind::module_& module);
 }  // namespace etloop
@@ -10,6 +12,8 @@ void bind_wire(nanobind::module_& module);
 NB_MODULE(_native, module) {
   module.doc() = "The native engine of ETLoop.";
   etloop::bind_wire(module);
+  etloop::bind_qp(module);
   etloop::bind_schedule(module);
+  etloop::bind_congestion(module);
   etloop::bind_engine(module);
 }

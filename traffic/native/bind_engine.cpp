@@ -26,7 +26,8 @@ nb::tuple probe_tuple(const ProbeResult& probe) {
 // The port loops of one agent.
 class PortLoops {
  public:
-  PortLoops(nb::handle assignment, Nanos spin_ns, const std::vector<int32_t>& processors) : plan_(plan_from(assignment)) {
+  PortLoops(nb::handle assignment, Nanos spin_ns, const std::vector<int32_t>& processors, const std::string& cc_library)
+      : plan_(plan_from(assignment, cc_library)) {
     const nb::object transport = nb::getattr(assignment, "transport");
     std::string error;
     const std::shared_ptr<LoopBoard> board = LoopBoard::make(*plan_, error);
@@ -35,6 +36,13 @@ class PortLoops {
       LoopConfig config;
       config.spin_ns = spin_ns;
       config.processor = p < processors.size() ? processors[p] : -1;
+      const nb::object settings = nb::getattr(assignment, "ports")[p];
+      config.port.backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
+      config.port.interface = read_value<std::string>(settings, "interface");
+      config.port.queues = read_value<uint32_t>(settings, "queues");
+      config.port.link_bps = plan_->ports[p].link_bps;
+      config.port.vlan_id = read_value<int32_t>(transport, "vlan_id");
+      config.port.vlan_priority = read_value<uint8_t>(transport, "vlan_priority");
       config.port.addresses = plan_->ports[p].addresses;
       config.port.udp_port = plan_->ports[p].udp_port;
       config.port.path_mtu = plan_->transport.path_mtu;
@@ -125,6 +133,11 @@ class PortLoops {
     }
     return out;
   }
+  nb::bytes rates(size_t port) const {
+    const RateSeries* series = loops_.at(port)->core().series();
+    return series == nullptr ? as_bytes<CcRecord>(nullptr, 0) : as_bytes(series->rows().data(), series->rows().size());
+  }
+  std::vector<std::string> degraded(size_t port) const { return loops_.at(port)->degraded(); }
   size_t ports() const { return loops_.size(); }
   int64_t receive_buffer_bytes(size_t port) const { return loops_.at(port)->receive_buffer_bytes(); }
 
@@ -149,12 +162,19 @@ SimParams sim_params(nb::handle settings) {
   params.dying_port = read_value<int32_t>(settings, "dying_port");
   params.dies_at_ns = read_value<int64_t>(settings, "dies_at_ns");
   params.limit_ns = read_value<int64_t>(settings, "limit_ns");
+  params.queue_capacity_bytes = read_value<int64_t>(settings, "queue_capacity_bytes");
+  params.mark_from_bytes = read_value<int64_t>(settings, "mark_from_bytes");
+  params.mark_all_bytes = read_value<int64_t>(settings, "mark_all_bytes");
+  params.mark_per_million = read_value<uint32_t>(settings, "mark_per_million");
+  params.telemetry = read_value<bool>(settings, "telemetry");
+  params.sampled_port = read_value<int32_t>(settings, "sampled_port");
+  params.sample_interval_ns = read_value<int64_t>(settings, "sample_interval_ns");
   return params;
 }
 
 nb::dict simulate_assignment(nb::handle assignment, nb::handle settings) {
-  auto plan = std::make_shared<EnginePlan>(*plan_from(assignment));
-  plan->transport.initial_psn = read_value<uint32_t>(settings, "initial_psn");
+  auto plan = std::make_shared<EnginePlan>(*plan_from(assignment, read_value<std::string>(settings, "cc_library")));
+  if (const auto psn = read_value<uint32_t>(settings, "initial_psn"); psn != 0) plan->transport.initial_psn = psn;
   const SimParams params = sim_params(settings);
   SimOutcome outcome;
   {
@@ -177,6 +197,10 @@ nb::dict simulate_assignment(nb::handle assignment, nb::handle settings) {
   out["reordered"] = outcome.reordered;
   out["corrupted"] = outcome.corrupted;
   out["bad_icrc"] = outcome.bad_icrc;
+  out["marked"] = outcome.marked;
+  out["queue_dropped"] = outcome.queue_dropped;
+  out["rates"] = as_bytes(outcome.rates.data(), outcome.rates.size());
+  out["queue"] = as_bytes(outcome.queue.data(), outcome.queue.size());
   return out;
 }
 
@@ -184,8 +208,8 @@ nb::dict simulate_assignment(nb::handle assignment, nb::handle settings) {
 
 void bind_engine(nb::module_& module) {
   nb::class_<PortLoops>(module, "PortLoops")
-      .def(nb::init<nb::handle, Nanos, const std::vector<int32_t>&>(), nb::arg("assignment"), nb::arg("spin_ns"),
-           nb::arg("processors"))
+      .def(nb::init<nb::handle, Nanos, const std::vector<int32_t>&, const std::string&>(), nb::arg("assignment"), nb::arg("spin_ns"),
+           nb::arg("processors"), nb::arg("cc_library") = "")
       .def("start_probe", &PortLoops::start_probe)
       .def("start", &PortLoops::start, nb::arg("start_ns"))
       .def("request_waits", &PortLoops::request_waits)
@@ -197,7 +221,9 @@ void bind_engine(nb::module_& module) {
       .def("take_waits", &PortLoops::take_waits, nb::arg("port"))
       .def("flows", &PortLoops::flows, nb::arg("port"))
       .def("counters", &PortLoops::counters, nb::arg("port"))
+      .def("rates", &PortLoops::rates, nb::arg("port"))
       .def("turnarounds", &PortLoops::turnarounds)
+      .def("degraded", &PortLoops::degraded, nb::arg("port"))
       .def("ports", &PortLoops::ports)
       .def("receive_buffer_bytes", &PortLoops::receive_buffer_bytes, nb::arg("port"));
   module.def("usable_processors", &usable_processors);

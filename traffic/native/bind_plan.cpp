@@ -1,11 +1,13 @@
 #include "bind_plan.h"
 
-#include <arpa/inet.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 
 #include "bind_columns.h"
+#include "bind_congestion.h"
 #include "bind_schedule.h"
 
 namespace nb = nanobind;
@@ -24,6 +26,45 @@ std::vector<To> converted(const std::vector<From>& from) {
   return to;
 }
 
+void read_recovery(nb::handle settings, TransportParams& params) {
+  params.adaptive_timeout = read_value<bool>(settings, "adaptive_timeout");
+  params.timeout_floor_ns = read_value<int64_t>(settings, "timeout_floor_ns");
+  params.selective_repeat = read_value<bool>(settings, "selective_repeat");
+  params.out_of_order_accept = read_value<bool>(settings, "accept_out_of_order");
+  params.reorder_packets = read_value<uint32_t>(settings, "reorder_packets");
+  params.rnr_retry = read_value<uint32_t>(settings, "rnr_retry_limit");
+  params.min_rnr_timer = read_value<uint8_t>(settings, "min_rnr_timer_code");
+  params.max_rd_atomic = read_value<uint32_t>(settings, "outstanding_reads");
+  params.initial_psn = read_value<uint32_t>(settings, "initial_psn");
+}
+
+FaultRule read_fault(nb::handle rule) {
+  const auto action = read_value<uint8_t>(rule, "action");
+  const auto direction = read_value<uint8_t>(rule, "direction");
+  const auto packets = read_value<uint8_t>(rule, "packets");
+  if (action >= kFaultActions || direction > 1 || packets > static_cast<uint8_t>(FaultPackets::request)) {
+    refuse("transport.faults: unknown action, direction or kind of packets");
+  }
+  FaultRule read;
+  read.action = static_cast<FaultAction>(action);
+  read.direction = static_cast<FaultDirection>(direction);
+  read.packets = static_cast<FaultPackets>(packets);
+  read.src_rank = read_value<int32_t>(rule, "src_rank");
+  read.dst_rank = read_value<int32_t>(rule, "dst_rank");
+  read.queue_pair = read_value<int32_t>(rule, "queue_pair");
+  read.first = read_value<uint64_t>(rule, "first");
+  read.last = read_value<uint64_t>(rule, "last");
+  read.every = read_value<uint64_t>(rule, "every");
+  read.chance_per_million = read_value<uint32_t>(rule, "chance_per_million");
+  read.delay_ns = read_value<int64_t>(rule, "delay_ns");
+  read.behind_packets = read_value<uint32_t>(rule, "behind_packets");
+  read.seed = read_value<uint64_t>(rule, "seed");
+  if (read.first == 0 || read.every == 0 || read.delay_ns < 0 || read.delay_ns > 60'000'000'000) {
+    refuse("transport.faults: a packet number, interval or delay is out of range");
+  }
+  return read;
+}
+
 TransportParams read_transport(nb::handle settings) {
   TransportParams params;
   params.path_mtu = read_value<uint32_t>(settings, "path_mtu_bytes");
@@ -33,6 +74,12 @@ TransportParams read_transport(nb::handle settings) {
   params.timeout_ns = read_value<int64_t>(settings, "timeout_ns");
   params.retry_limit = read_value<uint32_t>(settings, "retry_limit");
   params.split_data_on_qps = read_value<bool>(settings, "split_data_on_qps");
+  read_recovery(nb::getattr(settings, "recovery"), params);
+  const nb::object cnp = nb::getattr(settings, "cnp");
+  params.cnp_interval_ns = read_value<int64_t>(cnp, "interval_ns");
+  params.cnp_scope = static_cast<CnpScope>(read_value<uint8_t>(cnp, "scope"));
+  params.cnp_traffic_class = read_value<uint8_t>(cnp, "traffic_class");
+  for (nb::handle rule : nb::getattr(settings, "faults")) params.faults.push_back(read_fault(rule));
   return params;
 }
 
@@ -40,13 +87,22 @@ PlannedPort read_port(nb::handle settings) {
   PlannedPort port;
   port.name = read_value<std::string>(settings, "name");
   for (nb::handle address : nb::getattr(settings, "addresses")) {
-    port.addresses.push_back(parse_ipv4(nb::cast<std::string>(address)));
+    port.addresses.push_back(parse_address(nb::cast<std::string>(address)));
   }
   port.udp_port = read_value<uint16_t>(settings, "udp_port");
   port.link_bps = read_value<int64_t>(settings, "link_bps");
   port.qpn_base = read_value<uint32_t>(settings, "qpn_base");
   port.qpn_count = read_value<uint32_t>(settings, "qpn_count");
   return port;
+}
+
+// A column of 16-byte values. numpy's void type has no equal in the array protocol that nanobind speaks, so its bytes are taken.
+std::vector<IpAddress> read_addresses(nb::handle columns, const char* name) {
+  const auto content = nb::cast<nb::bytes>(nb::getattr(columns, name).attr("tobytes")());
+  if (content.size() % sizeof(IpAddress) != 0) refuse(std::string(name) + " is not a column of 16-byte addresses");
+  std::vector<IpAddress> addresses(content.size() / sizeof(IpAddress));
+  if (!addresses.empty()) std::memcpy(addresses.data(), content.data(), content.size());
+  return addresses;
 }
 
 Program read_program(nb::handle columns) {
@@ -78,8 +134,8 @@ void read_connections(nb::handle columns, EnginePlan& plan) {
   const auto src_rank = read_column<int32_t>(columns, "src_rank");
   const auto dst_rank = read_column<int32_t>(columns, "dst_rank");
   const auto path = read_column<uint8_t>(columns, "path");
-  const auto src_ip = read_column<uint32_t>(columns, "src_ip");
-  const auto dst_ip = read_column<uint32_t>(columns, "dst_ip");
+  const auto src_ip = read_addresses(columns, "src_ip");
+  const auto dst_ip = read_addresses(columns, "dst_ip");
   const auto offsets = read_column<int32_t>(columns, "qp_offsets");
   const size_t n = communicator.size();
   if (channel.size() != n || src_rank.size() != n || dst_rank.size() != n || path.size() != n || src_ip.size() != n ||
@@ -103,17 +159,21 @@ void read_connections(nb::handle columns, EnginePlan& plan) {
 
 }  // namespace
 
-uint32_t parse_ipv4(const std::string& text) {
-  in_addr address{};
-  if (inet_pton(AF_INET, text.c_str(), &address) != 1) refuse("\"" + text + "\" is not an IPv4 address");
-  return ntohl(address.s_addr);
+IpAddress parse_address(const std::string& text) {
+  const std::optional<IpAddress> address = IpAddress::parse(text);
+  if (!address) refuse("\"" + text + "\" is not an IP address");
+  return *address;
 }
 
-std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment) {
+std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment, const std::string& cc_library) {
   auto plan = std::make_shared<EnginePlan>();
   plan->iterations = read_value<int32_t>(assignment, "iterations");
   for (nb::handle port : nb::getattr(assignment, "ports")) plan->ports.push_back(read_port(port));
-  plan->transport = read_transport(nb::getattr(assignment, "transport"));
+  const nb::object transport = nb::getattr(assignment, "transport");
+  plan->transport = read_transport(transport);
+  const nb::object congestion = nb::getattr(transport, "congestion");
+  plan->congestion = congestion_from(congestion, cc_library);
+  plan->series = series_from(congestion);
   plan->scale_up_bps = read_value<int64_t>(assignment, "scale_up_bps");
   plan->scale_up_latency_ns = read_value<int64_t>(assignment, "scale_up_latency_ns");
   plan->schedules = schedule_set_from(nb::getattr(assignment, "schedules"));

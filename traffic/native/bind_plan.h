@@ -4,15 +4,17 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <string>
 
 #include "plan.h"
 
 namespace etloop {
 
+// `cc_library`: the compiled congestion control plugin of the assignment, "" if it has none.
 // Throws ValueError saying what does not fit. The result passed `validate`.
-std::shared_ptr<const EnginePlan> plan_from(nanobind::handle assignment);
+std::shared_ptr<const EnginePlan> plan_from(nanobind::handle assignment, const std::string& cc_library);
 
-// "10.0.0.1" as a host-order integer. Throws ValueError.
-uint32_t parse_ipv4(const std::string& text);
+// "10.0.0.1" or "fd00::1" as a value. Throws ValueError.
+IpAddress parse_address(const std::string& text);
 
 }  // namespace etloop

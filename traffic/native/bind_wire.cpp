@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "bind_plan.h"
 #include "blast.h"
 #include "frame_builder.h"
 #include "wire.h"
@@ -61,7 +62,7 @@ void require_24_bits(const wire::Packet& packet) {
   }
 }
 
-nb::bytes encode(const wire::Packet& values, const wire::Ipv4Flow& flow, uint16_t ip_id, const nb::bytes& payload) {
+nb::bytes encode(const wire::Packet& values, const wire::IpFlow& flow, uint16_t ip_id, const nb::bytes& payload) {
   require_24_bits(values);
   wire::Packet packet = values;
   if (payload.size() > 0) {
@@ -76,7 +77,7 @@ nb::bytes encode(const wire::Packet& values, const wire::Ipv4Flow& flow, uint16_
   return nb::bytes(out.data(), bytes);
 }
 
-nb::bytes encode_middles(const wire::Ipv4Flow& flow, const wire::Packet& head, uint32_t count, uint32_t ack_every) {
+nb::bytes encode_middles(const wire::IpFlow& flow, const wire::Packet& head, uint32_t count, uint32_t ack_every) {
   require_24_bits(head);
   if (head.payload_bytes == 0 || head.payload_bytes % 4 != 0 || head.payload_bytes > 4096) {
     throw nb::value_error("a MIDDLE has 4 to 4096 payload bytes, a multiple of 4");
@@ -100,11 +101,11 @@ std::tuple<wire::Packet, nb::bytes> decode(const nb::bytes& datagram) {
 }
 
 void bind_values(nb::module_& module) {
-  nb::class_<wire::Ipv4Flow>(module, "Ipv4Flow")
+  nb::class_<wire::IpFlow>(module, "IpFlow")
       .def(
           "__init__",
-          [](wire::Ipv4Flow* self, uint32_t src_ip, uint32_t dst_ip, uint16_t src_port, uint16_t dst_port) {
-            new (self) wire::Ipv4Flow{src_ip, dst_ip, src_port, dst_port};
+          [](wire::IpFlow* self, const std::string& src_ip, const std::string& dst_ip, uint16_t src_port, uint16_t dst_port) {
+            new (self) wire::IpFlow{parse_address(src_ip), parse_address(dst_ip), src_port, dst_port};
           },
           "src_ip"_a, "dst_ip"_a, "src_port"_a, "dst_port"_a = wire::kRoceUdpPort);
   nb::class_<wire::Packet>(module, "WirePacket")
@@ -127,6 +128,9 @@ void bind_values(nb::module_& module) {
       .def_rw("msn", &wire::Packet::msn)
       .def_rw("qkey", &wire::Packet::qkey)
       .def_rw("src_qpn", &wire::Packet::src_qpn)
+      .def_rw("swap_add", &wire::Packet::swap_add)
+      .def_rw("compare", &wire::Packet::compare)
+      .def_rw("original", &wire::Packet::original)
       .def_rw("payload_bytes", &wire::Packet::payload_bytes);
 }
 
@@ -164,27 +168,29 @@ void answer_pings(const PingSettings& settings) {
 void bind_blast(nb::module_& module) {
   module.def(
       "blast_send",
-      [](uint32_t src_ip, uint32_t dst_ip, uint16_t udp_port, int64_t duration_ns, uint32_t segment_bytes,
-         uint32_t segments) {
-        return blast(blast_send, {src_ip, dst_ip, udp_port, segment_bytes, segments, duration_ns});
+      [](const std::string& src_ip, const std::string& dst_ip, uint16_t udp_port, int64_t duration_ns,
+         uint32_t segment_bytes, uint32_t segments) {
+        return blast(blast_send,
+                     {parse_address(src_ip), parse_address(dst_ip), udp_port, segment_bytes, segments, duration_ns});
       },
       "src_ip"_a, "dst_ip"_a, "udp_port"_a, "duration_ns"_a, "segment_bytes"_a = 4112, "segments"_a = 15);
   module.def(
       "blast_receive",
-      [](uint32_t ip, uint16_t udp_port, int64_t duration_ns) {
-        return blast(blast_receive, {.dst_ip = ip, .udp_port = udp_port, .duration_ns = duration_ns});
+      [](const std::string& ip, uint16_t udp_port, int64_t duration_ns) {
+        return blast(blast_receive, {.dst_ip = parse_address(ip), .udp_port = udp_port, .duration_ns = duration_ns});
       },
       "ip"_a, "udp_port"_a, "duration_ns"_a);
   module.def(
       "ping",
-      [](uint32_t src_ip, uint32_t dst_ip, uint16_t udp_port, uint32_t count, uint32_t message_bytes) {
-        return ping_times({src_ip, dst_ip, udp_port, message_bytes, count});
+      [](const std::string& src_ip, const std::string& dst_ip, uint16_t udp_port, uint32_t count,
+         uint32_t message_bytes) {
+        return ping_times({parse_address(src_ip), parse_address(dst_ip), udp_port, message_bytes, count});
       },
       "src_ip"_a, "dst_ip"_a, "udp_port"_a, "count"_a, "message_bytes"_a = 64);
   module.def(
       "pong",
-      [](uint32_t ip, uint16_t udp_port, uint32_t count) {
-        answer_pings({.dst_ip = ip, .udp_port = udp_port, .count = count});
+      [](const std::string& ip, uint16_t udp_port, uint32_t count) {
+        answer_pings({.dst_ip = parse_address(ip), .udp_port = udp_port, .count = count});
       },
       "ip"_a, "udp_port"_a, "count"_a);
 }

@@ -34,8 +34,6 @@ void wait_for(int fd, short events, int64_t timeout_ns) {
   poll(&polled, 1, static_cast<int>(timeout_ns / 1'000'000));
 }
 
-const sockaddr* as_generic(const sockaddr_in& address) { return reinterpret_cast<const sockaddr*>(&address); }
-
 // The size that the kernel joined datagrams of, or the whole when it joined none.
 size_t joined_bytes(msghdr& header, size_t bytes) {
   for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
@@ -83,12 +81,13 @@ class Drain {
 };
 
 // Busy-polls for one datagram. Negative: none came in time.
-ssize_t poll_datagram(int fd, std::span<uint8_t> into, sockaddr_in* source, int64_t timeout_ns) {
+ssize_t poll_datagram(int fd, std::span<uint8_t> into, SocketAddress* source, int64_t timeout_ns) {
   const int64_t deadline_ns = now_ns() + timeout_ns;
   for (int turn = 1;; ++turn) {
-    socklen_t length = sizeof *source;
-    const ssize_t bytes = recvfrom(fd, into.data(), into.size(), MSG_DONTWAIT, reinterpret_cast<sockaddr*>(source),
+    socklen_t length = sizeof(sockaddr_in6);
+    const ssize_t bytes = recvfrom(fd, into.data(), into.size(), MSG_DONTWAIT, source == nullptr ? nullptr : &source->any,
                                    source == nullptr ? nullptr : &length);
+    if (source != nullptr) source->length = length;
     if (bytes >= 0) return bytes;
     if (turn % kClockEvery == 0 && now_ns() > deadline_ns) return -1;
   }
@@ -106,18 +105,18 @@ bool blast_send(const BlastSettings& settings, BlastTotals& totals, std::string&
   if (sender.get() < 0) return false;
   const int segment_bytes = settings.segments > 1 ? static_cast<int>(settings.segment_bytes) : 0;
   setsockopt(sender.get(), SOL_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes);
-  const sockaddr_in to = socket_address(settings.dst_ip, settings.udp_port);
+  const SocketAddress to = socket_address(settings.dst_ip, settings.udp_port);
   const std::vector<uint8_t> bytes(send_bytes, 0xA5);
   const int64_t start_ns = now_ns();
   int64_t end_ns = start_ns;
   for (int turn = 1; end_ns - start_ns < settings.duration_ns; ++turn) {
-    if (sendto(sender.get(), bytes.data(), bytes.size(), 0, as_generic(to), sizeof to) >= 0) {
+    if (sendto(sender.get(), bytes.data(), bytes.size(), 0, &to.any, to.length) >= 0) {
       totals.bytes += static_cast<int64_t>(send_bytes);
       totals.datagrams += settings.segments;
     } else if (errno == EAGAIN || errno == ENOBUFS) {
       wait_for(sender.get(), POLLOUT, 1'000'000);
     } else {
-      error = "cannot send to " + ip_text(settings.dst_ip) + ": " + errno_text(errno);
+      error = "cannot send to " + settings.dst_ip.text() + ": " + errno_text(errno);
       return false;
     }
     if (turn % kClockEvery == 0) end_ns = now_ns();
@@ -132,7 +131,7 @@ bool blast_receive(const BlastSettings& settings, BlastTotals& totals, std::stri
   Drain drain(receiver.get());
   wait_for(receiver.get(), POLLIN, kBlastSilenceNs);
   if (!drain.once(totals)) {
-    error = "nothing arrived at " + ip_text(settings.dst_ip) + " for 2 s; start the sender";
+    error = "nothing arrived at " + settings.dst_ip.text() + " for 2 s; start the sender";
     return false;
   }
   totals = {};  // the first batch starts the clock
@@ -155,7 +154,7 @@ bool blast_receive(const BlastSettings& settings, BlastTotals& totals, std::stri
 bool ping(const PingSettings& settings, std::vector<int64_t>& round_trips_ns, std::string& error) {
   const Descriptor end = open_receiver(settings.src_ip, settings.udp_port, kReceiveBufferBytes, error);
   if (end.get() < 0) return false;
-  const sockaddr_in to = socket_address(settings.dst_ip, settings.udp_port);
+  const SocketAddress to = socket_address(settings.dst_ip, settings.udp_port);
   std::vector<uint8_t> message(std::clamp<size_t>(settings.message_bytes, sizeof(uint32_t), kMaxSendBytes));
   std::vector<uint8_t> answer(kMaxDatagramBytes);
   round_trips_ns.clear();
@@ -165,11 +164,11 @@ bool ping(const PingSettings& settings, std::vector<int64_t>& round_trips_ns, st
     std::memcpy(message.data(), &number, sizeof number);
     const int64_t sent_ns = now_ns();
     if (sent_ns - heard_ns > kBlastSilenceNs) {
-      error = ip_text(settings.dst_ip) + " did not answer for 2 s; start pong there";
+      error = settings.dst_ip.text() + " did not answer for 2 s; start pong there";
       return false;
     }
-    if (sendto(end.get(), message.data(), message.size(), 0, as_generic(to), sizeof to) < 0) {
-      error = "cannot send to " + ip_text(settings.dst_ip) + ": " + errno_text(errno);
+    if (sendto(end.get(), message.data(), message.size(), 0, &to.any, to.length) < 0) {
+      error = "cannot send to " + settings.dst_ip.text() + ": " + errno_text(errno);
       return false;
     }
     while (poll_datagram(end.get(), answer, nullptr, kAnswerTimeoutNs) >= 0) {
@@ -187,19 +186,19 @@ bool pong(const PingSettings& settings, std::string& error) {
   const Descriptor end = open_receiver(settings.dst_ip, settings.udp_port, kReceiveBufferBytes, error);
   if (end.get() < 0) return false;
   std::vector<uint8_t> message(kMaxDatagramBytes);
-  sockaddr_in source{};
+  SocketAddress source;
   uint32_t answered = 0;
   while (true) {
     // An answer may be lost on its way, so the last ping may not have been the last.
     const int64_t patience_ns = answered >= settings.count ? 2 * kAnswerTimeoutNs : kBlastSilenceNs;
     const ssize_t bytes = poll_datagram(end.get(), message, &source, patience_ns);
     if (bytes < 0) break;
-    sendto(end.get(), message.data(), static_cast<size_t>(bytes), 0, as_generic(source), sizeof source);
+    sendto(end.get(), message.data(), static_cast<size_t>(bytes), 0, &source.any, source.length);
     ++answered;
   }
   if (answered >= settings.count) return true;
   error = "only " + std::to_string(answered) + " of " + std::to_string(settings.count) + " pings came to " +
-          ip_text(settings.dst_ip);
+          settings.dst_ip.text();
   return false;
 }
 

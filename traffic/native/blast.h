@@ -8,13 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "ip_address.h"
+
 namespace etloop {
 
 inline constexpr int64_t kBlastSilenceNs = 2'000'000'000;
 
 struct BlastSettings {
-  uint32_t src_ip = 0;  // host order; of a receiver: unused
-  uint32_t dst_ip = 0;
+  IpAddress src_ip = {};  // of a receiver: unused
+  IpAddress dst_ip = {};
   uint16_t udp_port = 0;
   uint32_t segment_bytes = 4112;  // a WRITE_MIDDLE of path MTU 4096, without UDP header
   uint32_t segments = 15;         // of one send; 1: no segmentation offload
@@ -34,8 +36,8 @@ bool blast_send(const BlastSettings& settings, BlastTotals& totals, std::string&
 bool blast_receive(const BlastSettings& settings, BlastTotals& totals, std::string& error);
 
 struct PingSettings {
-  uint32_t src_ip = 0;  // host order
-  uint32_t dst_ip = 0;
+  IpAddress src_ip = {};
+  IpAddress dst_ip = {};
   uint16_t udp_port = 0;  // at both ends
   uint32_t message_bytes = 64;
   uint32_t count = 0;

@@ -23,10 +23,17 @@ Nanos turnaround_floor_ns(size_t bucket) {
 }
 
 void Core::on_time(Nanos now) {
+  Datagram released;
+  std::vector<uint8_t> content;
+  while (faults_ != nullptr && faults_->take_released(now, released, content)) accept(released, true, now);
   if (now >= start_ns_) {
     const Nanos at_ns = start_ns_;
     start_ns_ = kNever;
     status_.last_progress_ns = now;
+    if (series_ != nullptr) {
+      series_->start(at_ns);
+      events_.push(at_ns, EventKind::series_due, 0);
+    }
     for (uint32_t r = 0; r < ranks_.size(); ++r) begin_iteration(r, at_ns);
   }
   Event event{};
@@ -39,6 +46,8 @@ void Core::on_time(Nanos now) {
       case EventKind::local_arrival: local_arrived(event, now); break;
       case EventKind::local_sent: message_acknowledged(event.a, event.b, now); break;
       case EventKind::qp_timer: on_qp_timer(event.a, now); break;
+      case EventKind::flow_timer: on_flow_timer(event.a, event.due_ns); break;
+      case EventKind::series_due: write_series(now); break;
     }
   }
 }
@@ -54,7 +63,8 @@ void Core::local_arrived(const Event& event, Nanos now) {
 
 Nanos Core::next_deadline() const {
   if (ready_head_ < ready_.size()) return 0;
-  return std::min({events_.next_due(), start_ns_, prober_.deadline()});
+  const Nanos held_ns = faults_ == nullptr ? kNever : faults_->next_due();
+  return std::min({events_.next_due(), start_ns_, prober_.deadline(), held_ns});
 }
 
 void Core::issue(Nanos now) {
@@ -422,6 +432,7 @@ std::vector<FlowRecord> Core::flows() const {
   std::vector<FlowRecord> out;
   out.reserve(qps_.size());
   for (const Qp& qp : qps_) out.push_back(qp.counters);
+  for (uint32_t i = 0; faults_ != nullptr && i < out.size(); ++i) out[i].injected_faults = faults_->count_of(i);
   return out;
 }
 

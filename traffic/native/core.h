@@ -3,18 +3,22 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "events.h"
+#include "faults.h"
+#include "flow_controls.h"
 #include "message.h"
 #include "plan.h"
 #include "port.h"
 #include "probe.h"
 #include "qp.h"
 #include "rank.h"
+#include "rate_series.h"
 #include "records.h"
 #include "scale_up.h"
 
@@ -27,7 +31,7 @@ class Clock {
 };
 
 // Opens the five-tuple (local address index, peer, UDP source port) at the port. False: the text says why.
-using FlowOpener = std::function<bool(uint16_t address, uint32_t dst_ip, uint16_t src_port, FlowId& flow, std::string& error)>;
+using FlowOpener = std::function<bool(uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& error)>;
 
 // Point-to-point receives are granted this many ahead of their RECV op (eager receives; docs/decisions.md).
 inline constexpr size_t kEagerReceives = 16;
@@ -77,7 +81,10 @@ class Core final : public PortSink {
   std::vector<FlowRecord> flows() const;
   std::vector<WaitRecord> waits() const;
   int64_t foreign_datagrams() const { return foreign_datagrams_; }
+  FaultCounts fault_counts() const { return faults_ == nullptr ? FaultCounts{} : faults_->counts(); }
   const std::vector<uint64_t>& turnarounds() const { return turnarounds_; }
+  // Rates and windows over time; nullptr: they were not asked for.
+  const RateSeries* series() const { return series_.get(); }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -157,6 +164,7 @@ class Core final : public PortSink {
     uint32_t next_message = 0;
     uint64_t grants = 0;
     uint32_t data_rkey = 0;
+    std::unique_ptr<ReceiveQueue> receives;  // shared by the queue pairs at the receiving end
   };
   // Queue pairs that may have something to send, each at most once, in turn.
   class TransmitRing {
@@ -178,7 +186,7 @@ class Core final : public PortSink {
   struct QpPlace {
     int32_t connection;
     bool sends_data;
-    uint32_t peer_ip;
+    IpAddress peer_ip;
     uint16_t address;
     uint32_t ordinal;  // among those of its connection
   };
@@ -234,14 +242,35 @@ class Core final : public PortSink {
   void on_delivered(uint32_t qp, const Delivered& delivered, Nanos now);
   void retire(uint32_t qp, Nanos now);
   void on_qp_timer(uint32_t qp, Nanos now);
+  void accept(const Datagram& datagram, bool faultless, Nanos now);
+  void dispatch(uint32_t qp, const wire::Packet& packet, const Datagram& datagram, Nanos now);
+  void load_faults();
+  void on_request(uint32_t qp, const wire::Packet& packet, bool marked, Nanos now);
+  void on_answer(uint32_t qp, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now);
+  void notify_congestion(uint32_t qp, Nanos now);
   void queue_transmit(uint32_t qp);
   void queue_acknowledgement(uint32_t qp);
   void arm_timer(uint32_t qp);
   bool transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
-  bool transmit_acknowledgements(TxPort& port);
+  bool transmit_all(TxPort& port, Clock& clock, size_t budget);
+  bool transmit_answers(TxPort& port);
+  bool transmit_notifications(TxPort& port);
   bool transmit_probes(TxPort& port, Clock& clock);
   void fail(int32_t connection, std::string reason);
   std::string connection_text(int32_t connection) const;
+
+  // congestion control (core_flow.cpp)
+  void load_flow_controls();
+  uint32_t link_bytes(uint32_t qp) const;
+  uint32_t allowed_packets(uint32_t qp, const PacketRun& run, Clock& clock);
+  void arm_flow_timer(uint32_t qp, FlowControl& control);
+  void on_flow_timer(uint32_t qp, Nanos due_ns);
+  void flow_sent(uint32_t qp, const PacketRun& run, int64_t fresh_packets, Nanos now);
+  void flow_acknowledged(uint32_t qp, const AckOutcome& outcome, std::span<const etloop_cc_hop> hops, Nanos now);
+  void flow_notified(uint32_t qp, Nanos now);
+  void flow_timed_out(uint32_t qp, Nanos now);
+  void flow_probed(uint32_t qp, Nanos round_trip_ns, uint32_t window_packets);
+  void write_series(Nanos now);
 
   void add_lane_waits(const LaneRun& lane, const OpRun& run, std::vector<WaitRecord>& out) const;
 
@@ -249,7 +278,7 @@ class Core final : public PortSink {
   int32_t port_;
   std::vector<LocalRank> ranks_;
   std::vector<ConnectionEnds> ends_;  // by connection row
-  std::vector<Qp> qps_;
+  std::deque<Qp> qps_;
   std::vector<QpPlace> places_;
   std::vector<uint32_t> qp_by_number_;  // qpn - qpn_base -> index
   std::vector<uint32_t> offered_window_;  // by local address
@@ -264,6 +293,9 @@ class Core final : public PortSink {
   TransmitRing data_ring_;   // of sending ends
   TransmitRing grant_ring_;  // of receiving ends: clear-to-send writes
   std::vector<uint32_t> ack_queue_;
+  std::vector<uint32_t> cnp_queue_;
+  std::unique_ptr<FaultInjector> faults_;  // nullptr: no rule concerns this port
+  Nanos cnp_after_ns_ = 0;  // of the whole port
   struct ProbeReply {
     uint32_t qp;
     uint32_t target;
@@ -272,6 +304,9 @@ class Core final : public PortSink {
   std::vector<ProbeReply> probe_replies_;
   Prober prober_;
   ScaleUpLinks* links_ = nullptr;
+  FlowControls flow_controls_;
+  std::unique_ptr<RateSeries> series_;
+  std::vector<uint32_t> watched_;  // queue pairs of the series
   std::vector<OpRecord> records_;
   int64_t total_ops_ = 0;
   CoreStatus status_;

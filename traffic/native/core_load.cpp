@@ -32,6 +32,8 @@ Core::Core(const EnginePlan& plan, int32_t port) : plan_(plan), port_(port), tur
 bool Core::load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error) {
   if (!load_ranks(error) || !load_connections(open_flow, error)) return false;
   load_windows(receive_buffer_bytes);
+  load_flow_controls();
+  load_faults();
   data_ring_.resize(qps_.size());
   grant_ring_.resize(qps_.size());
   ack_queue_.reserve(qps_.size());
@@ -173,7 +175,7 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
   const PlannedConnection& c = plan_.connections[row];
   ConnectionEnds& ends = ends_[row];
   const PlannedPort& port = plan_.ports[port_];
-  const auto address_of = [&](uint32_t ip) {
+  const auto address_of = [&](const IpAddress& ip) {
     const auto it = std::find(port.addresses.begin(), port.addresses.end(), ip);
     return it == port.addresses.end() ? -1 : static_cast<int>(it - port.addresses.begin());
   };
@@ -184,7 +186,7 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
       if ((sends ? ends.src_index : ends.dst_index) == kNone) continue;
       const uint32_t local = sends ? qp.src_qpn : qp.dst_qpn;
       const uint32_t remote = sends ? qp.dst_qpn : qp.src_qpn;
-      const uint32_t peer_ip = sends ? c.dst_ip : c.src_ip;
+      const IpAddress peer_ip = sends ? c.dst_ip : c.src_ip;
       const int address = address_of(sends ? c.src_ip : c.dst_ip);
       if (address < 0 || local < port.qpn_base || local - port.qpn_base >= port.qpn_count) {
         error = connection_text(static_cast<int32_t>(row)) + ": its address or queue pair number is not of port " + port.name;
@@ -197,7 +199,9 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
       const auto index = static_cast<uint32_t>(qps_.size());
       // The sending end accepts clear-to-send writes, the receiving end data.
       const uint32_t accepts = sends ? (qp.src_qpn << 8) | 0xF1 : ends.data_rkey;
-      qps_.emplace_back(local, remote, flow, plan_.transport, accepts);
+      if (!sends && ends.receives == nullptr) ends.receives = std::make_unique<ReceiveQueue>();
+      const QpResources resources{accepts, nullptr, sends ? nullptr : ends.receives.get()};
+      qps_.emplace_back(local, remote, flow, plan_.transport, resources);
       qps_.back().counters.connection = static_cast<int32_t>(row);
       qps_.back().counters.sends_data = sends ? 1 : 0;
       places_.push_back({static_cast<int32_t>(row), sends, peer_ip, static_cast<uint16_t>(address), static_cast<uint32_t>(q)});
@@ -212,6 +216,19 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
     }
   }
   return true;
+}
+
+void Core::load_faults() {
+  if (plan_.transport.faults.empty()) return;
+  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults, plan_.transport.traffic_class);
+  for (uint32_t i = 0; i < qps_.size(); ++i) {
+    const PlannedConnection& c = plan_.connections[static_cast<size_t>(places_[i].connection)];
+    const ConnectionEnds& ends = ends_[static_cast<size_t>(places_[i].connection)];
+    const std::vector<uint32_t>& mine = places_[i].sends_data ? ends.send_qps : ends.recv_qps;
+    const auto number = std::find(mine.begin(), mine.end(), i) - mine.begin();
+    const Qp& qp = qps_[i];
+    faults_->add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(number), qp.local_qpn(), qp.remote_qpn(), qp.flow()});
+  }
 }
 
 void Core::load_windows(int64_t receive_buffer_bytes) {

@@ -105,6 +105,8 @@ void Core::send_grant(uint32_t lane, Nanos now) {
     }
     return;
   }
+  // The receive that the message takes is there before the sender hears of it.
+  for (uint32_t part = parts_of(connection, false); part > 0; --part) ends.receives->post({});
   // NCCL writes its clear-to-send on the first queue pair of the connection, against the direction of the data.
   const uint32_t qp = ends.recv_qps.front();
   WorkRequest request;
@@ -151,7 +153,7 @@ void Core::post_message(uint32_t lane, uint32_t index, int64_t bytes) {
   const LaneRun& sending = lanes_[lane];
   ConnectionEnds& ends = ends_[static_cast<size_t>(sending.send_connection)];
   WorkRequest request;
-  request.kind = sending.one_sided ? WorkKind::one_sided : WorkKind::data;
+  request.kind = sending.one_sided ? WorkKind::write : WorkKind::write_imm;
   request.lane = lane;
   request.index = index;
   request.imm = static_cast<uint32_t>(bytes);
@@ -175,7 +177,7 @@ void Core::post_message(uint32_t lane, uint32_t index, int64_t bytes) {
   }
 }
 
-// Says that a one-sided lane has sent all: 4 bytes behind its last message.
+// Says that a one-sided lane has sent all: DeepEP's atomic of minus the number of messages and one more, behind the last.
 void Core::send_closing(uint32_t lane, Nanos now) {
   LaneRun& sending = lanes_[lane];
   sending.closing_out = LaneRun::Closing::posted;
@@ -187,8 +189,8 @@ void Core::send_closing(uint32_t lane, Nanos now) {
   ConnectionEnds& ends = ends_[static_cast<size_t>(connection)];
   const uint32_t qp = ends.send_qps[sending.tag % ends.send_qps.size()];
   WorkRequest request;
-  request.kind = WorkKind::closing;
-  request.bytes = kClosingBytes;
+  request.kind = WorkKind::fetch_add;
+  request.swap_add = ~static_cast<uint64_t>(sending.posted);  // -(n + 1)
   request.va = buffer_address(sending.tag, kClosingIndex);
   request.rkey = ends.data_rkey;
   request.lane = lane;

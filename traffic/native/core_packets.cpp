@@ -9,16 +9,12 @@
 namespace etloop {
 
 using wire::Opcode;
+using wire::Role;
 
 namespace {
 
 constexpr uint8_t kEcnMask = 0x03;
 constexpr uint8_t kEcnCongestionExperienced = 0x03;
-
-std::string ip_text(uint32_t ip) {
-  return std::to_string(ip >> 24) + "." + std::to_string((ip >> 16) & 0xFF) + "." + std::to_string((ip >> 8) & 0xFF) +
-         "." + std::to_string(ip & 0xFF);
-}
 
 template <typename T>
 T get_le(const uint8_t* at) {
@@ -33,7 +29,7 @@ T get_le(const uint8_t* at) {
 std::string Core::connection_text(int32_t connection) const {
   const PlannedConnection& c = plan_.connections[static_cast<size_t>(connection)];
   std::string text = "rank " + std::to_string(c.src_rank) + " -> rank " + std::to_string(c.dst_rank);
-  if (c.path == Path::wire) text += " (" + ip_text(c.src_ip) + " -> " + ip_text(c.dst_ip) + ")";
+  if (c.path == Path::wire) text += " (" + c.src_ip.text() + " -> " + c.dst_ip.text() + ")";
   return text;
 }
 
@@ -43,7 +39,9 @@ void Core::fail(int32_t connection, std::string reason) {
   failed_connection_ = connection;
 }
 
-void Core::on_datagram(const Datagram& datagram, Nanos now) {
+void Core::on_datagram(const Datagram& datagram, Nanos now) { accept(datagram, faults_ == nullptr, now); }
+
+void Core::accept(const Datagram& datagram, bool faultless, Nanos now) {
   wire::Packet packet;
   if (wire::decode(datagram.bytes, datagram.datagram_bytes, packet) != wire::Malformed::none) {
     ++foreign_datagrams_;
@@ -55,28 +53,60 @@ void Core::on_datagram(const Datagram& datagram, Nanos now) {
     ++foreign_datagrams_;
     return;
   }
-  Qp& qp = qps_[index];
-  switch (packet.opcode) {
-    case Opcode::write_first:
-    case Opcode::write_middle:
-    case Opcode::write_last:
-    case Opcode::write_last_imm:
-    case Opcode::write_only:
-    case Opcode::write_only_imm: {
-      if ((datagram.traffic_class & kEcnMask) == kEcnCongestionExperienced) ++qp.counters.ecn_marked_rx;
-      Delivered delivered;
-      const bool whole = qp.on_request(packet, delivered);
-      if (qp.acknowledge_due()) queue_acknowledgement(index);
-      if (whole) on_delivered(index, delivered, now);
-      return;
-    }
-    case Opcode::acknowledge:
-      qp.on_acknowledge(packet, now);
-      retire(index, now);
-      return;
-    case Opcode::cnp: ++qp.counters.cnps_rx; return;
-    case Opcode::ud_send_only: on_probe(packet, datagram, index, now); return;
+  if (faultless) {
+    dispatch(index, packet, datagram, now);
+    return;
   }
+  Datagram changed = datagram;
+  for (uint32_t times = faults_->on_received(index, packet, changed, now); times > 0; --times) {
+    dispatch(index, packet, changed, now);
+  }
+}
+
+void Core::dispatch(uint32_t index, const wire::Packet& packet, const Datagram& datagram, Nanos now) {
+  const bool marked = (datagram.traffic_class & kEcnMask) == kEcnCongestionExperienced;
+  switch (wire::shape(packet.opcode).role) {
+    case Role::write:
+    case Role::send:
+    case Role::read:
+    case Role::atomic: on_request(index, packet, marked, now); return;
+    case Role::response:
+    case Role::acknowledgement: on_answer(index, packet, datagram.hops, now); return;
+    case Role::notification: flow_notified(index, now); return;
+    case Role::datagram: on_probe(packet, datagram, index, now); return;
+    case Role::unknown: return;
+  }
+}
+
+void Core::on_request(uint32_t index, const wire::Packet& packet, bool marked, Nanos now) {
+  Qp& qp = qps_[index];
+  if (marked) notify_congestion(index, now);
+  Delivered delivered;
+  for (bool whole = qp.on_request(packet, delivered); whole; whole = qp.next_delivered(delivered)) {
+    if (qp.answer_due()) queue_acknowledgement(index);
+    on_delivered(index, delivered, now);
+    if (!failure_.empty()) return;
+  }
+  if (qp.answer_due()) queue_acknowledgement(index);
+  if (qp.fault() != QpFault::none) retire(index, now);
+}
+
+void Core::on_answer(uint32_t index, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now) {
+  flow_acknowledged(index, qps_[index].on_answer(packet, now), hops, now);
+  retire(index, now);
+  if (qps_[index].fault() == QpFault::none) arm_timer(index);
+}
+
+// A marked packet of data or grants: the peer hears of it by a CNP now and then, and by BECN in the next acknowledgement.
+void Core::notify_congestion(uint32_t index, Nanos now) {
+  Qp& qp = qps_[index];
+  ++qp.counters.np_ecn_marked_roce_packets;
+  qp.note_congestion();
+  if (plan_.transport.cnp_interval_ns < 0) return;
+  Nanos& after_ns = plan_.transport.cnp_scope == CnpScope::port ? cnp_after_ns_ : qp.cnp_after_ns;
+  if (now < after_ns) return;
+  after_ns = now + plan_.transport.cnp_interval_ns;
+  cnp_queue_.push_back(index);
 }
 
 void Core::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
@@ -91,13 +121,14 @@ void Core::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
     grant_arrived(place.connection, get_le<uint32_t>(delivered.payload + 52), grant, now);
     return;
   }
+  if (delivered.is_atomic) {
+    one_sided_arrived(place.connection, address_tag(delivered.va), kClosingIndex, 0, true, now);
+    return;
+  }
   if (!delivered.has_imm) {
-    const uint32_t message = address_index(delivered.va);
-    if (message != kClosingIndex) {
-      ++qps_[index].counters.rx_messages;
-      qps_[index].counters.rx_payload_bytes += delivered.bytes;
-    }
-    one_sided_arrived(place.connection, address_tag(delivered.va), message, delivered.bytes, true, now);
+    ++qps_[index].counters.rx_messages;
+    qps_[index].counters.rx_payload_bytes += delivered.bytes;
+    one_sided_arrived(place.connection, address_tag(delivered.va), address_index(delivered.va), delivered.bytes, true, now);
     return;
   }
   // The immediate tells the size of the whole message, of which this may be the part of one queue pair.
@@ -115,7 +146,9 @@ void Core::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
 void Core::retire(uint32_t index, Nanos now) {
   WorkRequest done;
   while (qps_[index].pop_completed(done)) {
-    if (done.kind != WorkKind::clear_to_send) message_acknowledged(done.lane, static_cast<uint32_t>(done.index), now);
+    if (done.kind != WorkKind::clear_to_send && !done.flushed) {
+      message_acknowledged(done.lane, static_cast<uint32_t>(done.index), now);
+    }
   }
   const Qp& qp = qps_[index];
   if (qp.fault() != QpFault::none) {
@@ -140,17 +173,20 @@ void Core::on_probe(const wire::Packet& packet, const Datagram& datagram, uint32
   const uint8_t seen = packet.payload[4];
   if (packet.psn < prober_.size() && prober_.qp(packet.psn) == index) {
     prober_.on_reply(packet.psn, seen, plan_.transport.traffic_class, now);
-    if (plan_.transport.window_packets == 0) qps_[index].set_window(get_le<uint32_t>(packet.payload));
+    const uint32_t offered = get_le<uint32_t>(packet.payload);
+    const uint32_t window = plan_.transport.window_packets == 0 ? offered : plan_.transport.window_packets;
+    flow_probed(index, prober_.result(packet.psn).round_trip_ns, window);
+    qps_[index].set_window(window);
   }
 }
 
 void Core::on_qp_timer(uint32_t index, Nanos now) {
   Qp& qp = qps_[index];
-  qp.timer_queued = false;
-  const Nanos deadline = qp.deadline();
-  if (deadline == kNever) return;
-  if (deadline <= now) {
-    qp.on_timeout(now);
+  if (qp.timer_due_ns <= now) qp.timer_due_ns = kNever;
+  if (qp.deadline() <= now) {
+    const int64_t timeouts = qp.counters.local_ack_timeout_err;
+    qp.on_timer(now);
+    if (qp.counters.local_ack_timeout_err != timeouts) flow_timed_out(index, now);
     retire(index, now);
     if (qp.fault() != QpFault::none) return;
   }
@@ -159,10 +195,9 @@ void Core::on_qp_timer(uint32_t index, Nanos now) {
 
 void Core::arm_timer(uint32_t index) {
   Qp& qp = qps_[index];
-  if (qp.timer_queued) return;
   const Nanos deadline = qp.deadline();
-  if (deadline == kNever) return;
-  qp.timer_queued = true;
+  if (deadline >= qp.timer_due_ns) return;  // a timer that comes too early arms the next
+  qp.timer_due_ns = deadline;
   events_.push(deadline, EventKind::qp_timer, index);
 }
 
@@ -183,7 +218,14 @@ bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   const uint32_t index = ring.front();
   Qp& qp = qps_[index];
   if (qp.has_run()) {
-    const PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu));
+    PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu));
+    run.count = allowed_packets(index, run, clock);
+    if (run.count == 0) {
+      ring.pop();
+      qp.queued = false;
+      return true;
+    }
+    const int64_t sent_before = qp.counters.tx_packets - qp.counters.retransmitted_packets;
     switch (port.send(run)) {
       case TxResult::sent: break;
       case TxResult::would_block: return false;
@@ -197,6 +239,7 @@ bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
       if (record.first_tx_ns == 0) record.first_tx_ns = now;
       if (begun->trigger_ns != 0) ++turnarounds_[turnaround_bucket(now - begun->trigger_ns)];
     }
+    flow_sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);
     arm_timer(index);
   }
   ring.pop();
@@ -205,15 +248,32 @@ bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   return true;
 }
 
-bool Core::transmit_acknowledgements(TxPort& port) {
+bool Core::transmit_answers(TxPort& port) {
   while (!ack_queue_.empty()) {
     Qp& qp = qps_[ack_queue_.back()];
-    if (qp.acknowledge_due()) {
-      if (port.send(qp.acknowledgement()) != TxResult::sent) return false;
-      qp.acknowledgement_sent();
+    while (qp.answer_due()) {
+      const PacketRun run = qp.answer();
+      if (port.send(run) != TxResult::sent) return false;
+      qp.answer_sent(run);
     }
     qp.ack_queued = false;
     ack_queue_.pop_back();
+  }
+  return true;
+}
+
+bool Core::transmit_notifications(TxPort& port) {
+  while (!cnp_queue_.empty()) {
+    Qp& qp = qps_[cnp_queue_.back()];
+    PacketRun run;
+    run.flow = qp.flow();
+    run.traffic_class = plan_.transport.cnp_traffic_class;
+    run.head.opcode = Opcode::cnp;
+    run.head.dest_qpn = qp.remote_qpn();
+    run.head.becn = true;
+    if (port.send(run) != TxResult::sent) return false;
+    ++qp.counters.np_cnp_sent;
+    cnp_queue_.pop_back();
   }
   return true;
 }
@@ -260,12 +320,17 @@ bool Core::transmit_probes(TxPort& port, Clock& clock) {
 }
 
 bool Core::transmit(TxPort& port, Clock& clock, size_t budget) {
+  if (faults_ == nullptr) return transmit_all(port, clock, budget);
+  return faults_->attach(port, clock.now()) && transmit_all(*faults_, clock, budget);
+}
+
+bool Core::transmit_all(TxPort& port, Clock& clock, size_t budget) {
   // First one run of every sender, so that what a message released leaves before that message's acknowledgement,
   // before new grants and before longer bursts of others.
   for (size_t turn = data_ring_.size(); turn > 0 && budget > 0 && failure_.empty(); --turn, --budget) {
     if (!transmit_one(data_ring_, port, clock)) return false;
   }
-  if (!transmit_acknowledgements(port) || !transmit_probes(port, clock)) return false;
+  if (!transmit_notifications(port) || !transmit_answers(port) || !transmit_probes(port, clock)) return false;
   while (grant_ring_.size() > 0 && failure_.empty()) {
     if (!transmit_one(grant_ring_, port, clock)) return false;
   }

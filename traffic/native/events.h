@@ -15,6 +15,8 @@ enum class EventKind : uint8_t {
   local_arrival,  // a: connection, b: tag, c: message index; bytes
   local_sent,     // a: lane, b: message index
   qp_timer,       // a: queue pair
+  flow_timer,     // a: queue pair that congestion control lets send again
+  series_due,     // rates are to be written down
 };
 
 struct Event {

@@ -22,7 +22,7 @@ void put_patch(uint8_t* at, uint32_t dest_qpn, bool ack_req, uint32_t psn) {
 
 }  // namespace
 
-size_t build_datagram(const wire::Ipv4Flow& flow, uint16_t ip_id, const wire::Packet& packet, std::span<uint8_t> out) {
+size_t build_datagram(const wire::IpFlow& flow, uint16_t ip_id, const wire::Packet& packet, std::span<uint8_t> out) {
   const size_t total = wire::datagram_bytes(packet.opcode, packet.payload_bytes);
   assert(total <= out.size());
   const size_t headers = wire::encode_headers(packet, out);
@@ -69,7 +69,7 @@ void MiddleRun::lay_out(uint32_t payload_bytes) {
   ack_req_delta_ = base ^ wire::icrc({}, 0, packet);
 }
 
-std::span<uint8_t> MiddleRun::build(const wire::Ipv4Flow& flow, const PacketRun& run, IpIds ids) {
+std::span<uint8_t> MiddleRun::build(const wire::IpFlow& flow, const PacketRun& run, IpIds ids) {
   assert(run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr);
   assert(run.count >= 1 && run.count <= max_segments(run.head.payload_bytes));
   if (run.head.payload_bytes != payload_bytes_) lay_out(run.head.payload_bytes);
@@ -78,6 +78,7 @@ std::span<uint8_t> MiddleRun::build(const wire::Ipv4Flow& flow, const PacketRun&
   zeroed.ack_req = false;
   zeroed.psn = 0;
   const uint32_t base = wire::icrc(flow, 0, zeroed);
+  const bool counting = ids == IpIds::counting && flow.src_ip.is_v4();
   uint32_t until_ack = run.ack_every == 0 ? UINT32_MAX : run.ack_every - run.head.psn % run.ack_every;
   uint8_t* datagram = datagrams_.data();
   for (uint32_t i = 0; i < run.count; ++i, datagram += segment_bytes_) {
@@ -89,7 +90,7 @@ std::span<uint8_t> MiddleRun::build(const wire::Ipv4Flow& flow, const PacketRun&
     }
     put_patch(datagram + kPatchAt, run.head.dest_qpn, ack_req, psn);
     put_icrc(datagram + segment_bytes_ - wire::kIcrcBytes,
-             base ^ (ids == IpIds::counting ? ip_id_delta_[i] : 0) ^ (ack_req ? ack_req_delta_ : 0) ^
+             base ^ (counting ? ip_id_delta_[i] : 0) ^ (ack_req ? ack_req_delta_ : 0) ^
                  psn_delta_[0][psn & 0xFF] ^ psn_delta_[1][(psn >> 8) & 0xFF] ^ psn_delta_[2][psn >> 16]);
   }
   return {datagrams_.data(), run.count * segment_bytes_};

@@ -15,15 +15,16 @@
 namespace etloop {
 
 // Writes one whole datagram; returns its length. `out` holds at least wire::datagram_bytes of the packet.
-size_t build_datagram(const wire::Ipv4Flow& flow, uint16_t ip_id, const wire::Packet& packet, std::span<uint8_t> out);
+size_t build_datagram(const wire::IpFlow& flow, uint16_t ip_id, const wire::Packet& packet, std::span<uint8_t> out);
 
 // What the IPv4 identification of packet i of a run will be: segments of one send are numbered by the kernel,
-// datagrams sent one by one all have 0.
+// datagrams sent one by one all have 0. IPv6 has none.
 enum class IpIds : uint8_t { zero, counting };
 
 class MiddleRun {
  public:
-  static constexpr size_t kMaxUdpPayloadBytes = 65507;  // of one IPv4 packet, which a segmented send is until it leaves
+  // Of one IP packet, which a segmented send is until it leaves; an IPv6 packet would hold 20 more.
+  static constexpr size_t kMaxUdpPayloadBytes = 65507;
   static constexpr uint32_t kMaxSegments = 64;          // UDP_MAX_SEGMENTS of every kernel that has UDP_SEGMENT
 
   explicit MiddleRun(uint32_t payload_bytes);
@@ -32,7 +33,7 @@ class MiddleRun {
   static uint32_t max_segments(uint32_t payload_bytes);
 
   // The datagrams of a run with constant payload, one behind the other. Valid until the next call.
-  std::span<uint8_t> build(const wire::Ipv4Flow& flow, const PacketRun& run, IpIds ids);
+  std::span<uint8_t> build(const wire::IpFlow& flow, const PacketRun& run, IpIds ids);
 
   size_t segment_bytes() const { return segment_bytes_; }
 

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
+#include "open_port.h"
 #include "system_clock.h"
 
 namespace etloop {
@@ -65,13 +67,13 @@ void LoopBoard::wake(size_t port) const {
 std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port,
                                          const LoopConfig& config, std::string& error) {
   std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), std::move(board), port, config));
-  loop->port_ = UdpPort::open(config.port, error);
+  loop->port_ = open_port(config.port, error);
   if (loop->port_ == nullptr) return nullptr;
-  UdpPort& udp = *loop->port_;
-  const auto open_flow = [&udp](uint16_t address, uint32_t dst_ip, uint16_t src_port, FlowId& flow, std::string& why) {
-    return udp.add_flow(address, dst_ip, src_port, flow, why);
+  DevicePort& device = *loop->port_;
+  const auto open_flow = [&device](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& why) {
+    return device.add_flow(address, dst_ip, src_port, flow, why);
   };
-  loop->core_ = Core::make(*loop->plan_, port, udp.counters().receive_buffer_bytes, open_flow, error);
+  loop->core_ = Core::make(*loop->plan_, port, device.counters().receive_buffer_bytes, open_flow, error);
   if (loop->core_ == nullptr) return nullptr;
   loop->core_->join(*loop);
   loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
@@ -129,6 +131,10 @@ PortRecord PortLoop::counters() const {
   record.loop_turns = turns_;
   record.idle_turns = idle_turns_;
   record.blocked_ns = blocked_ns_;
+  const FaultCounts faults = core_->fault_counts();
+  static_assert(offsetof(PortRecord, injected_cnps) - offsetof(PortRecord, injected_losses) ==
+                (kFaultActions - 1) * sizeof(int64_t));
+  std::copy(faults.begin(), faults.end(), &record.injected_losses);
   return record;
 }
 

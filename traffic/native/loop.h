@@ -11,15 +11,15 @@
 #include "core.h"
 #include "plan.h"
 #include "records.h"
+#include "device_port.h"
 #include "scale_up_mesh.h"
-#include "udp_port.h"
 
 namespace etloop {
 
 enum class LoopState : uint8_t { open, probing, ready, running, done, failed, stopped };
 
 struct LoopConfig {
-  UdpPortConfig port;
+  PortConfig port;
   // How long an idle loop polls before it sleeps; 0 where the host has fewer cores than busy threads.
   Nanos spin_ns = 0;
   // Processor to pin the thread to, -1 for none.
@@ -82,6 +82,7 @@ class PortLoop final : public ScaleUpLinks {
   // After stop(): what was counted.
   const Core& core() const { return *core_; }
   PortRecord counters() const;
+  std::vector<std::string> degraded() const { return port_->degraded(); }
   int64_t receive_buffer_bytes() const { return port_->counters().receive_buffer_bytes; }
   bool spins() const { return config_.spin_ns > 0; }
 
@@ -103,7 +104,7 @@ class PortLoop final : public ScaleUpLinks {
   std::shared_ptr<LoopBoard> board_;
   size_t index_;
   LoopConfig config_;
-  std::unique_ptr<UdpPort> port_;
+  std::unique_ptr<DevicePort> port_;
   std::unique_ptr<Core> core_;
   std::thread thread_;
 

@@ -19,9 +19,8 @@ namespace etloop {
 // Data addresses: 8 bits base, 32 bits tag, one bit set, 23 bits message index. The set bit keeps the second pair of
 // bytes of a grant from being zero, where Wireshark would guess at an EtherType in the first pair.
 inline constexpr uint64_t kBufferBase = 0x7F00'0000'0080'0000;
-inline constexpr uint32_t kMaxMessagesPerLane = (1U << 23) - 1;
-inline constexpr uint32_t kClosingIndex = kMaxMessagesPerLane;
-inline constexpr uint32_t kClosingBytes = 4;
+inline constexpr uint32_t kMaxMessagesPerLane = (1U << 23) - 8;
+inline constexpr uint32_t kClosingIndex = kMaxMessagesPerLane;  // an address that is a multiple of 8, as atomics want it
 inline constexpr int64_t kMaxMessageBytes = int64_t{1} << 31;  // of one RDMA write
 constexpr uint64_t buffer_address(uint32_t tag, uint32_t index) {
   return kBufferBase | (static_cast<uint64_t>(tag) << 24) | index;

@@ -162,6 +162,18 @@ std::string validate(const EnginePlan& plan) {
       transport.retry_limit > 63) {
     return "transport: timeout, acknowledgement interval, window or retries are out of range";
   }
+  constexpr Nanos kLongestTimeoutNs = 3'600'000'000'000;
+  if (transport.timeout_ns > kLongestTimeoutNs || transport.timeout_floor_ns < 0 || transport.rnr_retry > 7 ||
+      transport.min_rnr_timer > 31 || transport.max_rd_atomic == 0 || transport.max_rd_atomic > 256 ||
+      transport.reorder_packets == 0 || transport.reorder_packets > 256 || transport.initial_psn > wire::kPsnMask) {
+    return "transport: a recovery setting is out of range";
+  }
+  if (transport.selective_repeat && transport.window_packets > 256) {
+    return "transport: selective repeat speaks of 256 packets; the window has " + std::to_string(transport.window_packets);
+  }
+  if (transport.cnp_interval_ns < -1 || transport.cnp_scope > CnpScope::port) {
+    return "transport: the interval or scope of congestion notifications is out of range";
+  }
   if (plan.ports.empty()) return "ports: none";
   for (size_t p = 0; p < plan.ports.size(); ++p) {
     if (plan.ports[p].addresses.empty()) return at("ports", p, "no address");

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "congestion_plan.h"
+#include "fault_rules.h"
 #include "port.h"
 #include "schedule.h"
 
@@ -69,8 +71,8 @@ struct PlannedConnection {
   int32_t src_rank;
   int32_t dst_rank;
   Path path;
-  uint32_t src_ip;
-  uint32_t dst_ip;
+  IpAddress src_ip;  // of one family; all zero where the path is not the wire
+  IpAddress dst_ip;
   int32_t first_qp;
   int32_t qp_count;
 };
@@ -84,12 +86,15 @@ struct PlannedQp {
 
 struct PlannedPort {
   std::string name;
-  std::vector<uint32_t> addresses;
+  std::vector<IpAddress> addresses;
   uint16_t udp_port;
   int64_t link_bps;
   uint32_t qpn_base;
   uint32_t qpn_count;
 };
+
+// What a minimum time lies between congestion notifications of.
+enum class CnpScope : uint8_t { queue_pair = 0, port = 1 };
 
 struct TransportParams {
   uint32_t path_mtu = 4096;
@@ -100,12 +105,26 @@ struct TransportParams {
   uint32_t retry_limit = 7;
   uint32_t initial_psn = 0;
   bool split_data_on_qps = false;
+  bool adaptive_timeout = true;
+  Nanos timeout_floor_ns = 0;  // of the adaptive timeout
+  uint32_t rnr_retry = 7;      // 7: for ever
+  uint8_t min_rnr_timer = 12;  // the code that this end's receiver-not-ready NAKs carry
+  uint32_t max_rd_atomic = 16;
+  bool selective_repeat = false;
+  bool out_of_order_accept = false;
+  uint32_t reorder_packets = 64;  // so many may overtake a packet before it counts as lost; if overtaking is accepted
+  Nanos cnp_interval_ns = 4'000;  // -1: none are sent
+  CnpScope cnp_scope = CnpScope::queue_pair;
+  uint8_t cnp_traffic_class = 48 << 2;
+  std::vector<FaultRule> faults;
 };
 
 struct EnginePlan {
   int32_t iterations = 1;
   std::vector<PlannedPort> ports;
   TransportParams transport;
+  CongestionParams congestion;
+  SeriesParams series;
   int64_t scale_up_bps = 0;
   Nanos scale_up_latency_ns = 0;
   ScheduleSet schedules;

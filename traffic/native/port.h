@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "etloop_cc.h"
 #include "wire.h"
 
 namespace etloop {
@@ -15,6 +16,8 @@ inline constexpr Nanos kNever = INT64_MAX;
 // A five-tuple and traffic class opened at a port; every queue pair end has one.
 using FlowId = uint32_t;
 
+inline constexpr int16_t kFlowClass = -1;
+
 // Packets of one queue pair that leave together. Only write_middle comes in counts above 1: then packet i has
 // psn + i, asks for an acknowledgement where (psn + i + 1) % ack_every == 0 (ack_every 0: never), and all have
 // head.payload_bytes bytes of pattern.
@@ -23,6 +26,8 @@ struct PacketRun {
   wire::Packet head;
   uint32_t count = 1;
   uint32_t ack_every = 0;
+  bool spoil_icrc = false;              // on purpose: the receiver must find it
+  int16_t traffic_class = kFlowClass;  // another than the flow's, for these packets alone
 };
 
 enum class TxResult : uint8_t { sent, would_block, failed };
@@ -31,10 +36,11 @@ enum class TxResult : uint8_t { sent, would_block, failed };
 struct Datagram {
   std::span<const uint8_t> bytes;
   uint32_t datagram_bytes = 0;
-  uint32_t src_ip = 0;
+  IpAddress src_ip = {};
   uint16_t src_port = 0;
   uint16_t address = 0;  // index of the local address it came to
   uint8_t traffic_class = 0;
+  std::span<const etloop_cc_hop> hops;  // telemetry that an acknowledgement brings back; where the network gives any
 };
 
 class PortSink {

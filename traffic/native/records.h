@@ -39,13 +39,27 @@ struct FlowRecord {
   int64_t acks_rx;
   int64_t naks_tx;
   int64_t naks_rx;
-  int64_t timeouts;
-  int64_t duplicates_rx;
-  int64_t out_of_order_rx;
-  int64_t ecn_marked_rx;
-  int64_t cnps_rx;
+  // From here on as mlx5 names and counts them (Linux: sysfs hw_counters), but for one queue pair.
+  int64_t out_of_sequence;
+  int64_t duplicate_request;
+  int64_t packet_seq_err;
+  int64_t implied_nak_seq_err;
+  int64_t rnr_nak_retry_err;
+  int64_t out_of_buffer;
+  int64_t local_ack_timeout_err;
+  int64_t roce_adp_retrans;
+  int64_t roce_adp_retrans_to;
+  int64_t np_ecn_marked_roce_packets;
+  int64_t np_cnp_sent;
+  int64_t rp_cnp_handled;
+  int64_t rp_cnp_ignored;
+  int64_t rx_write_requests;
+  int64_t rx_read_requests;
+  int64_t rx_atomic_requests;
+  int64_t read_response_bytes;
+  int64_t injected_faults;
 };
-static_assert(sizeof(FlowRecord) == 144);
+static_assert(sizeof(FlowRecord) == 248);
 
 struct PortRecord {
   int64_t tx_datagrams;
@@ -57,13 +71,41 @@ struct PortRecord {
   int64_t would_block;
   int64_t injected_drops;
   int64_t foreign_datagrams;
+  int64_t rx_icrc_encapsulated;
   int64_t receive_overflows;
   int64_t receive_buffer_bytes;
   int64_t loop_turns;
   int64_t idle_turns;
   int64_t blocked_ns;
+  int64_t rx_pause_frames;
+  int64_t tx_pause_frames;
+  int64_t paused_ns;
+  // Faults of the scenario, by action (fault_rules.h).
+  int64_t injected_losses;
+  int64_t injected_duplicates;
+  int64_t injected_reorders;
+  int64_t injected_delays;
+  int64_t injected_bad_icrcs;
+  int64_t injected_marks;
+  int64_t injected_naks;
+  int64_t injected_rnr_naks;
+  int64_t injected_cnps;
 };
-static_assert(sizeof(PortRecord) == 112);
+static_assert(sizeof(PortRecord) == 216);
+
+// The rate control of one queue pair at one moment.
+struct CcRecord {
+  int64_t time_ns;
+  int64_t rate_bps;
+  int64_t window_bytes;
+  int64_t in_flight_bytes;
+  int64_t acked_bytes;
+  int64_t tx_packets;
+  int64_t rtt_ns;
+  int32_t connection;
+  uint32_t local_qpn;
+};
+static_assert(sizeof(CcRecord) == 64);
 
 enum class WaitKind : int32_t {
   dependency = 0,

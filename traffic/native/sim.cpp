@@ -5,6 +5,9 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <utility>
+
+#include "egress_queue.h"
 
 namespace etloop {
 
@@ -31,13 +34,15 @@ Nanos serialised_ns(int64_t bits, int64_t link_bps) { return (bits * 1'000'000'0
 
 // A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
 struct Frame {
-  wire::Ipv4Flow flow;
-  std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};
+  wire::IpFlow flow;
+  std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
   uint32_t stored = 0;
   uint32_t datagram_bytes = 0;
   uint32_t icrc = 0;
   uint8_t traffic_class = 0;
   bool inline_payload = false;
+  bool has_hop = false;
+  etloop_cc_hop hop{};  // of a data packet: the queue it left; of an acknowledgement: what it echoes
 };
 
 struct Pending {
@@ -46,6 +51,7 @@ struct Pending {
   int32_t port;
   int32_t frame;  // -1: only a wake-up
   Nanos lasts_ns;  // above 0: it has yet to take its turn on the receiver's link, for so long
+  bool at_switch = false;
 };
 
 class VirtualClock final : public Clock {
@@ -59,7 +65,7 @@ class Network;
 class SimPort final : public TxPort {
  public:
   SimPort(Network& network, int32_t port) : network_(network), port_(port) {}
-  bool add_flow(uint32_t src_ip, uint32_t dst_ip, uint16_t src_port, FlowId& flow) {
+  bool add_flow(IpAddress src_ip, IpAddress dst_ip, uint16_t src_port, FlowId& flow) {
     flow = static_cast<FlowId>(flows_.size());
     flows_.push_back({src_ip, dst_ip, src_port, wire::kRoceUdpPort});
     return true;
@@ -71,7 +77,7 @@ class SimPort final : public TxPort {
  private:
   Network& network_;
   int32_t port_;
-  std::vector<wire::Ipv4Flow> flows_;
+  std::vector<wire::IpFlow> flows_;
 };
 
 class Network final : public ScaleUpLinks {
@@ -80,6 +86,7 @@ class Network final : public ScaleUpLinks {
     link_free_ns_.assign(plan.ports.size(), 0);
     receiver_free_ns_.assign(plan.ports.size(), 0);
     wake_ns_.assign(plan.ports.size(), kNever);
+    if (params.queue_capacity_bytes > 0) make_switch();
     for (size_t p = 0; p < plan.ports.size(); ++p) {
       for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
         place_of_[plan.ports[p].addresses[a]] = {static_cast<int32_t>(p), static_cast<uint16_t>(a)};
@@ -94,15 +101,21 @@ class Network final : public ScaleUpLinks {
     for (const auto& core : cores_) {
       const auto flows = core->flows();
       outcome_.flows.insert(outcome_.flows.end(), flows.begin(), flows.end());
+      if (const RateSeries* series = core->series(); series != nullptr) {
+        outcome_.rates.insert(outcome_.rates.end(), series->rows().begin(), series->rows().end());
+      }
       if (outcome_.failure.empty()) continue;
       const auto waits = core->waits();
       outcome_.waits.insert(outcome_.waits.end(), waits.begin(), waits.end());
+    }
+    for (const EgressQueue& queue : queues_) {
+      outcome_.marked += queue.counters().marked;
+      outcome_.queue_dropped += queue.counters().dropped;
     }
     outcome_.end_ns = clock_.now_ns;
     return std::move(outcome_);
   }
 
-  void transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Packet& packet);
   // Whether the port takes more now; if not, its core is woken when it does.
   bool takes_more(int32_t port) {
     const Nanos free_ns = link_free_ns_[static_cast<size_t>(port)] - params_.transmit_queue_ns;
@@ -115,6 +128,10 @@ class Network final : public ScaleUpLinks {
     cores_[static_cast<size_t>(port)]->on_scale_up(message);
     wake(port, message.due_ns);
   }
+  void transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet, uint8_t traffic_class,
+                bool spoil_icrc);
+
+  uint8_t traffic_class() const { return plan_.transport.traffic_class; }
 
  private:
   struct Place {
@@ -122,12 +139,78 @@ class Network final : public ScaleUpLinks {
     uint16_t address;
   };
 
+  using End = std::pair<IpAddress, uint32_t>;  // address and queue pair number
+
+  void make_switch() {
+    for (const PlannedPort& port : plan_.ports) {
+      queues_.emplace_back(EgressParams{port.link_bps, params_.queue_capacity_bytes, params_.mark_from_bytes,
+                                        params_.mark_all_bytes, params_.mark_per_million});
+    }
+    if (!params_.telemetry) return;
+    for (const PlannedConnection& c : plan_.connections) {
+      for (int32_t q = c.first_qp; q < c.first_qp + c.qp_count; ++q) {
+        const PlannedQp& qp = plan_.qps[static_cast<size_t>(q)];
+        data_end_[{c.src_ip, qp.src_qpn}] = {c.dst_ip, qp.dst_qpn};
+      }
+    }
+  }
+
+  // A frame has reached the switch: into the egress queue towards its port, or nowhere.
+  void pass_switch(const Pending& pending) {
+    Frame& frame = frames_[static_cast<size_t>(pending.frame)];
+    EgressQueue& queue = queues_[static_cast<size_t>(pending.port)];
+    const auto draw = static_cast<uint32_t>(random_.next() % 1'000'000);
+    const auto verdict = queue.arrive(frame_bytes(frame), clock_.now_ns, draw);
+    if (!verdict.admitted) {
+      free_frames_.push_back(pending.frame);
+      return;
+    }
+    constexpr uint8_t kEcnMask = 0x03;
+    if (verdict.mark && (frame.traffic_class & kEcnMask) != 0) frame.traffic_class |= kEcnMask;
+    if (params_.telemetry && !frame.has_hop) {
+      frame.has_hop = true;
+      frame.hop = verdict.hop;
+    }
+    push({verdict.departs_ns + params_.latency_ns - params_.latency_ns / 2, order_++, pending.port, pending.frame});
+  }
+
+  // As the receiving NIC does with telemetry: data leaves it, the next acknowledgement takes it back.
+  std::span<const etloop_cc_hop> echo_telemetry(const Frame& frame, const wire::Packet& packet) {
+    if (!params_.telemetry || !frame.has_hop) return {};
+    if (packet.opcode == wire::Opcode::acknowledge) return {&frame.hop, 1};
+    seen_hops_[{frame.flow.dst_ip, packet.dest_qpn}] = frame.hop;
+    return {};
+  }
+  void attach_telemetry(Frame& frame, const wire::Packet& packet) {
+    if (!params_.telemetry || packet.opcode != wire::Opcode::acknowledge) return;
+    const auto end = data_end_.find({frame.flow.dst_ip, packet.dest_qpn});
+    if (end == data_end_.end()) return;
+    const auto seen = seen_hops_.find(end->second);
+    frame.has_hop = seen != seen_hops_.end();
+    if (frame.has_hop) frame.hop = seen->second;
+  }
+
+  void sample_queue() {
+    if (params_.sampled_port < 0 || params_.sample_interval_ns <= 0 || queues_.empty()) return;
+    EgressQueue& queue = queues_[static_cast<size_t>(params_.sampled_port)];
+    for (; next_sample_ns_ <= clock_.now_ns; next_sample_ns_ += params_.sample_interval_ns) {
+      const auto& counters = queue.counters();
+      outcome_.queue.push_back({next_sample_ns_, queue.queued_bytes(next_sample_ns_), counters.bytes, counters.marked,
+                                counters.dropped});
+    }
+  }
+
+  // On its link: Ethernet with FCS, preamble and gap; IP; UDP.
+  static int64_t frame_bytes(const Frame& frame) {
+    return frame.datagram_bytes + (frame.flow.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6);
+  }
+
   bool make_cores() {
     for (size_t p = 0; p < plan_.ports.size(); ++p) {
       const auto index = static_cast<int32_t>(p);
       ports_.push_back(std::make_unique<SimPort>(*this, index));
       SimPort& port = *ports_.back();
-      const auto open = [&, index](uint16_t address, uint32_t dst_ip, uint16_t src_port, FlowId& flow, std::string&) {
+      const auto open = [&, index](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string&) {
         return port.add_flow(plan_.ports[static_cast<size_t>(index)].addresses[address], dst_ip, src_port, flow);
       };
       auto core = Core::make(plan_, index, params_.receive_buffer_bytes, open, outcome_.failure);
@@ -182,7 +265,12 @@ class Network final : public ScaleUpLinks {
       if (next.lasts_ns > 0) {
         Nanos& free_ns = receiver_free_ns_[static_cast<size_t>(next.port)];
         free_ns = std::max(free_ns, next.due_ns) + next.lasts_ns;
-        push({free_ns, next.order, next.port, next.frame, 0});
+        push({free_ns, next.order, next.port, next.frame, 0, false});
+        continue;
+      }
+      sample_queue();
+      if (next.at_switch) {
+        pass_switch(next);
         continue;
       }
       if (next.frame >= 0) {
@@ -215,7 +303,8 @@ class Network final : public ScaleUpLinks {
       return;
     }
     const Place place = place_of_.at(frame.flow.dst_ip);
-    Datagram datagram{bytes, frame.datagram_bytes, frame.flow.src_ip, frame.flow.src_port, place.address, frame.traffic_class};
+    Datagram datagram{bytes, frame.datagram_bytes, frame.flow.src_ip, frame.flow.src_port, place.address, frame.traffic_class,
+                      echo_telemetry(frame, packet)};
     cores_[static_cast<size_t>(port)]->on_datagram(datagram, clock_.now_ns);
   }
 
@@ -268,7 +357,7 @@ class Network final : public ScaleUpLinks {
   const SimParams& params_;
   Random random_;
   VirtualClock clock_;
-  std::map<uint32_t, Place> place_of_;
+  std::map<IpAddress, Place> place_of_;
   std::vector<std::unique_ptr<SimPort>> ports_;
   std::vector<std::unique_ptr<Core>> cores_;
   std::vector<size_t> told_;
@@ -277,6 +366,10 @@ class Network final : public ScaleUpLinks {
   std::vector<Nanos> wake_ns_;
   std::vector<Frame> frames_;
   std::vector<int32_t> free_frames_;
+  std::vector<EgressQueue> queues_;          // by port; none without a switch
+  std::map<End, End> data_end_;              // sending end -> receiving end
+  std::map<End, etloop_cc_hop> seen_hops_;   // by receiving end
+  Nanos next_sample_ns_ = 0;
   std::vector<Pending> pending_;
   uint64_t order_ = 0;
   SimOutcome outcome_;
@@ -285,33 +378,36 @@ class Network final : public ScaleUpLinks {
 TxResult SimPort::send(const PacketRun& run) {
   if (!network_.takes_more(port_)) return TxResult::would_block;
   wire::Packet packet = run.head;
+  const uint8_t traffic_class =
+      run.traffic_class == kFlowClass ? network_.traffic_class() : static_cast<uint8_t>(run.traffic_class);
   for (uint32_t i = 0; i < run.count; ++i) {
     packet.psn = (run.head.psn + i) & wire::kPsnMask;
-    if (run.head.opcode == wire::Opcode::write_middle) {
+    if (run.count > 1) {
       packet.ack_req = run.ack_every != 0 && (packet.psn + 1) % run.ack_every == 0;
     }
-    network_.transmit(port_, flows_[run.flow], packet);
+    network_.transmit(port_, flows_[run.flow], packet, traffic_class, run.spoil_icrc);
   }
   return TxResult::sent;
 }
 
-void Network::transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Packet& packet) {
+void Network::transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet, uint8_t traffic_class,
+                       bool spoil_icrc) {
   if (dead(port)) return;
   ++outcome_.packets;
   Frame frame;
   frame.flow = flow;
   frame.stored = static_cast<uint32_t>(wire::encode_headers(packet, frame.bytes));
   frame.datagram_bytes = static_cast<uint32_t>(wire::datagram_bytes(packet.opcode, packet.payload_bytes));
-  frame.icrc = wire::icrc(flow, 0, packet);
-  frame.traffic_class = plan_.transport.traffic_class;
+  frame.icrc = wire::icrc(flow, 0, packet) ^ (spoil_icrc ? 1U : 0U);
+  frame.traffic_class = traffic_class;
   if (packet.payload != nullptr) {
     std::memcpy(frame.bytes.data() + frame.stored, packet.payload, packet.payload_bytes);
     frame.stored += packet.payload_bytes;
     frame.inline_payload = true;
   }
-  constexpr int64_t kEthernetIpUdpBytes = 14 + 20 + 8 + 4 + 20;  // with FCS, preamble and gap
+  attach_telemetry(frame, packet);
   const int64_t link_bps = plan_.ports[static_cast<size_t>(port)].link_bps;
-  const int64_t bits = (static_cast<int64_t>(frame.datagram_bytes) + kEthernetIpUdpBytes) * 8;
+  const int64_t bits = frame_bytes(frame) * 8;
   Nanos& free_ns = link_free_ns_[static_cast<size_t>(port)];
   free_ns = std::max(free_ns, clock_.now_ns) + serialised_ns(bits, link_bps);
 
@@ -320,14 +416,15 @@ void Network::transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Pac
     ++outcome_.lost;
     return;
   }
-  Nanos arrival_ns = free_ns + params_.latency_ns;
+  const bool switched = !queues_.empty();
+  Nanos arrival_ns = free_ns + (switched ? params_.latency_ns / 2 : params_.latency_ns);
   if (random_.one_in_million(params_.reorder_per_million)) {
     ++outcome_.reordered;
     arrival_ns += params_.reorder_delay_ns;
   }
   if (random_.one_in_million(params_.duplicate_per_million)) {
     ++outcome_.duplicated;
-    push({arrival_ns + params_.latency_ns, order_++, place->second.port, store(frame), 0});
+    push({arrival_ns + params_.latency_ns, order_++, place->second.port, store(frame), 0, switched});
   }
   if (random_.one_in_million(params_.corrupt_per_million)) {
     ++outcome_.corrupted;
@@ -337,10 +434,10 @@ void Network::transmit(int32_t port, const wire::Ipv4Flow& flow, const wire::Pac
   if (params_.receiver_links) {
     // Cut through: the packet takes its turn when its first bit is there.
     const Nanos lasts_ns = serialised_ns(bits, plan_.ports[static_cast<size_t>(place->second.port)].link_bps);
-    push({std::max(arrival_ns - lasts_ns, clock_.now_ns), order_++, place->second.port, store(frame), lasts_ns});
+    push({std::max(arrival_ns - lasts_ns, clock_.now_ns), order_++, place->second.port, store(frame), lasts_ns, false});
     return;
   }
-  push({arrival_ns, order_++, place->second.port, store(frame), 0});
+  push({arrival_ns, order_++, place->second.port, store(frame), 0, switched});
 }
 
 }  // namespace

@@ -31,7 +31,26 @@ struct SimParams {
   int32_t dying_port = -1;  // from dies_at_ns on it neither sends nor receives
   Nanos dies_at_ns = 0;
   Nanos limit_ns = 3'600'000'000'000;
+
+  // A switch in the middle with one egress queue to every port, at that port's rate; 0: none, every pair has its own wire.
+  // Half the latency lies before it. What follows is of every queue.
+  int64_t queue_capacity_bytes = 0;
+  int64_t mark_from_bytes = 0;     // EgressParams
+  int64_t mark_all_bytes = 0;
+  uint32_t mark_per_million = 0;
+  bool telemetry = false;          // acknowledgements bring back what the data's egress queue was like
+  int32_t sampled_port = -1;       // whose queue is written down, every `sample_interval_ns`
+  Nanos sample_interval_ns = 0;
 };
+
+struct QueueSample {
+  int64_t time_ns;
+  int64_t queued_bytes;
+  int64_t sent_bytes;
+  int64_t marked;
+  int64_t dropped;
+};
+static_assert(sizeof(QueueSample) == 40);
 
 struct SimOutcome {
   std::vector<OpRecord> records;  // in order of completion over all ports
@@ -47,6 +66,10 @@ struct SimOutcome {
   int64_t reordered = 0;
   int64_t corrupted = 0;
   int64_t bad_icrc = 0;
+  int64_t marked = 0;         // by the switch
+  int64_t queue_dropped = 0;  // by the switch: no room
+  std::vector<CcRecord> rates;
+  std::vector<QueueSample> queue;
 };
 
 // The plan holds every rank of the job and every port.

@@ -32,8 +32,8 @@ constexpr uint64_t kSenderTag = UINT64_MAX;  // of an epoll event; receivers hav
 
 struct Flow {
   int fd;
-  sockaddr_in destination;
-  wire::Ipv4Flow tuple;
+  SocketAddress destination;
+  wire::IpFlow tuple;
 };
 
 // What a control message of a received datagram says.
@@ -52,6 +52,10 @@ Arrival read_control(msghdr& header, size_t datagram_bytes) {
       if (gso_bytes > 0) arrival.segment_bytes = static_cast<size_t>(gso_bytes);
     } else if (control->cmsg_level == SOL_IP && control->cmsg_type == IP_TOS) {
       arrival.traffic_class = *CMSG_DATA(control);
+    } else if (control->cmsg_level == SOL_IPV6 && control->cmsg_type == IPV6_TCLASS) {
+      int traffic_class = 0;
+      std::memcpy(&traffic_class, CMSG_DATA(control), sizeof traffic_class);
+      arrival.traffic_class = static_cast<uint8_t>(traffic_class);
     } else if (control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_TIMESTAMPNS) {
       timespec stamp{};
       std::memcpy(&stamp, CMSG_DATA(control), sizeof stamp);
@@ -71,13 +75,13 @@ struct ReceiveBuffers {
       msghdr& header = messages[i].msg_hdr;
       header.msg_iov = &vectors[i];
       header.msg_iovlen = 1;
-      header.msg_name = &sources[i];
+      header.msg_name = &sources[i].any;
       header.msg_control = controls[i].bytes;
     }
   }
   void reset() {  // recvmmsg shortens what it is given
     for (mmsghdr& message : messages) {
-      message.msg_hdr.msg_namelen = sizeof(sockaddr_in);
+      message.msg_hdr.msg_namelen = sizeof(sockaddr_in6);
       message.msg_hdr.msg_controllen = kControlBytes;
     }
   }
@@ -88,19 +92,20 @@ struct ReceiveBuffers {
   std::vector<uint8_t> bytes;
   std::array<mmsghdr, kReceiveBatch> messages{};
   std::array<iovec, kReceiveBatch> vectors{};
-  std::array<sockaddr_in, kReceiveBatch> sources{};
+  std::array<SocketAddress, kReceiveBatch> sources{};
   std::array<Control, kReceiveBatch> controls{};
 };
 
 }  // namespace
 
 struct UdpPort::State {
-  explicit State(const UdpPortConfig& settings)
+  explicit State(const PortConfig& settings)
       : config(settings), random(settings.drop_seed), middles(settings.path_mtu) {}
 
   bool open_receivers(std::string& error);
   TxResult transmitted(ssize_t result, int fd, size_t bytes);
   TxResult send_one(const Flow& flow, std::span<const uint8_t> datagram);
+  TxResult send_classed(const Flow& flow, std::span<const uint8_t> datagram, int traffic_class);
   TxResult send_segmented(const Flow& flow, std::span<const uint8_t> datagrams, size_t segment_bytes);
   TxResult send_backlog();
   TxResult refuse(int fd, int code);
@@ -108,7 +113,7 @@ struct UdpPort::State {
   size_t deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos arrived_ns);
   bool drops() { return random() % 1'000'000 < config.drop_per_million; }
 
-  UdpPortConfig config;
+  PortConfig config;
   std::vector<Descriptor> receivers;
   std::vector<Nanos> drained_ns;  // when each receiver was last seen empty: what it holds came later
   std::map<std::pair<uint16_t, uint16_t>, Descriptor> senders;  // by address index and source port
@@ -187,9 +192,31 @@ TxResult UdpPort::State::transmitted(ssize_t result, int fd, size_t bytes) {
 }
 
 TxResult UdpPort::State::send_one(const Flow& flow, std::span<const uint8_t> datagram) {
-  const auto* to = reinterpret_cast<const sockaddr*>(&flow.destination);
-  const ssize_t taken = sendto(flow.fd, datagram.data(), datagram.size(), 0, to, sizeof flow.destination);
+  const SocketAddress& to = flow.destination;
+  const ssize_t taken = sendto(flow.fd, datagram.data(), datagram.size(), 0, &to.any, to.length);
   const TxResult result = transmitted(taken, flow.fd, datagram.size());
+  if (result == TxResult::sent) ++counters.tx_datagrams;
+  return result;
+}
+
+// A datagram with another traffic class than its flow's.
+TxResult UdpPort::State::send_classed(const Flow& flow, std::span<const uint8_t> datagram, int traffic_class) {
+  const bool ipv4 = flow.tuple.dst_ip.is_v4();
+  iovec vector{const_cast<uint8_t*>(datagram.data()), datagram.size()};
+  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_name = const_cast<sockaddr*>(&flow.destination.any);
+  message.msg_namelen = flow.destination.length;
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* classed = CMSG_FIRSTHDR(&message);
+  classed->cmsg_level = ipv4 ? SOL_IP : SOL_IPV6;
+  classed->cmsg_type = ipv4 ? IP_TOS : IPV6_TCLASS;
+  classed->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(classed), &traffic_class, sizeof traffic_class);
+  const TxResult result = transmitted(sendmsg(flow.fd, &message, 0), flow.fd, datagram.size());
   if (result == TxResult::sent) ++counters.tx_datagrams;
   return result;
 }
@@ -199,8 +226,8 @@ TxResult UdpPort::State::send_segmented(const Flow& flow, std::span<const uint8_
   iovec vector{const_cast<uint8_t*>(datagrams.data()), datagrams.size()};
   alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(uint16_t))> control{};
   msghdr message{};
-  message.msg_name = const_cast<sockaddr_in*>(&flow.destination);
-  message.msg_namelen = sizeof flow.destination;
+  message.msg_name = const_cast<sockaddr*>(&flow.destination.any);
+  message.msg_namelen = flow.destination.length;
   message.msg_iov = &vector;
   message.msg_iovlen = 1;
   message.msg_control = control.data();
@@ -224,8 +251,8 @@ TxResult UdpPort::State::send_backlog() {
     for (size_t i = 0; i < count; ++i) {
       batch_vectors[i] = {const_cast<uint8_t*>(backlog.data()) + i * segment_bytes, segment_bytes};
       msghdr& header = batch[i].msg_hdr;
-      header.msg_name = const_cast<sockaddr_in*>(&flow.destination);
-      header.msg_namelen = sizeof flow.destination;
+      header.msg_name = const_cast<sockaddr*>(&flow.destination.any);
+      header.msg_namelen = flow.destination.length;
       header.msg_iov = &batch_vectors[i];
       header.msg_iovlen = 1;
     }
@@ -277,11 +304,11 @@ size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budge
       const auto slot = static_cast<size_t>(i);
       const size_t bytes = received.messages[slot].msg_len;
       const Arrival arrival = read_control(received.messages[slot].msg_hdr, bytes);
-      const sockaddr_in& source = received.sources[slot];
+      const SocketAddress& source = received.sources[slot];
       Datagram datagram;
       datagram.bytes = {received.bytes.data() + slot * kReceiveBytes, bytes};
-      datagram.src_ip = ntohl(source.sin_addr.s_addr);
-      datagram.src_port = ntohs(source.sin_port);
+      datagram.src_ip = source.ip();
+      datagram.src_port = source.port();
       datagram.address = static_cast<uint16_t>(address);
       datagram.traffic_class = arrival.traffic_class;
       const Nanos stamped_ns = arrival.stamp_ns == 0 ? now : arrival.stamp_ns - real_offset_ns;
@@ -296,19 +323,20 @@ size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budge
 UdpPort::UdpPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
 UdpPort::~UdpPort() = default;
 
-std::unique_ptr<UdpPort> UdpPort::open(const UdpPortConfig& config, std::string& error) {
+std::unique_ptr<UdpPort> UdpPort::open(const PortConfig& config, std::string& error) {
   assert(!config.addresses.empty() && config.addresses.size() <= UINT16_MAX);
   auto state = std::make_unique<State>(config);
   if (!state->open_receivers(error)) return nullptr;
   return std::unique_ptr<UdpPort>(new UdpPort(std::move(state)));
 }
 
-bool UdpPort::add_flow(uint16_t address, uint32_t dst_ip, uint16_t src_port, FlowId& flow, std::string& error) {
+bool UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, FlowId& flow, std::string& error) {
   assert(address < state_->config.addresses.size());
-  const uint32_t src_ip = state_->config.addresses[address];
+  const IpAddress& src_ip = state_->config.addresses[address];
   Descriptor& sender = state_->senders[{address, src_port}];
   if (sender.get() < 0) {
-    const SenderOptions options{state_->config.traffic_class, state_->config.segmentation_offload};
+    const int priority = state_->config.vlan_id >= 0 ? state_->config.vlan_priority : -1;
+    const SenderOptions options{state_->config.traffic_class, state_->config.segmentation_offload, priority};
     sender = open_sender(src_ip, src_port, options, error);
   }
   if (sender.get() < 0) return false;
@@ -325,10 +353,13 @@ TxResult UdpPort::send(const PacketRun& run) {
     if (const TxResult result = state.send_backlog(); result != TxResult::sent) return result;
   }
   const Flow& flow = state.flows[run.flow];
+  const bool special = run.spoil_icrc || run.traffic_class != kFlowClass;
   const bool constant_middle = run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr;
-  if (!constant_middle) {
+  if (!constant_middle || special) {
     assert(run.count == 1);
     const size_t bytes = build_datagram(flow.tuple, 0, run.head, state.single);
+    if (run.spoil_icrc) state.single[bytes - 1] ^= 0x01;
+    if (run.traffic_class != kFlowClass) return state.send_classed(flow, {state.single.data(), bytes}, run.traffic_class);
     return state.send_one(flow, {state.single.data(), bytes});
   }
   const bool segmented = state.config.segmentation_offload && run.count > 1;
@@ -396,12 +427,25 @@ int64_t UdpPort::receive_overflows() const {
   return drops;
 }
 
+std::vector<std::string> UdpPort::degraded() const {
+  std::vector<std::string> out;
+  if (state_->config.vlan_id >= 0) {
+    out.push_back("UDP sockets write no VLAN tags: an interface of that VLAN must, which maps the priority given with "
+                  "packets (ip link set ... type vlan egress-qos-map " +
+                  std::to_string(state_->config.vlan_priority) + ":" + std::to_string(state_->config.vlan_priority) + ")");
+  }
+  return out;
+}
+
 std::string UdpPort::last_error() const {
   const int code = state_->last_errno;
   if (code == 0) return "";
   const std::string text = "the kernel did not send a datagram: " + errno_text(code);
   if (code != EMSGSIZE) return text;
-  const size_t needed_mtu = wire::datagram_bytes(wire::Opcode::write_only_imm, state_->config.path_mtu) + 28;
+  const auto& addresses = state_->config.addresses;
+  const bool all_v4 = std::all_of(addresses.begin(), addresses.end(), [](const IpAddress& ip) { return ip.is_v4(); });
+  const size_t ip_udp_bytes = all_v4 ? 28 : 48;
+  const size_t needed_mtu = wire::datagram_bytes(wire::Opcode::write_only_imm, state_->config.path_mtu) + ip_udp_bytes;
   return text + "; raise the MTU of every interface on the path to " + std::to_string(needed_mtu) +
          ", or lower the path MTU from " + std::to_string(state_->config.path_mtu);
 }

@@ -1,17 +1,17 @@
 #include "udp_socket.h"
 
-#include <arpa/inet.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <cstring>
 #include <system_error>
 
 namespace etloop {
 namespace {
 
+constexpr int kHopLimit = 64;
 constexpr int kSendBufferBytes = 4 << 20;  // some 60 segmented sends in a device queue
 
 bool set_option(int fd, int level, int option, int value) {
@@ -31,27 +31,30 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Descriptor new_socket(std::string& error) {
-  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+Descriptor new_socket(const IpAddress& ip, std::string& error) {
+  const int family = ip.is_v4() ? AF_INET : AF_INET6;
+  int fd = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0 && errno == EMFILE) {
     raise_descriptor_limit();
-    fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    fd = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   }
   if (fd < 0) {
     error = "cannot open a UDP socket: " + errno_text(errno);
+    if (errno == EAFNOSUPPORT) error += "; this kernel has no IPv6, list IPv4 addresses";
     if (errno == EMFILE) error += "; raise the limit of open files (ulimit -n), one is needed per source port";
   }
   return Descriptor(fd);
 }
 
-bool bind_socket(int fd, uint32_t ip, uint16_t port, const char* holders, std::string& error) {
-  const sockaddr_in address = socket_address(ip, port);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return true;
-  const std::string where = ip_text(ip) + " UDP port " + std::to_string(port);
+bool bind_socket(int fd, const IpAddress& ip, uint16_t port, const char* holders, std::string& error) {
+  const SocketAddress address = socket_address(ip, port);
+  if (bind(fd, &address.any, address.length) == 0) return true;
+  const std::string where = ip.text() + " UDP port " + std::to_string(port);
   switch (errno) {
     case EADDRINUSE: error = where + " is in use; " + holders; break;
     case EADDRNOTAVAIL:
-      error = "address " + ip_text(ip) + " is not on this host; name an address that `ip -4 address` lists";
+      error = "address " + ip.text() + " is not on this host; name an address that `ip " + (ip.is_v4() ? "-4" : "-6") +
+              " address` lists" + (ip.is_v4() ? "" : ", and not as tentative");
       break;
     case EACCES: error = where + " needs privileges; use a port above 1023"; break;
     default: error = "cannot bind " + where + ": " + errno_text(errno);
@@ -61,24 +64,33 @@ bool bind_socket(int fd, uint32_t ip, uint16_t port, const char* holders, std::s
 
 }  // namespace
 
-std::string ip_text(uint32_t address) {
-  const in_addr network{htonl(address)};
-  std::array<char, INET_ADDRSTRLEN> text{};
-  return inet_ntop(AF_INET, &network, text.data(), text.size());
-}
-
 std::string errno_text(int code) { return std::generic_category().message(code); }
 
-sockaddr_in socket_address(uint32_t ip, uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(ip);
-  address.sin_port = htons(port);
+SocketAddress socket_address(const IpAddress& ip, uint16_t port) {
+  SocketAddress address;
+  address.six = {};
+  if (ip.is_v4()) {
+    address.four.sin_family = AF_INET;
+    address.four.sin_addr.s_addr = htonl(ip.v4());
+    address.length = sizeof address.four;
+  } else {
+    address.six.sin6_family = AF_INET6;
+    std::memcpy(&address.six.sin6_addr, ip.bytes.data(), ip.bytes.size());
+    address.length = sizeof address.six;
+  }
+  address.four.sin_port = htons(port);
   return address;
 }
 
-Descriptor open_receiver(uint32_t ip, uint16_t udp_port, int64_t buffer_bytes, std::string& error) {
-  Descriptor receiver = new_socket(error);
+IpAddress SocketAddress::ip() const {
+  if (any.sa_family == AF_INET) return IpAddress::v4(ntohl(four.sin_addr.s_addr));
+  IpAddress address;
+  std::memcpy(address.bytes.data(), &six.sin6_addr, address.bytes.size());
+  return address;
+}
+
+Descriptor open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes, std::string& error) {
+  Descriptor receiver = new_socket(ip, error);
   const int fd = receiver.get();
   if (fd < 0) return receiver;
   set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, buffer_bytes);
@@ -86,8 +98,13 @@ Descriptor open_receiver(uint32_t ip, uint16_t udp_port, int64_t buffer_bytes, s
     error = "the kernel does not join received UDP datagrams (UDP_GRO): " + errno_text(errno) + "; Linux 5.0 does";
     return Descriptor();
   }
-  if (!set_option(fd, SOL_IP, IP_RECVTOS, 1)) {
-    error = "the kernel does not tell the traffic class of datagrams (IP_RECVTOS): " + errno_text(errno);
+  if (!(ip.is_v4() ? set_option(fd, SOL_IP, IP_RECVTOS, 1) : set_option(fd, SOL_IPV6, IPV6_RECVTCLASS, 1))) {
+    error = "the kernel does not tell the traffic class of datagrams (IP_RECVTOS, IPV6_RECVTCLASS): " + errno_text(errno);
+    return Descriptor();
+  }
+  // Network cards send RoCEv2 over IPv6 with UDP checksum 0 as well, which the kernel would drop.
+  if (!ip.is_v4() && !set_option(fd, SOL_UDP, UDP_NO_CHECK6_RX, 1)) {
+    error = "the kernel does not take UDP checksum 0 over IPv6 (UDP_NO_CHECK6_RX): " + errno_text(errno);
     return Descriptor();
   }
   constexpr const char* kHolders =
@@ -97,16 +114,26 @@ Descriptor open_receiver(uint32_t ip, uint16_t udp_port, int64_t buffer_bytes, s
   return receiver;
 }
 
-Descriptor open_sender(uint32_t ip, uint16_t src_port, const SenderOptions& options, std::string& error) {
-  Descriptor sender = new_socket(error);
+Descriptor open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptions& options, std::string& error) {
+  Descriptor sender = new_socket(ip, error);
   const int fd = sender.get();
   if (fd < 0) return sender;
   set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBufferBytes);
   set_option(fd, SOL_SOCKET, SO_RCVBUF, 0);  // nothing of ours comes back to a source port
   // The identification of an IPv4 packet is inside the ICRC, and is only known with this setting.
-  if (!set_option(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) ||
-      !set_option(fd, SOL_IP, IP_TOS, options.traffic_class)) {
+  const bool is_set = ip.is_v4() ? set_option(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
+                                       set_option(fd, SOL_IP, IP_TOS, options.traffic_class)
+                                 : set_option(fd, SOL_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
+                                       set_option(fd, SOL_IPV6, IPV6_UNICAST_HOPS, kHopLimit) &&
+                                       set_option(fd, SOL_IPV6, IPV6_TCLASS, options.traffic_class);
+  if (!is_set) {
     error = "cannot set don't-fragment and traffic class on a UDP socket: " + errno_text(errno);
+    return Descriptor();
+  }
+  // After the traffic class, which sets it, too. Up to 6 without privileges.
+  if (options.priority >= 0 && !set_option(fd, SOL_SOCKET, SO_PRIORITY, options.priority)) {
+    error = "cannot give packets priority " + std::to_string(options.priority) + " (SO_PRIORITY): " + errno_text(errno) +
+            "; 7 needs CAP_NET_ADMIN";
     return Descriptor();
   }
   if (options.segmentation_offload && !set_option(fd, SOL_UDP, UDP_SEGMENT, 0)) {

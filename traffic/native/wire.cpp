@@ -1,5 +1,6 @@
 #include "wire.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "crc32.h"
@@ -44,83 +45,56 @@ uint64_t get64(const uint8_t* at) { return (uint64_t{get32(at)} << 32) | get32(a
 
 constexpr size_t pad_bytes(size_t payload_bytes) { return (0 - payload_bytes) & 3; }
 
-// What follows the BTH, in wire order (IBTA vol. 1, table 38).
-struct Extensions {
-  bool reth = false;
-  bool imm = false;
-  bool aeth = false;
-  bool deth = false;
-  bool cnp_reserved = false;
-};
-
-constexpr bool is_known(uint8_t opcode) {
-  switch (static_cast<Opcode>(opcode)) {
-    case Opcode::write_first:
-    case Opcode::write_middle:
-    case Opcode::write_last:
-    case Opcode::write_last_imm:
-    case Opcode::write_only:
-    case Opcode::write_only_imm:
-    case Opcode::acknowledge:
-    case Opcode::ud_send_only:
-    case Opcode::cnp: return true;
-  }
-  return false;
-}
-
-constexpr Extensions extensions(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::write_first:
-    case Opcode::write_only: return {.reth = true};
-    case Opcode::write_middle:
-    case Opcode::write_last: return {};
-    case Opcode::write_last_imm: return {.imm = true};
-    case Opcode::write_only_imm: return {.reth = true, .imm = true};
-    case Opcode::acknowledge: return {.aeth = true};
-    case Opcode::ud_send_only: return {.deth = true};
-    case Opcode::cnp: return {.cnp_reserved = true};
-  }
-  return {};
-}
-
 constexpr size_t extension_bytes(Opcode opcode) {
-  const Extensions has = extensions(opcode);
-  return (has.reth ? kRethBytes : 0) + (has.imm ? kImmBytes : 0) + (has.aeth ? kAethBytes : 0) +
+  const Extensions has = shape(opcode).has;
+  return (has.reth ? kRethBytes : 0) + (has.atomic ? kAtomicBytes : 0) + (has.imm ? kImmBytes : 0) +
+         (has.aeth ? kAethBytes : 0) + (has.atomic_ack ? kAtomicAckBytes : 0) + (has.ieth ? kIethBytes : 0) +
          (has.deth ? kDethBytes : 0) + (has.cnp_reserved ? kCnpReservedBytes : 0);
 }
-static_assert(kBthBytes + extension_bytes(Opcode::write_only_imm) == kMaxHeaderBytes);
-static_assert(kBthBytes + extension_bytes(Opcode::cnp) <= kMaxHeaderBytes);
 
-// Whether an opcode may carry a payload of this length whatever the path MTU is; that FIRST and MIDDLE are exactly
-// one path MTU long is known only to the queue pair.
-constexpr bool payload_fits(Opcode opcode, size_t payload_bytes) {
-  switch (opcode) {
-    case Opcode::write_first:
-    case Opcode::write_middle: return payload_bytes > 0 && pad_bytes(payload_bytes) == 0;
-    case Opcode::write_last:
-    case Opcode::write_last_imm: return payload_bytes > 0;
-    case Opcode::write_only:
-    case Opcode::write_only_imm:
-    case Opcode::ud_send_only: return true;
-    case Opcode::acknowledge:
-    case Opcode::cnp: return payload_bytes == 0;
+constexpr std::array<uint8_t, 256> make_header_bytes() {
+  std::array<uint8_t, 256> bytes{};
+  for (size_t opcode = 0; opcode < bytes.size(); ++opcode) {
+    bytes[opcode] = static_cast<uint8_t>(kBthBytes + extension_bytes(static_cast<Opcode>(opcode)));
+  }
+  return bytes;
+}
+constexpr std::array<uint8_t, 256> kHeaderBytes = make_header_bytes();
+static_assert(*std::max_element(kHeaderBytes.begin(), kHeaderBytes.end()) == kMaxHeaderBytes);
+
+constexpr bool payload_fits(PayloadRule rule, size_t payload_bytes) {
+  switch (rule) {
+    case PayloadRule::none: return payload_bytes == 0;
+    case PayloadRule::any: return true;
+    case PayloadRule::some: return payload_bytes > 0;
+    case PayloadRule::whole_words: return payload_bytes > 0 && pad_bytes(payload_bytes) == 0;
+    case PayloadRule::bitmap: return payload_bytes == kSelectiveBitmapBytes;
   }
   return false;
 }
 
 void decode_extensions(const uint8_t* at, Packet& out) {
-  const Extensions has = extensions(out.opcode);
+  const Extensions has = shape(out.opcode).has;
   if (has.reth) {
     out.va = get64(at);
     out.rkey = get32(at + 8);
     out.dma_bytes = get32(at + 12);
     at += kRethBytes;
   }
+  if (has.atomic) {
+    out.va = get64(at);
+    out.rkey = get32(at + 8);
+    out.swap_add = get64(at + 12);
+    out.compare = get64(at + 20);
+  }
   if (has.imm) out.imm = get32(at);
+  if (has.ieth) out.rkey = get32(at);
   if (has.aeth) {
     out.syndrome = at[0];
     out.msn = get24(at + 1);
+    at += kAethBytes;
   }
+  if (has.atomic_ack) out.original = get64(at);
   if (has.deth) {
     out.qkey = get32(at);
     out.src_qpn = get24(at + 5);
@@ -152,17 +126,42 @@ uint32_t get32_le(const uint8_t* at) {
   return at[0] | (uint32_t{at[1]} << 8) | (uint32_t{at[2]} << 16) | (uint32_t{at[3]} << 24);
 }
 
+// IP headers as the ICRC sees them, fields that change on the way set to ones (IBTA annex A17.3.3). They return their length.
+size_t put_masked_ipv4(uint8_t* ip, const IpFlow& flow, uint16_t ip_id, size_t udp_length) {
+  ip[0] = 0x45;
+  ip[1] = 0xFF;
+  put16(ip + 2, static_cast<uint32_t>(kIpv4Bytes + udp_length));
+  put16(ip + 4, ip_id);
+  put16(ip + 6, 0x4000);  // DF
+  ip[8] = 0xFF;
+  ip[9] = kProtocolUdp;
+  put16(ip + 10, 0xFFFF);
+  put32(ip + 12, flow.src_ip.v4());
+  put32(ip + 16, flow.dst_ip.v4());
+  return kIpv4Bytes;
+}
+
+size_t put_masked_ipv6(uint8_t* ip, const IpFlow& flow, size_t udp_length) {
+  put32(ip, 0x6FFFFFFF);
+  put16(ip + 4, static_cast<uint32_t>(udp_length));
+  ip[6] = kProtocolUdp;
+  ip[7] = 0xFF;
+  std::memcpy(ip + 8, flow.src_ip.bytes.data(), flow.src_ip.bytes.size());
+  std::memcpy(ip + 24, flow.dst_ip.bytes.data(), flow.dst_ip.bytes.size());
+  return kIpv6Bytes;
+}
+
 // An IP packet found to carry RoCEv2: `packet` ends with the ICRC and `udp` is the offset of its UDP header.
 struct RocePacket {
   std::span<const uint8_t> packet;
   size_t udp = 0;
 };
 
-FrameCheck check_roce(const RocePacket& roce, bool ipv4) {
+FrameCheck check_roce(const RocePacket& roce, bool ipv4, bool any_port) {
   const std::span<const uint8_t> ip = roce.packet;
   const size_t udp = roce.udp;
   if (ip.size() < udp + kUdpBytes) return FrameCheck::malformed;
-  if (get16(&ip[udp + 2]) != kRoceUdpPort) return FrameCheck::not_roce;
+  if (!any_port && get16(&ip[udp + 2]) != kRoceUdpPort) return FrameCheck::not_roce;
   if (get16(&ip[udp + 4]) != ip.size() - udp) return FrameCheck::malformed;
   if (ip.size() < udp + kUdpBytes + kBthBytes + kIcrcBytes) return FrameCheck::malformed;
 
@@ -181,7 +180,7 @@ FrameCheck check_roce(const RocePacket& roce, bool ipv4) {
   return get32_le(&ip[hashed_bytes]) == expected ? FrameCheck::good : FrameCheck::bad_icrc;
 }
 
-FrameCheck check_ipv4(std::span<const uint8_t> ip) {
+FrameCheck check_ipv4(std::span<const uint8_t> ip, bool any_port = false) {
   if (ip.size() < kIpv4Bytes || ip[0] >> 4 != 4) return FrameCheck::malformed;
   const size_t header_length = size_t{ip[0] & 0x0FU} * 4;
   const size_t total_length = get16(&ip[2]);
@@ -190,20 +189,20 @@ FrameCheck check_ipv4(std::span<const uint8_t> ip) {
   }
   const bool is_fragment = (get16(&ip[6]) & 0x3FFF) != 0;  // more fragments, or not the first
   if (ip[9] != kProtocolUdp || is_fragment) return FrameCheck::not_roce;
-  return check_roce({ip.first(total_length), header_length}, true);
+  return check_roce({ip.first(total_length), header_length}, true, any_port);
 }
 
-FrameCheck check_ipv6(std::span<const uint8_t> ip) {
+FrameCheck check_ipv6(std::span<const uint8_t> ip, bool any_port = false) {
   if (ip.size() < kIpv6Bytes || ip[0] >> 4 != 6) return FrameCheck::malformed;
   const size_t total_length = kIpv6Bytes + get16(&ip[4]);
   if (total_length > ip.size()) return FrameCheck::malformed;
   if (ip[6] != kProtocolUdp) return FrameCheck::not_roce;  // RoCEv2 has no extension headers
-  return check_roce({ip.first(total_length), kIpv6Bytes}, false);
+  return check_roce({ip.first(total_length), kIpv6Bytes}, false, any_port);
 }
 
 }  // namespace
 
-size_t header_bytes(Opcode opcode) { return kBthBytes + extension_bytes(opcode); }
+size_t header_bytes(Opcode opcode) { return kHeaderBytes[static_cast<uint8_t>(opcode)]; }
 
 size_t datagram_bytes(Opcode opcode, uint32_t payload_bytes) {
   return header_bytes(opcode) + payload_bytes + pad_bytes(payload_bytes) + kIcrcBytes;
@@ -222,7 +221,7 @@ Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& 
   const size_t padded_bytes = datagram_bytes - headers - kIcrcBytes;
   const size_t pad = (bth[1] >> 4) & 3;
   if (pad > padded_bytes) return Malformed::bad_pad;
-  if (!payload_fits(opcode, padded_bytes - pad)) return Malformed::bad_length;
+  if (!payload_fits(shape(opcode).payload, padded_bytes - pad)) return Malformed::bad_length;
 
   out = Packet{};
   out.opcode = opcode;
@@ -238,7 +237,7 @@ Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& 
 
 size_t encode_headers(const Packet& packet, std::span<uint8_t> out) {
   uint8_t* at = out.data();
-  const Extensions has = extensions(packet.opcode);
+  const Extensions has = shape(packet.opcode).has;
   at[0] = static_cast<uint8_t>(packet.opcode);
   at[1] = static_cast<uint8_t>((packet.opcode == Opcode::cnp ? 0 : kMigReq) | (pad_bytes(packet.payload_bytes) << 4));
   put16(at + 2, kDefaultPkey);
@@ -253,14 +252,29 @@ size_t encode_headers(const Packet& packet, std::span<uint8_t> out) {
     put32(at + 12, packet.dma_bytes);
     at += kRethBytes;
   }
+  if (has.atomic) {
+    put64(at, packet.va);
+    put32(at + 8, packet.rkey);
+    put64(at + 12, packet.swap_add);
+    put64(at + 20, packet.compare);
+    at += kAtomicBytes;
+  }
   if (has.imm) {
     put32(at, packet.imm);
     at += kImmBytes;
+  }
+  if (has.ieth) {
+    put32(at, packet.rkey);
+    at += kIethBytes;
   }
   if (has.aeth) {
     at[0] = packet.syndrome;
     put24(at + 1, packet.msn);
     at += kAethBytes;
+  }
+  if (has.atomic_ack) {
+    put64(at, packet.original);
+    at += kAtomicAckBytes;
   }
   if (has.deth) {
     put32(at, packet.qkey);
@@ -275,22 +289,12 @@ size_t encode_headers(const Packet& packet, std::span<uint8_t> out) {
   return static_cast<size_t>(at - out.data());
 }
 
-uint32_t icrc(const Ipv4Flow& flow, uint16_t ip_id, const Packet& packet) {
+uint32_t icrc(const IpFlow& flow, uint16_t ip_id, const Packet& packet) {
   const size_t udp_length = kUdpBytes + datagram_bytes(packet.opcode, packet.payload_bytes);
-  std::array<uint8_t, kIcrcPrefix.size() + kIpv4Bytes + kUdpBytes + kMaxHeaderBytes> masked;
+  std::array<uint8_t, kIcrcPrefix.size() + kIpv6Bytes + kUdpBytes + kMaxHeaderBytes> masked;
   std::memcpy(masked.data(), kIcrcPrefix.data(), kIcrcPrefix.size());
-  uint8_t* ip = masked.data() + kIcrcPrefix.size();
-  ip[0] = 0x45;
-  ip[1] = 0xFF;
-  put16(ip + 2, static_cast<uint32_t>(kIpv4Bytes + udp_length));
-  put16(ip + 4, ip_id);
-  put16(ip + 6, 0x4000);  // DF
-  ip[8] = 0xFF;
-  ip[9] = kProtocolUdp;
-  put16(ip + 10, 0xFFFF);
-  put32(ip + 12, flow.src_ip);
-  put32(ip + 16, flow.dst_ip);
-  uint8_t* udp = ip + kIpv4Bytes;
+  uint8_t* udp = masked.data() + kIcrcPrefix.size();
+  udp += flow.src_ip.is_v4() ? put_masked_ipv4(udp, flow, ip_id, udp_length) : put_masked_ipv6(udp, flow, udp_length);
   put16(udp, flow.src_port);
   put16(udp + 2, flow.dst_port);
   put16(udp + 4, static_cast<uint32_t>(udp_length));
@@ -301,6 +305,11 @@ uint32_t icrc(const Ipv4Flow& flow, uint16_t ip_id, const Packet& packet) {
   const size_t hashed_bytes = static_cast<size_t>(bth - masked.data()) + headers;
   const uint32_t state = crc32::update(crc32::kInitial, {masked.data(), hashed_bytes});
   return ~update_payload(state, packet);
+}
+
+FrameCheck check_ip(std::span<const uint8_t> packet) {
+  if (packet.empty()) return FrameCheck::malformed;
+  return packet[0] >> 4 == 6 ? check_ipv6(packet, true) : check_ipv4(packet, true);
 }
 
 FrameCheck check_frame(std::span<const uint8_t> frame) {

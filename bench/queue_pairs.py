@@ -1,0 +1,105 @@
+"""What a queue pair costs: memory each, and processor time of a packet, with 10 to 10,000 of them in one agent.
+
+    python -m bench.queue_pairs [--counts 10,100,1000,10000] [--check]
+
+Two ranks exchange messages of one and of four packets that go round over all queue pairs, so that every packet finds its
+queue pair cold. The whole engine runs in virtual time, which leaves out the kernel: what is measured is ours. Each count has
+a process of its own; memory is what the process grew by over the smallest count. --check ends with 30 when a bar is not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from tests.assignments_by_hand import TRANSPORT, HandOp, assignment
+from traffic.simulation import SimulationSettings, simulate
+
+COUNTS: Final = (10, 100, 1_000, 10_000)
+MESSAGES: Final = 40_000
+MESSAGE_BYTES: Final = (4_096, 16_384)
+PACKET_COST_BAR: Final = 2.0
+"""Processor time of a packet with the most queue pairs over that with the fewest."""
+MEMORY_BAR_BYTES: Final = 8_192
+"""Of one queue pair, both ends together."""
+BAR_MISSED: Final = 30
+TURNS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One count of queue pairs."""
+
+    queue_pairs: int
+    packets: int
+    packet_ns: float
+    """Processor time, both ends and the virtual network; the best of some turns."""
+    peak_bytes: int
+    """Of the process."""
+
+
+def measure(queue_pairs: int) -> Cost:
+    """The cost with so many queue pairs, in this process."""
+    sends = tuple(
+        HandOp("send", MESSAGE_BYTES[k % len(MESSAGE_BYTES)], peer=1, sequence=k) for k in range(MESSAGES)
+    )
+    receives = tuple(
+        HandOp("recv", MESSAGE_BYTES[k % len(MESSAGE_BYTES)], peer=0, sequence=k) for k in range(MESSAGES)
+    )
+    transport = replace(TRANSPORT, path_mtu_bytes=4096, timeout_ns=640_000_000, window_packets=0)
+    job = assignment((sends, receives), qps_each=queue_pairs, transport=transport)
+    best_ns = 0
+    packets = 0
+    for _ in range(TURNS):
+        begin_ns = time.process_time_ns()
+        outcome = simulate(job, SimulationSettings())
+        spent_ns = time.process_time_ns() - begin_ns
+        if outcome.failure:
+            raise SystemExit(outcome.failure)
+        packets = outcome.packets
+        best_ns = min(best_ns or spent_ns, spent_ns)
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Cost(queue_pairs, packets, best_ns / packets, peak_bytes)
+
+
+def _apart(queue_pairs: int) -> Cost:
+    command = [sys.executable, "-m", "bench.queue_pairs", "--only", str(queue_pairs)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    return Cost(**json.loads(done.stdout))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The table of all counts."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--counts", default=",".join(map(str, COUNTS)), help="how many queue pairs, with commas")
+    parser.add_argument("--check", action="store_true", help="end with 30 when a bar is not met")
+    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.only is not None:
+        print(json.dumps(asdict(measure(chosen.only))))
+        return 0
+    costs = [_apart(int(count)) for count in chosen.counts.split(",")]
+    least = costs[0]
+    met = True
+    print("queue pairs   packets   ns per packet   over the fewest   bytes per queue pair")
+    for cost in costs:
+        more = cost.queue_pairs - least.queue_pairs
+        each_bytes = max(cost.peak_bytes - least.peak_bytes, 0) // more if more >= 1_000 else None
+        ratio = cost.packet_ns / least.packet_ns
+        met &= ratio <= PACKET_COST_BAR and (each_bytes or 0) <= MEMORY_BAR_BYTES
+        shown = "-" if each_bytes is None else str(each_bytes)
+        print(
+            f"{cost.queue_pairs:>11} {cost.packets:>9} {cost.packet_ns:>15.0f} {ratio:>17.2f} {shown:>22}"
+        )
+    return 0 if met or not chosen.check else BAR_MISSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""How queue pairs recover from loss, tell of congestion, and are made to misbehave: settings that travel in an assignment.
+
+Meanings, defaults and where they come from: docs/transport.md. What a scenario may write for them is decided in
+`controller.scenario_transport` and `controller.scenario_faults`; what they do, in traffic/native.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverySettings:
+    """Retransmission and resources of all queue pairs."""
+
+    adaptive_timeout: bool = True
+    """Begin well below the timeout, as round trips suggest, and double; off: the timeout as it is, `retry_limit` times."""
+    timeout_floor_ns: int = 20_000_000
+    """The least that an adaptive timeout begins with."""
+    selective_repeat: bool = False
+    """Resend what is missing only, and keep what came ahead. Needs an ETLoop endpoint at both ends."""
+    accept_out_of_order: bool = False
+    """Keep what came ahead of its turn, as devices that spray packets require."""
+    reorder_packets: int = 64
+    """With `accept_out_of_order`: so many packets ahead mean that one is lost and not late."""
+    rnr_retry_limit: int = 7
+    """Receiver-not-ready NAKs in a row that are waited for; 7: any number."""
+    min_rnr_timer_code: int = 12
+    """The wait that our own receiver-not-ready NAKs ask for, as the specification's code 0-31 (12: 0.64 ms)."""
+    outstanding_reads: int = 16
+    """READs and atomics that a queue pair may have under way."""
+    initial_psn: int = 0
+
+
+class CnpScope(IntEnum):
+    """What the least time between two congestion notifications is counted for."""
+
+    QUEUE_PAIR = 0
+    PORT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CnpSettings:
+    """Congestion notifications that answer marked packets."""
+
+    interval_ns: int = 4_000
+    """Least time between two; -1: none are sent."""
+    scope: CnpScope = CnpScope.QUEUE_PAIR
+    traffic_class: int = 48 << 2
+
+
+class FaultAction(IntEnum):
+    """What is done to a packet. Numbers as in traffic/native/faults.h."""
+
+    DROP = 0
+    DUPLICATE = 1
+    REORDER = 2
+    DELAY = 3
+    CORRUPT_ICRC = 4
+    MARK_CE = 5
+    SEND_NAK = 6
+    SEND_RNR = 7
+    SEND_CNP = 8
+
+
+class FaultDirection(IntEnum):
+    """At which side of an endpoint's port."""
+
+    SENT = 0
+    RECEIVED = 1
+
+
+class FaultPackets(IntEnum):
+    """Which packets a rule looks at and counts."""
+
+    ANY = 0
+    DATA = 1
+    """WRITE, SEND and READ responses with the job's payload."""
+    CLEAR_TO_SEND = 2
+    ACK = 3
+    NAK = 4
+    """NAKs of every kind."""
+    CNP = 5
+    REQUEST = 6
+    """Whatever asks for something: WRITE, SEND, READ, atomics, clear-to-send."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRule:
+    """Do `action` to the packets of a kind that number and chance select, counted for every queue pair end by itself."""
+
+    action: FaultAction
+    direction: FaultDirection
+    packets: FaultPackets
+    src_rank: int = -1
+    """Of the connection; -1: any."""
+    dst_rank: int = -1
+    queue_pair: int = -1
+    """Which of the connection, from 0; -1: all."""
+    first: int = 1
+    """Number of the first packet, from 1."""
+    last: int = 0
+    """Number of the last one; 0: there is no last."""
+    every: int = 1
+    """From `first` on, every so many-th."""
+    chance_per_million: int = 1_000_000
+    delay_ns: int = 0
+    """DELAY: how long. REORDER: how long at most, if too little follows."""
+    behind_packets: int = 0
+    """REORDER: how many packets of the queue pair are let past."""
+    seed: int = 0

@@ -1,0 +1,153 @@
+"""`transport.faults` of a scenario: what endpoints do wrong on purpose, and to which packets.
+
+Decides which words make which rule and refuses those that contradict each other. Whether a rule concerns any connection
+is known only once ranks are placed: `refuse_idle_faults`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from contract.assignment import Path
+from contract.errors import PlanError, Problem
+from contract.transport import FaultAction, FaultDirection, FaultPackets, FaultRule
+from contract.units import (
+    NS_PER_S,
+    QuantityError,
+    format_duration,
+    parse_duration_ns,
+    parse_share_per_million,
+)
+from controller.yaml_reader import bounded, integer, one_of
+
+if TYPE_CHECKING:
+    from contract.assignment import ConnectionColumns
+    from controller.yaml_reader import Section
+
+MOST_RULES: Final = 64
+_MOST_PACKETS: Final = 10**15
+_UNASKED: Final = (FaultAction.SEND_NAK, FaultAction.SEND_RNR, FaultAction.SEND_CNP)
+_HELD_BACK: Final = (FaultAction.DELAY, FaultAction.REORDER)
+_ACTIONS: Final = {action.name.lower(): action for action in FaultAction}
+_PACKETS: Final = {packets.name.lower(): packets for packets in FaultPackets}
+_SIDES: Final = {"sent": FaultDirection.SENT, "received": FaultDirection.RECEIVED}
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    first: int
+    last: int
+
+
+_ALL: Final = _Numbers(1, 0)
+
+
+def read_faults(transport: Section, seed: int) -> tuple[FaultRule, ...]:
+    """The rules under `faults:` of a `transport:` section; `seed` is the scenario's. Mistakes go to its file."""
+    if not transport.has("faults"):
+        return ()
+    sections = transport.sections("faults", "write rules such as - {do: drop, which: 3}")
+    if len(sections) > MOST_RULES:
+        transport.mistake("faults", f"there are {len(sections)} rules", f"write at most {MOST_RULES}")
+    return tuple(_read_rule(section, seed) for section in sections[:MOST_RULES])
+
+
+def _read_rule(section: Section, seed: int) -> FaultRule:
+    remedy = f"write one of {', '.join(_ACTIONS)}"
+    action = section.required("do", one_of(_ACTIONS), FaultAction.DROP, remedy)
+    numbers = section.optional("which", _numbers, _ALL)
+    chance = section.optional("chance", parse_share_per_million, 1_000_000)
+    every = section.optional("every", integer(1, _MOST_PACKETS), 1)
+    selects = [key for key in ("which", "chance", "every") if section.has(key)]
+    if not selects:
+        section.mistake(
+            "which", "the rule selects every packet", "write which, every or chance; which: all means it"
+        )
+    rank = integer(0, 2**20 - 1)
+    rule = FaultRule(
+        action=action,
+        direction=_read_side(section, action),
+        packets=section.optional("packets", one_of(_PACKETS), FaultPackets.DATA),
+        src_rank=section.optional("from", rank, -1),
+        dst_rank=section.optional("to", rank, -1),
+        queue_pair=section.optional("qp", integer(0, 63), -1),
+        first=numbers.first,
+        last=numbers.last,
+        every=every,
+        chance_per_million=chance,
+        delay_ns=_read_delay(section, action),
+        behind_packets=_read_behind(section, action),
+        seed=section.optional("seed", integer(0, 2**63 - 1), seed),
+    )
+    section.close()
+    return rule
+
+
+def _read_side(section: Section, action: FaultAction) -> FaultDirection:
+    usual = FaultDirection.RECEIVED if action in _UNASKED else FaultDirection.SENT
+    side = section.optional("side", one_of(_SIDES), usual)
+    name = action.name.lower()
+    if action in _UNASKED and side is not FaultDirection.RECEIVED:
+        section.mistake("side", f"{name} answers what is received", "write side: received, or leave it out")
+    if action is FaultAction.CORRUPT_ICRC and side is not FaultDirection.SENT:
+        section.mistake("side", "an ICRC is spoilt as it is sent", "write side: sent, or do: drop")
+    return side
+
+
+def _read_delay(section: Section, action: FaultAction) -> int:
+    limits = bounded(parse_duration_ns, 1, 60 * NS_PER_S, format_duration)
+    if action is FaultAction.DELAY:
+        return section.required("delay", limits, 1, "write how long, such as 50us")
+    if action is not FaultAction.REORDER and section.has("delay"):
+        section.mistake("delay", f"{action.name.lower()} delays nothing", "write do: delay, or leave it out")
+    # Of REORDER: how long a packet waits if nothing follows that it could be put behind.
+    return section.optional("delay", limits, 1_000_000) if action is FaultAction.REORDER else 0
+
+
+def _read_behind(section: Section, action: FaultAction) -> int:
+    if action is not FaultAction.REORDER and section.has("behind"):
+        section.mistake(
+            "behind", f"{action.name.lower()} puts nothing behind", "write do: reorder, or leave it out"
+        )
+    behind = section.optional("behind", integer(1, 10_000), 1)
+    return behind if action is FaultAction.REORDER else 0
+
+
+def _numbers(text: str) -> _Numbers:
+    if text == "all":
+        return _ALL
+    match = re.fullmatch(r"([0-9]{1,15})(-([0-9]{1,15})?)?", text)
+    first, last = (int(match[1]), int(match[3] or 0) if match[2] else int(match[1])) if match else (0, 0)
+    if match is None or first < 1 or (match[3] and last < first):
+        raise QuantityError(
+            f'"{text[:64]}" is not a packet number',
+            "write a number from 1 such as 3, a range such as 3-10 or 3-, or all",
+        )
+    return _Numbers(first, last)
+
+
+def refuse_idle_faults(rules: tuple[FaultRule, ...], connections: ConnectionColumns) -> None:
+    """Raises `PlanError` with every rule that concerns no queue pair of the plan: it would provoke nothing, in silence."""
+    on_wire = connections.path == Path.WIRE
+    queue_pairs = np.diff(connections.qp_offsets)
+    problems = []
+    for index, rule in enumerate(rules):
+        concerned = on_wire & (queue_pairs > rule.queue_pair)
+        if rule.src_rank >= 0:
+            concerned &= connections.src_rank == rule.src_rank
+        if rule.dst_rank >= 0:
+            concerned &= connections.dst_rank == rule.dst_rank
+        if not concerned.any():
+            problems.append(
+                Problem(
+                    f"transport.faults[{index}]",
+                    "no connection through the device under test is the one that it names",
+                    "see etloop plan for the connections, or leave from, to and qp out",
+                )
+            )
+    if problems:
+        raise PlanError(*problems)

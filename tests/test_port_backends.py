@@ -1,0 +1,48 @@
+"""Every pair of backends runs a job together over a veth pair between two network namespaces, with exact bytes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contract.assignment import PortBackend
+from controller.bench_ends import bench_workers
+from controller.bench_load import BenchLoad
+from controller.bench_measure import engine_run
+from controller.bench_place import bench_place
+from workload.trace import CollectiveKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controller.bench_ends import Workers
+    from controller.bench_place import BenchPlace
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and packet sockets need root")
+
+RANKS, MESSAGE_BYTES, ITERATIONS = 4, 1_000_000, 3
+BACKENDS = (PortBackend.UDP, PortBackend.PACKET, PortBackend.XDP)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["ipv4", "ipv6"])
+def ends(request: pytest.FixtureRequest) -> Iterator[tuple[BenchPlace, Workers]]:
+    with bench_place(ipv6=request.param) as place, bench_workers(place) as workers:
+        if not place.ends[0].prefix:
+            pytest.skip(place.path)
+        yield place, workers
+
+
+@pytest.mark.parametrize(
+    "backends",
+    tuple(itertools.product(BACKENDS, repeat=2)),
+    ids=lambda pair: "-".join(b.name.lower() for b in pair),
+)
+def test_backends_interoperate_and_count_every_byte(
+    ends: tuple[BenchPlace, Workers], backends: tuple[PortBackend, PortBackend]
+) -> None:
+    load = BenchLoad(CollectiveKind.ALL_REDUCE, RANKS, MESSAGE_BYTES, ITERATIONS)
+    run = engine_run(*ends, load, backends)
+    assert run.wire_bytes == ITERATIONS * 2 * (RANKS - 1) * MESSAGE_BYTES

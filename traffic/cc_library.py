@@ -1,0 +1,125 @@
+"""A congestion control plugin, as the user wrote it -> a shared library on this host.
+
+Decides how a plugin's source is compiled and where the result is kept. What the library must export is decided by
+traffic/native/etloop_cc.h and checked when it is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from contract.congestion import MOST_PLUGIN_BYTES
+from contract.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from contract.congestion import CongestionSettings
+
+HEADER: Final = Path(__file__).parent / "native" / "etloop_cc.h"
+SUFFIXES: Final = (".cpp", ".so")
+_COMPILERS: Final = ("c++", "g++", "clang++")
+_FLAGS: Final = (
+    "-std=c++20",
+    "-O2",
+    "-Wall",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=default",
+    "-ffp-contract=off",
+)
+_COMPILE_TIMEOUT_S: Final = 120
+_MOST_TOLD_CHARS: Final = 3000
+
+
+def cache_directory() -> Path:
+    """Where compiled plugins are kept: `etloop/cc` below $XDG_CACHE_HOME or ~/.cache."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "etloop" / "cc"
+
+
+def read_plugin(path: Path) -> bytes:
+    """The content of a plugin file. Raises `ConfigError` if it is none or cannot be read."""
+    if path.suffix not in SUFFIXES:
+        remedy = "name a C++ source .cpp or a compiled library .so"
+        raise ConfigError(Problem(str(path), "is no congestion control plugin", remedy))
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_PLUGIN_BYTES + 1)
+    except OSError as error:
+        what = f"cannot be read: {error.strerror or error}"
+        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
+    if not 0 < len(content) <= MOST_PLUGIN_BYTES:
+        what = "is empty" if not content else f"has more than {MOST_PLUGIN_BYTES} bytes"
+        raise ConfigError(Problem(str(path), what, "is it the file that was meant?"))
+    return content
+
+
+def library_of(name: str, content: bytes) -> Path:
+    """The shared library of a plugin, compiled if it is source and not known yet.
+
+    Raises `ConfigError` with the compiler's words.
+    """
+    directory = cache_directory()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if Path(name).suffix == ".so":
+            return _kept(directory / f"{hashlib.sha256(content).hexdigest()}.so", content)
+        return _compiled(directory, name, content)
+    except OSError as error:
+        what = f"cannot be kept in {directory}: {error.strerror or error}"
+        raise ConfigError(Problem(name, what, "set XDG_CACHE_HOME to a directory of yours")) from None
+
+
+def library_for(settings: CongestionSettings) -> str:
+    """The path of the plugin's library on this host, "" if the algorithm is built in. Raises as `library_of`."""
+    if not settings.plugin_name:
+        return ""
+    return str(library_of(settings.plugin_name, settings.plugin.tobytes()))
+
+
+def _kept(path: Path, content: bytes) -> Path:
+    if not path.exists():
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(content)
+        Path(file.name).rename(path)
+    return path
+
+
+def _compiled(directory: Path, name: str, source: bytes) -> Path:
+    compiler = next((found for each in _COMPILERS if (found := shutil.which(each))), None)
+    if compiler is None:
+        remedy = "install a C++20 compiler (Debian: g++), or give the plugin as a library .so"
+        raise ConfigError(Problem(name, f"no compiler on this host: {', '.join(_COMPILERS)}", remedy))
+    parts = (source, HEADER.read_bytes(), compiler.encode(), " ".join(_FLAGS).encode())
+    key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+    library = directory / f"{key}.so"
+    if library.exists():
+        return library
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        source_file, made = Path(scratch) / "plugin.cpp", Path(scratch) / "plugin.so"
+        source_file.write_bytes(source)
+        command = [compiler, *_FLAGS, "-I", str(HEADER.parent), "-o", str(made), str(source_file)]
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                timeout=_COMPILE_TIMEOUT_S,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired:
+            what = f"the compiler did not end within {_COMPILE_TIMEOUT_S} s"
+            raise ConfigError(Problem(name, what, "compile it yourself and give the library .so")) from None
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace").replace(str(source_file), name)
+            what = f"{Path(compiler).name} refuses it:\n{said[:_MOST_TOLD_CHARS].rstrip()}\n"
+            raise ConfigError(
+                Problem(name, what, "correct the source (etloop_cc.h states what it must define)")
+            )
+        made.rename(library)
+    return library

@@ -1,0 +1,161 @@
+/* Congestion control of a queue pair as a table of functions: what ETLoop's own algorithms export, and what a plugin
+ * exports (docs/congestion_control.md, examples/cc_plugin/). Plain C, no library to link with.
+ *
+ * A plugin defines
+ *
+ *     const struct etloop_cc_algorithm *etloop_cc_plugin(void);
+ *
+ * with C linkage and returns a table that stays valid. One state blob of `state_bytes` zeroed bytes, aligned to 16, exists
+ * for every queue pair that sends data. Functions get the blob, what is known of the queue pair, an event, and the decision,
+ * which they change in place. Any function but `init` may be NULL. All calls for one queue pair come from one thread, with
+ * `now_ns` never going back; other queue pairs may be on other threads, so a plugin keeps no writable globals. Nothing
+ * may block, allocate, write or throw: the calls stand in the packet loop.
+ *
+ * Bytes. `decision.rate_bps` and `etloop_cc_sent.wire_bytes` count all that a packet occupies on its link: preamble, Ethernet,
+ * IP, UDP and RoCE headers, payload, ICRC, FCS and the gap between frames; so the line rate is the rate of the link. Windows,
+ * `acked_bytes`, `in_flight_bytes` and the totals count path MTUs: a packet of any length counts as `mtu_bytes`.
+ */
+#ifndef ETLOOP_CC_H
+#define ETLOOP_CC_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes with any change of a struct below or of a meaning. A table of another version is refused. */
+#define ETLOOP_CC_ABI_VERSION 1u
+
+/* What a parameter is; users write it with its unit ("55us", "40Mbps", "10MB", "1/256", "5"). */
+enum etloop_cc_unit {
+  ETLOOP_CC_COUNT = 0,        /* a whole number */
+  ETLOOP_CC_RATIO = 1,        /* a fraction or factor */
+  ETLOOP_CC_NANOSECONDS = 2,
+  ETLOOP_CC_BYTES = 3,
+  ETLOOP_CC_BITS_PER_SECOND = 4
+};
+
+/* What an algorithm cannot work without, as bits of `etloop_cc_algorithm.needs`. */
+enum etloop_cc_need {
+  ETLOOP_CC_NEEDS_CNP = 1,  /* receivers answer ECN marks with CNPs */
+  ETLOOP_CC_NEEDS_ECN = 2,  /* acknowledgements echo ECN marks */
+  ETLOOP_CC_NEEDS_RTT = 4,  /* round-trip times: frequent acknowledgements */
+  ETLOOP_CC_NEEDS_INT = 8   /* in-band telemetry of every hop */
+};
+
+struct etloop_cc_parameter {
+  const char *name; /* a word of [a-z0-9_], as it stands in a scenario */
+  uint32_t unit;    /* etloop_cc_unit */
+  uint32_t reserved;
+  double initial; /* the value where nothing is said */
+  double least;
+  double most;
+  const char *meaning;
+};
+
+struct etloop_cc_setting {
+  const char *parameter;
+  double value;
+};
+
+/* A named set of parameter values; parameters not named in it keep their `initial`. */
+struct etloop_cc_profile {
+  const char *name;
+  const char *meaning;
+  const struct etloop_cc_setting *settings;
+  uint32_t setting_count;
+  uint32_t reserved;
+};
+
+/* What is known of a queue pair. Valid and unchanged from `init` to the end. */
+struct etloop_cc_path {
+  const double *parameters; /* in the order of `etloop_cc_algorithm.parameters` */
+  uint64_t line_rate_bps;
+  uint64_t most_window_bytes; /* what the transport itself lets be under way */
+  int64_t base_rtt_ns;        /* round trip measured before any load; -1: not measured */
+  uint32_t mtu_bytes;         /* payload of a full packet */
+  uint32_t packet_bytes;      /* the same packet on its link */
+};
+
+/* Effective until changed. What the transport itself allows still holds beside it. */
+struct etloop_cc_decision {
+  uint64_t rate_bps;     /* 0: not paced */
+  uint64_t window_bytes; /* 0: no window; less than a packet counts as one packet */
+};
+
+/* One hop's telemetry as a packet passed, in the order of the hops. */
+struct etloop_cc_hop {
+  int64_t time_ns; /* of the hop's clock */
+  uint64_t line_rate_bps;
+  uint64_t sent_bytes; /* by the egress port since it came up */
+  uint64_t queue_bytes;
+};
+
+/* An acknowledgement that moved the oldest unacknowledged packet. */
+struct etloop_cc_ack {
+  int64_t now_ns;
+  int64_t rtt_ns; /* since the packet that asked for this acknowledgement was sent; -1: no sample */
+  uint64_t acked_bytes;
+  uint64_t acked_total_bytes;
+  uint64_t sent_total_bytes; /* first transmissions only */
+  uint64_t in_flight_bytes;  /* after this acknowledgement */
+  uint32_t ecn_marked;       /* 1: a packet since the previous acknowledgement arrived with CE */
+  uint32_t hop_count;        /* 0: no telemetry */
+  const struct etloop_cc_hop *hops;
+};
+
+/* A CNP, a sequence error that the receiver named (NAK), or a retransmission timeout. */
+struct etloop_cc_signal {
+  int64_t now_ns;
+  uint64_t acked_total_bytes;
+  uint64_t sent_total_bytes;
+  uint64_t in_flight_bytes;
+};
+
+/* Packets that were handed to the port together. */
+struct etloop_cc_sent {
+  int64_t now_ns;
+  uint64_t wire_bytes;
+  uint64_t sent_total_bytes;
+  uint64_t in_flight_bytes;
+};
+
+struct etloop_cc_algorithm {
+  uint32_t abi_version; /* ETLOOP_CC_ABI_VERSION */
+  uint32_t table_bytes; /* sizeof(struct etloop_cc_algorithm) */
+  const char *name;
+  const char *meaning;
+  uint32_t needs; /* etloop_cc_need, or-ed */
+  uint32_t state_bytes;
+  const struct etloop_cc_parameter *parameters;
+  const struct etloop_cc_profile *profiles; /* the first one is the default; none: all initial values */
+  uint32_t parameter_count;
+  uint32_t profile_count;
+
+  /* Whether parameters, each within its limits, fit each other: NULL if so, else what is wrong, for people. */
+  const char *(*check)(const double *parameters);
+  void (*init)(void *state, const struct etloop_cc_path *path, int64_t now_ns, struct etloop_cc_decision *decision);
+  void (*on_ack)(void *state, const struct etloop_cc_path *path, const struct etloop_cc_ack *ack,
+                 struct etloop_cc_decision *decision);
+  void (*on_cnp)(void *state, const struct etloop_cc_path *path, const struct etloop_cc_signal *cnp,
+                 struct etloop_cc_decision *decision);
+  void (*on_nak)(void *state, const struct etloop_cc_path *path, const struct etloop_cc_signal *nak,
+                 struct etloop_cc_decision *decision);
+  void (*on_timeout)(void *state, const struct etloop_cc_path *path, const struct etloop_cc_signal *timeout,
+                     struct etloop_cc_decision *decision);
+  void (*on_sent)(void *state, const struct etloop_cc_path *path, const struct etloop_cc_sent *sent,
+                  struct etloop_cc_decision *decision);
+  /* Called at `next_timer_ns` or later; `now_ns` says when. */
+  void (*on_timer)(void *state, const struct etloop_cc_path *path, int64_t now_ns, struct etloop_cc_decision *decision);
+  /* When `on_timer` wants to be called next; INT64_MAX: never. Asked after every other call. */
+  int64_t (*next_timer_ns)(const void *state);
+};
+
+typedef const struct etloop_cc_algorithm *(*etloop_cc_plugin_function)(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

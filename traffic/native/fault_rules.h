@@ -1,0 +1,31 @@
+// What an endpoint does wrong on purpose, as contract/transport.py says it. Values only.
+#pragma once
+
+#include <cstdint>
+
+namespace etloop {
+
+enum class FaultAction : uint8_t {
+  drop, duplicate, reorder, delay, corrupt_icrc, mark_ce, send_nak, send_rnr, send_cnp,
+};
+inline constexpr uint32_t kFaultActions = 9;
+enum class FaultDirection : uint8_t { sent, received };
+enum class FaultPackets : uint8_t { any, data, clear_to_send, ack, nak, cnp, request };
+
+struct FaultRule {
+  FaultAction action = FaultAction::drop;
+  FaultDirection direction = FaultDirection::sent;
+  FaultPackets packets = FaultPackets::any;
+  int32_t src_rank = -1;    // of the connection; -1: any
+  int32_t dst_rank = -1;
+  int32_t queue_pair = -1;  // of the connection; -1: all
+  uint64_t first = 1;       // packets are numbered from 1, for every queue pair end and rule by itself
+  uint64_t last = 0;        // 0: no end
+  uint64_t every = 1;
+  uint32_t chance_per_million = 1'000'000;
+  int64_t delay_ns = 0;
+  uint32_t behind_packets = 0;
+  uint64_t seed = 0;
+};
+
+}  // namespace etloop
