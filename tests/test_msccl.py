@@ -115,9 +115,10 @@ def test_a_file_too_large_is_not_even_parsed() -> None:
         read_msccl(b" " * (LARGEST_TEXT_BYTES + 1), "x.xml")
 
 
-def pair(first: list[str], second: list[str], collective: str = "allreduce", **kwargs: object) -> str:
+def pair(first: list[str], second: list[str], *, inplace: int = 1, scratch: int = 0) -> str:
     """Two GPUs with one thread block each, in place, one chunk."""
-    return program(collective, 1, [(Tb(1, 1, first),), (Tb(0, 0, second),)], **({"inplace": 1} | kwargs))  # type: ignore[arg-type]
+    blocks = [(Tb(1, 1, first),), (Tb(0, 0, second),)]
+    return program("allreduce", 1, blocks, scratch=scratch, inplace=inplace)
 
 
 BROKEN = {

@@ -101,7 +101,10 @@ PYTHON = {
         "bad.py: schedule() for broadcast of 3 returned int; return a Schedule",
     ),
     "another group": (
-        template().replace("return schedule_of(request,", "from dataclasses import replace\n    return schedule_of(replace(request, size=5),"),
+        template().replace(
+            "return schedule_of(request,",
+            "from dataclasses import replace\n    return schedule_of(replace(request, size=5),",
+        ),
         "bad.py: schedule() for broadcast of 3 returned one for broadcast of 5",
     ),
     "a receive without a send": (
@@ -109,8 +112,11 @@ PYTHON = {
         "file:bad broadcast of 3: position 1, lane 0, entry 0: receives ",
     ),
     "a circle": (
-        template().replace("arrived = []", "arrived = [table.lane(recv_from=2).add(KEEP)] if position == 0 else []").replace(
-            "tables.append(", "if position == 2:\n            table.lane(send_to=0).add(SEND, after=arrived)\n        tables.append("
+        template()
+        .replace("arrived = []", "arrived = [table.lane(recv_from=2).add(KEEP)] if position == 0 else []")
+        .replace(
+            "tables.append(",
+            "if position == 2:\n            table.lane(send_to=0).add(SEND, after=arrived)\n        tables.append(",
         ),
         "file:bad broadcast of 3: position 0, lane 0, entry 0: ",
     ),
