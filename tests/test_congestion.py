@@ -6,6 +6,7 @@ Set-points and tolerances are those that docs/congestion_control.md states. Size
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -67,7 +68,7 @@ SIZES: Final = (2, 4, 16, 64)
 
 @pytest.mark.parametrize("senders", SIZES if FULL else SIZES[:3])
 @pytest.mark.parametrize("profile", [connectx, paper], ids=["connectx", "paper"])
-def test_dcqcn_shares_a_bottleneck(profile: type[Incast], senders: int) -> None:
+def test_dcqcn_shares_a_bottleneck(profile: Callable[[int], Incast], senders: int) -> None:
     setup = profile(senders)
     outcome = run_incast(setup)
     found = steady(setup, outcome)
@@ -102,7 +103,8 @@ def test_dctcp_holds_its_threshold(senders: int) -> None:
 def swift_target_ns(window_packets: float) -> float:
     """Base 20 us, one hop of 3.053 us, and flow scaling over 100 us between 0.1 and 100 packets."""
     slope = 100_000 / (1 / 0.1**0.5 - 1 / 100**0.5)
-    return 20_000 + 3_053 + min(max(slope / window_packets**0.5 - slope / 100**0.5, 0), 100_000)
+    scaled: float = slope / window_packets**0.5 - slope / 100**0.5
+    return 20_000 + 3_053 + min(max(scaled, 0), 100_000)
 
 
 @pytest.mark.parametrize("senders", [2, 8, 16])
