@@ -49,6 +49,7 @@ from contract.endpoint import is_loopback
 from contract.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError
 from contract.messages import MAX_TO_AGENT_BYTES, AgentMessage, EngineEnd, Hello, Pong
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
+from traffic.capture import CaptureTarget
 
 _TICK_MS: Final = 20
 _REPORT_NS: Final = 100 * NS_PER_MS
@@ -93,12 +94,12 @@ class AgentSettings:
     """Compile and run congestion control that the controller sends."""
 
 
-def open_native_engine(assignment: Assignment) -> Engine:
-    """The engine that sends real packets. Raises `RigError` or `PlanError`."""
+def open_native_engine(assignment: Assignment, capture: CaptureTarget | None = None) -> Engine:
+    """The engine that sends real packets, and keeps them where `capture` says. Raises `RigError` or `PlanError`."""
     # Late, so that preflight and key generation work where the native module cannot be loaded.
     from traffic.engine import Engine as NativeEngine
 
-    return NativeEngine.open(assignment)
+    return NativeEngine.open(assignment, capture)
 
 
 async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_native_engine) -> ExitCode:

@@ -97,6 +97,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_run(commands)
     _add_report(commands)
+    _add_capture(commands)
     _add_bench(commands)
     return parser
 
@@ -317,6 +318,12 @@ def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="what --out of the run named")
 
 
+def _add_capture(commands: _Commands[argparse.ArgumentParser]) -> None:
+    example = "  etloop capture captures/run-r1-a-p0.pcapng"
+    parser = _add(commands, "capture", "print a port's capture, one line a packet", example, _capture)
+    parser.add_argument("file", type=Path, metavar="FILE", help="what `etloop-agent run --capture` wrote")
+
+
 def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
     example = "  etloop bench\n  etloop bench wire --seconds 5 --repeat 9 --json"
     summary = "measure the engine beside the bare kernel path of this machine"
@@ -448,6 +455,12 @@ def _run(parsed: argparse.Namespace) -> Answer:
 def _report(parsed: argparse.Namespace) -> Answer:
     summary = read_run(parsed.run_dir).summary
     return Answer(to_json(summary) if parsed.json else render(summary, str(parsed.run_dir)))
+
+
+def _capture(parsed: argparse.Namespace) -> Answer:
+    from controller.commands_capture import answer_capture
+
+    return answer_capture(parsed.file)
 
 
 def _bench(parsed: argparse.Namespace) -> Answer:

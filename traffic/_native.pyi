@@ -110,7 +110,14 @@ class PortLoops:
     """
 
     def __init__(
-        self, assignment: Assignment, spin_ns: int, processors: list[int], cc_library: str = ""
+        self,
+        assignment: Assignment,
+        spin_ns: int,
+        processors: list[int],
+        cc_library: str = "",
+        captures: list[str] = [],
+        snap_bytes: int = 0,
+        capture_bytes: int = 0,
     ) -> None: ...
     def start_probe(self) -> None: ...
     def start(self, start_ns: int) -> None: ...
