@@ -102,6 +102,16 @@ def open_native_engine(assignment: Assignment, capture: CaptureTarget | None = N
     return NativeEngine.open(assignment, capture)
 
 
+def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignment: Assignment) -> Engine:
+    """An engine for the assignment. Raises `ConfigError` if it brings code and this agent runs none; else as `open_engine`."""
+    plugin = assignment.transport.congestion.plugin_name
+    if plugin and not settings.allow_plugins:
+        what = "is code that the controller sends, and this agent runs none"
+        remedy = "start the agent with --allow-plugins if you trust who may command it"
+        raise ConfigError(Problem(f"congestion control {plugin}", what, remedy))
+    return open_engine(assignment)
+
+
 async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_native_engine) -> ExitCode:
     """Joins the controller, runs what it assigns, and returns when told to end.
 
@@ -317,7 +327,9 @@ class _Agent:
         loop, engine = asyncio.get_running_loop(), self._engine
         match action:
             case OpenEngine(assignment):
-                self._opening = loop.run_in_executor(self._worker, self._open_allowed, assignment)
+                self._opening = loop.run_in_executor(
+                    self._worker, open_allowed, self._settings, self._open_engine, assignment
+                )
             case HandOver():
                 self._engine = None
                 self._handing = loop.run_in_executor(self._worker, _hand_over, engine, self._started)
@@ -331,14 +343,6 @@ class _Agent:
                     # As in `_look_at_engine`.
                     _log.exception("the engine failed")
                     await self._perform(self._life.on_engine_error(str(error)))
-
-    def _open_allowed(self, assignment: Assignment) -> Engine:
-        plugin = assignment.transport.congestion.plugin_name
-        if plugin and not self._settings.allow_plugins:
-            what = "is code that the controller sends, and this agent runs none"
-            remedy = "start the agent with --allow-plugins if you trust who may command it"
-            raise ConfigError(Problem(f"congestion control {plugin}", what, remedy))
-        return self._open_engine(assignment)
 
     def _order_engine(self, engine: Engine, action: StartProbe | StartEngine | AskEngineWaits) -> None:
         match action:

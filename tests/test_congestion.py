@@ -9,11 +9,13 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 import pytest
 
+from agent.service import AgentSettings, open_allowed
+from contract.assignment import Assignment
 from contract.congestion import CongestionParameter, CongestionSettings
 from contract.errors import ConfigError
 from tests.assignments_by_hand import TRANSPORT, HandOp, assignment
@@ -321,3 +323,23 @@ def test_what_is_no_plugin_file_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             read_plugin(tmp_path / name)
+
+
+def test_an_agent_runs_sent_code_only_if_it_was_started_so() -> None:
+    opened = []
+
+    def open_engine(job: Assignment) -> NoReturn:
+        opened.append(job)
+        raise RuntimeError("opened")
+
+    plugin = CongestionSettings(plugin_name="x.cpp", plugin=np.frombuffer(b"code", np.uint8))
+    job = assignment(
+        tuple((HandOp(CollectiveName.ALL_REDUCE, 1024),) for _ in range(2)),
+        transport=replace(TRANSPORT, congestion=plugin),
+    )
+    settings = AgentSettings("tcp://127.0.0.1:1", "a")
+    with pytest.raises(ConfigError, match=r"x.cpp: is code .*--allow-plugins"):
+        open_allowed(settings, open_engine, job)
+    assert opened == []
+    with pytest.raises(RuntimeError, match="opened"):
+        open_allowed(replace(settings, allow_plugins=True), open_engine, job)
