@@ -10,6 +10,7 @@ import logging
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import zmq.auth
@@ -18,7 +19,8 @@ from agent import preflight
 from agent.files import host_facts
 from agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
-from contract.units import QuantityError, parse_name
+from contract.units import QuantityError, parse_bytes, parse_name
+from traffic.capture import CaptureTarget
 
 _RUN_EXAMPLE = "example: etloop-agent run --controller tcp://10.0.0.1:5555 --name a --insecure"
 
@@ -69,6 +71,16 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="compile and run congestion control plugins that the controller sends (code with this agent's rights)",
     )
+    run.add_argument(
+        "--capture",
+        type=Path,
+        metavar="DIR",
+        help="keep what every port sends and receives, as RUN-AGENT-PORT.pcapng in this directory",
+    )
+    run.add_argument(
+        "--capture-snap", default="256KiB", metavar="SIZE", help="of each frame (default: the whole)"
+    )
+    run.add_argument("--capture-limit", default="1GiB", metavar="SIZE", help="of each file (default 1GiB)")
     check = commands.add_parser(
         "preflight", help="judge this host", epilog="example: etloop-agent preflight --json"
     )
@@ -97,7 +109,26 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
     settings = AgentSettings(
         options.controller, options.name, options.once, curve, options.insecure, options.allow_plugins
     )
+    if options.capture is not None:
+        open_engine = partial(open_native_engine, capture=_capture_target(options))
     return asyncio.run(serve(settings, open_engine))
+
+
+def _capture_target(options: argparse.Namespace) -> CaptureTarget:
+    problems, sizes = [], []
+    for option, most in (("--capture-snap", 1 << 18), ("--capture-limit", 1 << 40)):
+        try:
+            size = parse_bytes(vars(options)[option[2:].replace("-", "_")])
+            if not 64 <= size <= most:
+                problems.append(Problem(option, f"{size} bytes", f"write 64 to {most} bytes"))
+            sizes.append(size)
+        except QuantityError as error:
+            problems.append(Problem(option, error.what, error.remedy))
+    if not options.capture.is_dir():
+        problems.append(Problem("--capture", f"{options.capture} is no directory", "make it first"))
+    if problems:
+        raise ConfigError(*problems)
+    return CaptureTarget(options.capture, *sizes)
 
 
 def _preflight(*, as_json: bool) -> ExitCode:

@@ -7,7 +7,7 @@ clock and the engine itself belong to service.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -44,6 +44,7 @@ from contract.messages import (
     Probed,
     ProbeFailure,
     Progress,
+    Rates,
     Refused,
     Report,
     Start,
@@ -52,6 +53,7 @@ from contract.messages import (
     Welcome,
     clipped,
 )
+from contract.records import CC_RECORD
 
 _HELLO_NS: Final = 500 * NS_PER_MS
 _REMIND_NS: Final = 30 * NS_PER_S
@@ -147,6 +149,7 @@ class HandedOver:
     ops: NDArray[np.void]
     flows: NDArray[np.void]
     ports: NDArray[np.void]
+    rates: NDArray[np.void] = field(default_factory=lambda: np.empty(0, CC_RECORD))
 
 
 class AgentLife:
@@ -351,9 +354,18 @@ class AgentLife:
                 self._ops_sent += len(batch)
                 self._do(Say(Report(run_id, self._last, left.end is EngineEnd.DONE, batch)))
         self._do(*(Say(Flows(run_id, batch)) for batch in _batches(left.flows) if len(batch)))
+        self._do(*(Say(Rates(run_id, batch)) for batch in _batches(left.rates) if len(batch)))
         self._do(
             Say(
-                Finished(run_id, left.end, clipped(left.failure), self._ops_sent, len(left.flows), left.ports)
+                Finished(
+                    run_id,
+                    left.end,
+                    clipped(left.failure),
+                    self._ops_sent,
+                    len(left.flows),
+                    left.ports,
+                    len(left.rates),
+                )
             )
         )
         self._advance(AgentEvent.HANDED_OVER)

@@ -49,6 +49,7 @@ from contract.endpoint import is_loopback
 from contract.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError
 from contract.messages import MAX_TO_AGENT_BYTES, AgentMessage, EngineEnd, Hello, Pong
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
+from traffic.capture import CaptureTarget
 
 _TICK_MS: Final = 20
 _REPORT_NS: Final = 100 * NS_PER_MS
@@ -93,12 +94,22 @@ class AgentSettings:
     """Compile and run congestion control that the controller sends."""
 
 
-def open_native_engine(assignment: Assignment) -> Engine:
-    """The engine that sends real packets. Raises `RigError` or `PlanError`."""
+def open_native_engine(assignment: Assignment, capture: CaptureTarget | None = None) -> Engine:
+    """The engine that sends real packets, and keeps them where `capture` says. Raises `RigError` or `PlanError`."""
     # Late, so that preflight and key generation work where the native module cannot be loaded.
     from traffic.engine import Engine as NativeEngine
 
-    return NativeEngine.open(assignment)
+    return NativeEngine.open(assignment, capture)
+
+
+def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignment: Assignment) -> Engine:
+    """An engine for the assignment. Raises `ConfigError` if it brings code and this agent runs none; else as `open_engine`."""
+    plugin = assignment.transport.congestion.plugin_name
+    if plugin and not settings.allow_plugins:
+        what = "is code that the controller sends, and this agent runs none"
+        remedy = "start the agent with --allow-plugins if you trust who may command it"
+        raise ConfigError(Problem(f"congestion control {plugin}", what, remedy))
+    return open_engine(assignment)
 
 
 async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_native_engine) -> ExitCode:
@@ -316,7 +327,9 @@ class _Agent:
         loop, engine = asyncio.get_running_loop(), self._engine
         match action:
             case OpenEngine(assignment):
-                self._opening = loop.run_in_executor(self._worker, self._open_allowed, assignment)
+                self._opening = loop.run_in_executor(
+                    self._worker, open_allowed, self._settings, self._open_engine, assignment
+                )
             case HandOver():
                 self._engine = None
                 self._handing = loop.run_in_executor(self._worker, _hand_over, engine, self._started)
@@ -330,14 +343,6 @@ class _Agent:
                     # As in `_look_at_engine`.
                     _log.exception("the engine failed")
                     await self._perform(self._life.on_engine_error(str(error)))
-
-    def _open_allowed(self, assignment: Assignment) -> Engine:
-        plugin = assignment.transport.congestion.plugin_name
-        if plugin and not self._settings.allow_plugins:
-            what = "is code that the controller sends, and this agent runs none"
-            remedy = "start the agent with --allow-plugins if you trust who may command it"
-            raise ConfigError(Problem(f"congestion control {plugin}", what, remedy))
-        return self._open_engine(assignment)
 
     def _order_engine(self, engine: Engine, action: StartProbe | StartEngine | AskEngineWaits) -> None:
         match action:
@@ -373,7 +378,9 @@ def _hand_over(engine: Engine | None, started: bool) -> HandedOver:
         status = engine.status()
         end = _ENDS.get(phase_of(status), EngineEnd.STOPPED)
         engine.stop()
-        return HandedOver(end, status.failure, engine.take_records(), engine.flows(), engine.ports())
+        return HandedOver(
+            end, status.failure, engine.take_records(), engine.flows(), engine.ports(), engine.rates()
+        )
     except ENGINE_ERRORS as error:
         _log.exception("the engine failed while handing over")
         return HandedOver(EngineEnd.FAILED, str(_engine_problem(error)), ops, flows, ports)

@@ -32,7 +32,7 @@ from contract.messages import (
     ControllerMessage,
     ProtocolVersion,
 )
-from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
 
 _MAX_ITEMS: Final = 1 << 20
 """Most elements of one tuple (not of a numpy column): a million communicator slots."""
@@ -52,6 +52,7 @@ _ARRAY_NAMES: Final[Mapping[str, np.dtype[Any]]] = {
     "ip address": IP_ADDRESS,
     "op record": OP_RECORD,
     "flow record": FLOW_RECORD,
+    "rate record": CC_RECORD,
     "port record": PORT_RECORD,
     "wait record": WAIT_RECORD,
 }

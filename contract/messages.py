@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from contract.assignment import Assignment
 from contract.errors import Problem
-from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
 
 
 class ProtocolVersion(NamedTuple):
@@ -44,6 +44,7 @@ MAX_TEXT_CHARS: Final = 4096
 
 OpRecords: TypeAlias = Annotated[NDArray[np.void], OP_RECORD]
 FlowRecords: TypeAlias = Annotated[NDArray[np.void], FLOW_RECORD]
+CcRecords: TypeAlias = Annotated[NDArray[np.void], CC_RECORD]
 PortRecords: TypeAlias = Annotated[NDArray[np.void], PORT_RECORD]
 WaitRecords: TypeAlias = Annotated[NDArray[np.void], WAIT_RECORD]
 
@@ -192,8 +193,16 @@ class Flows:
 
 
 @dataclass(frozen=True, slots=True)
+class Rates:
+    """Rates and windows over time, after the engine stopped; where the assignment asks for them."""
+
+    run_id: str
+    rates: CcRecords
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
-    """Closes what an agent hands over. The two counts let the controller see that nothing is missing."""
+    """Closes what an agent hands over. The counts let the controller see that nothing is missing."""
 
     run_id: str
     end: EngineEnd
@@ -201,6 +210,7 @@ class Finished:
     ops_sent: int
     flows_sent: int
     ports: PortRecords
+    rates_sent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +311,7 @@ AgentMessage: TypeAlias = (
     | Faulted
     | Waits
     | Flows
+    | Rates
     | Finished
     | Bye
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from contract.records import CC_RECORD
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -145,6 +148,8 @@ class AgentRecords:
     versions: dict[str, str]
     complete: bool
     """Whether the agent finished and sent its flow and port counters."""
+    rates: NDArray[np.void] = field(default_factory=lambda: np.empty(0, CC_RECORD))
+    """Rates and windows over time; empty if they were not asked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

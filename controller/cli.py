@@ -100,6 +100,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_report(commands)
     _add_collective(commands)
+    _add_capture(commands)
     _add_bench(commands)
     return parser
 
@@ -333,6 +334,12 @@ def _add_collective(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser.set_defaults(parser=parser)
 
 
+def _add_capture(commands: _Commands[argparse.ArgumentParser]) -> None:
+    example = "  etloop capture captures/run-r1-a-p0.pcapng"
+    parser = _add(commands, "capture", "print a port's capture, one line a packet", example, _capture)
+    parser.add_argument("file", type=Path, metavar="FILE", help="what `etloop-agent run --capture` wrote")
+
+
 def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
     example = "  etloop bench\n  etloop bench wire --seconds 5 --repeat 9 --json"
     summary = "measure the engine beside the bare kernel path of this machine"
@@ -471,6 +478,12 @@ def _collective(parsed: argparse.Namespace) -> Answer:
 
     parsed.json = parsed.json_file == "-"
     return Answer("", run_collective(cli_collective.request_of(parsed.parser, parsed, parsed.arguments)))
+
+
+def _capture(parsed: argparse.Namespace) -> Answer:
+    from controller.commands_capture import answer_capture
+
+    return answer_capture(parsed.file)
 
 
 def _bench(parsed: argparse.Namespace) -> Answer:

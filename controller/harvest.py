@@ -6,17 +6,21 @@ Turns into `AgentRecords` at the end, whether or not the agent could finish.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contract.assignment import Assignment
 from contract.errors import ProtocolError
-from contract.messages import Finished, Flows, Report
-from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
+from contract.messages import Finished, Flows, Rates, Report
+from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD
 from contract.run import AgentRecords
 from controller.clock_map import ClockOffset
 from workload.program import OpKind
+
+MOST_RATE_ROWS: Final = 1 << 19
+"""Rows of one port's series; the engine thins out at half of that (traffic/native/rate_series.h), two samples at least."""
 
 
 def most_ops(assignment: Assignment) -> int:
@@ -33,18 +37,24 @@ class Harvest:
     ops_limit: int
     flows_limit: int
     ports_limit: int
+    rates_limit: int
     degraded: tuple[str, ...] = ()
     finished: Finished | None = None
     ops_received: int = 0
     flows_received: int = 0
+    rates_received: int = 0
     _ops: list[NDArray[np.void]] = field(default_factory=list)
     _flows: list[NDArray[np.void]] = field(default_factory=list)
+    _rates: list[NDArray[np.void]] = field(default_factory=list)
 
     @classmethod
     def of(cls, agent: str, assignment: Assignment) -> Harvest:
         """An empty harvest with the limits that follow from the assignment (a queue pair has at most two ends here)."""
         flows_limit = 2 * len(assignment.connections.src_qpn)
-        return cls(agent, most_ops(assignment), flows_limit, len(assignment.ports))
+        ports = len(assignment.ports)
+        asked = assignment.transport.congestion.series_interval_ns > 0
+        rates_limit = ports * max(MOST_RATE_ROWS, flows_limit) if asked else 0
+        return cls(agent, most_ops(assignment), flows_limit, ports, rates_limit)
 
     def take_report(self, report: Report) -> None:
         """Adds completed ops."""
@@ -53,11 +63,23 @@ class Harvest:
         if len(report.ops):
             self._ops.append(report.ops)
 
-    def take_flows(self, flows: Flows) -> None:
-        """Adds queue pair counters."""
+    def take_counters(self, counters: Flows | Rates) -> None:
+        """Adds queue pair counters, or rates over time."""
+        match counters:
+            case Flows():
+                self._take_flows(counters)
+            case Rates():
+                self._take_rates(counters)
+
+    def _take_flows(self, flows: Flows) -> None:
         self.flows_received += len(flows.flows)
         self._within("flow", self.flows_received, self.flows_limit)
         self._flows.append(flows.flows)
+
+    def _take_rates(self, rates: Rates) -> None:
+        self.rates_received += len(rates.rates)
+        self._within("rate", self.rates_received, self.rates_limit)
+        self._rates.append(rates.rates)
 
     def take_finished(self, finished: Finished) -> None:
         """Closes the harvest."""
@@ -76,6 +98,8 @@ class Harvest:
             return f"{self.finished.ops_sent} op records sent, {self.ops_received} received"
         if self.finished.flows_sent != self.flows_received:
             return f"{self.finished.flows_sent} flow records sent, {self.flows_received} received"
+        if self.finished.rates_sent != self.rates_received:
+            return f"{self.finished.rates_sent} rate records sent, {self.rates_received} received"
         return ""
 
     def records(
@@ -88,6 +112,7 @@ class Harvest:
             host=host,
             ops=np.concatenate(self._ops) if self._ops else np.empty(0, OP_RECORD),
             flows=np.concatenate(self._flows) if self._flows else np.empty(0, FLOW_RECORD),
+            rates=np.concatenate(self._rates) if self._rates else np.empty(0, CC_RECORD),
             ports=self.finished.ports if self.finished is not None else none,
             clock_offset_ns=offset.offset_ns,
             clock_error_ns=offset.error_ns,

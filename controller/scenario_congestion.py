@@ -104,11 +104,12 @@ def _read_settings(
     profile = algorithm.profiles[0].name if algorithm.profiles else ""
     if profiles:
         profile = section.optional("profile", one_of(profiles), algorithm.profiles[0]).name
-    given = tuple(
-        (each.name, float(section.optional(each.name, _parser(each), Fraction(0))))
+    read = (
+        (each.name, section.optional(each.name, _parser(each), None))
         for each in algorithm.parameters
-        if section.has(each.name) and each.name not in _OWN_KEYS
+        if each.name not in _OWN_KEYS
     )
+    given = tuple((name, float(value)) for name, value in read if value is not None)
     for mistake in mistakes(algorithm.name, plugin.library if plugin is not None else "", profile, given):
         section.mistake("algorithm", mistake, "mend the parameters (docs/congestion_control.md)")
     interval_ns, queue_pairs = _read_series(section.section("series"))

@@ -14,7 +14,7 @@ from contract.units import NS_PER_S, QuantityError, format_duration, parse_bytes
 from controller.scenario_congestion import PluginReader, read_congestion
 from controller.scenario_faults import read_faults
 from controller.scenario_recovery import read_cnp, read_recovery
-from controller.yaml_reader import bounded, integer, one_of
+from controller.yaml_reader import bounded, integer, one_of, yes_or_no
 
 if TYPE_CHECKING:
     from pathlib import Path

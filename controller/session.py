@@ -36,6 +36,7 @@ from contract.messages import (
     Probe,
     Probed,
     Progress,
+    Rates,
     Refused,
     Report,
     Start,
@@ -252,8 +253,8 @@ class Session:
                 )
             case Report():
                 self._on_report(name, message, now_ns)
-            case Flows():
-                self._harvests[name].take_flows(message)
+            case Flows() | Rates():
+                self._harvests[name].take_counters(message)
                 self._extend_collect(now_ns)
             case Finished():
                 self._on_finished(name, message, now_ns)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from contract.ip_address import ip_text
-from results.columns import COLLECTIVES, FLOW_COUNTERS, FLOWS, OPS, PORT_COUNTERS, PORTS, ColumnType
+from results.columns import COLLECTIVES, FLOW_COUNTERS, FLOWS, OPS, PORT_COUNTERS, PORTS, RATES, ColumnType
 from results.kinds import CONVENTIONS, OP_NAMES, OpCode
 
 if TYPE_CHECKING:
@@ -164,6 +164,41 @@ def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -
             "udp_source_port": np.where(sends, plan.src_udp_port[queue_pair], plan.dst_udp_port[queue_pair]),
             "planned_connection_bytes": plan.payload_bytes[connection] * tables.iterations,
             **{column.name: flows.records[column.name] for column in FLOW_COUNTERS},
+        },
+    )
+
+
+def rates_table(
+    outcome: RunOutcome, tables: PlanTables, connection_rows: Mapping[str, NDArray[np.int32]]
+) -> pa.Table | None:
+    """cc.parquet: one row per queue pair and moment; None where no agent wrote any down.
+
+    Rows of connections that are not in the plan are left out.
+    """
+    parts, agents, connections = [], [], []
+    for index, agent in enumerate(outcome.agents):
+        rows = connection_rows.get(agent.agent, np.empty(0, np.int32))
+        own = agent.rates["connection"]
+        known = (own >= 0) & (own < len(rows))
+        part = agent.rates[known].copy()
+        part["time_ns"] -= agent.clock_offset_ns + outcome.start_ns
+        parts.append(part)
+        agents.append(np.full(len(part), index, np.int64))
+        connections.append(rows[part["connection"]].astype(np.int64))
+    if not any(len(part) for part in parts):
+        return None
+    records, connection = np.concatenate(parts), np.concatenate(connections)
+    return _table(
+        RATES,
+        {
+            "agent": _text(np.concatenate(agents), [agent.agent for agent in outcome.agents]),
+            "connection": connection,
+            "src_rank": tables.connections.src_rank[connection],
+            "dst_rank": tables.connections.dst_rank[connection],
+            "local_qpn": records["local_qpn"],
+            **{name: records[name] for name in ("time_ns", "rate_bps", "window_bytes", "in_flight_bytes")},
+            **{name: records[name] for name in ("acked_bytes", "tx_packets")},
+            "rtt_ns": pa.array(records["rtt_ns"], mask=records["rtt_ns"] < 0),
         },
     )
 

@@ -147,6 +147,19 @@ PORTS: Final = (
     *PORT_COUNTERS,
 )
 
+RATES: Final = (
+    Column("agent", ColumnType.TEXT, "name"),
+    Column("connection", ColumnType.INT32, "id"),
+    *_columns(ColumnType.INT32, "id", "src_rank", "dst_rank"),
+    Column("local_qpn", ColumnType.UINT32, "id"),
+    Column("time_ns", ColumnType.INT64, "ns"),
+    Column("rate_bps", ColumnType.INT64, "bit/s"),
+    *_columns(ColumnType.INT64, "bytes", "window_bytes", "in_flight_bytes", "acked_bytes"),
+    Column("tx_packets", ColumnType.INT64, "packets"),
+    Column("rtt_ns", ColumnType.INT64, "ns", nullable=True),
+)
+"""cc.parquet, which a run has only if its scenario asks for it."""
+
 TABLES: Final = {
     "ops.parquet": OPS,
     "collectives.parquet": COLLECTIVES,

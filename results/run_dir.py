@@ -16,7 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from contract.errors import EtloopError, Problem
-from results.arrow_tables import arrow_schema, collectives_table, flows_table, ops_table, ports_table
+from results.arrow_tables import (
+    arrow_schema,
+    collectives_table,
+    flows_table,
+    ops_table,
+    ports_table,
+    rates_table,
+)
 from results.columns import TABLES
 from results.kpis import measure
 from results.plan_json import plan_from_json, plan_to_json
@@ -79,6 +86,8 @@ def write_run(
         "flows.parquet": flows_table(outcome, tables, result.flows),
         "ports.parquet": ports_table(outcome, tables, port_names or {}),
     }
+    if (rates := rates_table(outcome, tables, connection_rows)) is not None:
+        parquet["cc.parquet"] = rates
     texts = {
         "scenario.yaml": scenario_text,
         "rig.yaml": rig_text,

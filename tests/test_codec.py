@@ -46,6 +46,7 @@ from contract.messages import (
     Probed,
     ProbeFailure,
     Progress,
+    Rates,
     Refused,
     Report,
     Start,
@@ -54,7 +55,7 @@ from contract.messages import (
     Welcome,
     clipped,
 )
-from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
 from tests.control_plane_by_hand import ring_assignments
 
 PROGRESS = Progress(1, 2, 3, 4, 5)
@@ -71,7 +72,8 @@ FROM_AGENT: list[AgentMessage] = [
     Faulted("r", "it broke"),
     Waits("r", 1, True, np.zeros(2, WAIT_RECORD)),
     Flows("r", np.zeros(2, FLOW_RECORD)),
-    Finished("r", EngineEnd.FAILED, "why", 3, 2, np.zeros(1, PORT_RECORD)),
+    Rates("r", np.zeros(2, CC_RECORD)),
+    Finished("r", EngineEnd.FAILED, "why", 3, 2, np.zeros(1, PORT_RECORD), 7),
     Bye("Ctrl-C"),
 ]
 FROM_CONTROLLER: list[ControllerMessage] = [
@@ -137,6 +139,7 @@ REPORT: dict[str, Any] = {
 FINISHED: dict[str, Any] = {
     "run_id": "r",
     "end": "DONE",
+    "rates_sent": 0,
     "failure": "",
     "ops_sent": 0,
     "flows_sent": 0,

@@ -6,13 +6,16 @@ Set-points and tolerances are those that docs/congestion_control.md states. Size
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 import pytest
 
+from agent.service import AgentSettings, open_allowed
+from contract.assignment import Assignment
 from contract.congestion import CongestionParameter, CongestionSettings
 from contract.errors import ConfigError
 from tests.assignments_by_hand import TRANSPORT, HandOp, assignment
@@ -67,7 +70,7 @@ SIZES: Final = (2, 4, 16, 64)
 
 @pytest.mark.parametrize("senders", SIZES if FULL else SIZES[:3])
 @pytest.mark.parametrize("profile", [connectx, paper], ids=["connectx", "paper"])
-def test_dcqcn_shares_a_bottleneck(profile: type[Incast], senders: int) -> None:
+def test_dcqcn_shares_a_bottleneck(profile: Callable[[int], Incast], senders: int) -> None:
     setup = profile(senders)
     outcome = run_incast(setup)
     found = steady(setup, outcome)
@@ -102,7 +105,8 @@ def test_dctcp_holds_its_threshold(senders: int) -> None:
 def swift_target_ns(window_packets: float) -> float:
     """Base 20 us, one hop of 3.053 us, and flow scaling over 100 us between 0.1 and 100 packets."""
     slope = 100_000 / (1 / 0.1**0.5 - 1 / 100**0.5)
-    return 20_000 + 3_053 + min(max(slope / window_packets**0.5 - slope / 100**0.5, 0), 100_000)
+    scaled: float = slope / window_packets**0.5 - slope / 100**0.5
+    return 20_000 + 3_053 + min(max(scaled, 0), 100_000)
 
 
 @pytest.mark.parametrize("senders", [2, 8, 16])
@@ -319,3 +323,23 @@ def test_what_is_no_plugin_file_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             read_plugin(tmp_path / name)
+
+
+def test_an_agent_runs_sent_code_only_if_it_was_started_so() -> None:
+    opened = []
+
+    def open_engine(job: Assignment) -> NoReturn:
+        opened.append(job)
+        raise RuntimeError("opened")
+
+    plugin = CongestionSettings(plugin_name="x.cpp", plugin=np.frombuffer(b"code", np.uint8))
+    job = assignment(
+        tuple((HandOp(CollectiveName.ALL_REDUCE, 1024),) for _ in range(2)),
+        transport=replace(TRANSPORT, congestion=plugin),
+    )
+    settings = AgentSettings("tcp://127.0.0.1:1", "a")
+    with pytest.raises(ConfigError, match=r"x.cpp: is code .*--allow-plugins"):
+        open_allowed(settings, open_engine, job)
+    assert opened == []
+    with pytest.raises(RuntimeError, match="opened"):
+        open_allowed(replace(settings, allow_plugins=True), open_engine, job)

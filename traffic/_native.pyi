@@ -142,7 +142,14 @@ class PortLoops:
     """
 
     def __init__(
-        self, assignment: Assignment, spin_ns: int, processors: list[int], cc_library: str = ""
+        self,
+        assignment: Assignment,
+        spin_ns: int,
+        processors: list[int],
+        cc_library: str = "",
+        captures: list[str] = [],
+        snap_bytes: int = 0,
+        capture_bytes: int = 0,
     ) -> None: ...
     def start_probe(self) -> None: ...
     def start(self, start_ns: int) -> None: ...
@@ -238,7 +245,7 @@ class QueuePair:
     ) -> int:
         """Posts a write, write_imm, send, send_imm, read, fetch_add or compare_swap; returns its mark."""
 
-    def post_receive(self, bytes: int) -> None: ...
+    def post_receive(self, bytes: int) -> None: ...  # noqa: A002 - as the binding names it
     def datagrams(self, flow: IpFlow, now_ns: int) -> list[bytes]:
         """What is to be sent now: answers, then requests, as UDP payloads with their ICRC for IPv4 identification 0."""
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from contract.assignment import Assignment
+    from traffic.capture import CaptureTarget
 
 SPIN_NS: Final = 50_000
 """How long an idle loop polls before it sleeps, where every loop of the host has a core: longer than a round trip
@@ -96,8 +97,8 @@ class Engine:
         self.degraded = degraded
 
     @staticmethod
-    def open(assignment: Assignment) -> Engine:
-        """Binds the ports' addresses and builds all queue pairs.
+    def open(assignment: Assignment, capture: CaptureTarget | None = None) -> Engine:
+        """Binds the ports' addresses and builds all queue pairs. With `capture` every port's packets go to a file.
 
         Raises RigError if an address is not here, a UDP port is taken, or the assignment does not hold together.
         """
@@ -109,7 +110,15 @@ class Engine:
         pinned = processors[first : first + len(assignment.ports)] if spins else []
         try:
             library = library_for(assignment.transport.congestion)
-            loops = _native.PortLoops(assignment, SPIN_NS if spins else 0, pinned, library)
+            loops = _native.PortLoops(
+                assignment,
+                SPIN_NS if spins else 0,
+                pinned,
+                library,
+                [str(path) for path in capture.paths(assignment)] if capture else [],
+                capture.snap_bytes if capture else 0,
+                capture.file_bytes if capture else 0,
+            )
         except (RuntimeError, ValueError, OverflowError) as error:
             what, _, remedy = str(error).partition("; ")
             raise RigError(

@@ -49,7 +49,8 @@ class BottleneckRun {
     params_.burst_bytes = kPacketBytes;
     if (!mistakes.empty()) return;
     const size_t words = (setup.algorithm->state_bytes + 15) / 16;
-    const FlowPath path{static_cast<uint64_t>(setup.queue.link_bps), uint64_t{setup.window_packets} * kMtu, 4 * setup.one_way_ns, kMtu, kPacketBytes};
+    const FlowPath path{static_cast<uint64_t>(setup.queue.link_bps), uint64_t{setup.window_packets} * kMtu,
+                        4 * setup.one_way_ns, kMtu, kPacketBytes};
     for (uint32_t f = 0; f < setup.flows; ++f) {
       states_.push_back(std::make_unique<Aligned[]>(words + 1));
       flows_.push_back({FlowControl(params_, path, states_.back().get())});

@@ -2,10 +2,14 @@
 #include "packet_port.h"
 
 #include <array>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <span>
 
+#include "capture.h"
 #include "check.h"
 #include "frame_builder.h"
 #include "lab.h"
@@ -111,8 +115,34 @@ std::vector<std::vector<uint8_t>> frames_at(const Descriptor& capture) {
   return frames;
 }
 
+// Frames of a pcapng file as Capture writes it: section, interface, packets, statistics.
+std::vector<std::vector<uint8_t>> frames_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<uint8_t> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::vector<std::vector<uint8_t>> frames;
+  for (size_t at = 0; at + 12 <= bytes.size();) {
+    uint32_t head[7]{};
+    std::memcpy(head, &bytes[at], std::min(sizeof head, bytes.size() - at));
+    uint32_t trailer = 0;
+    CHECK(head[1] >= 12 && at + head[1] <= bytes.size());
+    if (head[1] < 12 || at + head[1] > bytes.size()) break;
+    std::memcpy(&trailer, &bytes[at + head[1] - 4], sizeof trailer);
+    CHECK_EQ(trailer, head[1]);
+    if (head[0] == 6) frames.emplace_back(&bytes[at + 28], &bytes[at + 28] + head[5]);
+    at += head[1];
+  }
+  return frames;
+}
+
 void every_pair_of_backends_talks(const Ends& ends) {
-  auto near = opened(settings(ends.backend, ends.near, "n0"));
+  const std::string path = "/tmp/etloop-capture-" + std::to_string(getpid()) + ".pcapng";
+  std::string error;
+  PortConfig captured = settings(ends.backend, ends.near, "n0");
+  CaptureConfig capture_config;
+  capture_config.path = path;
+  captured.capture = Capture::open(capture_config, error);
+  CHECK_EQ(error, std::string());
+  auto near = opened(captured);
   auto far = opened(settings(ends.backend, ends.far, "f0"));
   const Descriptor capture = test::frame_socket("f0");
   const FlowId flow = flow_to(*near, ends.far);
@@ -146,6 +176,12 @@ void every_pair_of_backends_talks(const Ends& ends) {
   CHECK_EQ(near->counters().tx_datagrams, static_cast<int64_t>(expected));
   CHECK_EQ(far->counters().rx_datagrams, static_cast<int64_t>(expected));
   CHECK_EQ(far->counters().rx_icrc_encapsulated, int64_t{0});
+  near.reset();
+  captured.capture.reset();  // the file is whole
+  const auto kept = frames_of_file(path);
+  std::remove(path.c_str());
+  CHECK_EQ(kept.size(), expected);
+  for (const auto& frame : kept) CHECK(wire::check_frame(frame) == wire::FrameCheck::good);
   if (ends.backend == Backend::xdp) return;  // its frames pass below where others could look; the far end has checked them
   size_t roce = 0;
   for (const auto& frame : frames_at(capture)) {

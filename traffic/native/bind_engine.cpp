@@ -9,6 +9,7 @@
 
 #include "bind_columns.h"
 #include "bind_plan.h"
+#include "capture.h"
 #include "loop.h"
 #include "sim.h"
 
@@ -26,7 +27,9 @@ nb::tuple probe_tuple(const ProbeResult& probe) {
 // The port loops of one agent.
 class PortLoops {
  public:
-  PortLoops(nb::handle assignment, Nanos spin_ns, const std::vector<int32_t>& processors, const std::string& cc_library)
+  // `captures[p]`: the file that packets of port p go to; none: no captures.
+  PortLoops(nb::handle assignment, Nanos spin_ns, const std::vector<int32_t>& processors, const std::string& cc_library,
+            const std::vector<std::string>& captures, uint32_t snap_bytes, int64_t capture_bytes)
       : plan_(plan_from(assignment, cc_library)) {
     const nb::object transport = nb::getattr(assignment, "transport");
     std::string error;
@@ -50,6 +53,15 @@ class PortLoops {
       config.port.segmentation_offload = read_value<bool>(transport, "segmentation_offload");
       config.port.drop_per_million = read_value<uint32_t>(transport, "drop_per_million");
       config.port.drop_seed = read_value<uint64_t>(transport, "drop_seed") + p;
+      if (p < captures.size()) {
+        CaptureConfig capture;
+        capture.path = captures[p];
+        capture.interface = plan_->ports[p].name;
+        capture.snap_bytes = snap_bytes;
+        capture.file_bytes = capture_bytes;
+        config.port.capture = Capture::open(capture, error);
+        if (config.port.capture == nullptr) throw std::runtime_error(error);
+      }
       auto loop = PortLoop::open(plan_, board, static_cast<int32_t>(p), config, error);
       if (loop == nullptr) throw std::runtime_error(error);
       loops_.push_back(std::move(loop));
@@ -208,8 +220,11 @@ nb::dict simulate_assignment(nb::handle assignment, nb::handle settings) {
 
 void bind_engine(nb::module_& module) {
   nb::class_<PortLoops>(module, "PortLoops")
-      .def(nb::init<nb::handle, Nanos, const std::vector<int32_t>&, const std::string&>(), nb::arg("assignment"), nb::arg("spin_ns"),
-           nb::arg("processors"), nb::arg("cc_library") = "")
+      .def(nb::init<nb::handle, Nanos, const std::vector<int32_t>&, const std::string&, const std::vector<std::string>&,
+                    uint32_t, int64_t>(),
+           nb::arg("assignment"), nb::arg("spin_ns"), nb::arg("processors"), nb::arg("cc_library") = "",
+           nb::arg("captures") = std::vector<std::string>(), nb::arg("snap_bytes") = 0,
+           nb::arg("capture_bytes") = 0)
       .def("start_probe", &PortLoops::start_probe)
       .def("start", &PortLoops::start, nb::arg("start_ns"))
       .def("request_waits", &PortLoops::request_waits)

@@ -14,6 +14,8 @@ namespace etloop {
 // Numbers as in contract.assignment.PortBackend.
 enum class Backend : uint8_t { udp = 0, packet = 1, xdp = 2, verbs = 3 };
 
+class Capture;
+
 struct PortConfig {
   Backend backend = Backend::udp;
   std::string interface;  // "": the one that has the first address
@@ -29,6 +31,7 @@ struct PortConfig {
   int64_t receive_buffer_bytes = 64 << 20;  // asked for; what the kernel gave is in counters()
   uint32_t drop_per_million = 0;
   uint64_t drop_seed = 0;
+  std::shared_ptr<Capture> capture;  // none: nothing is kept
 };
 
 class DevicePort : public TxPort {

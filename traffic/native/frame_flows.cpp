@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "capture.h"
 #include "system_clock.h"
 
 namespace etloop {
@@ -124,9 +125,16 @@ bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& 
   return true;
 }
 
+void FrameFlows::note_sent(std::span<const uint8_t> header, std::span<const uint8_t> datagram, Nanos now) {
+  if (config_.capture != nullptr) config_.capture->note(true, header, datagram, now);
+}
+
 size_t FrameFlows::take(std::span<const uint8_t> frame, const std::optional<ethernet::Tag>& tag, PortSink& sink,
                         Nanos arrived_ns) {
   const ethernet::Frame parsed = ethernet::parse(frame, config_.udp_port);
+  if (config_.capture != nullptr && parsed.kind != ethernet::FrameKind::other) {
+    config_.capture->note(false, frame, {}, arrived_ns);
+  }
   switch (parsed.kind) {
     case ethernet::FrameKind::roce: deliver(frame, parsed, tag, sink, arrived_ns); return 1;
     case ethernet::FrameKind::pause: pauses.on_pause(*ethernet::parse_pause(frame), arrived_ns); return 0;

@@ -28,6 +28,9 @@ class FrameFlows {
   // kNever: the flow may send; else until when it is paused.
   Nanos paused_until(FlowId flow, int16_t traffic_class, Nanos now) const;
 
+  // A frame that leaves, in two pieces.
+  void note_sent(std::span<const uint8_t> header, std::span<const uint8_t> datagram, Nanos now);
+
   // Takes one frame without FCS. `tag`: one that the kernel took out of it. Returns how many packets it held.
   size_t take(std::span<const uint8_t> frame, const std::optional<ethernet::Tag>& tag, PortSink& sink, Nanos arrived_ns);
   // The same of a frame that the kernel joined, or did not yet split, from datagrams of `segment_bytes`.

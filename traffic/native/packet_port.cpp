@@ -263,9 +263,16 @@ TxResult PacketPort::send(const PacketRun& run) {
     state.stage(state.run_header.data(), header.size(), state.single.data(), bytes);
   }
   const TxResult result = state.push_out();
-  if (result == TxResult::would_block && state.gone > 0) return TxResult::sent;  // the rest leaves before anything else
-  if (result != TxResult::sent) state.staged = state.gone = 0;
-  return result;
+  const bool taken = result == TxResult::sent || (result == TxResult::would_block && state.gone > 0);
+  if (!taken) {
+    state.staged = state.gone = 0;
+    return result;
+  }
+  for (uint32_t i = 0; i < run.count && state.config.capture != nullptr; ++i) {
+    const iovec& datagram = state.vectors[2 * i + 1];
+    state.flows.note_sent(header, {static_cast<const uint8_t*>(datagram.iov_base), datagram.iov_len}, now);
+  }
+  return TxResult::sent;  // what the kernel did not take yet leaves before anything else
 }
 
 uint32_t PacketPort::max_run(uint32_t payload_bytes) const {

@@ -17,6 +17,7 @@
 #include <random>
 #include <utility>
 
+#include "datagram_capture.h"
 #include "frame_builder.h"
 #include "system_clock.h"
 #include "udp_socket.h"
@@ -100,10 +101,11 @@ struct ReceiveBuffers {
 
 struct UdpPort::State {
   explicit State(const PortConfig& settings)
-      : config(settings), random(settings.drop_seed), middles(settings.path_mtu) {}
+      : config(settings), capture(settings.capture), random(settings.drop_seed), middles(settings.path_mtu) {}
 
   bool open_receivers(std::string& error);
   TxResult transmitted(ssize_t result, int fd, size_t bytes);
+  TxResult send(const PacketRun& run, std::span<const uint8_t>& datagrams);
   TxResult send_one(const Flow& flow, std::span<const uint8_t> datagram);
   TxResult send_classed(const Flow& flow, std::span<const uint8_t> datagram, int traffic_class);
   TxResult send_segmented(const Flow& flow, std::span<const uint8_t> datagrams, size_t segment_bytes);
@@ -114,6 +116,7 @@ struct UdpPort::State {
   bool drops() { return random() % 1'000'000 < config.drop_per_million; }
 
   PortConfig config;
+  DatagramCapture capture;
   std::vector<Descriptor> receivers;
   std::vector<Nanos> drained_ns;  // when each receiver was last seen empty: what it holds came later
   std::map<std::pair<uint16_t, uint16_t>, Descriptor> senders;  // by address index and source port
@@ -274,6 +277,7 @@ size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, Port
     Datagram packet = whole;
     packet.bytes = whole.bytes.subspan(at, std::min(segment_bytes, whole.bytes.size() - at));
     packet.datagram_bytes = static_cast<uint32_t>(packet.bytes.size());
+    if (capture.is_on()) capture.received(packet, config.addresses[packet.address], config.udp_port, arrived_ns);
     ++counters.rx_datagrams;
     counters.rx_bytes += packet.datagram_bytes;
     if (packet.datagram_bytes < wire::kBthBytes + wire::kIcrcBytes) {
@@ -349,29 +353,42 @@ bool UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_p
 
 TxResult UdpPort::send(const PacketRun& run) {
   State& state = *state_;
-  if (!state.backlog.empty()) {
-    if (const TxResult result = state.send_backlog(); result != TxResult::sent) return result;
+  std::span<const uint8_t> datagrams;
+  const TxResult result = state.send(run, datagrams);
+  if (result == TxResult::sent && state.capture.is_on()) {
+    const bool counts_ids = state.config.segmentation_offload && run.count > 1;
+    const uint8_t traffic_class =
+        run.traffic_class == kFlowClass ? state.config.traffic_class : static_cast<uint8_t>(run.traffic_class);
+    state.capture.sent(state.flows[run.flow].tuple, traffic_class, datagrams, datagrams.size() / run.count, counts_ids,
+                       monotonic_ns());
   }
-  const Flow& flow = state.flows[run.flow];
+  return result;
+}
+
+// `datagrams`: what was made of the run.
+TxResult UdpPort::State::send(const PacketRun& run, std::span<const uint8_t>& datagrams) {
+  if (!backlog.empty()) {
+    if (const TxResult result = send_backlog(); result != TxResult::sent) return result;
+  }
+  const Flow& flow = flows[run.flow];
   const bool special = run.spoil_icrc || run.traffic_class != kFlowClass;
   const bool constant_middle = run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr;
   if (!constant_middle || special) {
     assert(run.count == 1);
-    const size_t bytes = build_datagram(flow.tuple, 0, run.head, state.single);
-    if (run.spoil_icrc) state.single[bytes - 1] ^= 0x01;
-    if (run.traffic_class != kFlowClass) return state.send_classed(flow, {state.single.data(), bytes}, run.traffic_class);
-    return state.send_one(flow, {state.single.data(), bytes});
+    datagrams = {single.data(), build_datagram(flow.tuple, 0, run.head, single)};
+    if (run.spoil_icrc) single[datagrams.size() - 1] ^= 0x01;
+    return run.traffic_class == kFlowClass ? send_one(flow, datagrams) : send_classed(flow, datagrams, run.traffic_class);
   }
-  const bool segmented = state.config.segmentation_offload && run.count > 1;
-  const auto datagrams = state.middles.build(flow.tuple, run, segmented ? IpIds::counting : IpIds::zero);
-  if (run.count == 1) return state.send_one(flow, datagrams);
-  if (segmented) return state.send_segmented(flow, datagrams, state.middles.segment_bytes());
-  state.backlog = datagrams;
-  state.backlog_flow = run.flow;
-  const TxResult result = state.send_backlog();
-  const bool taken = state.backlog.size() < datagrams.size();
+  const bool segmented = config.segmentation_offload && run.count > 1;
+  datagrams = middles.build(flow.tuple, run, segmented ? IpIds::counting : IpIds::zero);
+  if (run.count == 1) return send_one(flow, datagrams);
+  if (segmented) return send_segmented(flow, datagrams, middles.segment_bytes());
+  backlog = datagrams;
+  backlog_flow = run.flow;
+  const TxResult result = send_backlog();
+  const bool taken = backlog.size() < datagrams.size();
   if (result == TxResult::would_block && taken) return TxResult::sent;  // the rest leaves before anything else
-  if (result != TxResult::sent) state.backlog = {};
+  if (result != TxResult::sent) backlog = {};
   return result;
 }
 

@@ -157,14 +157,8 @@ struct RocePacket {
   size_t udp = 0;
 };
 
-FrameCheck check_roce(const RocePacket& roce, bool ipv4, bool any_port) {
-  const std::span<const uint8_t> ip = roce.packet;
-  const size_t udp = roce.udp;
-  if (ip.size() < udp + kUdpBytes) return FrameCheck::malformed;
-  if (!any_port && get16(&ip[udp + 2]) != kRoceUdpPort) return FrameCheck::not_roce;
-  if (get16(&ip[udp + 4]) != ip.size() - udp) return FrameCheck::malformed;
-  if (ip.size() < udp + kUdpBytes + kBthBytes + kIcrcBytes) return FrameCheck::malformed;
-
+// The ICRC of an IP packet whose UDP header stands at `udp`.
+uint32_t icrc_at(std::span<const uint8_t> ip, size_t udp, bool ipv4) {
   std::array<uint8_t, 60 + kUdpBytes + kBthBytes> masked;  // the longest IPv4 header, UDP, BTH
   const size_t masked_bytes = udp + kUdpBytes + kBthBytes;
   std::memcpy(masked.data(), ip.data(), masked_bytes);
@@ -176,8 +170,18 @@ FrameCheck check_roce(const RocePacket& roce, bool ipv4, bool any_port) {
   }
   masked[udp + 6] = masked[udp + 7] = masked[udp + kUdpBytes + 4] = 0xFF;
   const size_t hashed_bytes = ip.size() - kIcrcBytes;
-  const uint32_t expected = icrc_of({masked.data(), masked_bytes}, ip.subspan(masked_bytes, hashed_bytes - masked_bytes));
-  return get32_le(&ip[hashed_bytes]) == expected ? FrameCheck::good : FrameCheck::bad_icrc;
+  return icrc_of({masked.data(), masked_bytes}, ip.subspan(masked_bytes, hashed_bytes - masked_bytes));
+}
+
+FrameCheck check_roce(const RocePacket& roce, bool ipv4, bool any_port) {
+  const std::span<const uint8_t> ip = roce.packet;
+  const size_t udp = roce.udp;
+  if (ip.size() < udp + kUdpBytes) return FrameCheck::malformed;
+  if (!any_port && get16(&ip[udp + 2]) != kRoceUdpPort) return FrameCheck::not_roce;
+  if (get16(&ip[udp + 4]) != ip.size() - udp) return FrameCheck::malformed;
+  if (ip.size() < udp + kUdpBytes + kBthBytes + kIcrcBytes) return FrameCheck::malformed;
+
+  return get32_le(&ip[ip.size() - kIcrcBytes]) == icrc_at(ip, udp, ipv4) ? FrameCheck::good : FrameCheck::bad_icrc;
 }
 
 FrameCheck check_ipv4(std::span<const uint8_t> ip, bool any_port = false) {
@@ -305,6 +309,11 @@ uint32_t icrc(const IpFlow& flow, uint16_t ip_id, const Packet& packet) {
   const size_t hashed_bytes = static_cast<size_t>(bth - masked.data()) + headers;
   const uint32_t state = crc32::update(crc32::kInitial, {masked.data(), hashed_bytes});
   return ~update_payload(state, packet);
+}
+
+uint32_t icrc_of_ip(std::span<const uint8_t> packet) {
+  const bool ipv4 = packet[0] >> 4 == 4;
+  return icrc_at(packet, ipv4 ? size_t{packet[0] & 0x0FU} * 4 : kIpv6Bytes, ipv4);
 }
 
 FrameCheck check_ip(std::span<const uint8_t> packet) {

@@ -94,7 +94,9 @@ uint32_t icrc(const IpFlow& flow, uint16_t ip_id, const Packet& packet);
 // Checks a whole Ethernet frame (IPv4 or IPv6, optional VLAN, no FCS): the ICRC as it stands against the one computed.
 enum class FrameCheck : uint8_t { good, bad_icrc, not_roce, malformed };
 FrameCheck check_frame(std::span<const uint8_t> frame);
-// The same of an IP packet to any UDP port; bytes behind it are padding.
+// The ICRC that a whole IP packet with UDP should end with; the packet has at least UDP header, BTH and ICRC.
+uint32_t icrc_of_ip(std::span<const uint8_t> packet);
+// The same check of an IP packet to any UDP port; bytes behind it are padding.
 FrameCheck check_ip(std::span<const uint8_t> packet);
 
 // Signed distance a - b of two 24-bit sequence numbers.
