@@ -343,3 +343,28 @@ def test_an_agent_runs_sent_code_only_if_it_was_started_so() -> None:
     assert opened == []
     with pytest.raises(RuntimeError, match="opened"):
         open_allowed(replace(settings, allow_plugins=True), open_engine, job)
+
+
+@pytest.mark.parametrize("rate_bps", [100_000_000, 1_000_000_000, 5_000_000_000, 50_000_000_000])
+def test_a_set_rate_is_kept_over_ten_milliseconds(rate_bps: int) -> None:
+    """Up to half of the line rate; beside 1 %, one packet may fall to either side of a window's edge."""
+    congestion = CongestionSettings(
+        algorithm="dcqcn",
+        parameters=(CongestionParameter("max_rate", float(rate_bps)),),
+        series_interval_ns=10 * MS,
+    )
+    size = rate_bps // 8 * 3 // 10
+    transport = replace(TRANSPORT, window_packets=256, ack_every_packets=8, congestion=congestion)
+    job = assignment(
+        ((HandOp("send", size, peer=1),), (HandOp("recv", size, peer=0),)),
+        transport=transport,
+        link_bps=100 * GBPS,
+    )
+    outcome = simulate(job, SimulationSettings())
+    assert outcome.failure == ""
+    rows = outcome.rates[outcome.rates["local_qpn"] == outcome.rates["local_qpn"][0]]
+    whole = rows[rows["tx_packets"] < rows["tx_packets"][-1]]
+    sent_bits = np.diff(whole["tx_packets"])[1:] * 4178 * 8
+    assert len(sent_bits) >= 20
+    window_bits = rate_bps // 100
+    assert np.abs(sent_bits - window_bits).max() <= window_bits // 100 + 4178 * 8
