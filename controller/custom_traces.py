@@ -259,7 +259,9 @@ def _lacking(
             problems.append(Problem(program.source, what, f"the {collective} needs the data of all"))
         elif received[rank] < least:
             what = f"rank {rank} receives {approximate_bytes(received[rank])}"
-            remedy = f"the {collective} of {approximate_bytes(size)} takes at least {approximate_bytes(least)}"
+            remedy = (
+                f"the {collective} of {approximate_bytes(size)} takes at least {approximate_bytes(least)}"
+            )
             problems.append(Problem(program.source, what, remedy))
     return problems
 

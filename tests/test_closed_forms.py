@@ -25,7 +25,9 @@ def test_a_large_operation_takes_what_its_closed_form_says(form: Form, ranks: in
 
 
 def test_every_algorithm_has_a_closed_form() -> None:
-    one_sided = {name for name in ALGORITHMS if name.startswith("deepep")}  # messages of a token: no large ones
+    one_sided = {
+        name for name in ALGORITHMS if name.startswith("deepep")
+    }  # messages of a token: no large ones
     assert {form.algorithm for form in FORMS} == set(ALGORITHMS) - one_sided
 
 

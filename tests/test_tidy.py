@@ -43,7 +43,9 @@ BANNED_IN_TESTS: Final = (
 def texts() -> list[Path]:
     """Every text file that belongs to the project."""
     found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
-    found += ROOT.glob("*")
+    found += [
+        path for path in ROOT.glob("*") if path.name != ".git"
+    ]  # of a worktree it is a file, and not ours
     return sorted(
         path.relative_to(ROOT)
         for path in found
