@@ -17,6 +17,7 @@ import numpy as np
 from controller.plan import make_plan
 from controller.rig import parse_rig
 from controller.scenario import parse_scenario
+from traffic.collectives.halving_doubling import Folding
 from traffic.collectives.hosts import hosts_of, tree_place
 from traffic.simulation import SimulationSettings, simulate
 from workload.program import Communicator, Job, OpKind, Program, RankProgram
@@ -98,9 +99,34 @@ def _blocks_with_bit(ranks: int, bit: int) -> int:
     return sum(way >> bit & 1 for way in range(ranks))
 
 
-def _halves(point: Point) -> float:
-    """An exchange of the buffer's 1/2, 1/4, ..., 1/n, each after the other; n a power of two."""
-    return wire_ns((point.ranks - 1) * point.block)
+def _halved_all_reduce(point: Point) -> float:
+    """Halves of the buffer down to 1/p and back, p the power of two inside; a folded pair moves all of it before and after."""
+    fold = Folding(point.ranks)
+    exchanged = 2 * (fold.inside - 1) / fold.inside * point.size_bytes
+    return wire_ns(exchanged + (2 * point.size_bytes if fold.folded else 0))
+
+
+def _halved_reduce_scatter(point: Point) -> float:
+    """The blocks that the busiest position takes in each step; folded, a whole buffer before and a block after."""
+    fold = Folding(point.ranks)
+    blocks = 0
+    for step in range(fold.steps):
+        windows = (range(first, first + (1 << step)) for first in range(0, fold.inside, 1 << step))
+        blocks += max(len(fold.stands_for(window)) for window in windows)
+    return wire_ns(blocks * point.block + (point.size_bytes + point.block if fold.folded else 0))
+
+
+def _doubled_all_reduce(point: Point) -> float:
+    """The whole buffer in every step, and before and after for a folded pair."""
+    fold = Folding(point.ranks)
+    return wire_ns((fold.steps + (2 if fold.folded else 0)) * point.size_bytes)
+
+
+def _doubled_all_gather(point: Point) -> float:
+    """What the fullest set of positions has in each step; folded, one shard before and all others after."""
+    fold = Folding(point.ranks)
+    shards = sum(len(fold.stands_for(range(1 << step))) for step in range(fold.steps))
+    return wire_ns((shards + (point.ranks if fold.folded else 0)) * point.size_bytes)
 
 
 def _busiest_of_trees(point: Point) -> float:
@@ -155,26 +181,33 @@ FORMS: Final = (
         "all_reduce",
         "halving_doubling",
         "plain",
-        lambda p: 2 * _halves(p),
+        _halved_all_reduce,
         lambda p: 4 * p.steps,
-        ranks=(4, 8),
+        ranks=(4, 5, 6, 8),
     ),
-    Form("reduce_scatter", "halving_doubling", "plain", _halves, lambda p: 2 * p.steps, ranks=(4, 8)),
+    Form(
+        "reduce_scatter",
+        "halving_doubling",
+        "plain",
+        _halved_reduce_scatter,
+        lambda p: 2 * p.steps,
+        ranks=(4, 6, 8),
+    ),
     Form(
         "all_reduce",
         "recursive_doubling",
         "plain",
-        lambda p: wire_ns(p.steps * p.size_bytes),
+        _doubled_all_reduce,
         lambda p: 2 * p.steps,
-        ranks=(4, 8),
+        ranks=(4, 5, 6, 8),
     ),
     Form(
         "all_gather",
         "recursive_doubling",
         "plain",
-        lambda p: wire_ns((p.ranks - 1) * p.size_bytes),
+        _doubled_all_gather,
         lambda p: 2 * p.steps,
-        ranks=(4, 8),
+        ranks=(4, 6, 8),
     ),
     Form(
         "all_gather",
@@ -182,7 +215,6 @@ FORMS: Final = (
         "plain",
         lambda p: wire_ns((p.ranks - 1) * p.size_bytes),
         lambda p: 2 * p.steps,
-        ranks=(4, 8),
     ),
     Form(
         "reduce_scatter",
@@ -190,7 +222,6 @@ FORMS: Final = (
         "plain",
         lambda p: wire_ns((p.ranks - 1) * p.block),
         lambda p: 2 * p.steps,
-        ranks=(4, 8),
     ),
     Form(
         "all_reduce",
@@ -247,7 +278,6 @@ FORMS: Final = (
         "plain",
         lambda p: wire_ns(p.steps * p.size_bytes),
         lambda p: 3 * p.steps,
-        ranks=(4, 8),
     ),
     Form(
         "reduce",
@@ -255,7 +285,6 @@ FORMS: Final = (
         "plain",
         lambda p: wire_ns(p.steps * p.size_bytes),
         lambda p: 2 * p.steps,
-        ranks=(4, 8),
     ),
     Form(
         "gather",
@@ -263,7 +292,6 @@ FORMS: Final = (
         "plain",
         lambda p: wire_ns((p.ranks - 1) * p.size_bytes),
         lambda p: 2 * p.steps,
-        ranks=(4, 8),
     ),
     Form(
         "scatter",
@@ -271,7 +299,6 @@ FORMS: Final = (
         "plain",
         lambda p: wire_ns((p.ranks - 1) * p.block),
         lambda p: 3 * p.steps,
-        ranks=(4, 8),
     ),
     Form("gather", "linear", "plain", lambda p: wire_ns((p.ranks - 1) * p.size_bytes), lambda p: 3),
     Form("scatter", "linear", "plain", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 3),

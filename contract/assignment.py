@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from contract.congestion import CongestionSettings
 from contract.ip_address import IP_ADDRESS
-from contract.transport import CnpSettings, FaultRule, RecoverySettings
+from contract.transport import CaptureSettings, CnpSettings, FaultRule, PauseRule, RecoverySettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,6 +90,9 @@ class PortSettings:
     """Of the host; empty: the one that has the first address."""
     queues: int = 1
     """Receive queues of the interface that an XDP port takes, from 0."""
+    busy_poll_us: int = 0
+    """How long a look into an empty queue of an XDP port drives the device; 0: its interrupts do."""
+    pauses: tuple[PauseRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,3 +222,4 @@ class Assignment:
     communicator_members: NDArray[np.int32]
     """Communicator c has the members communicator_members[communicator_offsets[c]:communicator_offsets[c + 1]]."""
     connections: ConnectionColumns
+    capture: CaptureSettings = CaptureSettings()

@@ -30,7 +30,7 @@ class ProtocolVersion(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-PROTOCOL_VERSION: Final = ProtocolVersion(1, 2)
+PROTOCOL_VERSION: Final = ProtocolVersion(1, 3)
 
 MAX_TO_AGENT_BYTES: Final = 256 << 20
 """Largest message to an agent. An assignment shares its connection with heartbeats: at 1 Gbit/s this takes 2.1 s,

@@ -22,7 +22,7 @@ from contract.units import (
     parse_rate_bps,
 )
 from controller import cli_collective
-from controller.cli_values import quantity, size_range, turns, whole
+from controller.cli_values import quantity, queue_pair_counts, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
 from controller.reading_bar import reading_bar
@@ -348,8 +348,19 @@ def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
         "benchmark",
         nargs="?",
         default="all",
-        choices=("wire", "turnaround", "collective", "all"),
+        choices=("wire", "pacing", "turnaround", "collective", "all"),
         help="which one (default all)",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("udp", "packet", "xdp"),
+        help="the port of wire (default: all that can be measured)",
+    )
+    parser.add_argument(
+        "--queue-pairs",
+        type=queue_pair_counts,
+        metavar="N,...",
+        help="of wire, each measured (default 1,100,1000)",
     )
     seconds, repetitions = 2, 5
     parser.add_argument(
@@ -487,11 +498,18 @@ def _capture(parsed: argparse.Namespace) -> Answer:
 
 
 def _bench(parsed: argparse.Namespace) -> Answer:
-    from controller.bench import SMALL_LENGTHS, Benchmark, answer_bench, full_lengths
+    from contract.assignment import PortBackend
+    from controller.bench import Benchmark, answer_bench
+    from controller.bench_turns import SMALL_LENGTHS, full_lengths
+    from controller.bench_wire import ALL_PORTS, WirePorts
 
+    ports = WirePorts(
+        (PortBackend[parsed.backend.upper()],) if parsed.backend else ALL_PORTS.backends,
+        parsed.queue_pairs or ALL_PORTS.queue_pairs,
+    )
     lengths = SMALL_LENGTHS if parsed.small else full_lengths(parsed.seconds, parsed.repeat)
     chosen = tuple(Benchmark) if parsed.benchmark == "all" else (Benchmark(parsed.benchmark),)
-    return answer_bench(chosen, lengths, as_json=parsed.json, check=parsed.check)
+    return answer_bench(chosen, lengths, ports, as_json=parsed.json, check=parsed.check)
 
 
 if __name__ == "__main__":

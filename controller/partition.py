@@ -20,7 +20,10 @@ from contract.assignment import (
     ScheduleTables,
     TransportSettings,
 )
+from contract.transport import CaptureSettings, PauseRule
 from controller.connections import PlacedConnections, select_connections
+from controller.scenario_capture import captures_of
+from controller.scenario_pauses import pauses_of
 from traffic.collectives.columns import select_tables
 from workload.program import Job, OpKind
 
@@ -92,6 +95,8 @@ def partition(
     all_members = np.array([rank for group in members for rank in group], np.int32)
     assignments: dict[str, Assignment] = {}
     rows: dict[str, NDArray[np.int32]] = {}
+    captures = captures_of(scenario.transport.capture, placement)
+    pauses = pauses_of(scenario.transport.pauses, placement)
     for agent in rig.agents:
         ports = [index for index, place in enumerate(placement.ports) if place.agent == agent.name]
         if not ports:
@@ -103,7 +108,7 @@ def partition(
             run_id=run_id,
             agent=agent.name,
             iterations=scenario.iterations,
-            ports=tuple(_port_settings(placement, connections, index) for index in ports),
+            ports=tuple(_port_settings(placement, connections, index, pauses) for index in ports),
             transport=_transport(scenario, all(port.segmentation_offload for port in agent.ports)),
             scale_up_bps=scenario.scale_up_bps,
             scale_up_latency_ns=scenario.scale_up_latency_ns,
@@ -115,6 +120,7 @@ def partition(
             communicator_offsets=member_offsets,
             communicator_members=all_members,
             connections=select_connections(connections.columns, rows[agent.name]),
+            capture=captures.get(agent.name, CaptureSettings()),
         )
     return assignments, rows
 
@@ -166,7 +172,12 @@ def _program(variant: ProgramVariant) -> ProgramColumns:
     )
 
 
-def _port_settings(placement: Placement, connections: PlacedConnections, index: int) -> PortSettings:
+def _port_settings(
+    placement: Placement,
+    connections: PlacedConnections,
+    index: int,
+    pauses: dict[str, tuple[PauseRule, ...]],
+) -> PortSettings:
     place = placement.ports[index]
     return PortSettings(
         name=place.port.name,
@@ -179,6 +190,8 @@ def _port_settings(placement: Placement, connections: PlacedConnections, index: 
         backend=place.port.backend,
         interface=place.port.interface,
         queues=place.port.queues,
+        busy_poll_us=place.port.busy_poll_us,
+        pauses=pauses.get(f"{place.agent}/{place.port.name}", ()),
     )
 
 

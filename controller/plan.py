@@ -6,7 +6,7 @@ inputs give the same plan, byte for byte.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,7 @@ from controller.demand import Demand, PairColumns, demand_of
 from controller.partition import OpBytes, op_bytes, partition
 from controller.placement import Placement, host_of, place
 from controller.plan_choices import planned_choices, shaping_words
-from controller.scenario_faults import refuse_idle_faults
+from controller.scenario_faults import refuse_idle_faults, resolve_communicators
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,8 +55,14 @@ def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = "plan") -> P
     demand = demand_of(job, scenario.mapping, scenario.collectives.settings)
     ranks = len(job.ranks)
     placement = place(ranks, _host_bytes(demand.pairs, ranks, scenario.mapping), scenario.mapping, rig)
-    connections = connect(demand.pairs, placement, scenario.transport.qps_per_connection, scenario.seed)
-    refuse_idle_faults(scenario.transport.faults, connections.columns)
+    transport = scenario.transport
+    connections = connect(
+        demand.pairs, placement, transport.qps_per_connection, scenario.seed, transport.source_ports
+    )
+    names = tuple(group.name for group in job.communicators)
+    faults = resolve_communicators(transport.faults, transport.fault_communicators, names)
+    refuse_idle_faults(faults, connections.columns)
+    scenario = replace(scenario, transport=replace(transport, faults=faults))
     moved = op_bytes(job, demand, placement)
     assignments, rows = partition(run_id, scenario, rig, job, demand, placement, connections)
     tables = _tables(scenario, job, demand, placement, connections, moved)

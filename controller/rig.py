@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from contract.assignment import PortBackend
-from contract.units import QuantityError, format_rate, parse_name, parse_rate_bps
+from contract.clock import NS_PER_US
+from contract.units import (
+    QuantityError,
+    format_duration,
+    format_rate,
+    parse_duration_ns,
+    parse_name,
+    parse_rate_bps,
+)
 from controller.yaml_reader import (
     ConfigFile,
     Section,
@@ -56,6 +64,8 @@ class RigPort:
     backend: PortBackend = PortBackend.UDP
     interface: str = ""
     queues: int = 1
+    busy_poll_us: int = 0
+    """Of an xdp port; 0: interrupts drive its interface."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +163,7 @@ def _read_port(section: Section) -> RigPort:
     if section.has("addresses") and not ranges:
         section.mistake("addresses", "the list is empty", remedy)
     rate = bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate)
+    poll = bounded(parse_duration_ns, NS_PER_US, 1000 * NS_PER_US, format_duration)
     port = RigPort(
         name=port_name,
         addresses=addresses,
@@ -163,9 +174,14 @@ def _read_port(section: Section) -> RigPort:
         backend=section.optional("backend", one_of(_BACKENDS), PortBackend.UDP),
         interface=section.optional("interface", _interface, ""),
         queues=section.optional("queues", integer(1, MOST_QUEUES), 1),
+        busy_poll_us=section.optional("busy_poll", poll, 0) // NS_PER_US,
     )
     if port.queues > 1 and port.backend is not PortBackend.XDP:
         section.mistake("queues", "only an xdp port takes receive queues", "remove it, or write backend: xdp")
+    if port.busy_poll_us and port.backend is not PortBackend.XDP:
+        section.mistake(
+            "busy_poll", "only an xdp port polls its interface", "remove it, or write backend: xdp"
+        )
     section.close()
     return port
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from contract.units import (
     NS_PER_S,
-    QuantityError,
     format_duration,
     format_rate,
     parse_duration_ns,
@@ -24,6 +23,7 @@ from contract.units import (
     parse_share_per_million,
 )
 from controller.rig import MOST_RAILS
+from controller.scenario_capture import port_name
 from controller.scenario_collectives import Collectives, read_collectives
 from controller.scenario_congestion import PluginReader, refuse_plugins
 from controller.scenario_transport import Transport, read_transport
@@ -189,7 +189,7 @@ def _read_explicit(section: Section) -> tuple[tuple[tuple[int, str], ...], tuple
     placed: dict[int, str] = {}
     where: dict[int, str] = {}
     for key in section.entry_names():
-        port = section.optional(key, _port_name, "")
+        port = section.optional(key, port_name, "")
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", key)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not first <= last < MOST_RANKS:
@@ -211,11 +211,3 @@ def _positive_flops(text: str) -> int:
 
 def _bytes_per_second(text: str) -> int:
     return bounded(parse_rate_bps, 8, 10**18, format_rate)(text) // 8
-
-
-def _port_name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}", text):
-        raise QuantityError(
-            f'"{text[:64]}" is not a port', 'write agent and port as the rig names them, such as "a/p0"'
-        )
-    return text

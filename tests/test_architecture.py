@@ -66,7 +66,7 @@ OUTSIDE: Final = frozenset(
 
 NATIVE_SHELLS: Final = re.compile(
     r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|(?:udp|xdp)_socket|xdp_program|frame_flows|neighbours"
-    r"|(?:datagram_)?capture|system_clock|blast|loop|scale_up_mesh|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
+    r"|(?:datagram_)?capture|system_clock|(?:frame_)?blast|loop|scale_up_mesh|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
 )
 """C++ files that may see the operating system and Python; all others are pure."""
 

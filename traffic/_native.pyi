@@ -120,11 +120,18 @@ def check_frame(frame: bytes) -> str:
     """One of good, bad_icrc, not_roce, malformed, for an Ethernet frame without FCS."""
 
 def blast_send(
-    src_ip: str, dst_ip: str, udp_port: int, duration_ns: int, segment_bytes: int = 4112, segments: int = 15
+    src_ip: str,
+    dst_ip: str,
+    udp_port: int,
+    duration_ns: int,
+    segment_bytes: int = 4112,
+    segments: int = 15,
+    backend: int = 0,
 ) -> tuple[int, int, int]:
-    """(datagrams, UDP payload bytes, ns) that the bare kernel path took. RuntimeError says why it did not send."""
+    """(datagrams, UDP payload bytes, ns) that the bare kernel path took. RuntimeError says why it did not send.
+    `backend`: contract.assignment.PortBackend, whose kind of socket is used."""
 
-def blast_receive(ip: str, udp_port: int, duration_ns: int) -> tuple[int, int, int]:
+def blast_receive(ip: str, udp_port: int, duration_ns: int, backend: int = 0) -> tuple[int, int, int]:
     """(datagrams, UDP payload bytes, ns) after the first datagram. RuntimeError when nothing comes for 2 s."""
 
 def ping(src_ip: str, dst_ip: str, udp_port: int, count: int, message_bytes: int = 64) -> list[int]:

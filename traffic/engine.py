@@ -13,6 +13,7 @@ import numpy as np
 from contract.errors import Problem, RigError
 from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
 from traffic import _native
+from traffic.capture import plan_capture
 from traffic.cc_library import library_for
 
 if TYPE_CHECKING:
@@ -98,10 +99,11 @@ class Engine:
 
     @staticmethod
     def open(assignment: Assignment, capture: CaptureTarget | None = None) -> Engine:
-        """Binds the ports' addresses and builds all queue pairs. With `capture` every port's packets go to a file.
+        """Binds the ports' addresses and builds all queue pairs. `capture` allows packets to be kept (`plan_capture`).
 
         Raises RigError if an address is not here, a UDP port is taken, or the assignment does not hold together.
         """
+        kept = plan_capture(assignment, capture)
         processors = _native.usable_processors()
         threads = max(assignment.host_engine_threads, len(assignment.ports))
         spins = threads <= len(processors)
@@ -115,9 +117,9 @@ class Engine:
                 SPIN_NS if spins else 0,
                 pinned,
                 library,
-                [str(path) for path in capture.paths(assignment)] if capture else [],
-                capture.snap_bytes if capture else 0,
-                capture.file_bytes if capture else 0,
+                list(kept.paths),
+                kept.snap_bytes,
+                kept.file_bytes,
             )
         except (RuntimeError, ValueError, OverflowError) as error:
             what, _, remedy = str(error).partition("; ")
@@ -135,6 +137,7 @@ class Engine:
             for index, port in enumerate(assignment.ports)
             for what in loops.degraded(index)
         ]
+        degraded += kept.degraded
         if not spins:
             degraded.append(
                 f"{threads} engine threads share {len(processors)} cores: idle loops sleep instead of polling"

@@ -27,6 +27,8 @@ ADD: Final = EntryKind.RECV | EntryKind.REDUCE
 """Add what comes to what is here; more is to come."""
 FINISH: Final = EntryKind.RECV | EntryKind.REDUCE | EntryKind.COPY
 """Add what comes to what is here, which makes it final."""
+IN_TURN: Final = EntryKind.IN_TURN
+"""With one of the above: not granted before its turn, as by a library whose receives block."""
 _MORE: Final = int(EntryKind.MORE)
 
 COPY_ALIGN_BYTES: Final = 16

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from traffic.collectives.draft import (
     ADD,
     FINISH,
+    IN_TURN,
     KEEP,
     SEND,
     TableDraft,
@@ -100,13 +101,13 @@ def _all_reduce(folding: Folding, position: int) -> tuple[Lane, ...]:
         lane = _peer_lane(table, folding, number ^ (1 << step))
         kept, given = _halves(windows[-1], upper=bool(number >> step & 1))
         lane.add(SEND, block_moves(given), before)
-        before = [lane.add(FINISH if len(kept) == 1 else ADD, block_moves(kept))]
+        before = [lane.add((FINISH if len(kept) == 1 else ADD) | IN_TURN, block_moves(kept))]
         lanes.append(lane)
         windows.append(kept)
     for step in reversed(range(folding.steps)):
         kept, given = _halves(windows[step], upper=bool(number >> step & 1))
         lanes[step].add(SEND, block_moves(kept), before)
-        before = [lanes[step].add(KEEP, block_moves(given))]
+        before = [lanes[step].add(KEEP | IN_TURN, block_moves(given))]
     if fold is not None:
         fold.add(SEND, everything, before)
     return table.lanes()
@@ -131,7 +132,8 @@ def _reduce_scatter(folding: Folding, position: int) -> tuple[Lane, ...]:
         window, given = _halves(window, upper=bool(number >> step & 1))
         lane.add(SEND, block_moves(folding.stands_for(given)), before)
         moves = block_moves(folding.stands_for(window))
-        kinds = [FINISH if move.block == position and step == 0 else ADD for move in moves]
+        last = step == 0
+        kinds = [(FINISH if last and move.block == position else ADD) | IN_TURN for move in moves]
         before = [lane.add_each(list(zip(kinds, moves, strict=True)))]
     if fold is not None:
         fold.add(SEND, block_moves([position - 1]), before)

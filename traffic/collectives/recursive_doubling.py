@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from traffic.collectives.draft import ADD, FINISH, KEEP, SEND, Move, TableDraft, each_channel, schedule_of
+from traffic.collectives.draft import (
+    ADD,
+    FINISH,
+    IN_TURN,
+    KEEP,
+    SEND,
+    Move,
+    TableDraft,
+    each_channel,
+    schedule_of,
+)
 from traffic.collectives.halving_doubling import Folding
 
 if TYPE_CHECKING:
@@ -45,7 +55,7 @@ def _all_reduce(folding: Folding, position: int) -> tuple[Lane, ...]:
         peer = folding.position(number ^ (1 << step))
         lane = table.lane(send_to=peer, recv_from=peer)
         lane.add(SEND, after=before)
-        before = [lane.add(FINISH if step == folding.steps - 1 else ADD)]
+        before = [lane.add((FINISH if step == folding.steps - 1 else ADD) | IN_TURN)]
     if fold is not None:
         fold.add(SEND, after=before)
     return table.lanes()
@@ -70,7 +80,7 @@ def _all_gather(folding: Folding, position: int) -> tuple[Lane, ...]:
         lane = table.lane(send_to=peer, recv_from=peer)
         lane.add(SEND, _blocks(folding.stands_for(range(first, first + distance))), before)
         first ^= distance
-        before = [lane.add(KEEP, _blocks(folding.stands_for(range(first, first + distance))))]
+        before = [lane.add(KEEP | IN_TURN, _blocks(folding.stands_for(range(first, first + distance))))]
     if fold is not None:
         fold.add(SEND, _blocks(p for p in range(folding.size) if p != position - 1), before)
     return table.lanes()

@@ -62,6 +62,9 @@ class EntryKind(IntFlag):
     COPY = 8
     MORE = 16
     """The message goes on with the chunk of the next entry."""
+    IN_TURN = 32
+    """What it receives is granted only when the entries before it and what it waits for are over, as by a blocking
+    receive; others are granted as far ahead as there are slots."""
 
 
 class ChunkRule(IntEnum):

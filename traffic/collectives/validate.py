@@ -166,6 +166,8 @@ def _outside_entry(schedule: Schedule, lane: Lane, kind: EntryKind, chunk: int) 
         yield "neither sends nor receives"
     if kind & (EntryKind.REDUCE | EntryKind.COPY) and not kind & EntryKind.RECV:
         yield "reduces or copies without receiving"
+    if kind & EntryKind.IN_TURN and not kind & EntryKind.RECV:
+        yield "receives in its turn without receiving"
     if kind & EntryKind.SEND and lane.send_to < 0:
         yield "sends, but its lane has no peer to send to"
     if kind & EntryKind.RECV and lane.recv_from < 0:

@@ -27,7 +27,7 @@ nb::tuple probe_tuple(const ProbeResult& probe) {
 // The port loops of one agent.
 class PortLoops {
  public:
-  // `captures[p]`: the file that packets of port p go to; none: no captures.
+  // `captures[p]`: the file that packets of port p go to; none, or empty: they are not kept.
   PortLoops(nb::handle assignment, Nanos spin_ns, const std::vector<int32_t>& processors, const std::string& cc_library,
             const std::vector<std::string>& captures, uint32_t snap_bytes, int64_t capture_bytes)
       : plan_(plan_from(assignment, cc_library)) {
@@ -43,6 +43,7 @@ class PortLoops {
       config.port.backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
       config.port.interface = read_value<std::string>(settings, "interface");
       config.port.queues = read_value<uint32_t>(settings, "queues");
+      config.port.busy_poll_us = read_value<uint32_t>(settings, "busy_poll_us");
       config.port.link_bps = plan_->ports[p].link_bps;
       config.port.vlan_id = read_value<int32_t>(transport, "vlan_id");
       config.port.vlan_priority = read_value<uint8_t>(transport, "vlan_priority");
@@ -53,7 +54,7 @@ class PortLoops {
       config.port.segmentation_offload = read_value<bool>(transport, "segmentation_offload");
       config.port.drop_per_million = read_value<uint32_t>(transport, "drop_per_million");
       config.port.drop_seed = read_value<uint64_t>(transport, "drop_seed") + p;
-      if (p < captures.size()) {
+      if (p < captures.size() && !captures[p].empty()) {
         CaptureConfig capture;
         capture.path = captures[p];
         capture.interface = plan_->ports[p].name;

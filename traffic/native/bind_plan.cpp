@@ -9,6 +9,8 @@
 #include "bind_columns.h"
 #include "bind_congestion.h"
 #include "bind_schedule.h"
+#include "device_port.h"
+#include "ethernet.h"
 
 namespace nb = nanobind;
 
@@ -52,6 +54,8 @@ FaultRule read_fault(nb::handle rule) {
   read.src_rank = read_value<int32_t>(rule, "src_rank");
   read.dst_rank = read_value<int32_t>(rule, "dst_rank");
   read.queue_pair = read_value<int32_t>(rule, "queue_pair");
+  read.communicator = read_value<int32_t>(rule, "communicator");
+  read.channel = read_value<int32_t>(rule, "channel");
   read.first = read_value<uint64_t>(rule, "first");
   read.last = read_value<uint64_t>(rule, "last");
   read.every = read_value<uint64_t>(rule, "every");
@@ -83,7 +87,15 @@ TransportParams read_transport(nb::handle settings) {
   return params;
 }
 
-PlannedPort read_port(nb::handle settings) {
+PauseRule read_pause(nb::handle rule) {
+  const PauseRule read{read_value<uint8_t>(rule, "priority"), read_value<uint16_t>(rule, "quanta"),
+                       read_value<int64_t>(rule, "first_ns"), read_value<int64_t>(rule, "every_ns"),
+                       read_value<uint64_t>(rule, "count")};
+  if (read.priority > 7 || read.first_ns < 0 || read.every_ns < 1) refuse("ports: a pause rule is out of range");
+  return read;
+}
+
+PlannedPort read_port(nb::handle settings, int32_t vlan_id) {
   PlannedPort port;
   port.name = read_value<std::string>(settings, "name");
   for (nb::handle address : nb::getattr(settings, "addresses")) {
@@ -93,6 +105,10 @@ PlannedPort read_port(nb::handle settings) {
   port.link_bps = read_value<int64_t>(settings, "link_bps");
   port.qpn_base = read_value<uint32_t>(settings, "qpn_base");
   port.qpn_count = read_value<uint32_t>(settings, "qpn_count");
+  const auto backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
+  const bool writes_frames = backend == Backend::packet || backend == Backend::xdp;
+  port.tag_bytes = writes_frames && vlan_id >= 0 ? ethernet::kTagBytes : 0;
+  for (nb::handle rule : nb::getattr(settings, "pauses")) port.pauses.push_back(read_pause(rule));
   return port;
 }
 
@@ -168,8 +184,9 @@ IpAddress parse_address(const std::string& text) {
 std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment, const std::string& cc_library) {
   auto plan = std::make_shared<EnginePlan>();
   plan->iterations = read_value<int32_t>(assignment, "iterations");
-  for (nb::handle port : nb::getattr(assignment, "ports")) plan->ports.push_back(read_port(port));
   const nb::object transport = nb::getattr(assignment, "transport");
+  const auto vlan_id = read_value<int32_t>(transport, "vlan_id");
+  for (nb::handle port : nb::getattr(assignment, "ports")) plan->ports.push_back(read_port(port, vlan_id));
   plan->transport = read_transport(transport);
   const nb::object congestion = nb::getattr(transport, "congestion");
   plan->congestion = congestion_from(congestion, cc_library);

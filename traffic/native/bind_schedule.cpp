@@ -174,7 +174,8 @@ bool entry_fits(const ScheduleSet& set, const Cutting& cutting, int32_t table, i
   const Entry& entry = set.entries[at];
   const bool sends = (entry.kind & kEntrySend) != 0;
   const bool receives = (entry.kind & kEntryRecv) != 0;
-  if (entry.kind > (kEntrySend | kEntryRecv | kEntryReduce | kEntryCopy | kEntryMore)) return false;
+  if (entry.kind > (kEntrySend | kEntryRecv | kEntryReduce | kEntryCopy | kEntryMore | kEntryInTurn)) return false;
+  if ((entry.kind & kEntryInTurn) != 0 && !receives) return false;
   if (entry.chunk < 0 || entry.chunk >= cutting.chunks_per_loop) return false;
   if (!sends && !receives && (entry.kind != 0 || entry.after_lane < 0)) return false;
   if ((sends && set.lanes[lane].send_to < 0) || (receives && set.lanes[lane].recv_from < 0)) return false;

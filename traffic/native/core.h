@@ -220,8 +220,11 @@ class Core final : public PortSink {
   void queue_lane(uint32_t lane);
   void move_lane(uint32_t lane, Nanos now);
   bool released(const LaneRun& lane) const;
+  bool may_grant(const LaneRun& lane) const;
   void wake_dependents(uint32_t run, int32_t lane_number);
   uint32_t parts_of(int32_t connection, bool one_sided) const;
+  int64_t most_message_bytes(int32_t connection) const;
+  void refuse_size(int32_t connection);
   void send_grant(uint32_t lane, Nanos now);
   void send_message(uint32_t lane, Nanos now);
   void post_message(uint32_t lane, uint32_t index, int64_t bytes);

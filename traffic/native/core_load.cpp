@@ -227,7 +227,8 @@ void Core::load_faults() {
     const std::vector<uint32_t>& mine = places_[i].sends_data ? ends.send_qps : ends.recv_qps;
     const auto number = std::find(mine.begin(), mine.end(), i) - mine.begin();
     const Qp& qp = qps_[i];
-    faults_->add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(number), qp.local_qpn(), qp.remote_qpn(), qp.flow()});
+    faults_->add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(number), qp.local_qpn(), qp.remote_qpn(), qp.flow(),
+                      c.communicator, c.channel});
   }
 }
 

@@ -50,7 +50,7 @@ void Core::move_lane(uint32_t lane, Nanos now) {
     lanes_[lane].execute();
     executed = true;
   }
-  while (lanes_[lane].may_grant()) send_grant(lane, now);
+  while (may_grant(lanes_[lane])) send_grant(lane, now);
   while (lanes_[lane].may_post()) send_message(lane, now);
   if (lanes_[lane].may_close()) send_closing(lane, now);
   if (executed) wake_dependents(lanes_[lane].op_run, lanes_[lane].number);
@@ -66,6 +66,13 @@ bool Core::released(const LaneRun& lane) const {
   if (other == kNone || step.after_entry < 0) return false;
   const LaneCursor& execution = lanes_[other].execution;
   return execution.done() || execution.taken() > execution.step_number(step.loop, step.after_entry, step.slice);
+}
+
+// Whether the next message may be granted; one that comes in its turn not before its entry is what the lane stands at.
+bool Core::may_grant(const LaneRun& lane) const {
+  if (!lane.may_grant()) return false;
+  if ((lane.granting.step().kind & kEntryInTurn) == 0) return true;
+  return lane.granting.taken() == lane.execution.taken() && released(lane);
 }
 
 void Core::wake_dependents(uint32_t run, int32_t lane_number) {
@@ -85,13 +92,25 @@ uint32_t Core::parts_of(int32_t connection, bool one_sided) const {
   return split ? static_cast<uint32_t>(c.qp_count) : 1;
 }
 
+// On the wire one message is one request, whose packets are fewer than the sequence numbers that a queue pair tells apart.
+int64_t Core::most_message_bytes(int32_t connection) const {
+  if (plan_.connections[static_cast<size_t>(connection)].path != Path::wire) return kMaxMessageBytes;
+  return std::min(kMaxMessageBytes, static_cast<int64_t>(kMostPacketsPerRequest) * plan_.transport.path_mtu);
+}
+
+void Core::refuse_size(int32_t connection) {
+  fail(connection, connection_text(connection) + ": an op has 2^23 messages or one of more than " +
+                       std::to_string(most_message_bytes(connection) >> 20) + " MiB; lower scale.bytes" +
+                       (most_message_bytes(connection) < kMaxMessageBytes ? " or raise transport.path_mtu" : ""));
+}
+
 void Core::send_grant(uint32_t lane, Nanos now) {
   LaneRun& granting = lanes_[lane];
   int64_t bytes = 0;
   const uint32_t index = granting.grant(bytes);
   const int32_t connection = granting.recv_connection;
-  if (index >= kMaxMessagesPerLane || bytes > kMaxMessageBytes) {
-    fail(connection, connection_text(connection) + ": an op has 2^23 messages or one of more than 2 GiB; lower scale.bytes");
+  if (index >= kMaxMessagesPerLane || bytes > most_message_bytes(connection)) {
+    refuse_size(connection);
     return;
   }
   ConnectionEnds& ends = ends_[static_cast<size_t>(connection)];
@@ -128,14 +147,15 @@ void Core::send_message(uint32_t lane, Nanos now) {
   const int32_t connection = sending.send_connection;
   int64_t bytes = 0;
   const uint32_t index = sending.post(bytes, parts_of(connection, sending.one_sided));
-  if (index >= kMaxMessagesPerLane || bytes > kMaxMessageBytes) {
-    fail(connection, connection_text(connection) + ": an op has 2^23 messages or one of more than 2 GiB; lower scale.bytes");
+  if (index >= kMaxMessagesPerLane || bytes > most_message_bytes(connection)) {
+    refuse_size(connection);
     return;
   }
   if (sending.one_sided && bytes == 0) {
     sending.acknowledge(index);  // nothing to write; the closing message says the rest
     return;
   }
+  ++sending.written;
   OpRecord& record = runs_[sending.op_run].record;
   ++record.tx_messages;
   if (plan_.connections[static_cast<size_t>(connection)].path != Path::wire) {
@@ -190,7 +210,7 @@ void Core::send_closing(uint32_t lane, Nanos now) {
   const uint32_t qp = ends.send_qps[sending.tag % ends.send_qps.size()];
   WorkRequest request;
   request.kind = WorkKind::fetch_add;
-  request.swap_add = ~static_cast<uint64_t>(sending.posted);  // -(n + 1)
+  request.swap_add = ~static_cast<uint64_t>(sending.written);  // -(n + 1)
   request.va = buffer_address(sending.tag, kClosingIndex);
   request.rkey = ends.data_rkey;
   request.lane = lane;

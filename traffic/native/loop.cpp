@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "ethernet.h"
 #include "open_port.h"
 #include "system_clock.h"
 
@@ -145,7 +146,10 @@ bool PortLoop::obey(uint32_t commands) {
     core_->start_probe();
   }
   if ((commands & kStart) != 0) {
-    core_->start(start_ns_.load(std::memory_order_relaxed));
+    const Nanos start_ns = start_ns_.load(std::memory_order_relaxed);
+    core_->start(start_ns);
+    for (const PauseRule& rule : plan_->ports[index_].pauses) pauses_.push_back({rule, start_ns + rule.first_ns, 0});
+    next_pause_ns_ = pauses_.empty() ? kNever : start_ns;
     state_.store(LoopState::running, std::memory_order_release);
   }
   if ((commands & kWaits) != 0 && !waits_ready_.load(std::memory_order_acquire)) {
@@ -184,12 +188,29 @@ void PortLoop::settle_state() {
   }
 }
 
+// Pauses keep their own times: one that is late does not shift those after it, and missed ones are not made up for.
+void PortLoop::send_pauses(Nanos now) {
+  next_pause_ns_ = kNever;
+  if (state_.load(std::memory_order_relaxed) != LoopState::running) return;
+  for (PauseDue& due : pauses_) {
+    if (due.rule.count != 0 && due.sent >= due.rule.count) continue;
+    if (due.at_ns <= now) {
+      ethernet::Pause pause;
+      pause.enabled = static_cast<uint8_t>(1U << due.rule.priority);
+      pause.quanta[due.rule.priority] = due.rule.quanta;
+      if (port_->send_pause(pause)) ++due.sent;
+      due.at_ns += ((now - due.at_ns) / due.rule.every_ns + 1) * due.rule.every_ns;
+    }
+    if (due.rule.count == 0 || due.sent < due.rule.count) next_pause_ns_ = std::min(next_pause_ns_, due.at_ns);
+  }
+}
+
 void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   ++idle_turns_;
   if (idle_since_ns == 0) idle_since_ns = now;
   const bool run_under_way = state_.load(std::memory_order_relaxed) == LoopState::running;
   if (run_under_way && now - idle_since_ns < config_.spin_ns) return;
-  const Nanos deadline = core_->next_deadline();
+  const Nanos deadline = std::min(core_->next_deadline(), next_pause_ns_);
   if (deadline <= now) return;
   const Nanos before = monotonic_ns();
   board_->mesh().sleep(index_, [&] { port_->wait(std::min(deadline - now, kLongestSleepNs), board_->wake_fd(index_)); });
@@ -221,6 +242,7 @@ void PortLoop::run() {
     });
     const Nanos now = clock.now();
     core_->on_time(now);
+    if (now >= next_pause_ns_) send_pauses(now);
     core_->issue(now);
     const bool sending = core_->transmit(*port_, clock, kTransmitBudget);
     const bool more = !board_->mesh().flush(index_) || sending || handed_over;

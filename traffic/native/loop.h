@@ -97,6 +97,7 @@ class PortLoop final : public ScaleUpLinks {
   bool obey(uint32_t commands);
   void publish();
   void settle_state();
+  void send_pauses(Nanos now);
   void idle(Nanos now, Nanos& idle_since_ns);
   void command(Command what);
 
@@ -117,6 +118,14 @@ class PortLoop final : public ScaleUpLinks {
   std::atomic<int64_t> wire_rx_bytes_{0};
   std::atomic<Nanos> last_progress_ns_{0};
   std::atomic<bool> waits_ready_{false};
+  // The rules of the port under way: when each is due, and how often it was.
+  struct PauseDue {
+    PauseRule rule;
+    Nanos at_ns;
+    uint64_t sent;
+  };
+  std::vector<PauseDue> pauses_;
+  Nanos next_pause_ns_ = kNever;
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
   int64_t turns_ = 0;              // the loop's own until it is joined
   int64_t idle_turns_ = 0;

@@ -75,6 +75,7 @@ struct LaneRun {
   std::array<uint8_t, kMaxSlots> unacknowledged_parts{};
   enum class Closing : uint8_t { none, open, posted, over };
   Closing closing_out = Closing::none;                 // of a one-sided lane that sends
+  uint32_t written = 0;                                // of a one-sided lane: messages that were not empty
   // receiving
   uint32_t granted = 0;                                // one-sided: arrived
   uint32_t consumed = 0;

@@ -91,6 +91,8 @@ struct PlannedPort {
   int64_t link_bps;
   uint32_t qpn_base;
   uint32_t qpn_count;
+  uint32_t tag_bytes = 0;  // of the VLAN tag that the port puts on its frames
+  std::vector<PauseRule> pauses;
 };
 
 // What a minimum time lies between congestion notifications of.

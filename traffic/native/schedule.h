@@ -8,7 +8,8 @@
 namespace etloop {
 
 // kEntryMore: the message goes on with the next entry, which has the same direction.
-enum EntryFlag : uint8_t { kEntrySend = 1, kEntryRecv = 2, kEntryReduce = 4, kEntryCopy = 8, kEntryMore = 16 };
+// kEntryInTurn: what it receives is granted only when everything before it is over, as a blocking receive would be.
+enum EntryFlag : uint8_t { kEntrySend = 1, kEntryRecv = 2, kEntryReduce = 4, kEntryCopy = 8, kEntryMore = 16, kEntryInTurn = 32 };
 enum class ChunkRule : uint8_t { fixed = 0, p2p = 1, blocks = 2 };
 enum class Split : uint8_t { equal = 0, cells = 1, pages = 2 };
 enum class Handshake : uint8_t { clear_to_send = 0, one_sided = 1 };
