@@ -43,6 +43,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/cli.py": "the controller's command line",
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
     "controller/demo.py": "starts agents as processes",
+    "controller/rack/job_store.py": "keeps jobs in SQLite",
     "controller/reading_bar.py": "shows on a terminal how far reading is",
     "controller/service.py": "the controller's event loop and its sockets to the agents",
     "controller/system_clock.py": "reads the clocks",
