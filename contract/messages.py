@@ -30,7 +30,7 @@ class ProtocolVersion(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-PROTOCOL_VERSION: Final = ProtocolVersion(1, 1)
+PROTOCOL_VERSION: Final = ProtocolVersion(1, 2)
 
 MAX_TO_AGENT_BYTES: Final = 256 << 20
 """Largest message to an agent. An assignment shares its connection with heartbeats: at 1 Gbit/s this takes 2.1 s,
@@ -75,6 +75,9 @@ class Hello:
     pid: int
     versions: dict[str, str]
     """What runs there: etloop, python, kernel ..."""
+    seat: int = 0
+    """Which of its places this is: a process takes part in as many runs at once as it has connections, each with a seat
+    of its own, counted from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,9 @@ class Welcome:
 
     heartbeat_ns: int
     lost_after_ns: int
+    seats: int = 1
+    """How many runs at once the controller may have for this agent. While all its seats are taken, an agent with fewer
+    connections opens one more, so that one of them waits idle."""
 
 
 @dataclass(frozen=True, slots=True)
