@@ -1,8 +1,9 @@
-"""The one place where all agents of a rack meet all its runs: which connection is idle, and which belongs to which run.
+"""The one place where all agents of a rack meet all its runs: which connection is idle, and which is lent to which run.
 
-Every agent keeps one connection, a seat, idle. A run borrows an idle seat of each agent it needs; from then on what
-comes from there is the run's, until the run dismisses it and the agent connects anew. Messages in, actions out, time as
-an argument; what a run does with its agents is `Session`'s, which jobs there are is `dispatch`'s, sockets are daemon's.
+Every agent keeps one connection, a seat, idle. A run borrows an idle seat of each agent it needs; from then on all that
+comes from there is the run's, undecoded, until the run has dismissed it and the agent connects anew. Messages in, actions
+out, time as an argument; what a run does with its agents is `Session`'s, which jobs there are is `dispatch`'s, sockets
+are the daemon's.
 """
 
 from __future__ import annotations
@@ -10,30 +11,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from contract.errors import ProtocolError
 from contract.messages import Bye, Hello, Pong, Refused, Welcome
 from controller.roster import Roster
-from controller.session import Action, Send, Session, Tell
+from controller.session import Send, Tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from contract.errors import ProtocolError
     from contract.messages import AgentMessage
     from controller.clock_map import ClockOffset
 
 MOST_SEATS: Final = 64
 """Runs at once on one agent: it has no more ports than that worth leasing one by one."""
 
+Action = Send | Tell
+
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Something for people: about a run, or about the rack (`run_id` "")."""
+class LentSeat:
+    """A connection that a run has borrowed, and what its agent said of itself."""
 
-    run_id: str
-    text: str
-
-
-HubAction = Send | Told
+    identity: bytes
+    hello: Hello
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class AgentPresence:
     hello: Hello | None
     """What it said of itself when it last joined; None if it never did."""
     idle_seats: int
-    busy_seats: int
+    lent_seats: int
     silent_ns: int | None
     """Since it was last heard on any idle seat; None if there is none."""
     clock: ClockOffset | None
@@ -56,16 +56,13 @@ class Hub:
     def __init__(self, seats: Mapping[str, int], heartbeat_ns: int, lost_after_ns: int) -> None:
         assert all(1 <= count <= MOST_SEATS for count in seats.values())
         self._seats = dict(seats)
-        self._lost_after_ns = lost_after_ns
         self._idle = tuple(
             Roster([name for name, count in seats.items() if count > seat], heartbeat_ns, lost_after_ns)
             for seat in range(max(seats.values(), default=1))
         )
         self._hellos: dict[str, Hello] = {}
-        self._sessions: dict[str, Session] = {}
-        self._borrower: dict[bytes, str] = {}
-        """Connection -> run that has borrowed it."""
-        self._borrowed_name: dict[bytes, str] = {}
+        self._lent: dict[bytes, tuple[str, str]] = {}
+        """Connection -> (run that has borrowed it, its agent)."""
 
     # ---- runs
 
@@ -73,13 +70,9 @@ class Hub:
         """Agents with an idle seat."""
         return frozenset(name for name in self._seats if self._idle_seat(name) is not None)
 
-    def begin(
-        self, session: Session, run_id: str, agents: Iterable[str], now_ns: int
-    ) -> tuple[HubAction, ...]:
-        """Gives a session an idle seat of each of `agents`; those without one are missed when it gathers."""
-        assert run_id not in self._sessions
-        self._sessions[run_id] = session
-        actions: list[HubAction] = []
+    def lend(self, run_id: str, agents: Iterable[str]) -> tuple[LentSeat, ...]:
+        """Gives a run an idle seat of each of `agents`; those without one are left out, and it will miss them."""
+        lent = []
         for name in agents:
             seat = self._idle_seat(name)
             if seat is None:
@@ -87,33 +80,24 @@ class Hub:
             member = self._idle[seat].member(name)
             assert member is not None
             self._idle[seat].leave(name)
-            self._borrower[member.identity] = run_id
-            self._borrowed_name[member.identity] = name
-            actions += self._of(run_id, session.on_message(member.identity, member.hello, now_ns))
-        return tuple(actions)
+            self._lent[member.identity] = (run_id, name)
+            lent.append(LentSeat(member.identity, member.hello))
+        return tuple(lent)
 
-    def stop(self, run_id: str, reason: str, now_ns: int) -> tuple[HubAction, ...]:
-        """Tells a run to wind up."""
-        return self._of(run_id, self._sessions[run_id].on_stop(reason, now_ns))
+    def borrower(self, identity: bytes) -> str | None:
+        """The run that a connection is lent to."""
+        lent = self._lent.get(identity)
+        return lent[0] if lent is not None else None
 
-    def end(self, run_id: str) -> None:
-        """Takes a session out that has ended. Its agents connect anew; what still comes from their old seats is dropped."""
-        assert self._sessions[run_id].ended
-        del self._sessions[run_id]
-        for identity in [each for each, borrower in self._borrower.items() if borrower == run_id]:
-            del self._borrower[identity]
-            del self._borrowed_name[identity]
+    def release(self, run_id: str) -> None:
+        """A run is over. Its agents connect anew; what still comes from their old seats belongs to nobody."""
+        self._lent = {identity: lent for identity, lent in self._lent.items() if lent[0] != run_id}
 
     # ---- events
 
-    def on_message(self, identity: bytes, message: AgentMessage, now_ns: int) -> tuple[HubAction, ...]:
-        """An agent said something."""
-        run_id = self._borrower.get(identity)
-        if run_id is not None:
-            # The seat was welcomed before it was lent; a Hello that crossed that welcome says nothing new.
-            if isinstance(message, Hello):
-                return ()
-            return self._of(run_id, self._sessions[run_id].on_message(identity, message, now_ns))
+    def on_message(self, identity: bytes, message: AgentMessage, now_ns: int) -> tuple[Action, ...]:
+        """An agent said something on a connection that is not lent."""
+        assert identity not in self._lent
         if isinstance(message, Hello):
             return self._on_hello(identity, message, now_ns)
         for roster in self._idle:
@@ -125,33 +109,28 @@ class Hub:
                     roster.pong(name, message, now_ns)
                 case Bye(reason):
                     roster.leave(name)
-                    return (Told("", f"agent '{name}' left: {reason}"),)
+                    return (Tell(f"agent '{name}' left: {reason}"),)
                 case _:
-                    pass  # The last words of a run that this seat has been dismissed from.
+                    pass  # No order of ours asked for it; it does no harm.
             return ()
-        return ()
+        return ()  # The last words of a seat that its run has dismissed.
 
-    def on_garbage(self, identity: bytes, error: ProtocolError, now_ns: int) -> tuple[HubAction, ...]:
-        """Somebody sent what the protocol does not allow."""
-        run_id = self._borrower.get(identity)
-        if run_id is not None:
-            return self._of(run_id, self._sessions[run_id].on_garbage(identity, error, now_ns))
+    def on_garbage(self, identity: bytes, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
+        """Somebody whose connection is not lent sent what the protocol does not allow."""
         for roster in self._idle:
             name = roster.heard(identity, now_ns)
             if name is not None:
                 roster.leave(name)
-                return (Send(identity, Refused(str(error))), Told("", f"agent '{name}' refused: {error}"))
-        return (Send(identity, Refused(str(error))), Told("", f"refused a connection: {error}"))
+                return (Send(identity, Refused(str(error))), Tell(f"refused agent '{name}': {error}"))
+        return (Send(identity, Refused(str(error))), Tell(f"refused a connection: {error}"))
 
-    def on_tick(self, now_ns: int) -> tuple[HubAction, ...]:
+    def on_tick(self, now_ns: int) -> tuple[Action, ...]:
         """Time passed."""
-        actions: list[HubAction] = []
-        for run_id, session in self._sessions.items():
-            actions += self._of(run_id, session.on_tick(now_ns))
+        actions: list[Action] = []
         for seat, roster in enumerate(self._idle):
             for name in roster.lost(now_ns):
                 roster.leave(name)
-                actions.append(Told("", f"agent '{name}' fell silent on seat {seat}"))
+                actions.append(Tell(f"agent '{name}' fell silent (seat {seat})"))
             actions += [Send(identity, ping) for identity, ping in roster.due_pings(now_ns)]
         return tuple(actions)
 
@@ -159,47 +138,49 @@ class Hub:
 
     def presence(self, now_ns: int) -> tuple[AgentPresence, ...]:
         """Every agent of the rack, in its order."""
-        found = []
-        for name in self._seats:
-            members = [member for roster in self._idle if (member := roster.member(name)) is not None]
-            heard = max((member.heard_ns for member in members), default=None)
-            clocks = (roster.offset(name, now_ns) for roster in self._idle)
-            found.append(
-                AgentPresence(
-                    name,
-                    self._hellos.get(name),
-                    len(members),
-                    sum(1 for lent in self._borrowed_name.values() if lent == name),
-                    None if heard is None else now_ns - heard,
-                    next((clock for clock in clocks if clock is not None), None),
-                )
-            )
-        return tuple(found)
+        return tuple(self._presence(name, now_ns) for name in self._seats)
 
     # ---- inside
 
-    def _on_hello(self, identity: bytes, hello: Hello, now_ns: int) -> tuple[HubAction, ...]:
+    def _presence(self, name: str, now_ns: int) -> AgentPresence:
+        members = [member for roster in self._idle if (member := roster.member(name)) is not None]
+        heard_ns = max((member.heard_ns for member in members), default=None)
+        clocks = (roster.offset(name, now_ns) for roster in self._idle)
+        return AgentPresence(
+            name,
+            self._hellos.get(name),
+            len(members),
+            sum(1 for _, agent in self._lent.values() if agent == name),
+            None if heard_ns is None else now_ns - heard_ns,
+            next((clock for clock in clocks if clock is not None), None),
+        )
+
+    def _on_hello(self, identity: bytes, hello: Hello, now_ns: int) -> tuple[Action, ...]:
         seats = self._seats.get(hello.name, 0)
         if seats and not 0 <= hello.seat < seats:
             why = f"agent '{hello.name}' has {seats} seats in this rack; seat {hello.seat} is none of them"
-            return (Send(identity, Refused(why)), Told("", f"refused a connection: {why}"))
+            return (Send(identity, Refused(why)), Tell(f"refused a connection: {why}"))
         roster = self._idle[hello.seat if seats else 0]
-        known = roster.member(hello.name)
+        holder = roster.member(hello.name)
+        actions: list[Action] = []
+        if holder is not None and holder.identity != identity and _restarted(holder.hello, hello):
+            # Its predecessor cannot come back: no need to wait until it counts as silent.
+            roster.leave(hello.name)
+            holder = None
         answer = roster.join(identity, hello, now_ns)
-        if isinstance(answer, Welcome):
-            self._hellos[hello.name] = hello
-            send = Send(identity, replace(answer, seats=seats))
-            if known is not None:
-                return (send,)
-            return (send, Told("", f"agent '{hello.name}' joined from {hello.host} (seat {hello.seat})"))
-        return (
-            Send(identity, answer),
-            Told("", f"refused agent '{hello.name}' of {hello.host}: {answer.reason}"),
-        )
+        if isinstance(answer, Refused):
+            actions.append(Tell(f"refused agent '{hello.name}' of {hello.host}: {answer.reason}"))
+            return (Send(identity, answer), *actions)
+        assert isinstance(answer, Welcome)
+        self._hellos[hello.name] = hello
+        if holder is None:
+            actions.append(Tell(f"agent '{hello.name}' joined from {hello.host} (seat {hello.seat})"))
+        return (Send(identity, replace(answer, seats=seats)), *actions)
 
     def _idle_seat(self, name: str) -> int | None:
         return next((seat for seat, roster in enumerate(self._idle) if roster.member(name) is not None), None)
 
-    @staticmethod
-    def _of(run_id: str, actions: Iterable[Action]) -> tuple[HubAction, ...]:
-        return tuple(Told(run_id, action.text) if isinstance(action, Tell) else action for action in actions)
+
+def _restarted(before: Hello, now: Hello) -> bool:
+    """Whether a Hello comes from a new process of the host that its name was on, or from the same one, connected anew."""
+    return before.host == now.host
