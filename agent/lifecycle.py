@@ -159,6 +159,8 @@ class AgentLife:
         self._once = once
         self._assignment: Assignment | None = None
         self._lost_after_ns = 0
+        self.seats = 1
+        """How many runs at once the controller may have for this agent."""
         self._heard_ns = now_ns
         self._next_hello_ns = now_ns
         self._next_reminder_ns = now_ns + _REMIND_NS // 6
@@ -171,6 +173,11 @@ class AgentLife:
     def watches_engine(self) -> bool:
         """Whether `on_status` should be told how the engine stands."""
         return self.state in _WITH_ENGINE
+
+    @property
+    def in_run(self) -> bool:
+        """Whether the agent has an assignment, so that this connection is taken."""
+        return self._assignment is not None
 
     @property
     def probing(self) -> bool:
@@ -226,6 +233,7 @@ class AgentLife:
                     self._do(Log(f"joined the controller at {self._controller}"))
                     self._advance(AgentEvent.WELCOMED)
                     self._lost_after_ns = message.lost_after_ns
+                    self.seats = message.seats
             case Refused(reason):
                 self._do(Log(f"the controller at {self._controller} refused: {reason}"))
                 self._leave(ExitCode.PREPARATION_FAILED)

@@ -42,6 +42,7 @@ from agent.lifecycle import (
     StartEngine,
     StartProbe,
 )
+from agent.seats import Seats
 from contract.assignment import Assignment
 from contract.clock import NS_PER_MS
 from contract.codec import decode_from_controller, encode
@@ -112,20 +113,20 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
     # Held until the end, so that an impatient second Ctrl-C does not cut off the goodbye.
     with _stop_signals() as stops:
         try:
-            agent = _Agent(settings, open_engine, context)
-            try:
-                return await agent.live(stops)
-            finally:
-                await agent.end()
+            return await Seats(lambda seat: _Agent(settings, open_engine, context, seat), settings.once).live(
+                stops
+            )
         finally:
             await asyncio.to_thread(context.term)
 
 
 class _Agent:
+    """One seat: a connection to the controller, and the run it carries if there is one."""
+
     def __init__(
-        self, settings: AgentSettings, open_engine: OpenEngineCall, context: zmq.asyncio.Context
+        self, settings: AgentSettings, open_engine: OpenEngineCall, context: zmq.asyncio.Context, seat: int
     ) -> None:
-        hello = Hello(settings.name, socket.gethostname(), os.getpid(), versions())
+        hello = Hello(settings.name, socket.gethostname(), os.getpid(), versions(), seat)
         self._settings = settings
         self._open_engine = open_engine
         self._context = context
@@ -142,6 +143,16 @@ class _Agent:
         self._handing: asyncio.Future[HandedOver] | None = None
         self._closing: set[asyncio.Future[None]] = set()
         self._exit_code: ExitCode | None = None
+
+    @property
+    def seats(self) -> int:
+        """See `AgentLife.seats`."""
+        return self._life.seats
+
+    @property
+    def in_run(self) -> bool:
+        """See `AgentLife.in_run`."""
+        return self._life.in_run
 
     async def live(self, stops: list[str]) -> ExitCode:
         """Loops until the life asks to leave."""
@@ -302,6 +313,9 @@ class _Agent:
                 case Leave(code):
                     self._exit_code = code
                 case Reconnect(linger):
+                    # Whoever is told that this agent is free again may use its ports.
+                    if self._closing:
+                        await asyncio.wait(set(self._closing), timeout=_CLOSE_S)
                     self._dealer.close(linger=_LINGER_MS if linger else 0)
                     self._outbox.clear()
                     self._dealer = self._connected()

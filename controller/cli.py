@@ -24,6 +24,7 @@ from contract.units import (
 from controller.cli_values import quantity, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
+from controller.rack.commands import add_config, answer_controller
 from controller.reading_bar import reading_bar
 from results.run_dir import read_run
 from results.table import render
@@ -98,6 +99,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_report(commands)
     _add_bench(commands)
+    _add_controller(commands)
     return parser
 
 
@@ -349,6 +351,15 @@ def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
         help="only see that it works, in a few seconds, whatever --seconds and --repeat say",
     )
     parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
+
+
+def _add_controller(commands: _Commands[argparse.ArgumentParser]) -> None:
+    summary = (
+        "serve a rack: take jobs, queue them, run them on the ports they are given, keep what they leave"
+    )
+    example = "  etloop controller --config examples/rack/controller.yaml"
+    parser = _add(commands, "controller", summary, example, answer_controller, answers_in_json=False)
+    add_config(parser)
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from contract.messages import Bye, Hello, Pong, Refused, Welcome
+from contract.messages import Bye, Dismissed, Hello, Pong, Refused, Welcome
 from controller.roster import Roster
 from controller.session import Send, Tell
 
@@ -50,6 +50,13 @@ class AgentPresence:
     clock: ClockOffset | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Loan:
+    run_id: str
+    agent: str
+    seat: int
+
+
 class Hub:
     """All agents of the rack. `seats` says for every agent how many runs it may take part in at once."""
 
@@ -61,8 +68,9 @@ class Hub:
             for seat in range(max(seats.values(), default=1))
         )
         self._hellos: dict[str, Hello] = {}
-        self._lent: dict[bytes, tuple[str, str]] = {}
-        """Connection -> (run that has borrowed it, its agent)."""
+        self._lent: dict[bytes, _Loan] = {}
+        self._returning: dict[str, set[tuple[str, int]]] = {}
+        """Run that broke off -> (agent, seat) of those that have not connected anew."""
 
     # ---- runs
 
@@ -80,18 +88,35 @@ class Hub:
             member = self._idle[seat].member(name)
             assert member is not None
             self._idle[seat].leave(name)
-            self._lent[member.identity] = (run_id, name)
+            self._lent[member.identity] = _Loan(run_id, name, member.hello.seat)
             lent.append(LentSeat(member.identity, member.hello))
         return tuple(lent)
 
     def borrower(self, identity: bytes) -> str | None:
         """The run that a connection is lent to."""
         lent = self._lent.get(identity)
-        return lent[0] if lent is not None else None
+        return lent.run_id if lent is not None else None
 
     def release(self, run_id: str) -> None:
-        """A run is over. Its agents connect anew; what still comes from their old seats belongs to nobody."""
-        self._lent = {identity: lent for identity, lent in self._lent.items() if lent[0] != run_id}
+        """A run is over and has dismissed its agents. They connect anew; what still comes from their old seats is nobody's."""
+        self._lent = {identity: lent for identity, lent in self._lent.items() if lent.run_id != run_id}
+
+    def dismiss(self, run_id: str, reason: str) -> tuple[Action, ...]:
+        """A run broke off without a word to its agents: they are told to stop what they do for it, see `returned`."""
+        left = {identity: lent for identity, lent in self._lent.items() if lent.run_id == run_id}
+        self._returning[run_id] = {(lent.agent, lent.seat) for lent in left.values()}
+        self.release(run_id)
+        return tuple(
+            Send(identity, Dismissed(run_id, aborted=True, reason=reason[:1000])) for identity in left
+        )
+
+    def returned(self, run_id: str) -> bool:
+        """Whether every agent of a dismissed run has connected anew, its ports closed."""
+        return not self._returning.get(run_id)
+
+    def give_up(self, run_id: str) -> None:
+        """Forgets who has not returned."""
+        self._returning.pop(run_id, None)
 
     # ---- events
 
@@ -150,7 +175,7 @@ class Hub:
             name,
             self._hellos.get(name),
             len(members),
-            sum(1 for _, agent in self._lent.values() if agent == name),
+            sum(1 for lent in self._lent.values() if lent.agent == name),
             None if heard_ns is None else now_ns - heard_ns,
             next((clock for clock in clocks if clock is not None), None),
         )
@@ -173,6 +198,8 @@ class Hub:
             return (Send(identity, answer), *actions)
         assert isinstance(answer, Welcome)
         self._hellos[hello.name] = hello
+        for seats_away in self._returning.values():
+            seats_away.discard((hello.name, hello.seat))
         if holder is None:
             actions.append(Tell(f"agent '{hello.name}' joined from {hello.host} (seat {hello.seat})"))
         return (Send(identity, replace(answer, seats=seats)), *actions)

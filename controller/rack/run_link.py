@@ -35,8 +35,9 @@ class Begin:
     scenario_root: str
     """Paths of the scenario are relative to this directory and stay below it."""
     rig_text: str
-    """The rig, reduced to the ports that are leased."""
     rig_root: str
+    ports: list[str]
+    """"agent/port" of every port that is leased to the run; the rest of the rig does not exist for it."""
     out_dir: str
     time_limit_ns: int
     host_threads: str

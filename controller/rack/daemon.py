@@ -1,0 +1,379 @@
+"""The daemon of a rack: one event loop around the hub, the rack's jobs and the processes of its runs.
+
+Carries out what `Rack` and `Hub` decide and keeps time. It outlives every run, agent and client; what ends it is a signal,
+an address or a state directory that cannot be used, or its disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import shutil
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from contract.clock import NS_PER_MS, NS_PER_S
+from contract.codec import decode_from_agent, encode
+from contract.errors import ConfigError, ExitCode, Problem, ProtocolError
+from contract.messages import Ping
+from controller.rack import artifacts
+from controller.rack.api import Rack
+from controller.rack.dispatch import RackPort, Start
+from controller.rack.events import AgentChanged, JobMoved, RackState
+from controller.rack.hub import Action, Hub
+from controller.rack.job_store import JobStore
+from controller.rack.log import RackLog
+from controller.rack.run_child import RunChild
+from controller.rack.run_link import Begin, Ended, Moved, Prepared, RunFrame, Said, ToAgent, TrafficEnded
+from controller.rig import parse_rig
+from controller.service import RouterLink, open_router, stop_signals
+from controller.session import Send
+from controller.session_settings import CurveServer, SessionSettings, check_exposure
+from controller.system_clock import monotonic_ns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controller.rack.config import RackConfig
+    from controller.rack.hub import AgentPresence
+    from controller.rig import Rig
+
+_TICK_MS: Final = 20
+_RECEIVE_BURST: Final = 256
+_DISPATCH_NS: Final = 50 * NS_PER_MS
+_HOUSEKEEPING_NS: Final = 5 * NS_PER_S
+HEARTBEAT_NS: Final = 500 * NS_PER_MS
+LOST_AFTER_NS: Final = 3 * NS_PER_S
+_STOP_NS: Final = 30 * NS_PER_S
+"""How long a run that was told to stop may take to collect and store before its process is killed."""
+_RETURN_NS: Final = 5 * NS_PER_S
+"""How long agents may take, beyond counting as silent, to close their ports after their run broke off."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """A job on its ports."""
+
+    job_id: str
+    threads: dict[str, int]
+    """Engine threads by host."""
+    child: RunChild | None = None
+    task: asyncio.Task[str] | None = None
+    wanted: set[str] = field(default_factory=set)
+    """Agents that it has yet to get a seat of: one may have lent its last a moment ago, and be opening another."""
+    ended: Ended | None = None
+    stopped_ns: int | None = None
+    death: str | None = None
+    """What its process died of, without having dismissed its agents; its ports stay leased until they are back."""
+    died_ns: int = 0
+
+
+@dataclass(slots=True)
+class Daemon:
+    """Everything of one rack. `run` is its life."""
+
+    config: RackConfig
+    rig: Rig
+    rig_text: str
+    store: JobStore
+    rack: Rack
+    hub: Hub
+    log: RackLog
+    _runs: dict[str, _Run] = field(default_factory=dict)
+    _known: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _outgoing: list[ToAgent] = field(default_factory=list)
+    _drain_until_ns: int | None = None
+    _next_dispatch_ns: int = 0
+    _next_housekeeping_ns: int = 0
+    _short_of_disk: bool = False
+
+    async def run(self) -> ExitCode:
+        """Serves until it is told to end and has wound up. Raises `ConfigError` if it cannot listen."""
+        async with open_router(self.rig.bind, _curve(self.rig)) as router:
+            with stop_signals() as stops:
+                link = RouterLink(router)
+                for job in self.rack.recover():
+                    self.log.job(job.job_id, "interrupted", reason=job.reason)
+                self.log.rack("ready", bind=self.rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
+                try:
+                    while self.rack.state is not RackState.STOPPED:
+                        await self._turn(link, stops)
+                finally:
+                    await self._abandon()
+        return ExitCode.PASS
+
+    def kill_run(self, job_id: str) -> None:
+        """Ends the process of a run at once, without a chance to keep what it has."""
+        child = self._runs[job_id].child
+        assert child is not None
+        child.kill()
+
+    # ---- the loop
+
+    async def _turn(self, link: RouterLink, stops: list[str]) -> None:
+        now_ns = monotonic_ns()
+        await self._perform(link, self.hub.on_tick(now_ns))
+        while stops:
+            self._on_signal(stops.pop(0), now_ns)
+        for run in list(self._runs.values()):
+            await self._perform(link, self._look_at(run, now_ns))
+        if now_ns >= self._next_dispatch_ns:
+            self._next_dispatch_ns = now_ns + _DISPATCH_NS
+            self._dispatch()
+            self._tell_agents(now_ns)
+        if now_ns >= self._next_housekeeping_ns:
+            self._next_housekeeping_ns = now_ns + _HOUSEKEEPING_NS
+            await self._housekeep()
+        if self.rack.state is RackState.DRAINING and not self._runs:
+            self.rack.enter(RackState.STOPPED)
+            self.log.rack("stopped")
+            return
+        await self._flush(link)
+        if await link.wait(_TICK_MS):
+            await self._receive(link)
+            await self._flush(link)
+
+    async def _receive(self, link: RouterLink) -> None:
+        for _ in range(_RECEIVE_BURST):
+            received = await link.receive()
+            if received is None:
+                return
+            identity, body = received
+            borrower = self.hub.borrower(identity)
+            run = self._runs.get(borrower) if borrower is not None else None
+            if run is not None:
+                if run.child is not None:
+                    run.child.forward(identity, body)
+                continue
+            now_ns = monotonic_ns()
+            try:
+                actions = self.hub.on_message(identity, decode_from_agent(body), now_ns)
+            except ProtocolError as error:
+                actions = self.hub.on_garbage(identity, error, now_ns)
+            await self._perform(link, actions)
+
+    async def _perform(self, link: RouterLink, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            if not isinstance(action, Send):
+                self.log.rack(action.text)
+                continue
+            message = action.message
+            if isinstance(message, Ping):
+                message = Ping(message.sequence, monotonic_ns())
+            await link.send(action.identity, encode(message))
+
+    async def _flush(self, link: RouterLink) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        for message in outgoing:
+            await link.send(message.identity, message.body)
+
+    def _on_signal(self, reason: str, now_ns: int) -> None:
+        if self.rack.state is RackState.READY:
+            self.log.rack("draining", reason=reason, runs=len(self._runs))
+            self.rack.enter(RackState.DRAINING)
+            self._drain_until_ns = now_ns + self.config.drain_ns
+        else:
+            self._drain_until_ns = now_ns
+
+    # ---- runs
+
+    def _dispatch(self) -> None:
+        if self._short_of_disk:
+            return
+        for start in self.rack.starts(self.hub.present()):
+            self._start(start)
+
+    def _start(self, start: Start) -> None:
+        job = self.rack.begin(start)
+        hosts = {agent.name: agent.host for agent in self.rig.agents}
+        threads: dict[str, int] = {}
+        for label in start.ports:
+            host = hosts[label.partition("/")[0]]
+            threads[host] = threads.get(host, 0) + 1
+        busy: dict[str, int] = {}
+        for other in self._runs.values():
+            for host, count in other.threads.items():
+                busy[host] = busy.get(host, 0) + count
+        run = _Run(job.job_id, threads)
+        begin = Begin(
+            run_id=job.job_id,
+            scenario_text=job.request.scenario_text,
+            scenario_root=str(self.config.scenario_root),
+            rig_text=self.rig_text,
+            rig_root=str(self.config.rig.parent),
+            ports=list(start.ports),
+            out_dir=str(self._directory(job.job_id)),
+            time_limit_ns=job.request.time_limit_ns or self.config.limits.job_time_ns,
+            host_threads=json.dumps(busy),
+        )
+
+        def on_frame(frame: RunFrame) -> None:
+            self._on_frame(run, frame)
+
+        run.child = RunChild(begin, self.config.run_memory_bytes, on_frame)
+        run.task = asyncio.create_task(run.child.live())
+        self._runs[job.job_id] = run
+        self.log.job(job.job_id, "starting", ports=list(start.ports), priority=job.request.priority)
+
+    def _on_frame(self, run: _Run, frame: RunFrame) -> None:
+        match frame:
+            case Prepared(agents):
+                run.wanted.update(agents)
+                self._lend(run)
+            case ToAgent():
+                self._outgoing.append(frame)
+            case Said(text):
+                self.log.job(run.job_id, text)
+            case Moved(state, ops_done, ops_total, wire_tx_bytes, wire_rx_bytes):
+                if state == "RUN":
+                    self.rack.gathered(run.job_id)
+                self.rack.moved(
+                    JobMoved(run.job_id, state, ops_done, ops_total, wire_tx_bytes, wire_rx_bytes)
+                )
+            case TrafficEnded():
+                self.rack.traffic_ended(run.job_id)
+                # What the agents are told last still leaves by `_outgoing`; their seats are theirs again.
+                self.hub.release(run.job_id)
+            case Ended():
+                run.ended = frame
+
+    def _lend(self, run: _Run) -> None:
+        assert run.child is not None
+        for seat in self.hub.lend(run.job_id, sorted(run.wanted)):
+            run.wanted.discard(seat.hello.name)
+            run.child.forward(seat.identity, encode(seat.hello))
+
+    def _look_at(self, run: _Run, now_ns: int) -> tuple[Action, ...]:
+        assert run.task is not None
+        assert run.child is not None
+        if run.task.done():
+            return self._look_at_ended(run, run.task.result(), now_ns)
+        self._lend(run)
+        who = self.rack.cancel_requests().get(run.job_id)
+        drained = self._drain_until_ns is not None and now_ns >= self._drain_until_ns
+        if run.stopped_ns is None and (who is not None or drained):
+            run.stopped_ns = now_ns
+            run.child.stop(f"cancelled by {who}" if who is not None else "the controller is shutting down")
+        elif run.stopped_ns is not None and now_ns - run.stopped_ns > _STOP_NS:
+            run.child.kill()
+        return ()
+
+    def _look_at_ended(self, run: _Run, death: str, now_ns: int) -> tuple[Action, ...]:
+        if run.ended is not None:
+            self.hub.release(run.job_id)
+            self._finish(run, run.ended)
+            return ()
+        if run.death is None:
+            run.death, run.died_ns = death or "its process ended without a result", now_ns
+            return self.hub.dismiss(run.job_id, run.death)
+        if self.hub.returned(run.job_id) or now_ns - run.died_ns > LOST_AFTER_NS + _RETURN_NS:
+            self.hub.give_up(run.job_id)
+            self._finish(run, Ended(ExitCode.RUN_ERROR, run.death, stored=False, summary=""))
+        return ()
+
+    def _finish(self, run: _Run, ended: Ended) -> None:
+        del self._runs[run.job_id]
+        size_bytes = artifacts.size_bytes(self._directory(run.job_id)) if ended.stored else 0
+        job = self.rack.finish(
+            run.job_id,
+            ExitCode(ended.exit_code),
+            ended.reason,
+            summary=ended.summary,
+            artifact_bytes=size_bytes,
+        )
+        self.log.job(job.job_id, str(job.state), exit_code=int(ended.exit_code), reason=job.reason)
+
+    def _directory(self, job_id: str) -> Path:
+        return self.config.state_dir / "artifacts" / job_id
+
+    async def _abandon(self) -> None:
+        """Nothing of ours outlives the daemon, whatever ended it."""
+        for run in self._runs.values():
+            if run.child is not None:
+                run.child.kill()
+        tasks = [run.task for run in self._runs.values() if run.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+        self.store.close()
+
+    # ---- housekeeping
+
+    def _tell_agents(self, now_ns: int) -> None:
+        for presence in self.hub.presence(now_ns):
+            seats = (presence.idle_seats, presence.lent_seats)
+            if self._known.get(presence.name, (0, 0)) != seats:
+                self._known[presence.name] = seats
+                self._changed(presence)
+
+    def _changed(self, presence: AgentPresence) -> None:
+        self.rack.tell(AgentChanged(presence))
+
+    async def _housekeep(self) -> None:
+        free_bytes = shutil.disk_usage(self.config.state_dir).free
+        short = free_bytes < self.config.free_disk_bytes
+        if short != self._short_of_disk:
+            self._short_of_disk = short
+            self.log.rack("the disk is full: no job starts" if short else "there is room on the disk again")
+        gone = artifacts.expired(self.store.with_artifacts(), self.config.retention, datetime.now(UTC))
+        for job in gone:
+            await asyncio.to_thread(artifacts.remove, self._directory(job.job_id))
+            self.rack.forget(job)
+            self.log.job(job.job_id, "artifacts removed", bytes=job.artifact_bytes)
+        self.store.trim(self.config.retention.ended_jobs, self.config.retention.audit_lines)
+
+
+def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
+    """A daemon with its store open. Raises `ConfigError` with what cannot be used."""
+    rig_bytes = _read(config.rig)
+    rig = parse_rig(rig_bytes, str(config.rig), config.rig.parent)
+    check_exposure(SessionSettings("", rig.bind, _curve(rig), rig.security.insecure))
+    if not config.scenario_root.is_dir():
+        remedy = "make it, and put the traces of scenarios below it"
+        raise ConfigError(Problem("scenario_root", f"{config.scenario_root} is no directory", remedy))
+    try:
+        (config.state_dir / "artifacts").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remedy = "name a directory that this user may write to"
+        raise ConfigError(Problem("state_dir", f"{config.state_dir}: {error.strerror}", remedy)) from None
+    ports = tuple(
+        RackPort(f"{agent.name}/{port.name}", agent.name, port.link_bps)
+        for agent in rig.agents
+        for port in agent.ports
+    )
+    store = JobStore.open(config.state_dir / "jobs.sqlite")
+    rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id)
+    seats = {agent.name: min(config.seats, len(agent.ports)) for agent in rig.agents}
+    hub = Hub(seats, HEARTBEAT_NS, LOST_AFTER_NS)
+    return Daemon(config, rig, rig_bytes.decode("utf-8-sig"), store, rack, hub, log)
+
+
+def new_job_id() -> str:
+    """Ids sort by the wall time of submission; the rest keeps two of one millisecond apart."""
+    now = datetime.now(UTC)
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}-{secrets.token_hex(3)}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
+
+
+def _curve(rig: Rig) -> CurveServer | None:
+    security = rig.security
+    if security.server_key is None or security.authorised_keys is None:
+        return None
+    return CurveServer(security.server_key, security.authorised_keys)
+
+
+def serve(config: RackConfig, log: RackLog) -> ExitCode:
+    """Opens a daemon and lets it live. Raises `ConfigError`."""
+    daemon = open_daemon(config, log)
+    with contextlib.suppress(KeyboardInterrupt):
+        return asyncio.run(daemon.run())
+    return ExitCode.RUN_ERROR
