@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Final
 from contract.clock import NS_PER_S
 from contract.units import format_duration, parse_bytes, parse_duration_ns, parse_name
 from controller.rack.api import RackLimits
+from controller.rack.broker_settings import BrokerSettings, Protocol
 from controller.rack.hub import MOST_SEATS
-from controller.yaml_reader import ConfigFile, Section, bounded, integer, one_of, read_document, words
+from controller.yaml_reader import (
+    ConfigFile,
+    Section,
+    bounded,
+    integer,
+    one_of,
+    read_document,
+    words,
+    yes_or_no,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +50,16 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """Where the rack API is, its password still in its file."""
+
+    settings: BrokerSettings
+    password_file: Path | None
+    embedded: bool
+    """Start a broker of our own at that address, for a rack on one machine."""
+
+
+@dataclass(frozen=True, slots=True)
 class RackConfig:
     """All that `controller.yaml` says."""
 
@@ -59,6 +79,8 @@ class RackConfig:
     """How long running jobs may go on after SIGTERM."""
     retention: Retention
     log_format: LogFormat
+    broker: BrokerConfig | None
+    """None: no rack API over MQTT."""
 
 
 def parse_rack_config(text: bytes, source: str, directory: Path) -> RackConfig:
@@ -90,6 +112,7 @@ def parse_rack_config(text: bytes, source: str, directory: Path) -> RackConfig:
         drain_ns=limits.optional("drain", span, 60 * NS_PER_S),
         retention=_read_retention(retention),
         log_format=top.optional("logs", one_of({each.value: each for each in LogFormat}), LogFormat.JSON),
+        broker=_read_broker(top.section("mqtt"), directory) if top.has("mqtt") else None,
     )
     for section in (limits, retention, top):
         section.close()
@@ -105,6 +128,43 @@ def _read_retention(section: Section) -> Retention:
         ended_jobs=section.optional("ended_jobs", integer(1, 10_000_000), 100_000),
         audit_lines=section.optional("audit_lines", integer(100, 100_000_000), 1_000_000),
     )
+
+
+def _read_broker(section: Section, directory: Path) -> BrokerConfig:
+    tls = section.section("tls")
+    embedded = section.optional("embedded", yes_or_no, False)
+    # The embedded broker knows no MQTT 5.
+    protocol = Protocol.V311 if embedded else Protocol.V5
+    encrypted = section.has("tls")
+    span = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
+    settings = BrokerSettings(
+        host=section.optional("host", words, "127.0.0.1"),
+        port=section.optional("port", integer(1, 65535), 8883 if encrypted else 1883),
+        protocol=section.optional("protocol", one_of({"3.1.1": Protocol.V311, "5": Protocol.V5}), protocol),
+        username=section.optional("username", words, ""),
+        ca_file=_path(tls, "ca", directory),
+        cert_file=_path(tls, "cert", directory),
+        key_file=_path(tls, "key", directory),
+        tls=encrypted,
+        progress_interval_ns=section.optional("progress_interval", span, NS_PER_S),
+        requests_per_s=section.optional("requests_per_s", integer(1, 100_000), 100),
+        request_bytes=section.optional("request", _size, 16 << 20),
+    )
+    password_file = _path(section, "password_file", directory)
+    if embedded and settings.protocol is not Protocol.V311:
+        section.mistake(
+            "protocol", "the embedded broker speaks MQTT 3.1.1 only", 'write "3.1.1", or leave it out'
+        )
+    if embedded and encrypted:
+        section.mistake("tls", "the embedded broker is for one machine and does not encrypt", "run Mosquitto")
+    tls.close()
+    section.close()
+    return BrokerConfig(settings, password_file, embedded)
+
+
+def _path(section: Section, key: str, directory: Path) -> Path | None:
+    stated = section.optional(key, words, "")
+    return directory / stated if stated else None
 
 
 def _size(text: str) -> int:

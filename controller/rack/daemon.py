@@ -11,9 +11,9 @@ import contextlib
 import json
 import secrets
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from contract.clock import NS_PER_MS, NS_PER_S
 from contract.codec import decode_from_agent, encode
@@ -22,10 +22,12 @@ from contract.messages import Ping
 from controller.rack import artifacts
 from controller.rack.api import Rack
 from controller.rack.dispatch import RackPort, Start
+from controller.rack.embedded_broker import EmbeddedBroker
 from controller.rack.events import AgentChanged, JobMoved, RackState
 from controller.rack.hub import Action, Hub
 from controller.rack.job_store import JobStore
 from controller.rack.log import RackLog
+from controller.rack.mqtt import MqttRoad
 from controller.rack.run_child import RunChild
 from controller.rack.run_link import Begin, Ended, Moved, Prepared, RunFrame, Said, ToAgent, TrafficEnded
 from controller.rig import parse_rig
@@ -37,8 +39,9 @@ from controller.system_clock import monotonic_ns
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.rack.config import RackConfig
+    from controller.rack.config import BrokerConfig, RackConfig
     from controller.rack.hub import AgentPresence
+    from controller.rack.job import Job
     from controller.rig import Rig
 
 _TICK_MS: Final = 20
@@ -49,6 +52,7 @@ HEARTBEAT_NS: Final = 500 * NS_PER_MS
 LOST_AFTER_NS: Final = 3 * NS_PER_S
 _STOP_NS: Final = 30 * NS_PER_S
 """How long a run that was told to stop may take to collect and store before its process is killed."""
+_ROAD_PAUSE_S: Final = 5.0
 _RETURN_NS: Final = 5 * NS_PER_S
 """How long agents may take, beyond counting as silent, to close their ports after their run broke off."""
 
@@ -71,6 +75,16 @@ class _Run:
     died_ns: int = 0
 
 
+class Road(Protocol):
+    """A way to the rack from outside, such as a broker. It outlives its own failures."""
+
+    async def live(self) -> None:
+        """Serves until it is cancelled."""
+
+    async def farewell(self) -> None:
+        """Says that the controller ends; takes a moment at most."""
+
+
 @dataclass(slots=True)
 class Daemon:
     """Everything of one rack. `run` is its life."""
@@ -85,6 +99,7 @@ class Daemon:
     _runs: dict[str, _Run] = field(default_factory=dict)
     _known: dict[str, tuple[int, int]] = field(default_factory=dict)
     _outgoing: list[ToAgent] = field(default_factory=list)
+    _roads: tuple[Road, ...] = ()
     _drain_until_ns: int | None = None
     _next_dispatch_ns: int = 0
     _next_housekeeping_ns: int = 0
@@ -98,10 +113,15 @@ class Daemon:
                 for job in self.rack.recover():
                     self.log.job(job.job_id, "interrupted", reason=job.reason)
                 self.log.rack("ready", bind=self.rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
+                roads = [asyncio.create_task(self._travelled(road)) for road in self._roads]
                 try:
                     while self.rack.state is not RackState.STOPPED:
                         await self._turn(link, stops)
                 finally:
+                    await asyncio.gather(*(road.farewell() for road in self._roads), return_exceptions=True)
+                    for task in roads:
+                        task.cancel()
+                    await asyncio.gather(*roads, return_exceptions=True)
                     await self._abandon()
         return ExitCode.PASS
 
@@ -110,6 +130,20 @@ class Daemon:
         child = self._runs[job_id].child
         assert child is not None
         child.kill()
+
+    def open_road(self, road: Road) -> None:
+        """Adds a way to the rack, to be served by `run`."""
+        self._roads = (*self._roads, road)
+
+    async def _travelled(self, road: Road) -> None:
+        while True:
+            try:
+                await road.live()
+            except Exception as error:  # noqa: BLE001 - a mistake of ours on one road must not end runs and agents
+                self.log.rack(
+                    "a road failed", road=type(road).__name__, why=f"{type(error).__name__}: {error}"
+                )
+            await asyncio.sleep(_ROAD_PAUSE_S)
 
     # ---- the loop
 
@@ -299,6 +333,17 @@ class Daemon:
             await asyncio.wait(tasks, timeout=5)
         self.store.close()
 
+    def presence(self) -> tuple[AgentPresence, ...]:
+        """Every agent of the rack as it stands."""
+        return self.hub.presence(monotonic_ns())
+
+    def summary_of(self, job: Job) -> str:
+        """summary.json of a job; "" if there is none."""
+        try:
+            return (self._directory(job.job_id) / "summary.json").read_text() if job.run_directory else ""
+        except OSError:
+            return ""
+
     # ---- housekeeping
 
     def _tell_agents(self, now_ns: int) -> None:
@@ -347,7 +392,18 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
     rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id)
     seats = {agent.name: min(config.seats, len(agent.ports)) for agent in rig.agents}
     hub = Hub(seats, HEARTBEAT_NS, LOST_AFTER_NS)
-    return Daemon(config, rig, rig_bytes.decode("utf-8-sig"), store, rack, hub, log)
+    daemon = Daemon(config, rig, rig_bytes.decode("utf-8-sig"), store, rack, hub, log)
+    if config.broker is not None:
+        daemon.open_road(_broker_road(daemon, config.broker))
+    return daemon
+
+
+def _broker_road(daemon: Daemon, broker: BrokerConfig) -> Road:
+    settings = broker.settings
+    if broker.password_file is not None:
+        settings = replace(settings, password=_read(broker.password_file).decode().strip())
+    road = MqttRoad(daemon.rack, daemon.presence, daemon.summary_of, daemon.config.rack, settings, daemon.log)
+    return EmbeddedBroker(settings, road, daemon.log) if broker.embedded else road
 
 
 def new_job_id() -> str:

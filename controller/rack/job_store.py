@@ -18,7 +18,7 @@ from controller.rack.job import ENDED, Job, JobEvent, JobRequest, JobState, Port
 from controller.system_clock import wall_time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 STORE_VERSION: Final = 1
@@ -176,9 +176,13 @@ class JobStore:
         """All jobs in one of these states, by submission."""
         return self._jobs(_IN_STATES, json.dumps(states))
 
-    def latest(self, limit: int, before_number: int | None = None) -> tuple[Job, ...]:
-        """The last `limit` jobs, newest first; `before_number` pages on."""
-        return self._jobs(_LATEST, before_number if before_number is not None else 1 << 62, limit)
+    def latest(
+        self, limit: int, before_number: int | None = None, states: Sequence[JobState] = tuple(JobState)
+    ) -> tuple[Job, ...]:
+        """The last `limit` jobs in one of `states`, newest first; `before_number` pages on."""
+        return self._jobs(
+            _LATEST, json.dumps(states), before_number if before_number is not None else 1 << 62, limit
+        )
 
     def with_artifacts(self) -> tuple[Job, ...]:
         """Ended jobs that still have a run directory, oldest first."""
@@ -239,7 +243,9 @@ _COLUMNS: Final = (
 _BY_ID: Final = _COLUMNS + "WHERE job_id = ?"
 _BY_CLIENT_KEY: Final = _COLUMNS + "WHERE client_key = ?"
 _IN_STATES: Final = _COLUMNS + "WHERE state IN (SELECT value FROM json_each(?)) ORDER BY number"  # noqa: S608 - a constant
-_LATEST: Final = _COLUMNS + "WHERE number < ? ORDER BY number DESC LIMIT ?"
+_LATEST: Final = (
+    _COLUMNS + "WHERE state IN (SELECT value FROM json_each(?)) AND number < ? ORDER BY number DESC LIMIT ?"  # noqa: S608 - a constant
+)
 _WITH_ARTIFACTS: Final = _COLUMNS + "WHERE run_directory != '' AND ended_at != '' ORDER BY number"
 _COUNT: Final = "SELECT COUNT(*) FROM job WHERE state IN (SELECT value FROM json_each(?))"
 _AUDIT: Final = "SELECT line, at, who, what, job_id, detail FROM audit WHERE ? IS NULL OR job_id = ? ORDER BY line DESC LIMIT ?"

@@ -1,0 +1,83 @@
+"""The topics of the rack API, `etloop/v1/<rack>/...`: which message is where. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of one rack. Requests are subscribed to by the controller; all others it publishes, retained."""
+
+    rack: str
+
+    @property
+    def root(self) -> str:
+        """What all topics of the rack begin with."""
+        return f"etloop/v1/{self.rack}"
+
+    @property
+    def submit(self) -> str:
+        """`SubmitRequest`."""
+        return f"{self.root}/jobs/submit"
+
+    @property
+    def list(self) -> str:
+        """`ListRequest`."""
+        return f"{self.root}/jobs/list"
+
+    @property
+    def inventory(self) -> str:
+        """`InventoryRequest`."""
+        return f"{self.root}/agents/inventory"
+
+    @property
+    def cancels(self) -> str:
+        """`CancelRequest` of any job, as a filter."""
+        return f"{self.root}/jobs/+/cancel"
+
+    @property
+    def controller_status(self) -> str:
+        """`ControllerTold`."""
+        return f"{self.root}/controller/status"
+
+    def cancel(self, job_id: str) -> str:
+        """`CancelRequest`."""
+        return f"{self.root}/jobs/{job_id}/cancel"
+
+    def state(self, job_id: str) -> str:
+        """`JobTold`."""
+        return f"{self.root}/jobs/{job_id}/state"
+
+    def progress(self, job_id: str) -> str:
+        """`ProgressTold`."""
+        return f"{self.root}/jobs/{job_id}/progress"
+
+    def result(self, job_id: str) -> str:
+        """`ResultTold`."""
+        return f"{self.root}/jobs/{job_id}/result"
+
+    def agent_status(self, agent: str) -> str:
+        """`AgentTold`."""
+        return f"{self.root}/agents/{agent}/status"
+
+    def job_of_cancel(self, topic: str) -> str | None:
+        """The job that a cancel topic names; None if it is no such topic, or names what can be no job."""
+        head, tail = f"{self.root}/jobs/", "/cancel"
+        if not (topic.startswith(head) and topic.endswith(tail)):
+            return None
+        job_id = topic[len(head) : -len(tail)]
+        return job_id if _ID.fullmatch(job_id) else None
+
+
+def may_answer_on(topic: str) -> bool:
+    """Whether a response topic is one that can be published on."""
+    return (
+        bool(topic)
+        and len(topic) <= 1024
+        and not any(mark in topic for mark in ("+", "#", "\0"))
+        and topic[0] != "$"
+    )
