@@ -45,6 +45,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
     "controller/demo.py": "starts agents as processes",
     "controller/rack/artifacts.py": "removes what finished jobs left",
+    "controller/rack/client.py": "a client's connection to the broker",
     "controller/rack/daemon.py": "the event loop of a rack",
     "controller/rack/embedded_broker.py": "runs a broker",
     "controller/rack/events.py": "wakes those who wait for events",

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from amqtt.broker import Broker
+from amqtt.broker import Broker  # type: ignore[import-untyped]  # ships no types
 
 from contract.endpoint import is_loopback
 from contract.errors import ConfigError, Problem
