@@ -25,6 +25,7 @@ from controller.cli_values import quantity, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
 from controller.rack.commands import add_config, answer_controller
+from controller.rack.submit_arguments import add_submit, answer_submit
 from controller.reading_bar import reading_bar
 from results.run_dir import read_run
 from results.table import render
@@ -360,6 +361,12 @@ def _add_controller(commands: _Commands[argparse.ArgumentParser]) -> None:
     example = "  etloop controller --config examples/rack/controller.yaml"
     parser = _add(commands, "controller", summary, example, answer_controller, answers_in_json=False)
     add_config(parser)
+    summary = "submit a job to a rack, wait for it, cancel it, or list jobs"
+    example = (
+        "  etloop submit scenario.yaml --broker rack:1883 --ports a/p0,b/p0 --wait\n"
+        "  etloop submit --list --json"
+    )
+    add_submit(_add(commands, "submit", summary, example, answer_submit))
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:

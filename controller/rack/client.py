@@ -171,9 +171,12 @@ class RackClient:
                 topic = str(message.topic)
                 if topic not in (state, progress) or not message.payload:
                     continue
-                told = _read(JobTold if topic == state else ProgressTold, message.payload)
-                yield told
-                if isinstance(told, JobTold) and told.state in ENDED:
+                if topic == progress:
+                    yield _read(ProgressTold, message.payload)
+                    continue
+                job = _read(JobTold, message.payload)
+                yield job
+                if job.state in ENDED:
                     return
         except aiomqtt.MqttError as error:
             raise RackUnreachable(f"the broker was lost while job {job_id} was followed: {error}") from None

@@ -242,10 +242,9 @@ _COLUMNS: Final = (
 )
 _BY_ID: Final = _COLUMNS + "WHERE job_id = ?"
 _BY_CLIENT_KEY: Final = _COLUMNS + "WHERE client_key = ?"
-_IN_STATES: Final = _COLUMNS + "WHERE state IN (SELECT value FROM json_each(?)) ORDER BY number"  # noqa: S608 - a constant
-_LATEST: Final = (
-    _COLUMNS + "WHERE state IN (SELECT value FROM json_each(?)) AND number < ? ORDER BY number DESC LIMIT ?"  # noqa: S608 - a constant
-)
+_AMONG: Final = "WHERE state IN (SELECT value FROM json_each(?)) "
+_IN_STATES: Final = _COLUMNS + _AMONG + "ORDER BY number"
+_LATEST: Final = _COLUMNS + _AMONG + "AND number < ? ORDER BY number DESC LIMIT ?"
 _WITH_ARTIFACTS: Final = _COLUMNS + "WHERE run_directory != '' AND ended_at != '' ORDER BY number"
 _COUNT: Final = "SELECT COUNT(*) FROM job WHERE state IN (SELECT value FROM json_each(?))"
 _AUDIT: Final = "SELECT line, at, who, what, job_id, detail FROM audit WHERE ? IS NULL OR job_id = ? ORDER BY line DESC LIMIT ?"

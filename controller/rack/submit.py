@@ -1,0 +1,115 @@
+"""`etloop submit`: a thin client of the rack API, which gives back the verdict's exit code. A shell: the terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from contract.errors import ConfigError, ExitCode, Problem
+from contract.units import approximate_bytes
+from controller.commands_trace import Answer, to_json
+from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.client import RackClient
+from controller.rack.job import ENDED
+from controller.rack.messages import JobTold, ProgressTold, ResultTold
+from controller.rack.typed_form import plain
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+
+async def carried_out(parsed: argparse.Namespace) -> Answer:
+    """Does what the arguments say. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
+    async with RackClient(_settings(parsed), parsed.rack) as rack:
+        if parsed.list:
+            jobs = await rack.jobs()
+            return Answer(to_json({"jobs": plain(jobs)}) if parsed.json else "".join(map(_line, jobs)))
+        if parsed.cancel:
+            job = await rack.cancel(parsed.cancel)
+            if job is None:
+                raise ConfigError(
+                    Problem("--cancel", f"there is no job {parsed.cancel}", "see etloop submit --list")
+                )
+            return Answer(to_json(plain(job)) if parsed.json else _line(job))
+        if parsed.follow:
+            return await _followed(rack, parsed.follow, as_json=parsed.json)
+        job = await rack.submit(
+            _text(parsed.scenario),
+            ports=[port.strip() for port in parsed.ports.split(",") if port.strip()],
+            port_count=parsed.port_count,
+            priority=parsed.priority,
+            client_key=parsed.key,
+            labels=_labels(parsed.label),
+            time_limit_ns=parsed.time_limit,
+        )
+        if parsed.wait:
+            return await _followed(rack, job.job_id, as_json=parsed.json)
+        return Answer(to_json(plain(job)) if parsed.json else f"{job.job_id}\n")
+
+
+async def _followed(rack: RackClient, job_id: str, *, as_json: bool) -> Answer:
+    said = ""
+    async for told in rack.follow(job_id):
+        line = _progress_line(told)
+        if line != said and not as_json:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+        said = line
+    result = await rack.result(job_id)
+    text = to_json(plain(result)) if as_json else _result_text(result)
+    return Answer(text, ExitCode(result.exit_code))
+
+
+def _progress_line(told: JobTold | ProgressTold) -> str:
+    if isinstance(told, JobTold):
+        why = f" ({told.reason})" if told.reason and told.state not in ENDED else ""
+        return f"job {told.job_id}: {told.state}{why}"
+    moved = approximate_bytes(told.wire_tx_bytes)
+    return f"job {told.job_id}: {told.phase} {told.ops_done}/{told.ops_total} ops, {moved}"
+
+
+def _result_text(result: ResultTold) -> str:
+    lines = [f"job {result.job_id} {result.state}, exit code {result.exit_code}"]
+    lines += [f"reason: {result.reason}"] if result.reason else []
+    lines += [f"results: {result.run_directory} (below the rack's artifacts)"] if result.run_directory else []
+    return "\n".join(lines) + "\n"
+
+
+def _line(job: JobTold) -> str:
+    code = "" if job.exit_code is None else str(job.exit_code)
+    return (
+        f"{job.job_id}  {job.state:<11} {code:>3}  {job.submitted_at}  {job.reason.partition(chr(10))[0]}\n"
+    )
+
+
+def _settings(parsed: argparse.Namespace) -> BrokerSettings:
+    host, _, port = parsed.broker.rpartition(":") if ":" in parsed.broker else (parsed.broker, "", "")
+    default = 8883 if parsed.ca else 1883
+    if port and not (port.isdecimal() and 0 < int(port) < 65536):
+        raise ConfigError(Problem("--broker", f'"{parsed.broker}" names no port', "write HOST:PORT"))
+    return BrokerSettings(
+        host=host,
+        port=int(port) if port else default,
+        protocol=Protocol.V311 if parsed.mqtt == "3.1.1" else Protocol.V5,
+        username=parsed.username,
+        password=_text(parsed.password_file).strip() if parsed.password_file else "",
+        ca_file=parsed.ca,
+    )
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    pairs = [label.partition("=") for label in given]
+    odd = [name for name, mark, _ in pairs if not mark or not name]
+    if odd:
+        raise ConfigError(Problem("--label", f'"{odd[0]}" is no label', "write NAME=VALUE"))
+    return {name: value for name, _, value in pairs}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            Problem(str(path), f"cannot be read: {error}", "check the name and the file")
+        ) from None
