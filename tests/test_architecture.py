@@ -55,6 +55,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/rack/run_child.py": "starts the process of a run",
     "controller/rack/run_process.py": "the process of a run",
     "controller/reading_bar.py": "shows on a terminal how far reading is",
+    "controller/rack/schemas.py": "writes the published schemas",
     "controller/rack/submit.py": "writes to the terminal while it waits",
     "controller/rack/submit_arguments.py": "starts the event loop of a command",
     "controller/service.py": "the controller's event loop and its sockets to the agents",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiomqtt
+import jsonschema  # type: ignore[import-untyped]
 import msgpack  # type: ignore[import-untyped]
 import pytest
 from paho.mqtt.packettypes import PacketTypes
@@ -22,6 +23,7 @@ from controller.rack.broker_settings import BrokerSettings, Protocol
 from controller.rack.client import RackClient, RequestRefused
 from controller.rack.job import JobState
 from controller.rack.messages import ProgressTold, RackStatus, ResultTold
+from controller.rack.schemas import schema_files
 from tests.first_light import PATIENCE_S, Place, agents, kill_session
 from tests.test_rack_daemon import LONG, SCENARIO, Serving, place, serving
 
@@ -245,6 +247,59 @@ async def test_hostile_messages_change_nothing(place: Place, broker: Broker) -> 
         await rack.until(lambda: True)
         assert await client.jobs() == ()
         assert (await client.submit(SCENARIO)).state is JobState.QUEUED
+
+
+SCHEMAS = Path(__file__).parent.parent / "docs" / "rack-api"
+
+
+def test_the_published_schemas_are_those_of_the_types() -> None:
+    published = {path.name: path.read_text() for path in SCHEMAS.glob("*.schema.json")}
+    assert published == schema_files(), "run: python -m controller.rack.schemas docs/rack-api"
+
+
+def schema_for(topic: str) -> str:
+    """The schema file of what is told on a topic of the rack."""
+    last = topic.rpartition("/")[2]
+    if "/controller/" in topic:
+        return "controller-told"
+    return {
+        "state": "job-told",
+        "progress": "progress-told",
+        "result": "result-told",
+        "status": "agent-told",
+    }[last]
+
+
+async def test_everything_that_is_told_fits_its_schema(place: Place, broker: Broker) -> None:
+    told: list[tuple[str, object]] = []
+
+    async def listen() -> None:
+        async with aiomqtt.Client(
+            broker.settings.host,
+            broker.settings.port,
+            protocol=aiomqtt.ProtocolVersion(broker.settings.protocol),
+        ) as ears:
+            await ears.subscribe("etloop/v1/rack/jobs/+/+", qos=1)
+            await ears.subscribe("etloop/v1/rack/+/+/status", qos=1)
+            await ears.subscribe("etloop/v1/rack/controller/status", qos=1)
+            async for message in ears.messages:
+                if isinstance(message.payload, bytes) and message.payload:
+                    told.append((str(message.topic), json.loads(message.payload)))  # noqa: PERF401 - seen as it comes
+
+    with agents(place):
+        async with rack_with(place, broker) as (rack, client):
+            listening = asyncio.create_task(listen())
+            good = await client.submit(SCENARIO)
+            bad = await client.submit(SCENARIO.replace("job", "none"))
+            for job in (good, bad):
+                await client.result(job.job_id, PATIENCE_S)
+            await rack.until(lambda: any(topic.endswith(f"{bad.job_id}/state") for topic, _ in told))
+            listening.cancel()
+    seen = {schema_for(topic) for topic, _ in told if not topic.endswith("/cancel")}
+    assert seen == {"job-told", "progress-told", "result-told", "agent-told", "controller-told"}
+    for topic, value in told:
+        schema = json.loads((SCHEMAS / f"{schema_for(topic)}.schema.json").read_text())
+        jsonschema.Draft202012Validator(schema).validate(value)
 
 
 def test_a_result_carries_its_summary_as_json() -> None:
