@@ -15,10 +15,11 @@ from contract.errors import ExitCode
 from controller.cli import main
 from controller.rack.api import Accepted, Rejected
 from controller.rack.config import LogFormat, parse_rack_config
-from controller.rack.daemon import Daemon, open_daemon
+from controller.rack.daemon import Daemon
 from controller.rack.events import RackState
 from controller.rack.job import Job, JobRequest, JobState, PortDemand
 from controller.rack.log import RackLog
+from controller.rack.opening import open_daemon
 from tests.first_light import GLANCE_S, PATIENCE_S, Place, agents, free_place
 
 SCENARIO = "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n"

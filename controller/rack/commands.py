@@ -22,8 +22,8 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 def answer_controller(parsed: argparse.Namespace) -> Answer:
     """Serves the rack. Raises `ConfigError` before it listens, if what the file says cannot be used."""
-    from controller.rack.daemon import serve
     from controller.rack.log import RackLog
+    from controller.rack.opening import serve
 
     path: Path = parsed.config
     try:

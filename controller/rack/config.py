@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from contract.clock import NS_PER_S
+from contract.endpoint import is_loopback
 from contract.units import format_duration, parse_bytes, parse_duration_ns, parse_name
 from controller.rack.api import RackLimits
 from controller.rack.broker_settings import BrokerSettings, Protocol
@@ -60,6 +61,14 @@ class BrokerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """Where metrics, health and run directories can be read."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class RackConfig:
     """All that `controller.yaml` says."""
 
@@ -81,6 +90,8 @@ class RackConfig:
     log_format: LogFormat
     broker: BrokerConfig | None
     """None: no rack API over MQTT."""
+    http: HttpConfig | None
+    """None: no HTTP."""
 
 
 def parse_rack_config(text: bytes, source: str, directory: Path) -> RackConfig:
@@ -113,6 +124,7 @@ def parse_rack_config(text: bytes, source: str, directory: Path) -> RackConfig:
         retention=_read_retention(retention),
         log_format=top.optional("logs", one_of({each.value: each for each in LogFormat}), LogFormat.JSON),
         broker=_read_broker(top.section("mqtt"), directory) if top.has("mqtt") else None,
+        http=_read_http(top.section("http")) if top.has("http") else None,
     )
     for section in (limits, retention, top):
         section.close()
@@ -160,6 +172,18 @@ def _read_broker(section: Section, directory: Path) -> BrokerConfig:
     tls.close()
     section.close()
     return BrokerConfig(settings, password_file, embedded)
+
+
+def _read_http(section: Section) -> HttpConfig:
+    host = section.optional("host", words, "127.0.0.1")
+    port = section.optional("port", integer(1, 65535), 9420)
+    insecure = section.optional("insecure", yes_or_no, False)
+    if not is_loopback(f"tcp://{host}:{port}") and not insecure:
+        what = f"{host} is reachable from other machines, and HTTP asks nobody who he is"
+        remedy = "bind a loopback address behind a proxy of yours, or set insecure: true if everybody may read results"
+        section.mistake("host", what, remedy)
+    section.close()
+    return HttpConfig(host, port)
 
 
 def _path(section: Section, key: str, directory: Path) -> Path | None:

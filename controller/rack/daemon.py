@@ -7,39 +7,35 @@ an address or a state directory that cannot be used, or its disk.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import secrets
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from contract.clock import NS_PER_MS, NS_PER_S
 from contract.codec import decode_from_agent, encode
-from contract.errors import ConfigError, ExitCode, Problem, ProtocolError
-from contract.messages import Ping
+from contract.errors import ExitCode, ProtocolError
+from contract.messages import Ping, Refused
 from controller.rack import artifacts
 from controller.rack.api import Rack
-from controller.rack.dispatch import RackPort, Start
-from controller.rack.embedded_broker import EmbeddedBroker
+from controller.rack.dispatch import Start
 from controller.rack.events import AgentChanged, JobMoved, RackState
 from controller.rack.hub import Action, Hub
 from controller.rack.job_store import JobStore
 from controller.rack.log import RackLog
-from controller.rack.mqtt import MqttRoad
+from controller.rack.metrics import Tallies
 from controller.rack.run_child import RunChild
 from controller.rack.run_link import Begin, Ended, Moved, Prepared, RunFrame, Said, ToAgent, TrafficEnded
-from controller.rig import parse_rig
 from controller.service import RouterLink, open_router, stop_signals
 from controller.session import Send
-from controller.session_settings import CurveServer, SessionSettings, check_exposure
+from controller.session_settings import CurveServer
 from controller.system_clock import monotonic_ns
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.rack.config import BrokerConfig, RackConfig
+    from controller.rack.config import RackConfig
     from controller.rack.hub import AgentPresence
     from controller.rack.job import Job
     from controller.rig import Rig
@@ -64,6 +60,7 @@ class _Run:
     job_id: str
     threads: dict[str, int]
     """Engine threads by host."""
+    began_ns: int
     child: RunChild | None = None
     task: asyncio.Task[str] | None = None
     wanted: set[str] = field(default_factory=set)
@@ -99,15 +96,17 @@ class Daemon:
     _runs: dict[str, _Run] = field(default_factory=dict)
     _known: dict[str, tuple[int, int]] = field(default_factory=dict)
     _outgoing: list[ToAgent] = field(default_factory=list)
+    tallies: Tallies = field(default_factory=Tallies)
     _roads: tuple[Road, ...] = ()
     _drain_until_ns: int | None = None
     _next_dispatch_ns: int = 0
     _next_housekeeping_ns: int = 0
     _short_of_disk: bool = False
+    _turn_ns: int = 0
 
     async def run(self) -> ExitCode:
         """Serves until it is told to end and has wound up. Raises `ConfigError` if it cannot listen."""
-        async with open_router(self.rig.bind, _curve(self.rig)) as router:
+        async with open_router(self.rig.bind, curve_of(self.rig)) as router:
             with stop_signals() as stops:
                 link = RouterLink(router)
                 for job in self.rack.recover():
@@ -149,6 +148,10 @@ class Daemon:
 
     async def _turn(self, link: RouterLink, stops: list[str]) -> None:
         now_ns = monotonic_ns()
+        if self._turn_ns:
+            lag_s = max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S
+            self.tallies.loop_lag_max_s = max(self.tallies.loop_lag_max_s, lag_s)
+        self._turn_ns = now_ns
         await self._perform(link, self.hub.on_tick(now_ns))
         while stops:
             self._on_signal(stops.pop(0), now_ns)
@@ -195,6 +198,8 @@ class Daemon:
                 self.log.rack(action.text)
                 continue
             message = action.message
+            if isinstance(message, Refused):
+                self.tallies.refused_connections += 1
             if isinstance(message, Ping):
                 message = Ping(message.sequence, monotonic_ns())
             await link.send(action.identity, encode(message))
@@ -231,7 +236,7 @@ class Daemon:
         for other in self._runs.values():
             for host, count in other.threads.items():
                 busy[host] = busy.get(host, 0) + count
-        run = _Run(job.job_id, threads)
+        run = _Run(job.job_id, threads, monotonic_ns())
         begin = Begin(
             run_id=job.job_id,
             scenario_text=job.request.scenario_text,
@@ -319,6 +324,8 @@ class Daemon:
             artifact_bytes=size_bytes,
         )
         self.log.job(job.job_id, str(job.state), exit_code=int(ended.exit_code), reason=job.reason)
+        took_s = (monotonic_ns() - run.began_ns) / NS_PER_S
+        self.tallies.ended_job(job, took_s, json.loads(ended.summary) if ended.summary else None)
 
     def _directory(self, job_id: str) -> Path:
         return self.config.state_dir / "artifacts" / job_id
@@ -344,6 +351,14 @@ class Daemon:
         except OSError:
             return ""
 
+    def obstacles(self) -> tuple[str, ...]:
+        """Why no job would start, for /healthz."""
+        return ("the disk is full",) if self._short_of_disk else ()
+
+    def free_disk_bytes(self) -> int:
+        """Where jobs and results are kept."""
+        return shutil.disk_usage(self.config.state_dir).free
+
     # ---- housekeeping
 
     def _tell_agents(self, now_ns: int) -> None:
@@ -357,8 +372,7 @@ class Daemon:
         self.rack.tell(AgentChanged(presence))
 
     async def _housekeep(self) -> None:
-        free_bytes = shutil.disk_usage(self.config.state_dir).free
-        short = free_bytes < self.config.free_disk_bytes
+        short = self.free_disk_bytes() < self.config.free_disk_bytes
         if short != self._short_of_disk:
             self._short_of_disk = short
             self.log.rack("the disk is full: no job starts" if short else "there is room on the disk again")
@@ -370,66 +384,8 @@ class Daemon:
         self.store.trim(self.config.retention.ended_jobs, self.config.retention.audit_lines)
 
 
-def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
-    """A daemon with its store open. Raises `ConfigError` with what cannot be used."""
-    rig_bytes = _read(config.rig)
-    rig = parse_rig(rig_bytes, str(config.rig), config.rig.parent)
-    check_exposure(SessionSettings("", rig.bind, _curve(rig), rig.security.insecure))
-    if not config.scenario_root.is_dir():
-        remedy = "make it, and put the traces of scenarios below it"
-        raise ConfigError(Problem("scenario_root", f"{config.scenario_root} is no directory", remedy))
-    try:
-        (config.state_dir / "artifacts").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        remedy = "name a directory that this user may write to"
-        raise ConfigError(Problem("state_dir", f"{config.state_dir}: {error.strerror}", remedy)) from None
-    ports = tuple(
-        RackPort(f"{agent.name}/{port.name}", agent.name, port.link_bps)
-        for agent in rig.agents
-        for port in agent.ports
-    )
-    store = JobStore.open(config.state_dir / "jobs.sqlite")
-    rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id)
-    seats = {agent.name: min(config.seats, len(agent.ports)) for agent in rig.agents}
-    hub = Hub(seats, HEARTBEAT_NS, LOST_AFTER_NS)
-    daemon = Daemon(config, rig, rig_bytes.decode("utf-8-sig"), store, rack, hub, log)
-    if config.broker is not None:
-        daemon.open_road(_broker_road(daemon, config.broker))
-    return daemon
-
-
-def _broker_road(daemon: Daemon, broker: BrokerConfig) -> Road:
-    settings = broker.settings
-    if broker.password_file is not None:
-        settings = replace(settings, password=_read(broker.password_file).decode().strip())
-    road = MqttRoad(daemon.rack, daemon.presence, daemon.summary_of, daemon.config.rack, settings, daemon.log)
-    return EmbeddedBroker(settings, road, daemon.log) if broker.embedded else road
-
-
-def new_job_id() -> str:
-    """Ids sort by the wall time of submission; the rest keeps two of one millisecond apart."""
-    now = datetime.now(UTC)
-    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}-{secrets.token_hex(3)}"
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
-
-
-def _curve(rig: Rig) -> CurveServer | None:
+def curve_of(rig: Rig) -> CurveServer | None:
     security = rig.security
     if security.server_key is None or security.authorised_keys is None:
         return None
     return CurveServer(security.server_key, security.authorised_keys)
-
-
-def serve(config: RackConfig, log: RackLog) -> ExitCode:
-    """Opens a daemon and lets it live. Raises `ConfigError`."""
-    daemon = open_daemon(config, log)
-    with contextlib.suppress(KeyboardInterrupt):
-        return asyncio.run(daemon.run())
-    return ExitCode.RUN_ERROR
