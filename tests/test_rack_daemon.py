@@ -183,5 +183,5 @@ async def test_a_queue_outlives_the_daemon_and_what_ran_is_marked(place: Place) 
             assert rack.job(waiting).state is JobState.QUEUED
         async with serving(place) as rack:
             job = await rack.reaches(running, JobState.INTERRUPTED)
-            assert job.reason == "the controller went away while the job was running"
+            assert job.reason == "the controller went away while the job was running; no result was stored"
             assert (await rack.reaches(waiting, JobState.FINISHED)).exit_code is ExitCode.PASS

@@ -198,8 +198,8 @@ def test_ended_jobs_are_forgotten_oldest_first_and_only_without_artifacts(path: 
     assert store.trim(most_ended_jobs=1, most_audit_lines=2) == 1
     assert [each.job_id for each in store.latest(9)] == ["j3", "j2", "j0"]
     assert len(store.audit()) == 2
-    bare = store.forget_artifacts(store.with_artifacts()[0], "controller")
-    assert (bare.job_id, store.with_artifacts()) == ("j0", ())
+    bare = store.forget_artifacts(store.with_artifacts(9)[0], "controller")
+    assert (bare.job_id, store.with_artifacts(9)) == ("j0", ())
 
 
 def test_a_file_that_is_no_store_is_refused(path: Path) -> None:

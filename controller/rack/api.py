@@ -25,6 +25,7 @@ from controller.rack.job import (
     JobRequest,
     JobState,
 )
+from controller.rack.job_store import StoreFailed
 from controller.scenario import parse_scenario
 
 if TYPE_CHECKING:
@@ -85,10 +86,14 @@ class Rack:
         self.store = store
         self._scenario_root = scenario_root
         self._new_job_id = new_job_id
+        self._queued = {job.job_id: job for job in store.in_states(JobState.QUEUED)}
         self._running: dict[str, Job] = {}
         self._cancelling: dict[str, str] = {}
         """Job -> who asked."""
         self._held: dict[str, str] = {}
+        self._changes = 0
+        self._nothing_starts: tuple[int, AbstractSet[str]] | None = None
+        """At which change and with which agents the queue was last looked at in vain."""
         self._moved: dict[str, JobMoved] = {}
         self._listeners: list[Listener] = []
 
@@ -96,6 +101,12 @@ class Rack:
 
     def submit(self, request: JobRequest, who: str) -> Accepted | Known | Rejected:
         """Queues a job, or says everything that is wrong with it. What only reading the trace can show is found later."""
+        try:
+            return self._submitted(request, who)
+        except StoreFailed as error:
+            return Rejected((Problem("controller", str(error), "submit the job again when there is room"),))
+
+    def _submitted(self, request: JobRequest, who: str) -> Accepted | Known | Rejected:
         earlier = self.store.by_client_key(request.client_key)
         if earlier is not None:
             return Known(earlier)
@@ -104,11 +115,16 @@ class Rack:
             self.store.note(who, "refused a submission", detail=str(problems[0]))
             return Rejected(problems)
         job, _ = self.store.submit(self._new_job_id(), request, who)
+        self._queued[job.job_id] = job
+        self._changes += 1
         self.tell(JobChanged(job))
         return Accepted(job)
 
     def cancel(self, job_id: str, who: str) -> Job | None:
-        """Ends a queued job at once, and asks a running one to wind up; None if there is no such job."""
+        """Ends a queued job at once, and asks a running one to wind up; None if there is no such job.
+
+        A job whose traffic has ended is left to store what it has. Raises `StoreFailed` if nothing can be noted.
+        """
         job = self._running.get(job_id) or self.store.find(job_id)
         if job is None or job.state in ENDED:
             return job
@@ -116,9 +132,9 @@ class Rack:
             return self._ended(
                 job, JobEvent.CANCELLED, who, exit_code=ExitCode.RUN_ERROR, reason=f"cancelled by {who}"
             )
-        if job_id not in self._cancelling:
-            self._cancelling[job_id] = who
+        if job_id not in self._cancelling and job.state is not JobState.STORING:
             self.store.note(who, "asked to cancel", job_id)
+            self._cancelling[job_id] = who
         return job
 
     def job(self, job_id: str) -> Job | None:
@@ -154,18 +170,28 @@ class Rack:
     # ---- the daemon's part
 
     def recover(self) -> tuple[Job, ...]:
-        """Marks what a controller before this one left unfinished. To be called once, before anything else."""
-        reason = "the controller went away while the job was {}"
-        return tuple(
-            self._ended(
-                job,
-                JobEvent.ABANDONED,
-                "controller",
-                exit_code=ExitCode.RUN_ERROR,
-                reason=reason.format(job.state),
-                run_directory=job.job_id,
-            )
-            for job in self.store.in_states(*ON_PORTS)
+        """What a controller before this one left unfinished, its ports still leased; `interrupt` ends each.
+
+        To be called once, before anything else.
+        """
+        left = self.store.in_states(*ON_PORTS)
+        self._running.update((job.job_id, job) for job in left)
+        self._changes += 1
+        return left
+
+    def interrupt(self, job_id: str, summary: str, artifact_bytes: int) -> Job:
+        """Nothing of a job that `recover` found lives any more; it had stored `artifact_bytes`."""
+        job = self._running[job_id]
+        what = "what it measured is kept" if summary else "no result was stored"
+        return self._ended(
+            job,
+            JobEvent.ABANDONED,
+            "controller",
+            summary=summary,
+            exit_code=ExitCode.RUN_ERROR,
+            reason=f"the controller went away while the job was {job.state}; {what}",
+            run_directory=job_id if artifact_bytes else "",
+            artifact_bytes=artifact_bytes,
         )
 
     def enter(self, state: RackState) -> None:
@@ -175,17 +201,19 @@ class Rack:
 
     def starts(self, present: AbstractSet[str]) -> tuple[Start, ...]:
         """What should begin now. Each start must be followed by `begin`."""
-        if self.state is not RackState.READY:
+        if self.state is not RackState.READY or self._nothing_starts == (self._changes, present):
             return ()
-        queued = self.store.in_states(JobState.QUEUED)
+        queued = tuple(self._queued.values())
         decision = decide(queued, self.ports, self.leases(), present, self.limits.running_jobs)
         self._held = {held.job.job_id: held.waits_for for held in decision.held}
+        self._nothing_starts = (self._changes, present) if not decision.starts else None
         return decision.starts
 
     def held(self) -> tuple[Held, ...]:
         """Queued jobs and what each waits for, as of the last look."""
-        jobs = {job.job_id: job for job in self.store.in_states(JobState.QUEUED)}
-        return tuple(Held(jobs[job_id], why) for job_id, why in self._held.items() if job_id in jobs)
+        return tuple(
+            Held(self._queued[job_id], why) for job_id, why in self._held.items() if job_id in self._queued
+        )
 
     def begin(self, start: Start) -> Job:
         """The job has its ports."""
@@ -209,9 +237,12 @@ class Rack:
     def finish(
         self, job_id: str, exit_code: ExitCode, reason: str, *, summary: str = "", artifact_bytes: int = 0
     ) -> Job:
-        """The run's process has ended, in whatever way; its ports are free."""
+        """The run's process has ended, in whatever way; its ports are free.
+
+        May be called again after `StoreFailed`: until it is noted that the job has ended, it has not.
+        """
         job = self._running[job_id]
-        who = self._cancelling.pop(job_id, "")
+        who = self._cancelling.get(job_id, "")
         if job.state is JobState.RUNNING:
             job = self._advance(job, JobEvent.TRAFFIC_ENDED)
         ending = JobEvent.STORED if job.state is JobState.STORING else JobEvent.UNPREPARED
@@ -242,16 +273,20 @@ class Rack:
 
     def _advance(self, job: Job, event: JobEvent, who: str = "controller", **changes: Any) -> Job:
         moved = self.store.advance(job, event, who, **changes)
+        self._changes += 1
+        self._queued.pop(job.job_id, None)
         if moved.state in ON_PORTS:
             self._running[job.job_id] = moved
         else:
             self._running.pop(job.job_id, None)
+            self._cancelling.pop(job.job_id, None)
         return moved if moved.state in ENDED else self._told(moved)
 
     def _ended(self, job: Job, event: JobEvent, who: str, summary: str = "", **changes: Any) -> Job:
+        ended = self._advance(job, event, who, **changes)
         self._held.pop(job.job_id, None)
         self._moved.pop(job.job_id, None)
-        return self._told(self._advance(job, event, who, **changes), summary)
+        return self._told(ended, summary)
 
     def _told(self, job: Job, summary: str = "") -> Job:
         self.tell(JobChanged(job, summary))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
-from contract.clock import NS_PER_MS, NS_PER_S
+from contract.clock import NS_PER_MS, NS_PER_S, seconds_text
 from contract.codec import decode_from_agent, encode
 from contract.errors import ExitCode, ProtocolError
 from contract.messages import Ping, Refused
@@ -22,7 +23,8 @@ from controller.rack.api import Rack
 from controller.rack.dispatch import Start
 from controller.rack.events import AgentChanged, JobMoved, RackState
 from controller.rack.hub import Action, Hub
-from controller.rack.job_store import JobStore
+from controller.rack.inherited import InheritedRuns, lock_of
+from controller.rack.job_store import JobStore, StoreFailed
 from controller.rack.log import RackLog
 from controller.rack.metrics import Tallies
 from controller.rack.run_child import RunChild
@@ -33,6 +35,7 @@ from controller.session_settings import CurveServer
 from controller.system_clock import monotonic_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from controller.rack.config import RackConfig
@@ -49,6 +52,10 @@ LOST_AFTER_NS: Final = 3 * NS_PER_S
 _STOP_NS: Final = 30 * NS_PER_S
 """How long a run that was told to stop may take to collect and store before its process is killed."""
 _ROAD_PAUSE_S: Final = 5.0
+_RETRY_NS: Final = NS_PER_S
+"""Between two attempts to write what the job store did not take."""
+_MOST_REMOVED: Final = 64
+"""Run directories looked at in one go of housekeeping."""
 _RETURN_NS: Final = 5 * NS_PER_S
 """How long agents may take, beyond counting as silent, to close their ports after their run broke off."""
 
@@ -67,9 +74,12 @@ class _Run:
     """Agents that it has yet to get a seat of: one may have lent its last a moment ago, and be opening another."""
     ended: Ended | None = None
     stopped_ns: int | None = None
+    time_limit_ns: int = 0
     death: str | None = None
     """What its process died of, without having dismissed its agents; its ports stay leased until they are back."""
     died_ns: int = 0
+    finish_ns: int = 0
+    """Not before then is its end written once more."""
 
 
 class Road(Protocol):
@@ -93,6 +103,8 @@ class Daemon:
     rack: Rack
     hub: Hub
     log: RackLog
+    lock: int
+    """Of the state directory, given back at the end."""
     _runs: dict[str, _Run] = field(default_factory=dict)
     _known: dict[str, tuple[int, int]] = field(default_factory=dict)
     _outgoing: list[ToAgent] = field(default_factory=list)
@@ -101,16 +113,27 @@ class Daemon:
     _drain_until_ns: int | None = None
     _next_dispatch_ns: int = 0
     _next_housekeeping_ns: int = 0
-    _short_of_disk: bool = False
+    _obstacles: dict[str, str] = field(default_factory=dict)
+    """Why no job starts: what about -> what people should know."""
     _turn_ns: int = 0
+    _inherited: InheritedRuns | None = None
+    _wall_began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _began_ns: int = field(default_factory=monotonic_ns)
 
     async def run(self) -> ExitCode:
         """Serves until it is told to end and has wound up. Raises `ConfigError` if it cannot listen."""
+        try:
+            return await self._served()
+        finally:
+            self.store.close()
+            os.close(self.lock)
+
+    async def _served(self) -> ExitCode:
         async with open_router(self.rig.bind, curve_of(self.rig)) as router:
             with stop_signals() as stops:
                 link = RouterLink(router)
-                for job in self.rack.recover():
-                    self.log.job(job.job_id, "interrupted", reason=job.reason)
+                self._inherited = InheritedRuns(self.rack, self.config.state_dir, self.log)
+                self._inherited.take_over(monotonic_ns())
                 self.log.rack("ready", bind=self.rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
                 roads = [asyncio.create_task(self._travelled(road)) for road in self._roads]
                 try:
@@ -159,11 +182,11 @@ class Daemon:
             await self._perform(link, self._look_at(run, now_ns))
         if now_ns >= self._next_dispatch_ns:
             self._next_dispatch_ns = now_ns + _DISPATCH_NS
-            self._dispatch()
+            self._dispatch(now_ns)
             self._tell_agents(now_ns)
         if now_ns >= self._next_housekeeping_ns:
             self._next_housekeeping_ns = now_ns + _HOUSEKEEPING_NS
-            await self._housekeep()
+            await self._housekeep(now_ns)
         if self.rack.state is RackState.DRAINING and not self._runs:
             self.rack.enter(RackState.STOPPED)
             self.log.rack("stopped")
@@ -215,15 +238,31 @@ class Daemon:
             self.rack.enter(RackState.DRAINING)
             self._drain_until_ns = now_ns + self.config.drain_ns
         else:
+            self.log.rack("stopping", reason=reason, runs=len(self._runs))
             self._drain_until_ns = now_ns
+
+    def _stuck(self, about: str, what: str) -> None:
+        """Something keeps jobs from starting; "" if not any more. Said once."""
+        if self._obstacles.get(about, "") == what:
+            return
+        if what:
+            self._obstacles[about] = what
+            self.log.rack("no job starts", why=what)
+        else:
+            self.log.rack("mended", what=self._obstacles.pop(about))
 
     # ---- runs
 
-    def _dispatch(self) -> None:
-        if self._short_of_disk:
-            return
-        for start in self.rack.starts(self.hub.present()):
-            self._start(start)
+    def _dispatch(self, now_ns: int) -> None:
+        try:
+            assert self._inherited is not None
+            self._inherited.look(now_ns)
+            if not self._obstacles:
+                for start in self.rack.starts(self.hub.present()):
+                    self._start(start)
+        except StoreFailed as error:
+            self._stuck("store", str(error))
+            self._next_dispatch_ns = now_ns + _RETRY_NS
 
     def _start(self, start: Start) -> None:
         job = self.rack.begin(start)
@@ -237,6 +276,7 @@ class Daemon:
             for host, count in other.threads.items():
                 busy[host] = busy.get(host, 0) + count
         run = _Run(job.job_id, threads, monotonic_ns())
+        run.time_limit_ns = job.request.time_limit_ns or self.config.limits.job_time_ns
         begin = Begin(
             run_id=job.job_id,
             scenario_text=job.request.scenario_text,
@@ -245,14 +285,14 @@ class Daemon:
             rig_root=str(self.config.rig.parent),
             ports=list(start.ports),
             out_dir=str(self._directory(job.job_id)),
-            time_limit_ns=job.request.time_limit_ns or self.config.limits.job_time_ns,
             host_threads=json.dumps(busy),
         )
 
         def on_frame(frame: RunFrame) -> None:
             self._on_frame(run, frame)
 
-        run.child = RunChild(begin, self.config.run_memory_bytes, on_frame)
+        lock_path = lock_of(self.config.state_dir, job.job_id)
+        run.child = RunChild(begin, lock_path, self.config.run_memory_bytes, on_frame)
         run.task = asyncio.create_task(run.child.live())
         self._runs[job.job_id] = run
         self.log.job(job.job_id, "starting", ports=list(start.ports), priority=job.request.priority)
@@ -268,16 +308,23 @@ class Daemon:
                 self.log.job(run.job_id, text)
             case Moved(state, ops_done, ops_total, wire_tx_bytes, wire_rx_bytes):
                 if state == "RUN":
-                    self.rack.gathered(run.job_id)
+                    self._noted(self.rack.gathered, run)
                 self.rack.moved(
                     JobMoved(run.job_id, state, ops_done, ops_total, wire_tx_bytes, wire_rx_bytes)
                 )
             case TrafficEnded():
-                self.rack.traffic_ended(run.job_id)
+                self._noted(self.rack.traffic_ended, run)
                 # What the agents are told last still leaves by `_outgoing`; their seats are theirs again.
                 self.hub.release(run.job_id)
             case Ended():
                 run.ended = frame
+
+    def _noted(self, note: Callable[[str], None], run: _Run) -> None:
+        """Notes where a run stands. What the store does not take is left out: its end is what must not be lost."""
+        try:
+            note(run.job_id)
+        except StoreFailed as error:
+            self._stuck("store", str(error))
 
     def _lend(self, run: _Run) -> None:
         assert run.child is not None
@@ -289,40 +336,63 @@ class Daemon:
         assert run.task is not None
         assert run.child is not None
         if run.task.done():
-            return self._look_at_ended(run, run.task.result(), now_ns)
+            return self._look_at_ended(run, _death(run.task), now_ns)
         self._lend(run)
-        who = self.rack.cancel_requests().get(run.job_id)
-        drained = self._drain_until_ns is not None and now_ns >= self._drain_until_ns
-        if run.stopped_ns is None and (who is not None or drained):
-            run.stopped_ns = now_ns
-            run.child.stop(f"cancelled by {who}" if who is not None else "the controller is shutting down")
-        elif run.stopped_ns is not None and now_ns - run.stopped_ns > _STOP_NS:
-            run.child.kill()
+        if run.stopped_ns is None:
+            why = self._why_stop(run, now_ns)
+            if why:
+                run.stopped_ns = now_ns
+                run.child.stop(why)
+        elif now_ns - run.stopped_ns > _STOP_NS:
+            run.child.kill(f"its process was told to stop and had not ended {seconds_text(_STOP_NS)} later")
         return ()
+
+    def _why_stop(self, run: _Run, now_ns: int) -> str:
+        who = self.rack.cancel_requests().get(run.job_id)
+        if who is not None:
+            return f"cancelled by {who}"
+        if self._drain_until_ns is not None and now_ns >= self._drain_until_ns:
+            return "the controller is shutting down"
+        if now_ns - run.began_ns > run.time_limit_ns:
+            return f"stopped at its time limit of {seconds_text(run.time_limit_ns)}"
+        return ""
 
     def _look_at_ended(self, run: _Run, death: str, now_ns: int) -> tuple[Action, ...]:
         if run.ended is not None:
             self.hub.release(run.job_id)
-            self._finish(run, run.ended)
+            self._finish(run, run.ended, now_ns)
             return ()
         if run.death is None:
             run.death, run.died_ns = death or "its process ended without a result", now_ns
             return self.hub.dismiss(run.job_id, run.death)
         if self.hub.returned(run.job_id) or now_ns - run.died_ns > LOST_AFTER_NS + _RETURN_NS:
             self.hub.give_up(run.job_id)
-            self._finish(run, Ended(ExitCode.RUN_ERROR, run.death, stored=False, summary=""))
+            ended = Ended(ExitCode.RUN_ERROR, run.death, stored=False, summary="")
+            self._finish(run, ended, now_ns)
         return ()
 
-    def _finish(self, run: _Run, ended: Ended) -> None:
+    def _finish(self, run: _Run, ended: Ended, now_ns: int) -> None:
+        if now_ns < run.finish_ns:
+            return
+        try:
+            job = self.rack.finish(
+                run.job_id,
+                ExitCode(ended.exit_code),
+                ended.reason,
+                summary=ended.summary,
+                # Not only what is whole: retention has to know of every directory there is.
+                artifact_bytes=artifacts.size_bytes(self._directory(run.job_id)),
+            )
+        except StoreFailed as error:
+            self._stuck("store", str(error))
+            run.finish_ns = now_ns + _RETRY_NS
+            given_up = self._drain_until_ns is not None and now_ns > self._drain_until_ns + _STOP_NS
+            if given_up:
+                # The next controller finds the job unfinished, and what was stored of it.
+                del self._runs[run.job_id]
+                self.log.job(run.job_id, "its end could not be noted", reason=ended.reason)
+            return
         del self._runs[run.job_id]
-        size_bytes = artifacts.size_bytes(self._directory(run.job_id)) if ended.stored else 0
-        job = self.rack.finish(
-            run.job_id,
-            ExitCode(ended.exit_code),
-            ended.reason,
-            summary=ended.summary,
-            artifact_bytes=size_bytes,
-        )
         self.log.job(job.job_id, str(job.state), exit_code=int(ended.exit_code), reason=job.reason)
         took_s = (monotonic_ns() - run.began_ns) / NS_PER_S
         self.tallies.ended_job(job, took_s, json.loads(ended.summary) if ended.summary else None)
@@ -338,7 +408,6 @@ class Daemon:
         tasks = [run.task for run in self._runs.values() if run.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=5)
-        self.store.close()
 
     def presence(self) -> tuple[AgentPresence, ...]:
         """Every agent of the rack as it stands."""
@@ -346,14 +415,11 @@ class Daemon:
 
     def summary_of(self, job: Job) -> str:
         """summary.json of a job; "" if there is none."""
-        try:
-            return (self._directory(job.job_id) / "summary.json").read_text() if job.run_directory else ""
-        except OSError:
-            return ""
+        return artifacts.summary_text(self._directory(job.job_id)) if job.run_directory else ""
 
     def obstacles(self) -> tuple[str, ...]:
         """Why no job would start, for /healthz."""
-        return ("the disk is full",) if self._short_of_disk else ()
+        return tuple(self._obstacles.values())
 
     def free_disk_bytes(self) -> int:
         """Where jobs and results are kept."""
@@ -371,17 +437,41 @@ class Daemon:
     def _changed(self, presence: AgentPresence) -> None:
         self.rack.tell(AgentChanged(presence))
 
-    async def _housekeep(self) -> None:
-        short = self.free_disk_bytes() < self.config.free_disk_bytes
-        if short != self._short_of_disk:
-            self._short_of_disk = short
-            self.log.rack("the disk is full: no job starts" if short else "there is room on the disk again")
-        gone = artifacts.expired(self.store.with_artifacts(), self.config.retention, datetime.now(UTC))
-        for job in gone:
-            await asyncio.to_thread(artifacts.remove, self._directory(job.job_id))
-            self.rack.forget(job)
-            self.log.job(job.job_id, "artifacts removed", bytes=job.artifact_bytes)
-        self.store.trim(self.config.retention.ended_jobs, self.config.retention.audit_lines)
+    async def _housekeep(self, now_ns: int) -> None:
+        try:
+            short = self.free_disk_bytes() < self.config.free_disk_bytes
+            self._stuck("disk", "the disk is full" if short else "")
+        except OSError as error:
+            self._stuck("disk", f"{self.config.state_dir} cannot be used: {error.strerror}")
+        try:
+            await self._retain(now_ns)
+            if "store" in self._obstacles:
+                self.store.probe()
+                self._stuck("store", "")
+        except StoreFailed as error:
+            self._stuck("store", str(error))
+
+    async def _retain(self, now_ns: int) -> None:
+        retention = self.config.retention
+        kept = self.store.with_artifacts(_MOST_REMOVED)
+        for job in artifacts.expired(kept, self.store.artifact_bytes(), retention, self._today(now_ns)):
+            if await asyncio.to_thread(artifacts.remove, self._directory(job.job_id)):
+                self.rack.forget(job)
+                self.log.job(job.job_id, "artifacts removed", bytes=job.artifact_bytes)
+        self.store.trim(retention.ended_jobs, retention.audit_lines)
+
+    def _today(self, now_ns: int) -> datetime:
+        """The wall time, but not later than the time that has passed allows: a stepped clock must not age results."""
+        return min(
+            datetime.now(UTC), self._wall_began + timedelta(seconds=(now_ns - self._began_ns) / NS_PER_S)
+        )
+
+
+def _death(task: asyncio.Task[str]) -> str:
+    try:
+        return task.result()
+    except Exception as error:  # noqa: BLE001 - a mistake of ours in one run must not end the others
+        return f"its process could not be followed: {type(error).__name__}: {error}"
 
 
 def curve_of(rig: Rig) -> CurveServer | None:

@@ -13,7 +13,7 @@ import sqlite3
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from contract.errors import ConfigError, ExitCode, Problem
+from contract.errors import ConfigError, EtloopError, ExitCode, Problem
 from controller.rack.job import ENDED, Job, JobEvent, JobRequest, JobState, PortDemand, advance_job
 from controller.system_clock import wall_time_text
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 STORE_VERSION: Final = 1
 _BUSY_MS: Final = 2000
 """How long a reader of the same file, such as a person with the sqlite3 shell, may hold a lock."""
+_TRIM_LINES: Final = 64
+"""Lines of the audit trail between two looks for what is too old."""
 _TABLES: Final = """
 CREATE TABLE job (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -43,6 +45,7 @@ CREATE TABLE job (
 ) STRICT;
 CREATE UNIQUE INDEX job_client_key ON job (client_key) WHERE client_key IS NOT NULL;
 CREATE INDEX job_state ON job (state);
+CREATE INDEX job_kept ON job (number, artifact_bytes) WHERE run_directory != '';
 CREATE TABLE audit (
     line INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL,
@@ -53,6 +56,10 @@ CREATE TABLE audit (
 ) STRICT;
 CREATE INDEX audit_job ON audit (job_id);
 """
+
+
+class StoreFailed(EtloopError):
+    """The file cannot be read or written now, most often because its disk is full. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +75,18 @@ class AuditLine:
 
 
 class JobStore:
-    """The jobs of one controller. Not shared between threads or processes: the file is locked for one controller."""
+    """The jobs of one controller; others may read. Not shared between threads.
+
+    Every method raises `StoreFailed`, and has changed nothing, if the file cannot be read or written.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._lines_since_trim = _TRIM_LINES
 
     @classmethod
     def open(cls, path: Path) -> JobStore:
-        """The store at `path`, made if absent. Raises `ConfigError` if it cannot be used, or another controller has it."""
+        """The store at `path`, made if absent. Raises `ConfigError` if it cannot be used."""
         try:
             # Autocommit: every transaction is stated where it begins.
             connection = sqlite3.connect(path, isolation_level=None)
@@ -87,6 +98,21 @@ class JobStore:
         except sqlite3.Error as error:
             remedy = "name a file in a directory that this user may write to, on a disk with room"
             raise ConfigError(Problem(str(path), f"cannot be used as job store: {error}", remedy)) from None
+        return cls(connection)
+
+    @classmethod
+    def look(cls, path: Path) -> JobStore:
+        """A store to read only, which a controller may be using. Raises `ConfigError` if there is none."""
+        try:
+            connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
+            )
+            connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+            connection.execute("PRAGMA query_only = ON")
+            _check(connection, path)
+        except sqlite3.Error as error:
+            remedy = "name the state directory of a controller that has run"
+            raise ConfigError(Problem(str(path), f"cannot be read as job store: {error}", remedy)) from None
         return cls(connection)
 
     def close(self) -> None:
@@ -148,8 +174,19 @@ class JobStore:
         with self._transaction():
             self._audit(who, what, job_id, detail)
 
+    def probe(self) -> None:
+        """Raises `StoreFailed` if nothing could be written now; changes nothing."""
+        with self._transaction():
+            self._connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
+
     def trim(self, most_ended_jobs: int, most_audit_lines: int) -> int:
-        """Forgets the oldest ended jobs that have no artifacts left, and the oldest audit lines; how many jobs."""
+        """Forgets the oldest ended jobs that have no artifacts left, and the oldest audit lines; how many jobs.
+
+        Looks only when enough was written since it last did that there may be something.
+        """
+        if self._lines_since_trim < _TRIM_LINES:
+            return 0
+        self._lines_since_trim = 0
         with self._transaction():
             gone = self._connection.execute(
                 "DELETE FROM job WHERE run_directory = '' AND ended_at != '' AND number NOT IN "
@@ -184,30 +221,39 @@ class JobStore:
             _LATEST, json.dumps(states), before_number if before_number is not None else 1 << 62, limit
         )
 
-    def with_artifacts(self) -> tuple[Job, ...]:
-        """Ended jobs that still have a run directory, oldest first."""
-        return self._jobs(_WITH_ARTIFACTS)
+    def with_artifacts(self, limit: int) -> tuple[Job, ...]:
+        """The oldest `limit` ended jobs that still have a run directory, oldest first."""
+        return self._jobs(_WITH_ARTIFACTS, limit)
+
+    def artifact_bytes(self) -> int:
+        """Bytes of all run directories that are kept."""
+        return int(self._rows(_KEPT_BYTES)[0][0])
 
     def count(self, *states: JobState) -> int:
         """How many jobs are in one of these states."""
-        return int(self._connection.execute(_COUNT, (json.dumps(states),)).fetchone()[0])
+        return int(self._rows(_COUNT, json.dumps(states))[0][0])
 
     def audit(self, job_id: str | None = None, limit: int = 1000) -> tuple[AuditLine, ...]:
         """The last lines of the audit trail, oldest first; of one job if `job_id` is given."""
-        rows = self._connection.execute(_AUDIT, (job_id, job_id, limit)).fetchall()
+        rows = self._rows(_AUDIT, job_id, job_id, limit)
         return tuple(AuditLine(*row) for row in reversed(rows))
 
     # ---- inside
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # On a full disk SQLite may have rolled back by itself.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise StoreFailed(f"the job store cannot be written: {error}") from error
 
     def _write(self, job: Job) -> None:
         self._connection.execute(
@@ -227,13 +273,20 @@ class JobStore:
         )
 
     def _audit(self, who: str, what: str, job_id: str, detail: str) -> None:
+        self._lines_since_trim += 1
         self._connection.execute(
             "INSERT INTO audit (at, who, what, job_id, detail) VALUES (?, ?, ?, ?, ?)",
             (wall_time_text(), who, what, job_id, detail),
         )
 
     def _jobs(self, query: str, *values: object) -> tuple[Job, ...]:
-        return tuple(_job(row) for row in self._connection.execute(query, values).fetchall())
+        return tuple(_job(row) for row in self._rows(query, *values))
+
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreFailed(f"the job store cannot be read: {error}") from error
 
 
 _COLUMNS: Final = (
@@ -245,7 +298,8 @@ _BY_CLIENT_KEY: Final = _COLUMNS + "WHERE client_key = ?"
 _AMONG: Final = "WHERE state IN (SELECT value FROM json_each(?)) "
 _IN_STATES: Final = _COLUMNS + _AMONG + "ORDER BY number"
 _LATEST: Final = _COLUMNS + _AMONG + "AND number < ? ORDER BY number DESC LIMIT ?"
-_WITH_ARTIFACTS: Final = _COLUMNS + "WHERE run_directory != '' AND ended_at != '' ORDER BY number"
+_WITH_ARTIFACTS: Final = _COLUMNS + "WHERE run_directory != '' AND ended_at != '' ORDER BY number LIMIT ?"
+_KEPT_BYTES: Final = "SELECT COALESCE(SUM(artifact_bytes), 0) FROM job WHERE run_directory != ''"
 _COUNT: Final = "SELECT COUNT(*) FROM job WHERE state IN (SELECT value FROM json_each(?))"
 _AUDIT: Final = "SELECT line, at, who, what, job_id, detail FROM audit WHERE ? IS NULL OR job_id = ? ORDER BY line DESC LIMIT ?"
 
@@ -254,7 +308,12 @@ def _make_or_check(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == 0:
         connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {STORE_VERSION}; COMMIT;")
-    elif version != STORE_VERSION:
+    _check(connection, path)
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != STORE_VERSION:
         what = f"is a job store of version {version}; this controller reads version {STORE_VERSION}"
         raise ConfigError(Problem(str(path), what, "run the etloop that made it, or name a new file"))
 

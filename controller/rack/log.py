@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from typing import TYPE_CHECKING, TextIO
@@ -40,8 +41,10 @@ class RackLog:
             )
             job = f"job {fields['job']}: " if "job" in fields else ""
             line = f"{at} {job}{_plain(fields['event'])} {said}".rstrip()
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        # A log that is on a full disk, or that nobody reads any more, must not end what it tells of.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
 
 def _plain(value: Field) -> str:

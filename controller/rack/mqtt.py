@@ -31,6 +31,7 @@ from controller.rack.events import (
     RackEvent,
 )
 from controller.rack.job import ENDED, JobRequest, JobState, PortDemand
+from controller.rack.job_store import StoreFailed
 from controller.rack.message_bytes import ContentType, content_type, decode, encode
 from controller.rack.messages import (
     FORMAT,
@@ -244,7 +245,11 @@ class MqttRoad:
     ) -> CancelAnswer:
         if asked is None:
             return CancelAnswer(FORMAT, False, None, problems_told(problems), "")
-        job = self._rack.cancel(job_id, asked.submitter or "mqtt")
+        try:
+            job = self._rack.cancel(job_id, asked.submitter or "mqtt")
+        except StoreFailed as error:
+            why = Problem("controller", str(error), "ask again when there is room")
+            return CancelAnswer(FORMAT, False, None, problems_told((why,)), asked.correlation)
         told = job_told(job) if job is not None else None
         return CancelAnswer(FORMAT, job is not None, told, (), asked.correlation)
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, ExitCode, Problem
+from controller.rack import locks
 from controller.rack.api import Rack
 from controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, curve_of
 from controller.rack.dispatch import RackPort
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from controller.rack.config import BrokerConfig, HttpConfig, RackConfig
     from controller.rack.log import RackLog
+    from controller.rig import Rig
 
 
 def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
@@ -40,11 +43,31 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
     if not config.scenario_root.is_dir():
         remedy = "make it, and put the traces of scenarios below it"
         raise ConfigError(Problem("scenario_root", f"{config.scenario_root} is no directory", remedy))
+    lock = _taken(config.state_dir)
     try:
-        (config.state_dir / "artifacts").mkdir(parents=True, exist_ok=True)
+        return _assembled(config, rig, rig_bytes.decode("utf-8-sig"), lock, log)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _taken(state_dir: Path) -> int:
+    """Makes the state directory and takes its lock."""
+    try:
+        (state_dir / "artifacts").mkdir(parents=True, exist_ok=True)
+        (state_dir / "running").mkdir(exist_ok=True)
+        lock = locks.take(state_dir / "controller.lock")
     except OSError as error:
         remedy = "name a directory that this user may write to"
-        raise ConfigError(Problem("state_dir", f"{config.state_dir}: {error.strerror}", remedy)) from None
+        raise ConfigError(Problem("state_dir", f"{state_dir}: {error.strerror}", remedy)) from None
+    if lock is None:
+        remedy = "stop the other controller, or give this one a state_dir of its own"
+        raise ConfigError(Problem("state_dir", f"{state_dir} is in use by another controller", remedy))
+    locks.sign(lock, os.getpid())
+    return lock
+
+
+def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: RackLog) -> Daemon:
     ports = tuple(
         RackPort(f"{agent.name}/{port.name}", agent.name, port.link_bps)
         for agent in rig.agents
@@ -54,7 +77,7 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
     rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id)
     seats = {agent.name: min(config.seats, len(agent.ports)) for agent in rig.agents}
     hub = Hub(seats, HEARTBEAT_NS, LOST_AFTER_NS)
-    daemon = Daemon(config, rig, rig_bytes.decode("utf-8-sig"), store, rack, hub, log)
+    daemon = Daemon(config, rig, rig_text, store, rack, hub, log, lock)
     mqtt: MqttRoad | None = None
     if config.broker is not None:
         mqtt = _mqtt_road(daemon, config.broker)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import ProtocolError
+from controller.rack import locks
 from controller.rack.run_link import Begin, DaemonFrame, FromAgent, RunFrame, Stop, Unpacker, pack
 
 if TYPE_CHECKING:
@@ -28,19 +29,50 @@ _PACKAGES: Final = Path(__file__).resolve().parents[2]
 
 
 class RunChild:
-    """One run's process, from its start until it is gone. `on_frame` gets everything it says."""
+    """One run's process, from its start until it is gone. `on_frame` gets everything it says.
 
-    def __init__(self, begin: Begin, memory_bytes: int, on_frame: Callable[[RunFrame], None]) -> None:
+    As long as it lives it holds the lock `lock_path`, by which a daemon that comes after this one knows of it.
+    """
+
+    def __init__(
+        self, begin: Begin, lock_path: Path, memory_bytes: int, on_frame: Callable[[RunFrame], None]
+    ) -> None:
         self._begin = begin
+        self._lock_path = lock_path
         self._memory_bytes = memory_bytes
         self._on_frame = on_frame
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._stderr: deque[str] = deque(maxlen=_LAST_LINES)
         self._wrong = ""
+        self._stopped = ""
 
     async def live(self) -> str:
         """Starts the process and returns when it is gone: "" if it ended by itself, else what happened."""
+        try:
+            ours = await self._start()
+        except OSError as error:
+            return f"its process could not be started: {error.strerror}"
+        assert self._process is not None
+        with contextlib.suppress(OSError, ProcessLookupError):
+            limit = (self._memory_bytes, self._memory_bytes)
+            resource.prlimit(self._process.pid, resource.RLIMIT_AS, limit)
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._say(self._begin)
+        if self._stopped:
+            self.stop(self._stopped)
+        try:
+            await asyncio.gather(self._listen(reader), self._read_stderr())
+            code = await self._process.wait()
+        finally:
+            self.kill()
+            self._writer.close()
+            self._lock_path.unlink(missing_ok=True)
+        return self._wrong or self._death(code)
+
+    async def _start(self) -> socket.socket:
+        lock = locks.take(self._lock_path)
+        assert lock is not None, "job ids are used once"
         ours, theirs = socket.socketpair()
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -48,7 +80,8 @@ class RunChild:
                 "-m",
                 "controller.rack.run_process",
                 str(theirs.fileno()),
-                pass_fds=(theirs.fileno(),),
+                # The process keeps its copy of the lock to its end.
+                pass_fds=(theirs.fileno(), lock),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
@@ -56,23 +89,16 @@ class RunChild:
                 # Ctrl-C is the daemon's; the run is told by it, or sees it go.
                 start_new_session=True,
             )
-        except OSError as error:
+            locks.sign(lock, self._process.pid)
+        except OSError:
             ours.close()
-            return f"its process could not be started: {error.strerror}"
+            self.kill()
+            self._lock_path.unlink(missing_ok=True)
+            raise
         finally:
             theirs.close()
-        with contextlib.suppress(OSError, ProcessLookupError):
-            limit = (self._memory_bytes, self._memory_bytes)
-            resource.prlimit(self._process.pid, resource.RLIMIT_AS, limit)
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._say(self._begin)
-        try:
-            await asyncio.gather(self._listen(reader), self._read_stderr())
-            code = await self._process.wait()
-        finally:
-            self.kill()
-            self._writer.close()
-        return self._wrong or self._death(code)
+            os.close(lock)
+        return ours
 
     @property
     def pid(self) -> int | None:
@@ -90,10 +116,12 @@ class RunChild:
 
     def stop(self, reason: str) -> None:
         """Asks the run to wind up."""
+        self._stopped = reason
         self._say(Stop(reason))
 
-    def kill(self) -> None:
-        """Ends the process at once, if it still lives."""
+    def kill(self, why: str = "") -> None:
+        """Ends the process at once, if it still lives; `why` is then what it died of."""
+        self._wrong = self._wrong or why
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)

@@ -39,7 +39,6 @@ class Begin:
     ports: list[str]
     """"agent/port" of every port that is leased to the run; the rest of the rig does not exist for it."""
     out_dir: str
-    time_limit_ns: int
     host_threads: str
     """Engine threads of other runs by host, as JSON {host: threads}: this run's take the cores after them."""
 
@@ -103,7 +102,7 @@ class TrafficEnded:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last frame: how it ended. Nothing was left in `out_dir` if `stored` is false."""
+    """The last frame: how it ended. What is in `out_dir` is not whole if `stored` is false."""
 
     exit_code: int
     reason: str

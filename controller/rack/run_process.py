@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from contract.clock import NS_PER_S, seconds_text
+from contract.clock import NS_PER_S
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
 from controller.commands_plan import lay_out
 from controller.commands_run import FinishedRun
@@ -164,6 +164,9 @@ async def _run(link: DaemonLink, begin: Begin) -> Ended:
         return await _measured(link, begin, scenario, rig, plan)
     except EtloopError as error:
         return Ended(error.exit_code, str(error), stored=False, summary="")
+    except MemoryError as error:
+        what = f"it needs more memory than limits.run_memory of the rack allows: {error or 'MemoryError'}"
+        return Ended(ExitCode.RUN_ERROR, what, stored=False, summary="")
 
 
 def _prepare(begin: Begin) -> tuple[Scenario, Rig, Plan]:
@@ -208,12 +211,7 @@ async def _measured(link: DaemonLink, begin: Begin, scenario: Scenario, rig: Rig
     )
     started_at = wall_time_text()
     session = Session(settings, plan.assignments, plan.tables, monotonic_ns())
-    limit = f"stopped at its time limit of {seconds_text(begin.time_limit_ns)}"
-    timer = asyncio.get_running_loop().call_later(begin.time_limit_ns / NS_PER_S, link.stops.append, limit)
-    try:
-        await drive(session, link, link.stops, _teller(link), lambda text: link.say(Said(text)))
-    finally:
-        timer.cancel()
+    await drive(session, link, link.stops, _teller(link), lambda text: link.say(Said(text)))
     if session.problems:
         problems = "\n".join(str(problem) for problem in session.problems)
         return Ended(ExitCode.PREPARATION_FAILED, problems, stored=False, summary="")
