@@ -24,6 +24,7 @@ from contract.units import (
 from controller.cli_values import quantity, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
+from controller.keys_arguments import add_keys, answer_keys
 from controller.rack.commands import add_config, answer_controller
 from controller.rack.submit_arguments import add_submit, answer_submit
 from controller.reading_bar import reading_bar
@@ -367,6 +368,9 @@ def _add_controller(commands: _Commands[argparse.ArgumentParser]) -> None:
         "  etloop submit --list --json"
     )
     add_submit(_add(commands, "submit", summary, example, answer_submit))
+    summary = "make, list, allow and revoke the keys of the control connection"
+    example = "  etloop keys make controller a b --dir keys\n  etloop keys allow a b --dir keys"
+    add_keys(_add(commands, "keys", summary, example, answer_keys))
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:

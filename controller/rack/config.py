@@ -163,6 +163,16 @@ def _read_broker(section: Section, directory: Path) -> BrokerConfig:
         request_bytes=section.optional("request", _size, 16 << 20),
     )
     password_file = _path(section, "password_file", directory)
+    insecure = section.optional("insecure", yes_or_no, False)
+    exposed = not encrypted and not is_loopback(f"tcp://{settings.host}:{settings.port}")
+    if exposed and not insecure and not embedded:
+        what = f"what is said to {settings.host} crosses the network unencrypted, passwords included"
+        remedy = (
+            "add tls: {ca: FILE}, or set insecure: true if everybody on this network may command the rack"
+        )
+        section.mistake("host", what, remedy)
+    if insecure and not exposed:
+        section.mistake("insecure", "insecure is true although nothing here is", "remove it")
     if embedded and settings.protocol is not Protocol.V311:
         section.mistake(
             "protocol", "the embedded broker speaks MQTT 3.1.1 only", 'write "3.1.1", or leave it out'

@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from contract.clock import NS_PER_S
 from contract.errors import ConfigError, ExitCode, Problem
 from contract.units import approximate_bytes
 from controller.commands_trace import Answer, to_json
 from controller.rack.broker_settings import BrokerSettings, Protocol
-from controller.rack.client import RackClient
+from controller.rack.client import RackClient, RackUnreachable
 from controller.rack.job import ENDED
 from controller.rack.messages import JobTold, ProgressTold, ResultTold
 from controller.rack.typed_form import plain
+from controller.system_clock import monotonic_ns
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
+_PAUSE_S: Final = 1.0
+_LASTING_NS: Final = 30 * NS_PER_S
+"""Longer than a client waits for an answer."""
+
 
 async def carried_out(parsed: argparse.Namespace) -> Answer:
     """Does what the arguments say. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
+    # One key for every attempt: a request whose answer was lost does not become a second job.
+    parsed.key = parsed.key or f"etloop-submit-{secrets.token_hex(8)}"
+    give_up_ns = monotonic_ns() + parsed.patience
+    while True:
+        began_ns = monotonic_ns()
+        try:
+            return await _attempt(parsed)
+        except RackUnreachable as error:
+            # An attempt that lasted had reached the rack, and lost it only now.
+            if monotonic_ns() - began_ns > _LASTING_NS:
+                give_up_ns = monotonic_ns() + parsed.patience
+            if monotonic_ns() >= give_up_ns:
+                raise
+            sys.stderr.write(f"{error}; asking again\n")
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def _attempt(parsed: argparse.Namespace) -> Answer:
     async with RackClient(_settings(parsed), parsed.rack) as rack:
         if parsed.list:
             jobs = await rack.jobs()

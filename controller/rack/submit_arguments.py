@@ -42,6 +42,13 @@ def add_submit(parser: argparse.ArgumentParser) -> None:
         help="longest the job may run",
     )
     parser.add_argument("--wait", action="store_true", help="wait for the end; exit with the job's own code")
+    parser.add_argument(
+        "--patience",
+        type=quantity(parse_duration_ns),
+        default=0,
+        metavar="TIME",
+        help="keep asking for so long while the rack cannot be reached (default: give up at once)",
+    )
     parser.add_argument("--cancel", metavar="JOB", help="cancel a job instead")
     parser.add_argument("--follow", metavar="JOB", help="wait for a job submitted before instead")
     parser.add_argument("--list", action="store_true", help="list the newest jobs instead")
