@@ -47,6 +47,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/keys.py": "writes and reads key files",
     "controller/rack/artifacts.py": "removes what finished jobs left",
     "controller/rack/client.py": "a client's connection to the broker",
+    "controller/rack/confinement.py": "watches what a run's process opens",
     "controller/rack/daemon.py": "the event loop of a rack",
     "controller/rack/embedded_broker.py": "runs a broker",
     "controller/rack/events.py": "wakes those who wait for events",

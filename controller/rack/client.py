@@ -213,10 +213,10 @@ class RackClient:
                     # An answer to a request that could not even be read has no correlation.
                     if told.correlation in (request.correlation, ""):  # type: ignore[attr-defined]
                         return told
+        except TimeoutError:  # before OSError, of which it is one
+            pass
         except (aiomqtt.MqttError, OSError) as error:
             raise RackUnreachable(f"the broker was lost: {error}") from None
-        except TimeoutError:
-            pass
         what = f"no controller of rack '{self._topics.rack}' answered within {self._answer_s:g} s"
         raise RackUnreachable(f"{what}; check the rack's name, and that `etloop controller` runs")
 

@@ -21,7 +21,7 @@ from contract.clock import NS_PER_S
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
 from controller.commands_plan import lay_out
 from controller.commands_run import FinishedRun
-from controller.rack.confinement import confine
+from controller.rack.confinement import confine, confined
 from controller.rack.run_link import (
     Begin,
     DaemonFrame,
@@ -174,7 +174,8 @@ def _prepare(begin: Begin) -> tuple[Scenario, Rig, Plan]:
     scenario = parse_scenario(begin.scenario_text.encode(), "scenario", root)
     confine(scenario, root)
     rig = _leased(parse_rig(begin.rig_text.encode(), "the rack's rig", Path(begin.rig_root)), begin.ports)
-    plan = lay_out(scenario, rig, begin.run_id)
+    with confined(root):
+        plan = lay_out(scenario, rig, begin.run_id)
     busy: dict[str, int] = json.loads(begin.host_threads)
     host_of = {agent.name: agent.host for agent in rig.agents}
     for name, assignment in plan.assignments.items():
