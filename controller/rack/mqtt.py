@@ -52,7 +52,7 @@ from controller.rack.messages import (
     job_told,
     problems_told,
 )
-from controller.rack.topics import Topics, may_answer_on
+from controller.rack.topics import Topics
 from controller.system_clock import monotonic_ns
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class MqttRoad:
         form = content_type(body, str(getattr(properties, "ContentType", "") or ""))
         asked, answer = self._carried_out(topic, body, form)
         where = str(getattr(properties, "ResponseTopic", "") or "") or getattr(asked, "response_topic", "")
-        if answer is None or not may_answer_on(where):
+        if answer is None or not self._topics.may_answer_on(where):
             return
         back = None
         if self._settings.protocol is Protocol.V5:

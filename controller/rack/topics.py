@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
-_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_LONGEST_TOPIC: Final = 1024
+_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,17 @@ class Topics:
         job_id = topic[len(head) : -len(tail)]
         return job_id if _ID.fullmatch(job_id) else None
 
+    def may_answer_on(self, topic: str) -> bool:
+        """Whether a response topic is one that the controller lends its voice to.
 
-def may_answer_on(topic: str) -> bool:
-    """Whether a response topic is one that can be published on."""
-    return (
-        bool(topic)
-        and len(topic) <= 1024
-        and not any(mark in topic for mark in ("+", "#", "\0"))
-        and topic[0] != "$"
-    )
+        Topics of rack APIs are for what controllers say and hear there: an answer on one of them would be taken for the
+        state of a job, or for a request. Of those, only `replies/` of this rack are for answers.
+        """
+        if (
+            not topic
+            or len(topic) > _LONGEST_TOPIC
+            or any(mark in topic for mark in "+#\0")
+            or topic[0] == "$"
+        ):
+            return False
+        return topic.startswith(f"{self.root}/replies/") or not topic.startswith("etloop/")
