@@ -25,7 +25,7 @@ from controller.cli_values import quantity, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
 from controller.keys_arguments import add_keys, answer_keys
-from controller.rack.commands import add_config, answer_controller
+from controller.rack.commands import add_config, add_jobs, answer_controller, answer_jobs
 from controller.rack.submit_arguments import add_submit, answer_submit
 from controller.reading_bar import reading_bar
 from results.run_dir import read_run
@@ -368,6 +368,12 @@ def _add_controller(commands: _Commands[argparse.ArgumentParser]) -> None:
         "  etloop submit --list --json"
     )
     add_submit(_add(commands, "submit", summary, example, answer_submit))
+    summary = "list a rack's jobs from its state directory, whether its controller runs or not"
+    example = (
+        "  etloop jobs --config controller.yaml --state queued --state running\n"
+        "  etloop jobs --state-dir /var/lib/etloop --audit 20260101-120000-000-abcdef"
+    )
+    add_jobs(_add(commands, "jobs", summary, example, answer_jobs))
     summary = "make, list, allow and revoke the keys of the control connection"
     example = "  etloop keys make controller a b --dir keys\n  etloop keys allow a b --dir keys"
     add_keys(_add(commands, "keys", summary, example, answer_keys))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError, ExitCode
+from controller.cli import main
+from controller.rack import artifacts, locks
+from controller.rack.api import Accepted, Rack, RackLimits, Rejected
+from controller.rack.config import Retention
 from controller.rack.dispatch import RackPort, decide, misfit
 from controller.rack.job import (
     ENDED,
@@ -22,7 +29,7 @@ from controller.rack.job import (
     JobState,
     PortDemand,
 )
-from controller.rack.job_store import JobStore
+from controller.rack.job_store import JobStore, StoreFailed
 
 GIGABIT = 1_000_000_000
 PORTS = tuple(RackPort(f"{agent}/p{k}", agent, 100 * GIGABIT) for agent in "ab" for k in range(2))
@@ -220,3 +227,116 @@ def test_every_state_is_reached_and_only_ended_ones_have_no_way_out() -> None:
     reached = {JobState.QUEUED} | {target for exits in JOB_TRANSITIONS.values() for target in exits.values()}
     assert reached == set(JobState)
     assert {JobState.FINISHED, JobState.CANCELLED, JobState.INTERRUPTED} == ENDED
+
+
+def test_a_store_that_is_full_changes_nothing_and_works_on_when_there_is_room(path: Path) -> None:
+    store = JobStore.open(path)
+    first, _ = store.submit("j1", replace(REQUEST, client_key=""), "client")
+    used = store._connection.execute("PRAGMA page_count").fetchone()[0]  # noqa: SLF001
+    store._connection.execute(f"PRAGMA max_page_count = {used}")  # noqa: SLF001
+    long = replace(REQUEST, client_key="", scenario_text="#" * 200_000)
+    with pytest.raises(StoreFailed, match="the job store cannot be written: database or disk is full"):
+        store.submit("j2", long, "client")
+    assert [each.job_id for each in store.latest(9)] == ["j1"]
+    store._connection.execute("PRAGMA max_page_count = 1000000")  # noqa: SLF001
+    assert store.submit("j2", long, "client")[1]
+    assert store.find("j1") == first
+
+
+def test_a_rack_says_that_its_store_is_full_and_ends_the_job_later(tmp_path: Path, path: Path) -> None:
+    store = JobStore.open(path)
+    ids = iter(f"j{number}" for number in range(9))
+    limits = RackLimits(queued_jobs=9, running_jobs=9, scenario_bytes=1 << 20, job_time_ns=1 << 60)
+    rack = Rack(store, PORTS, limits, tmp_path, lambda: next(ids))
+    (tmp_path / "x").mkdir()
+    request = JobRequest("workload: {trace: x}\n", named("a/p0"))
+    assert isinstance(rack.submit(request, "client"), Accepted)
+    (start,) = rack.starts(BOTH)
+    rack.begin(start)
+    store._connection.execute("PRAGMA query_only = ON")  # noqa: SLF001 - refuses to write, as a full disk does
+    refused = rack.submit(request, "client")
+    assert isinstance(refused, Rejected)
+    assert "the job store cannot be written" in refused.problems[0].what
+    with pytest.raises(StoreFailed):
+        rack.cancel("j0", "client")
+    for _ in range(2):
+        with pytest.raises(StoreFailed):
+            rack.finish("j0", ExitCode.PASS, "")
+    assert rack.leases() == {"a/p0": "j0"}, "a job whose end is not noted has not ended"
+    store._connection.execute("PRAGMA query_only = OFF")  # noqa: SLF001
+    assert rack.finish("j0", ExitCode.PASS, "").state is JobState.FINISHED
+    assert rack.leases() == {}
+
+
+def test_a_store_is_read_beside_its_controller_and_never_written(path: Path) -> None:
+    store = JobStore.open(path)
+    kept, _ = store.submit("j1", REQUEST, "client")
+    beside = JobStore.look(path)
+    assert beside.find("j1") == kept
+    store.advance(kept, JobEvent.CANCELLED, "client")
+    assert beside.find("j1") != kept
+    with pytest.raises(StoreFailed, match="readonly"):
+        beside.note("somebody", "wrote")
+
+
+def test_no_store_is_made_by_looking_for_one(path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read as job store: unable to open database file"):
+        JobStore.look(path)
+    assert not path.exists()
+
+
+def kept_job(number: int, ended_at: str, size_bytes: int) -> Job:
+    """An ended job with artifacts."""
+    return replace(
+        job(number, named("a/p0")),
+        state=JobState.FINISHED,
+        ended_at=ended_at,
+        run_directory=f"j{number}",
+        artifact_bytes=size_bytes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "size_bytes", "gone", "why"),
+    [
+        ("2026-01-03T00:00:00+00:00", 1000, [], "young and small enough"),
+        ("2026-01-12T00:00:00+00:00", 1000, ["j1"], "the first is too old"),
+        ("2026-01-03T00:00:00+00:00", 250, ["j1"], "too much, so the oldest goes"),
+        ("2026-01-03T00:00:00+00:00", 0, ["j1", "j2", "j3"], "nothing fits"),
+        ("2020-01-03T00:00:00+00:00", 1000, [], "a clock that went back keeps things longer"),
+    ],
+)
+def test_artifacts_go_by_age_and_size(now: str, size_bytes: int, gone: list[str], why: str) -> None:
+    retention = Retention(10 * 86_400 * GIGABIT, size_bytes, ended_jobs=9, audit_lines=9)
+    jobs = [kept_job(number, f"2026-01-0{number}T00:00:00+00:00", 100) for number in (1, 2, 3)]
+    found = artifacts.expired(jobs, 300, retention, datetime.fromisoformat(now))
+    assert [each.job_id for each in found] == gone, why
+
+
+def test_a_lock_is_its_holders_until_it_ends(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    assert not locks.held(lock)
+    mine = locks.take(lock)
+    assert mine is not None
+    locks.sign(mine, 4711)
+    assert (locks.held(lock), locks.take(lock), locks.signature(lock)) == (True, None, 4711)
+    os.close(mine)
+    assert not locks.held(lock)
+
+
+def test_jobs_are_listed_from_the_state_directory(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = JobStore.open(path)
+    kept, _ = store.submit("j1", REQUEST, "client")
+    store.submit("j2", replace(REQUEST, client_key=""), "client")
+    store.advance(kept, JobEvent.CANCELLED, "somebody", reason="cancelled by somebody")
+    assert main(["jobs", "--state-dir", str(path.parent), "--state", "cancelled", "--json"]) == 0
+    assert [each["job_id"] for each in json.loads(capsys.readouterr().out)["jobs"]] == ["j1"]
+    assert main(["jobs", "--state-dir", str(path.parent)]) == 0
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
+        ["j2", "queued"],
+        ["j1", "cancelled"],
+    ]
+    assert main(["jobs", "--state-dir", str(path.parent), "--audit", "j1"]) == 0
+    assert "somebody: queued -> cancelled  cancelled by somebody" in capsys.readouterr().out
+    assert main(["jobs", "--state-dir", str(path.parent), "--audit", "j9"]) == 65
+    assert "--audit: there is no job j9" in capsys.readouterr().err

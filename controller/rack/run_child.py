@@ -136,7 +136,9 @@ class RunChild:
             while received := await reader.read(_READ_BYTES):
                 for frame in unpacker.feed(received):
                     self._on_frame(frame)
-        except (OSError, ProtocolError) as error:
+        except OSError:
+            return  # It is gone, and what it died of says more than the socket can.
+        except ProtocolError as error:
             self._wrong = f"its process broke off: {error}"
             self.kill()
 

@@ -13,6 +13,7 @@ from contract.units import approximate_bytes
 from controller.commands_trace import Answer, to_json
 from controller.rack.broker_settings import BrokerSettings, Protocol
 from controller.rack.client import RackClient, RackUnreachable
+from controller.rack.commands import job_line
 from controller.rack.job import ENDED
 from controller.rack.messages import JobTold, ProgressTold, ResultTold
 from controller.rack.typed_form import plain
@@ -50,14 +51,14 @@ async def _attempt(parsed: argparse.Namespace) -> Answer:
     async with RackClient(_settings(parsed), parsed.rack) as rack:
         if parsed.list:
             jobs = await rack.jobs()
-            return Answer(to_json({"jobs": plain(jobs)}) if parsed.json else "".join(map(_line, jobs)))
+            return Answer(to_json({"jobs": plain(jobs)}) if parsed.json else "".join(map(job_line, jobs)))
         if parsed.cancel:
             job = await rack.cancel(parsed.cancel)
             if job is None:
                 raise ConfigError(
                     Problem("--cancel", f"there is no job {parsed.cancel}", "see etloop submit --list")
                 )
-            return Answer(to_json(plain(job)) if parsed.json else _line(job))
+            return Answer(to_json(plain(job)) if parsed.json else job_line(job))
         if parsed.follow:
             return await _followed(rack, parsed.follow, as_json=parsed.json)
         job = await rack.submit(
@@ -100,13 +101,6 @@ def _result_text(result: ResultTold) -> str:
     lines += [f"reason: {result.reason}"] if result.reason else []
     lines += [f"results: {result.run_directory} (below the rack's artifacts)"] if result.run_directory else []
     return "\n".join(lines) + "\n"
-
-
-def _line(job: JobTold) -> str:
-    code = "" if job.exit_code is None else str(job.exit_code)
-    return (
-        f"{job.job_id}  {job.state:<11} {code:>3}  {job.submitted_at}  {job.reason.partition(chr(10))[0]}\n"
-    )
 
 
 def _settings(parsed: argparse.Namespace) -> BrokerSettings:
