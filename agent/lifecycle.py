@@ -186,6 +186,13 @@ class AgentLife:
 
     # ---- the controller
 
+    def on_hello_changed(self, hello: Hello) -> tuple[Action, ...]:
+        """What this agent says of itself has changed; an idle one says so at once, others when they join again."""
+        self._hello = hello
+        if self.state is AgentState.IDLE:
+            self._do(Say(hello))
+        return self._taken()
+
     def on_message(self, message: ControllerMessage, now_ns: int) -> tuple[Action, ...]:
         """The controller said something."""
         self._heard_ns = now_ns

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,10 @@ from zmq.auth.asyncio import AsyncioAuthenticator
 
 from contract.assignment import Assignment
 from contract.clock import NS_PER_MS
-from contract.codec import MessageTooLarge, decode_from_agent, encode
+from contract.codec import MessageTooLarge, PeerTooOld, encode
 from contract.errors import ConfigError, PlanError, Problem, ProtocolError, RigError
 from contract.messages import MAX_TO_CONTROLLER_BYTES, Assign, Ping
+from contract.peers import Peers
 from contract.run import PlanTables, RunOutcome
 from controller.session import Action, RunProgress, Send, Session
 from controller.session_settings import CurveServer, SessionSettings, check_exposure
@@ -117,12 +119,11 @@ async def drive(
 ) -> None:
     """Lets a session live over a link until it has ended. What appears in `stops` winds it up."""
     next_progress_ns = 0
+    peers = Peers()
     while True:
-        for action in session.on_tick(monotonic_ns()):
-            await _perform(action, link, on_event)
+        await _perform(session, session.on_tick(monotonic_ns()), link, peers, on_event)
         while stops:
-            for action in session.on_stop(stops.pop(), monotonic_ns()):
-                await _perform(action, link, on_event)
+            await _perform(session, session.on_stop(stops.pop(), monotonic_ns()), link, peers, on_event)
         now_ns = monotonic_ns()
         if now_ns >= next_progress_ns or session.ended:
             next_progress_ns = now_ns + _PROGRESS_NS
@@ -130,10 +131,10 @@ async def drive(
         if session.ended:
             return
         if await link.wait(_TICK_MS):
-            await _receive_burst(session, link, on_event)
+            await _receive_burst(session, link, peers, on_event)
 
 
-async def _receive_burst(session: Session, link: Link, on_event: OnEvent) -> None:
+async def _receive_burst(session: Session, link: Link, peers: Peers, on_event: OnEvent) -> None:
     for _ in range(_RECEIVE_BURST):
         received = await link.receive()
         if received is None:
@@ -141,21 +142,30 @@ async def _receive_burst(session: Session, link: Link, on_event: OnEvent) -> Non
         identity, body = received
         now_ns = monotonic_ns()
         try:
-            actions = session.on_message(identity, decode_from_agent(body), now_ns)
+            actions = session.on_message(identity, peers.read(identity, body), now_ns)
         except ProtocolError as error:
             actions = session.on_garbage(identity, error, now_ns)
-        for action in actions:
-            await _perform(action, link, on_event)
+        await _perform(session, actions, link, peers, on_event)
 
 
-async def _perform(action: Action, link: Link, on_event: OnEvent) -> None:
-    if not isinstance(action, Send):
-        on_event(action.text)
-        return
-    message = action.message
-    if isinstance(message, Ping):
-        message = replace(message, controller_ns=monotonic_ns())
-    await link.send(action.identity, encode(message))
+async def _perform(
+    session: Session, actions: tuple[Action, ...], link: Link, peers: Peers, on_event: OnEvent
+) -> None:
+    waiting = deque(actions)
+    while waiting:
+        action = waiting.popleft()
+        if not isinstance(action, Send):
+            on_event(action.text)
+            continue
+        message = action.message
+        if isinstance(message, Ping):
+            message = replace(message, controller_ns=monotonic_ns())
+        try:
+            body = peers.write(action.identity, message)
+        except PeerTooOld as error:
+            waiting.extend(session.on_garbage(action.identity, error, monotonic_ns()))
+            continue
+        await link.send(action.identity, body)
 
 
 def check_sendable(assignments: Mapping[str, Assignment]) -> None:

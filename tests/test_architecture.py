@@ -32,6 +32,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
 SHELLS: Final[Mapping[str, str]] = {
     "agent/cli.py": "the agent's command line",
     "agent/files.py": "reads what the host says of itself",
+    "agent/host_reading.py": "reads what the host can do",
     "agent/seats.py": "starts and ends the tasks of an agent's connections",
     "agent/service.py": "the agent's event loop and its socket to the controller",
     "bench/readers.py": "reads the clock and its own peak memory",

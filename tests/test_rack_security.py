@@ -256,12 +256,6 @@ def test_mqtt_without_tls_off_this_machine_is_refused_unless_said_aloud(host: st
     assert config(f"mqtt: {{host: '{host}', tls: {{ca: ca.pem}}}}\n").broker is not None
 
 
-def test_insecure_is_not_written_where_nothing_is() -> None:
-    for text in ("mqtt: {insecure: true}\n", "mqtt: {host: b, insecure: true, tls: {ca: c}}\n"):
-        with pytest.raises(ConfigError, match="insecure is true although nothing here is"):
-            config(text)
-
-
 def test_a_password_is_in_no_repr() -> None:
     settings = BrokerSettings("h", 1, username="u", password="secret-0f1e")
     for text in (repr(settings), str(settings), f"{[settings]}", f"{replace(settings, port=2)}"):

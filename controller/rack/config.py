@@ -171,8 +171,6 @@ def _read_broker(section: Section, directory: Path) -> BrokerConfig:
             "add tls: {ca: FILE}, or set insecure: true if everybody on this network may command the rack"
         )
         section.mistake("host", what, remedy)
-    if insecure and not exposed:
-        section.mistake("insecure", "insecure is true although nothing here is", "remove it")
     if embedded and settings.protocol is not Protocol.V311:
         section.mistake(
             "protocol", "the embedded broker speaks MQTT 3.1.1 only", 'write "3.1.1", or leave it out'

@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from contract.clock import NS_PER_MS, NS_PER_S, seconds_text
-from contract.codec import decode_from_agent, encode
 from contract.errors import ExitCode, ProtocolError
 from contract.messages import Ping, Refused
+from contract.peers import Peers
 from controller.rack import artifacts
 from controller.rack.api import Rack
 from controller.rack.dispatch import Start
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from contract.messages import Hello
     from controller.rack.config import RackConfig
     from controller.rack.hub import AgentPresence
     from controller.rack.job import Job
@@ -106,8 +107,9 @@ class Daemon:
     lock: int
     """Of the state directory, given back at the end."""
     _runs: dict[str, _Run] = field(default_factory=dict)
-    _known: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _known: dict[str, tuple[int, int, Hello | None]] = field(default_factory=dict)
     _outgoing: list[ToAgent] = field(default_factory=list)
+    _peers: Peers = field(default_factory=Peers)
     tallies: Tallies = field(default_factory=Tallies)
     _roads: tuple[Road, ...] = ()
     _drain_until_ns: int | None = None
@@ -210,7 +212,7 @@ class Daemon:
                 continue
             now_ns = monotonic_ns()
             try:
-                actions = self.hub.on_message(identity, decode_from_agent(body), now_ns)
+                actions = self.hub.on_message(identity, self._peers.read(identity, body), now_ns)
             except ProtocolError as error:
                 actions = self.hub.on_garbage(identity, error, now_ns)
             await self._perform(link, actions)
@@ -225,7 +227,7 @@ class Daemon:
                 self.tallies.refused_connections += 1
             if isinstance(message, Ping):
                 message = Ping(message.sequence, monotonic_ns())
-            await link.send(action.identity, encode(message))
+            await link.send(action.identity, self._peers.write(action.identity, message))
 
     async def _flush(self, link: RouterLink) -> None:
         outgoing, self._outgoing = self._outgoing, []
@@ -330,7 +332,7 @@ class Daemon:
         assert run.child is not None
         for seat in self.hub.lend(run.job_id, sorted(run.wanted)):
             run.wanted.discard(seat.hello.name)
-            run.child.forward(seat.identity, encode(seat.hello))
+            run.child.forward(seat.identity, self._peers.write(seat.identity, seat.hello))
 
     def _look_at(self, run: _Run, now_ns: int) -> tuple[Action, ...]:
         assert run.task is not None
@@ -429,9 +431,9 @@ class Daemon:
 
     def _tell_agents(self, now_ns: int) -> None:
         for presence in self.hub.presence(now_ns):
-            seats = (presence.idle_seats, presence.lent_seats)
-            if self._known.get(presence.name, (0, 0)) != seats:
-                self._known[presence.name] = seats
+            stands = (presence.idle_seats, presence.lent_seats, presence.hello)
+            if self._known.get(presence.name, (0, 0, None)) != stands:
+                self._known[presence.name] = stands
                 self._changed(presence)
 
     def _changed(self, presence: AgentPresence) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from contract.capabilities import MOST_ADDRESSES, MOST_INTERFACES, UNKNOWN, Capabilities
 from contract.errors import Problem
 from controller.rack.hub import AgentPresence
 from controller.rack.job import HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST_LABELS, MOST_PORTS, Job, JobState
@@ -196,6 +197,36 @@ class ListAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class InterfaceTold:
+    """A network interface of an agent's host."""
+
+    name: str = said("As the host names it.")
+    addresses: tuple[str, ...] = said("IPv4 and IPv6.", most=MOST_ADDRESSES)
+    link_bps: int = said("Speed; 0 if not known.")
+    mtu_bytes: int = said("Largest IP packet; 0 if not known.")
+    driver: str = said("Kernel driver; empty for devices made of software.")
+    up: bool = said("Whether it is switched on.")
+
+
+@dataclass(frozen=True, slots=True)
+class HostTold:
+    """What an agent's host can do, as the agent says; 0 and empty where it does not tell."""
+
+    cores: int = said("That the agent may use.")
+    interfaces: tuple[InterfaceTold, ...] = said("All of them.", most=MOST_INTERFACES)
+    backends: tuple[str, ...] = said("What can carry packets there: udp.")
+    roce_devices: tuple[str, ...] = said(
+        "RDMA devices that take UDP 4791 of an interface, as DEVICE/INTERFACE."
+    )
+    clock_source: str = said("Of the kernel.")
+    ptp_clocks: tuple[str, ...] = said("Clocks that PTP could steer.")
+    governor: str = said("How the processors choose their frequency.")
+    privileges: tuple[str, ...] = said("Effective Linux capabilities of the agent that matter to it.")
+    receive_buffer_bytes: int = said("Largest socket buffer without a privilege.")
+    open_files: int = said("How many files the agent may open.")
+
+
+@dataclass(frozen=True, slots=True)
 class AgentTold:
     """An agent of the rack: retained on its status topic, and in the inventory."""
 
@@ -207,6 +238,7 @@ class AgentTold:
     host: str = said("Name of its machine; empty if it never joined.")
     versions: dict[str, str] = said("What runs there.")
     clock_error_ns: int | None = said("Bound on what its clock is known by; null if not known.")
+    capabilities: HostTold | None = said("What its host can do; null if it never said.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +322,25 @@ def agent_told(presence: AgentPresence) -> AgentTold:
         hello.host if hello is not None else "",
         dict(hello.versions) if hello is not None else {},
         presence.clock.error_ns if presence.clock is not None else None,
+        _host_told(hello.capabilities) if hello is not None and hello.capabilities != UNKNOWN else None,
+    )
+
+
+def _host_told(host: Capabilities) -> HostTold:
+    return HostTold(
+        host.cores,
+        tuple(
+            InterfaceTold(each.name, each.addresses, each.link_bps, each.mtu_bytes, each.driver, each.up)
+            for each in host.interfaces
+        ),
+        host.backends,
+        tuple(f"{each.name}/{each.interface}" for each in host.roce_devices),
+        host.clock_source,
+        host.ptp_clocks,
+        host.governor,
+        host.privileges,
+        host.receive_buffer_bytes,
+        host.open_files,
     )
 
 
