@@ -6,9 +6,12 @@ equal the C++ structs of traffic/native/records.h (static asserts there, a size 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OP_RECORD: Final = np.dtype(
     [
@@ -153,3 +156,7 @@ WAIT_RECORD: Final = np.dtype(
     ]
 )
 """One thing that one unfinished op waits for. 40 bytes."""
+
+RECORD_COLUMNS_SINCE: Final[Mapping[str, Mapping[str, int]]] = {}
+"""Columns that came with a minor version of the protocol: record name in the codec -> column -> minor. They are 0 where a
+peer does not send them."""

@@ -25,6 +25,9 @@ from controller import cli_collective
 from controller.cli_values import quantity, queue_pair_counts, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
+from controller.keys_arguments import add_keys, answer_keys
+from controller.rack.commands import add_config, add_jobs, answer_controller, answer_jobs
+from controller.rack.submit_arguments import add_submit, answer_submit
 from controller.reading_bar import reading_bar
 from results.run_dir import read_run
 from results.table import render
@@ -102,6 +105,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_collective(commands)
     _add_capture(commands)
     _add_bench(commands)
+    _add_controller(commands)
     return parser
 
 
@@ -383,6 +387,30 @@ def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
         help="only see that it works, in a few seconds, whatever --seconds and --repeat say",
     )
     parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
+
+
+def _add_controller(commands: _Commands[argparse.ArgumentParser]) -> None:
+    summary = (
+        "serve a rack: take jobs, queue them, run them on the ports they are given, keep what they leave"
+    )
+    example = "  etloop controller --config examples/rack/controller.yaml"
+    parser = _add(commands, "controller", summary, example, answer_controller, answers_in_json=False)
+    add_config(parser)
+    summary = "submit a job to a rack, wait for it, cancel it, or list jobs"
+    example = (
+        "  etloop submit scenario.yaml --broker rack:1883 --ports a/p0,b/p0 --wait\n"
+        "  etloop submit --list --json"
+    )
+    add_submit(_add(commands, "submit", summary, example, answer_submit))
+    summary = "list a rack's jobs from its state directory, whether its controller runs or not"
+    example = (
+        "  etloop jobs --config controller.yaml --state queued --state running\n"
+        "  etloop jobs --state-dir /var/lib/etloop --audit 20260101-120000-000-abcdef"
+    )
+    add_jobs(_add(commands, "jobs", summary, example, answer_jobs))
+    summary = "make, list, allow and revoke the keys of the control connection"
+    example = "  etloop keys make controller a b --dir keys\n  etloop keys allow a b --dir keys"
+    add_keys(_add(commands, "keys", summary, example, answer_keys))
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:

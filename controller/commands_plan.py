@@ -62,9 +62,14 @@ def prepare(
             problems += error.problems
     if scenario is None or rig is None or problems:
         raise ConfigError(*problems)
-    job = build_job(read_trace(scenario.trace, scenario.groups, progress), scenario.workload)
-    plan = make_plan(scenario, rig, job, run_id)
+    plan = lay_out(scenario, rig, run_id, progress)
     return Prepared(scenario, rig, plan, scenario_bytes.decode("utf-8-sig"), rig_bytes.decode("utf-8-sig"))
+
+
+def lay_out(scenario: Scenario, rig: Rig, run_id: str, progress: Progress | None = None) -> Plan:
+    """Reads what the scenario names and plans it on the rig. Raises an `InputError` with what cannot be used."""
+    job = build_job(read_trace(scenario.trace, scenario.groups, progress), scenario.workload)
+    return make_plan(scenario, rig, job, run_id)
 
 
 def answer_plan(
