@@ -50,7 +50,7 @@ struct Pending {
   uint64_t order;
   int32_t port;
   int32_t frame;  // -1: only a wake-up
-  Nanos lasts_ns;  // above 0: it has yet to take its turn on the receiver's link, for so long
+  Nanos lasts_ns = 0;  // above 0: it has yet to take its turn on the receiver's link, for so long
   bool at_switch = false;
 };
 
