@@ -15,6 +15,7 @@ from contract.units import format_duration, parse_bytes, parse_duration_ns, pars
 from controller.rack.api import RackLimits
 from controller.rack.broker_settings import BrokerSettings, Protocol
 from controller.rack.hub import MOST_SEATS
+from controller.rack.submitted_code import AllowedCode
 from controller.yaml_reader import (
     ConfigFile,
     Section,
@@ -87,6 +88,8 @@ class RackConfig:
     drain_ns: int
     """How long running jobs may go on after SIGTERM."""
     retention: Retention
+    allowed_code: AllowedCode
+    """What of a scenario may be code."""
     log_format: LogFormat
     broker: BrokerConfig | None
     """None: no rack API over MQTT."""
@@ -104,6 +107,7 @@ def parse_rack_config(text: bytes, source: str, directory: Path) -> RackConfig:
     span = bounded(parse_duration_ns, NS_PER_S, 3650 * _DAY_NS, format_duration)
     limits = top.section("limits")
     retention = top.section("retention")
+    allow = top.section("allow")
     config = RackConfig(
         rack=top.optional("rack", parse_name, "rack"),
         rig=directory / top.required("rig", words, "", "name the rig file"),
@@ -122,11 +126,15 @@ def parse_rack_config(text: bytes, source: str, directory: Path) -> RackConfig:
         free_disk_bytes=limits.optional("free_disk", _size, 256 << 20),
         drain_ns=limits.optional("drain", span, 60 * NS_PER_S),
         retention=_read_retention(retention),
+        allowed_code=AllowedCode(
+            python_schedules=allow.optional("python_schedules", yes_or_no, False),
+            cc_plugins=allow.optional("cc_plugins", yes_or_no, False),
+        ),
         log_format=top.optional("logs", one_of({each.value: each for each in LogFormat}), LogFormat.JSON),
         broker=_read_broker(top.section("mqtt"), directory) if top.has("mqtt") else None,
         http=_read_http(top.section("http")) if top.has("http") else None,
     )
-    for section in (limits, retention, top):
+    for section in (limits, retention, allow, top):
         section.close()
     file.refuse_mistakes()
     return config

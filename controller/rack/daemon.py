@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -287,6 +287,7 @@ class Daemon:
             rig_root=str(self.config.rig.parent),
             ports=list(start.ports),
             out_dir=str(self._directory(job.job_id)),
+            allowed_code=[name for name, allowed in asdict(self.config.allowed_code).items() if allowed],
             host_threads=json.dumps(busy),
         )
 

@@ -74,7 +74,7 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
         for port in agent.ports
     )
     store = JobStore.open(config.state_dir / "jobs.sqlite")
-    rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id)
+    rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id, config.allowed_code)
     seats = {agent.name: min(config.seats, len(agent.ports)) for agent in rig.agents}
     hub = Hub(seats, HEARTBEAT_NS, LOST_AFTER_NS)
     daemon = Daemon(config, rig, rig_text, store, rack, hub, log, lock)
