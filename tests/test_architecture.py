@@ -33,6 +33,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "agent/cli.py": "the agent's command line",
     "agent/files.py": "reads what the host says of itself",
     "agent/host_reading.py": "reads what the host can do",
+    "agent/presence.py": "the agent's connection to a broker",
     "agent/seats.py": "starts and ends the tasks of an agent's connections",
     "agent/service.py": "the agent's event loop and its socket to the controller",
     "bench/closed_forms.py": "a command line",
