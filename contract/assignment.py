@@ -87,6 +87,10 @@ class PortSettings:
     """Of the host; empty: the one that has the first address."""
     queues: int = 1
     """Receive queues of the interface that an XDP port takes, from 0."""
+    device: str = ""
+    """Of a VERBS port: the RDMA device, such as "mlx5_0", which deals other queue pair numbers than those above."""
+    gid_index: int = -1
+    """Entry of the device's GID table; -1: found by address."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -163,6 +163,8 @@ def _port_settings(placement: Placement, connections: PlacedConnections, index: 
         backend=place.port.backend,
         interface=place.port.interface,
         queues=place.port.queues,
+        device=place.port.device,
+        gid_index=place.port.gid_index,
     )
 
 

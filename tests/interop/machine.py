@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ GUEST_ADDRESS_6: Final = "fd00:e7:1::2"
 BOOT_SECONDS: Final = 120
 ANSWER_SECONDS: Final = 60
 _PORTS: Final = 4
+_nothing: Final = threading.Event()
 _CLONE_NEWNET: Final = 0x40000000
 
 
@@ -257,7 +259,7 @@ def _await_ready(process: subprocess.Popen[bytes], folder: Path) -> None:
             return
         if process.poll() is not None:
             break
-        time.sleep(0.05)
+        _nothing.wait(0.05)
     told = [path.read_text(errors="replace")[-2000:] for path in (folder / "qemu", console) if path.exists()]
     raise AssertionError("the machine did not start:\n" + "\n".join(told))
 

@@ -78,14 +78,30 @@ void what_was_not_granted_or_is_wrong_is_told_apart() {
 
 void grants_that_come_early_wait_for_their_op() {
   EarlyGrants early;
-  CHECK(early.add(5));
-  CHECK(early.add(9));
-  CHECK(early.add(5));
-  CHECK_EQ(early.take(5), 2u);
-  CHECK_EQ(early.take(5), 0u);
-  CHECK_EQ(early.take(9), 1u);
-  for (uint32_t tag = 0; tag < EarlyGrants::kLimit; ++tag) CHECK(early.add(tag));
-  CHECK(!early.add(UINT32_MAX));  // a hostile peer is bounded
+  CHECK(early.add(5, {.va = 50, .rkey = 1, .number = 1}));
+  CHECK(early.add(9, {.va = 90, .rkey = 1, .number = 2}));
+  CHECK(early.add(5, {.va = 51, .rkey = 1, .number = 3}));
+  LaneRun lane;
+  CHECK(early.take(5, lane));
+  CHECK_EQ(lane.credits, 2u);
+  CHECK_EQ(lane.places[0].va, 50u);
+  CHECK_EQ(lane.places[1].number, 3u);
+  CHECK(early.take(5, lane));
+  CHECK_EQ(lane.credits, 2u);
+  LaneRun other;
+  CHECK(early.take(9, other));
+  CHECK_EQ(other.credits, 1u);
+  for (uint32_t tag = 0; tag < EarlyGrants::kLimit; ++tag) CHECK(early.add(tag, {}));
+  CHECK(!early.add(UINT32_MAX, {}));  // a hostile peer is bounded
+}
+
+void a_lane_has_room_for_so_many_grants() {
+  LaneRun lane;
+  for (uint32_t i = 0; i < 64; ++i) CHECK(lane.credit({.va = i, .rkey = 1, .number = i}));
+  CHECK(!lane.credit({}));
+  lane.posted = 1;
+  CHECK(lane.credit({.va = 64, .rkey = 1, .number = 64}));
+  CHECK_EQ(lane.places[0].va, 64u);
 }
 
 void lanes_are_reused() {
@@ -142,6 +158,7 @@ int main() {
   slots_bound_what_is_unacknowledged();
   what_was_not_granted_or_is_wrong_is_told_apart();
   grants_that_come_early_wait_for_their_op();
+  a_lane_has_room_for_so_many_grants();
   lanes_are_reused();
   probes_are_repeated_and_then_given_up();
   return test::failures();

@@ -92,6 +92,8 @@ PlannedPort read_port(nb::handle settings) {
   port.link_bps = read_value<int64_t>(settings, "link_bps");
   port.qpn_base = read_value<uint32_t>(settings, "qpn_base");
   port.qpn_count = read_value<uint32_t>(settings, "qpn_count");
+  port.device = read_value<std::string>(settings, "device");
+  port.gid_index = read_value<int32_t>(settings, "gid_index");
   return port;
 }
 

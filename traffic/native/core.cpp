@@ -40,7 +40,7 @@ void Core::on_time(Nanos now) {
   while (failure_.empty() && events_.pop_due(now, event)) {
     switch (event.kind) {
       case EventKind::delay_over: complete(event.a, static_cast<int32_t>(event.b), event.due_ns); break;
-      case EventKind::local_grant: grant_arrived(static_cast<int32_t>(event.a), event.b, now); break;
+      case EventKind::local_grant: grant_arrived(static_cast<int32_t>(event.a), {.tag = event.b}, now); break;
       case EventKind::local_arrival:
         message_arrived(static_cast<int32_t>(event.a), event.b, event.c, event.bytes, false, now);
         break;
@@ -226,7 +226,10 @@ void Core::open_lane(uint32_t run, const Lane& lane, Nanos now) {
   if (send_connection >= 0) {
     ConnectionEnds& ends = ends_[static_cast<size_t>(send_connection)];
     ends.sending.add(opened.tag, index);
-    opened.credits = ends.early.take(opened.tag);
+    if (!ends.early.take(opened.tag, opened)) {
+      fail(send_connection, connection_text(send_connection) + ": more messages of an op are granted than a lane has");
+      return;
+    }
   }
   if (recv_connection >= 0) ends_[static_cast<size_t>(recv_connection)].receiving.add(opened.tag, index);
   pump(index, now);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "carrier.h"
 #include "events.h"
 #include "faults.h"
 #include "flow_controls.h"
@@ -46,11 +47,18 @@ struct CoreStatus {
   Nanos last_progress_ns = 0;
 };
 
-class Core final : public PortSink {
+class Core final : public PortSink, public CarrierSink {
  public:
   // `receive_buffer_bytes` (least over the port's addresses) sizes the windows offered to peers.
   static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
                                     const FlowOpener& open_flow, std::string& error);
+  // The same over a network card that carries whole messages; `carrier` outlives the core.
+  static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, Carrier& carrier, std::string& error);
+
+  // What peers must know of ends that were not ours to number; empty over packets.
+  std::vector<Endpoint> endpoints() const;
+  // What peers told of theirs, before the first packet. Ends that nothing is told of are as the plan has them.
+  void join(const std::vector<Endpoint>& peers);
 
   void start_probe() { prober_.start(); }
   const Prober& prober() const { return prober_; }
@@ -58,12 +66,18 @@ class Core final : public PortSink {
   void start(Nanos start_ns) { start_ns_ = start_ns; }
 
   void on_datagram(const Datagram& datagram, Nanos now) override;
+  void on_grant(uint32_t end, const ClearToSend& grant, Nanos now) override;
+  void on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now) override;
+  void on_carried(uint32_t end, const WorkRequest& request, Nanos now) override;
+  void on_carrier_fault(uint32_t end, const std::string& reason) override;
   // Timers that are due, and the beginning of the run.
   void on_time(Nanos now);
   // Begins every op whose dependencies are met.
   void issue(Nanos now);
   // Sends at most `budget` runs. True: there is more that could be sent now.
   bool transmit(TxPort& port, Clock& clock, size_t budget);
+  // Over a card: probes; everything else went to it when it came up.
+  void send_probes(Nanos now);
   Nanos next_deadline() const;
 
   bool finished() const { return ranks_finished_ == ranks_.size(); }
@@ -121,6 +135,12 @@ class Core final : public PortSink {
     std::vector<uint32_t> receive_run;  // RECV op -> OpRun opened ahead of it; kNone: not yet; kBegun: the op has begun
     Nanos egress_free_ns = 0;           // of the scale-up model
   };
+  // A message that a card at this end will only know by the number of its grant.
+  struct GrantedMessage {
+    uint64_t number = 0;  // 0: none is under way
+    uint32_t tag = 0;
+    uint32_t index = 0;
+  };
   struct ConnectionEnds {
     uint32_t src_index = kNone;  // local rank at the sending end, if it is here
     uint32_t dst_index = kNone;
@@ -132,6 +152,10 @@ class Core final : public PortSink {
     uint32_t next_message = 0;
     uint64_t grants = 0;
     uint32_t data_rkey = 0;
+    // Over a card at either end (core_carrier.cpp).
+    Endpoint grant_ring{};      // of a sender on a card; rkey 0: the sender is ours
+    Endpoint probe_target{};    // of a receiver on a card; rkey 0: the receiver is ours
+    std::vector<GrantedMessage> numbered;  // by number % its size; of a receiver on a card
     std::unique_ptr<ReceiveQueue> receives;  // shared by the queue pairs at the receiving end
   };
   // Queue pairs that may have something to send, each at most once, in turn.
@@ -183,7 +207,16 @@ class Core final : public PortSink {
   void send_message(uint32_t lane, Nanos now);
   void send_local(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
   void message_arrived(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, bool on_wire, Nanos now);
-  void grant_arrived(int32_t connection, uint32_t tag, Nanos now);
+  void grant_arrived(int32_t connection, const ClearToSend& grant, Nanos now);
+  void post(uint32_t qp, const WorkRequest& request, Nanos now);
+
+  // queue pairs of a network card (core_carrier.cpp)
+  bool open_carried(size_t row, std::string& error);
+  bool place_grant(uint32_t qp, ConnectionEnds& ends, WorkRequest& request, uint32_t index);
+  void post_carried(uint32_t qp, const WorkRequest& request, Nanos now);
+  bool probes_by_write(uint32_t qp) const;
+  void probe_by_write(size_t target, Nanos now);
+  void probe_answered(uint32_t qp, Nanos now);
   void message_acknowledged(uint32_t lane, Nanos now);
 
   // packets (core_packets.cpp)
@@ -225,6 +258,7 @@ class Core final : public PortSink {
 
   const EnginePlan& plan_;
   int32_t port_;
+  Carrier* carrier_ = nullptr;  // nullptr: queue pairs of ours over packets
   std::vector<LocalRank> ranks_;
   std::vector<ConnectionEnds> ends_;  // by connection row
   std::deque<Qp> qps_;

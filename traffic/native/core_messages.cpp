@@ -8,10 +8,6 @@ namespace etloop {
 
 namespace {
 
-constexpr uint64_t kFifoBase = 0x7E00'0000'0000'0000;
-constexpr uint64_t kFifoSlots = 256;
-constexpr uint64_t kFifoSlotBytes = 512;
-
 Nanos transfer_ns(int64_t bytes, int64_t link_bps) {
   if (link_bps <= 0) return 0;
   const auto bits_ns = static_cast<__int128>(bytes) * 8 * 1'000'000'000;
@@ -44,20 +40,16 @@ void Core::send_grant(uint32_t lane, Nanos now) {
     return;
   }
   // The receive that the message takes is there before the sender hears of it.
-  ends.receives->post({});
+  if (ends.receives != nullptr) ends.receives->post({});
   // NCCL writes its clear-to-send on the first queue pair of the connection, against the direction of the data.
   const uint32_t qp = ends.recv_qps.front();
   WorkRequest request;
   request.kind = WorkKind::clear_to_send;
   request.bytes = kClearToSendBytes;
-  request.va = kFifoBase + (ends.grants % kFifoSlots) * kFifoSlotBytes;
-  request.rkey = (qps_[qp].remote_qpn() << 8) | 0xF1;
-  request.grant_va = buffer_address(granting.tag, index);
-  request.grant_rkey = ends.data_rkey;
   request.grant_bytes = granting.slot_bytes;
+  request.grant_tag = granting.tag;
   request.index = ++ends.grants;
-  qps_[qp].post(request);
-  queue_transmit(qp);
+  if (place_grant(qp, ends, request, index)) post(qp, request, now);
 }
 
 void Core::send_message(uint32_t lane, Nanos now) {
@@ -80,10 +72,21 @@ void Core::send_message(uint32_t lane, Nanos now) {
   WorkRequest request;
   request.kind = WorkKind::data;
   request.bytes = static_cast<uint32_t>(bytes);
-  request.va = buffer_address(sending.tag, index);
-  request.rkey = ends.data_rkey;
+  const GrantedPlace& place = sending.places[index % sending.places.size()];
+  request.va = place.va;
+  request.rkey = place.rkey;
+  request.numbered = ends.probe_target.rkey != 0;
+  request.imm = place.number;
   request.lane = lane;
   request.trigger_ns = trigger_ns_;
+  post(qp, request, now);
+}
+
+void Core::post(uint32_t qp, const WorkRequest& request, Nanos now) {
+  if (carrier_ != nullptr) {
+    post_carried(qp, request, now);
+    return;
+  }
   qps_[qp].post(request);
   queue_transmit(qp);
 }
@@ -100,14 +103,20 @@ void Core::send_local(uint32_t lane, uint32_t index, int64_t bytes, Nanos now) {
   events_.push(free_ns + latency, EventKind::local_arrival, static_cast<uint32_t>(connection), sending.tag, index, bytes);
 }
 
-void Core::grant_arrived(int32_t connection, uint32_t tag, Nanos now) {
+void Core::grant_arrived(int32_t connection, const ClearToSend& grant, Nanos now) {
   ConnectionEnds& ends = ends_[static_cast<size_t>(connection)];
-  const uint32_t lane = ends.sending.find(tag);
+  const GrantedPlace place{grant.va, grant.rkey, static_cast<uint32_t>(grant.number)};
+  const uint32_t lane = ends.sending.find(grant.tag);
   if (lane == ActiveLanes::kNone) {
-    if (!ends.early.add(tag)) fail(connection, connection_text(connection) + ": too many ops are granted ahead");
+    if (!ends.early.add(grant.tag, place)) {
+      fail(connection, connection_text(connection) + ": too many messages are granted ahead");
+    }
     return;
   }
-  ++lanes_[lane].credits;
+  if (!lanes_[lane].credit(place)) {
+    fail(connection, connection_text(connection) + ": more messages of an op are granted than a lane has");
+    return;
+  }
   pump(lane, now);
 }
 

@@ -117,10 +117,11 @@ void Core::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
                                  std::to_string(delivered.bytes) + " bytes arrived, 64 were expected");
       return;
     }
-    grant_arrived(place.connection, address_tag(get_le<uint64_t>(delivered.payload)), now);
+    on_grant(index, read_grant(std::span<const uint8_t, kGrantWireBytes>(delivered.payload, kGrantWireBytes)), now);
     return;
   }
-  if (!delivered.has_imm || delivered.imm != delivered.bytes) {
+  if (!delivered.has_imm) return;  // a card's probe: it can send nothing beside its queue pairs
+  if (delivered.imm != delivered.bytes) {
     fail(place.connection, connection_text(place.connection) + ": a data message of " + std::to_string(delivered.bytes) +
                                " bytes says in its immediate that it has " + std::to_string(delivered.imm));
     return;
@@ -132,6 +133,7 @@ void Core::retire(uint32_t index, Nanos now) {
   WorkRequest done;
   while (qps_[index].pop_completed(done)) {
     if (done.kind == WorkKind::data && !done.flushed) message_acknowledged(done.lane, now);
+    if (done.kind == WorkKind::probe && !done.flushed) probe_answered(index, now);
   }
   const Qp& qp = qps_[index];
   if (qp.fault() != QpFault::none) {
@@ -285,6 +287,10 @@ bool Core::transmit_probes(TxPort& port, Clock& clock) {
   const Nanos now = clock.now();
   for (int64_t target = prober_.next(now); target >= 0; target = prober_.next(now)) {
     const Qp& qp = qps_[prober_.qp(static_cast<size_t>(target))];
+    if (probes_by_write(prober_.qp(static_cast<size_t>(target)))) {
+      probe_by_write(static_cast<size_t>(target), now);
+      continue;
+    }
     PacketRun run;
     run.flow = qp.flow();
     run.head.opcode = Opcode::ud_send_only;

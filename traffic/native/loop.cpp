@@ -44,14 +44,8 @@ std::vector<int32_t> usable_processors() {
 std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, int32_t port, const LoopConfig& config,
                                          std::string& error) {
   std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), config));
-  loop->port_ = open_port(config.port, error);
-  if (loop->port_ == nullptr) return nullptr;
-  DevicePort& device = *loop->port_;
-  const auto open_flow = [&device](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& why) {
-    return device.add_flow(address, dst_ip, src_port, flow, why);
-  };
-  loop->core_ = Core::make(*loop->plan_, port, device.counters().receive_buffer_bytes, open_flow, error);
-  if (loop->core_ == nullptr) return nullptr;
+  const bool card = config.port.backend == Backend::verbs;
+  if (!(card ? loop->open_verbs(port, error) : loop->open_packets(port, error))) return nullptr;
   loop->wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (loop->wake_fd_ < 0) {
     error = std::string("cannot make an event descriptor: ") + std::strerror(errno);
@@ -59,6 +53,38 @@ std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan,
   }
   loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
   return loop;
+}
+
+bool PortLoop::open_packets(int32_t port, std::string& error) {
+  port_ = open_port(config_.port, error);
+  if (port_ == nullptr) return false;
+  DevicePort& device = *port_;
+  const auto open_flow = [&device](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& why) {
+    return device.add_flow(address, dst_ip, src_port, flow, why);
+  };
+  core_ = Core::make(*plan_, port, device.counters().receive_buffer_bytes, open_flow, error);
+  return core_ != nullptr;
+}
+
+bool PortLoop::open_verbs(int32_t port, std::string& error) {
+  const PlannedPort& planned = plan_->ports[static_cast<size_t>(port)];
+  VerbsPortConfig config{planned.device, planned.gid_index, planned.addresses, plan_->transport, 0, 0, 0};
+  const auto here = [&planned](const IpAddress& ip) {
+    return std::find(planned.addresses.begin(), planned.addresses.end(), ip) != planned.addresses.end();
+  };
+  for (const PlannedConnection& connection : plan_->connections) {
+    if (connection.path != Path::wire) continue;
+    if (here(connection.src_ip)) config.sending_ends += static_cast<size_t>(connection.qp_count);
+    if (here(connection.dst_ip)) config.receiving_ends += static_cast<size_t>(connection.qp_count);
+  }
+  for (const Cutting& cutting : plan_->schedules.cutting) {
+    const auto slot_bytes = static_cast<size_t>(cutting.chunk_bytes / cutting.slices);
+    config.largest_message_bytes = std::max(config.largest_message_bytes, slot_bytes);
+  }
+  verbs_ = VerbsPort::open(config, error);
+  if (verbs_ == nullptr) return false;
+  core_ = Core::make(*plan_, port, *verbs_, error);
+  return core_ != nullptr;
 }
 
 PortLoop::~PortLoop() {
@@ -71,6 +97,11 @@ void PortLoop::command(Command what) {
   const uint64_t one = 1;
   // The counter of an event descriptor cannot overflow here; a full one would still be readable.
   [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
+}
+
+void PortLoop::join(std::vector<Endpoint> peers) {
+  peers_ = std::move(peers);
+  command(kJoin);
 }
 
 void PortLoop::start_probe() {
@@ -110,10 +141,20 @@ bool PortLoop::take_waits(std::vector<WaitRecord>& out) {
   return true;
 }
 
+std::vector<std::string> PortLoop::degraded() const {
+  if (verbs_ == nullptr) return port_->degraded();
+  std::vector<std::string> what = verbs_->degraded();
+  if (config_.port.capture != nullptr) what.emplace_back("a card's packets cannot be captured here; the capture stays empty");
+  if (!plan_->transport.faults.empty() || config_.port.drop_per_million > 0) {
+    what.emplace_back("faults of the scenario do not reach a card's packets");
+  }
+  return what;
+}
+
 PortRecord PortLoop::counters() const {
-  PortRecord record = port_->counters();
+  PortRecord record = verbs_ != nullptr ? verbs_->counters() : port_->counters();
   record.foreign_datagrams += core_->foreign_datagrams();
-  record.receive_overflows = port_->receive_overflows();
+  if (port_ != nullptr) record.receive_overflows = port_->receive_overflows();
   record.loop_turns = turns_;
   record.idle_turns = idle_turns_;
   record.blocked_ns = blocked_ns_;
@@ -126,6 +167,13 @@ PortRecord PortLoop::counters() const {
 
 bool PortLoop::obey(uint32_t commands) {
   if ((commands & kStop) != 0) return false;
+  if ((commands & kJoin) != 0) {
+    core_->join(peers_);
+    if (!core_->failure().empty()) {
+      state_.store(LoopState::failed, std::memory_order_release);
+      return true;
+    }
+  }
   if ((commands & kProbe) != 0) {
     state_.store(LoopState::probing, std::memory_order_release);
     core_->start_probe();
@@ -178,7 +226,8 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const Nanos deadline = core_->next_deadline();
   if (deadline <= now) return;
   const Nanos before = monotonic_ns();
-  port_->wait(std::min(deadline - now, kLongestSleepNs), wake_fd_);
+  const Nanos longest = std::min(deadline - now, kLongestSleepNs);
+  verbs_ != nullptr ? verbs_->wait(longest, wake_fd_) : port_->wait(longest, wake_fd_);
   blocked_ns_ += monotonic_ns() - before;
 }
 
@@ -201,11 +250,13 @@ void PortLoop::run() {
       break;
     }
     const int64_t done_before = core_->status().ops_done;
-    const size_t received = port_->receive(*core_, kReceiveBudget);
+    const size_t received =
+        verbs_ != nullptr ? verbs_->receive(*core_, kReceiveBudget) : port_->receive(*core_, kReceiveBudget);
     const Nanos now = clock.now();
     core_->on_time(now);
     core_->issue(now);
-    const bool more = core_->transmit(*port_, clock, kTransmitBudget);
+    if (verbs_ != nullptr) core_->send_probes(now);
+    const bool more = port_ != nullptr && core_->transmit(*port_, clock, kTransmitBudget);
     settle_state();
     if (received == 0 && !more && core_->status().ops_done == done_before) {
       publish();

@@ -12,6 +12,7 @@
 #include "plan.h"
 #include "records.h"
 #include "device_port.h"
+#include "verbs_port.h"
 
 namespace etloop {
 
@@ -43,6 +44,9 @@ class PortLoop {
   PortLoop(const PortLoop&) = delete;
   PortLoop& operator=(const PortLoop&) = delete;
 
+  // What ends on cards need of each other. `join` comes before `start_probe`, and only where some end is on a card.
+  std::vector<Endpoint> endpoints() const { return core_->endpoints(); }
+  void join(std::vector<Endpoint> peers);
   void start_probe();
   void start(Nanos start_ns);
   void request_waits();
@@ -62,13 +66,16 @@ class PortLoop {
   // After stop(): what was counted.
   const Core& core() const { return *core_; }
   PortRecord counters() const;
-  std::vector<std::string> degraded() const { return port_->degraded(); }
-  int64_t receive_buffer_bytes() const { return port_->counters().receive_buffer_bytes; }
+  // Of the kernel's sockets; -1 where a card carries the transport.
+  int64_t receive_buffer_bytes() const { return verbs_ != nullptr ? -1 : port_->counters().receive_buffer_bytes; }
+  std::vector<std::string> degraded() const;
   bool spins() const { return config_.spin_ns > 0; }
 
  private:
   PortLoop(std::shared_ptr<const EnginePlan> plan, const LoopConfig& config) : plan_(std::move(plan)), config_(config) {}
-  enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8 };
+  enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8, kJoin = 16 };
+  bool open_packets(int32_t port, std::string& error);
+  bool open_verbs(int32_t port, std::string& error);
   void run();
   bool obey(uint32_t commands);
   void publish();
@@ -78,7 +85,8 @@ class PortLoop {
 
   std::shared_ptr<const EnginePlan> plan_;
   LoopConfig config_;
-  std::unique_ptr<DevicePort> port_;
+  std::unique_ptr<DevicePort> port_;  // one of the two
+  std::unique_ptr<VerbsPort> verbs_;
   std::unique_ptr<Core> core_;
   std::thread thread_;
   int wake_fd_ = -1;
@@ -92,6 +100,7 @@ class PortLoop {
   std::atomic<int64_t> wire_rx_bytes_{0};
   std::atomic<Nanos> last_progress_ns_{0};
   std::atomic<bool> waits_ready_{false};
+  std::vector<Endpoint> peers_;    // written before kJoin
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
   int64_t turns_ = 0;              // the loop's own until it is joined
   int64_t idle_turns_ = 0;

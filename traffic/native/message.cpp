@@ -1,5 +1,6 @@
 #include "message.h"
 
+#include <algorithm>
 #include <cassert>
 
 namespace etloop {
@@ -80,27 +81,21 @@ uint32_t ActiveLanes::find(uint32_t tag) const {
   return kNone;
 }
 
-bool EarlyGrants::add(uint32_t tag) {
-  for (Item& item : early_) {
-    if (item.tag == tag) {
-      ++item.count;
-      return true;
-    }
-  }
+bool EarlyGrants::add(uint32_t tag, const GrantedPlace& place) {
   if (early_.size() >= kLimit) return false;
-  early_.push_back({tag, 1});
+  early_.push_back({tag, place});
   return true;
 }
 
-uint32_t EarlyGrants::take(uint32_t tag) {
-  for (Item& item : early_) {
-    if (item.tag != tag) continue;
-    const uint32_t count = item.count;
-    item = early_.back();
-    early_.pop_back();
-    return count;
-  }
-  return 0;
+bool EarlyGrants::take(uint32_t tag, LaneRun& lane) {
+  bool fits = true;
+  const auto taken = std::remove_if(early_.begin(), early_.end(), [&](const Item& item) {
+    if (item.tag != tag) return false;
+    fits = lane.credit(item.place) && fits;
+    return true;
+  });
+  early_.erase(taken, early_.end());
+  return fits;
 }
 
 }  // namespace etloop

@@ -6,6 +6,7 @@
 // Model: NCCL's proxy pipeline (NVIDIA/nccl:src/transport/net.cc): a ring of `slots` messages between the two ends.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -24,6 +25,13 @@ constexpr uint32_t address_tag(uint64_t va) { return static_cast<uint32_t>(va >>
 constexpr uint32_t address_index(uint64_t va) { return static_cast<uint32_t>(va & 0x7FFFFF); }
 
 inline constexpr int32_t kNoConnection = -1;
+
+// Where a grant says that its message goes, and its number among the grants of the connection.
+struct GrantedPlace {
+  uint64_t va = 0;
+  uint32_t rkey = 0;
+  uint32_t number = 0;
+};
 
 // Counters obey posted <= handed, posted <= credits, acknowledged <= posted, consumed <= granted.
 struct LaneRun {
@@ -45,6 +53,7 @@ struct LaneRun {
   uint32_t credits = 0;
   uint32_t posted = 0;
   uint32_t acknowledged = 0;
+  std::array<GrantedPlace, 64> places{};  // of message index % 64; granted in the order of the indices
   // receiving
   uint32_t granted = 0;
   uint32_t consumed = 0;
@@ -63,6 +72,12 @@ struct LaneRun {
     return (step.kind & kEntrySend) == 0 || handed - acknowledged < slots;
   }
   void execute();
+  // False: more messages are granted than a lane may have under way.
+  bool credit(const GrantedPlace& place) {
+    if (credits - posted >= places.size()) return false;
+    places[credits++ % places.size()] = place;
+    return true;
+  }
   // Index and bytes of the granted message.
   uint32_t grant(int64_t& bytes);
   uint32_t post(int64_t& bytes);
@@ -108,14 +123,15 @@ class ActiveLanes {
 class EarlyGrants {
  public:
   static constexpr size_t kLimit = 1U << 16;
-  // False: more ops than kLimit are granted ahead, which no correct peer does.
-  bool add(uint32_t tag);
-  uint32_t take(uint32_t tag);
+  // False: more messages than kLimit are granted ahead, which no correct peer does.
+  bool add(uint32_t tag, const GrantedPlace& place);
+  // Hands the grants of one op to its lane, in the order in which they came. False: more than a lane can have.
+  bool take(uint32_t tag, LaneRun& lane);
 
  private:
   struct Item {
     uint32_t tag;
-    uint32_t count;
+    GrantedPlace place;
   };
   std::vector<Item> early_;
 };

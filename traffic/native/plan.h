@@ -80,6 +80,8 @@ struct PlannedPort {
   int64_t link_bps;
   uint32_t qpn_base;
   uint32_t qpn_count;
+  std::string device;      // the RDMA device that carries the transport; empty: we do
+  int32_t gid_index = -1;  // of the device; -1: found by address
 };
 
 // What a minimum time lies between congestion notifications of.

@@ -12,6 +12,7 @@ namespace etloop {
 enum class WorkKind : uint8_t {
   data,           // WRITE_WITH_IMM of pattern, its length as the immediate
   clear_to_send,  // a 64-byte WRITE made from `grant_*` and `index`
+  probe,          // a WRITE of pattern that asks whether it gets through; no payload of the run
   write,
   write_imm,
   send,
@@ -23,7 +24,7 @@ enum class WorkKind : uint8_t {
 };
 
 // One posted request. The content of a clear-to-send (NVIDIA/nccl:src/transport/net_ib, struct ncclIbSendFifo) is made
-// from `grant_va`, `grant_rkey`, `grant_bytes` and `index`.
+// from `grant_va`, `grant_rkey`, `grant_bytes`, `grant_tag` and `index`.
 struct WorkRequest {
   WorkKind kind = WorkKind::data;
   bool flushed = false;     // of a completion: not carried out, the queue pair failed before
@@ -34,8 +35,10 @@ struct WorkRequest {
   uint64_t grant_va = 0;
   uint32_t grant_rkey = 0;
   uint32_t grant_bytes = 0;
+  uint32_t grant_tag = 0;
   uint64_t index = 0;
   Nanos trigger_ns = 0;     // when what released this message arrived; 0: nothing did
+  bool numbered = false;    // data: the immediate is `imm` and not the length
   uint32_t imm = 0;
   uint32_t first_psn = 0;   // set by post()
   uint32_t packets = 0;     // set by post(): sequence numbers it takes; a READ takes those of its responses
