@@ -47,6 +47,7 @@ fuzz: $(STAMPS)/dev
 bench: $(STAMPS)/dev
 	$(BIN)/etloop bench
 	$(BIN)/python -m bench.readers
+	$(BIN)/python -m bench.schedules
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

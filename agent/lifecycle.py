@@ -166,6 +166,8 @@ class AgentLife:
         self._once = once
         self._assignment: Assignment | None = None
         self._lost_after_ns = 0
+        self.seats = 1
+        """How many runs at once the controller may have for this agent."""
         self._heard_ns = now_ns
         self._next_hello_ns = now_ns
         self._next_reminder_ns = now_ns + _REMIND_NS // 6
@@ -180,11 +182,23 @@ class AgentLife:
         return self.state in _WITH_ENGINE
 
     @property
+    def in_run(self) -> bool:
+        """Whether the agent has an assignment, so that this connection is taken."""
+        return self._assignment is not None
+
+    @property
     def probing(self) -> bool:
         """Whether the engine's probe outcomes are wanted."""
         return self.state is AgentState.PROBING
 
     # ---- the controller
+
+    def on_hello_changed(self, hello: Hello) -> tuple[Action, ...]:
+        """What this agent says of itself has changed; an idle one says so at once, others when they join again."""
+        self._hello = hello
+        if self.state is AgentState.IDLE:
+            self._do(Say(hello))
+        return self._taken()
 
     def on_message(self, message: ControllerMessage, now_ns: int) -> tuple[Action, ...]:
         """The controller said something."""
@@ -233,6 +247,7 @@ class AgentLife:
                     self._do(Log(f"joined the controller at {self._controller}"))
                     self._advance(AgentEvent.WELCOMED)
                     self._lost_after_ns = message.lost_after_ns
+                    self.seats = message.seats
             case Refused(reason):
                 self._do(Log(f"the controller at {self._controller} refused: {reason}"))
                 self._leave(ExitCode.PREPARATION_FAILED)

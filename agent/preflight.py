@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from contract.capabilities import PACKET_OVERHEAD_BYTES, Interface, RoceDevice
+
 WANTED_RECEIVE_BUFFER_BYTES: Final = 64 << 20
 """What the engine asks for per address: 6 ms at 100 Gbit/s, the time a busy host may keep a thread from a core."""
 WANTED_CORES: Final = 2
 """One that the engine's loop can spin on, one for everything else."""
 WANTED_OPEN_FILES: Final = 65_536
+PATH_MTUS: Final = (4096, 2048, 1024, 512, 256)
+ROCE_UDP_PORT: Final = 4791
+"""IANA; InfiniBand Architecture Specification, annex A17."""
 _STEADY_CLOCKS: Final = ("tsc", "arch_sys_counter", "kvm-clock")
 
 
@@ -26,6 +31,12 @@ class HostFacts:
     udp_segmentation: bool
     udp_coalescing: bool
     clock_source: str | None
+    interfaces: tuple[Interface, ...]
+    """All but the loopback."""
+    roce_devices: tuple[RoceDevice, ...]
+    governor: str | None
+    ptp_clocks: tuple[str, ...]
+    privileges: tuple[str, ...]
 
 
 class Grade(Enum):
@@ -34,6 +45,10 @@ class Grade(Enum):
     GOOD = "good"
     DEGRADED = "degraded"
     """Runs, but measures less well; the engine marks its records."""
+    BLOCKED = "blocked"
+    """What is named there carries no traffic of ours."""
+    NOTE = "note"
+    """Good as it is; something more would be possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +74,8 @@ def judge(facts: HostFacts) -> tuple[Check, ...]:
         _check(
             "receive buffer limit",
             _bytes_text(facts.rmem_max_bytes),
-            (facts.rmem_max_bytes or 0) >= WANTED_RECEIVE_BUFFER_BYTES,
-            f"sysctl -w net.core.rmem_max={WANTED_RECEIVE_BUFFER_BYTES}",
+            (facts.rmem_max_bytes or 0) >= WANTED_RECEIVE_BUFFER_BYTES or "CAP_NET_ADMIN" in facts.privileges,
+            f"sysctl -w net.core.rmem_max={WANTED_RECEIVE_BUFFER_BYTES}, or give the agent CAP_NET_ADMIN",
         ),
         _check(
             "UDP segmentation offload (GSO)",
@@ -86,7 +101,58 @@ def judge(facts: HostFacts) -> tuple[Check, ...]:
             facts.clock_source in _STEADY_CLOCKS,
             "boot with a steady TSC; other clock sources cost a microsecond a reading",
         ),
+        _check(
+            "frequency governor",
+            facts.governor or "none",
+            facts.governor in (None, "performance"),
+            "cpupower frequency-set -g performance; a core that slows down while it waits is late when packets come",
+        ),
+        *map(_mtu_check, (each for each in facts.interfaces if each.up and each.addresses)),
+        *map(_steering_check, facts.roce_devices),
+        _ptp_check(facts.ptp_clocks),
+        _privileges_check(facts.privileges),
     )
+
+
+def _mtu_check(interface: Interface) -> Check:
+    most = interface.mtu_bytes - PACKET_OVERHEAD_BYTES
+    carried = next((each for each in PATH_MTUS if each <= most), 0)
+    return _check(
+        f"MTU of {interface.name}",
+        f"{interface.mtu_bytes} bytes, a path MTU of {carried}"
+        if carried
+        else f"{interface.mtu_bytes} bytes",
+        carried == PATH_MTUS[0],
+        f"ip link set dev {interface.name} mtu {PATH_MTUS[0] + PACKET_OVERHEAD_BYTES} and its peer likewise, "
+        f"or transport: {{path_mtu: {carried or PATH_MTUS[-1]}}} in scenarios on it",
+    )
+
+
+def _steering_check(device: RoceDevice) -> Check:
+    where = device.interface or "its interface"
+    if device.driver:
+        remedy = (
+            f"devlink dev param set pci/{device.bus_address} name enable_roce value false cmode driverinit && "
+            f"devlink dev reload pci/{device.bus_address}, or give the port another udp_port in the rig"
+        )
+    else:
+        remedy = f"rdma link delete {device.name}, or give the port another udp_port in the rig"
+    found = f"{device.name} takes UDP {ROCE_UDP_PORT} of {where} for itself"
+    return Check("RoCE in hardware", found, Grade.BLOCKED, remedy)
+
+
+def _ptp_check(clocks: tuple[str, ...]) -> Check:
+    if clocks:
+        return Check("PTP clocks", ", ".join(clocks), Grade.GOOD, "")
+    remedy = "not needed: clocks are compared over the control connection, to about half its round trip"
+    return Check("PTP clocks", "none", Grade.NOTE, remedy)
+
+
+def _privileges_check(privileges: tuple[str, ...]) -> Check:
+    if "CAP_NET_RAW" in privileges:
+        return Check("privileges", ", ".join(privileges), Grade.GOOD, "")
+    remedy = "not needed for UDP ports; for raw packets: AmbientCapabilities=CAP_NET_RAW in the agent's systemd unit"
+    return Check("privileges", ", ".join(privileges) or "none", Grade.NOTE, remedy)
 
 
 def text(checks: tuple[Check, ...]) -> str:

@@ -27,6 +27,7 @@ import zmq.auth
 
 from agent.engine_face import Engine, EnginePhase, phase_of
 from agent.files import versions
+from agent.host_reading import read_capabilities
 from agent.lifecycle import (
     Action,
     AgentLife,
@@ -42,16 +43,19 @@ from agent.lifecycle import (
     StartEngine,
     StartProbe,
 )
+from agent.seats import Seats
 from contract.assignment import Assignment
-from contract.clock import NS_PER_MS
-from contract.codec import decode_from_controller, encode
+from contract.capabilities import Capabilities
+from contract.clock import NS_PER_MS, NS_PER_S
+from contract.codec import encode, read_from_controller
 from contract.endpoint import is_loopback
 from contract.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError
-from contract.messages import MAX_TO_AGENT_BYTES, AgentMessage, EngineEnd, Hello, Pong
+from contract.messages import MAX_TO_AGENT_BYTES, PROTOCOL_VERSION, AgentMessage, EngineEnd, Hello, Pong
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from traffic.capture import CaptureTarget
 
 _TICK_MS: Final = 20
+_LOOK_AT_HOST_NS: Final = 5 * NS_PER_S
 _REPORT_NS: Final = 100 * NS_PER_MS
 _RECEIVE_BURST: Final = 64
 _QUEUED_MESSAGES: Final = 16
@@ -125,25 +129,28 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
     # Held until the end, so that an impatient second Ctrl-C does not cut off the goodbye.
     with _stop_signals() as stops:
         try:
-            agent = _Agent(settings, open_engine, context)
-            try:
-                return await agent.live(stops)
-            finally:
-                await agent.end()
+            return await Seats(lambda seat: _Agent(settings, open_engine, context, seat), settings.once).live(
+                stops
+            )
         finally:
             await asyncio.to_thread(context.term)
 
 
 class _Agent:
+    """One seat: a connection to the controller, and the run it carries if there is one."""
+
     def __init__(
-        self, settings: AgentSettings, open_engine: OpenEngineCall, context: zmq.asyncio.Context
+        self, settings: AgentSettings, open_engine: OpenEngineCall, context: zmq.asyncio.Context, seat: int
     ) -> None:
-        hello = Hello(settings.name, socket.gethostname(), os.getpid(), versions())
+        hello = Hello(settings.name, socket.gethostname(), os.getpid(), versions(), seat, read_capabilities())
+        self._hello = hello
         self._settings = settings
         self._open_engine = open_engine
         self._context = context
         self._life = AgentLife(hello, settings.controller, once=settings.once, now_ns=time.monotonic_ns())
         self._dealer = self._connected()
+        self._minor = PROTOCOL_VERSION.minor
+        """What the controller speaks, as far as it has said; until then our own."""
         self._outbox: deque[AgentMessage] = deque()
         """What ZeroMQ's queue had no room for; while there is any, the engine's records are left in the engine."""
         self._engine: Engine | None = None
@@ -155,6 +162,18 @@ class _Agent:
         self._handing: asyncio.Future[HandedOver] | None = None
         self._closing: set[asyncio.Future[None]] = set()
         self._exit_code: ExitCode | None = None
+        self._next_look_ns = time.monotonic_ns() + _LOOK_AT_HOST_NS
+        self._look: asyncio.Future[Capabilities] | None = None
+
+    @property
+    def seats(self) -> int:
+        """See `AgentLife.seats`."""
+        return self._life.seats
+
+    @property
+    def in_run(self) -> bool:
+        """See `AgentLife.in_run`."""
+        return self._life.in_run
 
     async def live(self, stops: list[str]) -> ExitCode:
         """Loops until the life asks to leave."""
@@ -162,6 +181,7 @@ class _Agent:
             await self._perform(self._life.on_tick(time.monotonic_ns()))
             await self._look_at_work()
             await self._look_at_engine()
+            await self._look_at_host()
             while stops and self._exit_code is None:
                 await self._perform(self._life.on_stop(stops.pop()))
             await self._flush()
@@ -215,7 +235,8 @@ class _Agent:
                 return
             now_ns = time.monotonic_ns()
             try:
-                actions = self._life.on_message(decode_from_controller(b"".join(frames)), now_ns)
+                message, self._minor = read_from_controller(b"".join(frames))
+                actions = self._life.on_message(message, now_ns)
             except ProtocolError as error:
                 actions = self._life.on_garbage(error, now_ns)
             await self._perform(actions)
@@ -239,7 +260,7 @@ class _Agent:
         if isinstance(message, Pong):
             message = replace(message, send_ns=time.monotonic_ns())
         try:
-            await self._dealer.send(encode(message), zmq.NOBLOCK)
+            await self._dealer.send(encode(message, self._minor), zmq.NOBLOCK)
         except zmq.Again:
             return False
         return True
@@ -291,6 +312,19 @@ class _Agent:
             _log.exception("the engine failed")
             await self._perform(self._life.on_engine_error(str(error)))
 
+    async def _look_at_host(self) -> None:
+        """Addresses and links come and go while an agent waits for work; in a run its thread has better to do."""
+        now_ns = time.monotonic_ns()
+        if self._look is None and now_ns >= self._next_look_ns and not self.in_run:
+            self._look = asyncio.get_running_loop().run_in_executor(self._worker, read_capabilities)
+        if self._look is None or not self._look.done():
+            return
+        self._next_look_ns = now_ns + _LOOK_AT_HOST_NS
+        found, self._look = self._look.result(), None
+        if found != self._hello.capabilities:
+            self._hello = replace(self._hello, capabilities=found)
+            await self._perform(self._life.on_hello_changed(self._hello))
+
     def _close_engine(self) -> None:
         engine, opening, self._engine, self._opening = self._engine, self._opening, None, None
         self._handing = None
@@ -315,9 +349,13 @@ class _Agent:
                 case Leave(code):
                     self._exit_code = code
                 case Reconnect(linger):
+                    # Whoever is told that this agent is free again may use its ports.
+                    if self._closing:
+                        await asyncio.wait(set(self._closing), timeout=_CLOSE_S)
                     self._dealer.close(linger=_LINGER_MS if linger else 0)
                     self._outbox.clear()
                     self._dealer = self._connected()
+                    self._minor = PROTOCOL_VERSION.minor
                 case _:
                     await self._perform_on_engine(action)
 

@@ -78,7 +78,9 @@ def _apart(queue_pairs: int) -> Cost:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The table of all counts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--counts", default=",".join(map(str, COUNTS)), help="how many queue pairs, with commas")
+    parser.add_argument(
+        "--counts", default=",".join(map(str, COUNTS)), help="how many queue pairs, with commas"
+    )
     parser.add_argument("--check", action="store_true", help="end with 30 when a bar is not met")
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
@@ -95,9 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ratio = cost.packet_ns / least.packet_ns
         met &= ratio <= PACKET_COST_BAR and (each_bytes or 0) <= MEMORY_BAR_BYTES
         shown = "-" if each_bytes is None else str(each_bytes)
-        print(
-            f"{cost.queue_pairs:>11} {cost.packets:>9} {cost.packet_ns:>15.0f} {ratio:>17.2f} {shown:>22}"
-        )
+        print(f"{cost.queue_pairs:>11} {cost.packets:>9} {cost.packet_ns:>15.0f} {ratio:>17.2f} {shown:>22}")
     return 0 if met or not chosen.check else BAR_MISSED
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from contract.congestion import CongestionSettings
 from contract.ip_address import IP_ADDRESS
-from contract.transport import CnpSettings, FaultRule, RecoverySettings
+from contract.transport import CaptureSettings, CnpSettings, FaultRule, PauseRule, RecoverySettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,6 +57,9 @@ class TransportSettings:
     timeout_ns: int
     """The longest wait for an acknowledgement before packets are sent again (InfiniBand: local ACK timeout)."""
     retry_limit: int
+    split_data_on_qps: bool
+    """Every message in as many parts as its connection has queue pairs (NCCL_IB_SPLIT_DATA_ON_QPS); else whole messages
+    take them in turn."""
     segmentation_offload: bool
     """Use UDP GSO and GRO. Off: every packet is its own datagram (for captures without super-frames)."""
     drop_per_million: int
@@ -87,6 +90,9 @@ class PortSettings:
     """Of the host; empty: the one that has the first address."""
     queues: int = 1
     """Receive queues of the interface that an XDP port takes, from 0."""
+    busy_poll_us: int = 0
+    """How long a look into an empty queue of an XDP port drives the device; 0: its interrupts do."""
+    pauses: tuple[PauseRule, ...] = ()
     device: str = ""
     """Of a VERBS port: the RDMA device, such as "mlx5_0", which deals other queue pair numbers than those above."""
     gid_index: int = -1
@@ -95,9 +101,16 @@ class PortSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduleTables:
-    """Step tables in columns: schedule -> table -> lane -> entry, each level by offsets into the next."""
+    """Step tables in columns: schedule -> table -> lane, each level by offsets into the next, and entries by reference.
+
+    An agent has every schedule, and of each the tables of those positions whose ranks it hosts. Lanes may share entries.
+    A column of lanes or entries has one value per row, or a single one that holds for all of them; `lane_send_to` and
+    `entry_chunk` always have all rows. Meaning of the values: traffic/collectives/table.py.
+    """
 
     # per schedule
+    size: NDArray[np.int32]
+    """Positions of the whole schedule."""
     chunk_rule: NDArray[np.uint8]
     chunk_bytes: NDArray[np.int64]
     chunks_per_loop: NDArray[np.int32]
@@ -107,9 +120,16 @@ class ScheduleTables:
     slots: NDArray[np.int32]
     empty_message: NDArray[np.uint8]
     slice_align_bytes: NDArray[np.int64]
+    line_data_bytes: NDArray[np.int64]
+    line_wire_bytes: NDArray[np.int64]
+    split: NDArray[np.uint8]
+    traffic_per_byte: NDArray[np.int64]
+    handshake: NDArray[np.uint8]
     table_offsets: NDArray[np.int32]
-    """Schedule s has the tables table_offsets[s] + position."""
+    """Schedule s has the tables [table_offsets[s], table_offsets[s + 1])."""
     # per table
+    table_position: NDArray[np.int32]
+    """Rising within a schedule."""
     lane_offsets: NDArray[np.int32]
     # per lane
     lane_batch: NDArray[np.int32]
@@ -117,12 +137,20 @@ class ScheduleTables:
     lane_recv_from: NDArray[np.int32]
     lane_part: NDArray[np.int32]
     lane_parts: NDArray[np.int32]
+    lane_span: NDArray[np.int32]
+    lane_share: NDArray[np.int32]
+    lane_shares: NDArray[np.int32]
     lane_bytes: NDArray[np.int64]
-    """What a lane works on whatever the op's byte count (uneven all-to-all); -1: block `part` of `parts` of that."""
-    entry_offsets: NDArray[np.int32]
+    """What a lane works on whatever the op's byte count (uneven all-to-all); -1: it follows from that."""
+    lane_channel: NDArray[np.int32]
+    lane_first_entry: NDArray[np.int32]
+    lane_entry_count: NDArray[np.int32]
     # per entry
     entry_kind: NDArray[np.uint8]
     entry_chunk: NDArray[np.int32]
+    entry_after_lane: NDArray[np.int32]
+    """A lane of the same table, by its number there; -1: none."""
+    entry_after_entry: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,10 +184,11 @@ class RankAssignment:
 @dataclass(frozen=True, slots=True, eq=False)
 class ConnectionColumns:
     """Every connection with at least one end on this agent. A connection carries messages from `src_rank` to `dst_rank`
-    of one communicator (-1: point-to-point sends); clear-to-send writes travel the other way on its first queue pair.
-    Its queue pairs are rows [qp_offsets[i], qp_offsets[i + 1]) of the qp columns."""
+    of one channel of one communicator (-1: point-to-point sends); clear-to-send writes travel the other way on its first
+    queue pair. Its queue pairs are rows [qp_offsets[i], qp_offsets[i + 1]) of the qp columns."""
 
     communicator: NDArray[np.int32]
+    channel: NDArray[np.int32]
     src_rank: NDArray[np.int32]
     dst_rank: NDArray[np.int32]
     path: NDArray[np.uint8]
@@ -197,3 +226,4 @@ class Assignment:
     communicator_members: NDArray[np.int32]
     """Communicator c has the members communicator_members[communicator_offsets[c]:communicator_offsets[c + 1]]."""
     connections: ConnectionColumns
+    capture: CaptureSettings = CaptureSettings()

@@ -9,6 +9,7 @@ and no other exception leaves this module. Whether the values make sense togethe
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -22,17 +23,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.errors import ProtocolError
+from contract.evolution import (
+    has_default,
+    is_default,
+    is_droppable,
+    laid_out,
+    layout_at,
+    message_since,
+    since_of,
+)
 from contract.ip_address import IP_ADDRESS
 from contract.messages import (
     MAX_TEXT_CHARS,
     MAX_TO_AGENT_BYTES,
     MAX_TO_CONTROLLER_BYTES,
+    OLDEST_MINOR,
     PROTOCOL_VERSION,
     AgentMessage,
     ControllerMessage,
+    Hello,
     ProtocolVersion,
 )
-from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from contract.records import (
+    CC_RECORD,
+    FLOW_RECORD,
+    OP_RECORD,
+    PORT_RECORD,
+    RECORD_COLUMNS_SINCE,
+    WAIT_RECORD,
+)
 
 _MAX_ITEMS: Final = 1 << 20
 """Most elements of one tuple (not of a numpy column): a million communicator slots."""
@@ -62,8 +81,10 @@ class VersionMismatch(ProtocolError):
     """The peer speaks another version of the protocol."""
 
     def __init__(self, theirs: ProtocolVersion) -> None:
+        oldest = ProtocolVersion(PROTOCOL_VERSION.major, OLDEST_MINOR)
+        spoken = f"{oldest} to {PROTOCOL_VERSION}" if oldest != PROTOCOL_VERSION else str(PROTOCOL_VERSION)
         super().__init__(
-            f"the peer speaks protocol {theirs}, this side {PROTOCOL_VERSION}; "
+            f"the peer speaks protocol {theirs}, this side {spoken}; "
             "install the same etloop on the controller and on every agent"
         )
         self.theirs = theirs
@@ -73,7 +94,20 @@ class MessageTooLarge(ProtocolError):
     """A message of ours exceeds what its direction allows."""
 
 
-class _Misfit(Exception):
+class PeerTooOld(ProtocolError):
+    """A message of ours means something that the peer's minor version cannot be told."""
+
+
+class Unsayable(Exception):
+    """A field that an older peer does not know has a value that it must know."""
+
+    def __init__(self, field: str, minor: int) -> None:
+        super().__init__(field)
+        self.field = field
+        self.minor = minor
+
+
+class Misfit(Exception):
     """A value that does not fit its annotation; each level on the way out adds its part of the path."""
 
     def __init__(self, what: str) -> None:
@@ -81,7 +115,7 @@ class _Misfit(Exception):
         self.what = what
         self.path = ""
 
-    def under(self, part: str) -> _Misfit:
+    def under(self, part: str) -> Misfit:
         self.path = part + self.path
         return self
 
@@ -92,33 +126,73 @@ class _Codec:
     unpack: Callable[[object], Any]
 
 
-def encode(message: AgentMessage | ControllerMessage) -> bytes:
-    """The bytes of `message`. Raises `ProtocolError` if a field breaks its own annotation, `MessageTooLarge` above the limit."""
-    name = type(message).__name__
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What a codec is made for: the fields of a minor version, strangers among them refused or passed over."""
+
+    minor: int
+    passes_over: bool = False
+
+
+def encode(message: AgentMessage | ControllerMessage, minor: int | None = None) -> bytes:
+    """The bytes of `message` for a peer of that minor version; without one, for a peer of our own.
+
+    Raises `ProtocolError` if a field breaks its own annotation, `MessageTooLarge` above the limit, `PeerTooOld` if the
+    peer would not know what is meant.
+    """
+    minor = PROTOCOL_VERSION.minor if minor is None else minor
+    kind = type(message)
+    name = kind.__name__
+    if message_since(kind) > minor:
+        raise _too_old(name, message_since(kind), minor)
     try:
-        fields = _CODECS[name].pack(message)
-    except _Misfit as misfit:
+        fields = _codecs(Dialect(minor))[name].pack(message)
+    except Misfit as misfit:
         raise ProtocolError(f"{name}{misfit.path}: {misfit.what}") from None
+    except Unsayable as unsayable:
+        raise _too_old(unsayable.field, unsayable.minor, minor) from None
     limit = MAX_TO_CONTROLLER_BYTES if name in _AGENT_NAMES else MAX_TO_AGENT_BYTES
-    body = msgpack.packb([*PROTOCOL_VERSION, name, fields], use_bin_type=True)
+    body = msgpack.packb([PROTOCOL_VERSION.major, minor, name, fields], use_bin_type=True)
     if len(body) > limit:
         raise MessageTooLarge(f"{name}: {len(body)} bytes; a message of this direction has at most {limit}")
     return typing.cast("bytes", body)
 
 
+def _too_old(what: str, needed: int, minor: int) -> PeerTooOld:
+    major = PROTOCOL_VERSION.major
+    return PeerTooOld(
+        f"the peer speaks protocol {ProtocolVersion(major, minor)}, and {what} needs "
+        f"{ProtocolVersion(major, needed)}; upgrade etloop there"
+    )
+
+
 def decode_from_agent(body: bytes) -> AgentMessage:
     """The message an agent sent. Raises `ProtocolError`, or `VersionMismatch` before anything else is looked at."""
-    return typing.cast("AgentMessage", _decode(body, _AGENT_NAMES, "an agent", MAX_TO_CONTROLLER_BYTES))
+    return read_from_agent(body)[0]
 
 
 def decode_from_controller(body: bytes) -> ControllerMessage:
     """The message a controller sent. Raises as `decode_from_agent`."""
-    return typing.cast(
-        "ControllerMessage", _decode(body, _CONTROLLER_NAMES, "a controller", MAX_TO_AGENT_BYTES)
-    )
+    return read_from_controller(body)[0]
 
 
-def _decode(body: bytes, names: frozenset[str], sender: str, limit: int) -> object:
+def read_from_agent(body: bytes) -> tuple[AgentMessage, int]:
+    """The message an agent sent, and the minor version to answer it in. Raises as `decode_from_agent`.
+
+    The Hello of a newer agent is read as far as it is known here: told this side's version by the answer, the agent
+    goes on in it.
+    """
+    message, minor = _decode(body, _AGENT_NAMES, "an agent", MAX_TO_CONTROLLER_BYTES)
+    return typing.cast("AgentMessage", message), minor
+
+
+def read_from_controller(body: bytes) -> tuple[ControllerMessage, int]:
+    """The message a controller sent, and the minor version to answer it in. Raises as `decode_from_agent`."""
+    message, minor = _decode(body, _CONTROLLER_NAMES, "a controller", MAX_TO_AGENT_BYTES)
+    return typing.cast("ControllerMessage", message), minor
+
+
+def _decode(body: bytes, names: frozenset[str], sender: str, limit: int) -> tuple[object, int]:
     if len(body) > limit:
         raise ProtocolError(f"message of {len(body)} bytes; {sender} sends at most {limit}")
     envelope = _unpacked(body)
@@ -127,15 +201,18 @@ def _decode(body: bytes, names: frozenset[str], sender: str, limit: int) -> obje
     major, minor, name, fields = envelope
     if type(major) is not int or type(minor) is not int:
         raise ProtocolError("not a message: the protocol version is not two integers")
-    if (major, minor) != PROTOCOL_VERSION:
+    newer = minor > PROTOCOL_VERSION.minor
+    greeting = newer and name == Hello.__name__ and name in names
+    if major != PROTOCOL_VERSION.major or minor < OLDEST_MINOR or (newer and not greeting):
         raise VersionMismatch(ProtocolVersion(major, minor))
     if type(name) is not str:
         raise ProtocolError(f"not a message: its name is {_kind(name)}, expected text")
-    if name not in names:
+    dialect = Dialect(min(minor, PROTOCOL_VERSION.minor), passes_over=greeting)
+    if name not in names or message_since(_KINDS[name]) > dialect.minor:
         raise ProtocolError(f"{_quoted(name)} is no message that {sender} sends")
     try:
-        return _CODECS[name].unpack(fields)
-    except _Misfit as misfit:
+        return _codecs(dialect)[name].unpack(fields), dialect.minor
+    except Misfit as misfit:
         raise ProtocolError(f"{name}{misfit.path}: {misfit.what}") from None
 
 
@@ -175,54 +252,54 @@ def _quoted(text: str) -> str:
 # ---- codecs by annotation
 
 
-def _codec_of(annotation: Any) -> _Codec:
+def codec_of(annotation: Any, dialect: Dialect) -> _Codec:
     """The codec of an annotation; a type that has none is our own mistake and fails at import."""
     scalar = _SCALARS.get(annotation)
     if scalar is not None:
         return scalar
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return _array_codec(arguments[1])
+        return _array_codec(arguments[1], dialect)
     if origin is np.ndarray:
-        return _array_codec(np.dtype(typing.get_args(arguments[1])[0]))
+        return _array_codec(np.dtype(typing.get_args(arguments[1])[0]), dialect)
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        return _tuple_codec(_codec_of(arguments[0]))
+        return _tuple_codec(codec_of(arguments[0], dialect))
     if origin is dict and arguments == (str, str):
         return _text_map_codec()
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return _enum_codec(annotation)
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-        return _dataclass_codec(annotation)
+        return _dataclass_codec(annotation, dialect)
     raise AssertionError(f"no codec for {annotation}")
 
 
 def _checked_int(value: object) -> int:
     if type(value) is not int:
-        raise _Misfit(f"expected an integer, got {_kind(value)}")
+        raise Misfit(f"expected an integer, got {_kind(value)}")
     if not -(1 << 63) <= value < 1 << 63:
-        raise _Misfit(f"{value} does not fit in 64 bits with sign")
+        raise Misfit(f"{value} does not fit in 64 bits with sign")
     return value
 
 
 def _checked_bool(value: object) -> bool:
     if type(value) is not bool:
-        raise _Misfit(f"expected true or false, got {_kind(value)}")
+        raise Misfit(f"expected true or false, got {_kind(value)}")
     return value
 
 
 def _checked_text(value: object) -> str:
     if type(value) is not str:
-        raise _Misfit(f"expected text, got {_kind(value)}")
+        raise Misfit(f"expected text, got {_kind(value)}")
     if len(value) > MAX_TEXT_CHARS:
-        raise _Misfit(f"text of {len(value)} characters; at most {MAX_TEXT_CHARS} are allowed")
+        raise Misfit(f"text of {len(value)} characters; at most {MAX_TEXT_CHARS} are allowed")
     return value
 
 
 def _checked_float(value: object) -> float:
     if type(value) is not float:
-        raise _Misfit(f"expected a number with a fraction, got {_kind(value)}")
+        raise Misfit(f"expected a number with a fraction, got {_kind(value)}")
     if not math.isfinite(value):
-        raise _Misfit(f"{value} is no finite number")
+        raise Misfit(f"{value} is no finite number")
     return value
 
 
@@ -240,18 +317,18 @@ def _enum_codec(kind: type[Enum]) -> _Codec:
         try:
             return kind[name]
         except KeyError:
-            raise _Misfit(f"{_quoted(name)} is none of {', '.join(kind.__members__)}") from None
+            raise Misfit(f"{_quoted(name)} is none of {', '.join(kind.__members__)}") from None
 
     return _Codec(lambda value: value.name, unpack)
 
 
 def _each(items: typing.Sequence[object], convert: Callable[[Any], object]) -> list[Any]:
     if len(items) > _MAX_ITEMS:
-        raise _Misfit(f"{len(items)} items; at most {_MAX_ITEMS} are allowed")
+        raise Misfit(f"{len(items)} items; at most {_MAX_ITEMS} are allowed")
     converted: list[Any] = []
     try:
         converted.extend(convert(item) for item in items)
-    except _Misfit as misfit:
+    except Misfit as misfit:
         raise misfit.under(f"[{len(converted)}]") from None
     return converted
 
@@ -262,7 +339,7 @@ def _tuple_codec(item: _Codec) -> _Codec:
 
     def unpack(value: object) -> tuple[Any, ...]:
         if type(value) is not list:
-            raise _Misfit(f"expected an array, got {_kind(value)}")
+            raise Misfit(f"expected an array, got {_kind(value)}")
         return tuple(_each(value, item.unpack))
 
     return _Codec(pack, unpack)
@@ -271,60 +348,73 @@ def _tuple_codec(item: _Codec) -> _Codec:
 def _text_map_codec() -> _Codec:
     def check(value: object) -> dict[str, str]:
         if type(value) is not dict or len(value) > _MAX_FIELDS:
-            raise _Misfit(f"expected a map of at most {_MAX_FIELDS} texts, got {_kind(value)}")
+            raise Misfit(f"expected a map of at most {_MAX_FIELDS} texts, got {_kind(value)}")
         return {_checked_text(key): _checked_text(text) for key, text in value.items()}
 
     return _Codec(check, check)
 
 
-def _array_codec(dtype: np.dtype[Any]) -> _Codec:
+def _array_codec(dtype: np.dtype[Any], dialect: Dialect) -> _Codec:
     name = next(name for name, known in _ARRAY_NAMES.items() if known == dtype)
+    ours = _ARRAY_NAMES[name]
+    theirs = layout_at(ours, RECORD_COLUMNS_SINCE.get(name, {}), dialect.minor)
 
     def pack(value: object) -> object:
         if not isinstance(value, np.ndarray) or value.dtype != dtype or value.ndim != 1:
             found = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else _kind(value)
-            raise _Misfit(f"expected a column of {name}, got {found}")
-        return [name, [len(value)], value.astype(_ARRAY_NAMES[name], copy=False).tobytes()]
+            raise Misfit(f"expected a column of {name}, got {found}")
+        return [name, [len(value)], laid_out(value.astype(ours, copy=False), theirs).tobytes()]
 
     def unpack(value: object) -> NDArray[Any]:
-        return _array_from(value, name)
+        return laid_out(_array_from(value, name, theirs), ours)
 
     return _Codec(pack, unpack)
 
 
-def _array_from(value: object, name: str) -> NDArray[Any]:
+def _array_from(value: object, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
     if type(value) is not list or len(value) != 3:
-        raise _Misfit(f"expected a column as type name, shape and bytes, got {_kind(value)}")
+        raise Misfit(f"expected a column as type name, shape and bytes, got {_kind(value)}")
     found, shape, content = value
     if type(found) is not str or found != name:
-        raise _Misfit(
+        raise Misfit(
             f"expected a column of {name}, got {_quoted(found) if type(found) is str else _kind(found)}"
         )
     if type(shape) is not list or len(shape) != 1 or type(shape[0]) is not int or shape[0] < 0:
-        raise _Misfit("expected a shape of one length")
+        raise Misfit("expected a shape of one length")
     if type(content) is not bytes:
-        raise _Misfit(f"expected the column's bytes as binary, got {_kind(content)}")
-    dtype = _ARRAY_NAMES[name]
+        raise Misfit(f"expected the column's bytes as binary, got {_kind(content)}")
     if len(content) != shape[0] * dtype.itemsize:
-        raise _Misfit(f"{shape[0]} x {name} take {shape[0] * dtype.itemsize} bytes, got {len(content)}")
+        raise Misfit(f"{shape[0]} x {name} take {shape[0] * dtype.itemsize} bytes, got {len(content)}")
     return np.frombuffer(content, dtype=dtype)
 
 
-def _dataclass_codec(kind: type[Any]) -> _Codec:
+def _dataclass_codec(kind: type[Any], dialect: Dialect) -> _Codec:
     # Modules import numpy for type checkers only, so its names are handed in.
     hints = typing.get_type_hints(kind, localns={"np": np, "NDArray": NDArray}, include_extras=True)
-    codecs = {field.name: _codec_of(hints[field.name]) for field in dataclasses.fields(kind)}
+    fields = dataclasses.fields(kind)
+    assert all(has_default(field) for field in fields if since_of(field)), f"{kind}: since without a default"
+    codecs = {
+        field.name: codec_of(hints[field.name], dialect)
+        for field in fields
+        if since_of(field) <= dialect.minor
+    }
+    unknown_there = tuple(
+        field for field in fields if since_of(field) > dialect.minor and not is_droppable(field)
+    )
     names = frozenset(codecs)
 
     def pack(value: object) -> object:
         if type(value) is not kind:
-            raise _Misfit(f"expected {kind.__name__}, got {_kind(value)}")
+            raise Misfit(f"expected {kind.__name__}, got {_kind(value)}")
+        for field in unknown_there:
+            if not is_default(field, getattr(value, field.name)):
+                raise Unsayable(f"{kind.__name__}.{field.name}", since_of(field))
         return _by_field(codecs, lambda field, codec: codec.pack(getattr(value, field)))
 
     def unpack(value: object) -> Any:
         if type(value) is not dict:
-            raise _Misfit(f"expected the fields of {kind.__name__} as a map, got {_kind(value)}")
-        if value.keys() != names:
+            raise Misfit(f"expected the fields of {kind.__name__} as a map, got {_kind(value)}")
+        if not names <= value.keys() or (value.keys() != names and not dialect.passes_over):
             _refuse_fields(names, value)
         return kind(**_by_field(codecs, lambda field, codec: codec.unpack(value[field])))
 
@@ -336,7 +426,7 @@ def _by_field(codecs: Mapping[str, _Codec], convert: Callable[[str, _Codec], obj
     for field, codec in codecs.items():
         try:
             converted[field] = convert(field, codec)
-        except _Misfit as misfit:
+        except Misfit as misfit:
             raise misfit.under(f".{field}") from None
     return converted
 
@@ -346,16 +436,25 @@ def _refuse_fields(names: frozenset[str], value: Mapping[Any, object]) -> None:
     missing = sorted(names - value.keys())
     told = [f"unknown field {', '.join(unknown)}"] if unknown else []
     told += [f"missing field {', '.join(missing)}"] if missing else []
-    raise _Misfit("; ".join(told))
+    raise Misfit("; ".join(told))
 
 
-def _members(union: Any) -> dict[str, _Codec]:
+def _kinds(union: Any) -> dict[str, type[Any]]:
     assert isinstance(union, types.UnionType)
-    return {kind.__name__: _codec_of(kind) for kind in union.__args__}
+    return {kind.__name__: kind for kind in union.__args__}
 
 
-_AGENT_CODECS: Final = _members(AgentMessage)
-_CONTROLLER_CODECS: Final = _members(ControllerMessage)
-_CODECS: Final = _AGENT_CODECS | _CONTROLLER_CODECS
-_AGENT_NAMES: Final = frozenset(_AGENT_CODECS)
-_CONTROLLER_NAMES: Final = frozenset(_CONTROLLER_CODECS)
+_AGENT_KINDS: Final = _kinds(AgentMessage)
+_CONTROLLER_KINDS: Final = _kinds(ControllerMessage)
+_KINDS: Final = _AGENT_KINDS | _CONTROLLER_KINDS
+_AGENT_NAMES: Final = frozenset(_AGENT_KINDS)
+_CONTROLLER_NAMES: Final = frozenset(_CONTROLLER_KINDS)
+
+
+@functools.cache
+def _codecs(dialect: Dialect) -> Mapping[str, _Codec]:
+    """The codec of every message in one dialect; there are few."""
+    return {name: codec_of(kind, dialect) for name, kind in _KINDS.items()}
+
+
+_codecs(Dialect(PROTOCOL_VERSION.minor))  # A type without a codec fails at import.

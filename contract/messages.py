@@ -2,7 +2,8 @@
 
 The fields are the protocol: `contract/codec.py` derives the wire form from the annotations and refuses whatever does
 not fit them. Any change of a field, of `Assignment`, of a record layout or of the meaning of a number in them changes
-`PROTOCOL_VERSION`. What may be said when is decided elsewhere (`contract/machine.py`).
+`PROTOCOL_VERSION`: an addition that an older peer can go without the minor, marked by `contract/evolution.py`, anything
+else also `OLDEST_MINOR` or the major. What may be said when is decided elsewhere (`contract/machine.py`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.assignment import Assignment
+from contract.capabilities import UNKNOWN, Capabilities
 from contract.errors import Problem
+from contract.evolution import since
 from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
 
 
 class ProtocolVersion(NamedTuple):
-    """Both numbers must be equal on both sides: unknown fields are refused, so there is no half agreement. The minor
-    number only tells people that nothing was taken away."""
+    """The major must be equal on both sides. Of two minors the smaller is spoken, if the newer side still knows it."""
 
     major: int
     minor: int
@@ -30,7 +32,9 @@ class ProtocolVersion(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-PROTOCOL_VERSION: Final = ProtocolVersion(1, 2)
+PROTOCOL_VERSION: Final = ProtocolVersion(2, 1)
+OLDEST_MINOR: Final = 0
+"""Of this major, the oldest minor that is still spoken: one back is promised."""
 
 MAX_TO_AGENT_BYTES: Final = 256 << 20
 """Largest message to an agent. An assignment shares its connection with heartbeats: at 1 Gbit/s this takes 2.1 s,
@@ -76,6 +80,11 @@ class Hello:
     pid: int
     versions: dict[str, str]
     """What runs there: etloop, python, kernel ..."""
+    seat: int = since(1, default=0)
+    """Which of its places this is: a process takes part in as many runs at once as it has connections, each with a seat
+    of its own, counted from 0."""
+    capabilities: Capabilities = since(1, droppable=True, default=UNKNOWN)
+    """Said again whenever they change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +108,10 @@ class QueuePairEnd:
     sends_data: bool
     qpn: int
     address: int
-    """Where its memory is, and under which key: for grants at a sending end, for a probe at a receiving one."""
+    """Where its memory is, and under which key: for grants at a sending end, for what needs none at a receiving one."""
     key: int
+    closings: int = 0
+    """Address, under the same key, of the words of a receiving end by which one-sided operations are closed; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +257,9 @@ class Welcome:
 
     heartbeat_ns: int
     lost_after_ns: int
+    seats: int = since(1, droppable=True, default=1)
+    """How many runs at once the controller may have for this agent. While all its seats are taken, an agent with fewer
+    connections opens one more, so that one of them waits idle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,12 @@ equal the C++ structs of traffic/native/records.h (static asserts there, a size 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OP_RECORD: Final = np.dtype(
     [
@@ -132,8 +135,10 @@ class WaitKind:
     CLEAR_TO_SEND: Final = 2
     DATA: Final = 3
     ACKNOWLEDGEMENT: Final = 4
+    LANE: Final = 5
+    """Another lane of the same op: a message that this one passes on, received on another connection."""
 
-    NAMES: Final = ("dependency", "delay", "clear-to-send", "data", "acknowledgement")
+    NAMES: Final = ("dependency", "delay", "clear-to-send", "data", "acknowledgement", "a message to pass on")
 
 
 WAIT_RECORD: Final = np.dtype(
@@ -151,3 +156,7 @@ WAIT_RECORD: Final = np.dtype(
     ]
 )
 """One thing that one unfinished op waits for. 40 bytes."""
+
+RECORD_COLUMNS_SINCE: Final[Mapping[str, Mapping[str, int]]] = {}
+"""Columns that came with a minor version of the protocol: record name in the codec -> column -> minor. They are 0 where a
+peer does not send them."""

@@ -47,6 +47,7 @@ class PlannedConnections:
     """Every connection of the job, once (not per agent)."""
 
     communicator: NDArray[np.int32]
+    channel: NDArray[np.int32]
     src_rank: NDArray[np.int32]
     dst_rank: NDArray[np.int32]
     path: NDArray[np.uint8]
@@ -78,6 +79,30 @@ class RecordedBaselines:
     """Ranks that recorded it; where some did not, `recorded_ns` is an upper bound."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedChoice:
+    """How ops of one sort are carried out: of one collective, group size, hosts and range of byte counts."""
+
+    collective: str
+    ranks: int
+    ranks_per_host: int
+    """Consecutive members on each host."""
+    least_bytes: int
+    """The ops of this job that it holds for have this many bytes (what one rank puts in; of uneven splits what the
+    busiest rank sends) to `most_bytes`."""
+    most_bytes: int
+    algorithm: str
+    protocol: str
+    """"simple", "ll" or "ll128"."""
+    channels: int
+    messages: int
+    """Of all members together, for an op of `most_bytes`."""
+    reason: str
+    alternatives: dict[str, int]
+    """Modelled nanoseconds of an op of `most_bytes` by "algorithm protocol", the choice among them; empty where nothing
+    is modelled."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanTables:
     """The plan as results need it; written as plan.json beside the records."""
@@ -100,6 +125,9 @@ class PlanTables:
     notes: tuple[str, ...]
     baselines: RecordedBaselines | None = None
     """None where the trace recorded no times of collectives."""
+    shaping: str = ""
+    """Whose traffic it is: "nccl 2.30.7" and so on; "" in tables that no scenario made."""
+    choices: tuple[PlannedChoice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

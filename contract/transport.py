@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,35 @@ class FaultPackets(IntEnum):
     """Whatever asks for something: WRITE, SEND, READ, atomics, clear-to-send."""
 
 
+ANY_COMMUNICATOR: Final = -2
+"""Of a rule that does not ask which communicator a connection belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRule:
+    """Pause frames (IEEE 802.1Qbb) that a port sends unasked while the run is under way."""
+
+    priority: int
+    quanta: int
+    """How long each asks for, in 512 bit times of the link; 0: go on."""
+    first_ns: int
+    """After the start of the run."""
+    every_ns: int
+    count: int
+    """0: until the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSettings:
+    """Which ports of an agent are to keep their packets, if whoever started the agent allows it."""
+
+    ports: tuple[str, ...] = ()
+    """Names of the agent's own ports; none: no capture is asked for."""
+    snap_bytes: int = 262_144
+    """Of each frame."""
+    file_bytes: int = 1 << 30
+
+
 @dataclass(frozen=True, slots=True)
 class FaultRule:
     """Do `action` to the packets of a kind that number and chance select, counted for every queue pair end by itself."""
@@ -98,6 +128,10 @@ class FaultRule:
     dst_rank: int = -1
     queue_pair: int = -1
     """Which of the connection, from 0; -1: all."""
+    communicator: int = ANY_COMMUNICATOR
+    """Row of the assignment's communicators; -1: point-to-point sends."""
+    channel: int = -1
+    """Of the connection; -1: any."""
     first: int = 1
     """Number of the first packet, from 1."""
     last: int = 0

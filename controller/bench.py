@@ -12,11 +12,9 @@ import importlib.util
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
-from contract.clock import NS_PER_MS, NS_PER_S
 from contract.errors import ExitCode
 from controller.bench_ends import bench_workers
 from controller.bench_figures import (
@@ -33,127 +31,56 @@ from controller.bench_figures import (
     render,
 )
 from controller.bench_load import BenchLoad, PingPong
-from controller.bench_measure import (
-    bare_bytes_per_s,
-    bare_one_way_ns,
-    engine_run,
-    gloo_duration_ns,
-    wire_turnarounds_ns,
-)
+from controller.bench_measure import bare_one_way_ns, gloo_duration_ns, wire_turnarounds_ns
 from controller.bench_place import bench_place
+from controller.bench_turns import BYTES_PER_MIB, SMALL_LENGTHS, Bench, notes_of
+from controller.bench_wire import ALL_PORTS, WirePorts, pacing_section, wire_sections
 from controller.commands_trace import Answer, to_json
 from results.kpis import nearest_rank
 from workload.trace import CollectiveKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from types import FrameType
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from controller.bench_ends import Workers
     from controller.bench_measure import EngineRun
-    from controller.bench_place import BenchPlace
+    from controller.bench_turns import Lengths
 
-WIRE_BAR: Final = Bar(Bound.AT_LEAST, 0.6)
 TURNAROUND_BAR: Final = Bar(Bound.AT_MOST, 2.0)
 COLLECTIVE_BAR: Final = Bar(Bound.AT_LEAST, 0.5)
 GLOO_BAR: Final = Bar(Bound.AT_LEAST, 2.0)
 
 COLLECTIVE_RANKS: Final = 4
-BYTES_PER_MIB: Final = 1 << 20
 MESSAGE_BYTES: Final = 4096
 """Of a turnaround: one packet of the path MTU."""
 PACKET_BYTES: Final = MESSAGE_BYTES + 36
 """UDP payload of that packet: BTH, RETH, immediate and ICRC beside it."""
 EXCHANGES: Final = 200
 """To and fro in one iteration; between iterations the receives are granted anew."""
-EXPECTED_SHARE: Final = 0.7
-"""Of the bare rate, to choose how many iterations fill the time."""
 
 
 class Benchmark(StrEnum):
     """What can be measured by itself."""
 
     WIRE = "wire"
+    PACING = "pacing"
     TURNAROUND = "turnaround"
     COLLECTIVE = "collective"
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """How much is measured."""
-
-    repetitions: int
-    duration_ns: int
-    """Of one measurement, about."""
-    broadcast_bytes: int
-    all_reduce_bytes: int
-    exchanges: int
-    pings: int
-
-
-def full_lengths(seconds: int, repetitions: int) -> Lengths:
-    """What figures are quoted from."""
-    return Lengths(
-        repetitions=repetitions,
-        duration_ns=seconds * NS_PER_S,
-        broadcast_bytes=1024 * BYTES_PER_MIB,
-        all_reduce_bytes=64 * BYTES_PER_MIB,
-        exchanges=20_000 * seconds,
-        pings=20_000 * seconds,
-    )
-
-
-SMALL_LENGTHS: Final = Lengths(
-    repetitions=2,
-    duration_ns=200 * NS_PER_MS,
-    broadcast_bytes=64 * BYTES_PER_MIB,
-    all_reduce_bytes=8 * BYTES_PER_MIB,
-    exchanges=2_000,
-    pings=2_000,
-)
-"""Enough to see that everything works; too short to quote."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What every benchmark has to work with."""
-
-    place: BenchPlace
-    workers: Workers
-    lengths: Lengths
-    say: Callable[[str], None]
-
-    def turns(self, name: str) -> Iterator[int]:
-        """The repetitions of a benchmark, told as they begin."""
-        for turn in range(self.lengths.repetitions):
-            self.say(f"{name} {turn + 1}/{self.lengths.repetitions}")
-            yield turn
-
-    def bare_bytes_per_s(self) -> int:
-        """One turn of the bare path."""
-        return bare_bytes_per_s(self.place, self.workers, self.lengths.duration_ns)
-
-    def run(self, load: BenchLoad | PingPong) -> EngineRun:
-        """One turn of the engine."""
-        return engine_run(self.place, self.workers, load)
-
-    def iterations(self, moved_bytes: int, bare: int) -> int:
-        """How many iterations of `moved_bytes` fill one measurement where the bare path moves `bare` bytes a second."""
-        wanted_bytes = bare * self.lengths.duration_ns * EXPECTED_SHARE / NS_PER_S
-        return max(1, round(wanted_bytes / moved_bytes))
-
-
-def run_bench(benchmarks: Sequence[Benchmark], lengths: Lengths) -> BenchReport:
-    """Measures. Raises `RunAborted` or `RigError` when it cannot; leaves nothing behind either way."""
+def run_bench(benchmarks: Sequence[Benchmark], lengths: Lengths, ports: WirePorts = ALL_PORTS) -> BenchReport:
+    """Measures; `ports` are those of `wire`. Raises `RunAborted` or `RigError` when it cannot; leaves nothing behind either way."""
     # The load of others, not that of the bench itself.
     load_average = os.getloadavg()[0]
     with _ended_in_order(), bench_place() as place, bench_workers(place) as workers:
         bench = Bench(place, workers, lengths, _say)
         _say(f"bench over {place.path}")
-        sections = tuple(_SECTIONS[benchmark](bench) for benchmark in benchmarks)
+        sections = tuple(
+            section for benchmark in benchmarks for section in _sections(benchmark, bench, ports)
+        )
     notes = ("these lengths are too short to quote",) if lengths == SMALL_LENGTHS else ()
     return BenchReport(
         path=place.path,
@@ -165,34 +92,15 @@ def run_bench(benchmarks: Sequence[Benchmark], lengths: Lengths) -> BenchReport:
     )
 
 
-def answer_bench(benchmarks: Sequence[Benchmark], lengths: Lengths, *, as_json: bool, check: bool) -> Answer:
+def answer_bench(
+    benchmarks: Sequence[Benchmark], lengths: Lengths, ports: WirePorts, *, as_json: bool, check: bool
+) -> Answer:
     """Measures and tells. An unmet bar is a failed verdict only where `check` asks for one. Raises as `run_bench`."""
-    report = run_bench(benchmarks, lengths)
+    report = run_bench(benchmarks, lengths, ports)
     failed = check and not report.met
     return Answer(
         to_json(as_json_value(report)) if as_json else render(report),
         ExitCode.VERDICT_FAILED if failed else ExitCode.PASS,
-    )
-
-
-def _wire(bench: Bench) -> Section:
-    bare: list[int] = []
-    runs: list[EngineRun] = []
-    for _ in bench.turns("wire"):
-        bare.append(bench.bare_bytes_per_s())
-        size = bench.lengths.broadcast_bytes
-        load = BenchLoad(CollectiveKind.BROADCAST, 2, size, bench.iterations(size, bare[-1]))
-        runs.append(bench.run(load))
-    ours = [run.wire_bytes_per_s for run in runs]
-    return Section(
-        name="wire",
-        title="payload of RC WRITE messages one way, path MTU 4096, beside bare UDP with GSO and GRO",
-        series=(
-            Series("bare UDP payload", Unit.BYTES_PER_S, tuple(bare)),
-            Series("ETLoop payload", Unit.BYTES_PER_S, tuple(ours)),
-        ),
-        ratios=(ratio_of("ETLoop / bare", ours, bare, WIRE_BAR),),
-        notes=_notes(runs),
     )
 
 
@@ -217,7 +125,7 @@ def _turnaround(bench: Bench) -> Section:
             Series("the same until the send call returned, p50", Unit.NANOSECONDS, tuple(own)),
         ),
         ratios=(ratio_of("ETLoop p50 / bare one way", p50, bare, TURNAROUND_BAR),),
-        notes=_notes(runs),
+        notes=notes_of(runs),
     )
 
 
@@ -244,7 +152,7 @@ def _collective(bench: Bench) -> Section:
         Series("ETLoop busbw", Unit.BYTES_PER_S, tuple(ours_busbw)),
     ]
     ratios = [ratio_of("ETLoop / bare", ours, bare, COLLECTIVE_BAR)]
-    notes = _notes(runs)
+    notes = notes_of(runs)
     if with_gloo:
         series.append(Series("gloo busbw", Unit.BYTES_PER_S, tuple(gloo_busbw)))
         ratios.append(ratio_of("ETLoop busbw / gloo busbw", ours_busbw, gloo_busbw, GLOO_BAR))
@@ -260,22 +168,23 @@ def _collective(bench: Bench) -> Section:
     )
 
 
-_SECTIONS: Final[dict[Benchmark, Callable[[Bench], Section]]] = {
-    Benchmark.WIRE: _wire,
-    Benchmark.TURNAROUND: _turnaround,
-    Benchmark.COLLECTIVE: _collective,
-}
+def _sections(benchmark: Benchmark, bench: Bench, ports: WirePorts) -> tuple[Section, ...]:
+    match benchmark:
+        case Benchmark.WIRE:
+            return wire_sections(bench, ports)
+        case Benchmark.PACING:
+            return (pacing_section(bench),)
+        case Benchmark.TURNAROUND:
+            return (_turnaround(bench),)
+        case Benchmark.COLLECTIVE:
+            return (_collective(bench),)
+        case _:
+            assert_never(benchmark)
 
 
 def _busbw(load: BenchLoad, duration_ns: int) -> int:
     """As docs/metrics.md defines it for all-reduce: S / t times 2 (n - 1) / n. Rounded down."""
     return bytes_per_s(2 * (load.ranks - 1) * load.message_bytes * load.iterations // load.ranks, duration_ns)
-
-
-def _notes(runs: Sequence[EngineRun]) -> tuple[str, ...]:
-    again = sum(run.retransmitted_packets for run in runs)
-    notes = [f"{again} packets were sent again"] if again else []
-    return tuple(dict.fromkeys([*notes, *(text for run in runs for text in run.degraded)]))
 
 
 @contextlib.contextmanager

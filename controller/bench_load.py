@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from contract.assignment import PortBackend
+from contract.units import format_duration, format_rate
 from controller.plan import make_plan
 from controller.rig import parse_rig
 from controller.scenario import parse_scenario
@@ -57,28 +58,57 @@ class PingPong:
         return 4 * self.exchanges * self.iterations
 
 
+MOST_PER_CONNECTION: Final = 64
+"""Queue pairs, as a scenario may ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the load's scenario and rig say beside the defaults; a ring with one connection for each hop and channel, so that
+    a figure is one of the engine and not of a choice."""
+
+    queue_pairs: int = 1
+    """From a rank to the next: one to a connection and channel, or the most that divide them and that one may have."""
+    path_mtu_bytes: int = 4096
+    link_bps: int = 100_000_000_000
+    rate_bps: int = 0
+    """At most, of a queue pair; 0: as fast as its link."""
+    series_ns: int = 0
+    """Between two looks at what was sent; 0: none."""
+
+    def scenario_text(self, iterations: int) -> str:
+        """The scenario of `iterations` of the load."""
+        each = max(n for n in range(1, MOST_PER_CONNECTION + 1) if self.queue_pairs % n == 0)
+        rate = f"max_rate: {format_rate(self.rate_bps)}, " if self.rate_bps else ""
+        series = f"series: {{interval: {format_duration(self.series_ns)}}}" if self.series_ns else ""
+        return (
+            f"workload: {{trace: bench}}\niterations: {iterations}\nmapping: {{placement: round_robin}}\n"
+            f"collectives: {{algorithm: ring, protocol: simple, channels: {self.queue_pairs // each}}}\n"
+            f"transport: {{path_mtu: {self.path_mtu_bytes}, qps_per_connection: {each}, "
+            f"cc: {{algorithm: dcqcn, {rate}{series}}}}}\n"
+        )
+
+
 def bench_assignments(
     load: BenchLoad | PingPong,
     addresses: Sequence[Sequence[str]],
     backends: tuple[PortBackend, PortBackend] = (PortBackend.UDP, PortBackend.UDP),
+    shape: Shape | None = None,
 ) -> tuple[Assignment, ...]:
     """One assignment per agent. `addresses[i]` are those of agent i, at least one for each of its ranks."""
-    scenario = parse_scenario(
-        f"workload: {{trace: bench}}\niterations: {load.iterations}\nmapping: {{placement: round_robin}}\n".encode(),
-        "bench scenario",
-        Path(),
-    )
-    rig = parse_rig(_rig_text(addresses, backends).encode(), "bench rig", Path())
+    shape = shape or Shape()
+    scenario = parse_scenario(shape.scenario_text(load.iterations).encode(), "bench scenario", Path())
+    rig = parse_rig(_rig_text(addresses, backends, shape.link_bps).encode(), "bench rig", Path())
     job = _ping_pong(load) if isinstance(load, PingPong) else _collective(load)
     plan = make_plan(scenario, rig, job, "bench")
     return tuple(plan.assignments[name] for name in AGENTS)
 
 
-def _rig_text(addresses: Sequence[Sequence[str]], backends: Sequence[PortBackend]) -> str:
+def _rig_text(addresses: Sequence[Sequence[str]], backends: Sequence[PortBackend], link_bps: int) -> str:
     lines = ["agents:"]
     for name, own, backend in zip(AGENTS, addresses, backends, strict=True):
         quoted = ", ".join(f'"{address}"' for address in own)
-        port = f"{{name: p0, addresses: [{quoted}], link: 100Gbps, backend: {backend.name.lower()}}}"
+        port = f"{{name: p0, addresses: [{quoted}], link: {format_rate(link_bps)}, backend: {backend.name.lower()}}}"
         lines += [f"  - name: {name}", "    host: here", "    ports:", f"      - {port}"]
     return "\n".join(lines) + "\n"
 

@@ -20,7 +20,7 @@ from contract.errors import RunAborted
 from contract.messages import Assign
 from controller.bench_ends import ask_both, start_module
 from controller.bench_figures import bytes_per_s
-from controller.bench_load import BenchLoad, PingPong, bench_assignments
+from controller.bench_load import BenchLoad, PingPong, Shape, bench_assignments
 from controller.bench_orders import (
     AnswerPings,
     BlastReceive,
@@ -71,6 +71,8 @@ class EngineRun:
     received_ns: tuple[NDArray[np.int64], ...]
     """When each receive completed, by iteration and op, an array per end."""
     degraded: tuple[str, ...]
+    sent: tuple[NDArray[np.int64], ...] = ()
+    """Where a series was asked for, by end: rows of a time and the packets sent until then."""
 
     @property
     def wire_bytes_per_s(self) -> int:
@@ -78,12 +80,14 @@ class EngineRun:
         return bytes_per_s(self.wire_bytes, self.duration_ns)
 
 
-def bare_bytes_per_s(place: BenchPlace, workers: Workers, duration_ns: int) -> int:
-    """UDP payload that arrives when one end sends segmented datagrams as fast as the kernel takes them."""
+def bare_bytes_per_s(
+    place: BenchPlace, workers: Workers, duration_ns: int, backend: PortBackend = PortBackend.UDP
+) -> int:
+    """UDP payload that arrives when one end sends as fast as the kernel takes it: segmented datagrams, or whole frames."""
     sender, receiver = (end.addresses[0] for end in place.ends)
     orders = (
-        BlastSend(sender, receiver, ROCE_UDP_PORT, duration_ns + BLAST_LEAD_NS),
-        BlastReceive(receiver, ROCE_UDP_PORT, duration_ns),
+        BlastSend(sender, receiver, ROCE_UDP_PORT, duration_ns + BLAST_LEAD_NS, backend),
+        BlastReceive(receiver, ROCE_UDP_PORT, duration_ns, backend),
     )
     _, received = ask_both(workers, orders, (Counted, Counted), duration_ns + ANSWER_TIMEOUT_NS)
     if received.payload_bytes == 0 or received.duration_ns == 0:
@@ -107,9 +111,10 @@ def engine_run(
     workers: Workers,
     load: BenchLoad | PingPong,
     backends: tuple[PortBackend, PortBackend] = (PortBackend.UDP, PortBackend.UDP),
+    shape: Shape | None = None,
 ) -> EngineRun:
     """Runs a load from open sockets to the last completion. Raises `RunAborted` if it does not end well."""
-    assignments = bench_assignments(load, [end.addresses for end in place.ends], backends)
+    assignments = bench_assignments(load, [end.addresses for end in place.ends], backends, shape)
     loads = [Load(encode(Assign(assignment))) for assignment in assignments]
     opened = ask_both(workers, loads, (Opened, Opened), ANSWER_TIMEOUT_NS)
     ask_both(workers, (Probe(), Probe()), (Done, Done), ANSWER_TIMEOUT_NS)
@@ -130,6 +135,7 @@ def engine_run(
         ),
         received_ns=tuple(np.frombuffer(end.received_ns, "<i8") for end in ran),
         degraded=tuple(dict.fromkeys(text for end in opened for text in end.degraded)),
+        sent=tuple(np.frombuffer(end.sent, "<i8").reshape(-1, 2) for end in ran),
     )
 
 

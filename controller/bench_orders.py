@@ -55,6 +55,8 @@ class BlastSend:
     dst_ip: str
     udp_port: int
     duration_ns: int
+    backend: int = 0
+    """`PortBackend`: over the same kind of socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class BlastReceive:
     ip: str
     udp_port: int
     duration_ns: int
+    backend: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,9 @@ class Ran:
     turnaround_counts: tuple[int, ...]
     received_ns: bytes
     """When each receive completed, by iteration and op: little-endian int64."""
+    sent: bytes = b""
+    """Of the queue pair that sent the most, where a series was asked for: pairs of time and packets sent until then,
+    little-endian int64."""
 
 
 @dataclass(frozen=True, slots=True)

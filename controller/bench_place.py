@@ -40,6 +40,8 @@ class BenchPlace:
 
     path: str
     ends: tuple[BenchEnd, BenchEnd]
+    has_frames: bool
+    """Whether ports that write whole frames stand here: there is an Ethernet interface, and root opens it."""
 
 
 @contextlib.contextmanager
@@ -81,7 +83,9 @@ def _namespaces(stack: contextlib.ExitStack, *, ipv6: bool) -> BenchPlace:
         _ip("-n", name, "link", "set", INTERFACE, "mtu", str(MTU_BYTES), "up")
         _ip("-n", name, "link", "set", "lo", "up")
         ends.append(BenchEnd(addresses, INTERFACE, (command, "netns", "exec", name)))
-    return BenchPlace(f"a veth pair between two network namespaces, MTU {MTU_BYTES}", (ends[0], ends[1]))
+    return BenchPlace(
+        f"a veth pair between two network namespaces, MTU {MTU_BYTES}", (ends[0], ends[1]), has_frames=True
+    )
 
 
 def _without_address_trials(namespace: str) -> None:
@@ -99,7 +103,7 @@ def loopback_place(reason: str) -> BenchPlace:
         )
         for number in range(len(NAMES))
     ]
-    return BenchPlace(f"loopback addresses, because {reason}", (ends[0], ends[1]))
+    return BenchPlace(f"loopback addresses, because {reason}", (ends[0], ends[1]), has_frames=False)
 
 
 def _ip(*words: str) -> str:

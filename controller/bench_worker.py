@@ -85,10 +85,14 @@ class Worker:
                 return self._measured(self._opened())
             case BlastSend():
                 return Counted(
-                    *_native.blast_send(order.src_ip, order.dst_ip, order.udp_port, order.duration_ns)
+                    *_native.blast_send(
+                        order.src_ip, order.dst_ip, order.udp_port, order.duration_ns, backend=order.backend
+                    )
                 )
             case BlastReceive():
-                return Counted(*_native.blast_receive(order.ip, order.udp_port, order.duration_ns))
+                return Counted(
+                    *_native.blast_receive(order.ip, order.udp_port, order.duration_ns, order.backend)
+                )
             case SendPings():
                 times_ns = np.array(
                     _native.ping(
@@ -137,7 +141,7 @@ class Worker:
 
     def _measured(self, engine: Engine) -> Ran:
         ops, flows = engine.take_records(), engine.flows()
-        turnarounds = engine.turnarounds()
+        turnarounds, sent = engine.turnarounds(), _sent(engine)
         received = ops[(ops["tx_messages"] == 0) & (ops["rx_messages"] > 0)]
         received = received[np.lexsort((received["op"], received["iteration"]))]
         self._close()
@@ -150,6 +154,7 @@ class Worker:
             turnaround_least_ns=tuple(least for least, _ in turnarounds),
             turnaround_counts=tuple(count for _, count in turnarounds),
             received_ns=received["completed_ns"].tobytes(),
+            sent=sent,
         )
 
     def _opened(self) -> Engine:
@@ -161,6 +166,14 @@ class Worker:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+
+
+def _sent(engine: Engine) -> bytes:
+    rates = engine.rates()
+    if len(rates) == 0:
+        return b""
+    busiest = rates[rates["local_qpn"] == rates["local_qpn"][np.argmax(rates["tx_packets"])]]
+    return np.stack([busiest["time_ns"], busiest["tx_packets"]], axis=1).astype("<i8").tobytes()
 
 
 def _pause() -> None:

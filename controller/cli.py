@@ -21,9 +21,13 @@ from contract.units import (
     parse_flops,
     parse_rate_bps,
 )
-from controller.cli_values import quantity, size_range, turns, whole
+from controller import cli_collective
+from controller.cli_values import quantity, queue_pair_counts, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
+from controller.keys_arguments import add_keys, answer_keys
+from controller.rack.commands import add_config, add_jobs, answer_controller, answer_jobs
+from controller.rack.submit_arguments import add_submit, answer_submit
 from controller.reading_bar import reading_bar
 from results.run_dir import read_run
 from results.table import render
@@ -62,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     parser = make_parser()
     parsed = parser.parse_args(arguments)
+    parsed.arguments = tuple(sys.argv[1:] if arguments is None else arguments)
     try:
         answer: Answer = parsed.command(parsed)
         sys.stdout.write(answer.text)
@@ -97,8 +102,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_run(commands)
     _add_report(commands)
+    _add_collective(commands)
     _add_capture(commands)
     _add_bench(commands)
+    _add_controller(commands)
     return parser
 
 
@@ -318,6 +325,19 @@ def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="what --out of the run named")
 
 
+def _add_collective(commands: _Commands[argparse.ArgumentParser]) -> None:
+    parser = _add(
+        commands,
+        "collective",
+        cli_collective.SUMMARY,
+        cli_collective.EXAMPLE,
+        _collective,
+        answers_in_json=False,
+    )
+    cli_collective.add_arguments(parser)
+    parser.set_defaults(parser=parser)
+
+
 def _add_capture(commands: _Commands[argparse.ArgumentParser]) -> None:
     example = "  etloop capture captures/run-r1-a-p0.pcapng"
     parser = _add(commands, "capture", "print a port's capture, one line a packet", example, _capture)
@@ -332,8 +352,19 @@ def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
         "benchmark",
         nargs="?",
         default="all",
-        choices=("wire", "turnaround", "collective", "all"),
+        choices=("wire", "pacing", "turnaround", "collective", "all"),
         help="which one (default all)",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("udp", "packet", "xdp"),
+        help="the port of wire (default: all that can be measured)",
+    )
+    parser.add_argument(
+        "--queue-pairs",
+        type=queue_pair_counts,
+        metavar="N,...",
+        help="of wire, each measured (default 1,100,1000)",
     )
     seconds, repetitions = 2, 5
     parser.add_argument(
@@ -356,6 +387,30 @@ def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
         help="only see that it works, in a few seconds, whatever --seconds and --repeat say",
     )
     parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
+
+
+def _add_controller(commands: _Commands[argparse.ArgumentParser]) -> None:
+    summary = (
+        "serve a rack: take jobs, queue them, run them on the ports they are given, keep what they leave"
+    )
+    example = "  etloop controller --config examples/rack/controller.yaml"
+    parser = _add(commands, "controller", summary, example, answer_controller, answers_in_json=False)
+    add_config(parser)
+    summary = "submit a job to a rack, wait for it, cancel it, or list jobs"
+    example = (
+        "  etloop submit scenario.yaml --broker rack:1883 --ports a/p0,b/p0 --wait\n"
+        "  etloop submit --list --json"
+    )
+    add_submit(_add(commands, "submit", summary, example, answer_submit))
+    summary = "list a rack's jobs from its state directory, whether its controller runs or not"
+    example = (
+        "  etloop jobs --config controller.yaml --state queued --state running\n"
+        "  etloop jobs --state-dir /var/lib/etloop --audit 20260101-120000-000-abcdef"
+    )
+    add_jobs(_add(commands, "jobs", summary, example, answer_jobs))
+    summary = "make, list, allow and revoke the keys of the control connection"
+    example = "  etloop keys make controller a b --dir keys\n  etloop keys allow a b --dir keys"
+    add_keys(_add(commands, "keys", summary, example, answer_keys))
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
@@ -457,6 +512,13 @@ def _report(parsed: argparse.Namespace) -> Answer:
     return Answer(to_json(summary) if parsed.json else render(summary, str(parsed.run_dir)))
 
 
+def _collective(parsed: argparse.Namespace) -> Answer:
+    from controller.commands_collective import run_collective
+
+    parsed.json = parsed.json_file == "-"
+    return Answer("", run_collective(cli_collective.request_of(parsed.parser, parsed, parsed.arguments)))
+
+
 def _capture(parsed: argparse.Namespace) -> Answer:
     from controller.commands_capture import answer_capture
 
@@ -464,11 +526,18 @@ def _capture(parsed: argparse.Namespace) -> Answer:
 
 
 def _bench(parsed: argparse.Namespace) -> Answer:
-    from controller.bench import SMALL_LENGTHS, Benchmark, answer_bench, full_lengths
+    from contract.assignment import PortBackend
+    from controller.bench import Benchmark, answer_bench
+    from controller.bench_turns import SMALL_LENGTHS, full_lengths
+    from controller.bench_wire import ALL_PORTS, WirePorts
 
+    ports = WirePorts(
+        (PortBackend[parsed.backend.upper()],) if parsed.backend else ALL_PORTS.backends,
+        parsed.queue_pairs or ALL_PORTS.queue_pairs,
+    )
     lengths = SMALL_LENGTHS if parsed.small else full_lengths(parsed.seconds, parsed.repeat)
     chosen = tuple(Benchmark) if parsed.benchmark == "all" else (Benchmark(parsed.benchmark),)
-    return answer_bench(chosen, lengths, as_json=parsed.json, check=parsed.check)
+    return answer_bench(chosen, lengths, ports, as_json=parsed.json, check=parsed.check)
 
 
 if __name__ == "__main__":

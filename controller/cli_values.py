@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_BENCH_TURNS: Final = 1000
+MOST_BENCH_QUEUE_PAIRS: Final = 1000
 """Of seconds and of repetitions; more is a slip of the finger."""
 
 
@@ -30,6 +31,15 @@ def turns(text: str) -> int:
     if not 1 <= value <= MOST_BENCH_TURNS:
         raise argparse.ArgumentTypeError(f"{value} is not between 1 and {MOST_BENCH_TURNS}")
     return value
+
+
+def queue_pair_counts(text: str) -> tuple[int, ...]:
+    """Numbers of queue pairs for a bench, each once, with commas between."""
+    counts = tuple(dict.fromkeys(whole(word) for word in text.split(",")))
+    for count in counts:
+        if not 1 <= count <= MOST_BENCH_QUEUE_PAIRS:
+            raise argparse.ArgumentTypeError(f"{count} is not between 1 and {MOST_BENCH_QUEUE_PAIRS}")
+    return counts
 
 
 def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:

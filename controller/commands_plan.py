@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, EtloopError, InputError, Problem
@@ -13,6 +13,7 @@ from controller.plan_text import render_plan
 from controller.rig import Rig, parse_rig
 from controller.scenario import Scenario, parse_scenario
 from controller.scenario_congestion import Plugin
+from controller.schedule_files import with_schedule_files
 from controller.yaml_reader import LARGEST_FILE_BYTES
 from traffic.cc_library import library_of, read_plugin
 from traffic.congestion import of_library
@@ -45,20 +46,30 @@ def prepare(
     scenario = rig = None
     scenario_bytes = rig_bytes = b""
     try:
-        scenario_bytes = _read(scenario_path)
-        scenario = parse_scenario(scenario_bytes, str(scenario_path), scenario_path.parent, _read_plugin)
+        scenario_bytes = read_file(scenario_path)
+        scenario = parse_scenario(scenario_bytes, str(scenario_path), scenario_path.parent, read_cc_plugin)
     except ConfigError as error:
         problems += error.problems
     try:
-        rig_bytes = _read(rig_path)
+        rig_bytes = read_file(rig_path)
         rig = parse_rig(rig_bytes, str(rig_path), rig_path.parent)
     except ConfigError as error:
         problems += error.problems
-    if scenario is None or rig is None:
+    if scenario is not None:
+        try:
+            scenario = replace(scenario, collectives=with_schedule_files(scenario.collectives))
+        except InputError as error:
+            problems += error.problems
+    if scenario is None or rig is None or problems:
         raise ConfigError(*problems)
-    job = build_job(read_trace(scenario.trace, scenario.groups, progress), scenario.workload)
-    plan = make_plan(scenario, rig, job, run_id)
+    plan = lay_out(scenario, rig, run_id, progress)
     return Prepared(scenario, rig, plan, scenario_bytes.decode("utf-8-sig"), rig_bytes.decode("utf-8-sig"))
+
+
+def lay_out(scenario: Scenario, rig: Rig, run_id: str, progress: Progress | None = None) -> Plan:
+    """Reads what the scenario names and plans it on the rig. Raises an `InputError` with what cannot be used."""
+    job = build_job(read_trace(scenario.trace, scenario.groups, progress), scenario.workload)
+    return make_plan(scenario, rig, job, run_id)
 
 
 def answer_plan(
@@ -76,7 +87,7 @@ def error_as_json(error: EtloopError) -> str:
     return to_json(said | {"problems": [asdict(problem) for problem in problems]})
 
 
-def _read_plugin(path: Path) -> Plugin:
+def read_cc_plugin(path: Path) -> Plugin:
     """A congestion control plugin, compiled here to learn its parameters. Agents compile it again, for their hosts."""
     content = read_plugin(path)
     library = str(library_of(path.name, content))
@@ -88,7 +99,8 @@ def _read_plugin(path: Path) -> Plugin:
         ) from None
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """A configuration file as far as it may be read. Raises `ConfigError` where it cannot be."""
     try:
         with path.open("rb") as file:
             # One byte more than is allowed, so that the reader can say that it is too much.

@@ -87,10 +87,10 @@ def run_live(
     is written like any other, with its reason. SIGINT and SIGTERM end the session, not the process.
     """
     refuse_used_directory(out_dir)
-    prepared = prepare(scenario_path, rig_path, run_id=_run_id())
+    prepared = prepare(scenario_path, rig_path, run_id=run_id())
     settings = session_settings(prepared)
     plan = prepared.plan
-    with _progress(progress_bar) as on_progress:
+    with shown_progress(progress_bar) as on_progress:
         outcome = asyncio.run(run(settings, plan.assignments, plan.tables, on_progress, say))
     summary = write_run(
         out_dir,
@@ -137,14 +137,14 @@ def _curve(security: Security) -> CurveServer | None:
     return CurveServer(security.server_key, security.authorised_keys)
 
 
-def _run_id() -> str:
-    """Wall time to the millisecond, so that runs of one controller sort by their start."""
+def run_id() -> str:
+    """A name for a run: wall time to the millisecond, so that runs of one controller sort by their start."""
     return re.sub(r"[-:]|\+.*", "", wall_time_text()).replace("T", "-")
 
 
 @contextmanager
-def _progress(shown: bool) -> Iterator[OnProgress | None]:
-    """A bar on standard error while the session runs."""
+def shown_progress(shown: bool) -> Iterator[OnProgress | None]:
+    """A bar on standard error while a session runs, if it is `shown`."""
     if not shown:
         yield None
         return

@@ -1,9 +1,8 @@
 """Pairs of ranks -> connections: how each travels, and the queue pairs it has on the wire. Pure; seeded.
 
-Decides paths, queue pair numbers and UDP source ports. Numbers are dealt as network cards deal them: near-sequential
+Decides paths and queue pair numbers. Numbers are dealt as network cards deal them: near-sequential
 within a port, in the order the connections are listed, from a base that differs from port to port (roce_wire
-conventions). Source ports follow from the two numbers by the rule of the Linux kernel, so that a device under test that
-hashes on them sees the collisions that real jobs cause.
+conventions). UDP source ports are dealt by `source_ports`.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 from contract.assignment import ConnectionColumns, Path
 from contract.errors import PlanError, Problem
 from contract.ip_address import IP_ADDRESS, NO_ADDRESS, ip_bytes, ip_column
+from controller.source_ports import SourcePorts, deal_source_ports
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FIRST_QPN: Final = 0x100
 """Below are numbers with a meaning of their own (0 and 1) and what drivers keep for themselves."""
 QPN_SPACE: Final = 1 << 24
-_FLOW_LABEL_MASK: Final = 0xFFFFF
+_AS_THE_KERNEL: Final = SourcePorts()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,21 +41,12 @@ class PlacedConnections:
     qpn_count: tuple[int, ...]
 
 
-def udp_source_port(src_qpn: NDArray[np.uint32], dst_qpn: NDArray[np.uint32]) -> NDArray[np.uint16]:
-    """UDP source port of packets between two queue pairs, 0xC000-0xFFFF; the same in both directions.
-
-    Source: Linux include/rdma/ib_verbs.h, rdma_calc_flow_label and rdma_flow_label_to_udp_sport, for flow label 0.
-    """
-    label = src_qpn.astype(np.uint64) * dst_qpn.astype(np.uint64)
-    label ^= label >> np.uint64(20)
-    label ^= label >> np.uint64(40)
-    label &= np.uint64(_FLOW_LABEL_MASK)
-    low, high = label & np.uint64(0x3FFF), label >> np.uint64(14)
-    return ((low ^ high) | np.uint64(0xC000)).astype(np.uint16)
-
-
 def connect(
-    pairs: PairColumns, placement: Placement, qps_per_connection: int, seed: int
+    pairs: PairColumns,
+    placement: Placement,
+    qps_per_connection: int,
+    seed: int,
+    source_ports: SourcePorts = _AS_THE_KERNEL,
 ) -> PlacedConnections:
     """The connections of all pairs under a placement; `seed` picks the bases of the queue pair numbers.
 
@@ -78,12 +69,14 @@ def connect(
     count = np.bincount(ends, minlength=len(placement.ports))
     base = _bases(count, seed)
     qpn = _deal(ends, base).reshape(-1, 2)
-    source_port = udp_source_port(qpn[:, 0], qpn[:, 1])
+    src_udp_port, dst_udp_port = deal_source_ports(source_ports, qpn[:, 0], qpn[:, 1], seed)
     address = ip_column(ip_bytes(placement.address_of(rank)) for rank in range(len(port)))
     nowhere = np.frombuffer(NO_ADDRESS, IP_ADDRESS)
     _refuse_mixed_families(pairs, placement, wire)
+    _refuse_receiving_ports(source_ports, placement)
     columns = ConnectionColumns(
         communicator=pairs.communicator,
+        channel=pairs.channel,
         src_rank=pairs.src_rank,
         dst_rank=pairs.dst_rank,
         path=path,
@@ -92,8 +85,8 @@ def connect(
         qp_offsets=qp_offsets.astype(np.int32),
         src_qpn=np.ascontiguousarray(qpn[:, 0]),
         dst_qpn=np.ascontiguousarray(qpn[:, 1]),
-        src_udp_port=source_port,
-        dst_udp_port=source_port.copy(),
+        src_udp_port=src_udp_port,
+        dst_udp_port=dst_udp_port,
     )
     return PlacedConnections(columns, src_port, dst_port, tuple(base.tolist()), tuple(count.tolist()))
 
@@ -108,6 +101,14 @@ def _refuse_too_many(ends: int) -> None:
                 "lower transport.qps_per_connection, or map more ranks to a host (mapping.ranks_per_host)",
             )
         )
+
+
+def _refuse_receiving_ports(source_ports: SourcePorts, placement: Placement) -> None:
+    receiving = {place.port.udp_port for place in placement.ports}
+    clash = sorted(receiving.intersection(source_ports.pinned))
+    if clash:
+        what = f"{clash[0]} is the UDP port that packets are received on"
+        raise PlanError(Problem("transport.source_port", what, "pin others"))
 
 
 def _refuse_mixed_families(pairs: PairColumns, placement: Placement, wire: NDArray[np.bool_]) -> None:
@@ -153,6 +154,7 @@ def select_connections(columns: ConnectionColumns, rows: NDArray[np.int32]) -> C
     queue_pairs = np.repeat(columns.qp_offsets[:-1][rows], counts) + within
     return ConnectionColumns(
         communicator=columns.communicator[rows],
+        channel=columns.channel[rows],
         src_rank=columns.src_rank[rows],
         dst_rank=columns.dst_rank[rows],
         path=columns.path[rows],

@@ -15,31 +15,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contract.errors import PlanError, Problem
 from contract.units import approximate_bytes
 from controller.placement import host_of
+from controller.schedule_set import ChosenOp, ScheduleSet
 from traffic._native import StepTables
 from traffic.collectives.columns import to_columns
-from traffic.collectives.selection import SEND_RECV, schedule_for, schedule_for_splits
 from workload.program import Communicator, Job, OpKind, Program, RankProgram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
     from contract.assignment import ScheduleTables
     from controller.scenario import Mapping
+    from traffic.collectives.choice import Settings
     from traffic.collectives.table import Schedule
 
 POINT_TO_POINT: Final = -1
 """Communicator of connections that carry sends and receives."""
 MOST_OP_BYTES: Final = 1 << 46
 """The engine counts an operation's messages in 32 bits; more than 64 TiB of one operation is a wrong unit."""
-MOST_UNEVEN_LANES: Final = 1 << 21
-"""Lanes of the step tables of all uneven all-to-alls: about 80 MB in every agent's assignment."""
-_SEND_RECV_SCHEDULE: Final = 0
+_MOST_CHANNELS: Final = 1024
+"""As in traffic/native/bind_schedule.cpp."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,8 +51,9 @@ class Shape:
     """Collective operations (not members)."""
     src_position: NDArray[np.int32]
     dst_position: NDArray[np.int32]
+    channel: NDArray[np.int32]
     payload_bytes: NDArray[np.int64]
-    """Per lane, for one op."""
+    """Per sending lane, for one op: what goes onto the wire, with what LL and LL128 add to the data."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,9 +79,11 @@ class OpColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairColumns:
-    """Every ordered pair of ranks that some schedule connects, once per communicator, sorted; bytes of one iteration."""
+    """Every ordered pair of ranks that some schedule connects, once per communicator and channel, sorted by communicator,
+    ranks and channel; bytes of one iteration."""
 
     communicator: NDArray[np.int32]
+    channel: NDArray[np.int32]
     src_rank: NDArray[np.int32]
     dst_rank: NDArray[np.int32]
     payload_bytes: NDArray[np.int64]
@@ -110,52 +112,18 @@ class Demand:
     ops: OpColumns
     shapes: tuple[Shape, ...]
     pairs: PairColumns
+    chosen: tuple[ChosenOp, ...]
 
 
-class _ScheduleSet:
-    """The schedules in use; each gets the next index the first time it is asked for."""
-
-    def __init__(self, job: Job) -> None:
-        self.schedules: list[Schedule] = [SEND_RECV]
-        self._index: dict[tuple[int, int, int], int] = {}
-        self._source = job.source
-        self._splits = job.splits
-        self._uneven: dict[tuple[int, int], int] = {}
-        self._uneven_lanes = 0
-
-    def index_of(self, collective: int, size: int, ranks_per_host: int) -> int:
-        key = (collective, size, ranks_per_host)
-        if key not in self._index:
-            schedule = schedule_for(collective, size, ranks_per_host=ranks_per_host)
-            same = [index for index, known in enumerate(self.schedules) if known is schedule]
-            self._index[key] = same[0] if same else len(self.schedules)
-            if not same:
-                self.schedules.append(schedule)
-        return self._index[key]
-
-    def index_of_splits(self, split: int, ranks_per_host: int) -> int:
-        """The schedule of a matrix of `Job.splits`."""
-        matrix = self._splits[split]
-        key = (split, min(ranks_per_host, len(matrix)))
-        if key not in self._uneven:
-            self._uneven_lanes += 2 * int(np.count_nonzero(matrix))
-            if self._uneven_lanes > MOST_UNEVEN_LANES:
-                what = (
-                    f"its uneven all-to-alls have more than {MOST_UNEVEN_LANES // 2} different splits in all"
-                )
-                remedy = "replay fewer steps of the job, or leave the split sizes out of the trace"
-                raise PlanError(Problem(self._source, what, remedy))
-            self._uneven[key] = len(self.schedules)
-            self.schedules.append(schedule_for_splits(matrix.tolist(), ranks_per_host=key[1]))
-        return self._uneven[key]
+_Sends = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]
 
 
-def demand_of(job: Job, mapping: Mapping) -> Demand:
-    """The demand of a job whose ranks are spread over hosts as `mapping` says.
+def demand_of(job: Job, mapping: Mapping, settings: Settings) -> Demand:
+    """The demand of a job whose ranks are spread over hosts as `mapping` says; `settings` shape its collectives.
 
-    Raises `PlanError` for a collective that has no schedule.
+    Raises `PlanError` for a collective that has no schedule, or none as `settings` pin it.
     """
-    schedule_set = _ScheduleSet(job)
+    schedule_set = ScheduleSet(settings, job.source, job.splits)
     layout = [(len(group.members), _ranks_per_host(group, mapping)) for group in job.communicators]
     variant_index: dict[tuple[int, tuple[tuple[int, int], ...], bytes], int] = {}
     variants: list[ProgramVariant] = []
@@ -170,6 +138,9 @@ def demand_of(job: Job, mapping: Mapping) -> Demand:
                 ProgramVariant(program, _schedule_column(program, slots, rank.splits, schedule_set))
             )
         variant_of_rank.append(variant_index[key])
+    if not schedule_set.schedules:
+        # A job that only computes: columns want a row.
+        schedule_set.index_of_send(0)
     schedules = tuple(schedule_set.schedules)
     tables = to_columns(schedules)
     uneven = np.array([bool(schedule.splits) for schedule in schedules])
@@ -184,7 +155,8 @@ def demand_of(job: Job, mapping: Mapping) -> Demand:
         variant_of_rank=tuple(variant_of_rank),
         ops=ops,
         shapes=shapes,
-        pairs=_pairs(job, ops, shapes),
+        pairs=_pairs(job, ops, shapes, tables),
+        chosen=schedule_set.chosen,
     )
 
 
@@ -215,21 +187,24 @@ def _schedule_column(
     program: Program,
     slots: tuple[tuple[int, int], ...],
     splits: NDArray[np.int32] | None,
-    schedule_set: _ScheduleSet,
+    schedule_set: ScheduleSet,
 ) -> NDArray[np.int32]:
     column = np.full(len(program), -1, np.int32)
-    column[(program.kind == OpKind.SEND) | (program.kind == OpKind.RECV)] = _SEND_RECV_SCHEDULE
+    pairs = (program.kind == OpKind.SEND) | (program.kind == OpKind.RECV)
+    sizes, inverse = np.unique(program.message_bytes[pairs], return_inverse=True)
+    sends = [schedule_set.index_of_send(op_bytes) for op_bytes in sizes.tolist()]
+    column[pairs] = np.array(sends, np.int32)[inverse.reshape(-1)]
     collective = program.kind == OpKind.COLLECTIVE
     split = np.full(len(program), -1, np.int32) if splits is None else splits
-    what = np.stack([program.slot, program.collective, split], axis=1).astype(np.int64)[collective]
-    used, inverse = np.unique(what, axis=0, return_inverse=True)
+    what = np.stack([program.slot, program.collective, split, program.message_bytes], axis=1)
+    used, inverse = np.unique(what.astype(np.int64)[collective], axis=0, return_inverse=True)
     index = np.empty(len(used), np.int32)
-    for row, (slot, kind, matrix) in enumerate(used.tolist()):
+    for row, (slot, kind, matrix, op_bytes) in enumerate(used.tolist()):
         size, ranks_per_host = slots[slot]
         if matrix >= 0:
             index[row] = schedule_set.index_of_splits(matrix, ranks_per_host)
         else:
-            index[row] = schedule_set.index_of(kind, size, ranks_per_host)
+            index[row] = schedule_set.index_of(kind, size, ranks_per_host, op_bytes)
     column[collective] = index[inverse.reshape(-1)]
     return column
 
@@ -311,7 +286,7 @@ def _shapes(
     keys: NDArray[np.int64], members: NDArray[np.int64], tables: ScheduleTables, sizes: NDArray[np.int_]
 ) -> tuple[Shape, ...]:
     steps = StepTables(tables)
-    cut: dict[tuple[int, int], tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]] = {}
+    cut: dict[tuple[int, int], _Sends] = {}
     shapes = []
     for (communicator, schedule, op_bytes), count in zip(keys.tolist(), members.tolist(), strict=True):
         size = int(sizes[schedule])
@@ -321,41 +296,64 @@ def _shapes(
     return tuple(shapes)
 
 
-def _lanes(
-    steps: StepTables, schedule: int, op_bytes: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-    """(sending position, receiving position, payload bytes) of every sending lane of a schedule at one byte count."""
-    position, send_to, _, _, tx_bytes, _, _ = steps.schedule_totals(schedule, op_bytes)
-    sends = send_to >= 0
-    return position[sends].astype(np.int32), send_to[sends].astype(np.int32), tx_bytes[sends]
+def _lanes(steps: StepTables, schedule: int, op_bytes: int) -> _Sends:
+    """(sending position, receiving position, channel, payload bytes) of every sending lane at one byte count."""
+    position, send_to, channel, _, tx_bytes, _ = steps.schedule_sends(schedule, op_bytes)
+    return position.astype(np.int32), send_to.astype(np.int32), channel.astype(np.int32), tx_bytes
 
 
-def _pairs(job: Job, ops: OpColumns, shapes: Iterable[Shape]) -> PairColumns:
-    members = [np.array(group.members, np.int64) for group in job.communicators]
+def _pairs(job: Job, ops: OpColumns, shapes: Iterable[Shape], tables: ScheduleTables) -> PairColumns:
+    members = [np.array(group.members, np.int32) for group in job.communicators]
     sends = ops.kind == OpKind.SEND
     receives = ops.kind == OpKind.RECV
     # A receive names its pair as well, so that the pair is there even if nothing is known of its sender.
     parts = [
-        (POINT_TO_POINT, ops.rank[sends], ops.peer[sends], ops.message_bytes[sends]),
-        (POINT_TO_POINT, ops.peer[receives], ops.rank[receives], np.zeros(int(receives.sum()), np.int64)),
+        *_pair_parts(ops, sends, tables, carries=True),
+        *_pair_parts(ops, receives, tables, carries=False),
     ]
     for shape in shapes:
         group = members[shape.communicator]
         src, dst = group[shape.src_position], group[shape.dst_position]
-        parts.append((shape.communicator, src, dst, shape.payload_bytes * shape.ops))
+        parts.append((shape.communicator, src, dst, shape.channel, shape.payload_bytes * shape.ops))
     ranks = len(job.ranks)
     key = np.concatenate(
         [
-            ((part[0] + 1) * ranks + part[1].astype(np.int64)) * ranks + part[2].astype(np.int64)
+            (((part[0] + 1) * ranks + part[1].astype(np.int64)) * ranks + part[2]) * _MOST_CHANNELS + part[3]
             for part in parts
         ]
     )
     unique, inverse = np.unique(key, return_inverse=True)
     payload = np.zeros(len(unique), np.int64)
-    np.add.at(payload, inverse.reshape(-1), np.concatenate([part[3] for part in parts]))
+    np.add.at(payload, inverse.reshape(-1), np.concatenate([part[4] for part in parts]))
+    pair = unique // _MOST_CHANNELS
     return PairColumns(
-        communicator=(unique // (ranks * ranks) - 1).astype(np.int32),
-        src_rank=(unique // ranks % ranks).astype(np.int32),
-        dst_rank=(unique % ranks).astype(np.int32),
+        communicator=(pair // (ranks * ranks) - 1).astype(np.int32),
+        channel=(unique % _MOST_CHANNELS).astype(np.int32),
+        src_rank=(pair // ranks % ranks).astype(np.int32),
+        dst_rank=(pair % ranks).astype(np.int32),
         payload_bytes=payload,
     )
+
+
+def _pair_parts(
+    ops: OpColumns, which: NDArray[np.bool_], tables: ScheduleTables, *, carries: bool
+) -> Iterable[tuple[int, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]]:
+    """Sends, or receives the other way round: (communicator, source, destination, channel, bytes) of all of one sort."""
+    if not which.any():
+        return
+    steps = StepTables(tables)
+    asked = np.stack([ops.schedule, ops.message_bytes], axis=1).astype(np.int64)[which]
+    sorts, inverse = np.unique(asked, axis=0, return_inverse=True)
+    rank, peer, inverse = ops.rank[which], ops.peer[which], inverse.reshape(-1)
+    for row, (schedule, op_bytes) in enumerate(sorts.tolist()):
+        _, _, channel, payload = _lanes(steps, schedule, op_bytes)
+        src, dst = (rank, peer) if carries else (peer, rank)
+        src, dst = src[inverse == row], dst[inverse == row]
+        count, channels = len(src), len(channel)
+        yield (
+            POINT_TO_POINT,
+            np.repeat(src, channels),
+            np.repeat(dst, channels),
+            np.tile(channel, count),
+            np.tile(payload if carries else np.zeros_like(payload), count),
+        )

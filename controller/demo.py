@@ -93,19 +93,19 @@ def fresh_directory(wanted: Path) -> Path:
     raise RigError(Problem(str(wanted), f"{MOST_DIRECTORIES} demos lie beside it", "remove some"))
 
 
-def choose_rig() -> DemoRig:
+def choose_rig(ranks_per_agent: int = RANKS_PER_AGENT) -> DemoRig:
     """A pair of loopback networks whose RoCE ports are free, and a free port to control from.
 
-    Raises `RigError` where none is.
+    `ranks_per_agent` is at most 254. Raises `RigError` where none is.
     """
     reasons = []
     for block in range(ADDRESS_BLOCKS):
         networks = (f"127.0.{2 * block + 1}", f"127.0.{2 * block + 2}")
         taken = first_taken(
-            [f"{network}.{host + 1}" for network in networks for host in range(RANKS_PER_AGENT)]
+            [f"{network}.{host + 1}" for network in networks for host in range(ranks_per_agent)]
         )
         if taken is None:
-            ranges = tuple(f"{network}.1-{network}.{RANKS_PER_AGENT}" for network in networks)
+            ranges = tuple(f"{network}.1-{network}.{ranks_per_agent}" for network in networks)
             return DemoRig(f"tcp://127.0.0.1:{free_tcp_port()}", ranges)
         reasons.append(taken)
     what = f"no free loopback addresses for UDP port {ROCE_UDP_PORT}: {reasons[0]}; ... {reasons[-1]}"
@@ -176,16 +176,24 @@ agents:
 
 
 @contextlib.contextmanager
-def agents(directory: Path, endpoint: str) -> Iterator[tuple[subprocess.Popen[bytes], ...]]:
-    """Starts both agents, with their logs in `directory`; however the block is left, they have ended after it."""
+def agents(
+    directory: Path, endpoint: str, *, once: bool = True
+) -> Iterator[tuple[subprocess.Popen[bytes], ...]]:
+    """Starts both agents, with their logs in `directory`; however the block is left, they have ended after it.
+
+    Not `once`: they serve one run after the other.
+    """
     with contextlib.ExitStack() as stack:
         yield tuple(
-            stack.enter_context(agent(name, directory / f"agent-{name}.log", endpoint)) for name in AGENTS
+            stack.enter_context(agent(name, directory / f"agent-{name}.log", endpoint, once=once))
+            for name in AGENTS
         )
 
 
 @contextlib.contextmanager
-def agent(name: str, log_path: Path, endpoint: str) -> Iterator[subprocess.Popen[bytes]]:
+def agent(
+    name: str, log_path: Path, endpoint: str, *, once: bool = True
+) -> Iterator[subprocess.Popen[bytes]]:
     """One agent as a process of its own, ended when the block is left."""
     # -P and PYTHONPATH: the same code as this process runs, whatever the working directory holds.
     ours = str(Path(__file__).resolve().parent.parent)
@@ -200,7 +208,7 @@ def agent(name: str, log_path: Path, endpoint: str) -> Iterator[subprocess.Popen
         endpoint,
         "--name",
         name,
-        "--once",
+        *(["--once"] if once else []),
     ]
     with log_path.open("wb") as log:
         # A session of its own: Ctrl-C is for the controller, which ends the run in order.

@@ -14,7 +14,8 @@ from contract.assignment import Assignment, ConnectionColumns
 from contract.errors import ProtocolError
 from contract.messages import QueuePairEnd
 
-_Key = tuple[int, int, int]
+_Key = tuple[int, int, int, int]
+"""Communicator, channel, sending and receiving rank: what makes a connection one."""
 
 
 def peers_of(
@@ -31,7 +32,7 @@ def peers_of(
         columns = assignments[name].connections
         for end in ends:
             key = _key(columns, end, name)
-            peer = agent_of_rank[key[2] if end.sends_data else key[1]]
+            peer = agent_of_rank[key[3] if end.sends_data else key[2]]
             if peer not in rows:
                 rows[peer] = _rows(assignments[peer].connections)
             found[peer].append(replace(end, connection=rows[peer][key]))
@@ -45,11 +46,20 @@ def _key(columns: ConnectionColumns, end: QueuePairEnd, name: str) -> _Key:
         raise ProtocolError(
             f"agent '{name}' reports an end of queue pair {end.queue_pair} of connection {row}, which it has not"
         )
-    return int(columns.communicator[row]), int(columns.src_rank[row]), int(columns.dst_rank[row])
+    return (
+        int(columns.communicator[row]),
+        int(columns.channel[row]),
+        int(columns.src_rank[row]),
+        int(columns.dst_rank[row]),
+    )
 
 
 def _rows(columns: ConnectionColumns) -> dict[_Key, int]:
     keys = zip(
-        columns.communicator.tolist(), columns.src_rank.tolist(), columns.dst_rank.tolist(), strict=True
+        columns.communicator.tolist(),
+        columns.channel.tolist(),
+        columns.src_rank.tolist(),
+        columns.dst_rank.tolist(),
+        strict=True,
     )
     return {key: row for row, key in enumerate(keys)}

@@ -1,6 +1,6 @@
 """The placed job -> one assignment per agent, and the analytic bytes of every op. Pure.
 
-Decides what each agent receives: its ranks, the program variants they run, all step tables, every communicator, and
+Decides what each agent receives: its ranks, the program variants they run, their step tables, every communicator, and
 the connections with an end on one of its ports. Row numbers of schedules and communicators are the same for all
 agents; those of programs, ports and connections are the agent's own.
 """
@@ -17,9 +17,14 @@ from contract.assignment import (
     PortSettings,
     ProgramColumns,
     RankAssignment,
+    ScheduleTables,
     TransportSettings,
 )
+from contract.transport import CaptureSettings, PauseRule
 from controller.connections import PlacedConnections, select_connections
+from controller.scenario_capture import captures_of
+from controller.scenario_pauses import pauses_of
+from traffic.collectives.columns import select_tables
 from workload.program import Job, OpKind
 
 if TYPE_CHECKING:
@@ -43,7 +48,12 @@ class OpBytes:
 
 def op_bytes(job: Job, demand: Demand, placement: Placement) -> OpBytes:
     """What every op of every rank sends and receives in one iteration under a placement."""
-    ops, port = demand.ops, np.array(placement.port, np.int32)
+    ops, port, host = demand.ops, np.array(placement.port, np.int32), np.array(placement.host, np.int32)
+
+    def crossing(src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.bool_]:
+        apart: NDArray[np.bool_] = (port[src] != port[dst]) & (host[src] != host[dst])
+        return apart
+
     # Columns: wire tx, wire rx, local tx, local rx.
     table = np.zeros((len(ops.rank), 4), np.int64)
     sizes = [len(job.communicators[shape.communicator].members) for shape in demand.shapes]
@@ -51,7 +61,7 @@ def op_bytes(job: Job, demand: Demand, placement: Placement) -> OpBytes:
     by_position = np.zeros((int(first_row[-1]), 4), np.int64)
     for shape, first in zip(demand.shapes, first_row.tolist(), strict=False):
         members = np.array(job.communicators[shape.communicator].members, np.int64)
-        crosses = port[members[shape.src_position]] != port[members[shape.dst_position]]
+        crosses = crossing(members[shape.src_position], members[shape.dst_position])
         kept = np.where(crosses, 0, 2)
         np.add.at(by_position, (first + shape.src_position, kept), shape.payload_bytes)
         np.add.at(by_position, (first + shape.dst_position, kept + 1), shape.payload_bytes)
@@ -59,7 +69,7 @@ def op_bytes(job: Job, demand: Demand, placement: Placement) -> OpBytes:
     table[grouped] = by_position[first_row[ops.shape[grouped]] + ops.position[grouped]]
     for kind, receives in ((OpKind.SEND, 0), (OpKind.RECV, 1)):
         rows = np.flatnonzero(ops.kind == kind)
-        crosses = port[ops.rank[rows]] != port[ops.peer[rows]]
+        crosses = crossing(ops.rank[rows].astype(np.int64), ops.peer[rows].astype(np.int64))
         table[rows, np.where(crosses, 0, 2) + receives] = ops.message_bytes[rows]
     return OpBytes(*(np.ascontiguousarray(table[:, column]) for column in range(4)))
 
@@ -85,6 +95,8 @@ def partition(
     all_members = np.array([rank for group in members for rank in group], np.int32)
     assignments: dict[str, Assignment] = {}
     rows: dict[str, NDArray[np.int32]] = {}
+    captures = captures_of(scenario.transport.capture, placement)
+    pauses = pauses_of(scenario.transport.pauses, placement)
     for agent in rig.agents:
         ports = [index for index, place in enumerate(placement.ports) if place.agent == agent.name]
         if not ports:
@@ -96,18 +108,19 @@ def partition(
             run_id=run_id,
             agent=agent.name,
             iterations=scenario.iterations,
-            ports=tuple(_port_settings(placement, connections, index) for index in ports),
+            ports=tuple(_port_settings(placement, connections, index, pauses) for index in ports),
             transport=_transport(scenario, all(port.segmentation_offload for port in agent.ports)),
             scale_up_bps=scenario.scale_up_bps,
             scale_up_latency_ns=scenario.scale_up_latency_ns,
             first_host_thread=first_thread[agent.name],
             host_engine_threads=host_ports[agent.host],
-            schedules=demand.tables,
+            schedules=_tables_of(demand, [rank.rank for rank in ranks]),
             programs=programs,
             ranks=ranks,
             communicator_offsets=member_offsets,
             communicator_members=all_members,
             connections=select_connections(connections.columns, rows[agent.name]),
+            capture=captures.get(agent.name, CaptureSettings()),
         )
     return assignments, rows
 
@@ -136,6 +149,15 @@ def _ranks(
     return tuple(_program(demand.variants[variant]) for variant in own_program), tuple(ranks)
 
 
+def _tables_of(demand: Demand, ranks: list[int]) -> ScheduleTables:
+    """The step tables that some ranks run: those of their positions, in all schedules."""
+    ops = demand.ops
+    here = np.isin(ops.rank, ranks)
+    # Of a send/recv schedule, position 0 sends and position 1 receives.
+    position = np.where(ops.kind == OpKind.COLLECTIVE, ops.position, ops.kind == OpKind.RECV)
+    return select_tables(demand.tables, ops.schedule[here], position[here].astype(np.int32))
+
+
 def _program(variant: ProgramVariant) -> ProgramColumns:
     program = variant.program
     return ProgramColumns(
@@ -150,7 +172,12 @@ def _program(variant: ProgramVariant) -> ProgramColumns:
     )
 
 
-def _port_settings(placement: Placement, connections: PlacedConnections, index: int) -> PortSettings:
+def _port_settings(
+    placement: Placement,
+    connections: PlacedConnections,
+    index: int,
+    pauses: dict[str, tuple[PauseRule, ...]],
+) -> PortSettings:
     place = placement.ports[index]
     return PortSettings(
         name=place.port.name,
@@ -163,6 +190,8 @@ def _port_settings(placement: Placement, connections: PlacedConnections, index: 
         backend=place.port.backend,
         interface=place.port.interface,
         queues=place.port.queues,
+        busy_poll_us=place.port.busy_poll_us,
+        pauses=pauses.get(f"{place.agent}/{place.port.name}", ()),
         device=place.port.device,
         gid_index=place.port.gid_index,
     )
@@ -177,6 +206,7 @@ def _transport(scenario: Scenario, segmentation_offload: bool) -> TransportSetti
         ack_every_packets=transport.ack_every_packets,
         timeout_ns=transport.timeout_ns,
         retry_limit=transport.retry_limit,
+        split_data_on_qps=transport.split_data_on_qps,
         segmentation_offload=segmentation_offload,
         drop_per_million=scenario.drop_per_million,
         drop_seed=scenario.drop_seed,

@@ -1,13 +1,14 @@
 """Which port and address every rank gets. Pure and deterministic: the same inputs give the same placement everywhere.
 
-Consecutive ranks share a host, `ranks_per_host` at a time, and the ranks of a host stay on one port. Hosts go to ports by
+Consecutive ranks share a host, `ranks_per_host` at a time, and the ranks of a host stay on one port, or with rails on one
+port a NIC: local rank i uses NIC i * nics // ranks_per_host. Hosts go to ports, or to sets of one port a rail (`rails`), by
 
 * blocked: hosts in order, cut into as many consecutive blocks as there are ports. A host belongs to the port in whose
   share of the summed link speed the middle of the host's traffic falls, when all hosts' traffic (bytes that leave or
   enter the host) is laid out in a row. Equal hosts on equal ports give equal blocks, and no port exceeds its fair share
-  by more than one host.
+  by more than one host. The speed of a set is that of its ports together.
 * round_robin: host i on port i modulo the number of ports.
-* explicit: as the scenario says, rank by rank.
+* explicit: as the scenario says, rank by rank; the ranks of a host may then sit on several ports of one agent.
 
 The k-th rank of a port takes its k-th address; when the port has fewer, ranks share addresses in turn.
 """
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contract.errors import PlanError, Problem
+from controller.rails import port_sets
 from controller.scenario import Mapping, PlacementRule
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ class Placement:
     """Index into the port's addresses."""
     ports: tuple[PortPlace, ...]
     notes: tuple[str, ...]
+    nic: tuple[int, ...] = ()
+    """With rails: which NIC of its host every rank uses, else empty."""
 
     def address_of(self, rank: int) -> str:
         """IP address of a rank."""
@@ -68,14 +72,20 @@ def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> 
     """
     labels = [f"{agent.name}/{port.name}" for agent in rig.agents for port in agent.ports]
     rig_ports = [(agent.name, port) for agent in rig.agents for port in agent.ports]
-    match mapping.rule:
-        case PlacementRule.BLOCKED:
-            of_host = _blocked(host_bytes, [port.link_bps for _, port in rig_ports])
-            of_rank = [of_host[host_of(rank, mapping)] for rank in range(ranks)]
-        case PlacementRule.ROUND_ROBIN:
-            of_rank = [host_of(rank, mapping) % len(rig_ports) for rank in range(ranks)]
-        case PlacementRule.EXPLICIT:
-            of_rank = _explicit(ranks, mapping, labels)
+    nic: tuple[int, ...] = ()
+    if mapping.rule is PlacementRule.EXPLICIT:
+        of_rank = _explicit(ranks, mapping, labels)
+    else:
+        sets = port_sets(rig, mapping)
+        if mapping.rule is PlacementRule.BLOCKED:
+            of_host = _blocked(host_bytes, [sum(rig_ports[port][1].link_bps for port in one) for one in sets])
+        else:
+            of_host = [host % len(sets) for host in range(len(host_bytes))]
+        nics = [
+            rank % mapping.ranks_per_host * len(sets[0]) // mapping.ranks_per_host for rank in range(ranks)
+        ]
+        of_rank = [sets[of_host[host_of(rank, mapping)]][nics[rank]] for rank in range(ranks)]
+        nic = tuple(nics) if mapping.rails else ()
     members: list[list[int]] = [[] for _ in rig_ports]
     for rank, port in enumerate(of_rank):
         members[port].append(rank)
@@ -89,6 +99,7 @@ def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> 
         address=tuple(order[rank] % len(rig_ports[of_rank[rank]][1].addresses) for rank in range(ranks)),
         ports=ports,
         notes=tuple(_notes(ports, [labels[port] for port in range(len(labels)) if not members[port]])),
+        nic=nic,
     )
 
 
@@ -112,8 +123,9 @@ def _explicit(ranks: int, mapping: Mapping, labels: Sequence[str]) -> list[int]:
     index = {label: position for position, label in enumerate(labels)}
     problems: list[Problem] = []
     of_rank: dict[int, int] = {}
-    for rank, label in mapping.explicit:
-        where = f"mapping.explicit: rank {rank}"
+    places = mapping.explicit_where or ("mapping.explicit",) * len(mapping.explicit)
+    for (rank, label), place_of_it in zip(mapping.explicit, places, strict=True):
+        where = f"{place_of_it}: rank {rank}"
         if rank >= ranks:
             problems.append(Problem(where, f"the job has ranks 0 to {ranks - 1}", "remove it"))
         elif label not in index:
@@ -142,11 +154,13 @@ def _split_hosts(
     for first in range(0, ranks, mapping.ranks_per_host):
         last = min(first + mapping.ranks_per_host, ranks) - 1
         ports = sorted({of_rank[rank] for rank in range(first, last + 1) if rank in of_rank})
-        if len(ports) > 1:
-            what = f"they share a host (ranks_per_host {mapping.ranks_per_host}) but not a port"
+        if len({labels[port].partition("/")[0] for port in ports}) > 1:
+            what = f"they share a host (ranks_per_host {mapping.ranks_per_host}) but not an agent"
             found = ", ".join(labels[port] for port in ports)
-            remedy = "place them on one port, or write ranks_per_host: 1"
-            problems.append(Problem(f"mapping.explicit: ranks {first}-{last}", f"{what}: {found}", remedy))
+            remedy = "place them on ports of one agent, which joins them inside the host, or write ranks_per_host: 1"
+            lines = dict(zip((rank for rank, _ in mapping.explicit), mapping.explicit_where, strict=False))
+            where = lines.get(first, "mapping.explicit")
+            problems.append(Problem(f"{where}: ranks {first}-{last}", f"{what}: {found}", remedy))
     return problems
 
 

@@ -6,7 +6,7 @@ inputs give the same plan, byte for byte.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,8 @@ from controller.connections import PlacedConnections, connect
 from controller.demand import Demand, PairColumns, demand_of
 from controller.partition import OpBytes, op_bytes, partition
 from controller.placement import Placement, host_of, place
-from controller.scenario_faults import refuse_idle_faults
+from controller.plan_choices import planned_choices, shaping_words
+from controller.scenario_faults import refuse_idle_faults, resolve_communicators
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,11 +52,17 @@ class Plan:
 def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = "plan") -> Plan:
     """Lays a job out on a rig. Raises `PlanError` where it does not fit, with what would."""
     _refuse_odd_jobs(job)
-    demand = demand_of(job, scenario.mapping)
+    demand = demand_of(job, scenario.mapping, scenario.collectives.settings)
     ranks = len(job.ranks)
     placement = place(ranks, _host_bytes(demand.pairs, ranks, scenario.mapping), scenario.mapping, rig)
-    connections = connect(demand.pairs, placement, scenario.transport.qps_per_connection, scenario.seed)
-    refuse_idle_faults(scenario.transport.faults, connections.columns)
+    transport = scenario.transport
+    connections = connect(
+        demand.pairs, placement, transport.qps_per_connection, scenario.seed, transport.source_ports
+    )
+    names = tuple(group.name for group in job.communicators)
+    faults = resolve_communicators(transport.faults, transport.fault_communicators, names)
+    refuse_idle_faults(faults, connections.columns)
+    scenario = replace(scenario, transport=replace(transport, faults=faults))
     moved = op_bytes(job, demand, placement)
     assignments, rows = partition(run_id, scenario, rig, job, demand, placement, connections)
     tables = _tables(scenario, job, demand, placement, connections, moved)
@@ -120,6 +127,7 @@ def _tables(
         ),
         connections=PlannedConnections(
             communicator=columns.communicator,
+            channel=columns.channel,
             src_rank=columns.src_rank,
             dst_rank=columns.dst_rank,
             path=columns.path,
@@ -137,24 +145,40 @@ def _tables(
         policy=job.policy,
         edges=dict(job.edges),
         baselines=job.baselines,
+        shaping=shaping_words(scenario.collectives.settings),
+        choices=planned_choices(demand),
         notes=(
             *job.notes,
             *scenario.transport.notes,
             *placement.notes,
-            *_traffic_notes(connections, demand.pairs),
+            *_traffic_notes(connections, demand.pairs, placement),
         ),
     )
 
 
-def _traffic_notes(connections: PlacedConnections, pairs: PairColumns) -> list[str]:
+def _traffic_notes(connections: PlacedConnections, pairs: PairColumns, placement: Placement) -> list[str]:
     path = connections.columns.path
-    if len(pairs) and not (path == Path.WIRE).any():
-        return ["nothing crosses the device under test: all ranks that talk share a port"]
+    wire = path == Path.WIRE
+    if len(pairs) and not wire.any():
+        return ["nothing crosses the device under test: all ranks that talk share a port or a host"]
+    notes = []
+    agent = np.array(
+        [
+            list(dict.fromkeys(place.agent for place in placement.ports)).index(place.agent)
+            for place in placement.ports
+        ]
+    )
+    beside = int((wire & (agent[connections.src_port] == agent[connections.dst_port])).sum())
+    if beside:
+        notes.append(
+            f"{beside} of {len(pairs)} connections join two ports of one agent; Linux delivers such packets inside the "
+            "machine, and they reach the device only if they are routed outside on purpose"
+        )
     if (path == Path.HAIRPIN).any():
         count = int((path == Path.HAIRPIN).sum())
         text = (
             f"{count} of {len(pairs)} connections join two hosts on one port; a switch would not send them back, "
             "so the engine carries them at the port's rate and the results count them as local"
         )
-        return [text]
-    return []
+        notes.append(text)
+    return notes

@@ -19,7 +19,7 @@ from workload.program import OpKind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from contract.run import PlanTables
+    from contract.run import PlannedChoice, PlanTables
     from controller.plan import Plan
 
 PLAN_REPORT_SCHEMA: Final = "etloop-plan-report/1"
@@ -34,6 +34,8 @@ class RankPlace:
     agent: str
     port: str
     address: str
+    nic: int | None
+    """NIC of its host, which is the rail; None without rails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,10 @@ class PlanReport:
     policy: str
     edges: dict[str, int]
     """What became of the trace's dependencies, by the sorts of contract/edges.py."""
+    shaping: str
+    """Whose traffic it is, such as "nccl 2.30.7"."""
+    choices: tuple[PlannedChoice, ...]
+    """How every sort of collective is carried out, and why."""
     operations: int
     """Network ops of all ranks in one iteration."""
     connections: dict[str, int]
@@ -111,6 +117,8 @@ class PlanReport:
     """S: all payload between ranks."""
     fabric_bytes: int
     """S_fabric: the part of S that crosses the device under test."""
+    same_rail_bytes: int | None
+    """The part of S_fabric between NICs of the same number; None without rails."""
     ideal_ns: int
     """No iteration can be shorter: the largest `link_time_ns`. Dependencies and compute are not in it."""
     ranks: tuple[RankPlace, ...]
@@ -135,13 +143,23 @@ def report_plan(plan: Plan) -> PlanReport:
         time_scale=tables.time_scale,
         policy=tables.policy,
         edges=dict(tables.edges),
+        shaping=tables.shaping,
+        choices=tables.choices,
         operations=len(tables.ops.rank),
         connections={path.name.lower(): int((tables.connections.path == path).sum()) for path in Path},
         payload_bytes=int(payload.sum()),
         fabric_bytes=int(payload[wire].sum()),
+        same_rail_bytes=_same_rail_bytes(plan),
         ideal_ns=max(port.link_time_ns for port in ports),
         ranks=tuple(
-            RankPlace(rank, host, tables.rank_agent[rank], tables.rank_port[rank], placement.address_of(rank))
+            RankPlace(
+                rank,
+                host,
+                tables.rank_agent[rank],
+                tables.rank_port[rank],
+                placement.address_of(rank),
+                placement.nic[rank] if placement.nic else None,
+            )
             for rank, host in enumerate(placement.host)
         ),
         communicators=_communicators(tables),
@@ -150,6 +168,14 @@ def report_plan(plan: Plan) -> PlanReport:
         ports=ports,
         notes=tables.notes,
     )
+
+
+def _same_rail_bytes(plan: Plan) -> int | None:
+    if not plan.placement.nic:
+        return None
+    connections, nic = plan.tables.connections, np.array(plan.placement.nic)
+    same = (connections.path == Path.WIRE) & (nic[connections.src_rank] == nic[connections.dst_rank])
+    return int(connections.payload_bytes[same].sum())
 
 
 def _communicators(tables: PlanTables) -> tuple[CommunicatorUse, ...]:

@@ -13,6 +13,7 @@ from contract.units import approximate_bytes, approximate_duration, format_rate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from contract.run import PlannedChoice
     from controller.plan_report import PlanReport, UnevenExchange
 
 MOST_ROWS: Final = 32
@@ -23,11 +24,12 @@ def render_plan(report: PlanReport) -> str:
     """The plan in words and tables; ends with a newline."""
     paths = ", ".join(f"{count} {path.replace('_', '-')}" for path, count in report.connections.items())
     tables = (
-        table_lines(("rank", "host", "port", "address"), _rank_rows(report)),
+        table_lines(_rank_heading(report), _rank_rows(report)),
         table_lines(("communicator", "ranks", "ops", "members"), _communicator_rows(report)),
         table_lines(
             ("kind", "algorithm", "ranks", "ops", "put in", "through DUT", "local"), _kind_rows(report)
         ),
+        *([table_lines(_CHOICE_HEADING, _choice_rows(report))] if report.choices else []),
         *([table_lines(_UNEVEN_HEADING, _uneven_rows(report))] if report.uneven else []),
         table_lines(
             ("port", "link", "ranks", "QP ends", "tx", "rx", "at link speed", "hairpin"), _port_rows(report)
@@ -45,23 +47,41 @@ def _headline(report: PlanReport) -> str:
     return (
         f"{report.source}: {len(report.ranks)} ranks, {report.operations} network ops an iteration, "
         f"{report.iterations} iterations, bytes x {report.bytes_scale}, time x {report.time_scale}, "
-        f"dependencies {report.policy}"
+        f"dependencies {report.policy}{f', shaped as {report.shaping}' if report.shaping else ''}"
     )
 
 
 def _bounds(report: PlanReport) -> tuple[str, ...]:
     total, crossing = approximate_bytes(report.payload_bytes), approximate_bytes(report.fabric_bytes)
     share = f"S_fabric {crossing} ({_share(report.fabric_bytes, report.payload_bytes)})"
+    rails: tuple[str, ...] = ()
+    if report.same_rail_bytes is not None:
+        kept = approximate_bytes(report.same_rail_bytes)
+        rails = (
+            f"of S_fabric, {kept} ({_share(report.same_rail_bytes, report.fabric_bytes)}) stay on their rail",
+        )
     least = approximate_duration(report.ideal_ns)
     return (
         f"payload an iteration: S {total}, of which {share} crosses the device under test",
+        *rails,
         f"no iteration can be shorter than {least}: the busiest port's payload at link speed, and nothing else",
     )
 
 
+def _rank_heading(report: PlanReport) -> tuple[str, ...]:
+    rails = report.same_rail_bytes is not None
+    return ("rank", "host", *(["rail"] if rails else []), "port", "address")
+
+
 def _rank_rows(report: PlanReport) -> list[tuple[str, ...]]:
     return [
-        (str(place.rank), str(place.host), f"{place.agent}/{place.port}", place.address)
+        (
+            str(place.rank),
+            str(place.host),
+            *([] if place.nic is None else [str(place.nic)]),
+            f"{place.agent}/{place.port}",
+            place.address,
+        )
         for place in report.ranks
     ]
 
@@ -87,6 +107,55 @@ def _kind_rows(report: PlanReport) -> list[tuple[str, ...]]:
         )
         for kind in report.kinds
     ]
+
+
+_CHOICE_HEADING: Final = (
+    "carried out",
+    "ranks",
+    "a host",
+    "bytes",
+    "algorithm",
+    "protocol",
+    "channels",
+    "messages",
+    "why",
+)
+
+
+def _choice_rows(report: PlanReport) -> list[tuple[str, ...]]:
+    return [
+        (
+            choice.collective,
+            str(choice.ranks),
+            str(choice.ranks_per_host),
+            _byte_range(choice.least_bytes, choice.most_bytes),
+            choice.algorithm,
+            choice.protocol,
+            str(choice.channels),
+            str(choice.messages),
+            _why(choice),
+        )
+        for choice in report.choices
+    ]
+
+
+def _byte_range(least: int, most: int) -> str:
+    return (
+        approximate_bytes(most)
+        if least == most
+        else f"{approximate_bytes(least)} - {approximate_bytes(most)}"
+    )
+
+
+def _why(choice: PlannedChoice) -> str:
+    """The reason, and what the model says of the choice and of the best of the others."""
+    ordered = sorted(choice.alternatives.items(), key=lambda item: item[1])
+    chosen = f"{'ring' if choice.algorithm == 'chain' else choice.algorithm} {choice.protocol}"
+    own = choice.alternatives.get(chosen)
+    others = [f"{name} {approximate_duration(time_ns)}" for name, time_ns in ordered if name != chosen]
+    if own is None or not others:
+        return choice.reason
+    return f"{choice.reason}: {approximate_duration(own)}, next {others[0]}"
 
 
 _UNEVEN_HEADING: Final = ("uneven all-to-all", "ranks", "ops", "payload", "sends most", "receives most")

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from contract.assignment import PortBackend
-from contract.units import QuantityError, format_rate, parse_name, parse_rate_bps
+from contract.clock import NS_PER_US
+from contract.units import (
+    QuantityError,
+    format_duration,
+    format_rate,
+    parse_duration_ns,
+    parse_name,
+    parse_rate_bps,
+)
 from controller.yaml_reader import (
     ConfigFile,
     Section,
@@ -29,6 +37,7 @@ if TYPE_CHECKING:
 
 ROCE_UDP_PORT: Final = 4791
 DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"
+MOST_RAILS: Final = 64
 MOST_QUEUES: Final = 64
 _BACKENDS: Final = {
     "udp": PortBackend.UDP,
@@ -50,9 +59,13 @@ class RigPort:
     link_bps: int
     udp_port: int
     segmentation_offload: bool
+    rail: int | None = None
+    """Which NIC of a host it stands for, where ranks are mapped to rails."""
     backend: PortBackend = PortBackend.UDP
     interface: str = ""
     queues: int = 1
+    busy_poll_us: int = 0
+    """Of an xdp port; 0: interrupts drive its interface."""
     device: str = ""
     """Of a verbs port: the RDMA device, as `rdma link` lists it."""
     gid_index: int = -1
@@ -154,21 +167,28 @@ def _read_port(section: Section) -> RigPort:
     if section.has("addresses") and not ranges:
         section.mistake("addresses", "the list is empty", remedy)
     rate = bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate)
+    poll = bounded(parse_duration_ns, NS_PER_US, 1000 * NS_PER_US, format_duration)
     port = RigPort(
         name=port_name,
         addresses=addresses,
         link_bps=section.required("link", rate, 1, 'write the speed of the link, such as "100Gbps"'),
         udp_port=section.optional("udp_port", integer(1, 65535), ROCE_UDP_PORT),
         segmentation_offload=section.optional("segmentation_offload", yes_or_no, True),
+        rail=section.optional("rail", integer(0, MOST_RAILS - 1), None),
         backend=section.optional("backend", one_of(_BACKENDS), PortBackend.UDP),
         interface=section.optional("interface", _interface, ""),
         queues=section.optional("queues", integer(1, MOST_QUEUES), 1),
+        busy_poll_us=section.optional("busy_poll", poll, 0) // NS_PER_US,
         device=section.optional("device", _interface, ""),
         gid_index=section.optional("gid_index", integer(0, 255), -1),
     )
     _check_device(section, port)
     if port.queues > 1 and port.backend is not PortBackend.XDP:
         section.mistake("queues", "only an xdp port takes receive queues", "remove it, or write backend: xdp")
+    if port.busy_poll_us and port.backend is not PortBackend.XDP:
+        section.mistake(
+            "busy_poll", "only an xdp port polls its interface", "remove it, or write backend: xdp"
+        )
     section.close()
     return port
 

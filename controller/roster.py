@@ -47,7 +47,8 @@ class Roster:
         self._name_of: dict[bytes, str] = {}
 
     def join(self, identity: bytes, hello: Hello, now_ns: int) -> Welcome | Refused:
-        """Takes an agent in, or says why not. A repeated Hello of a member is welcomed again."""
+        """Takes an agent in, or says why not. A repeated Hello of a member is welcomed again, and what
+        it says of itself now counts."""
         if hello.name not in self._names:
             return Refused(f"agent '{hello.name}' is not in the rig; it names {', '.join(self._names)}")
         known = self._name_of.get(identity)
@@ -62,6 +63,7 @@ class Roster:
         if holder is None:
             self._members[hello.name] = Member(identity, hello, now_ns)
             self._name_of[identity] = hello.name
+        self._members[hello.name].hello = hello
         return Welcome(self._heartbeat_ns, self._lost_after_ns)
 
     def heard(self, identity: bytes, now_ns: int) -> str | None:

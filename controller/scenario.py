@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from contract.units import (
     NS_PER_S,
-    QuantityError,
     format_duration,
     format_rate,
     parse_duration_ns,
@@ -23,6 +22,9 @@ from contract.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
+from controller.rig import MOST_RAILS
+from controller.scenario_capture import port_name
+from controller.scenario_collectives import Collectives, read_collectives
 from controller.scenario_congestion import PluginReader, refuse_plugins
 from controller.scenario_transport import Transport, read_transport
 from controller.yaml_reader import (
@@ -33,6 +35,7 @@ from controller.yaml_reader import (
     one_of,
     read_document,
     words,
+    yes_or_no,
 )
 from workload.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, WorkloadSettings
 
@@ -53,12 +56,18 @@ class PlacementRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """Ranks -> hosts -> ports. Consecutive ranks share a host, `ranks_per_host` at a time."""
+    """Ranks -> hosts -> NICs -> ports. Consecutive ranks share a host, `ranks_per_host` at a time."""
 
     ranks_per_host: int
     rule: PlacementRule
     explicit: tuple[tuple[int, str], ...]
     """(rank, "agent/port") in the order of the file; empty unless the rule is EXPLICIT."""
+    explicit_where: tuple[str, ...] = ()
+    """File and line of each of `explicit`, for messages; empty if they come from no file."""
+    rails: bool = False
+    """Local rank i of a host uses the host's NIC i * nics_per_host // ranks_per_host, on a port of that rail."""
+    nics_per_host: int | None = None
+    """None: as many as the rig has rails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,7 @@ class Scenario:
     time_scale_text: str
     iterations: int
     mapping: Mapping
+    collectives: Collectives
     transport: Transport
     scale_up_bps: int
     scale_up_latency_ns: int
@@ -103,6 +113,7 @@ def parse_scenario(
     latency = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
     trace = workload.required("trace", words, "", "name the directory, prefix or archive of the .et files")
     groups = workload.optional("groups", words, "")
+    mapping = _read_mapping(top.section("mapping"))
     scenario = Scenario(
         trace=directory / trace,
         groups=directory / groups if groups else None,
@@ -110,7 +121,8 @@ def parse_scenario(
         bytes_scale_text=scale.optional("bytes", words, "1"),
         time_scale_text=scale.optional("time", words, "1"),
         iterations=top.optional("iterations", integer(1, 1_000_000), 1),
-        mapping=_read_mapping(top.section("mapping")),
+        mapping=mapping,
+        collectives=read_collectives(top.section("collectives"), directory, mapping.nics_per_host or 0),
         transport=read_transport(top.section("transport"), directory, read_plugin, seed),
         scale_up_bps=scale_up.optional("bandwidth", rate, 3_600_000_000_000),
         scale_up_latency_ns=scale_up.optional("latency", latency, 1000),
@@ -150,7 +162,15 @@ def _read_mapping(section: Section) -> Mapping:
     rules = {rule.value: rule for rule in PlacementRule}
     rule = section.optional("placement", one_of(rules), PlacementRule.BLOCKED)
     explicit_section = section.section("explicit")
-    explicit = _read_explicit(explicit_section)
+    explicit, explicit_where = _read_explicit(explicit_section)
+    ranks_per_host = section.optional("ranks_per_host", integer(1, 1024), 1)
+    nics_per_host = section.optional("nics_per_host", integer(1, MOST_RAILS), None)
+    rails = section.optional("rails", yes_or_no, nics_per_host is not None)
+    if nics_per_host is not None and not rails:
+        section.mistake("rails", "nics_per_host is given although rails is false", "remove one of the two")
+    if rails and rule is PlacementRule.EXPLICIT:
+        what = "rails choose the port of every rank, and so does placement: explicit"
+        section.mistake("rails", what, "remove rails and nics_per_host, or let the placement be blocked")
     if rule is PlacementRule.EXPLICIT and not explicit:
         section.mistake(
             "explicit", "placement is explicit but no rank is placed", 'write lines such as 0-3: "a/p0"'
@@ -159,19 +179,17 @@ def _read_mapping(section: Section) -> Mapping:
         section.mistake(
             "explicit", f"ranks are placed although placement is {rule}", "write placement: explicit"
         )
-    mapping = Mapping(
-        ranks_per_host=section.optional("ranks_per_host", integer(1, 1024), 1),
-        rule=rule,
-        explicit=explicit,
-    )
+    mapping = Mapping(ranks_per_host, rule, explicit, explicit_where, rails, nics_per_host)
     section.close()
     return mapping
 
 
-def _read_explicit(section: Section) -> tuple[tuple[int, str], ...]:
+def _read_explicit(section: Section) -> tuple[tuple[tuple[int, str], ...], tuple[str, ...]]:
+    """Ranks with their ports, and where the file says so."""
     placed: dict[int, str] = {}
+    where: dict[int, str] = {}
     for key in section.entry_names():
-        port = section.optional(key, _port_name, "")
+        port = section.optional(key, port_name, "")
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", key)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not first <= last < MOST_RANKS:
@@ -183,7 +201,8 @@ def _read_explicit(section: Section) -> tuple[tuple[int, str], ...]:
         if twice:
             section.mistake(key, f"rank {twice[0]} is placed twice", "place every rank once")
         placed.update((rank, port) for rank in range(first, last + 1))
-    return tuple(placed.items())
+        where.update((rank, section.where(key)) for rank in range(first, last + 1))
+    return tuple(placed.items()), tuple(where.values())
 
 
 def _positive_flops(text: str) -> int:
@@ -192,11 +211,3 @@ def _positive_flops(text: str) -> int:
 
 def _bytes_per_second(text: str) -> int:
     return bounded(parse_rate_bps, 8, 10**18, format_rate)(text) // 8
-
-
-def _port_name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}", text):
-        raise QuantityError(
-            f'"{text[:64]}" is not a port', 'write agent and port as the rig names them, such as "a/p0"'
-        )
-    return text

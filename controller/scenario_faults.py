@@ -7,14 +7,14 @@ is known only once ranks are placed: `refuse_idle_faults`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from contract.assignment import Path
 from contract.errors import PlanError, Problem
-from contract.transport import FaultAction, FaultDirection, FaultPackets, FaultRule
+from contract.transport import ANY_COMMUNICATOR, FaultAction, FaultDirection, FaultPackets, FaultRule
 from contract.units import (
     NS_PER_S,
     QuantityError,
@@ -22,17 +22,23 @@ from contract.units import (
     parse_duration_ns,
     parse_share_per_million,
 )
-from controller.yaml_reader import bounded, integer, one_of
+from controller.scenario_pauses import PortPause, read_pause
+from controller.yaml_reader import bounded, integer, one_of, words
 
 if TYPE_CHECKING:
     from contract.assignment import ConnectionColumns
     from controller.yaml_reader import Section
 
 MOST_RULES: Final = 64
+POINT_TO_POINT: Final = "p2p"
+"""Stands for the connections of sends and receives, which have no communicator."""
 _MOST_PACKETS: Final = 10**15
 _UNASKED: Final = (FaultAction.SEND_NAK, FaultAction.SEND_RNR, FaultAction.SEND_CNP)
 _HELD_BACK: Final = (FaultAction.DELAY, FaultAction.REORDER)
 _ACTIONS: Final = {action.name.lower(): action for action in FaultAction}
+PAUSE: Final = "pause"
+"""Touches no packet: the port sends pause frames."""
+_WORDS: Final = {word: word for word in (*_ACTIONS, PAUSE)}
 _PACKETS: Final = {packets.name.lower(): packets for packets in FaultPackets}
 _SIDES: Final = {"sent": FaultDirection.SENT, "received": FaultDirection.RECEIVED}
 
@@ -46,19 +52,38 @@ class _Numbers:
 _ALL: Final = _Numbers(1, 0)
 
 
-def read_faults(transport: Section, seed: int) -> tuple[FaultRule, ...]:
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What a `faults:` list says, before communicators and ports are known."""
+
+    rules: tuple[FaultRule, ...] = ()
+    communicators: tuple[str, ...] = ()
+    """Of each rule: the name of a communicator, "p2p", or "" for any."""
+    pauses: tuple[PortPause, ...] = ()
+
+
+def read_faults(transport: Section, seed: int) -> Faults:
     """The rules under `faults:` of a `transport:` section; `seed` is the scenario's. Mistakes go to its file."""
     if not transport.has("faults"):
-        return ()
+        return Faults()
     sections = transport.sections("faults", "write rules such as - {do: drop, which: 3}")
     if len(sections) > MOST_RULES:
         transport.mistake("faults", f"there are {len(sections)} rules", f"write at most {MOST_RULES}")
-    return tuple(_read_rule(section, seed) for section in sections[:MOST_RULES])
+    rules: list[FaultRule] = []
+    communicators: list[str] = []
+    pauses: list[PortPause] = []
+    for section in sections[:MOST_RULES]:
+        remedy = f"write one of {', '.join(_WORDS)}"
+        word = section.required("do", one_of(_WORDS), "drop", remedy)
+        if word == PAUSE:
+            pauses.append(read_pause(section))
+            continue
+        communicators.append(section.optional("communicator", words, ""))
+        rules.append(_read_rule(section, _ACTIONS[word], seed))
+    return Faults(tuple(rules), tuple(communicators), tuple(pauses))
 
 
-def _read_rule(section: Section, seed: int) -> FaultRule:
-    remedy = f"write one of {', '.join(_ACTIONS)}"
-    action = section.required("do", one_of(_ACTIONS), FaultAction.DROP, remedy)
+def _read_rule(section: Section, action: FaultAction, seed: int) -> FaultRule:
     numbers = section.optional("which", _numbers, _ALL)
     chance = section.optional("chance", parse_share_per_million, 1_000_000)
     every = section.optional("every", integer(1, _MOST_PACKETS), 1)
@@ -75,6 +100,7 @@ def _read_rule(section: Section, seed: int) -> FaultRule:
         src_rank=section.optional("from", rank, -1),
         dst_rank=section.optional("to", rank, -1),
         queue_pair=section.optional("qp", integer(0, 63), -1),
+        channel=section.optional("channel", integer(0, 2**16), -1),
         first=numbers.first,
         last=numbers.last,
         every=every,
@@ -130,6 +156,27 @@ def _numbers(text: str) -> _Numbers:
     return _Numbers(first, last)
 
 
+def resolve_communicators(
+    rules: tuple[FaultRule, ...], names: tuple[str, ...], communicators: tuple[str, ...]
+) -> tuple[FaultRule, ...]:
+    """The rules with the communicators of the job that `names` says. Raises `PlanError` with every unknown name."""
+    names = names or ("",) * len(rules)
+    rows = {"": ANY_COMMUNICATOR, POINT_TO_POINT: -1}
+    rows |= {name: row for row, name in enumerate(communicators)}
+    problems = [
+        Problem(
+            f"transport.faults[{index}].communicator",
+            f'the job has no communicator "{name[:64]}"',
+            f"write one of {', '.join((*communicators[:8], POINT_TO_POINT))}",
+        )
+        for index, name in enumerate(names)
+        if name not in rows
+    ]
+    if problems:
+        raise PlanError(*problems)
+    return tuple(replace(rule, communicator=rows[name]) for rule, name in zip(rules, names, strict=True))
+
+
 def refuse_idle_faults(rules: tuple[FaultRule, ...], connections: ConnectionColumns) -> None:
     """Raises `PlanError` with every rule that concerns no queue pair of the plan: it would provoke nothing, in silence."""
     on_wire = connections.path == Path.WIRE
@@ -141,12 +188,16 @@ def refuse_idle_faults(rules: tuple[FaultRule, ...], connections: ConnectionColu
             concerned &= connections.src_rank == rule.src_rank
         if rule.dst_rank >= 0:
             concerned &= connections.dst_rank == rule.dst_rank
+        if rule.communicator != ANY_COMMUNICATOR:
+            concerned &= connections.communicator == rule.communicator
+        if rule.channel >= 0:
+            concerned &= connections.channel == rule.channel
         if not concerned.any():
             problems.append(
                 Problem(
                     f"transport.faults[{index}]",
                     "no connection through the device under test is the one that it names",
-                    "see etloop plan for the connections, or leave from, to and qp out",
+                    "see etloop plan for the connections, or leave from, to, qp, communicator and channel out",
                 )
             )
     if problems:

@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from contract.units import NS_PER_S, QuantityError, format_duration, parse_bytes, parse_duration_ns
+from controller.scenario_capture import Capture, read_capture
 from controller.scenario_congestion import PluginReader, read_congestion
 from controller.scenario_faults import read_faults
 from controller.scenario_recovery import read_cnp, read_recovery
-from controller.yaml_reader import bounded, integer, one_of
+from controller.source_ports import SourcePorts, read_source_ports
+from controller.yaml_reader import bounded, integer, one_of, yes_or_no
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from contract.congestion import CongestionSettings
     from contract.transport import CnpSettings, FaultRule, RecoverySettings
+    from controller.scenario_pauses import PortPause
     from controller.yaml_reader import Section
 
 PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
@@ -35,6 +38,7 @@ class Transport:
     path_mtu_bytes: int
     traffic_class: int
     qps_per_connection: int
+    split_data_on_qps: bool
     window_packets: int
     ack_every_packets: int
     """At most so many packets between two requests for an acknowledgement; there are at least two in a window."""
@@ -49,6 +53,11 @@ class Transport:
     vlan_id: int = -1
     """802.1Q tag of every frame; -1: none; 0: a tag for the priority alone."""
     vlan_priority: int = 0
+    fault_communicators: tuple[str, ...] = ()
+    """Of each of `faults`: the name of a communicator, "p2p" for the point-to-point connections, "" for any."""
+    pauses: tuple[PortPause, ...] = ()
+    source_ports: SourcePorts = SourcePorts()
+    capture: Capture = Capture()
 
 
 def read_transport(section: Section, directory: Path, read_plugin: PluginReader, seed: int) -> Transport:
@@ -70,10 +79,12 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
     timeout_ns = section.optional("timeout", timeout, 640_000_000)
     if section.has("timeout_floor") and recovery.timeout_floor_ns > timeout_ns:
         section.mistake("timeout_floor", "it is above the timeout", "lower it, or raise timeout")
+    faults = read_faults(section, seed)
     transport = Transport(
         path_mtu_bytes=section.optional("path_mtu", _path_mtu, 4096),
         traffic_class=dscp << 2 | ecn,
         qps_per_connection=section.optional("qps_per_connection", integer(1, 64), 1),
+        split_data_on_qps=section.optional("split_data_on_qps", yes_or_no, False),
         window_packets=window_packets,
         ack_every_packets=congestion.ack_every_packets,
         timeout_ns=timeout_ns,
@@ -81,10 +92,14 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         congestion=congestion.settings,
         recovery=recovery,
         cnp=read_cnp(section.section("cnp")),
-        faults=read_faults(section, seed),
+        faults=faults.rules,
         notes=congestion.notes,
         vlan_id=vlan.optional("id", integer(0, 4094), 0 if tagged else -1),
         vlan_priority=vlan.optional("pcp", integer(0, 7), 3),
+        fault_communicators=faults.communicators,
+        pauses=faults.pauses,
+        source_ports=read_source_ports(section),
+        capture=read_capture(section),
     )
     vlan.close()
     section.close()

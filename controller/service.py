@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import zmq
 import zmq.asyncio
@@ -20,9 +21,10 @@ from zmq.auth.asyncio import AsyncioAuthenticator
 
 from contract.assignment import Assignment
 from contract.clock import NS_PER_MS
-from contract.codec import MessageTooLarge, decode_from_agent, encode
+from contract.codec import MessageTooLarge, PeerTooOld, encode
 from contract.errors import ConfigError, PlanError, Problem, ProtocolError, RigError
 from contract.messages import MAX_TO_CONTROLLER_BYTES, Assign, Ping
+from contract.peers import Peers
 from contract.run import PlanTables, RunOutcome
 from controller.session import Session
 from controller.session_actions import Action, RunProgress, Send
@@ -43,6 +45,46 @@ OnProgress = Callable[[RunProgress], None]
 OnEvent = Callable[[str], None]
 
 
+class Link(Protocol):
+    """What carries messages between a session and its agents: a ROUTER of its own, or a rack's."""
+
+    async def wait(self, timeout_ms: int) -> bool:
+        """Returns true as soon as a message is there, false after `timeout_ms`."""
+
+    async def receive(self) -> tuple[bytes, bytes] | None:
+        """The next message as (connection, body), None if there is none now."""
+
+    async def send(self, identity: bytes, body: bytes) -> None:
+        """Sends a message; one for a connection that is gone or takes nothing is dropped."""
+
+
+class RouterLink:
+    """A ZeroMQ ROUTER as link."""
+
+    def __init__(self, router: zmq.asyncio.Socket) -> None:
+        self._router = router
+
+    async def wait(self, timeout_ms: int) -> bool:
+        """See `Link`."""
+        return bool(await self._router.poll(timeout_ms))
+
+    async def receive(self) -> tuple[bytes, bytes] | None:
+        """See `Link`. A body in several frames is no message of ours; joined, it is refused as such."""
+        try:
+            identity, *parts = await self._router.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        return identity, b"".join(parts)
+
+    async def send(self, identity: bytes, body: bytes) -> None:
+        """See `Link`. Of a peer that is gone the heartbeats will be missed, and that is told by name."""
+        try:
+            await self._router.send_multipart([identity, body], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+                raise
+
+
 async def run(
     settings: SessionSettings,
     assignments: Mapping[str, Assignment],
@@ -58,13 +100,12 @@ async def run(
     assignment too large to send, and `RigError` if an agent, an address or a connection is not ready.
     """
     check_exposure(settings)
-    for name, assignment in assignments.items():
-        _check_sendable(name, assignment)
+    check_sendable(assignments)
     started_at = wall_time_text()
-    async with _router(settings) as router:
-        with _stop_signals() as stops:
+    async with open_router(settings.bind, settings.curve) as router:
+        with stop_signals() as stops:
             session = Session(settings, assignments, tables, monotonic_ns())
-            await _drive(session, router, stops, on_progress or _ignore, on_event or _ignore)
+            await drive(session, RouterLink(router), stops, on_progress or _ignore, on_event or _ignore)
     if session.problems:
         raise RigError(*session.problems)
     return session.outcome(started_at)
@@ -74,68 +115,73 @@ def _ignore(_: object) -> None:
     """Nobody listens."""
 
 
-async def _drive(
-    session: Session, router: zmq.asyncio.Socket, stops: list[str], on_progress: OnProgress, on_event: OnEvent
+async def drive(
+    session: Session, link: Link, stops: list[str], on_progress: OnProgress, on_event: OnEvent
 ) -> None:
+    """Lets a session live over a link until it has ended. What appears in `stops` winds it up."""
     next_progress_ns = 0
+    peers = Peers()
     while True:
-        for action in session.on_tick(monotonic_ns()):
-            await _perform(action, router, on_event)
+        await _perform(session, session.on_tick(monotonic_ns()), link, peers, on_event)
         while stops:
-            for action in session.on_stop(stops.pop(), monotonic_ns()):
-                await _perform(action, router, on_event)
+            await _perform(session, session.on_stop(stops.pop(), monotonic_ns()), link, peers, on_event)
         now_ns = monotonic_ns()
         if now_ns >= next_progress_ns or session.ended:
             next_progress_ns = now_ns + _PROGRESS_NS
             on_progress(session.progress())
         if session.ended:
             return
-        if await router.poll(_TICK_MS):
-            await _receive_burst(session, router, on_event)
+        if await link.wait(_TICK_MS):
+            await _receive_burst(session, link, peers, on_event)
 
 
-async def _receive_burst(session: Session, router: zmq.asyncio.Socket, on_event: OnEvent) -> None:
+async def _receive_burst(session: Session, link: Link, peers: Peers, on_event: OnEvent) -> None:
     for _ in range(_RECEIVE_BURST):
-        try:
-            frames = await router.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
+        received = await link.receive()
+        if received is None:
             return
+        identity, body = received
         now_ns = monotonic_ns()
-        identity, *parts = frames
         try:
-            # A body in several frames is no message of ours either; joined, it is refused as such.
-            actions = session.on_message(identity, decode_from_agent(b"".join(parts)), now_ns)
+            actions = session.on_message(identity, peers.read(identity, body), now_ns)
         except ProtocolError as error:
             actions = session.on_garbage(identity, error, now_ns)
-        for action in actions:
-            await _perform(action, router, on_event)
+        await _perform(session, actions, link, peers, on_event)
 
 
-async def _perform(action: Action, router: zmq.asyncio.Socket, on_event: OnEvent) -> None:
-    if not isinstance(action, Send):
-        on_event(action.text)
-        return
-    message = action.message
-    if isinstance(message, Ping):
-        message = replace(message, controller_ns=monotonic_ns())
-    try:
-        await router.send_multipart([action.identity, encode(message)], zmq.NOBLOCK)
-    except zmq.ZMQError as error:
-        # The peer is gone or takes nothing: its heartbeats will be missed, and that is told by name.
-        if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
-            raise
+async def _perform(
+    session: Session, actions: tuple[Action, ...], link: Link, peers: Peers, on_event: OnEvent
+) -> None:
+    waiting = deque(actions)
+    while waiting:
+        action = waiting.popleft()
+        if not isinstance(action, Send):
+            on_event(action.text)
+            continue
+        message = action.message
+        if isinstance(message, Ping):
+            message = replace(message, controller_ns=monotonic_ns())
+        try:
+            body = peers.write(action.identity, message)
+        except PeerTooOld as error:
+            waiting.extend(session.on_garbage(action.identity, error, monotonic_ns()))
+            continue
+        await link.send(action.identity, body)
 
 
-def _check_sendable(name: str, assignment: Assignment) -> None:
-    try:
-        encode(Assign(assignment))
-    except MessageTooLarge as error:
-        what = f"its assignment cannot be sent: {error}"
-        raise PlanError(Problem(f"agent '{name}'", what, "spread the ranks over more agents")) from None
+def check_sendable(assignments: Mapping[str, Assignment]) -> None:
+    """Raises `PlanError` for an assignment that is too large to send."""
+    for name, assignment in assignments.items():
+        try:
+            encode(Assign(assignment))
+        except MessageTooLarge as error:
+            what = f"its assignment cannot be sent: {error}"
+            raise PlanError(Problem(f"agent '{name}'", what, "spread the ranks over more agents")) from None
 
 
 @contextlib.asynccontextmanager
-async def _router(settings: SessionSettings) -> AsyncIterator[zmq.asyncio.Socket]:
+async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[zmq.asyncio.Socket]:
+    """A ROUTER that listens at `bind` while it is open. Raises `ConfigError` for an address or keys that cannot be used."""
     context = zmq.asyncio.Context()
     authenticator: AsyncioAuthenticator | None = None
     router = context.socket(zmq.ROUTER)
@@ -145,14 +191,14 @@ async def _router(settings: SessionSettings) -> AsyncIterator[zmq.asyncio.Socket
         router.setsockopt(zmq.MAXMSGSIZE, MAX_TO_CONTROLLER_BYTES)
         router.setsockopt(zmq.RCVHWM, _QUEUED_MESSAGES)
         router.setsockopt(zmq.IPV6, 1)
-        if settings.curve is not None:
-            authenticator = _secure(router, context, settings.curve)
+        if curve is not None:
+            authenticator = _secure(router, context, curve)
         try:
-            router.bind(settings.bind)
+            router.bind(bind)
         except zmq.ZMQError as error:
             what = f"cannot listen there: {error.strerror}"
             remedy = "choose an address of this host and a free port"
-            raise ConfigError(Problem(settings.bind, what, remedy)) from None
+            raise ConfigError(Problem(bind, what, remedy)) from None
         yield router
     finally:
         router.close()
@@ -191,7 +237,7 @@ def load_secret_key(path: Path) -> tuple[bytes, bytes]:
 
 
 @contextlib.contextmanager
-def _stop_signals() -> Iterator[list[str]]:
+def stop_signals() -> Iterator[list[str]]:
     """Collects SIGINT and SIGTERM as reasons to stop while it is open; outside the main thread there are none."""
     stops: list[str] = []
     loop = asyncio.get_running_loop()

@@ -121,17 +121,17 @@ class Session:
             try:
                 self._on_member(name, message, now_ns)
             except ProtocolError as error:
-                self._on_breach(name, str(error), now_ns)
+                self._on_breach(name, error, now_ns)
         return self._taken()
 
     def on_garbage(self, identity: bytes, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
-        """Somebody sent what the protocol does not allow."""
+        """Somebody sent what the protocol does not allow, or is too old to be told what it should do."""
         name = self._roster.heard(identity, now_ns)
         if name is None:
             self._tell_refusal(f"refused a connection: {error}")
             self._actions.append(Send(identity, Refused(str(error))))
         elif not self._over:
-            self._on_breach(name, str(error), now_ns)
+            self._on_breach(name, error, now_ns)
         return self._taken()
 
     def on_stop(self, reason: str, now_ns: int) -> tuple[Action, ...]:
@@ -206,9 +206,8 @@ class Session:
         self._break(now_ns, readiness.gone(name, why, self.state, self._progress.get(name)))
         self._handed_over(name, now_ns)
 
-    def _on_breach(self, name: str, what: str, now_ns: int) -> None:
-        remedy = "run the same etloop on controller and agents"
-        self._break(now_ns, Problem(f"agent '{name}'", f"broke the protocol: {what}", remedy))
+    def _on_breach(self, name: str, error: ProtocolError, now_ns: int) -> None:
+        self._break(now_ns, readiness.breach(name, error))
         self._handed_over(name, now_ns)
 
     # ---- members' messages
@@ -303,12 +302,14 @@ class Session:
         self._pending.discard(name)
         if self._pending:
             return
+        if self.state is RunState.GATHER:
+            self._hellos = {each: member.hello for each, member in self._roster.members()}
+            self._unready += readiness.misfits(self._assignments, self._hellos)
         if self._unready:
             self._break(now_ns, *self._unready)
             return
         match self.state:
             case RunState.GATHER:
-                self._hellos = {each: member.hello for each, member in self._roster.members()}
                 self._enter(RunEvent.ALL_JOINED, now_ns, self._settings.load_timeout_ns)
                 self._order(lambda each: Assign(self._assignments[each]))
             case RunState.ASSIGN:

@@ -107,6 +107,9 @@ class _Stall:
             for row in records.tolist():
                 wait = _Wait._make((*row, agent))
                 self._waits.setdefault(wait.key, []).append(wait)
+        for key, waits in self._waits.items():
+            # What another lane of the same op waits for is the cause; the lane behind it adds nothing.
+            self._waits[key] = [wait for wait in waits if wait.kind != WaitKind.LANE] or waits
         self._earliest: dict[int, _Key] = {}
         for key, waits in sorted(self._waits.items(), key=lambda item: (item[0].iteration, item[0].op)):
             if any(wait.kind != WaitKind.DEPENDENCY for wait in waits):
@@ -132,6 +135,8 @@ class _Stall:
     def _step(self, wait: _Wait) -> _Step:
         if wait.kind == WaitKind.ACKNOWLEDGEMENT:
             return _Step(wait, None, _Blame.LINK)
+        if wait.kind == WaitKind.LANE:
+            return _Step(wait, None, _Blame.PEER)
         if wait.kind == WaitKind.DEPENDENCY:
             target = self._unfinished(_Key(wait.rank, wait.blocking_op, wait.iteration))
             return _Step(wait, target, _Blame.PEER)
@@ -223,6 +228,8 @@ class _Stall:
             blocking = _Key(wait.rank, wait.blocking_op, wait.iteration)
             sentence = f"{where} its {self._op_text(blocking)}"
             done = ""
+        elif wait.kind == WaitKind.LANE:
+            return f"{where} {WaitKind.NAMES[wait.kind]}, which none of its own steps releases"
         elif wait.kind == WaitKind.ACKNOWLEDGEMENT:
             return f"{where} an acknowledgement from {peer}: packet {wait.psn} was never acknowledged"
         elif 0 <= wait.kind < len(WaitKind.NAMES):

@@ -144,6 +144,12 @@ class Section:
         node = self._entries[key][1] if key in self._entries else self._node
         self._file.mistake(node, self._at(key), what, remedy)
 
+    def where(self, key: str) -> str:
+        """File, line and path of a key, for mistakes that are found later than here."""
+        node = self._entries[key][1] if key in self._entries else self._node
+        line = "" if node is None else f":{node.start_mark.line + 1}"
+        return f"{self._file.name}{line}: {self._at(key)}"
+
     def has(self, key: str) -> bool:
         """Whether the file gives `key` a value (an empty one counts as none)."""
         self._known[key] = None

@@ -58,7 +58,11 @@ class CollectiveRows:
     start_ns: NDArray[np.int64]
     last_issued_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
+    sent_bytes: NDArray[np.int64]
+    """Payload that members sent, whatever way it went."""
     fabric_bytes: NDArray[np.int64]
+    """S_fabric: the part of it through the device under test."""
+    messages: NDArray[np.int64]
     algbw: NDArray[np.float64]
     """Bytes per second; NaN where there is none (incomplete, no bytes, or no time)."""
     busbw: NDArray[np.float64]
@@ -165,11 +169,13 @@ def measure_groups(measured: MeasuredOps, groups: PlannedGroups) -> CollectiveRo
     start_ns = np.full(len(cells), np.iinfo(np.int64).max)
     last_issued_ns = np.full(len(cells), np.iinfo(np.int64).min)
     end_ns = last_issued_ns.copy()
-    fabric_bytes = np.zeros(len(cells), np.int64)
+    fabric_bytes, local_bytes, messages = (np.zeros(len(cells), np.int64) for _ in range(3))
     np.minimum.at(start_ns, cell_of_record, records["issued_ns"])
     np.maximum.at(last_issued_ns, cell_of_record, records["issued_ns"])
     np.maximum.at(end_ns, cell_of_record, records["completed_ns"])
     np.add.at(fabric_bytes, cell_of_record, records["wire_tx_bytes"])
+    np.add.at(local_bytes, cell_of_record, records["local_tx_bytes"])
+    np.add.at(messages, cell_of_record, records["tx_messages"])
     iteration, group = np.divmod(cells, max(group_count, 1))
     complete = recorded == groups.ranks[group]
     time_ns = end_ns - start_ns
@@ -185,7 +191,9 @@ def measure_groups(measured: MeasuredOps, groups: PlannedGroups) -> CollectiveRo
         start_ns=start_ns,
         last_issued_ns=last_issued_ns,
         end_ns=end_ns,
+        sent_bytes=fabric_bytes + local_bytes,
         fabric_bytes=fabric_bytes,
+        messages=messages,
         algbw=algbw,
         busbw=algbw * bus_factor(groups.kind[group], groups.ranks[group]),
     )

@@ -73,6 +73,8 @@ def measure(
         edges=dict(tables.edges),
         bytes_scale=tables.bytes_scale,
         time_scale=tables.time_scale,
+        shaping=tables.shaping,
+        choices=tables.choices,
         ops=OpCounts(planned=planned, recorded=len(ops), missing=planned - len(ops)),
         job=_job(per_iteration, complete=len(ops) == planned),
         per_iteration=per_iteration,
@@ -159,6 +161,7 @@ def _kind(
     size_bytes, total_ns = int(groups.size_bytes[rows.group[whole]].sum()), int(time_ns.sum())
     joined_ns = total_ns - int(skew_ns.sum())
     factor = float(bus_factor(np.array([kind]), np.array([ranks]))[0])
+    sent_bytes, fabric_bytes = int(rows.sent_bytes[whole].sum()), int(rows.fabric_bytes[whole].sum())
     algbw = _rate(size_bytes, total_ns)
     joined_algbw = _rate(size_bytes, joined_ns)
     measured = len(whole) > 0
@@ -169,7 +172,10 @@ def _kind(
         count=len(whole),
         incomplete=len(selected) - len(whole),
         size_bytes=size_bytes,
-        fabric_bytes=int(rows.fabric_bytes[whole].sum()),
+        sent_bytes=sent_bytes,
+        fabric_bytes=fabric_bytes,
+        fabric_share=_share(fabric_bytes, sent_bytes),
+        messages=int(rows.messages[whole].sum()),
         time_min_ns=int(time_ns[0]) if measured else None,
         time_avg_ns=total_ns // len(whole) if measured else None,
         time_p50_ns=nearest_rank(time_ns, 50) if measured else None,
@@ -231,15 +237,22 @@ def _slip(ops: MeasuredOps) -> SlipSummary | None:
     )
 
 
+def _share(part_bytes: int, whole_bytes: int) -> float | None:
+    return part_bytes / whole_bytes if whole_bytes else None
+
+
 def _bytes(tables: PlanTables, ops: MeasuredOps) -> ByteCounts:
     plan, records = tables.ops, ops.records
+    wire_tx_bytes, local_tx_bytes = int(records["wire_tx_bytes"].sum()), int(records["local_tx_bytes"].sum())
     return ByteCounts(
-        wire_tx_bytes=int(records["wire_tx_bytes"].sum()),
+        wire_tx_bytes=wire_tx_bytes,
         wire_rx_bytes=int(records["wire_rx_bytes"].sum()),
-        local_tx_bytes=int(records["local_tx_bytes"].sum()),
+        local_tx_bytes=local_tx_bytes,
         local_rx_bytes=int(records["local_rx_bytes"].sum()),
         planned_wire_tx_bytes=int(plan.wire_tx_bytes.sum()) * tables.iterations,
         planned_local_tx_bytes=int(plan.local_tx_bytes.sum()) * tables.iterations,
+        fabric_share=_share(wire_tx_bytes, wire_tx_bytes + local_tx_bytes),
+        messages=int(records["tx_messages"].sum()),
         message_bytes=int(plan.message_bytes[ops.plan_row].sum()),
         trace_bytes=int(plan.trace_bytes[ops.plan_row].sum()),
     )

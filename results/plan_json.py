@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from contract.errors import Problem
 from contract.ip_address import ip_bytes, ip_column, ip_text
-from contract.run import PlannedConnections, PlannedOps, PlanTables, RecordedBaselines
+from contract.run import PlannedChoice, PlannedConnections, PlannedOps, PlanTables, RecordedBaselines
 from results.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _BASELINE_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
 }
 _CONNECTION_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
     "communicator": np.int32,
+    "channel": np.int32,
     "src_rank": np.int32,
     "dst_rank": np.int32,
     "path": np.uint8,
@@ -83,6 +84,8 @@ class _PlanFile:
     rank_port: tuple[str, ...]
     communicators: tuple[_Communicator, ...]
     algorithms: tuple[str, ...]
+    shaping: str
+    choices: tuple[PlannedChoice, ...]
     ops: dict[str, tuple[int, ...]]
     connections: dict[str, tuple[int, ...]]
     addresses: dict[str, tuple[str, ...]]
@@ -105,6 +108,8 @@ def plan_to_json(tables: PlanTables) -> str:
         "rank_port": tables.rank_port,
         "communicators": [{"name": name, "members": members} for name, members in tables.communicators],
         "algorithms": tables.algorithms,
+        "shaping": tables.shaping,
+        "choices": [asdict(choice) for choice in tables.choices],
         "ops": {name: getattr(tables.ops, name).tolist() for name in _OP_TYPES},
         "connections": {name: getattr(tables.connections, name).tolist() for name in _CONNECTION_TYPES},
         "addresses": {
@@ -155,6 +160,8 @@ def plan_from_json(text: str, where: str) -> PlanTables:
         edges=file.edges,
         notes=file.notes,
         baselines=None if baselines is None else RecordedBaselines(**baselines),
+        shaping=file.shaping,
+        choices=file.choices,
     )
 
 

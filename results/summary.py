@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from contract.run import PlannedChoice
+
 SUMMARY_SCHEMA: Final = "etloop-summary/1"
 MOST_BASELINES: Final = 64
 
@@ -101,7 +103,10 @@ class KindSummary:
     count: int
     incomplete: int
     size_bytes: int
+    sent_bytes: int
     fabric_bytes: int
+    fabric_share: float | None
+    messages: int
     time_min_ns: int | None
     time_avg_ns: int | None
     time_p50_ns: int | None
@@ -153,6 +158,8 @@ class ByteCounts:
     local_rx_bytes: int
     planned_wire_tx_bytes: int
     planned_local_tx_bytes: int
+    fabric_share: float | None
+    messages: int
     message_bytes: int
     trace_bytes: int
 
@@ -218,6 +225,10 @@ class Summary:
     edges: dict[str, int]
     bytes_scale: str
     time_scale: str
+    shaping: str
+    """Whose traffic it was, such as "nccl 2.30.7"."""
+    choices: tuple[PlannedChoice, ...]
+    """How the collectives were carried out, and why."""
     ops: OpCounts
     job: JobSummary
     per_iteration: tuple[IterationSummary, ...]

@@ -1,4 +1,4 @@
-"""The table that a person reads after a run: plain text, aligned, at most 110 columns, the same for the same summary.
+"""The table that a person reads after a run: plain text, aligned, at most 118 columns, the same for the same summary.
 
 Decides wording and rounding only; every figure comes from `summary.py`.
 """
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     from results.summary import BaselineSummary, KindSummary, Summary, TransportCounts
 
-WIDTH: Final = 110
+WIDTH: Final = 118
 """Columns; only the path at the end may be longer."""
 LABEL_WIDTH: Final = 16
 NS_NOT_SPELT_OUT: Final = 1_000_000_000_000
 """A thousand seconds; longer times would push the table apart."""
 
 _HEADINGS: Final = (
-    ("", "", "", "", "total", "time (us)", "", "", "", "algbw", "busbw"),
-    ("collective", "algorithm", "n", "count", "S", "min", "avg", "p50", "p99", "(GB/s)", "(GB/s)"),
+    ("", "", "", "", "total", "S_fab", "time (us)", "", "", "", "algbw", "busbw"),
+    ("collective", "algorithm", "n", "count", "S", "/sent", "min", "avg", "p50", "p99", "(GB/s)", "(GB/s)"),
 )
 _BASELINE_HEADINGS: Final = (
     ("", "", "", "", "", "all joined (us)", "", "recorded"),
@@ -113,6 +113,7 @@ def _kind_row(kind: KindSummary) -> tuple[str, ...]:
         str(kind.ranks),
         str(kind.count),
         _bytes(kind.size_bytes),
+        _percent(kind.fabric_share),
         *(_us(time_ns) for time_ns in times_ns),
         _gigabytes_per_s(kind.algbw_bytes_per_s),
         _gigabytes_per_s(kind.busbw_bytes_per_s),
@@ -147,7 +148,8 @@ def _figures(summary: Summary) -> list[str]:
         ),
         *_wrapped(
             "payload",
-            f"{_bytes(carried.wire_tx_bytes)} through the device under test, {_bytes(carried.local_tx_bytes)} kept local",
+            f"{_bytes(carried.wire_tx_bytes)} through the device under test ({_percent(carried.fabric_share)} of what was "
+            f"sent), {_bytes(carried.local_tx_bytes)} kept local; {carried.messages} messages",
         ),
         *_wrapped("retransmitted", _retransmissions(summary)),
     ]
@@ -242,6 +244,16 @@ def _bytes(size_bytes: int) -> str:
     if unit == "B":
         return f"{size_bytes} B"
     return f"{value:.{2 if value < 99.995 else 1}f} {unit}"
+
+
+def _percent(share: float | None) -> str:
+    """Of a whole, to a percent; never 100% for what is a little less, nor 0% for a little more."""
+    if share is None:
+        return "-"
+    percent = round(100 * share)
+    if percent == 100 and share < 1:
+        return ">99%"
+    return f"{percent}%" if percent or not share else "<1%"
 
 
 def _gigabytes_per_s(rate: float | None) -> str:

@@ -29,6 +29,7 @@ TRANSPORT = TransportSettings(
     ack_every_packets=32,
     timeout_ns=2_000_000,
     retry_limit=7,
+    split_data_on_qps=False,
     segmentation_offload=True,
     drop_per_million=0,
     drop_seed=1,
@@ -57,8 +58,10 @@ class HandOp:
 ScheduleKey = tuple[CollectiveName, Splits]
 
 
-def _schedule(key: ScheduleKey, size: int) -> Schedule:
+def _schedule(key: ScheduleKey, size: int, instead: Schedule | None) -> Schedule:
     name, splits = key
+    if instead is not None:
+        return instead
     return schedule_for_splits(splits) if splits else schedule_for(name, size)
 
 
@@ -107,25 +110,27 @@ def _connections(
     qps_each: int,
     hosts: tuple[int, ...],
     addresses: tuple[str, ...],
+    instead: Schedule | None,
 ) -> ConnectionColumns:
-    pairs: set[tuple[int, int, int]] = set()
+    pairs: set[tuple[int, int, int, int]] = set()
     for key in schedules:
-        for position, lanes in enumerate(_schedule(key, size).tables):
-            pairs |= {(0, position, lane.send_to) for lane in lanes if lane.send_to >= 0}
+        for position, lanes in enumerate(_schedule(key, size, instead).tables):
+            pairs |= {(0, lane.channel, position, lane.send_to) for lane in lanes if lane.send_to >= 0}
     for rank, ops in enumerate(programs):
-        pairs |= {(-1, rank, op.peer) for op in ops if op.what == "send"}
+        pairs |= {(-1, 0, rank, op.peer) for op in ops if op.what == "send"}
     ordered = sorted(pairs)
-    wire = [hosts[src] != hosts[dst] for _, src, dst in ordered]
+    wire = [hosts[src] != hosts[dst] for _, _, src, dst in ordered]
     qps = [row for row, crosses in enumerate(wire) if crosses for _ in range(qps_each)]
     offsets = np.cumsum([0] + [qps_each if crosses else 0 for crosses in wire])
     numbers = np.arange(len(qps))
     return ConnectionColumns(
-        communicator=np.array([c for c, _, _ in ordered], np.int32),
-        src_rank=np.array([s for _, s, _ in ordered], np.int32),
-        dst_rank=np.array([d for _, _, d in ordered], np.int32),
+        communicator=np.array([c for c, _, _, _ in ordered], np.int32),
+        channel=np.array([channel for _, channel, _, _ in ordered], np.int32),
+        src_rank=np.array([s for _, _, s, _ in ordered], np.int32),
+        dst_rank=np.array([d for _, _, _, d in ordered], np.int32),
         path=np.array([Path.WIRE if crosses else Path.SCALE_UP for crosses in wire], np.uint8),
-        src_ip=ip_column(ip_bytes(addresses[s]) for _, s, _ in ordered),
-        dst_ip=ip_column(ip_bytes(addresses[d]) for _, _, d in ordered),
+        src_ip=ip_column(ip_bytes(addresses[s]) for _, _, s, _ in ordered),
+        dst_ip=ip_column(ip_bytes(addresses[d]) for _, _, _, d in ordered),
         qp_offsets=offsets.astype(np.int32),
         # Queue pair numbers are dealt out below, per port.
         src_qpn=numbers.astype(np.uint32),
@@ -162,9 +167,11 @@ def assignment(
     link_bps: int = 100_000_000_000,
     addresses: tuple[str, ...] | None = None,
     only_ranks: tuple[int, ...] | None = None,
+    instead: Schedule | None = None,
 ) -> Assignment:
     """One assignment with a port per rank, or with those of `only_ranks`; rank r runs `programs[r]`.
 
+    `instead` is the schedule of all collectives, whatever they are called.
     Ranks of one host must share a port in a real plan; here `hosts` is only used with all ranks on one port.
     """
     size = len(programs)
@@ -175,7 +182,7 @@ def assignment(
     peers = tuple(tuple(sorted({op.peer for op in ops if op.peer >= 0})) for ops in programs)
     block = max(4096, 4 * qps_each)
     connections = _number_queue_pairs(
-        _connections(size, schedules, programs, qps_each, hosts, addresses), block
+        _connections(size, schedules, programs, qps_each, hosts, addresses, instead), block
     )
     here = tuple(range(size)) if only_ranks is None else only_ranks
     if one_port:
@@ -197,7 +204,7 @@ def assignment(
         scale_up_latency_ns=1_000,
         first_host_thread=0,
         host_engine_threads=len(ports),
-        schedules=to_columns([_schedule(key, size) for key in schedules] + [SEND_RECV]),
+        schedules=to_columns([_schedule(key, size, instead) for key in schedules] + [SEND_RECV]),
         programs=tuple(_columns(ops, schedules, peers[rank]) for rank, ops in enumerate(programs)),
         ranks=tuple(
             RankAssignment(

@@ -19,6 +19,7 @@ from contract.assignment import (
 )
 from contract.ip_address import ip_bytes, ip_column
 from contract.run import PlannedConnections, PlannedOps, PlanTables
+from traffic.collectives.columns import to_columns
 from workload.program import OpKind
 from workload.trace import CollectiveKind
 
@@ -29,6 +30,7 @@ TRANSPORT = TransportSettings(
     ack_every_packets=16,
     timeout_ns=10_000_000,
     retry_limit=7,
+    split_data_on_qps=False,
     segmentation_offload=True,
     drop_per_million=0,
     drop_seed=1,
@@ -36,28 +38,7 @@ TRANSPORT = TransportSettings(
 
 
 def no_schedules() -> ScheduleTables:
-    return ScheduleTables(
-        chunk_rule=np.zeros(0, np.uint8),
-        chunk_bytes=np.zeros(0, np.int64),
-        chunks_per_loop=np.zeros(0, np.int32),
-        shrink_last=np.zeros(0, np.uint8),
-        slices=np.zeros(0, np.int32),
-        min_slice_bytes=np.zeros(0, np.int64),
-        slots=np.zeros(0, np.int32),
-        empty_message=np.zeros(0, np.uint8),
-        slice_align_bytes=np.zeros(0, np.int64),
-        table_offsets=np.zeros(1, np.int32),
-        lane_offsets=np.zeros(1, np.int32),
-        lane_batch=np.zeros(0, np.int32),
-        lane_send_to=np.zeros(0, np.int32),
-        lane_recv_from=np.zeros(0, np.int32),
-        lane_part=np.zeros(0, np.int32),
-        lane_parts=np.zeros(0, np.int32),
-        lane_bytes=np.zeros(0, np.int64),
-        entry_offsets=np.zeros(1, np.int32),
-        entry_kind=np.zeros(0, np.uint8),
-        entry_chunk=np.zeros(0, np.int32),
-    )
+    return to_columns([])
 
 
 def chain_program(ops: int) -> ProgramColumns:
@@ -81,6 +62,7 @@ def ring_connections(ranks: int, own: int | None = None) -> ConnectionColumns:
     dst = (src + 1) % np.int32(ranks)
     return ConnectionColumns(
         communicator=np.zeros(len(rows), np.int32),
+        channel=np.zeros(len(rows), np.int32),
         src_rank=src,
         dst_rank=dst,
         path=np.full(len(rows), Path.WIRE, np.uint8),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Final
 
 from tests.first_light_trace import Op
@@ -43,10 +44,21 @@ def ring_blocks(size_bytes: int, members: int) -> list[int]:
     ]
 
 
+def ring_of(op: Op) -> tuple[int, ...]:
+    """Members in the order of the first channel's ring: through every other host backwards, so that links between hosts
+    join ranks of the same place in their hosts. A group with unequal or scattered hosts keeps its own order."""
+    hosts = [list(those) for _, those in groupby(op.members, key=lambda rank: rank // op.ranks_per_host)]
+    numbers = {those[0] // op.ranks_per_host for those in hosts}
+    if len(numbers) != len(hosts) or len({len(those) for those in hosts}) > 1:
+        return op.members
+    return tuple(rank for turn, those in enumerate(hosts) for rank in (those[::-1] if turn % 2 else those))
+
+
 def sent_by(op: Op) -> dict[int, int]:
     """Receiving rank -> bytes that the rank of this op sends it for this op."""
-    position, n, size_bytes = op.members.index(op.rank), len(op.members), op.message_bytes
-    following = op.members[(position + 1) % n]
+    ring = ring_of(op)
+    position, n, size_bytes = ring.index(op.rank), len(ring), op.message_bytes
+    following = ring[(position + 1) % n]
     match op.kind:
         case "all_reduce" | "barrier":
             blocks = ring_blocks(size_bytes, n)

@@ -61,6 +61,7 @@ class Reading:
     time_scale: Fraction = Fraction(1)
     flops: int = 0
     """Of compute nodes without a duration; 0: they take no time."""
+    ranks_per_host: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Op:
     communicator: str
     message_bytes: int
     trace_bytes: int
+    ranks_per_host: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +185,15 @@ def _op(rank: int, node: Node, job: Job, everyone: tuple[int, ...], reading: Rea
         name = str(attributes.get("pg_name", ""))
         members = job.groups.get(name, everyone)
         if kind == BARRIER:
-            return Op(rank, node.node_id, kind, members, name, BARRIER_BYTES, BARRIER_BYTES)
+            sizes = (BARRIER_BYTES, BARRIER_BYTES)
+            return Op(rank, node.node_id, kind, members, name, *sizes, reading.ranks_per_host)
         unit_bytes = 4 * len(members) if kind in SPLIT else 4
     else:
         kind, name, unit_bytes = "send" if node.kind == SEND else "receive", "", 4
         members = (attributes.get("comm_src", rank), attributes.get("comm_dst", rank))
     message_bytes = scaled(trace_bytes, reading.bytes_scale, unit_bytes)
-    return Op(rank, node.node_id, kind, members, name, message_bytes, trace_bytes)
+    sizes = (message_bytes, trace_bytes)
+    return Op(rank, node.node_id, kind, members, name, *sizes, reading.ranks_per_host)
 
 
 def written(nodes: Iterable[Node]) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -114,6 +114,11 @@ def rig_of(ports_of_agent: dict[str, int], addresses: int = 8, link: str = "100G
     return parse_rig("\n".join(lines).encode(), "rig.yaml", Path())
 
 
+ONE_RING: Final = "collectives: {algorithm: ring, protocol: simple, channels: 1}\n"
+"""Of all that NCCL would choose the plainest, so that bytes and connections can be counted with a pencil."""
+
+
 def scenario_of(text: str = "") -> Scenario:
-    """A scenario with a trace that nobody reads, and what `text` adds."""
-    return parse_scenario(f"workload: {{trace: job}}\n{text}".encode(), "scenario.yaml", Path("lab"))
+    """A scenario with a trace that nobody reads, and what `text` adds; as `ONE_RING` unless it says otherwise."""
+    shaped = text if "collectives:" in text else f"{text}\n{ONE_RING}"
+    return parse_scenario(f"workload: {{trace: job}}\n{shaped}".encode(), "scenario.yaml", Path("lab"))

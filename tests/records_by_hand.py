@@ -113,6 +113,7 @@ def _connections() -> PlannedConnections:
     source, destination = (np.array([row[index] for row in CONNECTIONS], np.int32) for index in (1, 2))
     return PlannedConnections(
         communicator=np.array([row[0] for row in CONNECTIONS], np.int32),
+        channel=np.zeros(len(CONNECTIONS), np.int32),
         src_rank=source,
         dst_rank=destination,
         path=np.array([row[3] for row in CONNECTIONS], np.uint8),

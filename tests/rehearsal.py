@@ -169,13 +169,13 @@ class Rehearsal:
             self.now_ns, _, to, sender, body = heapq.heappop(self.mail)
             self._deliver(to, sender, body)
         self.now_ns = end_ns
-        self._act(self.session.on_tick(self.now_ns))
+        self.act(self.session.on_tick(self.now_ns))
         for agent in self.agents.values():
             if agent.alive:
                 self._tick(agent)
 
     def stop(self, reason: str) -> None:
-        self._act(self.session.on_stop(reason, self.now_ns))
+        self.act(self.session.on_stop(reason, self.now_ns))
 
     def say_raw(self, identity: bytes, body: bytes) -> None:
         """Somebody sends bytes to the controller."""
@@ -190,14 +190,14 @@ class Rehearsal:
 
     def _deliver(self, to: str, identity: bytes, body: bytes) -> None:
         if not to:
-            self._act(self.session.on_message(identity, decode_from_agent(body), self.now_ns))
+            self.act(self.session.on_message(identity, decode_from_agent(body), self.now_ns))
             return
         agent = self.agents[to]
         if agent.alive and agent.identity == identity:
             now_ns = self.now_ns + agent.clock_ahead_ns
             self._do(to, agent, agent.life.on_message(decode_from_controller(body), now_ns))
 
-    def _act(self, actions: tuple[Action, ...]) -> None:
+    def act(self, actions: tuple[Action, ...]) -> None:
         for action in actions:
             match action:
                 case Tell(text):

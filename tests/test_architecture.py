@@ -25,16 +25,20 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "results": frozenset({"contract"}),
     "controller": frozenset({"contract", "workload", "traffic", "dut_profiles", "results"}),
     "agent": frozenset({"contract", "traffic"}),
-    "bench": frozenset({"contract", "traffic", "workload"}),
+    "bench": frozenset({"contract", "controller", "traffic", "workload"}),
 }
 """Folder -> the folders it may import from, besides itself. Data flows one way."""
 
 SHELLS: Final[Mapping[str, str]] = {
     "agent/cli.py": "the agent's command line",
     "agent/files.py": "reads what the host says of itself",
+    "agent/host_reading.py": "reads what the host can do",
+    "agent/seats.py": "starts and ends the tasks of an agent's connections",
     "agent/service.py": "the agent's event loop and its socket to the controller",
+    "bench/closed_forms.py": "a command line",
     "bench/queue_pairs.py": "reads the clock and its own peak memory",
     "bench/readers.py": "reads the clock and its own peak memory",
+    "bench/schedules.py": "reads the clock and its own peak memory, measures in processes of their own",
     "controller/bench.py": "turns SIGTERM into an orderly end, reads the machine's load",
     "controller/bench_ends.py": "starts the bench's processes and talks to them over pipes",
     "controller/bench_gloo.py": "one process of the bench's comparison with torch",
@@ -42,9 +46,30 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/bench_place.py": "makes and removes the bench's network namespaces",
     "controller/bench_worker.py": "the process at one end of a bench",
     "controller/cli.py": "the controller's command line",
+    "controller/commands_collective.py": "runs sessions for a benchmark, writes its results",
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
     "controller/demo.py": "starts agents as processes",
+    "controller/keys.py": "writes and reads key files",
+    "controller/rack/artifacts.py": "removes what finished jobs left",
+    "controller/rack/client.py": "a client's connection to the broker",
+    "controller/rack/confinement.py": "watches what a run's process opens",
+    "controller/rack/daemon.py": "the event loop of a rack",
+    "controller/rack/embedded_broker.py": "runs a broker",
+    "controller/rack/events.py": "wakes those who wait for events",
+    "controller/rack/http.py": "serves over HTTP",
+    "controller/rack/inherited.py": "looks after processes that an earlier controller left",
+    "controller/rack/job_store.py": "keeps jobs in SQLite",
+    "controller/rack/locks.py": "locks files",
+    "controller/rack/log.py": "writes the log",
+    "controller/rack/mqtt.py": "the connection to the broker",
+    "controller/rack/opening.py": "reads the rig, starts the event loop of a rack",
+    "controller/rack/run_child.py": "starts the process of a run",
+    "controller/rack/run_process.py": "the process of a run",
     "controller/reading_bar.py": "shows on a terminal how far reading is",
+    "controller/rack/schemas.py": "writes the published schemas",
+    "controller/rack/submit.py": "writes to the terminal while it waits",
+    "controller/rack/submit_arguments.py": "starts the event loop of a command",
+    "controller/schedule_files.py": "runs a schedule's Python file that a scenario names",
     "controller/service.py": "the controller's event loop and its sockets to the agents",
     "controller/system_clock.py": "reads the clocks",
     "results/run_dir.py": "writes and reads run directories",
@@ -62,7 +87,8 @@ OUTSIDE: Final = frozenset(
 
 NATIVE_SHELLS: Final = re.compile(
     r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|(?:udp|xdp)_socket|xdp_program|verbs_(?:device|library|port)|frame_flows"
-    r"|neighbours|(?:datagram_)?capture|system_clock|blast|loop|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
+    r"|neighbours|(?:datagram_)?capture|system_clock|(?:frame_)?blast|loop|scale_up_mesh|bind[a-z_]*)\.(?:h|cpp)"
+    r"|ip_address\.cpp"
 )
 """C++ files that may see the operating system and Python; all others are pure."""
 

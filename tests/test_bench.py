@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from contract.assignment import Path
 from contract.errors import ProtocolError, RunAborted
-from controller.bench import SMALL_LENGTHS, Benchmark, full_lengths, run_bench
+from controller.bench import Benchmark, run_bench
 from controller.bench_ends import answers, ask_both, bench_workers
 from controller.bench_figures import (
     Bar,
@@ -56,6 +56,7 @@ from controller.bench_orders import (
     frame_of,
 )
 from controller.bench_place import loopback_place
+from controller.bench_turns import SMALL_LENGTHS, full_lengths
 from controller.cli import main
 from workload.program import OpKind
 from workload.trace import CollectiveKind
@@ -228,9 +229,9 @@ VALUES: tuple[Order | Answer, ...] = (
     Load(b"\x00\xff"),
     Probe(),
     Start(-5),
-    BlastReceive("127.0.0.1", 4791, SECOND_NS),
+    BlastReceive("127.0.0.1", 4791, SECOND_NS, 1),
     Opened(("the receive buffer is small",)),
-    Ran(2, 10, 20, 4096, 0, (100, 110), (3, 4), b"01234567"),
+    Ran(2, 10, 20, 4096, 0, (100, 110), (3, 4), b"01234567", b"76543210"),
     Counted(15, 61680, SECOND_NS),
 )
 

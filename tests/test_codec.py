@@ -194,7 +194,7 @@ REFUSED = {
         "Loaded.degraded: expected an array, got text",
     ),
     "a map that is none": (
-        body("Hello", {"name": "a", "host": "h", "pid": 1, "versions": 3}),
+        body("Hello", {"name": "a", "host": "h", "pid": 1, "versions": 3, "seat": 0}),
         "Hello.versions: expected a map of at most 64 texts, got int",
     ),
     "a column that is no column": (
@@ -244,9 +244,9 @@ def test_what_does_not_fit_is_refused_by_name(received: bytes, expected: str) ->
 
 def test_another_version_is_refused_before_anything_is_looked_at() -> None:
     with pytest.raises(VersionMismatch) as caught:
-        decode_from_agent(body("Hello from the future", [1, 2, 3], (1, 9)))
+        decode_from_agent(body("Hello from the future", [1, 2, 3], (2, 9)))
     assert str(caught.value) == (
-        "the peer speaks protocol 1.9, this side 1.2; install the same etloop on the controller and on every agent"
+        "the peer speaks protocol 2.9, this side 2.0 to 2.1; install the same etloop on the controller and on every agent"
     )
 
 

@@ -158,7 +158,7 @@ def without(kind: EntryKind) -> Callable[[Entry], Entry]:
             # A peer left out on one side.
             replace(EXCHANGE, tables=(*EXCHANGE.tables[:3], EXCHANGE.tables[3][1:])),
             (
-                "p2p all-to-all of 4: position 0, lane 1, entry 0: receives 16384 bytes of block 0 (loop 0, slice 0) "
+                "p2p all-to-all of 4: position 0, lane 1, entry 0: receives 16384 bytes of block 12 (loop 0, slice 0) "
                 "from position 3, which does not send it; give every send its receive, in the same order and size"
             ),
         ),

@@ -10,10 +10,11 @@ import pytest
 from contract.assignment import Path
 from contract.errors import PlanError
 from contract.ip_address import NO_ADDRESS
-from controller.connections import FIRST_QPN, QPN_SPACE, connect, select_connections, udp_source_port
+from controller.connections import FIRST_QPN, QPN_SPACE, connect, select_connections
 from controller.demand import PairColumns
 from controller.placement import Placement, place
 from controller.scenario import Mapping, PlacementRule
+from controller.source_ports import udp_source_port
 from tests.plan_by_hand import rig_of
 
 
@@ -21,6 +22,7 @@ def every_pair(ranks: int) -> PairColumns:
     """One communicator in which everybody sends to everybody."""
     src, dst = np.nonzero(~np.eye(ranks, dtype=bool))
     return PairColumns(
+        np.zeros(len(src), np.int32),
         np.zeros(len(src), np.int32),
         src.astype(np.int32),
         dst.astype(np.int32),

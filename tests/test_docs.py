@@ -11,12 +11,13 @@ import pytest
 
 from agent.cli import main as agent_main
 from controller.cli import main as controller_main
+from controller.rack.config import parse_rack_config
 from controller.rig import parse_rig
 from controller.scenario import parse_scenario
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
+EXAMPLES = sorted(path for top in ("examples", "deploy/compose") for path in (ROOT / top).rglob("*.yaml"))
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
@@ -29,14 +30,17 @@ def blocks(language: str) -> Iterator[tuple[str, str]]:
 
 
 def read_configuration(text: str, name: str) -> None:
-    parse = parse_rig if "rig.yaml" in name else parse_scenario
+    parsers = {"rig.yaml": parse_rig, "controller.yaml": parse_rack_config}
+    parse = next((parser for file, parser in parsers.items() if file in name), parse_scenario)
     parse(text.encode(), name, ROOT)
 
 
 @pytest.mark.parametrize(("document", "text"), list(blocks("yaml")))
 def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
     name = text.splitlines()[0].removeprefix("# ")
-    assert name in {"scenario.yaml", "rig.yaml"}, f"{document}: say in the first line which file it is"
+    assert name in {"scenario.yaml", "rig.yaml", "controller.yaml"}, (
+        f"{document}: say in the first line which file it is"
+    )
     read_configuration(text, name)
 
 

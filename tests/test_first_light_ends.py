@@ -31,6 +31,7 @@ workload: {trace: job}
 iterations: 100000
 mapping: {placement: round_robin}
 limits: {gather_timeout: 30s}
+collectives: {algorithm: ring, protocol: simple, channels: 1}
 """
 UNDER_LOAD_S: Final = 1.0
 

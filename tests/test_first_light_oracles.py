@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.first_light_bytes import pair_bytes, received_by, ring_blocks, sent_by, total_bytes
+from tests.first_light_bytes import pair_bytes, received_by, ring_blocks, ring_of, sent_by, total_bytes
 from tests.first_light_order import Measured, order_mistakes
 from tests.first_light_trace import (
     Job,
@@ -57,6 +57,22 @@ def test_a_ring_sends_to_the_next_member_in_the_order_of_the_group() -> None:
         (9, 2),
         (2, 4),
     }
+
+
+@pytest.mark.parametrize(
+    ("members", "ranks_per_host", "wanted", "why"),
+    [
+        (tuple(range(6)), 1, (0, 1, 2, 3, 4, 5), "one rank a host: as they are"),
+        (tuple(range(8)), 2, (0, 1, 3, 2, 4, 5, 7, 6), "1 and 3, 2 and 4 ...: the same place in their hosts"),
+        ((0, 2, 4, 6), 2, (0, 2, 4, 6), "one member a host"),
+        ((0, 1, 2, 4), 2, (0, 1, 2, 4), "hosts with unequal numbers of members"),
+        ((0, 2, 1, 3), 2, (0, 2, 1, 3), "members that come back to a host"),
+    ],
+)
+def test_a_ring_keeps_rails(
+    members: tuple[int, ...], ranks_per_host: int, wanted: tuple[int, ...], why: str
+) -> None:
+    assert ring_of(Op(members[0], 0, "all_reduce", members, "", 1, 1, ranks_per_host)) == wanted, why
 
 
 def test_a_message_goes_from_its_source_to_its_destination() -> None:

@@ -43,14 +43,13 @@ class Load:
     parity: bool = False
     """Ranks go by the parity of their bits, which puts neighbours of a 2 x 2 x 2 job apart; else by turns."""
     policy: str = "data+communicator"
-    ranks_per_host: int = 1
     more: str = ""
     """What else the scenario says, such as what goes wrong on purpose."""
     full_only: bool = False
     """Takes long on two cores even when small: rings of 64 ranks, one small message after another."""
 
     def agent_of(self, rank: int) -> str:
-        return AGENTS[(rank.bit_count() if self.parity else rank // self.ranks_per_host) % 2]
+        return AGENTS[(rank.bit_count() if self.parity else rank // self.reading.ranks_per_host) % 2]
 
     def scenario(self, source: Path, ranks: int) -> str:
         reading = self.reading
@@ -62,8 +61,9 @@ class Load:
 workload: {{{unit}{compute}dependencies: {self.policy}, trace: {source}}}
 iterations: {self.iterations}
 scale: {{bytes: {reading.bytes_scale}, time: {reading.time_scale}}}
-mapping: {{ranks_per_host: {self.ranks_per_host}, placement: explicit, explicit: {{{placed}}}}}
+mapping: {{ranks_per_host: {reading.ranks_per_host}, placement: explicit, explicit: {{{placed}}}}}
 limits: {{gather_timeout: 30s}}
+collectives: {{algorithm: ring, protocol: simple, channels: 1}}
 {self.more}
 """
 
@@ -179,7 +179,7 @@ def test_lost_packets_cost_time_and_nothing_else(load: Load, place: Place) -> No
 SYNTHETIC: Final = "synthetic"
 VARIANTS: Final = {
     "as it is": Load(SYNTHETIC),
-    "two ranks a host": Load(SYNTHETIC, ranks_per_host=2),
+    "two ranks a host": Load(SYNTHETIC, Reading(ranks_per_host=2)),
     "many small packets over many queue pairs": Load(
         SYNTHETIC, more="transport: {path_mtu: 256, qps_per_connection: 4, window_packets: 8, ack_every: 3}"
     ),

@@ -17,7 +17,10 @@ from traffic import _native
 
 pytestmark = [pytest.mark.e2e, for_root]
 
-SCENARIO: Final = "workload: {trace: job}\nmapping: {placement: round_robin}\nlimits: {gather_timeout: 30s}\n"
+SCENARIO: Final = (
+    "workload: {trace: job}\nmapping: {placement: round_robin}\nlimits: {gather_timeout: 30s}\n"
+    "collectives: {algorithm: ring, protocol: simple, channels: 1}\n"
+)
 DEFAULT_DSCP: Final = 26
 PROBE: Final = 0x64
 CLEAR_TO_SEND_BYTES: Final = 64

@@ -38,6 +38,8 @@ RINGS = [
     ("broadcast moves S (n-1)", CollectiveKind.BROADCAST, 1000 * 3),
     ("reduce moves S (n-1)", CollectiveKind.REDUCE, 1000 * 3),
     ("all-to-all moves S (n-1)", CollectiveKind.ALL_TO_ALL, 1000 * 3),
+    ("gather moves S (n-1)", CollectiveKind.GATHER, 1000 * 3),
+    ("scatter moves what is not the root's", CollectiveKind.SCATTER, 750),
     ("a barrier moves nothing worth telling", CollectiveKind.BARRIER, 0),
 ]
 

@@ -96,6 +96,8 @@ def test_all_reduce_over_four_ranks() -> None:
     kind = kind_of(summary_of(outcome_by_hand()), "all_reduce")
     assert (kind.algorithm, kind.ranks, kind.count, kind.incomplete) == ("ring", 4, 2, 0)
     assert (kind.size_bytes, kind.fabric_bytes) == (2 * 4000, 2 * 12_000)
+    assert (kind.sent_bytes, kind.fabric_share) == (2 * 24_000, 0.5)
+    assert kind.messages == 2 * 4 * 3
     # First issue 0 on rank 1, last issue 2100 on rank 2, last completion 20100 on rank 1.
     assert (kind.time_min_ns, kind.time_p50_ns, kind.time_p99_ns, kind.time_max_ns) == (20_100,) * 4
     assert kind.skew_p50_ns == 2_100

@@ -63,14 +63,6 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
         "expected comm_type 0 to 9, found comm_type 10; correct the exporter",
     ),
     (
-        Check.COMM_TYPE_UNSUPPORTED,
-        both(collective(1, CollectiveKind.GATHER, 64)),
-        (
-            "expected a collective that can be replayed, found GATHER; GATHER and SCATTER are not supported yet; write "
-            "them as sends and receives"
-        ),
-    ),
-    (
         Check.COMM_SIZE_ABSENT,
         both(all_reduce(1).without("comm_size")),
         "expected comm_size, found none; write how much the rank puts in",
@@ -303,6 +295,18 @@ REMARKS: tuple[tuple[Check, Severity, Trace, str], ...] = (
         Check.ROOT_UNKNOWN,
         Severity.INFO,
         both(collective(1, CollectiveKind.BROADCAST, 8)),
+        "expected a root, found none: the schema has no attribute for it (first of 2); position 0 of the communicator",
+    ),
+    (
+        Check.ROOT_UNKNOWN,
+        Severity.INFO,
+        both(collective(1, CollectiveKind.GATHER, 8)),
+        "expected a root, found none: the schema has no attribute for it (first of 2); position 0 of the communicator",
+    ),
+    (
+        Check.ROOT_UNKNOWN,
+        Severity.INFO,
+        both(collective(1, CollectiveKind.SCATTER, 8)),
         "expected a root, found none: the schema has no attribute for it (first of 2); position 0 of the communicator",
     ),
     (

@@ -31,16 +31,16 @@ run             r1, started 2026-01-02T03:04:05+00:00, done
 workload        by hand: 4 ranks, 2 iterations, bytes x 1/1000, time x 1, dependencies data+communicator
 edges           honoured 4 data; added 2 communicator
 
-                                   total  time (us)                           algbw   busbw
-collective  algorithm  n  count        S        min     avg     p50     p99  (GB/s)  (GB/s)
-all_reduce  ring       4      2  8.00 kB     20.100  20.100  20.100  20.100   0.199   0.299
-all_gather  ring       2      2  4.00 kB     10.000  10.000  10.000  10.000   0.200   0.100
-send_recv   p2p        2      2  1.00 kB     21.000  21.000  21.000  21.000   0.024   0.024
+                                   total  S_fab  time (us)                           algbw   busbw
+collective  algorithm  n  count        S  /sent        min     avg     p50     p99  (GB/s)  (GB/s)
+all_reduce  ring       4      2  8.00 kB    50%     20.100  20.100  20.100  20.100   0.199   0.299
+all_gather  ring       2      2  4.00 kB   100%     10.000  10.000  10.000  10.000   0.200   0.100
+send_recv   p2p        2      2  1.00 kB   100%     21.000  21.000  21.000  21.000   0.024   0.024
 
 job completion  140.0 us in all; per iteration min 40.000, avg 40.000, max 40.000 us
 ops             16 of 16 completed
 slip            p50 0.050, p99 0.200, max 0.200 us (our own lateness)
-payload         29.00 kB through the device under test, 24.00 kB kept local
+payload         29.00 kB through the device under test (55% of what was sent), 24.00 kB kept local; 48 messages
 retransmitted   1 of 120 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
 dropped by us   2 of the datagrams received, as the scenario asks
 clock error     at most 21.500 us between agents, none within one
@@ -56,7 +56,7 @@ Not in these figures: 3 of which only some members completed.
 job completion  140.0 us until it stopped; per iteration min 40.000, avg 40.000, max 40.000 us
 ops             12 of 16 completed
 slip            p50 0.050, p99 0.200, max 0.200 us (our own lateness)
-payload         22.00 kB through the device under test, 18.00 kB kept local
+payload         22.00 kB through the device under test (55% of what was sent), 18.00 kB kept local; 36 messages
 retransmitted   1 of 60 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
 dropped by us   1 of the datagrams received, as the scenario asks
 clock error     at most 21.500 us between agents, none within one
@@ -121,6 +121,18 @@ def test_bytes_are_shown_with_four_digits(size_bytes: int, shown: str) -> None:
     assert f"\npayload         {shown} through the device under test" in text
 
 
+SHARES: Final = ((None, "-"), (0.0, "0%"), (0.001, "<1%"), (0.5, "50%"), (0.9999, ">99%"), (1.0, "100%"))
+
+
+@pytest.mark.parametrize(("share", "shown"), SHARES)
+def test_a_share_is_whole_or_nothing_only_if_it_is(share: float | None, shown: str) -> None:
+    summary = summary_of(outcome_by_hand())
+    carried = replace(summary.bytes, fabric_share=share)
+    assert f"the device under test ({shown} of what was sent)" in render(
+        replace(summary, bytes=carried), "runs/one"
+    )
+
+
 times_ns = st.none() | st.integers(0, 2**62)
 rates = st.none() | st.floats(0, 1e15)
 kinds = st.builds(
@@ -131,7 +143,10 @@ kinds = st.builds(
     count=st.integers(0, 9_999_999),
     incomplete=st.integers(0, 10**6),
     size_bytes=st.integers(0, 2**63 - 1),
+    sent_bytes=st.integers(0, 2**63 - 1),
     fabric_bytes=st.integers(0, 2**63 - 1),
+    fabric_share=st.none() | st.floats(0, 1),
+    messages=st.integers(0, 2**63 - 1),
     time_min_ns=times_ns,
     time_avg_ns=times_ns,
     time_p50_ns=times_ns,

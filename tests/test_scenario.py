@@ -89,8 +89,8 @@ seed: 5
         ("workload: {trace: j}\ntransprot: {}", "s.yaml:2: transprot: unknown key; did you mean transport?"),
         (
             "workload: {trace: j}\nzzz: 1",
-            ("s.yaml:2: zzz: unknown key; the keys here are seed, workload, scale, scale_up, faults, limits, iterations, "
-            "mapping, transport"),
+            ("s.yaml:2: zzz: unknown key; the keys here are seed, workload, scale, scale_up, faults, limits, mapping, "
+            "iterations, collectives, transport"),
         ),
         (
             "workload: {trace: j}\ntransport: {path_mtu: 1500}",

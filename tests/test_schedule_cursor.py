@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from contract.assignment import ScheduleTables
 from traffic._native import StepTables
-from traffic.collectives.columns import to_columns
+from traffic.collectives.columns import to_columns, unpacked
 from traffic.collectives.selection import SEND_RECV, CollectiveName, schedule_for
 from traffic.collectives.table import EntryKind, Schedule
 
@@ -243,22 +243,45 @@ def test_questions_about_what_is_not_there_are_refused_by_name() -> None:
             "schedules.lane_offsets does not rise from 0 to the length of the next level",
         ),
         (
-            "entry_offsets",
+            "lane_entry_count",
+            1,
             2,
-            3,
-            "schedules.entry_offsets does not rise from 0 to the length of the next level",
+            "schedules.lanes[1]: batch, peer, part, bytes or entries are out of range",
         ),
-        ("lane_send_to", 0, 2, "schedules.lanes[0]: batch, peer, part or bytes is out of range"),
-        ("lane_parts", 1, 0, "schedules.lanes[1]: batch, peer, part or bytes is out of range"),
-        ("lane_bytes", 0, -2, "schedules.lanes[0]: batch, peer, part or bytes is out of range"),
-        ("lane_bytes", 0, (1 << 46) + 1, "schedules.lanes[0]: batch, peer, part or bytes is out of range"),
-        ("entry_kind", 0, 0, "schedules.entries[0]: kind or chunk does not fit its lane"),
-        ("entry_kind", 1, 3, "schedules.entries[1]: kind or chunk does not fit its lane"),
-        ("entry_chunk", 1, 1, "schedules.entries[1]: kind or chunk does not fit its lane"),
+        (
+            "lane_first_entry",
+            0,
+            -1,
+            "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range",
+        ),
+        ("lane_span", 0, 0, "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range"),
+        ("lane_span", 0, 1025, "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range"),
+        ("lane_share", 0, 1, "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range"),
+        ("lane_channel", 0, -1, "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range"),
+        ("size", 0, 0, "schedules[0]: rule, chunk, slice or slot numbers are out of range"),
+        ("line_wire_bytes", 0, 16, "schedules[0]: rule, chunk, slice or slot numbers are out of range"),
+        ("split", 0, 3, "schedules[0]: rule, chunk, slice or slot numbers are out of range"),
+        ("handshake", 0, 2, "schedules[0]: rule, chunk, slice or slot numbers are out of range"),
+        ("table_position", 1, 0, "schedules.table_position[1]: does not rise within its schedule"),
+        ("entry_after_lane", 0, 0, "schedules.entries[0]: kind, chunk or wait does not fit its lane"),
+        ("entry_after_lane", 0, 1, "schedules.entries[0]: kind, chunk or wait does not fit its lane"),
+        ("entry_after_entry", 0, 0, "schedules.entries[0]: kind, chunk or wait does not fit its lane"),
+        ("lane_send_to", 0, 2, "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range"),
+        ("lane_parts", 1, 0, "schedules.lanes[1]: batch, peer, part, bytes or entries are out of range"),
+        ("lane_bytes", 0, -2, "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range"),
+        (
+            "lane_bytes",
+            0,
+            (1 << 46) + 1,
+            "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range",
+        ),
+        ("entry_kind", 0, 0, "schedules.entries[0]: kind, chunk or wait does not fit its lane"),
+        ("entry_kind", 1, 3, "schedules.entries[1]: kind, chunk or wait does not fit its lane"),
+        ("entry_chunk", 1, 1, "schedules.entries[1]: kind, chunk or wait does not fit its lane"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused_by_name(column: str, index: int, value: int, error: str) -> None:
-    tables: ScheduleTables = to_columns([SEND_RECV])
+    tables: ScheduleTables = unpacked(to_columns([SEND_RECV]))
     getattr(tables, column)[index] = value
     with pytest.raises(ValueError) as refused:  # noqa: PT011
         StepTables(tables)

@@ -139,6 +139,30 @@ def test_receives_far_beyond_the_eager_window_in_another_order() -> None:
     assert outcome.ops["wire_rx_bytes"].sum() == 3 * sum(1000 + k for k in range(count))
 
 
+def test_packets_to_one_port_take_turns_on_its_link() -> None:
+    """Three ranks send to the fourth: with its link at the speed of theirs it takes three times as long, not once."""
+    sends = tuple((HandOp("send", 8 << 20, peer=3),) for _ in range(3))
+    receives = tuple(HandOp("recv", 8 << 20, peer=rank) for rank in range(3))
+    job = assignment((*sends, receives), transport=replace(TRANSPORT, timeout_ns=20_000_000))
+    apart, together = (finished(job, SimulationSettings(receiver_links=linked)) for linked in (False, True))
+    assert 2.9 < together.end_ns / apart.end_ns < 3.0, "all but the latency, which is paid once"
+    one = assignment(((HandOp("send", 8 << 20, peer=1),), (HandOp("recv", 8 << 20, peer=0),)))
+    alone = [finished(one, SimulationSettings(receiver_links=linked)).end_ns for linked in (False, True)]
+    assert alone[0] == alone[1], "a link that nobody else uses adds nothing"
+
+
+def test_a_short_transmit_queue_lets_queue_pairs_take_turns() -> None:
+    """Two ranks send each other; their acknowledgements need not wait behind a whole window of data."""
+    sends = tuple(
+        (HandOp("send", 8 << 20, peer=1 - rank), HandOp("recv", 8 << 20, peer=1 - rank)) for rank in (0, 1)
+    )
+    job = assignment(sends, transport=replace(TRANSPORT, timeout_ns=20_000_000))
+    deep, short = (finished(job, SimulationSettings(transmit_queue_ns=ns)) for ns in (0, 1_000))
+    assert short.ops["completed_ns"].max() <= deep.ops["completed_ns"].max()
+    assert (short.ops["rx_messages"] == deep.ops["rx_messages"]).all()
+    assert short.flows["retransmitted_packets"].sum() == 0
+
+
 def test_an_empty_send_is_one_empty_message() -> None:
     programs = ((HandOp("send", 0, peer=1),), (HandOp("recv", 0, peer=0),))
     outcome = finished(assignment(programs), SimulationSettings())

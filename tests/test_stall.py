@@ -119,6 +119,18 @@ def test_a_circle_is_told_as_one() -> None:
     assert len(lines) == 3
 
 
+def test_a_lane_behind_another_of_its_op_is_not_the_cause() -> None:
+    """The lane that receives is told; the one that would pass the message on adds nothing."""
+    behind = from_peer(WaitKind.LANE, 2, 8, peer=1)
+    rows = (from_peer(WaitKind.DATA, 2, 8, peer=1), acknowledgement(1, 8, peer=2, connection=1, psn=17))
+    assert find(behind, *rows) == find(*rows)
+    alone = find(behind).text
+    assert alone == (
+        "rank 2 all_reduce #8 of communicator world (node 108) waits for a message to pass on, "
+        "which none of its own steps releases"
+    )
+
+
 def test_a_long_chain_shows_both_ends() -> None:
     finding = find(*(dependency(0, op, op - 1) for op in range(19, 0, -1)), acknowledgement(0, 0, 1, 0, 1))
     lines = finding.text.splitlines()

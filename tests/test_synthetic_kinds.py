@@ -141,7 +141,7 @@ def test_sizes_double_up_to_the_last(bounds: tuple[int, int], sizes: tuple[int, 
 
 REFUSED = [
     (SweepSpec(()), "nothing cannot be swept"),
-    (SweepSpec((CollectiveKind.GATHER,)), "gather cannot be swept"),
+    (SweepSpec((CollectiveKind.REDUCE_SCATTER_BLOCK,)), "reduce_scatter_block cannot be swept"),
     (SweepSpec((CollectiveKind.ALL_REDUCE,), 10, 5), "sizes 10 to 5 bytes"),
     (SweepSpec((CollectiveKind.ALL_REDUCE,), ranks=1), "1, expected 2 to 65536"),
     (SweepSpec((CollectiveKind.ALL_REDUCE,), ranks=60_000, repeats=100), "would have 102000000 nodes"),
@@ -161,8 +161,8 @@ def test_the_command_makes_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["synth", str(out), *options]) == 0
     assert "4 ranks (all_reduce, all_to_all in 3 sizes), 24 nodes, 1 communicators" in capsys.readouterr().out
     assert main(["lint", str(out)]) == 0
-    assert main(["synth", str(tmp_path / "no"), "--sweep", "gather"]) == 65
-    assert '"gather" cannot be swept' in capsys.readouterr().err
+    assert main(["synth", str(tmp_path / "no"), "--sweep", "no_such"]) == 65
+    assert '"no_such" cannot be swept' in capsys.readouterr().err
 
 
 def test_the_command_makes_a_skewed_job(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ BANNED_IN_TESTS: Final = (
 def texts() -> list[Path]:
     """Every text file that belongs to the project."""
     found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
-    found += ROOT.glob("*")
+    # In a work tree beside the repository, `.git` is a file that holds a path of the machine.
+    found += [path for path in ROOT.glob("*") if path.name != ".git"]
     return sorted(
         path.relative_to(ROOT)
         for path in found

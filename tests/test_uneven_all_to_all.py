@@ -97,7 +97,7 @@ def test_the_engine_moves_the_matrix_on_a_bad_network(splits: Splits, seed: int)
 def test_nothing_at_all_ends_at_once() -> None:
     """A matrix of zeros has no lanes and needs no connection; the op after it is released."""
     splits = ((0, 0, 0),) * 3
-    assert schedule_for_splits(splits).tables == ((), (), ())
+    assert tuple(schedule_for_splits(splits).tables) == ((), (), ())
     ops = (HandOp(A2A, 0, splits=splits), HandOp("delay", 500, (0,)), HandOp(A2A, 0, (1,), splits=splits))
     outcome = simulate(assignment((ops,) * 3), SimulationSettings())
     assert outcome.failure == ""
@@ -145,7 +145,7 @@ UNEVEN_PAIR = schedule_for_splits(((0, 100), (30, 0)))
         # A sender and a receiver that disagree.
         (
             broken(UNEVEN_PAIR, 0, lane_bytes=99),
-            "sends 99 bytes of block 0 (loop 0, slice 0) to position 1, which",
+            "sends 99 bytes of block 1 (loop 0, slice 0) to position 1, which",
         ),
         # Both agree, but on something else than the splits say.
         (

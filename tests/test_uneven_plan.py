@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from contract.errors import PlanError
 from contract.records import PORT_RECORD
 from contract.run import AgentRecords, RunOutcome
-from controller import demand
-from controller.demand import demand_of
+from controller import schedule_set
+from controller.demand import Demand, demand_of
 from controller.plan import Plan, make_plan
 from controller.plan_report import report_plan
 from controller.plan_text import render_plan
@@ -41,6 +41,11 @@ PROJECTION: Final = SHARED_TRACES / "param-dlrm-8gpu" / "dlrm8_network_projectio
 BAD_NETWORK: Final = SimulationSettings(
     seed=5, loss_per_million=40_000, duplicate_per_million=5_000, reorder_per_million=5_000
 )
+
+
+def _demand(job: Job) -> Demand:
+    scenario = scenario_of()
+    return demand_of(job, scenario.mapping, scenario.collectives.settings)
 
 
 def planned(job: Job, ports: int, text: str = "") -> Plan:
@@ -139,8 +144,8 @@ def test_ranks_that_run_alike_share_a_variant_and_a_matrix_its_schedule() -> Non
         (rank, 2): turned[rank % 2] for rank in range(4)
     }
     job = build_job(with_splits(trace_of(*nodes, groups=groups), rows), WorkloadSettings())
-    found = demand_of(job, scenario_of().mapping)
-    assert [schedule.algorithm for schedule in found.schedules[1:]] == [UNEVEN]
+    found = _demand(job)
+    assert [schedule.algorithm for schedule in found.schedules] == [UNEVEN]
     assert found.variant_of_rank == (0, 0, 0, 0)
     assert [(shape.ops, shape.payload_bytes.tolist()) for shape in found.shapes] == [(2, [4, 5]), (2, [4, 5])]
 
@@ -152,15 +157,15 @@ def test_other_splits_on_another_group_are_another_variant() -> None:
     rows = {(0, 1): (2, 4), (1, 1): (5, 1), (2, 1): (4, 2), (3, 1): (1, 5)}
     job = build_job(with_splits(trace_of(*nodes, groups=groups), rows), WorkloadSettings())
     assert len(job.programs) == 1
-    found = demand_of(job, scenario_of().mapping)
+    found = _demand(job)
     assert found.variant_of_rank == (0, 0, 1, 1)
 
 
 def test_step_tables_beyond_what_an_agent_can_take_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demand, "MOST_UNEVEN_LANES", 20)
+    monkeypatch.setattr(schedule_set, "MOST_UNEVEN_LANES", 20)
     job = build_job(all_to_all_v(SKEW, ((1, 2, 3, 4),) * 4), WorkloadSettings())
     with pytest.raises(PlanError) as refused:
-        demand_of(job, scenario_of().mapping)
+        _demand(job)
     assert str(refused.value) == (
         "hand: its uneven all-to-alls have more than 10 different splits in all; replay fewer steps of the job, or leave "
         "the split sizes out of the trace"
@@ -286,4 +291,4 @@ def test_the_dlrm_host_traces_tell_the_same_splits_at_both_ends() -> None:
 
 def test_a_job_of_other_operations_has_no_uneven_schedule() -> None:
     job = build_job(trace_of([all_reduce(1)], [all_reduce(1)]), WorkloadSettings())
-    assert [schedule.splits for schedule in demand_of(job, scenario_of().mapping).schedules] == [(), ()]
+    assert [schedule.splits for schedule in _demand(job).schedules] == [()]

@@ -38,6 +38,7 @@ def test_every_pair_gets_what_it_was_sent_in_the_recording(tmp_path: Path) -> No
         ended = first_light.run_to_end(
             place,
             f"workload: {{trace: {DLRM / 'dlrm_pytorch_et.tar.gz'}, dependencies: data+communicator}}\n"
+            "collectives: {all_reduce: {algorithm: ring, protocol: simple, channels: 1}}\n"
             f"iterations: {ITERATIONS}\nlimits: {{gather_timeout: 30s}}\n",
         )
     assert ended.exit_code == 0, ended.err
@@ -54,16 +55,19 @@ def test_every_pair_gets_what_it_was_sent_in_the_recording(tmp_path: Path) -> No
     kinds = {kind["algorithm"]: kind for kind in left.summary["kinds"]}
     assert kinds[UNEVEN]["count"] == ITERATIONS
     assert kinds[UNEVEN]["size_bytes"] == ITERATIONS * max(map(sum, splits))
-    carried: Counter[tuple[int, int]] = Counter()
-    planned: dict[tuple[int, int], int] = {}
+    carried: Counter[tuple[int, int, int]] = Counter()
+    planned: dict[tuple[int, int, int], int] = {}
     for row in left.rows("flows"):
         if row["role"] == "sender":
-            pair = row["src_rank"], row["dst_rank"]
-            carried[pair] += row["tx_payload_bytes"]
-            planned[pair] = row["planned_connection_bytes"]
+            connection = row["src_rank"], row["dst_rank"], row["channel"]
+            carried[connection] += row["tx_payload_bytes"]
+            planned[connection] = row["planned_connection_bytes"]
     assert carried == planned
+    by_pair: Counter[tuple[int, int]] = Counter()
+    for (src, dst, _), payload in carried.items():
+        by_pair[src, dst] += payload
     # Neighbours of a ring carry the all-reduces as well; all other pairs carry all-to-alls alone.
-    for (src, dst), payload in carried.items():
+    for (src, dst), payload in by_pair.items():
         if (dst - src) % 8 != 1:
             ops = [op for op in ranks[str(src)] if op["op"] != "allreduce"]
             each = [(op["in_splits"] or [op["in_bytes"] // 8] * 8)[dst] for op in ops]

@@ -34,11 +34,43 @@ class StepTables:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """(kind, chunk, loop, bytes) of the lane's messages in order; ValueError beyond `limit` messages."""
 
+    def lane_steps(
+        self, schedule: int, position: int, lane: int, op_bytes: int, limit: int = 4194304
+    ) -> tuple[
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+    ]:
+        """(kind, first entry, loop, slice, bytes, wire_bytes) of the lane's steps in order; ValueError beyond `limit`."""
+
+    def lane_pieces(
+        self, schedule: int, position: int, lane: int, op_bytes: int, limit: int = 4194304
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """(step, entry, address, bytes) of everything that the lane's steps move, empty pieces left out."""
+
     def lane_totals_of(self, schedule: int, position: int, op_bytes: int) -> LaneTotalColumns:
         """A row per lane of the position."""
 
     def schedule_totals(self, schedule: int, op_bytes: int) -> LaneTotalColumns:
         """A row per lane of the schedule, position by position."""
+
+    def schedule_sends(
+        self, schedule: int, op_bytes: int
+    ) -> tuple[
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+    ]:
+        """(position, send_to, channel, tx_messages, tx_bytes, tx_data_bytes), a row per sending lane of the tables here.
+
+        Bytes are those of the wire, data bytes those that the protocol has not yet expanded.
+        """
 
     def position_totals(
         self, schedule: NDArray[np.int32], position: NDArray[np.int32], op_bytes: NDArray[np.int64]
@@ -88,11 +120,18 @@ def check_frame(frame: bytes) -> str:
     """One of good, bad_icrc, not_roce, malformed, for an Ethernet frame without FCS."""
 
 def blast_send(
-    src_ip: str, dst_ip: str, udp_port: int, duration_ns: int, segment_bytes: int = 4112, segments: int = 15
+    src_ip: str,
+    dst_ip: str,
+    udp_port: int,
+    duration_ns: int,
+    segment_bytes: int = 4112,
+    segments: int = 15,
+    backend: int = 0,
 ) -> tuple[int, int, int]:
-    """(datagrams, UDP payload bytes, ns) that the bare kernel path took. RuntimeError says why it did not send."""
+    """(datagrams, UDP payload bytes, ns) that the bare kernel path took. RuntimeError says why it did not send.
+    `backend`: contract.assignment.PortBackend, whose kind of socket is used."""
 
-def blast_receive(ip: str, udp_port: int, duration_ns: int) -> tuple[int, int, int]:
+def blast_receive(ip: str, udp_port: int, duration_ns: int, backend: int = 0) -> tuple[int, int, int]:
     """(datagrams, UDP payload bytes, ns) after the first datagram. RuntimeError when nothing comes for 2 s."""
 
 def ping(src_ip: str, dst_ip: str, udp_port: int, count: int, message_bytes: int = 64) -> list[int]:
@@ -119,10 +158,11 @@ class PortLoops:
         snap_bytes: int = 0,
         capture_bytes: int = 0,
     ) -> None: ...
-    def endpoints(self) -> list[tuple[int, int, bool, int, int, int]]:
-        """Ends on network cards: connection, queue pair of it, whether it sends data, number, address, key."""
+    def endpoints(self) -> list[tuple[int, int, bool, int, int, int, int]]:
+        """Ends on network cards: connection, queue pair of it, whether it sends data, number, address, key, address of
+        the words for closing atomics (0: none)."""
 
-    def join(self, peers: list[tuple[int, int, bool, int, int, int]]) -> None:
+    def join(self, peers: list[tuple[int, int, bool, int, int, int, int]]) -> None:
         """Ends of peers on network cards, by our connections; ValueError for what cannot be one."""
 
     def start_probe(self) -> None: ...

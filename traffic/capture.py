@@ -1,4 +1,8 @@
-"""Where an agent keeps what its ports send and receive. Writing is done by traffic/native/capture."""
+"""Where an agent keeps what its ports send and receive, and how much. Writing is done by traffic/native/capture.
+
+Who started the agent decides whether and where anything is kept, and the most of it; a scenario may ask for some ports
+and for less.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CaptureTarget:
-    """Where captures go and how much of them is kept."""
+    """What the agent was started with."""
 
     directory: Path
     snap_bytes: int = 262_144
@@ -28,3 +32,47 @@ class CaptureTarget:
             self.directory / (re.sub(r"[^A-Za-z0-9._-]", "_", f"run-{name}") + ".pcapng")
             for name in (f"{assignment.run_id}-{assignment.agent}-{port.name}" for port in assignment.ports)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCapture:
+    """What is kept of one run."""
+
+    paths: tuple[str, ...] = ()
+    """Of each port of the assignment; empty: its packets are not kept."""
+    snap_bytes: int = 0
+    file_bytes: int = 0
+    degraded: tuple[str, ...] = ()
+    """What the scenario asked for in vain."""
+
+
+def plan_capture(assignment: Assignment, target: CaptureTarget | None) -> PlannedCapture:
+    """What is kept: all ports if the scenario asks for none, else those it names; the smaller of both limits."""
+    asked = assignment.capture
+    if target is None:
+        refusals = (
+            f"port {name}: packets are not kept as the scenario asks: this agent was started without --capture DIR"
+            for name in asked.ports
+        )
+        return PlannedCapture(degraded=tuple(refusals))
+    if not asked.ports:
+        paths = tuple(str(path) for path in target.paths(assignment))
+        return PlannedCapture(paths, target.snap_bytes, target.file_bytes)
+    chosen = tuple(
+        str(path) if port.name in asked.ports else ""
+        for port, path in zip(assignment.ports, target.paths(assignment), strict=True)
+    )
+    limits = (
+        ("bytes of a frame", asked.snap_bytes, target.snap_bytes),
+        ("bytes of a file", asked.file_bytes, target.file_bytes),
+    )
+    return PlannedCapture(
+        chosen,
+        min(asked.snap_bytes, target.snap_bytes),
+        min(asked.file_bytes, target.file_bytes),
+        tuple(
+            f"captures keep {allowed} {what}, not {wanted}: this agent was started so"
+            for what, wanted, allowed in limits
+            if allowed < wanted
+        ),
+    )

@@ -14,6 +14,7 @@ from contract.errors import Problem, RigError
 from contract.messages import QueuePairEnd
 from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
 from traffic import _native
+from traffic.capture import plan_capture
 from traffic.cc_library import library_for
 
 if TYPE_CHECKING:
@@ -99,10 +100,11 @@ class Engine:
 
     @staticmethod
     def open(assignment: Assignment, capture: CaptureTarget | None = None) -> Engine:
-        """Binds the ports' addresses and builds all queue pairs. With `capture` every port's packets go to a file.
+        """Binds the ports' addresses and builds all queue pairs. `capture` allows packets to be kept (`plan_capture`).
 
         Raises RigError if an address is not here, a UDP port is taken, or the assignment does not hold together.
         """
+        kept = plan_capture(assignment, capture)
         processors = _native.usable_processors()
         threads = max(assignment.host_engine_threads, len(assignment.ports))
         spins = threads <= len(processors)
@@ -116,9 +118,9 @@ class Engine:
                 SPIN_NS if spins else 0,
                 pinned,
                 library,
-                [str(path) for path in capture.paths(assignment)] if capture else [],
-                capture.snap_bytes if capture else 0,
-                capture.file_bytes if capture else 0,
+                list(kept.paths),
+                kept.snap_bytes,
+                kept.file_bytes,
             )
         except (RuntimeError, ValueError, OverflowError) as error:
             what, _, remedy = str(error).partition("; ")
@@ -136,6 +138,7 @@ class Engine:
             for index, port in enumerate(assignment.ports)
             for what in loops.degraded(index)
         ]
+        degraded += kept.degraded
         if not spins:
             degraded.append(
                 f"{threads} engine threads share {len(processors)} cores: idle loops sleep instead of polling"
@@ -150,7 +153,10 @@ class Engine:
     def join(self, peers: tuple[QueuePairEnd, ...]) -> None:
         """Tells of the peers that are on network cards; before `start_probe`, where either end is on one."""
         self._loops.join(
-            [(end.connection, end.queue_pair, end.sends_data, end.qpn, end.address, end.key) for end in peers]
+            [
+                (end.connection, end.queue_pair, end.sends_data, end.qpn, end.address, end.key, end.closings)
+                for end in peers
+            ]
         )
 
     def start_probe(self) -> None:

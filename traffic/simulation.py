@@ -45,6 +45,12 @@ class SimulationSettings:
     latency_ns: int = 2_000
     reorder_delay_ns: int = 20_000
     receive_buffer_bytes: int = 8 << 20
+    receiver_links: bool = False
+    """Whether packets to one port take turns on its link, as behind a cut-through switch without a bottleneck inside. Off:
+    any number arrives at the same time."""
+    transmit_queue_ns: int = 0
+    """How much a port takes ahead of its link, so that queue pairs take turns on it as on a network card. 0: anything, and
+    an acknowledgement then waits behind all that was sent before."""
     probe_first: bool = False
     initial_psn: int = 0
     dying_port: int = -1

@@ -41,7 +41,6 @@ class Check(StrEnum):
     CPU_COMM_NODE = "cpu-comm-node-ignored"
     COMM_TYPE_ABSENT = "comm-type-absent"
     COMM_TYPE_UNKNOWN = "comm-type-unknown"
-    COMM_TYPE_UNSUPPORTED = "comm-type-unsupported"
     COMM_SIZE_ABSENT = "comm-size-absent"
     COMM_SIZE_RANGE = "comm-size-out-of-range"
     ROOT_UNKNOWN = "root-unknown"

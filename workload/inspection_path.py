@@ -103,6 +103,8 @@ def op_durations_ns(
         CollectiveKind.BROADCAST: steps * latency_ns + whole_ns,
         CollectiveKind.REDUCE: steps * latency_ns + whole_ns,
         CollectiveKind.ALL_TO_ALL: latency_ns + whole_ns * steps / n,
+        CollectiveKind.GATHER: latency_ns + whole_ns * steps,
+        CollectiveKind.SCATTER: latency_ns + whole_ns * steps / n,
         CollectiveKind.BARRIER: 2 * steps * latency_ns,
     }
     duration = latency_ns + whole_ns

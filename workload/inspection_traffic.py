@@ -148,7 +148,13 @@ def _add_ring(kind: CollectiveKind, members: NDArray[np.int64], size_bytes: int,
             return pairs.add(members[1:], members[:-1], np.full(count - 1, size_bytes, dtype=np.int64))
         case CollectiveKind.ALL_TO_ALL:
             return pairs.add_exchange(members, size_bytes)
-        case CollectiveKind.BARRIER | CollectiveKind.GATHER | CollectiveKind.SCATTER:
+        case CollectiveKind.GATHER:
+            root = np.full(count - 1, members[0], dtype=np.int64)
+            return pairs.add(members[1:], root, np.full(count - 1, size_bytes, dtype=np.int64))
+        case CollectiveKind.SCATTER:
+            root = np.full(count - 1, members[0], dtype=np.int64)
+            return pairs.add(root, members[1:], _parts(size_bytes, count)[1:])
+        case CollectiveKind.BARRIER:
             return 0
 
 

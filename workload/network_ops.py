@@ -36,8 +36,12 @@ _KINDS: Final = {
     NodeKind.COMM_SEND: OpKind.SEND,
     NodeKind.COMM_RECV: OpKind.RECV,
 }
-_UNSUPPORTED: Final = (CollectiveKind.GATHER, CollectiveKind.SCATTER)
-_ROOTED: Final = (CollectiveKind.REDUCE, CollectiveKind.BROADCAST)
+_ROOTED: Final = (
+    CollectiveKind.REDUCE,
+    CollectiveKind.BROADCAST,
+    CollectiveKind.GATHER,
+    CollectiveKind.SCATTER,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +156,6 @@ def _collectives(
     comm_type = rank.comm_type[node]
     absent = is_collective & (comm_type == ABSENT)
     unknown = is_collective & ~absent & ((comm_type < 0) | (comm_type > max(CollectiveKind)))
-    unsupported = is_collective & np.isin(comm_type, _UNSUPPORTED)
     mistakes = (
         (
             absent,
@@ -172,19 +175,10 @@ def _collectives(
                 "correct the exporter",
             ),
         ),
-        (
-            unsupported,
-            _Mistake(
-                Check.COMM_TYPE_UNSUPPORTED,
-                "a collective that can be replayed",
-                lambda index: CollectiveKind(int(rank.comm_type[index])).name,
-                "GATHER and SCATTER are not supported yet; write them as sends and receives",
-            ),
-        ),
     )
     for wrong, mistake in mistakes:
         _flag(rank, node, wrong, mistake, log)
-    sound = ~(absent | unknown | unsupported)
+    sound = ~(absent | unknown)
     collective = np.where(is_collective & sound, comm_type, -1).astype(np.int8)
     collective[collective == CollectiveKind.REDUCE_SCATTER_BLOCK] = CollectiveKind.REDUCE_SCATTER
     rooted = np.flatnonzero(np.isin(collective, _ROOTED))

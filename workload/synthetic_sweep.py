@@ -14,11 +14,7 @@ from workload.et_wire import EtAttribute, EtNode, ValueCase
 from workload.synthetic import MAX_NODES, SyntheticJob
 from workload.trace import CollectiveKind, NodeKind
 
-SWEPT: Final = tuple(
-    kind
-    for kind in CollectiveKind
-    if kind not in (CollectiveKind.GATHER, CollectiveKind.SCATTER, CollectiveKind.REDUCE_SCATTER_BLOCK)
-)
+SWEPT: Final = tuple(kind for kind in CollectiveKind if kind is not CollectiveKind.REDUCE_SCATTER_BLOCK)
 """Kinds that can be replayed, each once."""
 
 _MOST_BYTES: Final = 1 << 40

@@ -257,9 +257,9 @@ def _await_ready(process: subprocess.Popen[bytes], folder: Path) -> None:
     while time.monotonic() < deadline:
         if console.exists() and "interop: ready" in console.read_text(errors="replace"):
             return
-        if process.poll() is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
             break
-        _nothing.wait(0.05)
     told = [path.read_text(errors="replace")[-2000:] for path in (folder / "qemu", console) if path.exists()]
     raise AssertionError("the machine did not start:\n" + "\n".join(told))
 

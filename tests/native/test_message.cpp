@@ -1,6 +1,8 @@
 // Lanes under execution, grants that come early, and the prober's patience.
 #include "message.h"
 
+#include <vector>
+
 #include "check.h"
 #include "probe.h"
 
@@ -43,7 +45,7 @@ void a_receive_releases_the_send_behind_it() {
   CHECK_EQ(lane.granted, 4u);
   lane.credits = 4;
   CHECK(lane.may_post());
-  CHECK_EQ(lane.post(bytes), 0u);
+  CHECK_EQ(lane.post(bytes, 1), 0u);
   CHECK_EQ(bytes, 500);
   CHECK(lane.arrive(0, 500) == LaneRun::Arrival::accepted);
   CHECK(lane.may_execute());
@@ -59,8 +61,9 @@ void slots_bound_what_is_unacknowledged() {
   CHECK_EQ(lane.handed, 2u);
   lane.credits = 8;
   int64_t bytes = 0;
-  while (lane.may_post()) lane.post(bytes);
-  lane.acknowledged = 1;
+  while (lane.may_post()) lane.post(bytes, 1);
+  lane.acknowledge(0);
+  CHECK_EQ(lane.acknowledged, 1u);
   CHECK(!lane.may_execute());  // its next entry needs data first
   CHECK(!lane.over());
 }
@@ -78,30 +81,137 @@ void what_was_not_granted_or_is_wrong_is_told_apart() {
 
 void grants_that_come_early_wait_for_their_op() {
   EarlyGrants early;
-  CHECK(early.add(5, {.va = 50, .rkey = 1, .number = 1}));
-  CHECK(early.add(9, {.va = 90, .rkey = 1, .number = 2}));
-  CHECK(early.add(5, {.va = 51, .rkey = 1, .number = 3}));
-  LaneRun lane;
-  CHECK(early.take(5, lane));
-  CHECK_EQ(lane.credits, 2u);
-  CHECK_EQ(lane.places[0].va, 50u);
-  CHECK_EQ(lane.places[1].number, 3u);
-  CHECK(early.take(5, lane));
-  CHECK_EQ(lane.credits, 2u);
-  LaneRun other;
-  CHECK(early.take(9, other));
-  CHECK_EQ(other.credits, 1u);
-  for (uint32_t tag = 0; tag < EarlyGrants::kLimit; ++tag) CHECK(early.add(tag, {}));
-  CHECK(!early.add(UINT32_MAX, {}));  // a hostile peer is bounded
+  CHECK(early.add(5, {100, 1}));
+  CHECK(early.add(9, {200, 2}));
+  CHECK(early.add(5, {300, 3}));
+  LaneRun five;
+  five.tag = 5;
+  CHECK(early.take(five));
+  CHECK_EQ(five.credits, 2u);
+  CHECK_EQ(five.grants[0].va, 100u);  // in the order in which they came
+  CHECK_EQ(five.grants[1].va, 300u);
+  CHECK_EQ(five.grants[1].rkey, 3u);
+  CHECK(early.take(five));
+  CHECK_EQ(five.credits, 2u);
+  LaneRun nine;
+  nine.tag = 9;
+  CHECK(early.take(nine));
+  CHECK_EQ(nine.credits, 1u);
+  for (uint32_t i = 0; i <= kMaxSlots; ++i) CHECK(early.add(7, {}));
+  LaneRun seven;
+  seven.tag = 7;
+  CHECK(!early.take(seven));  // more than any receiver may grant
+  EarlyGrants many;
+  for (uint32_t tag = 0; tag < EarlyGrants::kLimit; ++tag) CHECK(many.add(tag, {}));
+  CHECK(!many.add(UINT32_MAX, {}));  // a hostile peer is bounded
 }
 
-void a_lane_has_room_for_so_many_grants() {
+void a_slot_is_free_when_all_before_it_are_and_all_parts_are_acknowledged() {
+  LaneRun lane = forwarding_lane(10'000, 4);
+  lane.handed = 4;
+  lane.credits = 4;
+  int64_t bytes = 0;
+  while (lane.may_post()) lane.post(bytes, 2);
+  lane.acknowledge(1);
+  lane.acknowledge(1);
+  CHECK_EQ(lane.acknowledged, 0u);  // message 0 is still under way on another queue pair
+  lane.acknowledge(0);
+  CHECK_EQ(lane.acknowledged, 0u);
+  lane.acknowledge(0);
+  CHECK_EQ(lane.acknowledged, 2u);
+  lane.acknowledge(2);
+  lane.acknowledge(2);
+  CHECK_EQ(lane.acknowledged, 3u);
+}
+
+void a_message_in_parts_is_here_when_all_its_parts_are() {
+  LaneRun lane = forwarding_lane(1000, 4);
+  lane.parts_in = 3;
+  int64_t bytes = 0;
+  while (lane.may_grant()) lane.grant(bytes);
+  while (lane.may_execute()) lane.execute();
+  for (int part = 0; part < 3; ++part) {
+    CHECK(!lane.may_execute());
+    CHECK(lane.arrive(0, 500) == LaneRun::Arrival::accepted);
+  }
+  CHECK(lane.may_execute());
+  CHECK(lane.arrive(0, 500) == LaneRun::Arrival::repeated);
+}
+
+void parts_are_multiples_of_128_bytes_and_the_last_ones_are_shorter_or_empty() {
+  struct Row {
+    int64_t bytes;
+    uint32_t parts;
+    std::vector<uint32_t> sizes;
+  };
+  for (const Row& row : {Row{1000, 3, {384, 384, 232}}, Row{129, 4, {128, 1, 0, 0}}, Row{0, 2, {0, 0}},
+                         Row{1 << 20, 4, {262144, 262144, 262144, 262144}}, Row{100, 1, {100}}}) {
+    uint32_t offset = 0;
+    for (uint32_t part = 0; part < row.parts; ++part) {
+      const MessagePart piece = message_part(row.bytes, part, row.parts);
+      CHECK_EQ(piece.bytes, row.sizes[part]);
+      CHECK_EQ(piece.offset, offset);
+      offset += piece.bytes;
+    }
+    CHECK_EQ(offset, static_cast<uint32_t>(row.bytes));
+  }
+}
+
+LaneRun one_sided_receiver(int64_t op_bytes) {
+  static constexpr Entry kReceive[] = {{kEntryRecv, 0}};
+  const Lane shape{0, -1, 1, 0, 1, 0, 1};
+  Cutting cutting{ChunkRule::fixed, 1000, 1, false, 1, 0, 8, true, 1};
+  cutting.handshake = Handshake::one_sided;
   LaneRun lane;
-  for (uint32_t i = 0; i < 64; ++i) CHECK(lane.credit({.va = i, .rkey = 1, .number = i}));
-  CHECK(!lane.credit({}));
-  lane.posted = 1;
-  CHECK(lane.credit({.va = 64, .rkey = 1, .number = 64}));
-  CHECK_EQ(lane.places[0].va, 64u);
+  lane.one_sided = true;
+  lane.closed_in = false;
+  lane.slots = 8;
+  lane.execution = LaneCursor(shape, kReceive, cutting, op_bytes);
+  lane.granting = lane.execution;
+  return lane;
+}
+
+void one_sided_messages_come_in_order_and_end_with_a_closing_one() {
+  LaneRun lane = one_sided_receiver(2500);
+  CHECK(!lane.may_grant());
+  CHECK(lane.arrive(0, 1000) == LaneRun::Arrival::not_granted);  // an immediate belongs to the other handshake
+  CHECK(lane.arrive_next(1000) == LaneRun::Arrival::accepted);
+  CHECK(lane.may_execute());
+  lane.execute();
+  CHECK(!lane.may_execute());
+  CHECK(lane.arrive_next(500) == LaneRun::Arrival::wrong_size);
+  CHECK(lane.close() == LaneRun::Arrival::not_granted);  // two messages are missing
+  LaneRun other = one_sided_receiver(2500);
+  CHECK(other.arrive_early(2, 2000));
+  CHECK(other.arrive_next(500) == LaneRun::Arrival::accepted);
+  while (other.may_execute()) other.execute();
+  CHECK(!other.over());
+  CHECK(other.close() == LaneRun::Arrival::accepted);
+  CHECK(other.over());
+  CHECK(other.arrive_next(1) == LaneRun::Arrival::not_granted);
+  CHECK(!one_sided_receiver(2500).arrive_early(2, 1500));
+  CHECK(!one_sided_receiver(2500).arrive_early(4, 2500));
+}
+
+void an_empty_one_sided_message_is_only_closed() {
+  LaneRun lane = one_sided_receiver(0);
+  CHECK(lane.close() == LaneRun::Arrival::accepted);
+  CHECK(lane.may_execute());
+  lane.execute();
+  CHECK(lane.over());
+}
+
+void what_is_written_ahead_is_counted_and_bounded() {
+  EarlyArrivals early;
+  CHECK(early.add(3, 100, false));
+  CHECK(early.add(3, 50, false));
+  CHECK(early.add(3, 0, true));
+  CHECK(!early.add(3, 1, false));  // nothing comes after the closing
+  const EarlyArrivals::Item item = early.take(3);
+  CHECK_EQ(item.messages, 2u);
+  CHECK_EQ(item.bytes, 150);
+  CHECK(item.closed);
+  CHECK_EQ(early.take(3).messages, 0u);
 }
 
 void lanes_are_reused() {
@@ -158,7 +268,12 @@ int main() {
   slots_bound_what_is_unacknowledged();
   what_was_not_granted_or_is_wrong_is_told_apart();
   grants_that_come_early_wait_for_their_op();
-  a_lane_has_room_for_so_many_grants();
+  a_slot_is_free_when_all_before_it_are_and_all_parts_are_acknowledged();
+  a_message_in_parts_is_here_when_all_its_parts_are();
+  parts_are_multiples_of_128_bytes_and_the_last_ones_are_shorter_or_empty();
+  one_sided_messages_come_in_order_and_end_with_a_closing_one();
+  an_empty_one_sided_message_is_only_closed();
+  what_is_written_ahead_is_counted_and_bounded();
   lanes_are_reused();
   probes_are_repeated_and_then_given_up();
   return test::failures();

@@ -28,6 +28,7 @@ TransportParams params(uint32_t psn = 0, uint32_t window = 64, uint32_t ack_ever
 WorkRequest data(uint32_t bytes, uint32_t lane = 0) {
   WorkRequest request;
   request.bytes = bytes;
+  request.imm = bytes;
   request.va = 0x7000 + lane;
   request.rkey = kRkey;
   request.lane = lane;

@@ -1,6 +1,7 @@
 // The cursor against its closed form, and the corners of the cut: nothing, one byte, the last loop, blocks, overflow.
 #include "schedule.h"
 
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -123,6 +124,103 @@ void a_lane_that_states_its_bytes_ignores_those_of_the_op() {
   CHECK_EQ(lane_bytes(lane, 10), 3);  // 3, 6, 10
 }
 
+void spans_take_neighbouring_blocks_and_shares_split_them() {
+  CHECK_EQ(part_bytes(10, 1, 4, 2), 5);  // 2 to 7
+  CHECK_EQ(part_bytes(10, 0, 1, 3), 30);  // three blocks of a collective whose positions put in 10 bytes each
+  Cutting cutting = ring_cut(1);
+  for (const int64_t bytes : {0L, 1L, 4095L, 4097L, 131072L, 64 * kMib + 5}) {
+    for (const Split split : {Split::equal, Split::cells, Split::pages}) {
+      for (const int32_t shares : {1, 2, 3, 16, 64}) {
+        for (const int64_t traffic : {1, 2, 8, 1024}) {
+          cutting.split = split;
+          cutting.traffic_per_byte = traffic;
+          int64_t end = 0;
+          for (int32_t share = 0; share < shares; ++share) {
+            const Share one = share_of(bytes, share, shares, cutting);
+            CHECK_EQ(one.offset, end);
+            CHECK(one.bytes >= 0);
+            end += one.bytes;
+          }
+          CHECK_EQ(end, bytes);
+        }
+      }
+    }
+  }
+}
+
+// Worked by hand from NCCL enqueue.cc: an all-reduce has cells of 16 KiB, an all-gather over 8 ranks of 4 KiB.
+void cells_fill_channels_low_middle_high() {
+  struct Row {
+    int64_t bytes;
+    int32_t channels;
+    int64_t traffic_per_byte;
+    std::vector<int64_t> shares;
+  };
+  constexpr int64_t kKib = 1024;
+  for (const Row& row : {
+           Row{kMib, 4, 2, {256 * kKib, 256 * kKib, 256 * kKib, 256 * kKib}},
+           Row{4 * kKib, 4, 2, {4 * kKib, 0, 0, 0}},  // one cell, and not a whole one
+           Row{100 * kKib, 4, 2, {32 * kKib, 32 * kKib, 32 * kKib, 4 * kKib}},  // 7 cells: 2, 2, 2 and a part of one
+           Row{40 * kKib, 2, 2, {32 * kKib, 8 * kKib}},
+           Row{16 * kKib, 2, 8, {8 * kKib, 8 * kKib}},
+       }) {
+    Cutting cutting = ring_cut(1);
+    cutting.split = Split::cells;
+    cutting.traffic_per_byte = row.traffic_per_byte;
+    for (int32_t share = 0; share < row.channels; ++share) {
+      CHECK_EQ(share_of(row.bytes, share, row.channels, cutting).bytes, row.shares[static_cast<size_t>(share)]);
+    }
+  }
+}
+
+// With LL a line of 16 bytes carries 8, with LL128 2048 bytes carry 1920; the walk and the closed form agree.
+void protocols_expand_every_message() {
+  const std::vector<Entry> entries = {
+      {kEntrySend | kEntryMore, 0}, {kEntrySend, 2}, {kRelay, 1}, {kEntryRecv | kEntryCopy, 2}};
+  const Lane lane{0, 1, 1, 0, 1, 0, 4};
+  for (const ChunkRule rule : {ChunkRule::fixed, ChunkRule::blocks}) {
+    for (const int32_t slices : {1, 2}) {
+      for (const auto& [line_data, line_wire] : {std::pair<int64_t, int64_t>{8, 16}, {1920, 2048}}) {
+        for (const int64_t bytes : {1L, 7L, 96L, 98305L, 3 * kMib + 1, 10 * kMib + 7}) {
+          Cutting cutting = ring_cut(3);
+          cutting.chunk_rule = rule;
+          cutting.chunk_bytes = 32768;
+          cutting.slices = slices;
+          cutting.min_slice_bytes = 0;
+          cutting.line_data_bytes = line_data;
+          cutting.line_wire_bytes = line_wire;
+          LaneTotals walked;
+          for (LaneCursor cursor(lane, entries.data(), cutting, bytes); !cursor.done(); cursor.advance()) {
+            const LaneStep step = cursor.step();
+            CHECK_EQ(step.wire_bytes, (step.bytes + line_data - 1) / line_data * line_wire);
+            if ((step.kind & kEntrySend) == 0) continue;
+            ++walked.tx_messages;
+            walked.tx_bytes += step.wire_bytes;
+            walked.tx_data_bytes += step.bytes;
+          }
+          const LaneTotals totals = lane_totals(lane, entries.data(), cutting, bytes);
+          CHECK_EQ(totals.tx_messages, walked.tx_messages);
+          CHECK_EQ(totals.tx_bytes, walked.tx_bytes);
+          CHECK_EQ(totals.tx_data_bytes, walked.tx_data_bytes);
+        }
+      }
+    }
+  }
+}
+
+void steps_are_numbered_by_loop_message_and_slice() {
+  std::vector<Entry> entries = {{kEntryRecv, 0}, {kEntrySend | kEntryMore, 0}, {kEntrySend, 1}, {kEntrySend, 1}};
+  number_messages(entries);
+  const Lane lane{0, 1, 1, 0, 1, 1, 3};  // from the second entry on: two messages a loop
+  Cutting cutting = ring_cut(2);
+  cutting.chunk_bytes = 1000;
+  cutting.shrink_last = false;
+  for (LaneCursor cursor(lane, entries.data(), cutting, 5000); !cursor.done(); cursor.advance()) {
+    const LaneStep step = cursor.step();
+    CHECK_EQ(cursor.step_number(step.loop, cursor.entry(), step.slice), cursor.taken());
+  }
+}
+
 void copies_look_ahead_alone() {
   const std::vector<Entry> entries = {{kEntrySend, 0}, {kRelay, 1}};
   const Lane lane{0, 1, 1, 0, 1, 0, 2};
@@ -144,6 +242,10 @@ int main() {
   send_recv_chunks_grow_with_the_lane();
   unequal_blocks_keep_their_own_size();
   a_lane_that_states_its_bytes_ignores_those_of_the_op();
+  spans_take_neighbouring_blocks_and_shares_split_them();
+  cells_fill_channels_low_middle_high();
+  protocols_expand_every_message();
+  steps_are_numbered_by_loop_message_and_slice();
   copies_look_ahead_alone();
   return etloop::test::failures();
 }

@@ -38,6 +38,25 @@ void crc_is_the_ethernet_one() {
   CHECK_EQ(~crc32::update(crc32::kInitial, bytes), 0xCBF43926U);
 }
 
+// Long messages take another way through the processor than short ones: every length and start around the border.
+void every_length_and_alignment_agrees_with_hashing_bits() {
+  std::vector<uint8_t> bytes(9000);
+  uint32_t drawn = 1;
+  for (uint8_t& byte : bytes) {
+    drawn = drawn * 1664525 + 1013904223;
+    byte = static_cast<uint8_t>(drawn >> 24);
+  }
+  for (size_t start = 0; start < 17; ++start) {
+    for (size_t count = 0; count < 300; ++count) {
+      const std::vector<uint8_t> some(bytes.begin() + static_cast<ptrdiff_t>(start),
+                                      bytes.begin() + static_cast<ptrdiff_t>(start + count));
+      const uint32_t state = 0x12345678 * static_cast<uint32_t>(count + 1);
+      CHECK_EQ(crc32::update(state, {&bytes[start], count}), bytewise_crc(state, some));
+    }
+  }
+  CHECK_EQ(crc32::update(crc32::kInitial, bytes), bytewise_crc(crc32::kInitial, bytes));
+}
+
 void linear_algebra_agrees_with_hashing_bytes() {
   const crc32::RepeatedByte pattern{0xA5};
   for (const size_t count : {0, 1, 2, 3, 4, 5, 64, 255, 256, 257, 512, 1024, 2048, 4095, 4096, 4097, 8192, 9000}) {
@@ -191,6 +210,7 @@ void distances_wrap() {
 
 int main() {
   crc_is_the_ethernet_one();
+  every_length_and_alignment_agrees_with_hashing_bits();
   linear_algebra_agrees_with_hashing_bytes();
   pattern_costs_no_bytes_yet_hashes_as_they_do();
   what_is_encoded_is_decoded();

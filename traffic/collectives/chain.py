@@ -1,58 +1,57 @@
-"""Broadcast and reduce along the ring as NCCL 2.30 runs them on one channel with the Simple protocol.
+"""Broadcast and reduce along a chain, as NCCL 2.30 runs them, on any number of channels.
 
-Position 0 is the root. Data flows in the ring's direction: a broadcast 0 -> 1 -> ... -> n-1, a reduction
-1 -> 2 -> ... -> n-1 -> 0. Sources: NCCL device/broadcast.h, reduce.h; one 512 KiB buffer step a chunk and a slice.
+Position 0 is the root. A chain is the channel's ring (`hosts.ring_order`) cut open at the root: a broadcast runs from it,
+a reduction through all others to it. Every position but the end sends all its channel's bytes. Sources: NCCL
+device/broadcast.h, reduce.h.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING
 
+from traffic.collectives.draft import on_channels, schedule_of
+from traffic.collectives.hosts import hosts_of, ring_order
 from traffic.collectives.steps import recv, recv_copy_send, recv_reduce_copy, recv_reduce_send, send
-from traffic.collectives.table import ChunkRule, Entry, Lane, Schedule
+from traffic.collectives.table import Entry, Lane
 
-CHUNK_BYTES: Final = 512 << 10
-MIN_SLICE_BYTES: Final = 16 << 10
-SLOTS: Final = 8
-SLICE_ALIGN_BYTES: Final = 16
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-
-def chain_broadcast(size: int) -> Schedule:
-    """Broadcast of B bytes from position 0: every position but the last sends B."""
-    last = size - 1
-    lanes = [_lane(1, -1, send(0, 0))]
-    lanes += [_lane(r + 1, r - 1, recv_copy_send(0, 0)) for r in range(1, last)]
-    lanes.append(_lane(-1, last - 1, recv(0, 0)))
-    return _chain("broadcast", size, lanes)
+    from traffic.collectives.cutting import Request
+    from traffic.collectives.table import Schedule
 
 
-def chain_reduce(size: int) -> Schedule:
-    """Reduction of B bytes onto position 0: every position but the root sends B."""
-    last = size - 1
-    lanes = [_lane(-1, last, recv_reduce_copy(0, 0)), _lane(2 % size, -1, send(0, 0))]
-    lanes += [_lane((r + 1) % size, r - 1, recv_reduce_send(0, 0)) for r in range(2, size)]
-    return _chain("reduce", size, lanes)
+def chain(request: Request) -> Schedule:
+    """Broadcast or reduction of B bytes."""
+    assert request.size >= 2
+    hosts = hosts_of(request.size, request.ranks_per_host)
+    tables: list[list[tuple[Lane, ...]]] = [[] for _ in range(request.size)]
+    for channel in range(request.cutting.channels):
+        order = ring_order(hosts, channel)
+        at = order.index(0)
+        order = order[at:] + order[:at]
+        reduces = request.collective == "reduce"
+        lanes = _reduce_lanes(order[1:] + order[:1]) if reduces else _broadcast_lanes(order)
+        for position, of_position in lanes.items():
+            tables[position].append(of_position)
+    return schedule_of(request, "chain", tuple(on_channels(table) for table in tables))
+
+
+def _broadcast_lanes(order: Sequence[int]) -> dict[int, tuple[Lane, ...]]:
+    lanes: dict[int, tuple[Lane, ...]] = {order[0]: (_lane(order[1], -1, send(0, 0)),)}
+    for before, position, behind in zip(order, order[1:], order[2:], strict=False):
+        lanes[position] = (_lane(behind, before, recv_copy_send(0, 0)),)
+    lanes[order[-1]] = (_lane(-1, order[-2], recv(0, 0)),)
+    return lanes
+
+
+def _reduce_lanes(order: Sequence[int]) -> dict[int, tuple[Lane, ...]]:
+    lanes: dict[int, tuple[Lane, ...]] = {order[0]: (_lane(order[1], -1, send(0, 0)),)}
+    for before, position, behind in zip(order, order[1:], order[2:], strict=False):
+        lanes[position] = (_lane(behind, before, recv_reduce_send(0, 0)),)
+    lanes[order[-1]] = (_lane(-1, order[-2], recv_reduce_copy(0, 0)),)
+    return lanes
 
 
 def _lane(send_to: int, recv_from: int, entry: Entry) -> Lane:
     return Lane(batch=0, send_to=send_to, recv_from=recv_from, part=0, parts=1, entries=(entry,))
-
-
-def _chain(collective: str, size: int, lanes: list[Lane]) -> Schedule:
-    assert size >= 2
-    assert len(lanes) == size
-    return Schedule(
-        collective=collective,
-        algorithm="chain",
-        size=size,
-        tables=tuple((lane,) for lane in lanes),
-        chunk_rule=ChunkRule.FIXED,
-        chunk_bytes=CHUNK_BYTES,
-        chunks_per_loop=1,
-        shrink_last=False,
-        slices=1,
-        min_slice_bytes=MIN_SLICE_BYTES,
-        slots=SLOTS,
-        empty_message=False,
-        slice_align_bytes=SLICE_ALIGN_BYTES,
-    )

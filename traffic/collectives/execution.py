@@ -1,144 +1,299 @@
 """Executes a schedule in no time at all: every lane in order, messages in queues, at most `slots` in each.
 
-Lanes wait only for messages and for free slots, so the order in which they are taken does not change what happens:
-if one order ends in a deadlock, all do. Timing, acknowledgements and loss are the engine's.
+Lanes wait only for messages, for free slots, for other lanes and for their batch, so the order in which they are taken does
+not change how far they come: if one order ends in a deadlock, all do. What they carry could depend on it, if a wait is missing:
+so whatever reads a block must come after all that brought it by the waits of its own table (`Waits`), and a second order, in
+which all sends leave as early as they can, must end the same. As in the engine, a lane is over when all it sent has
+been taken by a receiver that has begun. Timing, acknowledgements and loss are the engine's.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from enum import Enum
+from typing import TYPE_CHECKING
 
-from traffic.collectives.outcome import Holding, Piece
-from traffic.collectives.table import EntryKind
+from traffic.collectives.table import EntryKind, Handshake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from traffic.collectives.table import Schedule
+    from traffic.collectives.atoms import LaneKey, Message, Move
+    from traffic.collectives.outcome import Holding
+    from traffic.collectives.table import Lane, Schedule
+
+Connection = tuple[int, int, int]
+"""(source, destination, channel)."""
+_RECV = int(EntryKind.RECV)
+_SEND = int(EntryKind.SEND)
+_REDUCE = int(EntryKind.REDUCE)
+_COPY = int(EntryKind.COPY)
 
 
-class Message(NamedTuple):
-    """One message of a lane, as the native cursor cuts it, with the entry it belongs to."""
+class Order(Enum):
+    """In which order lanes that could go on do so; a network may bring about any."""
 
-    entry: int
-    kind: int
-    piece: Piece
-    message_bytes: int
+    FORWARDS = 0
+    """Every lane as far as it comes, the first one that may go on first."""
+    SENDS_FIRST = 1
+    """Whatever can be sent is sent before a message is taken in."""
 
 
-LaneKey = tuple[int, int]
-"""(position, index of the lane in its table)."""
+@dataclass(slots=True)
+class Waits:
+    """What a lane's messages are certain to come after, of the other lanes of their table."""
+
+    _since: list[int] = field(default_factory=list)
+    """Messages at which more became certain."""
+    _certain: list[dict[int, int]] = field(default_factory=list)
+    """From each of those on: lane -> how many of its messages."""
+
+    def of(self, message: int) -> dict[int, int]:
+        """What is certain when a message has been executed."""
+        at = bisect_right(self._since, message)
+        return self._certain[at - 1] if at else {}
+
+    def learn(self, message: int, lane: int, count: int, before: dict[int, int]) -> None:
+        """A message waited for `count` messages of a lane, which came after `before`."""
+        certain = dict(self.of(message))
+        for other, known in (*before.items(), (lane, count)):
+            certain[other] = max(known, certain.get(other, 0))
+        self._since.append(message)
+        self._certain.append(certain)
+
+
+@dataclass(slots=True)
+class _LaneState:
+    """One lane under way."""
+
+    key: LaneKey
+    lane: Lane
+    messages: tuple[Message, ...]
+    out: deque[tuple[int, ...]] | None
+    """Messages under way to the peer, each as the origins of its atoms."""
+    into: deque[tuple[int, ...]] | None
+    sender: LaneKey | None = None
+    receiver: LaneKey | None = None
+    dependents: list[LaneKey] = field(default_factory=list)
+    next: int = 0
+    open: bool = False
+    over: bool = False
+    waits: Waits = field(default_factory=Waits)
 
 
 @dataclass(slots=True)
 class Execution:
-    """State of a schedule under way. `run` ends with all lanes done or with nothing able to move."""
+    """State of a schedule under way. `run` ends with all lanes over or with nothing able to move."""
 
     schedule: Schedule
     messages: dict[LaneKey, tuple[Message, ...]]
     holdings: tuple[Holding, ...]
     wrong: list[tuple[str, str]] = field(default_factory=list)
     """(where, what) in the order found."""
-    _next: dict[LaneKey, int] = field(default_factory=dict)
-    _queues: dict[tuple[int, int], deque[int]] = field(default_factory=dict)
-    """Origins of the messages under way, by (source, destination)."""
-    _open: dict[int, dict[int, set[LaneKey]]] = field(default_factory=dict)
-    """Unfinished lanes by position and batch, the batch that runs first."""
+    _lanes: dict[LaneKey, _LaneState] = field(default_factory=dict)
+    _batches: dict[int, dict[int, set[LaneKey]]] = field(default_factory=dict)
+    """Lanes that are not over by position and batch, the batch that runs first."""
+    _ready: deque[LaneKey] = field(default_factory=deque)
+    _brought: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
+    """(position, atom) -> lane -> its last message that brought some of it."""
 
-    def run(self) -> None:
+    def run(self, order: Order = Order.FORWARDS) -> None:
         """Execute until nothing moves."""
+        self._prepare()
+        for position in self._batches:
+            self._open_batch(position)
+        if order is Order.FORWARDS:
+            while self._ready:
+                self._advance(self._lanes[self._ready.popleft()])
+            return
+        receiving: deque[LaneKey] = deque()
+        while self._ready or receiving:
+            put_off = not self._ready
+            key = self._ready.popleft() if self._ready else receiving.popleft()
+            if not put_off and self._takes_in_next(self._lanes[key]):
+                receiving.append(key)
+            else:
+                self._advance(self._lanes[key], most=1)
+
+    def _takes_in_next(self, state: _LaneState) -> bool:
+        return state.next < len(state.messages) and bool(state.messages[state.next].kind & _RECV)
+
+    def stuck(self) -> Iterator[tuple[str, str]]:
+        """(where, what) of every lane that is not over."""
+        for key in self.messages:
+            state = self._lanes[key]
+            if state.over or not state.messages:
+                continue
+            at = min(state.next, len(state.messages) - 1)
+            yield step_name(key, state.messages[at].entry), self._waits_for(state)
+
+    def _prepare(self) -> None:
+        queues: dict[Connection, deque[tuple[int, ...]]] = {}
+        senders: dict[Connection, LaneKey] = {}
+        receivers: dict[Connection, LaneKey] = {}
         for position, table in enumerate(self.schedule.tables):
             batches: dict[int, set[LaneKey]] = {}
             for index, lane in sorted(enumerate(table), key=lambda numbered: numbered[1].batch):
-                self._next[position, index] = 0
+                key = (position, index)
+                messages = self.messages[key]
+                state = self._lanes[key] = _LaneState(key, lane, messages, None, None, over=not messages)
+                if messages:
+                    batches.setdefault(lane.batch, set()).add(key)
                 if lane.send_to >= 0:
-                    self._queues[position, lane.send_to] = deque()
-                if self.messages[position, index]:
-                    batches.setdefault(lane.batch, set()).add((position, index))
-            self._open[position] = batches
-        peers = self._peers()
-        ready = deque(self._next)
-        while ready:
-            key = ready.popleft()
-            if self._advance(key):
-                ready.extend(peers[key])
-                ready.extend(self._close(key))
+                    connection = (position, lane.send_to, lane.channel)
+                    senders[connection] = key
+                    state.out = queues.setdefault(connection, deque())
+                if lane.recv_from >= 0:
+                    connection = (lane.recv_from, position, lane.channel)
+                    receivers[connection] = key
+                    state.into = queues.setdefault(connection, deque())
+            self._batches[position] = batches
+        for connection, key in senders.items():
+            self._lanes[key].receiver = receivers.get(connection)
+        for connection, key in receivers.items():
+            self._lanes[key].sender = senders.get(connection)
+        for (position, index), state in self._lanes.items():
+            for number in {entry.after_lane for entry in state.lane.entries} - {-1}:
+                self._lanes[position, number].dependents.append((position, index))
 
-    def stuck(self) -> Iterator[tuple[str, str]]:
-        """(where, what) of every lane that is not done."""
-        for key, messages in self.messages.items():
-            if self._next[key] < len(messages):
-                yield step_name(key, messages[self._next[key]].entry), self._waits_for(key)
+    def _open_batch(self, position: int) -> None:
+        for key in next(iter(self._batches[position].values()), ()):
+            state = self._lanes[key]
+            state.open = True
+            self._ready.append(key)
+            if state.sender is not None:
+                self._ready.append(state.sender)
 
-    def _peers(self) -> dict[LaneKey, tuple[LaneKey, ...]]:
-        """The lanes at the other ends of each lane: what may be able to move after it did."""
-        senders = {}
-        receivers = {}
-        for position, table in enumerate(self.schedule.tables):
-            for index, lane in enumerate(table):
-                senders[position, lane.send_to] = (position, index)
-                receivers[lane.recv_from, position] = (position, index)
-        peers = {}
-        for position, table in enumerate(self.schedule.tables):
-            for index, lane in enumerate(table):
-                ends = (receivers.get((position, lane.send_to)), senders.get((lane.recv_from, position)))
-                peers[position, index] = tuple(key for key in ends if key is not None)
-        return peers
+    def _advance(self, state: _LaneState, most: int = 0) -> None:
+        """Execute what a lane can (at most so many messages, unless 0), and let those go on that this releases."""
+        if state.over or not state.open:
+            return
+        first = state.next
+        while state.next < len(state.messages) and not self._blocked(state):
+            self._execute(state, state.messages[state.next])
+            state.next += 1
+            if state.next == first + most:
+                self._ready.append(state.key)
+                break
+        moved = state.next > first
+        if moved:
+            self._ready.extend(key for key in (state.sender, state.receiver) if key is not None)
+        if state.next == len(state.messages) and self._taken(state):
+            state.over = True
+            self._close(state)
+            moved = True
+        if moved:
+            self._ready.extend(state.dependents)
 
-    def _advance(self, key: LaneKey) -> bool:
-        """Execute what a lane can; whether that was anything."""
-        messages = self.messages[key]
-        first = self._next[key]
-        while self._next[key] < len(messages) and not self._waits_for(key):
-            self._execute(key, messages[self._next[key]])
-            self._next[key] += 1
-        return self._next[key] > first
+    def _taken(self, state: _LaneState) -> bool:
+        """Whether all that a lane sent is acknowledged: its receiver has begun, and has room for it."""
+        if state.receiver is None or not state.out or self.schedule.handshake is Handshake.ONE_SIDED:
+            return True
+        receiver = self._lanes[state.receiver]
+        return receiver.open or receiver.over
 
-    def _close(self, key: LaneKey) -> tuple[LaneKey, ...]:
-        """Take a lane that is done out of its batch; the lanes that may begin because it was the last one."""
-        batches = self._open[key[0]]
-        if self._next[key] < len(self.messages[key]):
-            return ()
+    def _close(self, state: _LaneState) -> None:
+        position = state.key[0]
+        batches = self._batches[position]
         batch = next(iter(batches))
-        batches[batch].remove(key)
-        if batches[batch]:
-            return ()
-        del batches[batch]
-        return tuple(next(iter(batches.values()), ()))
+        batches[batch].remove(state.key)
+        if not batches[batch]:
+            del batches[batch]
+            self._open_batch(position)
 
-    def _waits_for(self, key: LaneKey) -> str:
-        position, index = key
-        lane = self.schedule.tables[position][index]
-        message = self.messages[key][self._next[key]]
-        batch = next(iter(self._open[position]))
-        if lane.batch != batch:
-            return f"waits for batch {batch} of its position"
-        if message.kind & EntryKind.RECV and not self._queues[lane.recv_from, position]:
+    def _blocked(self, state: _LaneState) -> bool:
+        message = state.messages[state.next]
+        if message.kind & _RECV and not state.into:
+            return True
+        if message.kind & _SEND and state.out is not None and len(state.out) >= self.schedule.slots:
+            return True
+        number, step = message.after
+        if number < 0:
+            return False
+        other = self._lanes[state.key[0], number]
+        return not other.over and (step < 0 or other.next <= step)
+
+    def _waits_for(self, state: _LaneState) -> str:
+        lane = state.lane
+        if not state.open:
+            return f"waits for batch {next(iter(self._batches[state.key[0]]))} of its position"
+        if state.next == len(state.messages):
+            return f"has sent all, but position {lane.send_to} has not begun to receive it"
+        message = state.messages[state.next]
+        if message.kind & _RECV and not state.into:
             return f"waits for a message from position {lane.recv_from}"
-        if message.kind & EntryKind.SEND and len(self._queues[position, lane.send_to]) >= self.schedule.slots:
-            return f"waits for one of {self.schedule.slots} slots towards position {lane.send_to}"
-        return ""
+        number, step = message.after
+        other = self._lanes.get((state.key[0], number))
+        if other is not None and not other.over and (step < 0 or other.next <= step):
+            what = "all" if step < 0 else f"entry {other.messages[step].entry}"
+            return f"waits for {what} of lane {number}"
+        return f"waits for one of {self.schedule.slots} slots towards position {lane.send_to}"
 
-    def _execute(self, key: LaneKey, message: Message) -> None:
-        position, index = key
-        lane = self.schedule.tables[position][index]
+    def _execute(self, state: _LaneState, message: Message) -> None:
+        position = state.key[0]
+        number, waited = message.after
+        if number >= 0:
+            other = self._lanes[position, number]
+            last = waited if waited >= 0 else len(other.messages) - 1
+            state.waits.learn(state.next, number, last + 1, other.waits.of(last))
+        if not message.kind & (_RECV | _SEND):
+            return
+        step = step_name(state.key, message.entry)
+        carried: list[int] = []
+        if message.kind & _RECV:
+            assert state.into
+            arrived = iter(state.into.popleft())
+            for move in message.moves:
+                carried += self._receive(state, step, move, arrived)
+        else:
+            holding = self.holdings[position]
+            for move in message.moves:
+                self._read(state, step, move)
+                carried += [holding.to_send(atom) for atom in move.atoms]
+        if message.kind & _SEND and state.out is not None:
+            if not all(carried):
+                self._sends_nothing(step, message.moves, carried)
+            state.out.append(tuple(carried))
+
+    def _receive(self, state: _LaneState, step: str, move: Move, arrived: Iterator[int]) -> Iterator[int]:
+        position, index = state.key
         holding = self.holdings[position]
-        step = step_name(key, message.entry)
-        if message.kind & EntryKind.RECV:
-            arrived = self._queues[lane.recv_from, position].popleft()
-            origins, wrong = holding.receive(
-                message.kind, message.piece, arrived, message.message_bytes, step
-            )
+        if move.kind & _REDUCE and move.kind & (_SEND | _COPY):
+            self._read(state, step, move)
+        for atom in move.atoms:
+            if not move.kind & _REDUCE:
+                # It takes the place of whatever was there.
+                self._brought.pop((position, atom), None)
+            self._brought.setdefault((position, atom), {})[index] = state.next
+            origins, wrong = holding.receive(move.kind, atom, next(arrived), step, move.block)
             if wrong:
                 self.wrong.append((step, wrong))
-        else:
-            origins = holding.to_send(message.piece)
-        if message.kind & EntryKind.SEND:
-            if not origins:
-                self.wrong.append((step, f"sends block {message.piece[0]}, of which it has nothing"))
-            self._queues[position, lane.send_to].append(origins)
+            yield origins
+
+    def _read(self, state: _LaneState, step: str, move: Move) -> None:
+        """What is sent or final must not depend on which of two messages happens to come first."""
+        position, index = state.key
+        racing = {
+            lane
+            for atom in move.atoms
+            for lane, message in self._brought.get((position, atom), {}).items()
+            if lane != index
+            and state.waits.of(state.next).get(lane, 0) <= message
+            and self._lanes[position, lane].lane.batch == state.lane.batch
+        }
+        for lane in sorted(racing):
+            self.wrong.append(
+                (step, f"uses block {move.block} without waiting for lane {lane}, which brings it")
+            )
+
+    def _sends_nothing(self, step: str, moves: tuple[Move, ...], carried: list[int]) -> None:
+        blocks = [move.block for move in moves for _ in move.atoms]
+        for block in dict.fromkeys(
+            block for block, origins in zip(blocks, carried, strict=True) if not origins
+        ):
+            self.wrong.append((step, f"sends block {block}, of which it has nothing"))
 
 
 def step_name(key: LaneKey, entry: int) -> str:

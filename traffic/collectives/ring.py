@@ -1,14 +1,21 @@
-"""Ring all-reduce, all-gather and reduce-scatter as NCCL 2.30 runs them on one channel with the Simple protocol.
+"""Ring all-reduce, all-gather, reduce-scatter and barrier as NCCL 2.30 runs them, on any number of channels.
 
-Position r receives from r - 1 and sends to r + 1. Sources: NCCL device/all_reduce.h, all_gather.h, reduce_scatter.h;
-chunk, slice and slot sizes from a 4 MiB buffer of 8 steps with 4 steps a chunk and 2 steps a slice
-(include/collectives.h). Which collective uses a ring, and how many channels, is decided elsewhere.
+Every position receives from the one before it in the ring and sends to the one behind it. Sources: NCCL
+device/all_reduce.h, all_gather.h, reduce_scatter.h. A channel has its share of the bytes and a ring of its own
+(`hosts.ring_order`); of a bidirectional ring every other channel runs backwards. Chunks, slices and slots come with the
+request. Each position sends 2(n-1)/n of an all-reduce's bytes, n-1 blocks otherwise.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
+from traffic.collectives.draft import on_channels, schedule_of
+from traffic.collectives.hosts import hosts_of, ring_order
+from traffic.collectives.lazy_tables import LazyTables
+from traffic.collectives.regular_columns import RingShape, ring_columns
 from traffic.collectives.steps import (
     recv,
     recv_copy_send,
@@ -17,92 +24,125 @@ from traffic.collectives.steps import (
     recv_reduce_send,
     send,
 )
-from traffic.collectives.table import ChunkRule, Entry, Lane, Schedule
+from traffic.collectives.table import Entry, Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-CHUNK_BYTES: Final = 2 << 20
-SLICES: Final = 2
-MIN_SLICE_BYTES: Final = 32 << 10
-SLOTS: Final = 4
-"""8 buffer steps, 2 a message."""
-COPY_ALIGN_BYTES: Final = 16
-"""16 elements; collectives that only copy are run on bytes."""
-REDUCE_ALIGN_BYTES: Final = 64
-"""16 elements of float32."""
+    from traffic.collectives.cutting import Request
+    from traffic.collectives.table import Schedule
 
 
-def ring_all_reduce(size: int) -> Schedule:
-    """All-reduce of a buffer of B bytes: every position sends 2(n-1)/n of it. `size` is n, at least 2."""
-
-    def entries(r: int) -> tuple[Entry, ...]:
-        first = (r - 1) % size
-        final = (r + 1) % size
-        return (
-            send(first, first),
-            *(recv_reduce_send(c, c) for c in _backwards(r, range(2, size), size)),
-            recv_reduce_copy_send(r, r),
-            *(recv_copy_send(c, c) for c in _backwards(r, range(1, size - 1), size)),
-            recv(final, final),
-        )
-
-    return _ring("all-reduce", size, entries, ChunkRule.FIXED, size, REDUCE_ALIGN_BYTES)
+def ring(request: Request) -> Schedule:
+    """All channels run the same way round."""
+    return _ring(request, "ring", bidirectional=False)
 
 
-def ring_all_gather(size: int) -> Schedule:
-    """All-gather where every position puts in B bytes: every position sends n-1 blocks of B."""
-
-    def entries(r: int) -> tuple[Entry, ...]:
-        return (
-            send(0, r),
-            *(recv_copy_send(0, block) for block in _backwards(r, range(1, size - 1), size)),
-            recv(0, (r + 1) % size),
-        )
-
-    return _ring("all-gather", size, entries, ChunkRule.FIXED, 1, COPY_ALIGN_BYTES)
+def bidirectional_ring(request: Request) -> Schedule:
+    """Channels 1, 3, ... run the other way round, so that both directions of every link are used."""
+    return _ring(request, "bidirectional_ring", bidirectional=True)
 
 
-def ring_reduce_scatter(size: int) -> Schedule:
-    """Reduce-scatter of an input of B bytes, of which position r keeps block r: every position sends n-1 blocks."""
-
-    def entries(r: int) -> tuple[Entry, ...]:
-        first = (r - 1) % size
-        return (
-            send(first, first),
-            *(recv_reduce_send(c, c) for c in _backwards(r, range(2, size), size)),
-            recv_reduce_copy(r, r),
-        )
-
-    return _ring("reduce-scatter", size, entries, ChunkRule.BLOCKS, size, REDUCE_ALIGN_BYTES)
-
-
-def _backwards(position: int, distances: range, size: int) -> tuple[int, ...]:
-    return tuple((position - distance) % size for distance in distances)
-
-
-def _ring(
-    collective: str,
-    size: int,
-    entries: Callable[[int], tuple[Entry, ...]],
-    chunk_rule: ChunkRule,
-    chunks_per_loop: int,
-    slice_align_bytes: int,
-) -> Schedule:
-    assert size >= 2
-    return Schedule(
-        collective=collective,
-        algorithm="ring",
-        size=size,
-        tables=tuple((Lane(0, (r + 1) % size, (r - 1) % size, 0, 1, entries(r)),) for r in range(size)),
-        chunk_rule=chunk_rule,
-        chunk_bytes=CHUNK_BYTES,
-        chunks_per_loop=chunks_per_loop,
-        # Only the all-reduce kernel spreads what is left over all chunks of its last loop.
-        shrink_last=collective == "all-reduce",
-        slices=SLICES,
-        min_slice_bytes=MIN_SLICE_BYTES,
-        slots=SLOTS,
-        empty_message=False,
-        slice_align_bytes=slice_align_bytes,
+def all_reduce_entries(place: int, size: int) -> tuple[Entry, ...]:
+    """What the position at a place of the ring does in a loop; chunk and block of that number are final there first."""
+    first, last = (place - 1) % size, (place + 1) % size
+    return (
+        send(first, first),
+        *(recv_reduce_send(c, c) for c in _backwards(place, range(2, size), size)),
+        recv_reduce_copy_send(place, place),
+        *(recv_copy_send(c, c) for c in _backwards(place, range(1, size - 1), size)),
+        recv(last, last),
     )
+
+
+def _all_gather_entries(order: Sequence[int], place: int) -> tuple[Entry, ...]:
+    size = len(order)
+    return (
+        send(0, order[place]),
+        *(recv_copy_send(0, order[p]) for p in _backwards(place, range(1, size - 1), size)),
+        recv(0, order[(place + 1) % size]),
+    )
+
+
+def _reduce_scatter_entries(order: Sequence[int], place: int) -> tuple[Entry, ...]:
+    size = len(order)
+    first, own = order[(place - 1) % size], order[place]
+    passed = (order[p] for p in _backwards(place, range(2, size), size))
+    return (
+        send(first, first),
+        *(recv_reduce_send(block, block) for block in passed),
+        recv_reduce_copy(own, own),
+    )
+
+
+def _backwards(place: int, distances: range, size: int) -> tuple[int, ...]:
+    return tuple((place - distance) % size for distance in distances)
+
+
+def _ring(request: Request, algorithm: str, *, bidirectional: bool) -> Schedule:
+    size = request.size
+    assert size >= 2
+    hosts = hosts_of(size, request.ranks_per_host)
+    orders = [ring_order(hosts, channel) for channel in range(request.cutting.channels)]
+    if bidirectional:
+        orders[1::2] = [order[::-1] for order in orders[1::2]]
+    tables = LazyTables(
+        size,
+        partial(_table, request.collective, [_Ring.of(order) for order in orders]),
+        partial(ring_columns, _shape(request.collective, orders)),
+    )
+    whole_buffer = request.collective in ("all-reduce", "barrier")
+    return schedule_of(
+        request,
+        algorithm,
+        tables,
+        blocks=size if request.collective == "reduce-scatter" else 0,
+        chunks_per_loop=size if whole_buffer else 1,
+        # Only the all-reduce kernel spreads what is left over all chunks of its last loop.
+        shrink_last=whole_buffer,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """Positions in order, and the place of every position."""
+
+    order: tuple[int, ...]
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, order: tuple[int, ...]) -> _Ring:
+        return cls(order, tuple(sorted(range(len(order)), key=order.__getitem__)))
+
+
+def _table(collective: str, rings: Sequence[_Ring], position: int) -> tuple[Lane, ...]:
+    # Channels with the same ring share their entries.
+    entries: dict[tuple[int, ...], tuple[Entry, ...]] = {}
+    tables: list[tuple[Lane, ...]] = []
+    for one in rings:
+        place, size = one.places[position], len(one.order)
+        if one.order not in entries:
+            entries[one.order] = _entries(collective, one.order, place)
+        following, preceding = one.order[(place + 1) % size], one.order[place - 1]
+        tables.append((Lane(0, following, preceding, 0, 1, entries[one.order]),))
+    return on_channels(tables)
+
+
+def _shape(collective: str, orders: Sequence[tuple[int, ...]]) -> RingShape:
+    size = len(orders[0])
+    return RingShape(
+        orders=tuple(orders),
+        entries=_entries(collective, range(size), 0),
+        chunks_turn=collective != "all-gather",
+        chunks_are_positions=collective == "reduce-scatter",
+    )
+
+
+def _entries(collective: str, order: Sequence[int], place: int) -> tuple[Entry, ...]:
+    match collective:
+        case "all-gather":
+            return _all_gather_entries(order, place)
+        case "reduce-scatter":
+            return _reduce_scatter_entries(order, place)
+        case _:
+            return all_reduce_entries(place, len(order))

@@ -1,7 +1,8 @@
-"""Chooses the schedule of a collective: one algorithm each, the one NCCL uses between hosts for large messages.
+"""The door to schedules: an op's collective by its Chakra number, its group and its bytes in, what carries it out.
 
-The plan decides which collective an op is; the engine decides when its messages go. Schedules are made once per
-(collective, size, ranks per host) and shared.
+`choose_for` and `choose_for_splits` ask `choice`, and a schedule is made once for equal requests. `schedule_for` is the
+one that ignores bytes: NCCL's algorithm for large messages on one channel. The plan decides which collective an op is;
+the engine decides when its messages go.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import PlanError, Problem
-from traffic.collectives.alltoall import p2p_all_to_all, uneven_all_to_all
-from traffic.collectives.barrier import BARRIER_BYTES, ring_barrier
-from traffic.collectives.chain import chain_broadcast, chain_reduce
-from traffic.collectives.point_to_point import point_to_point
-from traffic.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
-from traffic.collectives.table import MAX_LANE_BYTES, Schedule
+from traffic.collectives.algorithms import ALGORITHMS
+from traffic.collectives.barrier import BARRIER_BYTES
+from traffic.collectives.choice import POINT_TO_POINT, UNEVEN, Choice, Settings, choose, with_splits
+from traffic.collectives.cutting import KIB, Cutting, PeerParts, Request
+from traffic.collectives.hardware import Layout
+from traffic.collectives.table import MAX_LANE_BYTES, Protocol, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,8 @@ class CollectiveName(IntEnum):
     ALL_REDUCE = 0
     REDUCE = 1
     ALL_GATHER = 2
+    GATHER = 3
+    SCATTER = 4
     BROADCAST = 5
     ALL_TO_ALL = 6
     REDUCE_SCATTER = 7
@@ -38,10 +41,13 @@ class CollectiveName(IntEnum):
     BARRIER = 9
 
 
-UNSUPPORTED: Final = {3: "gather", 4: "scatter"}
-"""Collectives of the Chakra schema without a schedule."""
+_RING: Final = Cutting(Protocol.SIMPLE, 1, 2048 * KIB, 2, 32 * KIB, 4)
+_CHAIN: Final = Cutting(Protocol.SIMPLE, 1, 512 * KIB, 1, 16 * KIB, 8)
+_P2P: Final = Cutting(
+    Protocol.SIMPLE, 1, 128 * KIB, 1, 16 * KIB, 8, peers=PeerParts(1, 1, 1, 64 * KIB, 128 * KIB)
+)
 
-SEND_RECV: Final = point_to_point()
+SEND_RECV: Final = ALGORITHMS["p2p"].build(Request("point-to-point", 2, 1, _P2P))
 """The schedule of every send (position 0) and receive (position 1)."""
 
 
@@ -50,6 +56,55 @@ def schedule_for(collective: CollectiveName | int, size: int, *, ranks_per_host:
 
     Raises `PlanError` for a collective without a schedule or a group size outside 2..1024.
     """
+    name = _checked(collective, size, ranks_per_host)
+    # Only the order of an all-to-all depends on hosts; more ranks than there are make one host.
+    hosts = min(ranks_per_host, size) if name is CollectiveName.ALL_TO_ALL else 1
+    return _make(name, size, hosts)
+
+
+def schedule_for_splits(splits: Sequence[Sequence[int]], *, ranks_per_host: int = 1) -> Schedule:
+    """The schedule of an all-to-all in which position i sends `splits[i][j]` bytes to position j; one for each matrix.
+
+    Raises `PlanError` for a matrix that is not square, is of a size outside 2..1024, or has an entry outside 0..64 TiB.
+    """
+    matrix = _checked_splits(splits, ranks_per_host)
+    size = len(matrix)
+    return ALGORITHMS["p2p"].build(
+        Request("uneven all-to-all", size, min(ranks_per_host, size), _P2P, splits=matrix)
+    )
+
+
+def choose_for(
+    collective: CollectiveName | int, size: int, op_bytes: int, settings: Settings, *, ranks_per_host: int = 1
+) -> Choice:
+    """How an op of `op_bytes` (as `op_bytes_for` gives them) is carried out.
+
+    Raises `PlanError` as `schedule_for`, and for a pin that the op cannot follow.
+    """
+    name = _checked(collective, size, ranks_per_host)
+    return choose(_schedule_name(name), Layout(size, min(size, ranks_per_host)), op_bytes, settings)
+
+
+def choose_for_send(op_bytes: int, settings: Settings) -> Choice:
+    """How a send (position 0) and its receive (position 1) are carried out, as if they were on two hosts."""
+    return choose(POINT_TO_POINT, Layout(2, 1), op_bytes, settings)
+
+
+def choose_for_splits(
+    splits: Sequence[Sequence[int]], settings: Settings, *, ranks_per_host: int = 1
+) -> Choice:
+    """How an all-to-all of one matrix of splits is carried out. Raises as `schedule_for_splits`."""
+    matrix = _checked_splits(splits, ranks_per_host)
+    layout = Layout(len(matrix), min(len(matrix), ranks_per_host))
+    return with_splits(choose(UNEVEN, layout, max(map(sum, matrix)), settings), matrix)
+
+
+def op_bytes_for(collective: CollectiveName | int, message_bytes: int) -> int:
+    """The byte count that a plan gives an op: what the trace says, except for a barrier, whose trace says nothing."""
+    return BARRIER_BYTES if int(collective) == CollectiveName.BARRIER else message_bytes
+
+
+def _checked(collective: int, size: int, ranks_per_host: int) -> CollectiveName:
     problems: list[Problem] = []
     name = _supported(collective)
     if name is None:
@@ -71,16 +126,10 @@ def schedule_for(collective: CollectiveName | int, size: int, *, ranks_per_host:
         )
     if problems or name is None:
         raise PlanError(*problems)
-    # Only the order of an all-to-all depends on hosts; more ranks than there are make one host.
-    hosts = min(ranks_per_host, size) if name is CollectiveName.ALL_TO_ALL else 1
-    return _make(name, size, hosts)
+    return name
 
 
-def schedule_for_splits(splits: Sequence[Sequence[int]], *, ranks_per_host: int = 1) -> Schedule:
-    """The schedule of an all-to-all in which position i sends `splits[i][j]` bytes to position j; one for each matrix.
-
-    Raises `PlanError` for a matrix that is not square, is of a size outside 2..1024, or has an entry outside 0..64 TiB.
-    """
+def _checked_splits(splits: Sequence[Sequence[int]], ranks_per_host: int) -> tuple[tuple[int, ...], ...]:
     size, what = len(splits), "collective all_to_all with uneven splits"
     wrong = ""
     if not 2 <= size <= MAX_SIZE:
@@ -93,12 +142,7 @@ def schedule_for_splits(splits: Sequence[Sequence[int]], *, ranks_per_host: int 
     if wrong or ranks_per_host < 1:
         wrong = wrong or f"ranks_per_host is {ranks_per_host}"
         raise PlanError(Problem(what, wrong, "correct the split sizes of the trace"))
-    return uneven_all_to_all(splits, min(ranks_per_host, size))
-
-
-def op_bytes_for(collective: CollectiveName | int, message_bytes: int) -> int:
-    """The byte count that a plan gives an op: what the trace says, except for a barrier, whose trace says nothing."""
-    return BARRIER_BYTES if int(collective) == CollectiveName.BARRIER else message_bytes
+    return tuple(map(tuple, splits))
 
 
 def _supported(collective: int) -> CollectiveName | None:
@@ -110,9 +154,8 @@ def _supported(collective: int) -> CollectiveName | None:
 
 def _unknown(collective: int) -> Problem:
     supported = ", ".join(f"{name.name.lower()} ({name.value})" for name in CollectiveName)
-    called = f" ({UNSUPPORTED[collective]})" if collective in UNSUPPORTED else ""
     return Problem(
-        f"collective {int(collective)}{called}",
+        f"collective {int(collective)}",
         "it has no schedule",
         f"use one of {supported}, or express it as sends and receives",
     )
@@ -120,18 +163,18 @@ def _unknown(collective: int) -> Problem:
 
 @lru_cache(maxsize=64)
 def _make(name: CollectiveName, size: int, ranks_per_host: int) -> Schedule:
-    match name:
-        case CollectiveName.ALL_REDUCE:
-            return ring_all_reduce(size)
-        case CollectiveName.REDUCE:
-            return chain_reduce(size)
-        case CollectiveName.ALL_GATHER:
-            return ring_all_gather(size)
-        case CollectiveName.BROADCAST:
-            return chain_broadcast(size)
-        case CollectiveName.ALL_TO_ALL:
-            return p2p_all_to_all(size, ranks_per_host)
-        case CollectiveName.REDUCE_SCATTER | CollectiveName.REDUCE_SCATTER_BLOCK:
-            return ring_reduce_scatter(size)
-        case CollectiveName.BARRIER:
-            return ring_barrier(size)
+    algorithm, cutting = {
+        CollectiveName.REDUCE: ("chain", _CHAIN),
+        CollectiveName.BROADCAST: ("chain", _CHAIN),
+        CollectiveName.ALL_TO_ALL: ("p2p", _P2P),
+        CollectiveName.GATHER: ("linear", _P2P),
+        CollectiveName.SCATTER: ("linear", _P2P),
+    }.get(name, ("ring", _RING))
+    return ALGORITHMS[algorithm].build(Request(_schedule_name(name), size, ranks_per_host, cutting))
+
+
+def _schedule_name(name: CollectiveName) -> str:
+    """As in `Schedule.collective`."""
+    if name is CollectiveName.REDUCE_SCATTER_BLOCK:
+        name = CollectiveName.REDUCE_SCATTER
+    return name.name.lower().replace("_", "-")

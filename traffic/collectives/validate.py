@@ -5,19 +5,21 @@ For schedules from outside and for tests; its work grows with the number of mess
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import PlanError, Problem
-from traffic._native import StepTables
-from traffic.collectives.columns import to_columns
-from traffic.collectives.execution import Execution, LaneKey, Message, step_name
+from traffic.collectives.atoms import cut_schedule
+from traffic.collectives.execution import Execution, Order, step_name
 from traffic.collectives.outcome import SUPPORTED, Holding
 from traffic.collectives.table import MAX_LANE_BYTES, EntryKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from traffic.collectives.table import Lane, Schedule
+    from traffic.collectives.atoms import LaneKey, Message
+    from traffic.collectives.execution import Connection
+    from traffic.collectives.table import Entry, Lane, Schedule
 
 MAX_PROBLEMS: Final = 20
 """Mistakes told of one schedule; a wrong table is wrong at most of its positions."""
@@ -25,29 +27,46 @@ MAX_CHUNK_BYTES: Final = 1 << 30
 MAX_CHUNKS: Final = 1 << 16
 MAX_SLICES: Final = 64
 MAX_SLOTS: Final = 64
+MAX_CHANNELS: Final = 1024
+MAX_TRAFFIC_PER_BYTE: Final = 1 << 16
+MAX_MESSAGE_BYTES: Final = 1 << 31
+"""Of one RDMA write."""
+_DIRECTION = EntryKind.SEND | EntryKind.RECV
 Wrong = tuple[str, str]
 """(where, what)."""
 
 
-def validate(schedule: Schedule, op_bytes: int) -> None:
+def validate(schedule: Schedule, op_bytes: int, *, contents: bool = True) -> None:
     """Raise `PlanError` if the schedule does not do its collective for `op_bytes`.
 
+    Without `contents` the last stage is left out, for programs whose data was followed by other means, such as scratch
+    buffers that no table tells of.
+
     Every problem names position, lane and entry. Stages build on each other: ranges, then the two sides of every
-    connection, then an execution with bounded slots; the first stage with problems reports all it found.
+    connection, then executions with bounded slots in several orders; the first stage with problems reports all it found.
     """
+    # Tables may be made anew whenever they are read.
+    schedule = replace(schedule, tables=tuple(schedule.tables))
     _refuse(schedule, _outside(schedule), "mend the table's indices")
-    messages = _messages(schedule, op_bytes)
+    messages, atoms = cut_schedule(schedule, op_bytes)
     _refuse(
         schedule, _one_sided(schedule, messages), "give every send its receive, in the same order and size"
     )
-    holdings = tuple(
-        Holding(schedule.collective, schedule.size, p, schedule.splits) for p in range(schedule.size)
-    )
-    execution = Execution(schedule, messages, holdings)
-    execution.run()
-    _refuse(schedule, execution.stuck(), "order the entries so that some lane can always move")
-    lacking = (wrong for holding in holdings for wrong in holding.unfinished(op_bytes))
-    _refuse(schedule, [*execution.wrong, *lacking], "let every input reach every result exactly once")
+    for order in Order:
+        holdings = tuple(
+            Holding(schedule.collective, schedule.size, position, atoms, schedule.splits)
+            for position in range(schedule.size)
+        )
+        execution = Execution(schedule, messages, holdings)
+        execution.run(order)
+        _refuse(schedule, execution.stuck(), "order the entries so that some lane can always move")
+        if not contents:
+            return
+        lacking = (wrong for holding in holdings for wrong in holding.unfinished(op_bytes))
+        remedy = "let every input reach every result exactly once"
+        if order is not Order.FORWARDS:
+            remedy += ", whatever comes first: let what passes a block on wait for what brings it"
+        _refuse(schedule, [*execution.wrong, *lacking], remedy)
 
 
 def _refuse(schedule: Schedule, wrongs: Iterable[Wrong], remedy: str) -> None:
@@ -78,20 +97,26 @@ def _outside(schedule: Schedule) -> Iterator[Wrong]:
         )
     yield from _outside_cut(schedule)
     for position, table in enumerate(schedule.tables):
-        sends_to: set[int] = set()
-        receives_from: set[int] = set()
+        sends_to: set[tuple[int, int]] = set()
+        receives_from: set[tuple[int, int]] = set()
         for index, lane in enumerate(table):
             where = f"position {position}, lane {index}"
             for what in _outside_lane(schedule, position, lane):
                 yield where, what
-            if lane.send_to in sends_to:
-                yield where, f"another lane sends to position {lane.send_to} too"
-            if lane.recv_from in receives_from:
-                yield where, f"another lane receives from position {lane.recv_from} too"
-            sends_to |= {lane.send_to} - {-1}
-            receives_from |= {lane.recv_from} - {-1}
+            on_channel = f" on channel {lane.channel}" if schedule.channels > 1 else ""
+            if (lane.send_to, lane.channel) in sends_to:
+                yield where, f"another lane sends to position {lane.send_to} too{on_channel}"
+            if (lane.recv_from, lane.channel) in receives_from:
+                yield where, f"another lane receives from position {lane.recv_from} too{on_channel}"
+            sends_to |= {(lane.send_to, lane.channel)} - {(-1, lane.channel)}
+            receives_from |= {(lane.recv_from, lane.channel)} - {(-1, lane.channel)}
             for number, entry in enumerate(lane.entries):
-                for what in _outside_entry(schedule, lane, entry.kind, entry.chunk):
+                following = lane.entries[number + 1] if number + 1 < len(lane.entries) else None
+                for what in (
+                    *_outside_entry(schedule, lane, entry.kind, entry.chunk),
+                    *_outside_gathered(entry, following),
+                    *_outside_wait(table, index, entry),
+                ):
                     yield step_name((position, index), number), what
 
 
@@ -103,6 +128,8 @@ def _outside_cut(schedule: Schedule) -> Iterator[Wrong]:
         ("min_slice_bytes", schedule.min_slice_bytes, 0, MAX_CHUNK_BYTES),
         ("slice_align_bytes", schedule.slice_align_bytes, 1, MAX_CHUNK_BYTES),
         ("slots", schedule.slots, 1, MAX_SLOTS),
+        ("channels", schedule.channels, 1, MAX_CHANNELS),
+        ("traffic_per_byte", schedule.traffic_per_byte, 1, MAX_TRAFFIC_PER_BYTE),
     ):
         if value < least:
             yield "cut", f"{name} is {value}, at least {least} is needed"
@@ -118,8 +145,16 @@ def _outside_lane(schedule: Schedule, position: int, lane: Lane) -> Iterator[str
             yield f"{verb} position {peer}, outside 0 to {schedule.size - 1}"
     if lane.batch < 0:
         yield f"batch {lane.batch} is negative"
-    if not 0 <= lane.part < lane.parts:
-        yield f"part {lane.part} is not one of {lane.parts}"
+    # Where every position puts in its own block, a lane may work on those of several positions.
+    blocks = schedule.size if schedule.collective in ("all-gather", "gather") else 1
+    if not 0 <= lane.part < lane.parts * blocks:
+        yield f"part {lane.part} is not one of {lane.parts * blocks}"
+    elif not 1 <= lane.span <= lane.parts * blocks - lane.part:
+        yield f"spans {lane.span} parts from {lane.part} on, and there are {lane.parts * blocks}"
+    if not 0 <= lane.share < lane.shares:
+        yield f"share {lane.share} is not one of {lane.shares}"
+    if not 0 <= lane.channel < schedule.channels:
+        yield f"channel {lane.channel} is not one of {schedule.channels}"
     if not -1 <= lane.lane_bytes <= MAX_LANE_BYTES:
         yield f"works on {lane.lane_bytes} bytes, outside 0 to {MAX_LANE_BYTES}"
     if not lane.entries:
@@ -127,10 +162,12 @@ def _outside_lane(schedule: Schedule, position: int, lane: Lane) -> Iterator[str
 
 
 def _outside_entry(schedule: Schedule, lane: Lane, kind: EntryKind, chunk: int) -> Iterator[str]:
-    if not kind & (EntryKind.SEND | EntryKind.RECV):
+    if not kind & _DIRECTION and kind:
         yield "neither sends nor receives"
     if kind & (EntryKind.REDUCE | EntryKind.COPY) and not kind & EntryKind.RECV:
         yield "reduces or copies without receiving"
+    if kind & EntryKind.IN_TURN and not kind & EntryKind.RECV:
+        yield "receives in its turn without receiving"
     if kind & EntryKind.SEND and lane.send_to < 0:
         yield "sends, but its lane has no peer to send to"
     if kind & EntryKind.RECV and lane.recv_from < 0:
@@ -139,39 +176,47 @@ def _outside_entry(schedule: Schedule, lane: Lane, kind: EntryKind, chunk: int) 
         yield f"chunk {chunk} is not one of the {schedule.chunks_per_loop} of a loop"
 
 
-def _messages(schedule: Schedule, op_bytes: int) -> dict[LaneKey, tuple[Message, ...]]:
-    tables = StepTables(to_columns((schedule,)))
-    return {
-        (position, index): _lane_messages(tables, (position, index), lane, op_bytes)
-        for position, table in enumerate(schedule.tables)
-        for index, lane in enumerate(table)
-    }
+def _outside_gathered(entry: Entry, following: Entry | None) -> Iterator[str]:
+    if not entry.kind & EntryKind.MORE:
+        return
+    if following is None:
+        yield "its message goes on, but it is the last entry of its lane"
+    elif (entry.kind ^ following.kind) & _DIRECTION:
+        yield "its message goes on with an entry of another direction"
+    elif following.after_lane >= 0:
+        yield "its message goes on with an entry that waits for another lane"
 
 
-def _lane_messages(tables: StepTables, key: LaneKey, lane: Lane, op_bytes: int) -> tuple[Message, ...]:
-    kinds, _chunks, loops, sizes = (column.tolist() for column in tables.lane_messages(0, *key, op_bytes))
-    if not kinds:
-        return ()
-    slices = len(kinds) // ((loops[-1] + 1) * len(lane.entries))
-    found = []
-    for i, (kind, loop, size) in enumerate(zip(kinds, loops, sizes, strict=True)):
-        entry = i // slices % len(lane.entries)
-        found.append(Message(entry, kind, (lane.entries[entry].block, loop, i % slices), size))
-    return tuple(found)
+def _outside_wait(table: Sequence[Lane], index: int, entry: Entry) -> Iterator[str]:
+    after = entry.after_lane
+    if after == -1:
+        if not entry.kind:
+            yield "neither sends nor receives nor waits"
+        if entry.after_entry != -1:
+            yield f"waits for entry {entry.after_entry} of no lane"
+    elif not 0 <= after < len(table):
+        yield f"waits for lane {after}, outside 0 to {len(table) - 1}"
+    elif after == index:
+        yield "waits for its own lane"
+    elif table[after].batch > table[index].batch:
+        yield f"waits for lane {after}, which is in a later batch"
+    elif not -1 <= entry.after_entry < len(table[after].entries):
+        yield f"waits for entry {entry.after_entry} of lane {after}, which has {len(table[after].entries)}"
 
 
 def _one_sided(schedule: Schedule, messages: dict[LaneKey, tuple[Message, ...]]) -> Iterator[Wrong]:
     """Messages whose other side is missing or different; of every connection the first one."""
-    sends: dict[tuple[int, int], list[tuple[str, Message]]] = {}
-    receives: dict[tuple[int, int], list[tuple[str, Message]]] = {}
+    sends: dict[Connection, list[tuple[LaneKey, Message]]] = {}
+    receives: dict[Connection, list[tuple[LaneKey, Message]]] = {}
     for key, lane_messages in messages.items():
         lane = schedule.tables[key[0]][key[1]]
         for message in lane_messages:
-            named = (step_name(key, message.entry), message)
+            if message.message_bytes > MAX_MESSAGE_BYTES:
+                yield step_name(key, message.entry), f"a message of {message.message_bytes} bytes, over 2 GiB"
             if message.kind & EntryKind.SEND:
-                sends.setdefault((key[0], lane.send_to), []).append(named)
+                sends.setdefault((key[0], lane.send_to, lane.channel), []).append((key, message))
             if message.kind & EntryKind.RECV:
-                receives.setdefault((lane.recv_from, key[0]), []).append(named)
+                receives.setdefault((lane.recv_from, key[0], lane.channel), []).append((key, message))
     for pair in sorted(sends.keys() | receives.keys()):
         wrong = _first_difference(pair, sends.get(pair, []), receives.get(pair, []))
         if wrong is not None:
@@ -179,22 +224,36 @@ def _one_sided(schedule: Schedule, messages: dict[LaneKey, tuple[Message, ...]])
 
 
 def _first_difference(
-    pair: tuple[int, int], sent: list[tuple[str, Message]], received: list[tuple[str, Message]]
+    pair: Connection, sent: list[tuple[LaneKey, Message]], received: list[tuple[LaneKey, Message]]
 ) -> Wrong | None:
-    for (send_step, send), (recv_step, recv) in zip(sent, received, strict=False):
-        if (send.piece, send.message_bytes) != (recv.piece, recv.message_bytes):
-            return send_step, (
-                f"sends {_named(send)} to position {pair[1]}, which takes it for {_named(recv)} ({recv_step})"
+    for (send_key, send), (recv_key, recv) in zip(sent, received, strict=False):
+        if (send.message_bytes, _content(send)) != (recv.message_bytes, _content(recv)):
+            return step_name(send_key, send.entry), (
+                f"sends {_named(send)} to position {pair[1]}, which takes it for {_named(recv)} "
+                f"({step_name(recv_key, recv.entry)})"
             )
     if len(sent) > len(received):
-        step, message = sent[len(received)]
-        return step, f"sends {_named(message)} to position {pair[1]}, which does not receive it"
+        key, message = sent[len(received)]
+        what = f"sends {_named(message)} to position {pair[1]}, which does not receive it"
+        return step_name(key, message.entry), what
     if len(received) > len(sent):
-        step, message = received[len(sent)]
-        return step, f"receives {_named(message)} from position {pair[0]}, which does not send it"
+        key, message = received[len(sent)]
+        what = f"receives {_named(message)} from position {pair[0]}, which does not send it"
+        return step_name(key, message.entry), what
     return None
 
 
+def _content(message: Message) -> list[int]:
+    return [atom for move in message.moves for atom in move.atoms]
+
+
 def _named(message: Message) -> str:
-    block, loop, slice_index = message.piece
-    return f"{message.message_bytes} bytes of block {block} (loop {loop}, slice {slice_index})"
+    blocks = list(dict.fromkeys(move.block for move in message.moves))
+    named = (
+        f"block {blocks[0]}"
+        if len(blocks) == 1
+        else f"{len(blocks)} blocks from {blocks[0]} on"
+        if blocks
+        else "nothing"
+    )
+    return f"{message.message_bytes} bytes of {named} (loop {message.loop}, slice {message.slice_index})"

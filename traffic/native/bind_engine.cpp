@@ -29,11 +29,14 @@ nb::tuple probe_tuple(const ProbeResult& probe) {
 // The port loops of one agent.
 class PortLoops {
  public:
-  // `captures[p]`: the file that packets of port p go to; none: no captures.
+  // `captures[p]`: the file that packets of port p go to; none, or empty: they are not kept.
   PortLoops(nb::handle assignment, Nanos spin_ns, const std::vector<int32_t>& processors, const std::string& cc_library,
             const std::vector<std::string>& captures, uint32_t snap_bytes, int64_t capture_bytes)
       : plan_(plan_from(assignment, cc_library)) {
     const nb::object transport = nb::getattr(assignment, "transport");
+    std::string error;
+    const std::shared_ptr<LoopBoard> board = LoopBoard::make(*plan_, error);
+    if (board == nullptr) throw std::runtime_error(error);
     for (size_t p = 0; p < plan_->ports.size(); ++p) {
       LoopConfig config;
       config.spin_ns = spin_ns;
@@ -42,6 +45,7 @@ class PortLoops {
       config.port.backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
       config.port.interface = read_value<std::string>(settings, "interface");
       config.port.queues = read_value<uint32_t>(settings, "queues");
+      config.port.busy_poll_us = read_value<uint32_t>(settings, "busy_poll_us");
       config.port.link_bps = plan_->ports[p].link_bps;
       config.port.vlan_id = read_value<int32_t>(transport, "vlan_id");
       config.port.vlan_priority = read_value<uint8_t>(transport, "vlan_priority");
@@ -52,8 +56,7 @@ class PortLoops {
       config.port.segmentation_offload = read_value<bool>(transport, "segmentation_offload");
       config.port.drop_per_million = read_value<uint32_t>(transport, "drop_per_million");
       config.port.drop_seed = read_value<uint64_t>(transport, "drop_seed") + p;
-      std::string error;
-      if (p < captures.size()) {
+      if (p < captures.size() && !captures[p].empty()) {
         CaptureConfig capture;
         capture.path = captures[p];
         capture.interface = plan_->ports[p].name;
@@ -65,7 +68,7 @@ class PortLoops {
       std::unique_ptr<PortLoop> loop;
       {
         const nb::gil_scoped_release released;  // memory for a card may take seconds, and the heartbeat goes on
-        loop = PortLoop::open(plan_, static_cast<int32_t>(p), config, error);
+        loop = PortLoop::open(plan_, board, static_cast<int32_t>(p), config, error);
       }
       if (loop == nullptr) throw std::runtime_error(error);
       loops_.push_back(std::move(loop));
@@ -75,24 +78,24 @@ class PortLoops {
   PortLoops(const PortLoops&) = delete;
   PortLoops& operator=(const PortLoops&) = delete;
 
-  // (connection, queue pair of it, whether the end sends data, number, address, key) of ends on cards
+  // (connection, queue pair of it, whether the end sends data, number, address, key, address of closings) of ends on cards
   nb::list endpoints() const {
     nb::list out;
     for (const auto& loop : loops_) {
       for (const Endpoint& end : loop->endpoints()) {
-        out.append(nb::make_tuple(end.connection, end.ordinal, end.sends_data, end.qpn, end.va, end.rkey));
+        out.append(nb::make_tuple(end.connection, end.ordinal, end.sends_data, end.qpn, end.va, end.rkey, end.closing_va));
       }
     }
     return out;
   }
-  using PeerTuple = std::tuple<int32_t, int32_t, bool, uint32_t, uint64_t, uint32_t>;
+  using PeerTuple = std::tuple<int32_t, int32_t, bool, uint32_t, uint64_t, uint32_t, uint64_t>;
   void join(const std::vector<PeerTuple>& peers) {
     std::vector<Endpoint> endpoints;
-    for (const auto& [connection, ordinal, sends_data, qpn, va, rkey] : peers) {
+    for (const auto& [connection, ordinal, sends_data, qpn, va, rkey, closing_va] : peers) {
       if (connection < 0 || static_cast<size_t>(connection) >= plan_->connections.size() || qpn > 0xFFFFFF) {
         throw nb::value_error("an endpoint of a peer is of no connection here, or its number has more than 24 bits");
       }
-      endpoints.push_back({connection, ordinal, sends_data, qpn, va, rkey});
+      endpoints.push_back({connection, ordinal, sends_data, qpn, va, rkey, closing_va});
     }
     for (auto& loop : loops_) loop->join(endpoints);
   }
@@ -193,6 +196,8 @@ SimParams sim_params(nb::handle settings) {
   params.latency_ns = read_value<int64_t>(settings, "latency_ns");
   params.reorder_delay_ns = read_value<int64_t>(settings, "reorder_delay_ns");
   params.receive_buffer_bytes = read_value<int64_t>(settings, "receive_buffer_bytes");
+  params.receiver_links = read_value<bool>(settings, "receiver_links");
+  params.transmit_queue_ns = read_value<int64_t>(settings, "transmit_queue_ns");
   params.probe_first = read_value<bool>(settings, "probe_first");
   params.dying_port = read_value<int32_t>(settings, "dying_port");
   params.dies_at_ns = read_value<int64_t>(settings, "dies_at_ns");

@@ -9,6 +9,8 @@
 #include "bind_columns.h"
 #include "bind_congestion.h"
 #include "bind_schedule.h"
+#include "device_port.h"
+#include "ethernet.h"
 
 namespace nb = nanobind;
 
@@ -52,6 +54,8 @@ FaultRule read_fault(nb::handle rule) {
   read.src_rank = read_value<int32_t>(rule, "src_rank");
   read.dst_rank = read_value<int32_t>(rule, "dst_rank");
   read.queue_pair = read_value<int32_t>(rule, "queue_pair");
+  read.communicator = read_value<int32_t>(rule, "communicator");
+  read.channel = read_value<int32_t>(rule, "channel");
   read.first = read_value<uint64_t>(rule, "first");
   read.last = read_value<uint64_t>(rule, "last");
   read.every = read_value<uint64_t>(rule, "every");
@@ -73,6 +77,7 @@ TransportParams read_transport(nb::handle settings) {
   params.ack_every = read_value<uint32_t>(settings, "ack_every_packets");
   params.timeout_ns = read_value<int64_t>(settings, "timeout_ns");
   params.retry_limit = read_value<uint32_t>(settings, "retry_limit");
+  params.split_data_on_qps = read_value<bool>(settings, "split_data_on_qps");
   read_recovery(nb::getattr(settings, "recovery"), params);
   const nb::object cnp = nb::getattr(settings, "cnp");
   params.cnp_interval_ns = read_value<int64_t>(cnp, "interval_ns");
@@ -82,7 +87,15 @@ TransportParams read_transport(nb::handle settings) {
   return params;
 }
 
-PlannedPort read_port(nb::handle settings) {
+PauseRule read_pause(nb::handle rule) {
+  const PauseRule read{read_value<uint8_t>(rule, "priority"), read_value<uint16_t>(rule, "quanta"),
+                       read_value<int64_t>(rule, "first_ns"), read_value<int64_t>(rule, "every_ns"),
+                       read_value<uint64_t>(rule, "count")};
+  if (read.priority > 7 || read.first_ns < 0 || read.every_ns < 1) refuse("ports: a pause rule is out of range");
+  return read;
+}
+
+PlannedPort read_port(nb::handle settings, int32_t vlan_id) {
   PlannedPort port;
   port.name = read_value<std::string>(settings, "name");
   for (nb::handle address : nb::getattr(settings, "addresses")) {
@@ -92,6 +105,10 @@ PlannedPort read_port(nb::handle settings) {
   port.link_bps = read_value<int64_t>(settings, "link_bps");
   port.qpn_base = read_value<uint32_t>(settings, "qpn_base");
   port.qpn_count = read_value<uint32_t>(settings, "qpn_count");
+  const auto backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
+  const bool writes_frames = backend == Backend::packet || backend == Backend::xdp;
+  port.tag_bytes = writes_frames && vlan_id >= 0 ? ethernet::kTagBytes : 0;
+  for (nb::handle rule : nb::getattr(settings, "pauses")) port.pauses.push_back(read_pause(rule));
   port.device = read_value<std::string>(settings, "device");
   port.gid_index = read_value<int32_t>(settings, "gid_index");
   return port;
@@ -131,6 +148,7 @@ PlannedRank read_rank(nb::handle rank) {
 
 void read_connections(nb::handle columns, EnginePlan& plan) {
   const auto communicator = read_column<int32_t>(columns, "communicator");
+  const auto channel = read_column<int32_t>(columns, "channel");
   const auto src_rank = read_column<int32_t>(columns, "src_rank");
   const auto dst_rank = read_column<int32_t>(columns, "dst_rank");
   const auto path = read_column<uint8_t>(columns, "path");
@@ -138,13 +156,13 @@ void read_connections(nb::handle columns, EnginePlan& plan) {
   const auto dst_ip = read_addresses(columns, "dst_ip");
   const auto offsets = read_column<int32_t>(columns, "qp_offsets");
   const size_t n = communicator.size();
-  if (src_rank.size() != n || dst_rank.size() != n || path.size() != n || src_ip.size() != n || dst_ip.size() != n ||
-      offsets.size() != n + 1) {
+  if (channel.size() != n || src_rank.size() != n || dst_rank.size() != n || path.size() != n || src_ip.size() != n ||
+      dst_ip.size() != n || offsets.size() != n + 1) {
     refuse("connections: the columns differ in length");
   }
   for (size_t c = 0; c < n; ++c) {
     if (path[c] > 2) refuse("connections[" + std::to_string(c) + "]: unknown path");
-    plan.connections.push_back({communicator[c], src_rank[c], dst_rank[c], static_cast<Path>(path[c]), src_ip[c],
+    plan.connections.push_back({communicator[c], channel[c], src_rank[c], dst_rank[c], static_cast<Path>(path[c]), src_ip[c],
                                 dst_ip[c], offsets[c], offsets[c + 1] - offsets[c]});
   }
   const auto src_qpn = read_column<uint32_t>(columns, "src_qpn");
@@ -168,8 +186,9 @@ IpAddress parse_address(const std::string& text) {
 std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment, const std::string& cc_library) {
   auto plan = std::make_shared<EnginePlan>();
   plan->iterations = read_value<int32_t>(assignment, "iterations");
-  for (nb::handle port : nb::getattr(assignment, "ports")) plan->ports.push_back(read_port(port));
   const nb::object transport = nb::getattr(assignment, "transport");
+  const auto vlan_id = read_value<int32_t>(transport, "vlan_id");
+  for (nb::handle port : nb::getattr(assignment, "ports")) plan->ports.push_back(read_port(port, vlan_id));
   plan->transport = read_transport(transport);
   const nb::object congestion = nb::getattr(transport, "congestion");
   plan->congestion = congestion_from(congestion, cc_library);

@@ -165,21 +165,31 @@ void answer_pings(const PingSettings& settings) {
   throw std::runtime_error(error);
 }
 
+Backend blast_backend(uint8_t value) {
+  if (value <= static_cast<uint8_t>(Backend::xdp)) return static_cast<Backend>(value);
+  throw nb::value_error("bare blasts are sent by backends udp, packet and xdp");
+}
+
 void bind_blast(nb::module_& module) {
   module.def(
       "blast_send",
       [](const std::string& src_ip, const std::string& dst_ip, uint16_t udp_port, int64_t duration_ns,
-         uint32_t segment_bytes, uint32_t segments) {
+         uint32_t segment_bytes, uint32_t segments, uint8_t backend) {
         return blast(blast_send,
-                     {parse_address(src_ip), parse_address(dst_ip), udp_port, segment_bytes, segments, duration_ns});
+                     {parse_address(src_ip), parse_address(dst_ip), udp_port, segment_bytes, segments, duration_ns,
+                      blast_backend(backend)});
       },
-      "src_ip"_a, "dst_ip"_a, "udp_port"_a, "duration_ns"_a, "segment_bytes"_a = 4112, "segments"_a = 15);
+      "src_ip"_a, "dst_ip"_a, "udp_port"_a, "duration_ns"_a, "segment_bytes"_a = 4112, "segments"_a = 15,
+      "backend"_a = 0);
   module.def(
       "blast_receive",
-      [](const std::string& ip, uint16_t udp_port, int64_t duration_ns) {
-        return blast(blast_receive, {.dst_ip = parse_address(ip), .udp_port = udp_port, .duration_ns = duration_ns});
+      [](const std::string& ip, uint16_t udp_port, int64_t duration_ns, uint8_t backend) {
+        return blast(blast_receive, {.dst_ip = parse_address(ip),
+                                     .udp_port = udp_port,
+                                     .duration_ns = duration_ns,
+                                     .backend = blast_backend(backend)});
       },
-      "ip"_a, "udp_port"_a, "duration_ns"_a);
+      "ip"_a, "udp_port"_a, "duration_ns"_a, "backend"_a = 0);
   module.def(
       "ping",
       [](const std::string& src_ip, const std::string& dst_ip, uint16_t udp_port, uint32_t count,

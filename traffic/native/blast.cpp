@@ -10,6 +10,7 @@
 #include <cstring>
 #include <span>
 
+#include "frame_blast.h"
 #include "udp_socket.h"
 
 namespace etloop {
@@ -96,6 +97,7 @@ ssize_t poll_datagram(int fd, std::span<uint8_t> into, SocketAddress* source, in
 }  // namespace
 
 bool blast_send(const BlastSettings& settings, BlastTotals& totals, std::string& error) {
+  if (settings.backend != Backend::udp) return frame_blast_send(settings, totals, error);
   const size_t send_bytes = size_t{settings.segment_bytes} * settings.segments;
   if (send_bytes == 0 || send_bytes > kMaxSendBytes) {
     error = "one send of a blast has 1 to 65507 bytes, not " + std::to_string(send_bytes);
@@ -126,6 +128,7 @@ bool blast_send(const BlastSettings& settings, BlastTotals& totals, std::string&
 }
 
 bool blast_receive(const BlastSettings& settings, BlastTotals& totals, std::string& error) {
+  if (settings.backend != Backend::udp) return frame_blast_receive(settings, totals, error);
   const Descriptor receiver = open_receiver(settings.dst_ip, settings.udp_port, kReceiveBufferBytes, error);
   if (receiver.get() < 0) return false;
   Drain drain(receiver.get());

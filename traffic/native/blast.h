@@ -1,4 +1,5 @@
-// The bare kernel path that our speed is measured against: UDP sockets and nothing else, no protocol on top.
+// The bare kernel path that our speed is measured against: sockets of the same kind as a port's and nothing else, no
+// protocol on top.
 //
 // One thread or process sends and one receives, or one pings and one answers. Every call ends by itself: after its
 // duration or count, or when nothing has arrived for kBlastSilenceNs.
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "device_port.h"
 #include "ip_address.h"
 
 namespace etloop {
@@ -19,8 +21,9 @@ struct BlastSettings {
   IpAddress dst_ip = {};
   uint16_t udp_port = 0;
   uint32_t segment_bytes = 4112;  // a WRITE_MIDDLE of path MTU 4096, without UDP header
-  uint32_t segments = 15;         // of one send; 1: no segmentation offload
+  uint32_t segments = 15;         // of one send; 1: no segmentation offload. Frames have none: so many in one call
   int64_t duration_ns = 0;
+  Backend backend = Backend::udp;  // udp, packet or xdp
 };
 
 struct BlastTotals {

@@ -16,6 +16,8 @@ namespace etloop {
 
 // Grants that a ring at a card's end holds: more than a connection has under way, by far.
 inline constexpr uint32_t kCardRingSlots = 1024;
+// Words at a receiving card that closing atomics are added to, of one connection: that of an op is by tag.
+inline constexpr uint32_t kCardClosings = 1024;
 
 // What the ends of a connection tell each other before the first message. Ends of ours know most of it from the plan.
 struct Endpoint {
@@ -23,8 +25,9 @@ struct Endpoint {
   int32_t ordinal = 0;     // queue pair of the connection
   bool sends_data = false;
   uint32_t qpn = 0;
-  uint64_t va = 0;         // sending end: where grants are written to; receiving end: where a probe may be written to
+  uint64_t va = 0;         // sending end: where grants are written to; receiving end: where what needs no grant is
   uint32_t rkey = 0;
+  uint64_t closing_va = 0;  // receiving end: its words for closing atomics, under the same key
 };
 
 struct EndSettings {
@@ -40,6 +43,8 @@ class CarrierSink {
   virtual ~CarrierSink() = default;
   virtual void on_grant(uint32_t end, const ClearToSend& grant, Nanos now) = 0;
   virtual void on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now) = 0;
+  // `added` to the word of a tag that was watched: all of its op is here.
+  virtual void on_closing(uint32_t end, uint32_t tag, uint64_t added, Nanos now) = 0;
   virtual void on_carried(uint32_t end, const WorkRequest& request, Nanos now) = 0;
   virtual void on_carrier_fault(uint32_t end, const std::string& reason) = 0;
 };
@@ -55,6 +60,8 @@ class Carrier {
   virtual void post(uint32_t end, const WorkRequest& request) = 0;
   // Room for one granted message of at most `bytes` at a receiving end.
   virtual uint64_t room(uint32_t end, uint32_t bytes, uint32_t& rkey) = 0;
+  // Tells once when the closing atomic of an op has come to a receiving end, the first of its connection.
+  virtual void watch(uint32_t end, uint32_t tag) = 0;
 };
 
 }  // namespace etloop

@@ -40,15 +40,24 @@ void Core::on_time(Nanos now) {
   while (failure_.empty() && events_.pop_due(now, event)) {
     switch (event.kind) {
       case EventKind::delay_over: complete(event.a, static_cast<int32_t>(event.b), event.due_ns); break;
-      case EventKind::local_grant: grant_arrived(static_cast<int32_t>(event.a), {.tag = event.b}, now); break;
-      case EventKind::local_arrival:
-        message_arrived(static_cast<int32_t>(event.a), event.b, event.c, event.bytes, false, now);
+      case EventKind::local_grant:
+        grant_arrived(static_cast<int32_t>(event.a), event.b, {buffer_address(event.b, event.c), 0, 0}, now);
         break;
-      case EventKind::local_sent: message_acknowledged(event.a, now); break;
+      case EventKind::local_arrival: local_arrived(event, now); break;
+      case EventKind::local_sent: message_acknowledged(event.a, event.b, now); break;
       case EventKind::qp_timer: on_qp_timer(event.a, now); break;
       case EventKind::flow_timer: on_flow_timer(event.a, event.due_ns); break;
       case EventKind::series_due: write_series(now); break;
     }
+  }
+}
+
+void Core::local_arrived(const Event& event, Nanos now) {
+  const auto connection = static_cast<int32_t>(event.a);
+  if ((event.c & kOneSidedMark) != 0) {
+    one_sided_arrived(connection, event.b, event.c & ~kOneSidedMark, event.bytes, false, now);
+  } else {
+    message_arrived(connection, event.b, event.c, event.bytes, event.bytes, false, now);
   }
 }
 
@@ -135,7 +144,10 @@ uint32_t Core::open_op(uint32_t rank_index, int32_t op) {
   } else {
     run = free_runs_.back();
     free_runs_.pop_back();
+    std::vector<uint32_t> kept = std::move(runs_[run].lane_runs);
+    kept.clear();
     runs_[run] = OpRun{};
+    runs_[run].lane_runs = std::move(kept);
   }
   const LocalRank& rank = ranks_[rank_index];
   const Program& program = rank.run.program();
@@ -149,12 +161,16 @@ uint32_t Core::open_op(uint32_t rank_index, int32_t op) {
     case OpKind::send:
     case OpKind::delay: break;
   }
-  const auto table = static_cast<size_t>(plan_.schedules.table_offsets[static_cast<size_t>(program.schedule[index])] + position);
+  const auto table = static_cast<size_t>(plan_.schedules.table(program.schedule[index], position));
   OpRun& opened = runs_[run];
   opened.in_use = true;
   opened.rank_index = rank_index;
-  opened.next_lane = plan_.schedules.lane_offsets[table];
+  opened.first_lane = plan_.schedules.lane_offsets[table];
+  opened.next_lane = opened.first_lane;
   opened.end_lane = plan_.schedules.lane_offsets[table + 1];
+  if (!plan_.schedules.dependent_offsets.empty()) {
+    opened.lane_runs.assign(static_cast<size_t>(opened.end_lane - opened.first_lane), kNone);
+  }
   opened.record.rank = rank.rank;
   opened.record.op = op;
   opened.record.iteration = rank.run.iteration();
@@ -169,7 +185,7 @@ void Core::open_lanes(uint32_t run, Nanos now) {
     ++runs_[run].open_lanes;  // held while the batch is opened, so that no lane of it ends the op
     while (runs_[run].next_lane < runs_[run].end_lane &&
            lanes[static_cast<size_t>(runs_[run].next_lane)].batch == batch) {
-      open_lane(run, lanes[static_cast<size_t>(runs_[run].next_lane++)], now);
+      open_lane(run, runs_[run].next_lane++, now);
       if (!failure_.empty()) return;
     }
     if (--runs_[run].open_lanes != 0) return;
@@ -177,61 +193,103 @@ void Core::open_lanes(uint32_t run, Nanos now) {
   if (runs_[run].issued) finish_op(run, now);
 }
 
-void Core::open_lane(uint32_t run, const Lane& lane, Nanos now) {
+bool Core::find_connections(const OpRun& run, const Lane& lane, int32_t& send_connection, int32_t& recv_connection) const {
+  const LocalRank& rank = ranks_[run.rank_index];
+  const Program& program = rank.run.program();
+  const auto op = static_cast<size_t>(run.record.op);
+  const auto slot = static_cast<size_t>(program.slot[op]);
+  if (program.kind[op] == OpKind::collective) {
+    const CommunicatorSlot& communicator = rank.communicators[slot];
+    if (lane.send_to >= 0) send_connection = communicator.send_to.find(lane.channel, lane.send_to);
+    if (lane.recv_from >= 0) recv_connection = communicator.recv_from.find(lane.channel, lane.recv_from);
+  } else if (program.kind[op] == OpKind::send) {
+    send_connection = rank.peers[slot].send_to.find(lane.channel, 0);
+  } else {
+    recv_connection = rank.peers[slot].recv_from.find(lane.channel, 0);
+  }
+  return (lane.send_to < 0 || send_connection >= 0) && (lane.recv_from < 0 || recv_connection >= 0);
+}
+
+void Core::open_lane(uint32_t run, int32_t lane_row, Nanos now) {
   const OpRun& op_run = runs_[run];
+  const Lane& lane = plan_.schedules.lanes[static_cast<size_t>(lane_row)];
   const LocalRank& rank = ranks_[op_run.rank_index];
   const Program& program = rank.run.program();
   const auto op = static_cast<size_t>(op_run.record.op);
   const auto slot = static_cast<size_t>(program.slot[op]);
+  const int32_t number = lane_row - op_run.first_lane;
   const Cutting& cutting = plan_.schedules.cutting[static_cast<size_t>(program.schedule[op])];
   const LaneCursor cursor(lane, plan_.schedules.entries.data(), cutting, program.message_bytes[op]);
-  if (cursor.done()) return;
-
+  if (cursor.done()) {
+    if (op_run.lane_runs.empty()) return;
+    runs_[run].lane_runs[static_cast<size_t>(number)] = kLaneOver;
+    wake_dependents(run, number);
+    move_lanes(now);
+    return;
+  }
   int32_t send_connection = kNoConnection;
   int32_t recv_connection = kNoConnection;
-  uint32_t ops = 0;
-  if (program.kind[op] == OpKind::collective) {
-    const CommunicatorSlot& communicator = rank.communicators[slot];
-    ops = communicator.ops;
-    if (lane.send_to >= 0) send_connection = communicator.send_to[static_cast<size_t>(lane.send_to)];
-    if (lane.recv_from >= 0) recv_connection = communicator.recv_from[static_cast<size_t>(lane.recv_from)];
-  } else if (program.kind[op] == OpKind::send) {
-    ops = rank.peers[slot].sends;
-    send_connection = rank.peers[slot].send_connection;
-  } else {
-    ops = rank.peers[slot].recvs;
-    recv_connection = rank.peers[slot].recv_connection;
-  }
-  if ((lane.send_to >= 0 && send_connection < 0) || (lane.recv_from >= 0 && recv_connection < 0)) {
+  if (!find_connections(op_run, lane, send_connection, recv_connection)) {
     fail(kNoConnection, "rank " + std::to_string(rank.rank) + " op " + std::to_string(op) +
                             ": the plan has no connection for a step of its schedule");
     return;
   }
-
+  uint32_t ops = 0;
+  switch (program.kind[op]) {
+    case OpKind::collective: ops = rank.communicators[slot].ops; break;
+    case OpKind::send: ops = rank.peers[slot].sends; break;
+    case OpKind::recv: ops = rank.peers[slot].recvs; break;
+    case OpKind::delay: break;
+  }
   const uint32_t index = lanes_.open();
   LaneRun& opened = lanes_[index];
   opened.op_run = run;
+  opened.number = number;
   opened.tag = static_cast<uint32_t>(op_run.record.iteration) * ops + static_cast<uint32_t>(program.sequence[op]);
   opened.batch = lane.batch;
   opened.send_connection = send_connection;
   opened.recv_connection = recv_connection;
   opened.slots = static_cast<uint32_t>(cutting.slots);
-  opened.slot_bytes = static_cast<uint32_t>(cutting.chunk_bytes / cutting.slices);
+  opened.slot_bytes = static_cast<uint32_t>(cutting.wire_bytes(cutting.chunk_bytes / cutting.slices));
+  opened.one_sided = cutting.handshake == Handshake::one_sided;
   opened.execution = cursor;
   opened.posting = cursor;
   opened.granting = cursor;
   seek(opened.posting, kEntrySend);
   seek(opened.granting, kEntryRecv);
   ++runs_[run].open_lanes;
-  if (send_connection >= 0) {
-    ConnectionEnds& ends = ends_[static_cast<size_t>(send_connection)];
+  if (!runs_[run].lane_runs.empty()) runs_[run].lane_runs[static_cast<size_t>(number)] = index;
+  connect_lane(index, now);
+}
+
+// Makes a lane known to its connections, which may have something for it already.
+void Core::connect_lane(uint32_t index, Nanos now) {
+  LaneRun& opened = lanes_[index];
+  if (opened.send_connection >= 0) {
+    ConnectionEnds& ends = ends_[static_cast<size_t>(opened.send_connection)];
     ends.sending.add(opened.tag, index);
-    if (!ends.early.take(opened.tag, opened)) {
-      fail(send_connection, connection_text(send_connection) + ": more messages of an op are granted than a lane has");
-      return;
-    }
+    if (!ends.early.take(opened)) refuse_grant(opened.send_connection, opened.tag);
+    if (opened.one_sided && !opened.posting.done()) opened.closing_out = LaneRun::Closing::open;
   }
-  if (recv_connection >= 0) ends_[static_cast<size_t>(recv_connection)].receiving.add(opened.tag, index);
+  if (opened.recv_connection >= 0) {
+    ConnectionEnds& ends = ends_[static_cast<size_t>(opened.recv_connection)];
+    ends.receiving.add(opened.tag, index);
+    opened.parts_in = static_cast<uint8_t>(parts_of(opened.recv_connection, opened.one_sided));
+    opened.closed_in = !opened.one_sided || opened.granting.done();
+    const EarlyArrivals::Item early = ends.early_arrivals.take(opened.tag);
+    OpRecord& record = runs_[opened.op_run].record;
+    const bool on_wire = plan_.connections[static_cast<size_t>(opened.recv_connection)].path == Path::wire;
+    (on_wire ? record.wire_rx_bytes : record.local_rx_bytes) += early.bytes;
+    record.rx_messages += static_cast<int32_t>(early.messages);
+    if (on_wire) status_.wire_rx_bytes += early.bytes;
+    bool fits = opened.arrive_early(early.messages, early.bytes);
+    if (early.closed) fits = fits && opened.close() == LaneRun::Arrival::accepted;
+    if (!fits) {
+      fail(opened.recv_connection, connection_text(opened.recv_connection) + ": op #" + std::to_string(opened.tag) +
+                                       ": what arrived before it began is not what its schedule says");
+    }
+    if (carrier_ != nullptr && on_wire && !opened.closed_in) carrier_->watch(ends.recv_qps.front(), opened.tag);
+  }
   pump(index, now);
 }
 
@@ -240,7 +298,12 @@ void Core::lane_over(uint32_t lane, Nanos now) {
   const uint32_t run = over.op_run;
   if (over.send_connection >= 0) ends_[static_cast<size_t>(over.send_connection)].sending.remove(over.tag);
   if (over.recv_connection >= 0) ends_[static_cast<size_t>(over.recv_connection)].receiving.remove(over.tag);
+  const int32_t number = over.number;
   lanes_.close(lane);
+  if (!runs_[run].lane_runs.empty()) {
+    runs_[run].lane_runs[static_cast<size_t>(number)] = kLaneOver;
+    wake_dependents(run, number);
+  }
   if (--runs_[run].open_lanes == 0) lanes_drained(run, now);
 }
 
@@ -313,7 +376,22 @@ void Core::add_lane_waits(const LaneRun& lane, const OpRun& run, std::vector<Wai
   }
   if (lane.execution.done()) return;
   const LaneStep step = lane.execution.step();
-  if ((step.kind & kEntryRecv) != 0 && (lane.arrived & 1) == 0) {
+  if (!released(lane)) {
+    const uint32_t other = run.lane_runs[static_cast<size_t>(step.after_lane)];
+    wait.kind = WaitKind::lane;
+    if (other < kLaneOver) {
+      const LaneRun& awaited = lanes_[other];
+      wait.connection = awaited.recv_connection >= 0 ? awaited.recv_connection : awaited.send_connection;
+      wait.messages_done = static_cast<int32_t>(awaited.consumed);
+    }
+    if (wait.connection >= 0) {
+      const PlannedConnection& c = plan_.connections[static_cast<size_t>(wait.connection)];
+      wait.peer_rank = c.src_rank == run.record.rank ? c.dst_rank : c.src_rank;
+    }
+    out.push_back(wait);
+    return;
+  }
+  if ((step.kind & kEntryRecv) != 0 && !lane.received()) {
     wait.kind = WaitKind::data;
     wait.connection = lane.recv_connection;
     wait.messages_done = static_cast<int32_t>(lane.consumed);

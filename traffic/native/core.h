@@ -21,6 +21,7 @@
 #include "rank.h"
 #include "rate_series.h"
 #include "records.h"
+#include "scale_up.h"
 
 namespace etloop {
 
@@ -58,18 +59,23 @@ class Core final : public PortSink, public CarrierSink {
   // What peers must know of ends that were not ours to number; empty over packets.
   std::vector<Endpoint> endpoints() const;
   // What peers told of theirs, before the first packet. Ends that nothing is told of are as the plan has them.
-  void join(const std::vector<Endpoint>& peers);
+  void meet(const std::vector<Endpoint>& peers);
 
   void start_probe() { prober_.start(); }
   const Prober& prober() const { return prober_; }
   bool probing() const { return prober_.running() && !prober_.over(); }
   void start(Nanos start_ns) { start_ns_ = start_ns; }
+  // Before the start: the way to ranks of the same host on other ports.
+  void join(ScaleUpLinks& links) { links_ = &links; }
 
   void on_datagram(const Datagram& datagram, Nanos now) override;
   void on_grant(uint32_t end, const ClearToSend& grant, Nanos now) override;
   void on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now) override;
+  void on_closing(uint32_t end, uint32_t tag, uint64_t added, Nanos now) override;
   void on_carried(uint32_t end, const WorkRequest& request, Nanos now) override;
   void on_carrier_fault(uint32_t end, const std::string& reason) override;
+  // Another port of the host hands something over; it takes effect when it is due.
+  void on_scale_up(const ScaleUpMessage& message);
   // Timers that are due, and the beginning of the run.
   void on_time(Nanos now);
   // Begins every op whose dependencies are met.
@@ -98,33 +104,58 @@ class Core final : public PortSink, public CarrierSink {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr uint32_t kBegun = UINT32_MAX - 1;
+  static constexpr uint32_t kOneSidedMark = 1U << 31;  // in the message index of a local arrival
+  static constexpr uint32_t kLaneOver = UINT32_MAX - 1;
 
   struct OpRun {
     OpRecord record{};
     uint32_t rank_index = 0;
     uint32_t open_lanes = 0;
+    int32_t first_lane = 0;
     int32_t next_lane = 0;  // of the table
     int32_t end_lane = 0;
     bool issued = false;
     bool in_use = false;
+    // Where lanes of the table wait for each other: the LaneRun of each, kNone before it is opened, kLaneOver after.
+    std::vector<uint32_t> lane_runs;
   };
   struct EagerQueue {
-    int32_t connection;
     uint32_t slot;
     std::vector<int32_t> ops;  // RECVs of one pair, by sequence
     size_t next = 0;
   };
+  // (channel, position) -> connection.
+  class ConnectionIndex {
+   public:
+    void add(int32_t channel, int32_t position, int32_t connection) {
+      items_.push_back({key(channel, position), connection});
+    }
+    void finish();
+    int32_t find(int32_t channel, int32_t position) const;
+
+   private:
+    struct Item {
+      uint64_t key;
+      int32_t connection;
+    };
+    static uint64_t key(int32_t channel, int32_t position) {
+      return static_cast<uint64_t>(channel) << 32 | static_cast<uint32_t>(position);
+    }
+    std::vector<Item> items_;
+  };
   struct CommunicatorSlot {
+    int32_t communicator = 0;
     int32_t position = 0;
-    uint32_t ops = 0;                  // collectives per iteration
-    std::vector<int32_t> send_to;      // position -> connection
-    std::vector<int32_t> recv_from;
+    uint32_t ops = 0;  // collectives per iteration
+    ConnectionIndex send_to;
+    ConnectionIndex recv_from;
   };
   struct PeerSlot {
-    int32_t send_connection = kNoConnection;
-    int32_t recv_connection = kNoConnection;
+    int32_t peer = 0;
     uint32_t sends = 0;  // per iteration
     uint32_t recvs = 0;
+    ConnectionIndex send_to;  // by channel; position 0
+    ConnectionIndex recv_from;
   };
   struct LocalRank {
     int32_t rank;
@@ -140,21 +171,24 @@ class Core final : public PortSink, public CarrierSink {
     uint64_t number = 0;  // 0: none is under way
     uint32_t tag = 0;
     uint32_t index = 0;
+    uint32_t missing_parts = 0;
   };
   struct ConnectionEnds {
     uint32_t src_index = kNone;  // local rank at the sending end, if it is here
     uint32_t dst_index = kNone;
+    int32_t other_port = -1;  // of a connection inside a host with one end here: where the other end is
     std::vector<uint32_t> send_qps;
     std::vector<uint32_t> recv_qps;
     ActiveLanes sending;
     ActiveLanes receiving;
     EarlyGrants early;
+    EarlyArrivals early_arrivals;
     uint32_t next_message = 0;
     uint64_t grants = 0;
     uint32_t data_rkey = 0;
     // Over a card at either end (core_carrier.cpp).
-    Endpoint grant_ring{};      // of a sender on a card; rkey 0: the sender is ours
-    Endpoint probe_target{};    // of a receiver on a card; rkey 0: the receiver is ours
+    Endpoint grant_ring{};  // of a sender on a card; rkey 0: the sender is ours
+    Endpoint landing{};     // of a receiver on a card; rkey 0: the receiver is ours
     std::vector<GrantedMessage> numbered;  // by number % its size; of a receiver on a card
     std::unique_ptr<ReceiveQueue> receives;  // shared by the queue pairs at the receiving end
   };
@@ -180,21 +214,26 @@ class Core final : public PortSink, public CarrierSink {
     bool sends_data;
     IpAddress peer_ip;
     uint16_t address;
+    uint32_t ordinal;  // among those of its connection
   };
 
   Core(const EnginePlan& plan, int32_t port);
   bool load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error);
   bool load_ranks(std::string& error);
+  bool index_connections(std::string& error);
   bool load_connections(const FlowOpener& open_flow, std::string& error);
   bool open_qps(size_t row, const FlowOpener& open_flow, std::string& error);
   void load_windows(int64_t receive_buffer_bytes);
 
   // ops (core.cpp)
   void begin_iteration(uint32_t rank_index, Nanos at_ns);
+  void local_arrived(const Event& event, Nanos now);
   void issue_op(const ReadyOp& ready, Nanos now);
   uint32_t open_op(uint32_t rank_index, int32_t op);
   void open_lanes(uint32_t run, Nanos now);
-  void open_lane(uint32_t run, const Lane& lane, Nanos now);
+  void open_lane(uint32_t run, int32_t lane, Nanos now);
+  void connect_lane(uint32_t lane, Nanos now);
+  bool find_connections(const OpRun& run, const Lane& lane, int32_t& send_connection, int32_t& recv_connection) const;
   void open_eager(uint32_t rank_index, EagerQueue& queue, Nanos now);
   void lane_over(uint32_t lane, Nanos now);
   void lanes_drained(uint32_t run, Nanos now);
@@ -203,11 +242,29 @@ class Core final : public PortSink, public CarrierSink {
 
   // lanes and messages (core_messages.cpp)
   void pump(uint32_t lane, Nanos now);
+  void move_lanes(Nanos now);
+  void queue_lane(uint32_t lane);
+  void move_lane(uint32_t lane, Nanos now);
+  bool released(const LaneRun& lane) const;
+  bool may_grant(const LaneRun& lane) const;
+  void wake_dependents(uint32_t run, int32_t lane_number);
+  uint32_t parts_of(int32_t connection, bool one_sided) const;
+  int64_t most_message_bytes(int32_t connection) const;
+  void refuse_size(int32_t connection);
   void send_grant(uint32_t lane, Nanos now);
   void send_message(uint32_t lane, Nanos now);
+  void post_message(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
+  void send_closing(uint32_t lane, Nanos now);
   void send_local(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
-  void message_arrived(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, bool on_wire, Nanos now);
-  void grant_arrived(int32_t connection, const ClearToSend& grant, Nanos now);
+  // `part_bytes` of a message of `bytes`; all of it unless data is split over queue pairs.
+  void message_arrived(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, int64_t part_bytes, bool on_wire,
+                       Nanos now);
+  void one_sided_arrived(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, bool on_wire, Nanos now);
+  void count_arrival(uint32_t lane, int64_t part_bytes, bool message_complete, bool on_wire, Nanos now);
+  void refuse_grant(int32_t connection, uint32_t tag);
+  void refuse_message(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, LaneRun::Arrival arrival);
+  void grant_arrived(int32_t connection, uint32_t tag, const Grant& grant, Nanos now);
+  void message_acknowledged(uint32_t lane, uint32_t index, Nanos now);
   void post(uint32_t qp, const WorkRequest& request, Nanos now);
 
   // queue pairs of a network card (core_carrier.cpp)
@@ -217,7 +274,6 @@ class Core final : public PortSink, public CarrierSink {
   bool probes_by_write(uint32_t qp) const;
   void probe_by_write(size_t target, Nanos now);
   void probe_answered(uint32_t qp, Nanos now);
-  void message_acknowledged(uint32_t lane, Nanos now);
 
   // packets (core_packets.cpp)
   void on_probe(const wire::Packet& packet, const Datagram& datagram, uint32_t qp, Nanos now);
@@ -266,6 +322,8 @@ class Core final : public PortSink, public CarrierSink {
   std::vector<uint32_t> qp_by_number_;  // qpn - qpn_base -> index
   std::vector<uint32_t> offered_window_;  // by local address
   LanePool lanes_;
+  std::vector<uint32_t> moving_;  // lanes that may be able to move; worked off in order
+  bool is_moving_ = false;
   std::vector<OpRun> runs_;
   std::vector<uint32_t> free_runs_;
   std::vector<ReadyOp> ready_;
@@ -284,6 +342,7 @@ class Core final : public PortSink, public CarrierSink {
   };
   std::vector<ProbeReply> probe_replies_;
   Prober prober_;
+  ScaleUpLinks* links_ = nullptr;
   FlowControls flow_controls_;
   std::unique_ptr<RateSeries> series_;
   std::vector<uint32_t> watched_;  // queue pairs of the series

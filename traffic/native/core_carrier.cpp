@@ -44,7 +44,7 @@ bool Core::open_carried(size_t row, std::string& error) {
       qps_.emplace_back(local, remote, 0, plan_.transport, QpResources{});
       qps_.back().counters.connection = static_cast<int32_t>(row);
       qps_.back().counters.sends_data = sends ? 1 : 0;
-      places_.push_back({static_cast<int32_t>(row), sends, peer_ip, address});
+      places_.push_back({static_cast<int32_t>(row), sends, peer_ip, address, static_cast<uint32_t>(q)});
       (sends ? ends.send_qps : ends.recv_qps).push_back(index);
       if (sends) prober_.add(static_cast<int32_t>(row), q, index);
     }
@@ -59,14 +59,14 @@ std::vector<Endpoint> Core::endpoints() const {
   return own;
 }
 
-void Core::join(const std::vector<Endpoint>& peers) {
+void Core::meet(const std::vector<Endpoint>& peers) {
   for (const Endpoint& peer : peers) {
     ConnectionEnds& ends = ends_[static_cast<size_t>(peer.connection)];
     const std::vector<uint32_t>& mine = peer.sends_data ? ends.recv_qps : ends.send_qps;
     if (peer.ordinal < 0 || static_cast<size_t>(peer.ordinal) >= mine.size()) continue;
     qps_[mine[static_cast<size_t>(peer.ordinal)]].set_remote_qpn(peer.qpn);
-    // Grants travel on the first queue pair of a connection.
-    if (peer.ordinal == 0) (peer.sends_data ? ends.grant_ring : ends.probe_target) = peer;
+    // Grants travel on the first queue pair of a connection, whose receiving end also tells where the others write to.
+    if (peer.ordinal == 0) (peer.sends_data ? ends.grant_ring : ends.landing) = peer;
   }
   for (uint32_t i = 0; carrier_ != nullptr && i < qps_.size(); ++i) {
     Endpoint peer;
@@ -99,7 +99,7 @@ bool Core::place_grant(uint32_t qp, ConnectionEnds& ends, WorkRequest& request, 
                          " messages are granted at a time; honour the order of a communicator (dependencies.policy)");
     return false;
   }
-  granted = {request.index, request.grant_tag, index};
+  granted = {request.index, request.grant_tag, index, parts_of(connection, false)};
   request.grant_va = carrier_->room(qp, request.grant_bytes, request.grant_rkey);
   if (request.grant_va != 0) return true;
   fail(connection, connection_text(connection) + ": a message of up to " + std::to_string(request.grant_bytes) +
@@ -109,7 +109,7 @@ bool Core::place_grant(uint32_t qp, ConnectionEnds& ends, WorkRequest& request, 
 
 void Core::post_carried(uint32_t qp, const WorkRequest& request, Nanos now) {
   carrier_->post(qp, request);
-  if (request.kind != WorkKind::data) return;
+  if (!carries_data(request.kind)) return;
   FlowRecord& counters = qps_[qp].counters;
   ++counters.tx_messages;
   counters.tx_payload_bytes += request.bytes;
@@ -121,7 +121,7 @@ void Core::post_carried(uint32_t qp, const WorkRequest& request, Nanos now) {
 
 void Core::on_grant(uint32_t end, const ClearToSend& grant, Nanos now) {
   if (!failure_.empty()) return;
-  grant_arrived(places_[end].connection, grant, now);
+  grant_arrived(places_[end].connection, grant.tag, {grant.va, grant.rkey, static_cast<uint32_t>(grant.number)}, now);
 }
 
 void Core::on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now) {
@@ -138,14 +138,45 @@ void Core::on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now) 
     return;
   }
   const GrantedMessage granted = numbered[slot];
-  numbered[slot].number = 0;
-  message_arrived(connection, granted.tag, granted.index, bytes, true, now);
+  if (--numbered[slot].missing_parts == 0) numbered[slot].number = 0;
+  const uint32_t lane = ends_[static_cast<size_t>(connection)].receiving.find(granted.tag);
+  const uint32_t parts = parts_of(connection, false);
+  int64_t whole = bytes;
+  if (parts > 1 && lane != ActiveLanes::kNone) {
+    // The card tells the bytes of the part; that they are right shows that the whole is.
+    const int64_t expected = lanes_[lane].expected_bytes[granted.index % kMaxSlots];
+    if (message_part(expected, places_[end].ordinal, parts).bytes == bytes) whole = expected;
+  }
+  message_arrived(connection, granted.tag, granted.index, whole, bytes, true, now);
+}
+
+void Core::on_closing(uint32_t end, uint32_t tag, uint64_t added, Nanos now) {
+  if (!failure_.empty()) return;
+  const int32_t connection = places_[end].connection;
+  const ConnectionEnds& ends = ends_[static_cast<size_t>(connection)];
+  const uint32_t lane = ends.receiving.find(tag);
+  const uint64_t messages = ~added;  // -(n + 1) was added
+  int64_t bytes = 0;
+  if (lane == ActiveLanes::kNone || !lanes_[lane].arrive_unseen(messages, bytes)) {
+    fail(connection, connection_text(connection) + ": op #" + std::to_string(tag) + " was closed as one of " +
+                         std::to_string(messages) + " messages, which is not what its schedule says");
+    return;
+  }
+  FlowRecord& counters = qps_[ends.recv_qps[tag % ends.recv_qps.size()]].counters;
+  counters.rx_messages += static_cast<int64_t>(messages);
+  counters.rx_payload_bytes += bytes;
+  runs_[lanes_[lane].op_run].record.rx_messages += static_cast<int32_t>(messages);
+  count_arrival(lane, bytes, false, true, now);
 }
 
 void Core::on_carried(uint32_t end, const WorkRequest& request, Nanos now) {
   if (!failure_.empty()) return;
-  if (request.kind == WorkKind::data) message_acknowledged(request.lane, now);
-  if (request.kind == WorkKind::probe) probe_answered(end, now);
+  if (request.kind == WorkKind::clear_to_send) return;
+  if (request.kind == WorkKind::probe) {
+    probe_answered(end, now);
+  } else {
+    message_acknowledged(request.lane, static_cast<uint32_t>(request.index), now);
+  }
 }
 
 void Core::on_carrier_fault(uint32_t end, const std::string& reason) {
@@ -159,7 +190,7 @@ void Core::on_carrier_fault(uint32_t end, const std::string& reason) {
 }
 
 bool Core::probes_by_write(uint32_t qp) const {
-  return carrier_ != nullptr || ends_[static_cast<size_t>(places_[qp].connection)].probe_target.rkey != 0;
+  return carrier_ != nullptr || ends_[static_cast<size_t>(places_[qp].connection)].landing.rkey != 0;
 }
 
 void Core::send_probes(Nanos now) {
@@ -179,9 +210,9 @@ void Core::probe_by_write(size_t target, Nanos now) {
   WorkRequest request;
   request.kind = WorkKind::probe;
   request.bytes = plan_.transport.path_mtu;
-  const bool card = ends.probe_target.rkey != 0;
-  request.va = card ? ends.probe_target.va : buffer_address(0, 0);
-  request.rkey = card ? ends.probe_target.rkey : ends.data_rkey;
+  const bool card = ends.landing.rkey != 0;
+  request.va = card ? ends.landing.va : buffer_address(0, kProbeIndex);
+  request.rkey = card ? ends.landing.rkey : ends.data_rkey;
   post(qp, request, now);
 }
 

@@ -22,7 +22,10 @@ void Core::load_flow_controls() {
   if (!watched_.empty()) series_ = std::make_unique<RateSeries>(plan_.series.interval_ns, watched_.size());
 }
 
-uint32_t Core::link_bytes(uint32_t index) const { return places_[index].peer_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6; }
+uint32_t Core::link_bytes(uint32_t index) const {
+  return (places_[index].peer_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) +
+         plan_.ports[static_cast<size_t>(port_)].tag_bytes;
+}
 
 // Cuts a run to what may leave now. 0: the queue pair rests, and a timer or a packet takes it up again.
 uint32_t Core::allowed_packets(uint32_t index, const PacketRun& run, Clock& clock) {

@@ -47,42 +47,29 @@ bool Core::load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::
   return true;
 }
 
-bool Core::load_ranks(std::string& error) {
-  ends_.resize(plan_.connections.size());
-  using Key = std::tuple<int32_t, int32_t, int32_t>;  // communicator, source, destination
-  std::map<Key, int32_t> row_of;
-  for (size_t row = 0; row < plan_.connections.size(); ++row) {
-    const PlannedConnection& c = plan_.connections[row];
-    if (!row_of.emplace(Key{c.communicator, c.src_rank, c.dst_rank}, static_cast<int32_t>(row)).second) {
-      error = "connections[" + std::to_string(row) + "]: the same connection twice";
-      return false;
-    }
-  }
-  const auto find = [&](int32_t communicator, int32_t src, int32_t dst) {
-    const auto it = row_of.find(Key{communicator, src, dst});
-    return it == row_of.end() ? kNoConnection : it->second;
-  };
+void Core::ConnectionIndex::finish() {
+  std::sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) { return a.key < b.key; });
+}
 
+int32_t Core::ConnectionIndex::find(int32_t channel, int32_t position) const {
+  const uint64_t wanted = key(channel, position);
+  const auto at = std::lower_bound(items_.begin(), items_.end(), wanted,
+                                   [](const Item& item, uint64_t value) { return item.key < value; });
+  return at == items_.end() || at->key != wanted ? kNoConnection : at->connection;
+}
+
+bool Core::load_ranks(std::string& error) {
   for (const PlannedRank& planned : plan_.ranks) {
     if (planned.port != port_) continue;
     const auto index = static_cast<uint32_t>(ranks_.size());
     const Program& program = plan_.programs[planned.program];
     LocalRank rank{planned.rank, RankRun(index, program, plan_.iterations), {}, {}, {}, {}, 0};
     for (const int32_t c : planned.communicators) {
-      CommunicatorSlot slot;
-      const int32_t first = plan_.communicator_offsets[c];
-      const int32_t size = plan_.communicator_offsets[c + 1] - first;
-      for (int32_t p = 0; p < size; ++p) {
-        const int32_t member = plan_.communicator_members[first + p];
-        if (member == planned.rank) slot.position = p;
-        slot.send_to.push_back(find(c, planned.rank, member));
-        slot.recv_from.push_back(find(c, member, planned.rank));
-      }
-      rank.communicators.push_back(std::move(slot));
+      const auto first = plan_.communicator_members.begin() + plan_.communicator_offsets[c];
+      const auto last = plan_.communicator_members.begin() + plan_.communicator_offsets[c + 1];
+      rank.communicators.push_back({c, static_cast<int32_t>(std::find(first, last, planned.rank) - first), 0, {}, {}});
     }
-    for (const int32_t peer : planned.peers) {
-      rank.peers.push_back({find(-1, planned.rank, peer), find(-1, peer, planned.rank), 0, 0});
-    }
+    for (const int32_t peer : planned.peers) rank.peers.push_back({peer, 0, 0, {}, {}});
     std::map<uint32_t, std::vector<std::pair<int32_t, int32_t>>> receives;  // slot -> (sequence, op)
     for (size_t op = 0; op < program.size(); ++op) {
       const auto slot = static_cast<size_t>(program.slot[op]);
@@ -98,7 +85,7 @@ bool Core::load_ranks(std::string& error) {
     }
     for (auto& [slot, ops] : receives) {
       std::sort(ops.begin(), ops.end());
-      EagerQueue queue{rank.peers[slot].recv_connection, slot, {}, 0};
+      EagerQueue queue{slot, {}, 0};
       for (const auto& [sequence, op] : ops) queue.ops.push_back(op);
       rank.eager.push_back(std::move(queue));
     }
@@ -112,12 +99,63 @@ bool Core::load_ranks(std::string& error) {
     return false;
   }
   records_.reserve(static_cast<size_t>(total_ops_));
+  return index_connections(error);
+}
+
+// Tells every rank of this port its connections by channel and by the position of the peer.
+bool Core::index_connections(std::string& error) {
+  ends_.resize(plan_.connections.size());
+  std::vector<std::tuple<int32_t, int32_t, int32_t, int32_t>> keys;
+  for (const PlannedConnection& c : plan_.connections) keys.emplace_back(c.communicator, c.channel, c.src_rank, c.dst_rank);
+  std::sort(keys.begin(), keys.end());
+  if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end()) {
+    error = "connections: rank " + std::to_string(std::get<2>(*twice)) + " -> rank " + std::to_string(std::get<3>(*twice)) +
+            " of one channel twice";
+    return false;
+  }
+  std::map<int32_t, uint32_t> local;
+  for (uint32_t i = 0; i < ranks_.size(); ++i) local[ranks_[i].rank] = i;
+  std::map<int32_t, std::map<int32_t, int32_t>> positions;  // communicator -> rank -> position
+  for (const LocalRank& rank : ranks_) {
+    for (const CommunicatorSlot& slot : rank.communicators) {
+      const auto [at, is_new] = positions.try_emplace(slot.communicator);
+      const int32_t first = plan_.communicator_offsets[static_cast<size_t>(slot.communicator)];
+      const int32_t last = plan_.communicator_offsets[static_cast<size_t>(slot.communicator) + 1];
+      for (int32_t m = first; is_new && m < last; ++m) at->second[plan_.communicator_members[static_cast<size_t>(m)]] = m - first;
+    }
+  }
+  for (size_t row = 0; row < plan_.connections.size(); ++row) {
+    const PlannedConnection& c = plan_.connections[row];
+    for (const bool sends : {true, false}) {
+      const auto here = local.find(sends ? c.src_rank : c.dst_rank);
+      if (here == local.end()) continue;
+      const int32_t peer = sends ? c.dst_rank : c.src_rank;
+      for (PeerSlot& slot : ranks_[here->second].peers) {
+        if (c.communicator < 0 && slot.peer == peer) {
+          (sends ? slot.send_to : slot.recv_from).add(c.channel, 0, static_cast<int32_t>(row));
+        }
+      }
+      for (CommunicatorSlot& slot : ranks_[here->second].communicators) {
+        if (slot.communicator != c.communicator) continue;
+        const auto& members = positions[c.communicator];
+        if (const auto position = members.find(peer); position != members.end()) {
+          (sends ? slot.send_to : slot.recv_from).add(c.channel, position->second, static_cast<int32_t>(row));
+        }
+      }
+    }
+  }
+  for (LocalRank& rank : ranks_) {
+    for (CommunicatorSlot& slot : rank.communicators) slot.send_to.finish(), slot.recv_from.finish();
+    for (PeerSlot& slot : rank.peers) slot.send_to.finish(), slot.recv_from.finish();
+  }
   return true;
 }
 
 bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
   std::map<int32_t, uint32_t> local;
   for (uint32_t i = 0; i < ranks_.size(); ++i) local[ranks_[i].rank] = i;
+  std::map<int32_t, int32_t> port_of;
+  for (const PlannedRank& rank : plan_.ranks) port_of[rank.rank] = rank.port;
   qp_by_number_.assign(plan_.ports[port_].qpn_count, kNone);
   for (size_t row = 0; row < plan_.connections.size(); ++row) {
     const PlannedConnection& c = plan_.connections[row];
@@ -125,10 +163,14 @@ bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
     if (const auto it = local.find(c.src_rank); it != local.end()) ends.src_index = it->second;
     if (const auto it = local.find(c.dst_rank); it != local.end()) ends.dst_index = it->second;
     if (c.path != Path::wire) {
-      if ((ends.src_index == kNone) != (ends.dst_index == kNone)) {
-        error = connection_text(static_cast<int32_t>(row)) + ": does not cross the wire, but its ranks are on different ports";
+      if ((ends.src_index == kNone) == (ends.dst_index == kNone)) continue;
+      const auto other = port_of.find(ends.src_index == kNone ? c.src_rank : c.dst_rank);
+      if (c.path != Path::scale_up || other == port_of.end()) {
+        error = connection_text(static_cast<int32_t>(row)) + ": does not cross the wire, but its ranks are on different " +
+                (other == port_of.end() ? "agents" : "ports");
         return false;
       }
+      ends.other_port = other->second;
       continue;
     }
     if (carrier_ != nullptr ? !open_carried(row, error) : !open_qps(row, open_flow, error)) return false;
@@ -169,7 +211,7 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
       qps_.emplace_back(local, remote, flow, plan_.transport, resources);
       qps_.back().counters.connection = static_cast<int32_t>(row);
       qps_.back().counters.sends_data = sends ? 1 : 0;
-      places_.push_back({static_cast<int32_t>(row), sends, peer_ip, static_cast<uint16_t>(address)});
+      places_.push_back({static_cast<int32_t>(row), sends, peer_ip, static_cast<uint16_t>(address), static_cast<uint32_t>(q)});
       uint32_t& slot = qp_by_number_[local - port.qpn_base];
       if (slot != kNone) {
         error = connection_text(static_cast<int32_t>(row)) + ": queue pair number " + std::to_string(local) + " is used twice";
@@ -192,7 +234,8 @@ void Core::load_faults() {
     const std::vector<uint32_t>& mine = places_[i].sends_data ? ends.send_qps : ends.recv_qps;
     const auto number = std::find(mine.begin(), mine.end(), i) - mine.begin();
     const Qp& qp = qps_[i];
-    faults_->add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(number), qp.local_qpn(), qp.remote_qpn(), qp.flow()});
+    faults_->add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(number), qp.local_qpn(), qp.remote_qpn(), qp.flow(),
+                      c.communicator, c.channel});
   }
 }
 

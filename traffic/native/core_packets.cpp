@@ -120,20 +120,38 @@ void Core::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
     on_grant(index, read_grant(std::span<const uint8_t, kGrantWireBytes>(delivered.payload, kGrantWireBytes)), now);
     return;
   }
-  if (!delivered.has_imm) return;  // a card's probe: it can send nothing beside its queue pairs
-  if (delivered.imm != delivered.bytes) {
+  if (delivered.is_atomic) {
+    one_sided_arrived(place.connection, address_tag(delivered.va), kClosingIndex, 0, true, now);
+    return;
+  }
+  if (!delivered.has_imm && address_index(delivered.va) == kProbeIndex) return;
+  if (!delivered.has_imm) {
+    ++qps_[index].counters.rx_messages;
+    qps_[index].counters.rx_payload_bytes += delivered.bytes;
+    one_sided_arrived(place.connection, address_tag(delivered.va), address_index(delivered.va), delivered.bytes, true, now);
+    return;
+  }
+  // The immediate tells the size of the whole message, of which this may be the part of one queue pair.
+  const uint32_t parts = parts_of(place.connection, false);
+  const MessagePart part = parts == 1 ? MessagePart{0, delivered.imm} : message_part(delivered.imm, place.ordinal, parts);
+  if (part.bytes != delivered.bytes) {
     fail(place.connection, connection_text(place.connection) + ": a data message of " + std::to_string(delivered.bytes) +
                                " bytes says in its immediate that it has " + std::to_string(delivered.imm));
     return;
   }
-  message_arrived(place.connection, address_tag(delivered.va), address_index(delivered.va), delivered.bytes, true, now);
+  const uint64_t va = delivered.va - part.offset;
+  message_arrived(place.connection, address_tag(va), address_index(va), delivered.imm, delivered.bytes, true, now);
 }
 
 void Core::retire(uint32_t index, Nanos now) {
   WorkRequest done;
   while (qps_[index].pop_completed(done)) {
-    if (done.kind == WorkKind::data && !done.flushed) message_acknowledged(done.lane, now);
-    if (done.kind == WorkKind::probe && !done.flushed) probe_answered(index, now);
+    if (done.flushed || done.kind == WorkKind::clear_to_send) continue;
+    if (done.kind == WorkKind::probe) {
+      probe_answered(index, now);
+    } else {
+      message_acknowledged(done.lane, static_cast<uint32_t>(done.index), now);
+    }
   }
   const Qp& qp = qps_[index];
   if (qp.fault() != QpFault::none) {
@@ -219,7 +237,7 @@ bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
         return false;
     }
     const Nanos now = clock.now();
-    if (const WorkRequest* begun = qp.run_sent(run, now); begun != nullptr && begun->kind == WorkKind::data) {
+    if (const WorkRequest* begun = qp.run_sent(run, now); begun != nullptr && carries_data(begun->kind)) {
       OpRecord& record = runs_[lanes_[begun->lane].op_run].record;
       if (record.first_tx_ns == 0) record.first_tx_ns = now;
       if (begun->trigger_ns != 0) ++turnarounds_[turnaround_bucket(now - begun->trigger_ns)];

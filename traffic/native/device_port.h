@@ -16,6 +16,10 @@ enum class Backend : uint8_t { udp = 0, packet = 1, xdp = 2, verbs = 3 };
 
 class Capture;
 
+namespace ethernet {
+struct Pause;
+}
+
 struct PortConfig {
   Backend backend = Backend::udp;
   std::string interface;  // "": the one that has the first address
@@ -31,6 +35,7 @@ struct PortConfig {
   int64_t receive_buffer_bytes = 64 << 20;  // asked for; what the kernel gave is in counters()
   uint32_t drop_per_million = 0;
   uint64_t drop_seed = 0;
+  uint32_t busy_poll_us = 0;  // how long a look into an empty xdp queue drives its interface; 0: interrupts do
   std::shared_ptr<Capture> capture;  // none: nothing is kept
 };
 
@@ -53,6 +58,8 @@ class DevicePort : public TxPort {
   virtual int64_t receive_overflows() const = 0;
   // What this port does otherwise than it was asked to, or cannot do, a sentence each, for people.
   virtual std::vector<std::string> degraded() const = 0;
+  // Asks the other end of the link to rest. False: this port writes no frames of its own, or the kernel did not take it.
+  virtual bool send_pause(const ethernet::Pause&) { return false; }
 };
 
 }  // namespace etloop

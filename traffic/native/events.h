@@ -11,9 +11,9 @@ namespace etloop {
 
 enum class EventKind : uint8_t {
   delay_over,     // a: rank index, b: op
-  local_grant,    // a: connection, b: tag, c: granted messages so far
+  local_grant,    // a: connection, b: tag, c: message index
   local_arrival,  // a: connection, b: tag, c: message index; bytes
-  local_sent,     // a: lane
+  local_sent,     // a: lane, b: message index
   qp_timer,       // a: queue pair
   flow_timer,     // a: queue pair that congestion control lets send again
   series_due,     // rates are to be written down

@@ -64,7 +64,9 @@ void FaultInjector::add_end(const End& end) {
     const FaultRule& rule = rules_[i];
     const bool concerns = (rule.src_rank < 0 || rule.src_rank == end.src_rank) &&
                           (rule.dst_rank < 0 || rule.dst_rank == end.dst_rank) &&
-                          (rule.queue_pair < 0 || rule.queue_pair == end.queue_pair);
+                          (rule.queue_pair < 0 || rule.queue_pair == end.queue_pair) &&
+                          (rule.communicator == kAnyCommunicator || rule.communicator == end.communicator) &&
+                          (rule.channel < 0 || rule.channel == end.channel);
     if (concerns) (rule.direction == FaultDirection::sent ? state.sent : state.received).push_back({i, 0});
   }
   if (end.flow >= end_of_flow_.size()) end_of_flow_.resize(end.flow + 1, kNoEnd);

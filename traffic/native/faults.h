@@ -26,6 +26,8 @@ class FaultInjector final : public TxPort {
     uint32_t local_qpn = 0;
     uint32_t remote_qpn = 0;
     FlowId flow = 0;
+    int32_t communicator = -1;
+    int32_t channel = 0;
   };
 
   FaultInjector(const std::vector<FaultRule>& rules, uint8_t traffic_class) : rules_(rules), traffic_class_(traffic_class) {}

@@ -12,6 +12,7 @@
 namespace etloop {
 
 // What a packet occupies on its link beside the UDP payload: preamble, Ethernet with FCS, IP, UDP, and the gap after it.
+// A VLAN tag comes on top (PlannedPort::tag_bytes).
 inline constexpr uint32_t kLinkBytesIpv4 = 8 + 14 + 20 + 8 + 4 + 12;
 inline constexpr uint32_t kLinkBytesIpv6 = kLinkBytesIpv4 + 20;
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "ethernet.h"
 #include "open_port.h"
 #include "system_clock.h"
 
@@ -41,62 +42,65 @@ std::vector<int32_t> usable_processors() {
   return processors;
 }
 
-std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, int32_t port, const LoopConfig& config,
-                                         std::string& error) {
-  std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), config));
-  const bool card = config.port.backend == Backend::verbs;
-  if (!(card ? loop->open_verbs(port, error) : loop->open_packets(port, error))) return nullptr;
-  loop->wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (loop->wake_fd_ < 0) {
-    error = std::string("cannot make an event descriptor: ") + std::strerror(errno);
-    return nullptr;
+std::shared_ptr<LoopBoard> LoopBoard::make(const EnginePlan& plan, std::string& error) {
+  std::shared_ptr<LoopBoard> board(new LoopBoard(plan));
+  for (size_t port = 0; port < plan.ports.size(); ++port) {
+    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0) {
+      error = std::string("cannot make an event descriptor: ") + std::strerror(errno);
+      return nullptr;
+    }
+    board->wake_fds_.push_back(fd);
   }
+  return board;
+}
+
+LoopBoard::~LoopBoard() {
+  for (const int fd : wake_fds_) close(fd);
+}
+
+void LoopBoard::wake(size_t port) const {
+  const uint64_t one = 1;
+  // The counter of an event descriptor cannot overflow here; a full one would still be readable.
+  [[maybe_unused]] const ssize_t written = write(wake_fds_[port], &one, sizeof one);
+}
+
+std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port,
+                                         const LoopConfig& config, std::string& error) {
+  std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), std::move(board), port, config));
+  const bool card = config.port.backend == Backend::verbs;
+  if (!(card ? loop->open_verbs(error) : loop->open_packets(error))) return nullptr;
+  loop->core_->join(*loop);
   loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
   return loop;
 }
 
-bool PortLoop::open_packets(int32_t port, std::string& error) {
+bool PortLoop::open_packets(std::string& error) {
   port_ = open_port(config_.port, error);
   if (port_ == nullptr) return false;
   DevicePort& device = *port_;
   const auto open_flow = [&device](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& why) {
     return device.add_flow(address, dst_ip, src_port, flow, why);
   };
-  core_ = Core::make(*plan_, port, device.counters().receive_buffer_bytes, open_flow, error);
+  core_ = Core::make(*plan_, static_cast<int32_t>(index_), device.counters().receive_buffer_bytes, open_flow, error);
   return core_ != nullptr;
 }
 
-bool PortLoop::open_verbs(int32_t port, std::string& error) {
-  const PlannedPort& planned = plan_->ports[static_cast<size_t>(port)];
-  VerbsPortConfig config{planned.device, planned.gid_index, planned.addresses, plan_->transport, 0, 0, 0};
-  const auto here = [&planned](const IpAddress& ip) {
-    return std::find(planned.addresses.begin(), planned.addresses.end(), ip) != planned.addresses.end();
-  };
-  for (const PlannedConnection& connection : plan_->connections) {
-    if (connection.path != Path::wire) continue;
-    if (here(connection.src_ip)) config.sending_ends += static_cast<size_t>(connection.qp_count);
-    if (here(connection.dst_ip)) config.receiving_ends += static_cast<size_t>(connection.qp_count);
-  }
-  for (const Cutting& cutting : plan_->schedules.cutting) {
-    const auto slot_bytes = static_cast<size_t>(cutting.chunk_bytes / cutting.slices);
-    config.largest_message_bytes = std::max(config.largest_message_bytes, slot_bytes);
-  }
-  verbs_ = VerbsPort::open(config, error);
+bool PortLoop::open_verbs(std::string& error) {
+  const PlannedPort& planned = plan_->ports[index_];
+  const auto port = static_cast<int32_t>(index_);
+  verbs_ = VerbsPort::open(
+      {planned.device, planned.gid_index, planned.addresses, plan_->transport, carrier_needs(*plan_, port)}, error);
   if (verbs_ == nullptr) return false;
   core_ = Core::make(*plan_, port, *verbs_, error);
   return core_ != nullptr;
 }
 
-PortLoop::~PortLoop() {
-  stop();
-  if (wake_fd_ >= 0) close(wake_fd_);
-}
+PortLoop::~PortLoop() { stop(); }
 
 void PortLoop::command(Command what) {
   commands_.fetch_or(what, std::memory_order_release);
-  const uint64_t one = 1;
-  // The counter of an event descriptor cannot overflow here; a full one would still be readable.
-  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
+  board_->wake(index_);
 }
 
 void PortLoop::join(std::vector<Endpoint> peers) {
@@ -168,7 +172,7 @@ PortRecord PortLoop::counters() const {
 bool PortLoop::obey(uint32_t commands) {
   if ((commands & kStop) != 0) return false;
   if ((commands & kJoin) != 0) {
-    core_->join(peers_);
+    core_->meet(peers_);
     if (!core_->failure().empty()) {
       state_.store(LoopState::failed, std::memory_order_release);
       return true;
@@ -179,7 +183,10 @@ bool PortLoop::obey(uint32_t commands) {
     core_->start_probe();
   }
   if ((commands & kStart) != 0) {
-    core_->start(start_ns_.load(std::memory_order_relaxed));
+    const Nanos start_ns = start_ns_.load(std::memory_order_relaxed);
+    core_->start(start_ns);
+    for (const PauseRule& rule : plan_->ports[index_].pauses) pauses_.push_back({rule, start_ns + rule.first_ns, 0});
+    next_pause_ns_ = pauses_.empty() ? kNever : start_ns;
     state_.store(LoopState::running, std::memory_order_release);
   }
   if ((commands & kWaits) != 0 && !waits_ready_.load(std::memory_order_acquire)) {
@@ -218,16 +225,37 @@ void PortLoop::settle_state() {
   }
 }
 
+// Pauses keep their own times: one that is late does not shift those after it, and missed ones are not made up for.
+void PortLoop::send_pauses(Nanos now) {
+  next_pause_ns_ = kNever;
+  if (state_.load(std::memory_order_relaxed) != LoopState::running) return;
+  for (PauseDue& due : pauses_) {
+    if (due.rule.count != 0 && due.sent >= due.rule.count) continue;
+    if (due.at_ns <= now) {
+      ethernet::Pause pause;
+      pause.enabled = static_cast<uint8_t>(1U << due.rule.priority);
+      pause.quanta[due.rule.priority] = due.rule.quanta;
+      if (port_->send_pause(pause)) ++due.sent;
+      due.at_ns += ((now - due.at_ns) / due.rule.every_ns + 1) * due.rule.every_ns;
+    }
+    if (due.rule.count == 0 || due.sent < due.rule.count) next_pause_ns_ = std::min(next_pause_ns_, due.at_ns);
+  }
+}
+
 void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   ++idle_turns_;
   if (idle_since_ns == 0) idle_since_ns = now;
   const bool run_under_way = state_.load(std::memory_order_relaxed) == LoopState::running;
   if (run_under_way && now - idle_since_ns < config_.spin_ns) return;
-  const Nanos deadline = core_->next_deadline();
+  const Nanos deadline = std::min(core_->next_deadline(), next_pause_ns_);
   if (deadline <= now) return;
   const Nanos before = monotonic_ns();
-  const Nanos longest = std::min(deadline - now, kLongestSleepNs);
-  verbs_ != nullptr ? verbs_->wait(longest, wake_fd_) : port_->wait(longest, wake_fd_);
+  const auto until_woken = [&] {
+    const Nanos longest = std::min(deadline - now, kLongestSleepNs);
+    const int wake_fd = board_->wake_fd(index_);
+    verbs_ != nullptr ? verbs_->wait(longest, wake_fd) : port_->wait(longest, wake_fd);
+  };
+  board_->mesh().sleep(index_, until_woken);
   blocked_ns_ += monotonic_ns() - before;
 }
 
@@ -252,11 +280,16 @@ void PortLoop::run() {
     const int64_t done_before = core_->status().ops_done;
     const size_t received =
         verbs_ != nullptr ? verbs_->receive(*core_, kReceiveBudget) : port_->receive(*core_, kReceiveBudget);
+    const bool handed_over = board_->mesh().take(index_, kReceiveBudget, [this](const ScaleUpMessage& message) {
+      core_->on_scale_up(message);
+    });
     const Nanos now = clock.now();
     core_->on_time(now);
+    if (now >= next_pause_ns_) send_pauses(now);
     core_->issue(now);
     if (verbs_ != nullptr) core_->send_probes(now);
-    const bool more = port_ != nullptr && core_->transmit(*port_, clock, kTransmitBudget);
+    const bool sending = port_ != nullptr && core_->transmit(*port_, clock, kTransmitBudget);
+    const bool more = !board_->mesh().flush(index_) || sending || handed_over;
     settle_state();
     if (received == 0 && !more && core_->status().ops_done == done_before) {
       publish();

@@ -12,6 +12,7 @@
 #include "plan.h"
 #include "records.h"
 #include "device_port.h"
+#include "scale_up_mesh.h"
 #include "verbs_port.h"
 
 namespace etloop {
@@ -26,6 +27,25 @@ struct LoopConfig {
   int32_t processor = -1;
 };
 
+// What the loops of one agent share: the ways between their ports inside a host, and the descriptors that end their sleep.
+class LoopBoard {
+ public:
+  // On failure returns nullptr and says why in `error`.
+  static std::shared_ptr<LoopBoard> make(const EnginePlan& plan, std::string& error);
+  ~LoopBoard();
+  LoopBoard(const LoopBoard&) = delete;
+  LoopBoard& operator=(const LoopBoard&) = delete;
+
+  ScaleUpMesh& mesh() { return mesh_; }
+  void wake(size_t port) const;
+  int wake_fd(size_t port) const { return wake_fds_[port]; }
+
+ private:
+  explicit LoopBoard(const EnginePlan& plan) : mesh_(plan, [this](size_t port) { wake(port); }) {}
+  std::vector<int> wake_fds_;
+  ScaleUpMesh mesh_;
+};
+
 struct LoopStatus {
   LoopState state;
   int64_t ops_done;
@@ -35,12 +55,12 @@ struct LoopStatus {
   Nanos last_progress_ns;
 };
 
-class PortLoop {
+class PortLoop final : public ScaleUpLinks {
  public:
   // Opens sockets and starts the thread. On failure returns nullptr and says why in `error`.
-  static std::unique_ptr<PortLoop> open(std::shared_ptr<const EnginePlan> plan, int32_t port, const LoopConfig& config,
-                                        std::string& error);
-  ~PortLoop();
+  static std::unique_ptr<PortLoop> open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port,
+                                        const LoopConfig& config, std::string& error);
+  ~PortLoop() override;
   PortLoop(const PortLoop&) = delete;
   PortLoop& operator=(const PortLoop&) = delete;
 
@@ -72,24 +92,30 @@ class PortLoop {
   bool spins() const { return config_.spin_ns > 0; }
 
  private:
-  PortLoop(std::shared_ptr<const EnginePlan> plan, const LoopConfig& config) : plan_(std::move(plan)), config_(config) {}
+  PortLoop(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port, const LoopConfig& config)
+      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), config_(config) {}
+  void post(int32_t port, const ScaleUpMessage& message) override {
+    board_->mesh().post(index_, static_cast<size_t>(port), message);
+  }
   enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8, kJoin = 16 };
-  bool open_packets(int32_t port, std::string& error);
-  bool open_verbs(int32_t port, std::string& error);
+  bool open_packets(std::string& error);
+  bool open_verbs(std::string& error);
   void run();
   bool obey(uint32_t commands);
   void publish();
   void settle_state();
+  void send_pauses(Nanos now);
   void idle(Nanos now, Nanos& idle_since_ns);
   void command(Command what);
 
   std::shared_ptr<const EnginePlan> plan_;
+  std::shared_ptr<LoopBoard> board_;
+  size_t index_;
   LoopConfig config_;
   std::unique_ptr<DevicePort> port_;  // one of the two
   std::unique_ptr<VerbsPort> verbs_;
   std::unique_ptr<Core> core_;
   std::thread thread_;
-  int wake_fd_ = -1;
 
   std::atomic<uint32_t> commands_{0};
   std::atomic<Nanos> start_ns_{0};
@@ -101,6 +127,14 @@ class PortLoop {
   std::atomic<Nanos> last_progress_ns_{0};
   std::atomic<bool> waits_ready_{false};
   std::vector<Endpoint> peers_;    // written before kJoin
+  // The rules of the port under way: when each is due, and how often it was.
+  struct PauseDue {
+    PauseRule rule;
+    Nanos at_ns;
+    uint64_t sent;
+  };
+  std::vector<PauseDue> pauses_;
+  Nanos next_pause_ns_ = kNever;
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
   int64_t turns_ = 0;              // the loop's own until it is joined
   int64_t idle_turns_ = 0;

@@ -371,6 +371,7 @@ bool PacketPort::send_pause(const ethernet::Pause& pause) {
   const auto frame = ethernet::pause_frame(state_->flows.interface().mac, pause);
   if (::send(state_->sender.get(), frame.data(), frame.size(), 0) < 0) return false;
   ++state_->flows.counters.tx_pause_frames;
+  state_->flows.note_sent(frame, {}, monotonic_ns());
   return true;
 }
 

@@ -24,9 +24,7 @@ class PacketPort final : public DevicePort {
   int64_t receive_overflows() const override;
   std::vector<std::string> degraded() const override;
   std::string last_error() const override;
-
-  // Asks the peer on the link to hold back priorities. False: the frame did not leave.
-  bool send_pause(const ethernet::Pause& pause);
+  bool send_pause(const ethernet::Pause& pause) override;
 
  private:
   struct State;

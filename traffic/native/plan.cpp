@@ -1,5 +1,7 @@
 #include "plan.h"
 
+#include <algorithm>
+
 namespace etloop {
 
 namespace {
@@ -19,7 +21,8 @@ bool monotone(const std::vector<int32_t>& offsets, size_t total) {
 
 // What the engine needs beyond the range checks of schedule_set_from (bind_schedule.cpp).
 std::string validate_schedules(const ScheduleSet& set) {
-  if (set.table_offsets.size() != set.cutting.size() + 1 || set.lane_offsets.empty()) {
+  if (set.table_offsets.size() != set.cutting.size() + 1 || set.sizes.size() != set.cutting.size() ||
+      set.lane_offsets.size() != set.table_positions.size() + 1) {
     return "schedules: table offsets do not fit the tables";
   }
   for (size_t s = 0; s < set.cutting.size(); ++s) {
@@ -76,13 +79,14 @@ std::string validate_rank(const EnginePlan& plan, const PlannedRank& rank) {
     return "unknown address";
   }
   const size_t communicators = plan.communicator_offsets.size() - 1;
+  std::vector<int32_t> positions;  // of this rank, by slot
   for (const int32_t c : rank.communicators) {
     if (c < 0 || static_cast<size_t>(c) >= communicators) return "unknown communicator";
-    bool member = false;
-    for (int32_t m = plan.communicator_offsets[c]; m < plan.communicator_offsets[c + 1]; ++m) {
-      member = member || plan.communicator_members[m] == rank.rank;
-    }
-    if (!member) return "not a member of its communicator";
+    const auto begin = plan.communicator_members.begin() + plan.communicator_offsets[c];
+    const auto end = plan.communicator_members.begin() + plan.communicator_offsets[c + 1];
+    const auto member = std::find(begin, end, rank.rank);
+    if (member == end) return "not a member of its communicator";
+    positions.push_back(static_cast<int32_t>(member - begin));
   }
   const Program& program = plan.programs[rank.program];
   for (size_t i = 0; i < program.size(); ++i) {
@@ -92,13 +96,15 @@ std::string validate_rank(const EnginePlan& plan, const PlannedRank& rank) {
       return at("op", i, "slot is out of range");
     }
     const int32_t s = program.schedule[i];
-    const int32_t positions = plan.schedules.table_offsets[s + 1] - plan.schedules.table_offsets[s];
     int32_t wanted = 2;
+    int32_t position = program.kind[i] == OpKind::recv ? 1 : 0;
     if (program.kind[i] == OpKind::collective) {
       const int32_t c = rank.communicators[program.slot[i]];
       wanted = plan.communicator_offsets[c + 1] - plan.communicator_offsets[c];
+      position = positions[static_cast<size_t>(program.slot[i])];
     }
-    if (positions != wanted) return at("op", i, "its schedule is for another group size");
+    if (plan.schedules.sizes[static_cast<size_t>(s)] != wanted) return at("op", i, "its schedule is for another group size");
+    if (plan.schedules.table(s, position) < 0) return at("op", i, "its schedule has no table for this rank");
   }
   return {};
 }
@@ -108,6 +114,9 @@ std::string validate_connection(const EnginePlan& plan, const PlannedConnection&
     return "unknown path";
   }
   if (connection.src_rank == connection.dst_rank) return "a rank connected to itself";
+  if (connection.communicator < -1 || connection.channel < 0) return "communicator or channel is negative";
+  constexpr int32_t kMostQps = 128;  // NCCL_IB_QPS_PER_CONNECTION
+  if (connection.qp_count > kMostQps) return "more than 128 queue pairs";
   if (connection.first_qp < 0 || connection.qp_count < 0 ||
       static_cast<size_t>(connection.first_qp) + static_cast<size_t>(connection.qp_count) > plan.qps.size()) {
     return "its queue pairs are out of range";
@@ -117,6 +126,13 @@ std::string validate_connection(const EnginePlan& plan, const PlannedConnection&
 }
 
 }  // namespace
+
+int32_t ScheduleSet::table(int32_t schedule, int32_t position) const {
+  const auto begin = table_positions.begin() + table_offsets[static_cast<size_t>(schedule)];
+  const auto end = table_positions.begin() + table_offsets[static_cast<size_t>(schedule) + 1];
+  const auto at = std::lower_bound(begin, end, position);
+  return at == end || *at != position ? -1 : static_cast<int32_t>(at - table_positions.begin());
+}
 
 void finish_program(Program& program) {
   const size_t n = program.size();

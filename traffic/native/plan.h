@@ -16,13 +16,23 @@ namespace etloop {
 enum class OpKind : uint8_t { delay = 0, collective = 1, send = 2, recv = 3 };
 enum class Path : uint8_t { wire = 0, scale_up = 1, hairpin = 2 };
 
-// schedule s, position p -> table table_offsets[s] + p -> lanes [lane_offsets[t], lane_offsets[t + 1])
+// Schedule s has the tables [table_offsets[s], table_offsets[s + 1]) of some of its positions, in rising order; table t
+// has the lanes [lane_offsets[t], lane_offsets[t + 1]).
 struct ScheduleSet {
   std::vector<Cutting> cutting;
-  std::vector<int32_t> table_offsets;  // one more than schedules
-  std::vector<int32_t> lane_offsets;   // one more than tables
+  std::vector<int32_t> sizes;            // positions of a schedule, with and without a table here
+  std::vector<int32_t> table_offsets;    // one more than schedules
+  std::vector<int32_t> table_positions;
+  std::vector<int32_t> lane_offsets;     // one more than tables
   std::vector<Lane> lanes;
   std::vector<Entry> entries;
+  // Lanes (numbers within their table) that wait for lane l somewhere: [dependent_offsets[l], dependent_offsets[l + 1]).
+  // Empty if no lane of the set waits for another.
+  std::vector<int32_t> dependent_offsets;
+  std::vector<int32_t> dependents;
+
+  // The table of a position, -1 if it is not here.
+  int32_t table(int32_t schedule, int32_t position) const;
 };
 
 // Ops in topological order. Successors are derived from the dependencies by `finish_program`.
@@ -57,6 +67,7 @@ struct PlannedRank {
 
 struct PlannedConnection {
   int32_t communicator;  // -1: point-to-point
+  int32_t channel;
   int32_t src_rank;
   int32_t dst_rank;
   Path path;
@@ -80,6 +91,8 @@ struct PlannedPort {
   int64_t link_bps;
   uint32_t qpn_base;
   uint32_t qpn_count;
+  uint32_t tag_bytes = 0;  // of the VLAN tag that the port puts on its frames
+  std::vector<PauseRule> pauses;
   std::string device;      // the RDMA device that carries the transport; empty: we do
   int32_t gid_index = -1;  // of the device; -1: found by address
 };
@@ -95,6 +108,7 @@ struct TransportParams {
   Nanos timeout_ns = 0;
   uint32_t retry_limit = 7;
   uint32_t initial_psn = 0;
+  bool split_data_on_qps = false;
   bool adaptive_timeout = true;
   Nanos timeout_floor_ns = 0;  // of the adaptive timeout
   uint32_t rnr_retry = 7;      // 7: for ever

@@ -164,7 +164,7 @@ PacketRun Requester::build(const WorkRequest& request, uint32_t psn, uint32_t ro
     head.rkey = request.rkey;
     head.dma_bytes = request.bytes;
   }
-  if (has.imm) head.imm = request.kind == WorkKind::data && !request.numbered ? request.bytes : request.imm;
+  if (has.imm) head.imm = request.kind == WorkKind::data ? request.bytes : request.imm;
   if (has.ieth) head.rkey = request.rkey;
   if (last) {
     head.ack_req = true;

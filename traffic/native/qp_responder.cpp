@@ -2,6 +2,7 @@
 #include "qp_responder.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -93,7 +94,7 @@ Responder::Step Responder::accept(const wire::Packet& packet, Delivered& deliver
     case Role::write:
     case Role::send: return accept_carrier(packet, shape, delivered);
     case Role::read: return accept_read(packet);
-    case Role::atomic: return accept_atomic(packet);
+    case Role::atomic: return accept_atomic(packet, delivered);
     case Role::unknown:
     case Role::response:
     case Role::acknowledgement:
@@ -159,6 +160,7 @@ Responder::Step Responder::accept_carrier(const wire::Packet& packet, const wire
 
   msn_ = advance(msn_, 1);
   delivered.va = message_va_;
+  delivered.is_atomic = false;
   delivered.bytes = message_received_;
   delivered.has_imm = shape.has.imm;
   delivered.imm = packet.imm;
@@ -230,12 +232,15 @@ Responder::Step Responder::accept_read(const wire::Packet& packet) {
   return advance_by(made.packets);
 }
 
-Responder::Step Responder::accept_atomic(const wire::Packet& packet) {
+Responder::Step Responder::accept_atomic(const wire::Packet& packet, Delivered& delivered) {
   if (open_ != Open::nothing || packet.va % kAtomicOperandBytes != 0) {
     return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
   }
-  uint8_t* at = nullptr;
-  if (resources_.memory != nullptr && packet.rkey == resources_.memory->rkey()) {
+  std::array<uint8_t, kAtomicOperandBytes> forgotten;
+  forgotten.fill(wire::kPatternByte);
+  const bool on_pattern = packet.rkey == resources_.pattern_rkey;
+  uint8_t* at = on_pattern ? forgotten.data() : nullptr;
+  if (!on_pattern && resources_.memory != nullptr && packet.rkey == resources_.memory->rkey()) {
     at = resources_.memory->at(packet.va, kAtomicOperandBytes);
   }
   if (at == nullptr) return refuse(wire::kSyndromeNakRemoteAccess, QpFault::refused_access);
@@ -261,7 +266,12 @@ Responder::Step Responder::accept_atomic(const wire::Packet& packet) {
   }
   reply(made);
   ++counters_.rx_atomic_requests;
-  return advance_by(1);
+  advance_by(1);
+  if (!on_pattern) return Step::taken;
+  delivered = Delivered{};
+  delivered.va = packet.va;
+  delivered.is_atomic = true;
+  return Step::whole;
 }
 
 }  // namespace etloop

@@ -78,7 +78,7 @@ class Responder {
   bool begin_message(const wire::Packet& packet, const wire::Shape& shape);
   bool take_receive();
   Step accept_read(const wire::Packet& packet);
-  Step accept_atomic(const wire::Packet& packet);
+  Step accept_atomic(const wire::Packet& packet, Delivered& delivered);
   void store(const wire::Packet& packet);
   void on_duplicate(const wire::Packet& packet);
   void on_early(const wire::Packet& packet, uint32_t ahead);

@@ -38,7 +38,6 @@ struct WorkRequest {
   uint32_t grant_tag = 0;
   uint64_t index = 0;
   Nanos trigger_ns = 0;     // when what released this message arrived; 0: nothing did
-  bool numbered = false;    // data: the immediate is `imm` and not the length
   uint32_t imm = 0;
   uint32_t first_psn = 0;   // set by post()
   uint32_t packets = 0;     // set by post(): sequence numbers it takes; a READ takes those of its responses
@@ -57,6 +56,11 @@ inline constexpr uint32_t kMostPacketsPerRequest = 1U << 21;
 // How far a packet may overtake another and be kept; also what a selective NAK can speak of.
 inline constexpr uint32_t kReorderWindow = 256;
 
+// Whether it moves data of the engine's lanes, not grants or operands.
+constexpr bool carries_data(WorkKind kind) {
+  return kind == WorkKind::data || kind == WorkKind::write || kind == WorkKind::write_imm;
+}
+
 constexpr bool waits_for_response(WorkKind kind) {
   return kind == WorkKind::read || kind == WorkKind::fetch_add || kind == WorkKind::compare_swap;
 }
@@ -67,6 +71,7 @@ struct Delivered {
   uint32_t bytes = 0;
   bool has_imm = false;
   bool is_send = false;
+  bool is_atomic = false;            // on the pattern key: nothing is kept of it but that it came
   bool invalidates = false;
   uint32_t imm = 0;
   uint32_t invalidated_rkey = 0;

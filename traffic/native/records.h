@@ -113,6 +113,7 @@ enum class WaitKind : int32_t {
   clear_to_send = 2,
   data = 3,
   acknowledgement = 4,
+  lane = 5,
 };
 
 struct WaitRecord {

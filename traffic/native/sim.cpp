@@ -29,6 +29,9 @@ class Random {
   uint64_t state_;
 };
 
+// Rounded up: never faster than the link.
+Nanos serialised_ns(int64_t bits, int64_t link_bps) { return (bits * 1'000'000'000 + link_bps - 1) / link_bps; }
+
 // A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
 struct Frame {
   wire::IpFlow flow;
@@ -47,6 +50,7 @@ struct Pending {
   uint64_t order;
   int32_t port;
   int32_t frame;  // -1: only a wake-up
+  Nanos lasts_ns = 0;  // above 0: it has yet to take its turn on the receiver's link, for so long
   bool at_switch = false;
 };
 
@@ -76,10 +80,11 @@ class SimPort final : public TxPort {
   std::vector<wire::IpFlow> flows_;
 };
 
-class Network {
+class Network final : public ScaleUpLinks {
  public:
   Network(const EnginePlan& plan, const SimParams& params) : plan_(plan), params_(params), random_(params.seed) {
     link_free_ns_.assign(plan.ports.size(), 0);
+    receiver_free_ns_.assign(plan.ports.size(), 0);
     wake_ns_.assign(plan.ports.size(), kNever);
     if (params.queue_capacity_bytes > 0) make_switch();
     for (size_t p = 0; p < plan.ports.size(); ++p) {
@@ -111,6 +116,18 @@ class Network {
     return std::move(outcome_);
   }
 
+  // Whether the port takes more now; if not, its core is woken when it does.
+  bool takes_more(int32_t port) {
+    const Nanos free_ns = link_free_ns_[static_cast<size_t>(port)] - params_.transmit_queue_ns;
+    if (params_.transmit_queue_ns == 0 || free_ns <= clock_.now_ns) return true;
+    wake(port, free_ns);
+    return false;
+  }
+  void post(int32_t port, const ScaleUpMessage& message) override {
+    if (dead(port)) return;
+    cores_[static_cast<size_t>(port)]->on_scale_up(message);
+    wake(port, message.due_ns);
+  }
   void transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet, uint8_t traffic_class,
                 bool spoil_icrc);
 
@@ -198,6 +215,7 @@ class Network {
       };
       auto core = Core::make(plan_, index, params_.receive_buffer_bytes, open, outcome_.failure);
       if (core == nullptr) return false;
+      core->join(*this);
       cores_.push_back(std::move(core));
       told_.push_back(0);
     }
@@ -244,6 +262,12 @@ class Network {
         return false;
       }
       clock_.now_ns = std::max(clock_.now_ns, next.due_ns);
+      if (next.lasts_ns > 0) {
+        Nanos& free_ns = receiver_free_ns_[static_cast<size_t>(next.port)];
+        free_ns = std::max(free_ns, next.due_ns) + next.lasts_ns;
+        push({free_ns, next.order, next.port, next.frame, 0, false});
+        continue;
+      }
       sample_queue();
       if (next.at_switch) {
         pass_switch(next);
@@ -307,7 +331,7 @@ class Network {
     Nanos& scheduled = wake_ns_[static_cast<size_t>(port)];
     if (due_ns == kNever || due_ns >= scheduled) return;
     scheduled = due_ns;
-    push({due_ns, order_++, port, -1});
+    push({due_ns, order_++, port, -1, 0});
   }
 
   void push(const Pending& pending) {
@@ -338,6 +362,7 @@ class Network {
   std::vector<std::unique_ptr<Core>> cores_;
   std::vector<size_t> told_;
   std::vector<Nanos> link_free_ns_;
+  std::vector<Nanos> receiver_free_ns_;
   std::vector<Nanos> wake_ns_;
   std::vector<Frame> frames_;
   std::vector<int32_t> free_frames_;
@@ -351,6 +376,7 @@ class Network {
 };
 
 TxResult SimPort::send(const PacketRun& run) {
+  if (!network_.takes_more(port_)) return TxResult::would_block;
   wire::Packet packet = run.head;
   const uint8_t traffic_class =
       run.traffic_class == kFlowClass ? network_.traffic_class() : static_cast<uint8_t>(run.traffic_class);
@@ -383,7 +409,7 @@ void Network::transmit(int32_t port, const wire::IpFlow& flow, const wire::Packe
   const int64_t link_bps = plan_.ports[static_cast<size_t>(port)].link_bps;
   const int64_t bits = frame_bytes(frame) * 8;
   Nanos& free_ns = link_free_ns_[static_cast<size_t>(port)];
-  free_ns = std::max(free_ns, clock_.now_ns) + (bits * 1'000'000'000 + link_bps - 1) / link_bps;
+  free_ns = std::max(free_ns, clock_.now_ns) + serialised_ns(bits, link_bps);
 
   const auto place = place_of_.find(flow.dst_ip);
   if (place == place_of_.end() || random_.one_in_million(params_.loss_per_million)) {
@@ -398,14 +424,20 @@ void Network::transmit(int32_t port, const wire::IpFlow& flow, const wire::Packe
   }
   if (random_.one_in_million(params_.duplicate_per_million)) {
     ++outcome_.duplicated;
-    push({arrival_ns + params_.latency_ns, order_++, place->second.port, store(frame), switched});
+    push({arrival_ns + params_.latency_ns, order_++, place->second.port, store(frame), 0, switched});
   }
   if (random_.one_in_million(params_.corrupt_per_million)) {
     ++outcome_.corrupted;
     const uint64_t bit = random_.next() % (frame.stored * 8);
     frame.bytes[bit / 8] ^= static_cast<uint8_t>(1U << (bit % 8));
   }
-  push({arrival_ns, order_++, place->second.port, store(frame), switched});
+  if (params_.receiver_links) {
+    // Cut through: the packet takes its turn when its first bit is there.
+    const Nanos lasts_ns = serialised_ns(bits, plan_.ports[static_cast<size_t>(place->second.port)].link_bps);
+    push({std::max(arrival_ns - lasts_ns, clock_.now_ns), order_++, place->second.port, store(frame), lasts_ns, false});
+    return;
+  }
+  push({arrival_ns, order_++, place->second.port, store(frame), 0, switched});
 }
 
 }  // namespace

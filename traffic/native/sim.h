@@ -21,6 +21,12 @@ struct SimParams {
   Nanos latency_ns = 2'000;
   Nanos reorder_delay_ns = 20'000;
   int64_t receive_buffer_bytes = 8 << 20;
+  // Whether packets to one port take turns on its link, as behind a cut-through switch without a bottleneck inside. Off:
+  // any number arrives at the same time.
+  bool receiver_links = false;
+  // How much a port takes ahead of its link, so that queue pairs take turns on it as on a network card; 0: anything, and
+  // an acknowledgement then waits behind all that was sent before.
+  Nanos transmit_queue_ns = 0;
   bool probe_first = false;
   int32_t dying_port = -1;  // from dies_at_ns on it neither sends nor receives
   Nanos dies_at_ns = 0;

@@ -75,7 +75,7 @@ OpenDevice::~OpenDevice() {
   if (region_at_ != nullptr) munmap(region_at_, region_bytes_);
 }
 
-bool OpenDevice::register_region(size_t bytes, std::string& error) {
+bool OpenDevice::register_region(size_t bytes, bool with_atomics, std::string& error) {
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {
     error = "no " + std::to_string(bytes >> 20) + " MiB of memory for RDMA device " + name_ + ": " + reason() +
@@ -84,7 +84,8 @@ bool OpenDevice::register_region(size_t bytes, std::string& error) {
   }
   region_at_ = static_cast<uint8_t*>(mapped);
   region_bytes_ = bytes;
-  region_ = verbs_.reg_mr(domain_, mapped, bytes, static_cast<int>(kLocalWrite | kRemoteWrite));
+  const uint32_t access = kLocalWrite | kRemoteWrite | (with_atomics ? kRemoteAtomic : 0);
+  region_ = verbs_.reg_mr(domain_, mapped, bytes, static_cast<int>(access));
   if (region_ != nullptr) return true;
   error = "RDMA device " + name_ + " cannot register " + std::to_string(bytes >> 20) + " MiB of memory (" + reason() +
           ", locked memory is limited to " + locked_limit() +

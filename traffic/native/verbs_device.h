@@ -23,8 +23,8 @@ class OpenDevice {
   OpenDevice(const OpenDevice&) = delete;
   OpenDevice& operator=(const OpenDevice&) = delete;
 
-  // Anonymous memory that the card may write to, zeroed.
-  bool register_region(size_t bytes, std::string& error);
+  // Anonymous memory that peers may write to, and with atomics if asked for, zeroed.
+  bool register_region(size_t bytes, bool with_atomics, std::string& error);
   bool make_queue(int entries, std::string& error);
   // The entry of the GID table that stands for an address under RoCEv2. -1: `error` says what the table has.
   int gid_index(const IpAddress& address, std::string& error) const;

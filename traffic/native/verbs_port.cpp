@@ -20,6 +20,9 @@ namespace {
 constexpr uint32_t kMostDepth = 128;
 constexpr uint32_t kLeastDepth = 16;
 constexpr size_t kRingBytes = kCardRingSlots * kGrantWireBytes;
+constexpr size_t kClosingsBytes = kCardClosings * sizeof(uint64_t);
+constexpr size_t kScratchBytes = 64;
+constexpr int32_t kMostReads = 16;
 constexpr uint64_t kReceiveMark = uint64_t{1} << 63;
 constexpr size_t kPage = 4096;
 
@@ -51,11 +54,12 @@ std::unique_ptr<VerbsPort> VerbsPort::open(const VerbsPortConfig& config, std::s
   std::unique_ptr<VerbsPort> port(new VerbsPort);
   port->config_ = config;
   port->device_ = verbs::OpenDevice::open(config.device, error);
-  if (port->device_ == nullptr || !port->lay_out(error)) return nullptr;
+  if (port->device_ == nullptr || !port->suits(error) || !port->lay_out(error)) return nullptr;
   return port;
 }
 
-bool VerbsPort::lay_out(std::string& error) {
+// Whether the device can do what the plan asks of it.
+bool VerbsPort::suits(std::string& error) {
   verbs::OpenDevice& device = *device_;
   if (config_.transport.path_mtu > device.active_mtu()) {
     error = "RDMA device " + device.name() + " carries a path MTU of " + std::to_string(device.active_mtu()) +
@@ -68,7 +72,18 @@ bool VerbsPort::lay_out(std::string& error) {
     if (index >= 0 ? !device.gid_is(index, address, error) : (index = device.gid_index(address, error)) < 0) return false;
     gid_of_address_.push_back(static_cast<uint32_t>(index));
   }
-  const size_t ends = std::max<size_t>(1, config_.sending_ends + config_.receiving_ends);
+  if (config_.needs.one_sided && (device.attributes().atomics == 0 || device.attributes().most_reads_in < 1)) {
+    error = "RDMA device " + device.name() +
+            " has no atomics, by which one-sided collectives end; choose others under collectives in the scenario";
+    return false;
+  }
+  if (config_.needs.largest_message_bytes > static_cast<int64_t>(kMostDataBytes)) {
+    error = "messages of up to " + std::to_string(config_.needs.largest_message_bytes >> 20) +
+            " MiB do not fit the " + std::to_string(kMostDataBytes >> 20) + " MiB of memory that RDMA device " +
+            device.name() + " is given; lower scale.bytes";
+    return false;
+  }
+  const size_t ends = std::max<size_t>(1, config_.needs.sending_ends + config_.needs.receiving_ends);
   const auto most = static_cast<size_t>(std::max(device.attributes().most_completions, 0));
   const auto most_requests = static_cast<uint32_t>(std::max(device.attributes().most_requests, 0));
   const auto share = static_cast<uint32_t>(std::min<size_t>(most / (2 * ends), kMostDepth));
@@ -78,11 +93,25 @@ bool VerbsPort::lay_out(std::string& error) {
             std::to_string(ends) + " queue pair ends; lower transport.qps_per_connection or place fewer ranks on the port";
     return false;
   }
-  data_bytes_ = std::clamp(4 * config_.largest_message_bytes, kLeastDataBytes, kMostDataBytes);
-  const size_t staging = config_.receiving_ends * send_depth_ * kGrantWireBytes;
-  const size_t bytes = data_bytes_ + config_.sending_ends * kRingBytes + (staging + kPage - 1) / kPage * kPage;
-  if (!device.register_region(bytes, error)) return false;
+  return true;
+}
+
+// The region: data | rings | words for closings | grants on their way out, and scratch.
+bool VerbsPort::lay_out(std::string& error) {
+  const CarrierNeeds& needs = config_.needs;
+  verbs::OpenDevice& device = *device_;
+  data_bytes_ = std::clamp(4 * static_cast<size_t>(needs.largest_message_bytes), kLeastDataBytes, kMostDataBytes);
+  const size_t rings = needs.sending_connections * kRingBytes;
+  const size_t closings = needs.one_sided ? needs.receiving_connections * kClosingsBytes : 0;
+  const size_t outgoing = needs.receiving_connections * send_depth_ * kGrantWireBytes;
+  const size_t small = (outgoing + kScratchBytes + kPage - 1) / kPage * kPage;
+  if (!device.register_region(data_bytes_ + rings + closings + small, needs.one_sided, error)) return false;
+  rings_ = device.region().data() + data_bytes_;
+  closings_ = rings_ + rings;
+  outgoing_ = closings_ + closings;
+  scratch_ = outgoing_ + outgoing;
   std::memset(device.region().data(), wire::kPatternByte, data_bytes_);
+  const size_t ends = std::max<size_t>(1, needs.sending_ends + needs.receiving_ends);
   const size_t entries = ends * (send_depth_ + receive_depth_);
   if (!device.make_queue(static_cast<int>(entries), error)) return false;
   ends_.reserve(ends);
@@ -102,20 +131,14 @@ bool VerbsPort::add_end(const EndSettings& settings, std::string& error) {
   verbs::PairAttributes attributes{};
   attributes.state = verbs::kInit;
   attributes.port = verbs::kDevicePort;
-  attributes.access = verbs::kLocalWrite | verbs::kRemoteWrite;
+  attributes.access = verbs::kLocalWrite | verbs::kRemoteWrite | (config_.needs.one_sided ? verbs::kRemoteAtomic : 0);
   constexpr uint32_t kMask = verbs::kSetState | verbs::kSetPkeyIndex | verbs::kSetPort | verbs::kSetAccess;
   if (const int result = device_->verbs().modify_qp(end.pair, &attributes, kMask); result != 0) {
     error = pair_text(end.pair) + " of RDMA device " + device_->name() + " cannot be set up: " + std::strerror(result) +
             "; check the device's driver";
     return false;
   }
-  uint8_t* const region = device_->region().data();
-  if (settings.sends_data) {
-    end.ring = region + data_bytes_ + kRingBytes * sending_made_++;
-  } else {
-    end.outgoing = region + data_bytes_ + kRingBytes * config_.sending_ends +
-                   kGrantWireBytes * send_depth_ * receiving_made_++;
-  }
+  if (settings.ordinal == 0) give_memory(end);
   const auto index = static_cast<uint32_t>(ends_.size());
   ends_.push_back(std::move(end));
   for (uint32_t i = 0; !settings.sends_data && i < receive_depth_; ++i) {
@@ -125,6 +148,18 @@ bool VerbsPort::add_end(const EndSettings& settings, std::string& error) {
     }
   }
   return true;
+}
+
+// Grants of a connection and closings of its ops use the memory of its first queue pair's ends.
+void VerbsPort::give_memory(End& end) {
+  if (end.settings.sends_data) {
+    end.ring = rings_ + kRingBytes * rings_given_++;
+    return;
+  }
+  end.outgoing = outgoing_ + kGrantWireBytes * send_depth_ * outgoing_given_++;
+  if (!config_.needs.one_sided) return;
+  end.closings = reinterpret_cast<uint64_t*>(closings_ + kClosingsBytes * closings_given_++);
+  end.read_closings.assign(kCardClosings, 0);
 }
 
 bool VerbsPort::post_receive(End& end, uint32_t index) {
@@ -137,8 +172,9 @@ bool VerbsPort::post_receive(End& end, uint32_t index) {
 Endpoint VerbsPort::endpoint(uint32_t index) const {
   const End& end = ends_[index];
   const uint8_t* at = end.settings.sends_data ? end.ring : device_->region().data();
-  return {end.settings.connection, end.settings.ordinal, end.settings.sends_data,
-          end.pair->number, reinterpret_cast<uint64_t>(at), device_->rkey()};
+  return {end.settings.connection, end.settings.ordinal,          end.settings.sends_data,
+          end.pair->number,        reinterpret_cast<uint64_t>(at), device_->rkey(),
+          reinterpret_cast<uint64_t>(end.closings)};
 }
 
 bool VerbsPort::connect(uint32_t index, const Endpoint& peer, std::string& error) {
@@ -149,7 +185,10 @@ bool VerbsPort::connect(uint32_t index, const Endpoint& peer, std::string& error
   attributes.path_mtu = mtu_code(transport.path_mtu);
   attributes.destination_pair = peer.qpn;
   attributes.receive_psn = attributes.send_psn = transport.initial_psn;
-  attributes.reads_in = attributes.reads_out = 1;
+  const verbs::DeviceAttributes& can = device_->attributes();
+  attributes.reads_in = static_cast<uint8_t>(std::clamp(can.most_reads_in, 0, kMostReads));
+  attributes.reads_out =
+      static_cast<uint8_t>(std::clamp(can.most_reads_out, 0, static_cast<int32_t>(std::min(transport.max_rd_atomic, 16U))));
   attributes.min_rnr_timer = transport.min_rnr_timer;
   attributes.timeout = timeout_code(transport.timeout_ns);
   attributes.retries = static_cast<uint8_t>(std::min<uint32_t>(transport.retry_limit, 7));
@@ -176,7 +215,7 @@ bool VerbsPort::connect(uint32_t index, const Endpoint& peer, std::string& error
     return false;
   }
   end.connected = true;
-  if (end.settings.sends_data) polled_.push_back(index);
+  if (end.ring != nullptr) polled_.push_back(index);
   return true;
 }
 
@@ -194,29 +233,41 @@ void VerbsPort::post(uint32_t index, const WorkRequest& request) {
   flush(index);
 }
 
+// `posted` as the card wants it; `piece` is where its content is.
+void VerbsPort::fill(const WorkRequest& request, End& end, verbs::SendRequest& posted, verbs::Piece& piece) {
+  piece = {reinterpret_cast<uint64_t>(device_->region().data()), request.bytes, device_->lkey()};
+  posted.flags = verbs::kSignaled;
+  posted.opcode = verbs::kWrite;
+  posted.remote_address = request.va;
+  posted.pieces = &piece;
+  posted.piece_count = request.bytes > 0 ? 1 : 0;
+  if (request.kind == WorkKind::fetch_add) {
+    posted.opcode = verbs::kFetchAdd;
+    posted.atomic = {request.swap_add, 0, request.rkey};
+    piece.address = reinterpret_cast<uint64_t>(scratch_);
+    return;
+  }
+  posted.remote_rkey = request.rkey;
+  if (request.kind == WorkKind::clear_to_send) {
+    uint8_t* const at = end.outgoing + (end.sent_grants % send_depth_) * kGrantWireBytes;
+    put_grant({request.grant_va, request.grant_bytes, request.grant_rkey, request.grant_tag, request.index},
+              std::span<uint8_t, kGrantWireBytes>(at, kGrantWireBytes));
+    piece.address = reinterpret_cast<uint64_t>(at);
+  } else if (request.kind == WorkKind::write_imm) {
+    posted.opcode = verbs::kWriteWithImmediate;
+    posted.immediate = htonl(request.imm);
+  }
+}
+
 void VerbsPort::flush(uint32_t index) {
   End& end = ends_[index];
   SendRing& ring = end.sending;
   while (ring.posted < ring.tail && ring.posted - ring.head < send_depth_) {
     const WorkRequest& request = ring.at(ring.posted);
-    verbs::Piece piece{reinterpret_cast<uint64_t>(device_->region().data()), request.bytes, device_->lkey()};
+    verbs::Piece piece{};
     verbs::SendRequest posted{};
     posted.mark = index;
-    posted.flags = verbs::kSignaled;
-    posted.opcode = verbs::kWrite;
-    posted.remote_address = request.va;
-    posted.remote_rkey = request.rkey;
-    if (request.kind == WorkKind::clear_to_send) {
-      uint8_t* const at = end.outgoing + (end.sent_grants % send_depth_) * kGrantWireBytes;
-      put_grant({request.grant_va, request.grant_bytes, request.grant_rkey, request.grant_tag, request.index},
-                std::span<uint8_t, kGrantWireBytes>(at, kGrantWireBytes));
-      piece.address = reinterpret_cast<uint64_t>(at);
-    } else if (request.kind == WorkKind::data || request.kind == WorkKind::write_imm) {
-      posted.opcode = verbs::kWriteWithImmediate;
-      posted.immediate = htonl(request.kind == WorkKind::data ? request.bytes : request.imm);
-    }
-    posted.pieces = &piece;
-    posted.piece_count = request.bytes > 0 ? 1 : 0;
+    fill(request, end, posted, piece);
     verbs::SendRequest* refused = nullptr;
     const int result = end.pair->context->operations.post_send(end.pair, &posted, &refused);
     if (result == ENOMEM && ring.posted != ring.head) return;  // full after all; a completion makes room
@@ -269,7 +320,8 @@ size_t VerbsPort::receive(CarrierSink& sink, size_t budget) {
     taken += seen_;
     seen_ = 0;
   }
-  return taken + take_grants(sink, monotonic_ns());
+  taken += take_grants(sink, monotonic_ns());
+  return watched_.empty() ? taken : taken + take_closings(sink, monotonic_ns());
 }
 
 size_t VerbsPort::poll_card() {
@@ -302,12 +354,34 @@ size_t VerbsPort::take_grants(CarrierSink& sink, Nanos now) {
   return taken;
 }
 
+size_t VerbsPort::take_closings(CarrierSink& sink, Nanos now) {
+  size_t taken = 0;
+  for (size_t i = 0; i < watched_.size();) {
+    const Watched watched = watched_[i];
+    End& end = ends_[watched.end];
+    const size_t slot = watched.tag % kCardClosings;
+    const uint64_t word = std::atomic_ref<uint64_t>(end.closings[slot]).load(std::memory_order_acquire);
+    if (word == end.read_closings[slot]) {
+      ++i;
+      continue;
+    }
+    // Never written here: the card's atomics need not be atomic with ours.
+    const uint64_t added = word - end.read_closings[slot];
+    end.read_closings[slot] = word;
+    watched_[i] = watched_.back();
+    watched_.pop_back();
+    ++taken;
+    sink.on_closing(watched.end, watched.tag, added, now);  // may watch for more
+  }
+  return taken;
+}
+
 void VerbsPort::wait(Nanos timeout_ns, int wake_fd) {
   verbs::CompletionQueue* const queue = device_->queue();
   if (queue->context->operations.req_notify_cq(queue, 0) != 0) return;
   // What came before the request was heard makes no event.
   if (seen_ > 0 || poll_card() > 0) return;
-  const Nanos longest = polled_.empty() ? timeout_ns : std::min(timeout_ns, kRingPollNs);
+  const Nanos longest = polled_.empty() && watched_.empty() ? timeout_ns : std::min(timeout_ns, kRingPollNs);
   std::array<pollfd, 2> watched{{{device_->channel()->fd, POLLIN, 0}, {wake_fd, POLLIN, 0}}};
   const timespec limit{longest / 1'000'000'000, longest % 1'000'000'000};
   const int ready = ppoll(watched.data(), wake_fd >= 0 ? 2 : 1, longest == kNever ? nullptr : &limit, nullptr);

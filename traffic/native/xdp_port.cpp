@@ -69,6 +69,7 @@ bool XdpPort::State::open(std::string& error) {
     settings.interface_index = interface.index;
     settings.interface = interface.name;
     settings.queue = queue;
+    settings.busy_poll_us = config.busy_poll_us;
     sockets.push_back(std::make_unique<XdpSocket>());
     if (!sockets.back()->open(settings, error) || !program.give(queue, sockets.back()->fd(), error)) return false;
     flows.counters.receive_buffer_bytes += int64_t{settings.rx_chunks} * kChunkBytes;
@@ -136,6 +137,7 @@ size_t XdpPort::receive(PortSink& sink, size_t budget) {
   size_t packets = 0;
   for (const auto& socket : state.sockets) {
     if (!socket->idle()) socket->kick();
+    if (socket->busy_polls()) socket->drive();
     ++state.flows.counters.rx_calls;
     socket->receive(budget, [&](std::span<const uint8_t> frame) { packets += state.flows.take(frame, {}, sink, now); });
   }
@@ -173,8 +175,21 @@ std::vector<std::string> XdpPort::degraded() const {
   const std::string& name = state_->flows.interface().name;
   if (!state_->program.in_driver()) out.push_back("the driver of " + name + " has no XDP: frames take the kernel's generic path");
   if (!state_->sockets.front()->zero_copy()) out.push_back("AF_XDP on " + name + " copies frames: its driver has no zero-copy");
+  if (state_->config.busy_poll_us > 0 && !state_->sockets.front()->busy_polls()) {
+    out.push_back("the kernel does not let " + name + " be polled (busy_poll): it needs CAP_NET_ADMIN and Linux 5.11");
+  }
   out.push_back("arrival times are when the loop took a frame, not when the kernel did");
   return out;
+}
+
+bool XdpPort::send_pause(const ethernet::Pause& pause) {
+  State& state = *state_;
+  const auto frame = ethernet::pause_frame(state.flows.interface().mac, pause);
+  XdpSocket& socket = *state.sockets.front();
+  if (!socket.put(frame, {}) || socket.kick() != 0) return false;
+  ++state.flows.counters.tx_pause_frames;
+  state.flows.note_sent(frame, {}, monotonic_ns());
+  return true;
 }
 
 std::string XdpPort::last_error() const {

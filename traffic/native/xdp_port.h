@@ -22,6 +22,7 @@ class XdpPort final : public DevicePort {
   int64_t receive_overflows() const override;
   std::vector<std::string> degraded() const override;
   std::string last_error() const override;
+  bool send_pause(const ethernet::Pause& pause) override;
 
  private:
   struct State;

@@ -31,7 +31,7 @@ bpf_insn add(uint8_t to, int32_t value) { return {BPF_ALU64 | BPF_ADD | BPF_K, t
 // Instructions with jumps to places that are marked later.
 class Assembler {
  public:
-  enum Label : size_t { pass, ipv6, port, redirect, kLabels };
+  enum Label : size_t { pass, untagged, ipv6, port, redirect, kLabels };
 
   void emit(bpf_insn instruction) { code_.push_back(instruction); }
   void jump_if(uint8_t operation, uint8_t reg, int32_t value, Label target) {
@@ -64,6 +64,7 @@ class Assembler {
 
 // r6 context, r2 begin and r3 end of the frame's first buffer, r5 the field looked at.
 std::vector<bpf_insn> assemble(int map, uint16_t udp_port) {
+  constexpr int32_t kTag = 4;
   constexpr int32_t kEthernetIpv4Udp = 14 + 20 + 8;
   constexpr int32_t kEthernetIpv6Udp = 14 + 40 + 8;
   Assembler a;
@@ -74,6 +75,14 @@ std::vector<bpf_insn> assemble(int map, uint16_t udp_port) {
   a.emit(add(4, kEthernetIpv4Udp));
   a.jump_if_beyond(4, 3, Assembler::pass);
   a.emit(load(BPF_H, 5, 2, 12));
+  // A tag that the driver left in the frame shifts what follows.
+  a.jump_if(BPF_JNE, 5, htons(ETH_P_8021Q), Assembler::untagged);
+  a.emit(move(4, 2));
+  a.emit(add(4, kTag + kEthernetIpv4Udp));
+  a.jump_if_beyond(4, 3, Assembler::pass);
+  a.emit(add(2, kTag));
+  a.emit(load(BPF_H, 5, 2, 12));
+  a.mark(Assembler::untagged);
   a.jump_if(BPF_JEQ, 5, htons(ETH_P_PAUSE), Assembler::redirect);
   a.jump_if(BPF_JEQ, 5, htons(ETH_P_IPV6), Assembler::ipv6);
   a.jump_if(BPF_JNE, 5, htons(ETH_P_IP), Assembler::pass);

@@ -17,6 +17,11 @@
 #define XDP_USE_SG (1 << 4)
 #endif
 
+#ifndef SO_PREFER_BUSY_POLL
+#define SO_PREFER_BUSY_POLL 69
+#define SO_BUSY_POLL_BUDGET 70
+#endif
+
 namespace etloop {
 namespace {
 
@@ -27,6 +32,13 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<u
 
 bool set_option(int fd, int option, const void* value, socklen_t length) {
   return setsockopt(fd, SOL_XDP, option, value, length) == 0;
+}
+
+// Linux Documentation/networking/napi.rst: the application's calls drive the device, and its interrupts stay off.
+bool ask_for_polling(int fd, int microseconds) {
+  constexpr int kPacketsPerCall = 64;
+  const auto set = [fd](int option, int value) { return setsockopt(fd, SOL_SOCKET, option, &value, sizeof value) == 0; };
+  return set(SO_PREFER_BUSY_POLL, 1) && set(SO_BUSY_POLL, microseconds) && set(SO_BUSY_POLL_BUDGET, kPacketsPerCall);
 }
 
 }  // namespace
@@ -116,6 +128,7 @@ bool XdpSocket::open(const XdpSettings& settings, std::string& error) {
   }
   xdp_options options{};
   length = sizeof options;
+  busy_polls_ = settings.busy_poll_us > 0 && ask_for_polling(fd, static_cast<int>(settings.busy_poll_us));
   zero_copy_ = getsockopt(fd, SOL_XDP, XDP_OPTIONS, &options, &length) == 0 && (options.flags & XDP_OPTIONS_ZEROCOPY) != 0;
   return true;
 }
@@ -152,6 +165,10 @@ bool XdpSocket::put(std::span<const uint8_t> head, std::span<const uint8_t> tail
     tx_.next() = {chunk, static_cast<uint32_t>(filled), more ? kContinued : 0};
   }
   return true;
+}
+
+void XdpSocket::drive() {
+  if (rx_.filled() == 0) recvfrom(socket_.get(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
 }
 
 bool XdpSocket::idle() { return tx_.room() == tx_.size; }

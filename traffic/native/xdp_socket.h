@@ -22,6 +22,7 @@ struct XdpSettings {
   uint32_t queue = 0;
   uint32_t rx_chunks = 8192;  // powers of two
   uint32_t tx_chunks = 4096;
+  uint32_t busy_poll_us = 0;
 };
 
 class XdpSocket {
@@ -35,6 +36,10 @@ class XdpSocket {
   bool open(const XdpSettings& settings, std::string& error);
   int fd() const { return socket_.get(); }
   bool zero_copy() const { return zero_copy_; }
+  // Whether the kernel took `busy_poll_us`.
+  bool busy_polls() const { return busy_polls_; }
+  // Lets the calling thread do the device's work; only with busy_polls().
+  void drive();
 
   // Puts a frame of two pieces in line. False: there is no room now.
   bool put(std::span<const uint8_t> head, std::span<const uint8_t> tail);
@@ -77,6 +82,7 @@ class XdpSocket {
   uint8_t* memory_ = nullptr;
   size_t memory_bytes_ = 0;
   bool zero_copy_ = false;
+  bool busy_polls_ = false;
   Ring<xdp_desc> rx_;
   Ring<xdp_desc> tx_;
   Ring<uint64_t> fill_;

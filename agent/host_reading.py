@@ -1,0 +1,238 @@
+"""Reads what this host can do from /proc and /sys, without a privilege and without another program. A shell: files only.
+
+Every file may be missing, unreadable or odd: what cannot be read is left unknown, see `contract/capabilities.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import ipaddress
+import os
+import re
+import resource
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from contract.capabilities import MOST_ADDRESSES, MOST_INTERFACES, Capabilities, Interface, RoceDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_UDP_SEGMENT: Final = 103
+"""linux/udp.h"""
+_UDP_GRO: Final = 104
+_SIOCGIFCONF: Final = 0x8912
+"""linux/sockios.h"""
+_SIOCGIFFLAGS: Final = 0x8913
+_SIOCGIFMTU: Final = 0x8921
+_IFREQ: Final = struct.Struct("16s2x2x4s16x")
+"""struct ifreq with a sockaddr_in: name, family and port, address."""
+_NO_CARRIER: Final = 1 << 31
+"""Speeds that drivers tell while they have no link are -1, at times read as 32 bits without sign."""
+_MBPS: Final = 1_000_000
+_PRIVILEGES: Final[Mapping[int, str]] = {
+    12: "CAP_NET_ADMIN",
+    13: "CAP_NET_RAW",
+    14: "CAP_IPC_LOCK",
+    21: "CAP_SYS_ADMIN",
+    23: "CAP_SYS_NICE",
+    39: "CAP_BPF",
+}
+"""linux/capability.h"""
+
+
+def read_capabilities(root: Path = Path("/")) -> Capabilities:
+    """What this host can do; below `root` are its `proc` and `sys`."""
+    addresses = _addresses(root)
+    interfaces = _interfaces(root, addresses)
+    complete = len(interfaces) <= MOST_INTERFACES and sum(map(len, addresses.values())) <= MOST_ADDRESSES
+    networks = tuple(_local_networks(root))
+    known_everywhere = bool(interfaces) and bool(networks)
+    return Capabilities(
+        cores=len(os.sched_getaffinity(0)),
+        interfaces=interfaces[:MOST_INTERFACES] if complete else (),
+        local_networks=networks,
+        complete=complete and known_everywhere,
+        backends=("udp",),
+        roce_devices=tuple(_roce_devices(root / "sys/class/infiniband")),
+        clock_source=text_of(root / "sys/devices/system/clocksource/clocksource0/current_clocksource") or "",
+        ptp_clocks=tuple(_ptp_clocks(root / "sys/class/ptp")),
+        governor=text_of(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "",
+        privileges=_privileges(root),
+        receive_buffer_bytes=number_of(root / "proc/sys/net/core/rmem_max") or 0,
+        open_files=max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+        udp_segmentation=_has_udp_option(_UDP_SEGMENT, 1024),
+        udp_coalescing=_has_udp_option(_UDP_GRO, 1),
+    )
+
+
+def text_of(path: Path) -> str | None:
+    """The line of a small file; None if there is none that can be read."""
+    try:
+        return path.read_text(encoding="ascii")[:256].strip()
+    except (OSError, ValueError):
+        return None
+
+
+def number_of(path: Path) -> int | None:
+    """The number in a small file; None if there is none."""
+    text = text_of(path)
+    return int(text) if text is not None and text.removeprefix("-").isdecimal() else None
+
+
+# ---- interfaces
+
+
+def _interfaces(root: Path, addresses: Mapping[str, list[str]]) -> tuple[Interface, ...]:
+    directory = root / "sys/class/net"
+    if root == Path("/"):
+        # Of the agent's own network namespace, which is not always the one that /sys shows.
+        names = sorted(name for _, name in socket.if_nameindex())
+    else:
+        names = [path.name for path in _entries(directory)]
+    return tuple(_interface(root, name, addresses.get(name, [])) for name in names)
+
+
+def _interface(root: Path, name: str, addresses: list[str]) -> Interface:
+    path = root / "sys/class/net" / name
+    speed_mbps = number_of(path / "speed") or 0  # Raises EINVAL where there is no link.
+    flags = text_of(path / "flags") or ""
+    up = re.fullmatch(r"0x[0-9a-f]{1,8}", flags) is not None and bool(int(flags, 16) & 1)
+    mtu_bytes = number_of(path / "mtu") or 0
+    if root == Path("/"):
+        mtu_bytes = _asked(_SIOCGIFMTU, name)
+        up = bool(_asked(_SIOCGIFFLAGS, name) & 1)
+    return Interface(
+        name=name,
+        addresses=tuple(addresses),
+        link_bps=speed_mbps * _MBPS if 0 < speed_mbps < _NO_CARRIER else 0,
+        mtu_bytes=mtu_bytes,
+        driver=_driver(path / "device"),
+        up=up,
+    )
+
+
+def _asked(request: int, name: str) -> int:
+    """A number of an interface (netdevice(7)); 0 if it has gone."""
+    asked = struct.pack("16si20x", name.encode()[:15], 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe, request, asked)
+        except OSError:
+            return 0
+    number: int = struct.unpack_from("i", answer, 16)[0]
+    return number if request == _SIOCGIFMTU else number & 0xFFFF
+
+
+def _driver(device: Path) -> str:
+    try:
+        return (device / "driver").resolve(strict=True).name
+    except OSError:
+        return ""
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(path for path in directory.iterdir() if path.is_dir())
+    except OSError:
+        return []
+
+
+def _addresses(root: Path) -> dict[str, list[str]]:
+    """Interface -> its addresses."""
+    found: dict[str, list[str]] = {}
+    if root == Path("/"):
+        for name, address in _ipv4_addresses():
+            found.setdefault(name, []).append(address)
+    for line in (_long_text(root / "proc/net/if_inet6") or "").splitlines():
+        words = line.split()
+        if len(words) == 6 and re.fullmatch(r"[0-9a-f]{32}", words[0]):
+            found.setdefault(words[5], []).append(str(ipaddress.IPv6Address(bytes.fromhex(words[0]))))
+    return found
+
+
+def _ipv4_addresses() -> Iterator[tuple[str, str]]:
+    """All IPv4 addresses, secondary ones included (netdevice(7): SIOCGIFCONF)."""
+    room = bytearray(_IFREQ.size * 2 * MOST_ADDRESSES)
+    held = (ctypes.c_char * len(room)).from_buffer(room)
+    asked = struct.pack("iP", len(room), ctypes.addressof(held))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            used, _ = struct.unpack("iP", fcntl.ioctl(probe, _SIOCGIFCONF, asked))
+        except OSError:
+            return
+    for name, packed in _IFREQ.iter_unpack(bytes(room[: used - used % _IFREQ.size])):
+        # An address may have a label of its own after a colon.
+        yield name.split(b"\0")[0].decode(errors="replace").split(":")[0], socket.inet_ntoa(packed)
+
+
+def _local_networks(root: Path) -> Iterator[str]:
+    """Blocks that are local as a whole: routes of type local that are wider than an address."""
+    network = ""
+    seen = set()
+    for line in (_long_text(root / "proc/net/fib_trie") or "").splitlines():
+        if match := re.fullmatch(r"\s*\|-- ([0-9.]{7,15})", line):
+            network = match[1]
+        elif (match := re.fullmatch(r"\s*/(\d{1,2}) host LOCAL", line)) and int(match[1]) < 32:
+            with suppress(ValueError):
+                seen.add(str(ipaddress.IPv4Network(f"{network}/{match[1]}")))
+    yield from sorted(seen)[:MOST_INTERFACES]
+
+
+def _long_text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return None
+
+
+# ---- devices
+
+
+def _roce_devices(directory: Path) -> Iterator[RoceDevice]:
+    """RDMA devices with an address of RoCE version 2; those whose RoCE is switched off have none."""
+    for device in _entries(directory):
+        for port in _entries(device / "ports"):
+            if not any(text_of(path) == "RoCE v2" for path in _files(port / "gid_attrs/types")):
+                continue
+            netdevs = (text_of(path) for path in _files(port / "gid_attrs/ndevs"))
+            bus = ""
+            with suppress(OSError):
+                bus = (device / "device").resolve(strict=True).name
+            driver = _driver(device / "device")
+            yield RoceDevice(
+                device.name, next((name for name in netdevs if name), ""), driver, bus if driver else ""
+            )
+
+
+def _files(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())[:1024]
+    except OSError:
+        return []
+
+
+def _ptp_clocks(directory: Path) -> Iterator[str]:
+    for path in _files(directory)[:64]:
+        yield f"{path.name} {text_of(path / 'clock_name') or ''}".rstrip()
+
+
+def _privileges(root: Path) -> tuple[str, ...]:
+    match = re.search(
+        r"^CapEff:\s*([0-9a-f]{1,16})$", _long_text(root / "proc/self/status") or "", re.MULTILINE
+    )
+    held = int(match[1], 16) if match else 0
+    return tuple(name for bit, name in _PRIVILEGES.items() if held >> bit & 1)
+
+
+def _has_udp_option(option: int, value: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_UDP, option, value)
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,91 @@
+"""How many connections an agent keeps: one per run it takes part in, and one idle, as far as the controller offers seats.
+
+Starts and ends seats; what a seat does is service.py's. Seat 0 is the agent itself: when it ends, all end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from contract.errors import ExitCode
+
+_LOOK_S: Final = 0.05
+
+
+class Seat(Protocol):
+    """A connection with its life and engine."""
+
+    @property
+    def seats(self) -> int:
+        """How many the controller offers, as told on this connection."""
+
+    @property
+    def in_run(self) -> bool:
+        """Whether it is taken."""
+
+    async def live(self, stops: list[str]) -> ExitCode:
+        """Lives until it ends by itself or a reason to end appears in `stops`."""
+
+    async def end(self) -> None:
+        """Closes what is open."""
+
+
+class Seats:
+    """The seats of one agent process. `once`: one run, so one seat."""
+
+    def __init__(self, open_seat: Callable[[int], Seat], once: bool) -> None:
+        self._open_seat = open_seat
+        self._once = once
+        self._seats: dict[int, Seat] = {}
+        self._tasks: dict[int, asyncio.Task[ExitCode]] = {}
+        self._stops: dict[int, list[str]] = {}
+
+    async def live(self, stops: list[str]) -> ExitCode:
+        """Lives until seat 0 has ended, and returns its exit code."""
+        self._open(0)
+        first = self._tasks[0]
+        try:
+            while not first.done():
+                while stops:
+                    reason = stops.pop()
+                    for told in self._stops.values():
+                        told.append(reason)
+                self._balance()
+                await asyncio.wait([first], timeout=_LOOK_S)
+            return first.result()
+        finally:
+            await self._end()
+
+    def _open(self, number: int) -> None:
+        seat = self._open_seat(number)
+        self._seats[number] = seat
+        self._stops[number] = []
+        self._tasks[number] = asyncio.create_task(self._live(number, seat))
+
+    async def _live(self, number: int, seat: Seat) -> ExitCode:
+        try:
+            return await seat.live(self._stops[number])
+        finally:
+            await seat.end()
+
+    def _balance(self) -> None:
+        for number in [number for number, task in self._tasks.items() if number and task.done()]:
+            task = self._tasks.pop(number)
+            del self._seats[number], self._stops[number]
+            task.result()  # A seat that broke is a bug of ours, and must not go unseen.
+        offered = 1 if self._once else self._seats[0].seats
+        idle = sorted(number for number, seat in self._seats.items() if not seat.in_run)
+        if not idle and len(self._seats) < offered:
+            self._open(next(number for number in range(offered) if number not in self._seats))
+        for number in idle[1:]:
+            if not self._stops[number]:
+                self._stops[number].append("not needed any more")
+
+    async def _end(self) -> None:
+        for told in self._stops.values():
+            told.append("the agent ends")
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)

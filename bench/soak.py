@@ -1,0 +1,274 @@
+"""Many runs back to back through one controller: does anything grow? `python -m bench.soak --runs 200`
+
+Starts Mosquitto, `etloop controller` and two agents as processes, submits one small job after another over the broker, and
+looks at the processes after each. The first fifth of the runs is warm-up. Afterwards a count (descriptors, threads,
+processes, namespaces, files, retained topics) must not be higher in the last quarter than it was before it, and resident
+memory must not grow by more than `MOST_GROWTH_BYTES` a run, by the median of the slopes between all pairs of runs; of
+fewer than `LEAST_FOR_MEMORY` runs memory is shown and not judged, as allocators and caches still fill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import aiomqtt
+
+from controller.cli import main as etloop
+from controller.rack.broker_settings import BrokerSettings
+from controller.rack.client import RackClient
+
+MOST_GROWTH_BYTES: Final = 8 << 10
+"""A leak of one message or record batch a run is more; what the allocators of Python and Arrow drift by is less."""
+LEAST_FOR_MEMORY: Final = 100
+LEAST_RUNS: Final = 5
+_SCENARIO: Final = "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n"
+_PATIENCE_S: Final = 120
+_RETAINED_S: Final = 0.5
+_KEPT_BYTES: Final = "400KiB"
+"""Artifacts of some runs only, so that retention is under way for most of the soak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What stood after a run. Memory is that of controller and agents, each by its name."""
+
+    rss_bytes: dict[str, int]
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One figure over the whole soak."""
+
+    figure: str
+    first: int
+    last: int
+    grows: bool
+    detail: str
+
+
+def slope(values: Sequence[int]) -> float:
+    """Growth a run: the median of the slopes between all pairs (Theil, 1950; Sen, 1968), which outliers do not move."""
+    pairs = ((values[j] - values[i]) / (j - i) for i in range(len(values)) for j in range(i + 1, len(values)))
+    return statistics.median(pairs)
+
+
+def judge(samples: Sequence[Sample]) -> tuple[Verdict, ...]:
+    """Every figure, judged after the warm-up. At least five samples."""
+    steady = samples[len(samples) // 5 :]
+    verdicts = []
+    for name in steady[0].rss_bytes:
+        values = [sample.rss_bytes[name] for sample in steady]
+        growth = slope(values)
+        grows = len(samples) >= LEAST_FOR_MEMORY and growth > MOST_GROWTH_BYTES
+        detail = f"{growth / 1024:+.2f} KiB a run"
+        verdicts.append(Verdict(f"{name}: memory (bytes)", values[0], values[-1], grows, detail))
+    last = max(1, len(steady) // 4)
+    for name in steady[0].counts:
+        values = [sample.counts[name] for sample in steady]
+        before, after = max(values[:-last]), max(values[-last:])
+        verdicts.append(
+            Verdict(
+                name, values[0], values[-1], after > before, f"at most {before} before, {after} at the end"
+            )
+        )
+    return tuple(verdicts)
+
+
+# ---- the rack
+
+
+@contextlib.contextmanager
+def _started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    with (
+        log.open("wb") as sink,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _write_files(directory: Path, control: int, broker: int) -> None:
+    traces = directory / "traces" / "job"
+    etloop(["synth", str(traces), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"])
+    agents = "".join(
+        f"  - {{name: {name}, host: here, ports: [{{name: p0, addresses: 127.126.{k}.1-127.126.{k}.4, link: 100Gbps}}]}}\n"
+        for k, name in enumerate("ab")
+    )
+    (directory / "rig.yaml").write_text(
+        f"controller: {{bind: 'tcp://127.0.0.1:{control}'}}\nagents:\n{agents}"
+    )
+    (directory / "controller.yaml").write_text(
+        "rig: rig.yaml\nstate_dir: state\nscenario_root: traces\nlimits: {free_disk: 1MiB}\n"
+        f"retention: {{size: {_KEPT_BYTES}, ended_jobs: 10, audit_lines: 100}}\nmqtt: {{port: {broker}}}\n"
+    )
+    (directory / "mosquitto.conf").write_text(f"listener {broker} 127.0.0.1\nallow_anonymous true\n")
+
+
+# ---- looking
+
+
+def _status(pid: int, field: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
+
+
+def _children(pid: int) -> int:
+    return sum(len(path.read_text().split()) for path in Path(f"/proc/{pid}/task").glob("*/children"))
+
+
+async def _retained(broker: BrokerSettings) -> int:
+    topics = set()
+    async with aiomqtt.Client(broker.host, broker.port) as client:
+        await client.subscribe("etloop/#")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_RETAINED_S):
+                async for message in client.messages:
+                    if message.retain and message.payload:
+                        topics.add(str(message.topic))
+    return len(topics)
+
+
+def _sample(processes: dict[str, int], state_dir: Path, retained_topics: int) -> Sample:
+    counts = {}
+    for name, pid in processes.items():
+        counts[f"{name}: descriptors"] = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        counts[f"{name}: threads"] = _status(pid, "Threads")
+        counts[f"{name}: child processes"] = _children(pid)
+    namespaces = {path.readlink() for pid in processes.values() for path in Path(f"/proc/{pid}/ns").iterdir()}
+    counts["namespaces that they are in"] = len(namespaces)
+    kept = state_dir / "artifacts"
+    counts["files beside artifacts"] = sum(
+        path.is_file() and kept not in path.parents for path in state_dir.rglob("*")
+    )
+    counts["run directories"] = len(list(kept.iterdir()))
+    counts["retained topics"] = retained_topics
+    rss = {name: _status(pid, "VmRSS") * 1024 for name, pid in processes.items()}
+    return Sample(rss, counts)
+
+
+def _winds_up(processes: dict[str, int], state_dir: Path) -> bool:
+    return any(map(_children, processes.values())) or any((state_dir / "running").iterdir())
+
+
+async def _settled(processes: dict[str, int], state_dir: Path) -> None:
+    """Waits until the last run's process is reaped and its agents have one connection each: a turn of the loops."""
+    for _ in range(200):
+        if not _winds_up(processes, state_dir):
+            break
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.3)
+
+
+async def _soaked(
+    runs: int, processes: dict[str, int], state_dir: Path, broker: BrokerSettings
+) -> list[Sample]:
+    samples: list[Sample] = []
+    # Ctrl-C ends it with what there is.
+    with contextlib.suppress(asyncio.CancelledError):
+        async with RackClient(broker, "rack", answer_s=60) as rack:
+            for number in range(runs):
+                job = await rack.submit(_SCENARIO, ports=("a/p0", "b/p0"))
+                result = await rack.result(job.job_id, _PATIENCE_S)
+                if result.exit_code:
+                    raise SystemExit(f"run {number}: {result.reason}")
+                await _settled(processes, state_dir)
+                samples.append(_sample(processes, state_dir, await _retained(broker)))
+                if sys.stderr.isatty() or number % 20 == 0:
+                    sys.stderr.write(f"{number + 1} of {runs} runs\n")
+    return samples
+
+
+def soak(runs: int, directory: Path) -> tuple[Verdict, ...]:
+    """Runs in `directory`, which must be empty, and judges. Raises `SystemExit` if a run fails or Mosquitto is absent."""
+    mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
+    if mosquitto is None:
+        raise SystemExit("Mosquitto is not installed (Debian package mosquitto)")
+    control, broker = _free_port(), _free_port()
+    _write_files(directory, control, broker)
+    python = (sys.executable, "-m")
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str, *command: str) -> int:
+            return stack.enter_context(_started(directory / f"{name}.log", *command)).pid
+
+        start("mosquitto", mosquitto, "-c", str(directory / "mosquitto.conf"))
+        config = str(directory / "controller.yaml")
+        processes = {
+            "controller": start("controller", *python, "controller.cli", "controller", "--config", config)
+        }
+        for name in "ab":
+            endpoint = f"tcp://127.0.0.1:{control}"
+            command = ("agent.cli", "run", "--controller", endpoint, "--name", name)
+            processes[f"agent {name}"] = start(f"agent-{name}", *python, *command)
+        settings = BrokerSettings("127.0.0.1", broker)
+        asyncio.run(_await_rack(settings))
+        samples = asyncio.run(_soaked(runs, processes, directory / "state", settings))
+    if len(samples) < LEAST_RUNS:
+        raise SystemExit(f"{len(samples)} runs are too few to judge")
+    return judge(samples)
+
+
+async def _await_rack(settings: BrokerSettings) -> None:
+    for _ in range(240):
+        with contextlib.suppress(Exception):
+            async with RackClient(settings, "rack", answer_s=1) as rack:
+                await rack.controller()
+                return
+        await asyncio.sleep(0.5)
+    raise SystemExit("the rack did not come up")
+
+
+def main() -> None:
+    """Prints the table, as Markdown or JSON, and ends with 1 if anything grows."""
+    parser = argparse.ArgumentParser(description="Does a controller grow over many runs?")
+    parser.add_argument("--runs", type=int, default=200, help="how many (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parsed = parser.parse_args()
+    if parsed.runs < LEAST_RUNS:
+        parser.error(f"--runs: at least {LEAST_RUNS}, or there is nothing to compare")
+    with tempfile.TemporaryDirectory(prefix="etloop-soak-") as directory:
+        verdicts = soak(parsed.runs, Path(directory))
+    if parsed.json:
+        rows = [
+            {"figure": v.figure, "first": v.first, "last": v.last, "grows": v.grows, "detail": v.detail}
+            for v in verdicts
+        ]
+        print(json.dumps({"runs": parsed.runs, "figures": rows}, indent=2))
+    else:
+        print("| figure | after the warm-up | after the last run | |\n|---|---|---|---|")
+        for v in verdicts:
+            print(f"| {v.figure} | {v.first} | {v.last} | {'GROWS: ' if v.grows else ''}{v.detail} |")
+    raise SystemExit(any(verdict.grows for verdict in verdicts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""What can be asked of a rack, by whatever road: submit, cancel, list, look. MQTT, HTTP and the command line are shells over it.
+
+Decides whether a request is accepted, says all that is wrong with it at once, and tells listeners what changes. When a
+job starts is `dispatch`'s decision, carried out by the daemon; this module waits for nothing and does no I/O but the
+store's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from contract.errors import ConfigError, ExitCode, Problem
+from controller.rack.dispatch import Held, RackPort, Start, decide, misfit
+from controller.rack.events import JobChanged, JobForgotten, JobMoved, Listener, RackChanged, RackState
+from controller.rack.job import (
+    ENDED,
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    MOST_LABELS,
+    MOST_PORTS,
+    ON_PORTS,
+    Job,
+    JobEvent,
+    JobRequest,
+    JobState,
+)
+from controller.rack.job_store import StoreFailed
+from controller.scenario import parse_scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    from controller.rack.events import RackEvent
+    from controller.rack.job_store import JobStore
+
+
+@dataclass(frozen=True, slots=True)
+class RackLimits:
+    """What a rack takes on."""
+
+    queued_jobs: int
+    running_jobs: int
+    scenario_bytes: int
+    job_time_ns: int
+    """Longest that a run may take from its start on; a job may ask for less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The job is queued and on disk."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The client key was used before: this is the job it stands for."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Nothing was queued; all that is wrong."""
+
+    problems: tuple[Problem, ...]
+
+
+class Rack:
+    """The jobs of a rack. One thread; everything that changes goes through here."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        ports: Sequence[RackPort],
+        limits: RackLimits,
+        scenario_root: Path,
+        new_job_id: Callable[[], str],
+    ) -> None:
+        self.state = RackState.READY
+        self.ports = tuple(ports)
+        self.limits = limits
+        self.store = store
+        self._scenario_root = scenario_root
+        self._new_job_id = new_job_id
+        self._queued = {job.job_id: job for job in store.in_states(JobState.QUEUED)}
+        self._running: dict[str, Job] = {}
+        self._cancelling: dict[str, str] = {}
+        """Job -> who asked."""
+        self._held: dict[str, str] = {}
+        self._changes = 0
+        self._nothing_starts: tuple[int, AbstractSet[str]] | None = None
+        """At which change and with which agents the queue was last looked at in vain."""
+        self._moved: dict[str, JobMoved] = {}
+        self._listeners: list[Listener] = []
+
+    # ---- requests
+
+    def submit(self, request: JobRequest, who: str) -> Accepted | Known | Rejected:
+        """Queues a job, or says everything that is wrong with it. What only reading the trace can show is found later."""
+        try:
+            return self._submitted(request, who)
+        except StoreFailed as error:
+            return Rejected((Problem("controller", str(error), "submit the job again when there is room"),))
+
+    def _submitted(self, request: JobRequest, who: str) -> Accepted | Known | Rejected:
+        earlier = self.store.by_client_key(request.client_key)
+        if earlier is not None:
+            return Known(earlier)
+        problems = self._problems(request)
+        if problems:
+            self.store.note(who, "refused a submission", detail=str(problems[0]))
+            return Rejected(problems)
+        job, _ = self.store.submit(self._new_job_id(), request, who)
+        self._queued[job.job_id] = job
+        self._changes += 1
+        self.tell(JobChanged(job))
+        return Accepted(job)
+
+    def cancel(self, job_id: str, who: str) -> Job | None:
+        """Ends a queued job at once, and asks a running one to wind up; None if there is no such job.
+
+        A job whose traffic has ended is left to store what it has. Raises `StoreFailed` if nothing can be noted.
+        """
+        job = self._running.get(job_id) or self.store.find(job_id)
+        if job is None or job.state in ENDED:
+            return job
+        if job.state is JobState.QUEUED:
+            return self._ended(
+                job, JobEvent.CANCELLED, who, exit_code=ExitCode.RUN_ERROR, reason=f"cancelled by {who}"
+            )
+        if job_id not in self._cancelling and job.state is not JobState.STORING:
+            self.store.note(who, "asked to cancel", job_id)
+            self._cancelling[job_id] = who
+        return job
+
+    def job(self, job_id: str) -> Job | None:
+        """A job by its id."""
+        return self.store.find(job_id)
+
+    def waits_for(self, job_id: str) -> str:
+        """Why a queued job has not started; "" if it may any moment, or is not queued."""
+        return self._held.get(job_id, "")
+
+    def progress(self, job_id: str) -> JobMoved | None:
+        """How far a running job is."""
+        return self._moved.get(job_id)
+
+    def leases(self) -> dict[str, str]:
+        """Leased port -> its job."""
+        return {label: job.job_id for job in self._running.values() for label in job.leased}
+
+    def running(self) -> tuple[Job, ...]:
+        """Jobs that hold ports."""
+        return tuple(self._running.values())
+
+    def listen(self) -> Listener:
+        """Events from now on. `hush` ends it."""
+        listener = Listener()
+        self._listeners.append(listener)
+        return listener
+
+    def hush(self, listener: Listener) -> None:
+        """Ends what `listen` began."""
+        self._listeners.remove(listener)
+
+    # ---- the daemon's part
+
+    def recover(self) -> tuple[Job, ...]:
+        """What a controller before this one left unfinished, its ports still leased; `interrupt` ends each.
+
+        To be called once, before anything else.
+        """
+        left = self.store.in_states(*ON_PORTS)
+        self._running.update((job.job_id, job) for job in left)
+        self._changes += 1
+        return left
+
+    def interrupt(self, job_id: str, summary: str, artifact_bytes: int) -> Job:
+        """Nothing of a job that `recover` found lives any more; it had stored `artifact_bytes`."""
+        job = self._running[job_id]
+        what = "what it measured is kept" if summary else "no result was stored"
+        return self._ended(
+            job,
+            JobEvent.ABANDONED,
+            "controller",
+            summary=summary,
+            exit_code=ExitCode.RUN_ERROR,
+            reason=f"the controller went away while the job was {job.state}; {what}",
+            run_directory=job_id if artifact_bytes else "",
+            artifact_bytes=artifact_bytes,
+        )
+
+    def enter(self, state: RackState) -> None:
+        """The controller's own state changed."""
+        self.state = state
+        self.tell(RackChanged(state))
+
+    def starts(self, present: AbstractSet[str]) -> tuple[Start, ...]:
+        """What should begin now. Each start must be followed by `begin`."""
+        if self.state is not RackState.READY or self._nothing_starts == (self._changes, present):
+            return ()
+        queued = tuple(self._queued.values())
+        decision = decide(queued, self.ports, self.leases(), present, self.limits.running_jobs)
+        self._held = {held.job.job_id: held.waits_for for held in decision.held}
+        self._nothing_starts = (self._changes, present) if not decision.starts else None
+        return decision.starts
+
+    def held(self) -> tuple[Held, ...]:
+        """Queued jobs and what each waits for, as of the last look."""
+        return tuple(
+            Held(self._queued[job_id], why) for job_id, why in self._held.items() if job_id in self._queued
+        )
+
+    def begin(self, start: Start) -> Job:
+        """The job has its ports."""
+        return self._advance(start.job, JobEvent.LEASED, leased=start.ports)
+
+    def gathered(self, job_id: str) -> None:
+        """Its agents have their parts."""
+        if self._running[job_id].state is JobState.STARTING:
+            self._advance(self._running[job_id], JobEvent.GATHERED)
+
+    def moved(self, moved: JobMoved) -> None:
+        """A run says how far it is."""
+        self._moved[moved.job_id] = moved
+        self.tell(moved)
+
+    def traffic_ended(self, job_id: str) -> None:
+        """Results are being written."""
+        if self._running[job_id].state is JobState.RUNNING:
+            self._advance(self._running[job_id], JobEvent.TRAFFIC_ENDED)
+
+    def finish(
+        self, job_id: str, exit_code: ExitCode, reason: str, *, summary: str = "", artifact_bytes: int = 0
+    ) -> Job:
+        """The run's process has ended, in whatever way; its ports are free.
+
+        May be called again after `StoreFailed`: until it is noted that the job has ended, it has not.
+        """
+        job = self._running[job_id]
+        who = self._cancelling.get(job_id, "")
+        if job.state is JobState.RUNNING:
+            job = self._advance(job, JobEvent.TRAFFIC_ENDED)
+        ending = JobEvent.STORED if job.state is JobState.STORING else JobEvent.UNPREPARED
+        if who and exit_code is not ExitCode.PASS:
+            ending, reason = JobEvent.CANCELLED, f"cancelled by {who}"
+        directory = job_id if artifact_bytes else ""
+        return self._ended(
+            job,
+            ending,
+            who or "controller",
+            summary=summary,
+            exit_code=exit_code,
+            reason=reason,
+            run_directory=directory,
+            artifact_bytes=artifact_bytes,
+        )
+
+    def cancel_requests(self) -> dict[str, str]:
+        """Running jobs that shall wind up -> who asked."""
+        return dict(self._cancelling)
+
+    def forget(self, job: Job) -> None:
+        """What was kept of an ended job is gone from the disk."""
+        self.store.forget_artifacts(job, "retention")
+        self.tell(JobForgotten(job.job_id))
+
+    # ---- inside
+
+    def _advance(self, job: Job, event: JobEvent, who: str = "controller", **changes: Any) -> Job:
+        moved = self.store.advance(job, event, who, **changes)
+        self._changes += 1
+        self._queued.pop(job.job_id, None)
+        if moved.state in ON_PORTS:
+            self._running[job.job_id] = moved
+        else:
+            self._running.pop(job.job_id, None)
+            self._cancelling.pop(job.job_id, None)
+        return moved if moved.state in ENDED else self._told(moved)
+
+    def _ended(self, job: Job, event: JobEvent, who: str, summary: str = "", **changes: Any) -> Job:
+        ended = self._advance(job, event, who, **changes)
+        self._held.pop(job.job_id, None)
+        self._moved.pop(job.job_id, None)
+        return self._told(ended, summary)
+
+    def _told(self, job: Job, summary: str = "") -> Job:
+        self.tell(JobChanged(job, summary))
+        return job
+
+    def tell(self, event: RackEvent) -> None:
+        """Tells every listener."""
+        for listener in self._listeners:
+            listener.put(event)
+
+    def _problems(self, request: JobRequest) -> tuple[Problem, ...]:
+        found: list[Problem] = []
+        if self.state is not RackState.READY:
+            found.append(Problem("controller", f"is {self.state}", "submit the job again when it is ready"))
+        if self.store.count(JobState.QUEUED) >= self.limits.queued_jobs:
+            what = f"the queue holds {self.limits.queued_jobs} jobs, and takes no more"
+            found.append(Problem("queue", what, "wait for some to finish, or cancel some"))
+        if not LOWEST_PRIORITY <= request.priority <= HIGHEST_PRIORITY:
+            what = f"{request.priority} is outside {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
+            found.append(Problem("priority", what, "give a number in that range"))
+        if len(request.labels) > MOST_LABELS:
+            found.append(Problem("labels", f"{len(request.labels)} labels", f"give at most {MOST_LABELS}"))
+        if not 0 <= request.time_limit_ns <= self.limits.job_time_ns:
+            what = f"{request.time_limit_ns} ns is more than this rack allows"
+            found.append(Problem("time_limit", what, f"ask for at most {self.limits.job_time_ns} ns"))
+        if len(request.ports.named) > MOST_PORTS or len(set(request.ports.named)) < len(request.ports.named):
+            found.append(
+                Problem("ports", "a port is named twice, or too many are", f"name at most {MOST_PORTS}, once")
+            )
+        elif unmet := misfit(request.ports, self.ports):
+            found.append(Problem("ports", unmet, "ask for ports that this rack has"))
+        return (*found, *self._scenario_problems(request.scenario_text))
+
+    def _scenario_problems(self, text: str) -> tuple[Problem, ...]:
+        size_bytes = len(text.encode())
+        if size_bytes > self.limits.scenario_bytes:
+            what = f"{size_bytes} bytes of text"
+            return (Problem("scenario", what, f"keep it below {self.limits.scenario_bytes} bytes"),)
+        try:
+            parse_scenario(text.encode(), "scenario", self._scenario_root)
+        except ConfigError as error:
+            return error.problems
+        return ()

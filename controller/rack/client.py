@@ -1,0 +1,244 @@
+"""A rack as seen by its clients: submit, wait, cancel, list, over MQTT. A shell; `etloop submit` and rack suites use it.
+
+    async with RackClient(BrokerSettings("rack-broker", 1883), "rack1") as rack:
+        job = await rack.submit(Path("scenario.yaml").read_text(), ports=["a/p0", "b/p0"], client_key="nightly-17")
+        result = await rack.result(job.job_id)
+        assert result.exit_code == 0, result.reason
+
+Every wait has a limit and raises `RackUnreachable` beyond it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import ssl
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import aiomqtt
+
+from contract.errors import EtloopError, ExitCode, InputError, Problem
+from controller.rack.broker_settings import BrokerSettings
+from controller.rack.job import ENDED
+from controller.rack.message_bytes import ContentType, decode, encode
+from controller.rack.messages import (
+    CancelAnswer,
+    CancelRequest,
+    ControllerTold,
+    InventoryAnswer,
+    InventoryRequest,
+    JobTold,
+    ListAnswer,
+    ListRequest,
+    ProgressTold,
+    ResultTold,
+    SubmitAnswer,
+    SubmitRequest,
+)
+from controller.rack.topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from types import TracebackType
+
+T = TypeVar("T")
+
+_QOS: Final = 1
+_MOST_WAITING: Final = 4096
+ANSWER_S: Final = 10.0
+"""How long the controller may take to answer a request."""
+
+
+class RackUnreachable(EtloopError):
+    """The broker or the controller did not answer in time."""
+
+    exit_code = ExitCode.PREPARATION_FAILED
+
+
+class RequestRefused(InputError):
+    """The rack refused a request, with all that is wrong."""
+
+
+class RackClient:
+    """One connection to a rack. Not for concurrent use by several tasks, but for several requests one after another."""
+
+    def __init__(self, settings: BrokerSettings, rack: str, *, answer_s: float = ANSWER_S) -> None:
+        self._settings = settings
+        self._topics = Topics(rack)
+        self._answer_s = answer_s
+        self._name = f"etloop-client-{secrets.token_hex(6)}"
+        self._replies = f"{self._topics.root}/replies/{self._name}"
+        self._client: aiomqtt.Client | None = None
+
+    async def __aenter__(self) -> Self:
+        settings = self._settings
+        context = None
+        if settings.tls or settings.ca_file is not None:
+            context = ssl.create_default_context(cafile=settings.ca_file)
+            if settings.cert_file is not None:
+                context.load_cert_chain(settings.cert_file, settings.key_file)
+        self._client = aiomqtt.Client(
+            settings.host,
+            settings.port,
+            protocol=aiomqtt.ProtocolVersion(settings.protocol),
+            username=settings.username or None,
+            password=settings.password or None,
+            identifier=self._name,
+            max_queued_incoming_messages=_MOST_WAITING,
+            tls_context=context,
+        )
+        try:
+            await self._client.__aenter__()
+            await self._client.subscribe(self._replies, qos=_QOS)
+        except (aiomqtt.MqttError, OSError) as error:
+            self._client = None
+            where = f"{settings.host}:{settings.port}"
+            raise RackUnreachable(
+                f"no broker at {where}: {error}; check its address, and that it runs"
+            ) from None
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(aiomqtt.MqttError):
+                await client.__aexit__(kind, error, trace)
+
+    async def submit(
+        self,
+        scenario: str,
+        *,
+        ports: Sequence[str] = (),
+        port_count: int = 0,
+        priority: int = 0,
+        client_key: str = "",
+        submitter: str = "",
+        labels: Mapping[str, str] | None = None,
+        time_limit_ns: int = 0,
+    ) -> JobTold:
+        """Queues a job and returns it as it stands; the earlier job if `client_key` was used before.
+
+        Raises `RequestRefused` with everything that is wrong, `RackUnreachable` if nobody answers.
+        """
+        request = SubmitRequest(
+            scenario=scenario,
+            ports=tuple(ports),
+            port_count=port_count,
+            priority=priority,
+            # Without a key of the caller's, one of ours: a request that the broker delivers twice stays one job.
+            client_key=client_key or f"{self._name}-{secrets.token_hex(8)}",
+            submitter=submitter,
+            labels=dict(labels or {}),
+            time_limit_ns=time_limit_ns,
+            response_topic=self._replies,
+            correlation=secrets.token_hex(8),
+        )
+        answer = await self._asked(self._topics.submit, request, SubmitAnswer)
+        if answer.job is None:
+            raise RequestRefused(*(Problem(each.where, each.what, each.remedy) for each in answer.problems))
+        return answer.job
+
+    async def cancel(self, job_id: str, submitter: str = "") -> JobTold | None:
+        """Asks for the end of a job; None if there is none of that id."""
+        request = CancelRequest(submitter, self._replies, secrets.token_hex(8))
+        return (await self._asked(self._topics.cancel(job_id), request, CancelAnswer)).job
+
+    async def jobs(self, limit: int = 100) -> tuple[JobTold, ...]:
+        """The newest jobs, newest first."""
+        request = ListRequest(limit=limit, response_topic=self._replies, correlation=secrets.token_hex(8))
+        return (await self._asked(self._topics.list, request, ListAnswer)).jobs
+
+    async def inventory(self) -> InventoryAnswer:
+        """Agents and ports."""
+        request = InventoryRequest(self._replies, secrets.token_hex(8))
+        return await self._asked(self._topics.inventory, request, InventoryAnswer)
+
+    async def controller(self) -> ControllerTold:
+        """How the controller stands, as the broker retains it."""
+        return await self._retained(self._topics.controller_status, ControllerTold)
+
+    async def follow(self, job_id: str) -> AsyncIterator[JobTold | ProgressTold]:
+        """A job's state and progress as they change, until it has ended."""
+        client = self._connected()
+        state, progress = self._topics.state(job_id), self._topics.progress(job_id)
+        for topic in (state, progress):
+            await client.subscribe(topic, qos=_QOS)
+        try:
+            async for message in client.messages:
+                topic = str(message.topic)
+                if topic not in (state, progress) or not message.payload:
+                    continue
+                if topic == progress:
+                    yield _read(ProgressTold, message.payload)
+                    continue
+                job = _read(JobTold, message.payload)
+                yield job
+                if job.state in ENDED:
+                    return
+        except aiomqtt.MqttError as error:
+            raise RackUnreachable(f"the broker was lost while job {job_id} was followed: {error}") from None
+        finally:
+            with contextlib.suppress(aiomqtt.MqttError):
+                for topic in (state, progress):
+                    await client.unsubscribe(topic)
+
+    async def result(self, job_id: str, limit_s: float | None = None) -> ResultTold:
+        """Waits until a job has ended and returns what came of it. Raises `RackUnreachable` after `limit_s`."""
+        try:
+            async with asyncio.timeout(limit_s):
+                async for _ in self.follow(job_id):
+                    pass
+        except TimeoutError:
+            raise RackUnreachable(f"job {job_id} did not end within {limit_s} s") from None
+        return await self._retained(self._topics.result(job_id), ResultTold)
+
+    # ---- inside
+
+    def _connected(self) -> aiomqtt.Client:
+        assert self._client is not None, "use `async with RackClient(...)`"
+        return self._client
+
+    async def _asked(self, topic: str, request: Any, answer: type[T]) -> T:
+        client = self._connected()
+        try:
+            async with asyncio.timeout(self._answer_s):
+                await client.publish(topic, encode(request, ContentType.JSON), qos=_QOS)
+                async for message in client.messages:
+                    if str(message.topic) != self._replies:
+                        continue
+                    told = _read(answer, message.payload)
+                    # An answer to a request that could not even be read has no correlation.
+                    if told.correlation in (request.correlation, ""):  # type: ignore[attr-defined]
+                        return told
+        except TimeoutError:  # before OSError, of which it is one
+            pass
+        except (aiomqtt.MqttError, OSError) as error:
+            raise RackUnreachable(f"the broker was lost: {error}") from None
+        what = f"no controller of rack '{self._topics.rack}' answered within {self._answer_s:g} s"
+        raise RackUnreachable(f"{what}; check the rack's name, and that `etloop controller` runs")
+
+    async def _retained(self, topic: str, kind: type[T]) -> T:
+        client = self._connected()
+        try:
+            async with asyncio.timeout(self._answer_s):
+                await client.subscribe(topic, qos=_QOS)
+                async for message in client.messages:
+                    if str(message.topic) == topic and message.payload:
+                        await client.unsubscribe(topic)
+                        return _read(kind, message.payload)
+        except aiomqtt.MqttError as error:
+            raise RackUnreachable(f"the broker was lost: {error}") from None
+        except TimeoutError:
+            pass
+        raise RackUnreachable(f"nothing was told on {topic} within {self._answer_s:g} s")
+
+
+def _read(kind: type[T], payload: Any) -> T:
+    body = payload if isinstance(payload, bytes) else str(payload).encode()
+    told, problems = decode(kind, body, ContentType.JSON)
+    if told is None:
+        raise RackUnreachable(f"the rack answered in another form than this client reads: {problems[0]}")
+    return told

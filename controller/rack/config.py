@@ -1,0 +1,203 @@
+"""`controller.yaml`: which rig, where jobs and results are kept, and what the rack takes on.
+
+Decides what the file may say and its defaults, each with its reason. What the rig file says is `controller.rig`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from contract.clock import NS_PER_S
+from contract.endpoint import is_loopback
+from contract.units import format_duration, parse_bytes, parse_duration_ns, parse_name
+from controller.rack.api import RackLimits
+from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.hub import MOST_SEATS
+from controller.yaml_reader import (
+    ConfigFile,
+    Section,
+    bounded,
+    integer,
+    one_of,
+    read_document,
+    words,
+    yes_or_no,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_DAY_NS: Final = 86_400 * NS_PER_S
+
+
+class LogFormat(StrEnum):
+    """How the daemon's log is written to standard error."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long artifacts are kept: the oldest go first, whichever bound is reached."""
+
+    age_ns: int
+    size_bytes: int
+    ended_jobs: int
+    """Ended jobs that stay listed after their artifacts are gone."""
+    audit_lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """Where the rack API is, its password still in its file."""
+
+    settings: BrokerSettings
+    password_file: Path | None
+    embedded: bool
+    """Start a broker of our own at that address, for a rack on one machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """Where metrics, health and run directories can be read."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class RackConfig:
+    """All that `controller.yaml` says."""
+
+    rack: str
+    """Name of the rack, part of every topic."""
+    rig: Path
+    state_dir: Path
+    scenario_root: Path
+    limits: RackLimits
+    seats: int
+    """Runs at once on one agent, at most; it has no more than it has ports either."""
+    run_memory_bytes: int
+    """Address space of a run's process."""
+    free_disk_bytes: int
+    """Below this, no job starts."""
+    drain_ns: int
+    """How long running jobs may go on after SIGTERM."""
+    retention: Retention
+    log_format: LogFormat
+    broker: BrokerConfig | None
+    """None: no rack API over MQTT."""
+    http: HttpConfig | None
+    """None: no HTTP."""
+
+
+def parse_rack_config(text: bytes, source: str, directory: Path) -> RackConfig:
+    """The configuration of a YAML text. `source` names the file in messages; paths are relative to `directory`.
+
+    Raises `ConfigError` with all mistakes of the file.
+    """
+    file = ConfigFile(source)
+    top = read_document(text, file)
+    span = bounded(parse_duration_ns, NS_PER_S, 3650 * _DAY_NS, format_duration)
+    limits = top.section("limits")
+    retention = top.section("retention")
+    config = RackConfig(
+        rack=top.optional("rack", parse_name, "rack"),
+        rig=directory / top.required("rig", words, "", "name the rig file"),
+        state_dir=directory / top.required("state_dir", words, "", "name a directory for jobs and results"),
+        scenario_root=directory
+        / top.required("scenario_root", words, "", "name the directory that traces of scenarios lie below"),
+        limits=RackLimits(
+            queued_jobs=limits.optional("queued_jobs", integer(1, 100_000), 1000),
+            running_jobs=limits.optional("running_jobs", integer(1, 1024), 16),
+            scenario_bytes=limits.optional("scenario", _size, 1 << 20),
+            job_time_ns=limits.optional("job_time", span, _DAY_NS),
+        ),
+        seats=limits.optional("runs_per_agent", integer(1, MOST_SEATS), 8),
+        # A plan of 1,024 ranks takes some hundred megabytes; numpy and Arrow reserve more than they use.
+        run_memory_bytes=limits.optional("run_memory", _size, 16 << 30),
+        free_disk_bytes=limits.optional("free_disk", _size, 256 << 20),
+        drain_ns=limits.optional("drain", span, 60 * NS_PER_S),
+        retention=_read_retention(retention),
+        log_format=top.optional("logs", one_of({each.value: each for each in LogFormat}), LogFormat.JSON),
+        broker=_read_broker(top.section("mqtt"), directory) if top.has("mqtt") else None,
+        http=_read_http(top.section("http")) if top.has("http") else None,
+    )
+    for section in (limits, retention, top):
+        section.close()
+    file.refuse_mistakes()
+    return config
+
+
+def _read_retention(section: Section) -> Retention:
+    span = bounded(parse_duration_ns, NS_PER_S, 3650 * _DAY_NS, format_duration)
+    return Retention(
+        age_ns=section.optional("age", span, 90 * _DAY_NS),
+        size_bytes=section.optional("size", _size, 100 << 30),
+        ended_jobs=section.optional("ended_jobs", integer(1, 10_000_000), 100_000),
+        audit_lines=section.optional("audit_lines", integer(100, 100_000_000), 1_000_000),
+    )
+
+
+def _read_broker(section: Section, directory: Path) -> BrokerConfig:
+    tls = section.section("tls")
+    embedded = section.optional("embedded", yes_or_no, False)
+    # The embedded broker knows no MQTT 5.
+    protocol = Protocol.V311 if embedded else Protocol.V5
+    encrypted = section.has("tls")
+    span = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
+    settings = BrokerSettings(
+        host=section.optional("host", words, "127.0.0.1"),
+        port=section.optional("port", integer(1, 65535), 8883 if encrypted else 1883),
+        protocol=section.optional("protocol", one_of({"3.1.1": Protocol.V311, "5": Protocol.V5}), protocol),
+        username=section.optional("username", words, ""),
+        ca_file=_path(tls, "ca", directory),
+        cert_file=_path(tls, "cert", directory),
+        key_file=_path(tls, "key", directory),
+        tls=encrypted,
+        progress_interval_ns=section.optional("progress_interval", span, NS_PER_S),
+        requests_per_s=section.optional("requests_per_s", integer(1, 100_000), 100),
+        request_bytes=section.optional("request", _size, 16 << 20),
+    )
+    password_file = _path(section, "password_file", directory)
+    insecure = section.optional("insecure", yes_or_no, False)
+    exposed = not encrypted and not is_loopback(f"tcp://{settings.host}:{settings.port}")
+    if exposed and not insecure and not embedded:
+        what = f"what is said to {settings.host} crosses the network unencrypted, passwords included"
+        remedy = (
+            "add tls: {ca: FILE}, or set insecure: true if everybody on this network may command the rack"
+        )
+        section.mistake("host", what, remedy)
+    if embedded and settings.protocol is not Protocol.V311:
+        section.mistake(
+            "protocol", "the embedded broker speaks MQTT 3.1.1 only", 'write "3.1.1", or leave it out'
+        )
+    if embedded and encrypted:
+        section.mistake("tls", "the embedded broker is for one machine and does not encrypt", "run Mosquitto")
+    tls.close()
+    section.close()
+    return BrokerConfig(settings, password_file, embedded)
+
+
+def _read_http(section: Section) -> HttpConfig:
+    host = section.optional("host", words, "127.0.0.1")
+    port = section.optional("port", integer(1, 65535), 9420)
+    insecure = section.optional("insecure", yes_or_no, False)
+    if not is_loopback(f"tcp://{host}:{port}") and not insecure:
+        what = f"{host} is reachable from other machines, and HTTP asks nobody who he is"
+        remedy = "bind a loopback address behind a proxy of yours, or set insecure: true if everybody may read results"
+        section.mistake("host", what, remedy)
+    section.close()
+    return HttpConfig(host, port)
+
+
+def _path(section: Section, key: str, directory: Path) -> Path | None:
+    stated = section.optional(key, words, "")
+    return directory / stated if stated else None
+
+
+def _size(text: str) -> int:
+    return bounded(parse_bytes, 1, 1 << 60, lambda count: f"{count}B")(text)

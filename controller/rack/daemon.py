@@ -1,0 +1,483 @@
+"""The daemon of a rack: one event loop around the hub, the rack's jobs and the processes of its runs.
+
+Carries out what `Rack` and `Hub` decide and keeps time. It outlives every run, agent and client; what ends it is a signal,
+an address or a state directory that cannot be used, or its disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+
+from contract.clock import NS_PER_MS, NS_PER_S, seconds_text
+from contract.errors import ExitCode, ProtocolError
+from contract.messages import Ping, Refused
+from contract.peers import Peers
+from controller.rack import artifacts
+from controller.rack.api import Rack
+from controller.rack.dispatch import Start
+from controller.rack.events import AgentChanged, JobMoved, RackState
+from controller.rack.hub import Action, Hub
+from controller.rack.inherited import InheritedRuns, lock_of
+from controller.rack.job_store import JobStore, StoreFailed
+from controller.rack.log import RackLog
+from controller.rack.metrics import Tallies
+from controller.rack.run_child import RunChild
+from controller.rack.run_link import Begin, Ended, Moved, Prepared, RunFrame, Said, ToAgent, TrafficEnded
+from controller.service import RouterLink, open_router, stop_signals
+from controller.session_actions import Send
+from controller.session_settings import CurveServer
+from controller.system_clock import monotonic_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from contract.messages import Hello
+    from controller.rack.config import RackConfig
+    from controller.rack.hub import AgentPresence
+    from controller.rack.job import Job
+    from controller.rig import Rig
+
+_TICK_MS: Final = 20
+_RECEIVE_BURST: Final = 256
+_DISPATCH_NS: Final = 50 * NS_PER_MS
+_HOUSEKEEPING_NS: Final = 5 * NS_PER_S
+HEARTBEAT_NS: Final = 500 * NS_PER_MS
+LOST_AFTER_NS: Final = 3 * NS_PER_S
+_STOP_NS: Final = 30 * NS_PER_S
+"""How long a run that was told to stop may take to collect and store before its process is killed."""
+_ROAD_PAUSE_S: Final = 5.0
+_RETRY_NS: Final = NS_PER_S
+"""Between two attempts to write what the job store did not take."""
+_MOST_REMOVED: Final = 64
+"""Run directories looked at in one go of housekeeping."""
+_RETURN_NS: Final = 5 * NS_PER_S
+"""How long agents may take, beyond counting as silent, to close their ports after their run broke off."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """A job on its ports."""
+
+    job_id: str
+    threads: dict[str, int]
+    """Engine threads by host."""
+    began_ns: int
+    child: RunChild | None = None
+    task: asyncio.Task[str] | None = None
+    wanted: set[str] = field(default_factory=set)
+    """Agents that it has yet to get a seat of: one may have lent its last a moment ago, and be opening another."""
+    ended: Ended | None = None
+    stopped_ns: int | None = None
+    time_limit_ns: int = 0
+    death: str | None = None
+    """What its process died of, without having dismissed its agents; its ports stay leased until they are back."""
+    died_ns: int = 0
+    finish_ns: int = 0
+    """Not before then is its end written once more."""
+
+
+class Road(Protocol):
+    """A way to the rack from outside, such as a broker. It outlives its own failures."""
+
+    async def live(self) -> None:
+        """Serves until it is cancelled."""
+
+    async def farewell(self) -> None:
+        """Says that the controller ends; takes a moment at most."""
+
+
+@dataclass(slots=True)
+class Daemon:
+    """Everything of one rack. `run` is its life."""
+
+    config: RackConfig
+    rig: Rig
+    rig_text: str
+    store: JobStore
+    rack: Rack
+    hub: Hub
+    log: RackLog
+    lock: int
+    """Of the state directory, given back at the end."""
+    _runs: dict[str, _Run] = field(default_factory=dict)
+    _known: dict[str, tuple[int, int, Hello | None]] = field(default_factory=dict)
+    _outgoing: list[ToAgent] = field(default_factory=list)
+    _peers: Peers = field(default_factory=Peers)
+    tallies: Tallies = field(default_factory=Tallies)
+    _roads: tuple[Road, ...] = ()
+    _drain_until_ns: int | None = None
+    _next_dispatch_ns: int = 0
+    _next_housekeeping_ns: int = 0
+    _obstacles: dict[str, str] = field(default_factory=dict)
+    """Why no job starts: what about -> what people should know."""
+    _turn_ns: int = 0
+    _inherited: InheritedRuns | None = None
+    _wall_began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _began_ns: int = field(default_factory=monotonic_ns)
+
+    async def run(self) -> ExitCode:
+        """Serves until it is told to end and has wound up. Raises `ConfigError` if it cannot listen."""
+        try:
+            return await self._served()
+        finally:
+            self.store.close()
+            os.close(self.lock)
+
+    async def _served(self) -> ExitCode:
+        async with open_router(self.rig.bind, curve_of(self.rig)) as router:
+            with stop_signals() as stops:
+                link = RouterLink(router)
+                self._inherited = InheritedRuns(self.rack, self.config.state_dir, self.log)
+                self._inherited.take_over(monotonic_ns())
+                self.log.rack("ready", bind=self.rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
+                roads = [asyncio.create_task(self._travelled(road)) for road in self._roads]
+                try:
+                    while self.rack.state is not RackState.STOPPED:
+                        await self._turn(link, stops)
+                finally:
+                    await asyncio.gather(*(road.farewell() for road in self._roads), return_exceptions=True)
+                    for task in roads:
+                        task.cancel()
+                    await asyncio.gather(*roads, return_exceptions=True)
+                    await self._abandon()
+        return ExitCode.PASS
+
+    def kill_run(self, job_id: str) -> None:
+        """Ends the process of a run at once, without a chance to keep what it has."""
+        child = self._runs[job_id].child
+        assert child is not None
+        child.kill()
+
+    def open_road(self, road: Road) -> None:
+        """Adds a way to the rack, to be served by `run`."""
+        self._roads = (*self._roads, road)
+
+    async def _travelled(self, road: Road) -> None:
+        while True:
+            try:
+                await road.live()
+            except Exception as error:  # noqa: BLE001 - a mistake of ours on one road must not end runs and agents
+                self.log.rack(
+                    "a road failed", road=type(road).__name__, why=f"{type(error).__name__}: {error}"
+                )
+            await asyncio.sleep(_ROAD_PAUSE_S)
+
+    # ---- the loop
+
+    async def _turn(self, link: RouterLink, stops: list[str]) -> None:
+        now_ns = monotonic_ns()
+        if self._turn_ns:
+            lag_s = max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S
+            self.tallies.loop_lag_max_s = max(self.tallies.loop_lag_max_s, lag_s)
+        self._turn_ns = now_ns
+        await self._perform(link, self.hub.on_tick(now_ns))
+        while stops:
+            self._on_signal(stops.pop(0), now_ns)
+        for run in list(self._runs.values()):
+            await self._perform(link, self._look_at(run, now_ns))
+        if now_ns >= self._next_dispatch_ns:
+            self._next_dispatch_ns = now_ns + _DISPATCH_NS
+            self._dispatch(now_ns)
+            self._tell_agents(now_ns)
+        if now_ns >= self._next_housekeeping_ns:
+            self._next_housekeeping_ns = now_ns + _HOUSEKEEPING_NS
+            await self._housekeep(now_ns)
+        if self.rack.state is RackState.DRAINING and not self._runs:
+            self.rack.enter(RackState.STOPPED)
+            self.log.rack("stopped")
+            return
+        await self._flush(link)
+        if await link.wait(_TICK_MS):
+            await self._receive(link)
+            await self._flush(link)
+
+    async def _receive(self, link: RouterLink) -> None:
+        for _ in range(_RECEIVE_BURST):
+            received = await link.receive()
+            if received is None:
+                return
+            identity, body = received
+            borrower = self.hub.borrower(identity)
+            run = self._runs.get(borrower) if borrower is not None else None
+            if run is not None:
+                if run.child is not None:
+                    run.child.forward(identity, body)
+                continue
+            now_ns = monotonic_ns()
+            try:
+                actions = self.hub.on_message(identity, self._peers.read(identity, body), now_ns)
+            except ProtocolError as error:
+                actions = self.hub.on_garbage(identity, error, now_ns)
+            await self._perform(link, actions)
+
+    async def _perform(self, link: RouterLink, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            if not isinstance(action, Send):
+                self.log.rack(action.text)
+                continue
+            message = action.message
+            if isinstance(message, Refused):
+                self.tallies.refused_connections += 1
+            if isinstance(message, Ping):
+                message = Ping(message.sequence, monotonic_ns())
+            await link.send(action.identity, self._peers.write(action.identity, message))
+
+    async def _flush(self, link: RouterLink) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        for message in outgoing:
+            await link.send(message.identity, message.body)
+
+    def _on_signal(self, reason: str, now_ns: int) -> None:
+        if self.rack.state is RackState.READY:
+            self.log.rack("draining", reason=reason, runs=len(self._runs))
+            self.rack.enter(RackState.DRAINING)
+            self._drain_until_ns = now_ns + self.config.drain_ns
+        else:
+            self.log.rack("stopping", reason=reason, runs=len(self._runs))
+            self._drain_until_ns = now_ns
+
+    def _stuck(self, about: str, what: str) -> None:
+        """Something keeps jobs from starting; "" if not any more. Said once."""
+        if self._obstacles.get(about, "") == what:
+            return
+        if what:
+            self._obstacles[about] = what
+            self.log.rack("no job starts", why=what)
+        else:
+            self.log.rack("mended", what=self._obstacles.pop(about))
+
+    # ---- runs
+
+    def _dispatch(self, now_ns: int) -> None:
+        try:
+            assert self._inherited is not None
+            self._inherited.look(now_ns)
+            if not self._obstacles:
+                for start in self.rack.starts(self.hub.present()):
+                    self._start(start)
+        except StoreFailed as error:
+            self._stuck("store", str(error))
+            self._next_dispatch_ns = now_ns + _RETRY_NS
+
+    def _start(self, start: Start) -> None:
+        job = self.rack.begin(start)
+        hosts = {agent.name: agent.host for agent in self.rig.agents}
+        threads: dict[str, int] = {}
+        for label in start.ports:
+            host = hosts[label.partition("/")[0]]
+            threads[host] = threads.get(host, 0) + 1
+        busy: dict[str, int] = {}
+        for other in self._runs.values():
+            for host, count in other.threads.items():
+                busy[host] = busy.get(host, 0) + count
+        run = _Run(job.job_id, threads, monotonic_ns())
+        run.time_limit_ns = job.request.time_limit_ns or self.config.limits.job_time_ns
+        begin = Begin(
+            run_id=job.job_id,
+            scenario_text=job.request.scenario_text,
+            scenario_root=str(self.config.scenario_root),
+            rig_text=self.rig_text,
+            rig_root=str(self.config.rig.parent),
+            ports=list(start.ports),
+            out_dir=str(self._directory(job.job_id)),
+            host_threads=json.dumps(busy),
+        )
+
+        def on_frame(frame: RunFrame) -> None:
+            self._on_frame(run, frame)
+
+        lock_path = lock_of(self.config.state_dir, job.job_id)
+        run.child = RunChild(begin, lock_path, self.config.run_memory_bytes, on_frame)
+        run.task = asyncio.create_task(run.child.live())
+        self._runs[job.job_id] = run
+        self.log.job(job.job_id, "starting", ports=list(start.ports), priority=job.request.priority)
+
+    def _on_frame(self, run: _Run, frame: RunFrame) -> None:
+        match frame:
+            case Prepared(agents):
+                run.wanted.update(agents)
+                self._lend(run)
+            case ToAgent():
+                self._outgoing.append(frame)
+            case Said(text):
+                self.log.job(run.job_id, text)
+            case Moved(state, ops_done, ops_total, wire_tx_bytes, wire_rx_bytes):
+                if state == "RUN":
+                    self._noted(self.rack.gathered, run)
+                self.rack.moved(
+                    JobMoved(run.job_id, state, ops_done, ops_total, wire_tx_bytes, wire_rx_bytes)
+                )
+            case TrafficEnded():
+                self._noted(self.rack.traffic_ended, run)
+                # What the agents are told last still leaves by `_outgoing`; their seats are theirs again.
+                self.hub.release(run.job_id)
+            case Ended():
+                run.ended = frame
+
+    def _noted(self, note: Callable[[str], None], run: _Run) -> None:
+        """Notes where a run stands. What the store does not take is left out: its end is what must not be lost."""
+        try:
+            note(run.job_id)
+        except StoreFailed as error:
+            self._stuck("store", str(error))
+
+    def _lend(self, run: _Run) -> None:
+        assert run.child is not None
+        for seat in self.hub.lend(run.job_id, sorted(run.wanted)):
+            run.wanted.discard(seat.hello.name)
+            run.child.forward(seat.identity, self._peers.write(seat.identity, seat.hello))
+
+    def _look_at(self, run: _Run, now_ns: int) -> tuple[Action, ...]:
+        assert run.task is not None
+        assert run.child is not None
+        if run.task.done():
+            return self._look_at_ended(run, _death(run.task), now_ns)
+        self._lend(run)
+        if run.stopped_ns is None:
+            why = self._why_stop(run, now_ns)
+            if why:
+                run.stopped_ns = now_ns
+                run.child.stop(why)
+        elif now_ns - run.stopped_ns > _STOP_NS:
+            run.child.kill(f"its process was told to stop and had not ended {seconds_text(_STOP_NS)} later")
+        return ()
+
+    def _why_stop(self, run: _Run, now_ns: int) -> str:
+        who = self.rack.cancel_requests().get(run.job_id)
+        if who is not None:
+            return f"cancelled by {who}"
+        if self._drain_until_ns is not None and now_ns >= self._drain_until_ns:
+            return "the controller is shutting down"
+        if now_ns - run.began_ns > run.time_limit_ns:
+            return f"stopped at its time limit of {seconds_text(run.time_limit_ns)}"
+        return ""
+
+    def _look_at_ended(self, run: _Run, death: str, now_ns: int) -> tuple[Action, ...]:
+        if run.ended is not None:
+            self.hub.release(run.job_id)
+            self._finish(run, run.ended, now_ns)
+            return ()
+        if run.death is None:
+            run.death, run.died_ns = death or "its process ended without a result", now_ns
+            return self.hub.dismiss(run.job_id, run.death)
+        if self.hub.returned(run.job_id) or now_ns - run.died_ns > LOST_AFTER_NS + _RETURN_NS:
+            self.hub.give_up(run.job_id)
+            ended = Ended(ExitCode.RUN_ERROR, run.death, stored=False, summary="")
+            self._finish(run, ended, now_ns)
+        return ()
+
+    def _finish(self, run: _Run, ended: Ended, now_ns: int) -> None:
+        if now_ns < run.finish_ns:
+            return
+        try:
+            job = self.rack.finish(
+                run.job_id,
+                ExitCode(ended.exit_code),
+                ended.reason,
+                summary=ended.summary,
+                # Not only what is whole: retention has to know of every directory there is.
+                artifact_bytes=artifacts.size_bytes(self._directory(run.job_id)),
+            )
+        except StoreFailed as error:
+            self._stuck("store", str(error))
+            run.finish_ns = now_ns + _RETRY_NS
+            given_up = self._drain_until_ns is not None and now_ns > self._drain_until_ns + _STOP_NS
+            if given_up:
+                # The next controller finds the job unfinished, and what was stored of it.
+                del self._runs[run.job_id]
+                self.log.job(run.job_id, "its end could not be noted", reason=ended.reason)
+            return
+        del self._runs[run.job_id]
+        self.log.job(job.job_id, str(job.state), exit_code=int(ended.exit_code), reason=job.reason)
+        took_s = (monotonic_ns() - run.began_ns) / NS_PER_S
+        self.tallies.ended_job(job, took_s, json.loads(ended.summary) if ended.summary else None)
+
+    def _directory(self, job_id: str) -> Path:
+        return self.config.state_dir / "artifacts" / job_id
+
+    async def _abandon(self) -> None:
+        """Nothing of ours outlives the daemon, whatever ended it."""
+        for run in self._runs.values():
+            if run.child is not None:
+                run.child.kill()
+        tasks = [run.task for run in self._runs.values() if run.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+
+    def presence(self) -> tuple[AgentPresence, ...]:
+        """Every agent of the rack as it stands."""
+        return self.hub.presence(monotonic_ns())
+
+    def summary_of(self, job: Job) -> str:
+        """summary.json of a job; "" if there is none."""
+        return artifacts.summary_text(self._directory(job.job_id)) if job.run_directory else ""
+
+    def obstacles(self) -> tuple[str, ...]:
+        """Why no job would start, for /healthz."""
+        return tuple(self._obstacles.values())
+
+    def free_disk_bytes(self) -> int:
+        """Where jobs and results are kept."""
+        return shutil.disk_usage(self.config.state_dir).free
+
+    # ---- housekeeping
+
+    def _tell_agents(self, now_ns: int) -> None:
+        for presence in self.hub.presence(now_ns):
+            stands = (presence.idle_seats, presence.lent_seats, presence.hello)
+            if self._known.get(presence.name, (0, 0, None)) != stands:
+                self._known[presence.name] = stands
+                self._changed(presence)
+
+    def _changed(self, presence: AgentPresence) -> None:
+        self.rack.tell(AgentChanged(presence))
+
+    async def _housekeep(self, now_ns: int) -> None:
+        try:
+            short = self.free_disk_bytes() < self.config.free_disk_bytes
+            self._stuck("disk", "the disk is full" if short else "")
+        except OSError as error:
+            self._stuck("disk", f"{self.config.state_dir} cannot be used: {error.strerror}")
+        try:
+            await self._retain(now_ns)
+            if "store" in self._obstacles:
+                self.store.probe()
+                self._stuck("store", "")
+        except StoreFailed as error:
+            self._stuck("store", str(error))
+
+    async def _retain(self, now_ns: int) -> None:
+        retention = self.config.retention
+        kept = self.store.with_artifacts(_MOST_REMOVED)
+        for job in artifacts.expired(kept, self.store.artifact_bytes(), retention, self._today(now_ns)):
+            if await asyncio.to_thread(artifacts.remove, self._directory(job.job_id)):
+                self.rack.forget(job)
+                self.log.job(job.job_id, "artifacts removed", bytes=job.artifact_bytes)
+        self.store.trim(retention.ended_jobs, retention.audit_lines)
+
+    def _today(self, now_ns: int) -> datetime:
+        """The wall time, but not later than the time that has passed allows: a stepped clock must not age results."""
+        return min(
+            datetime.now(UTC), self._wall_began + timedelta(seconds=(now_ns - self._began_ns) / NS_PER_S)
+        )
+
+
+def _death(task: asyncio.Task[str]) -> str:
+    try:
+        return task.result()
+    except Exception as error:  # noqa: BLE001 - a mistake of ours in one run must not end the others
+        return f"its process could not be followed: {type(error).__name__}: {error}"
+
+
+def curve_of(rig: Rig) -> CurveServer | None:
+    security = rig.security
+    if security.server_key is None or security.authorised_keys is None:
+        return None
+    return CurveServer(security.server_key, security.authorised_keys)

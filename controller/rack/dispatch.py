@@ -1,0 +1,139 @@
+"""Decides which queued jobs start now and on which ports. Pure: queue, ports and leases in, starts out.
+
+Jobs start by priority, then by the order of submission. A job that cannot have its ports yet holds its place: no later
+job may take a port that it is waiting for, so that a job that wants many ports is not starved by small ones; jobs on
+other ports pass. Which ports a job waits for, if it named none, is decided here too: the ones that will be free first
+cannot be known, so it claims those it would take now, the busy ones included, in the rack's order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from controller.rack.job import Job, PortDemand
+
+
+@dataclass(frozen=True, slots=True)
+class RackPort:
+    """A port that the rack's rig file names."""
+
+    label: str
+    """"agent/port"."""
+    agent: str
+    link_bps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Begin this job on these ports."""
+
+    job: Job
+    ports: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Why a queued job has not started, for people."""
+
+    job: Job
+    waits_for: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one look at the queue came to."""
+
+    starts: tuple[Start, ...]
+    held: tuple[Held, ...]
+
+
+def queue_order(jobs: Sequence[Job]) -> tuple[Job, ...]:
+    """Queued jobs, the next to start first."""
+    return tuple(sorted(jobs, key=lambda job: (-job.request.priority, job.number)))
+
+
+def decide(
+    queued: Sequence[Job],
+    ports: Sequence[RackPort],
+    leases: Mapping[str, str],
+    present: AbstractSet[str],
+    most_running: int,
+) -> Decision:
+    """What to start. `leases` maps a leased port to its job, `present` are the agents that are there and idle enough.
+
+    `most_running` bounds the jobs that run side by side, those that hold `leases` included.
+    """
+    taken = dict(leases)
+    running = len(set(leases.values()))
+    claimed: dict[str, str] = {}
+    starts: list[Start] = []
+    held: list[Held] = []
+    for job in queue_order(queued):
+        wanted = _wanted(job.request.ports, ports, taken, claimed, present)
+        obstacle = _obstacle(wanted, ports, taken, claimed, present)
+        if not obstacle and running >= most_running:
+            obstacle = f"{running} jobs run, and no more than {most_running} may"
+        if obstacle:
+            claimed.update((label, job.job_id) for label in wanted if label not in claimed)
+            held.append(Held(job, obstacle))
+            continue
+        taken.update((label, job.job_id) for label in wanted)
+        running += 1
+        starts.append(Start(job, wanted))
+    return Decision(tuple(starts), tuple(held))
+
+
+def misfit(demand: PortDemand, ports: Sequence[RackPort]) -> str:
+    """Why a demand can never be met by this rack; "" if it can."""
+    labels = {port.label for port in ports}
+    unknown = [label for label in demand.named if label not in labels]
+    if unknown:
+        return f'the rack has no port "{unknown[0]}"; it has {", ".join(sorted(labels)[:16])}'
+    if demand.named:
+        return ""
+    fast = [port for port in ports if port.link_bps >= demand.least_link_bps]
+    if len(fast) < max(demand.count, 1):
+        return f"{max(demand.count, 1)} ports are wanted, and the rack has {len(fast)} that are fast enough"
+    return ""
+
+
+def _wanted(
+    demand: PortDemand,
+    ports: Sequence[RackPort],
+    taken: Mapping[str, str],
+    claimed: Mapping[str, str],
+    present: AbstractSet[str],
+) -> tuple[str, ...]:
+    if demand.named:
+        return demand.named
+    fast = [port for port in ports if port.link_bps >= demand.least_link_bps]
+    count = demand.count or len(fast)
+
+    def obstacles(port: RackPort) -> tuple[bool, bool, bool]:
+        return (port.label in claimed, port.agent not in present, port.label in taken)
+
+    chosen = {port.label for port in sorted(fast, key=obstacles)[:count]}
+    return tuple(port.label for port in fast if port.label in chosen)
+
+
+def _obstacle(
+    wanted: Sequence[str],
+    ports: Sequence[RackPort],
+    taken: Mapping[str, str],
+    claimed: Mapping[str, str],
+    present: AbstractSet[str],
+) -> str:
+    agent_of = {port.label: port.agent for port in ports}
+    for label in wanted:
+        if label in taken:
+            return f"port {label} is leased to job {taken[label]}"
+        if label in claimed:
+            return f"port {label} is kept for job {claimed[label]}, which comes first"
+        if agent_of[label] not in present:
+            return f"agent '{agent_of[label]}' has not joined"
+    return ""

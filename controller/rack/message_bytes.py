@@ -1,0 +1,84 @@
+"""Bytes of the rack API <-> messages: JSON, or msgpack for who prefers it. Pure; trusts nothing.
+
+A body whose content type is absent is taken for msgpack if its first byte begins a msgpack map, which no JSON text does.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+import msgpack  # type: ignore[import-untyped]  # ships no types
+
+from contract.errors import Problem
+from controller.rack.typed_form import plain, read
+
+T = TypeVar("T")
+
+
+class ContentType(StrEnum):
+    """Forms of a body."""
+
+    JSON = "application/json"
+    MSGPACK = "application/msgpack"
+
+
+_MSGPACK_TYPES: Final = frozenset({"application/msgpack", "application/x-msgpack", "application/vnd.msgpack"})
+_MSGPACK_MAPS: Final = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
+_MOST_ITEMS: Final = 1 << 16
+
+
+def content_type(body: bytes, stated: str) -> ContentType:
+    """The form of a body; what was stated counts, as far as it is known."""
+    if stated:
+        return (
+            ContentType.MSGPACK
+            if stated.partition(";")[0].strip().lower() in _MSGPACK_TYPES
+            else ContentType.JSON
+        )
+    return ContentType.MSGPACK if body[:1] and body[0] in _MSGPACK_MAPS else ContentType.JSON
+
+
+def encode(message: Any, form: ContentType) -> bytes:
+    """The body of a message."""
+    value = plain(message)
+    if form is ContentType.MSGPACK:
+        packed: bytes = msgpack.packb(value, use_bin_type=True)
+        return packed
+    return json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+
+
+def decode(kind: type[T], body: bytes, form: ContentType) -> tuple[T | None, tuple[Problem, ...]]:
+    """The message of a body; None with all that is wrong. An empty body is a message without any of its keys."""
+    try:
+        value = _unpacked(body, form) if body else {}
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        what = f"is no {form}: {str(error)[:200] or type(error).__name__}"
+        return None, (Problem("the message", what, "send an object, with the content type it has"),)
+    return read(kind, value)
+
+
+def _unpacked(body: bytes, form: ContentType) -> Any:
+    if form is ContentType.MSGPACK:
+        return msgpack.unpackb(
+            body,
+            raw=False,
+            strict_map_key=True,
+            max_array_len=_MOST_ITEMS,
+            max_map_len=_MOST_ITEMS,
+            max_ext_len=0,
+            object_pairs_hook=_without_repeats,
+        )
+    return json.loads(body.decode(), object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+
+
+def _without_repeats(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a key stands twice")
+    return fields
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")

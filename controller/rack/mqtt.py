@@ -1,0 +1,368 @@
+"""The rack API over MQTT: one of the roads to the rack. A shell: the broker's connection.
+
+Requests are answered where they ask to be; jobs, agents and the controller are told on retained topics. Losing the broker
+touches no run: the road comes back with growing pauses, subscribes again, and tells everything anew. MQTT 5 is spoken
+where the broker does; on 3.1.1 a request carries its response topic and correlation in its body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from contract.clock import NS_PER_S
+from contract.errors import Problem
+from controller.rack.api import Accepted, Known, Rack, Rejected
+from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.events import (
+    AgentChanged,
+    JobChanged,
+    JobForgotten,
+    JobMoved,
+    Missed,
+    RackChanged,
+    RackEvent,
+)
+from controller.rack.job import ENDED, JobRequest, JobState, PortDemand
+from controller.rack.job_store import StoreFailed
+from controller.rack.message_bytes import ContentType, content_type, decode, encode
+from controller.rack.messages import (
+    FORMAT,
+    CancelAnswer,
+    CancelRequest,
+    ControllerTold,
+    InventoryAnswer,
+    InventoryRequest,
+    ListAnswer,
+    ListRequest,
+    PortTold,
+    ProgressTold,
+    RackStatus,
+    ResultTold,
+    SubmitAnswer,
+    SubmitRequest,
+    agent_told,
+    job_told,
+    problems_told,
+)
+from controller.rack.topics import Topics
+from controller.system_clock import monotonic_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.rack.events import Listener
+    from controller.rack.hub import AgentPresence
+    from controller.rack.job import Job
+    from controller.rack.log import RackLog
+
+_QOS: Final = 1
+_LEAST_PAUSE_S: Final = 0.5
+_MOST_PAUSE_S: Final = 30.0
+_KEEPALIVE_S: Final = 10
+_MOST_INCOMING: Final = 1024
+"""Requests taken from the broker and not yet answered; beyond it they are dropped, which QoS 1 clients see as no answer."""
+_RETOLD_JOBS: Final = 200
+"""Newest jobs whose state is published again when the broker comes back: it may have lost what it retained."""
+_MOST_SUMMARY_BYTES: Final = 4 << 20
+
+
+class MqttRoad:
+    """Serves a rack over a broker until it is cancelled."""
+
+    def __init__(
+        self,
+        rack: Rack,
+        presence: Callable[[], tuple[AgentPresence, ...]],
+        summary_of: Callable[[Job], str],
+        rack_name: str,
+        settings: BrokerSettings,
+        log: RackLog,
+    ) -> None:
+        self._rack = rack
+        self._presence = presence
+        self._summary_of = summary_of
+        self._topics = Topics(rack_name)
+        self._rack_name = rack_name
+        self._settings = settings
+        self._log = log
+        self._told_progress_ns: dict[str, int] = {}
+        self._window_began_ns = 0
+        self._window_requests = 0
+        self.connected = False
+        self.dropped_requests = 0
+
+    async def live(self) -> None:
+        """Connects, serves, and connects again, for ever."""
+        pause_s = _LEAST_PAUSE_S
+        while True:
+            began_ns = monotonic_ns()
+            try:
+                async with self._client() as client:
+                    self.connected = True
+                    self._log.rack("broker joined", broker=f"{self._settings.host}:{self._settings.port}")
+                    await self._serve(client)
+            except (aiomqtt.MqttError, OSError) as error:
+                why = str(error) or type(error).__name__
+            finally:
+                self.connected = False
+            if monotonic_ns() - began_ns > 10 * NS_PER_S:
+                pause_s = _LEAST_PAUSE_S
+            self._log.rack("broker lost", why=why, again_in_s=pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+
+    async def farewell(self) -> None:
+        """Says on the way out that the controller has stopped; in vain if the broker is not there."""
+        if not self.connected:
+            return
+        try:
+            async with asyncio.timeout(2), self._client(last=True) as client:
+                await self._tell_state(client, RackStatus.STOPPED)
+        except (aiomqtt.MqttError, OSError, TimeoutError):
+            return
+
+    def _client(self, *, last: bool = False) -> aiomqtt.Client:
+        settings = self._settings
+        lost = encode(ControllerTold(FORMAT, RackStatus.LOST, etloop_version()), ContentType.JSON)
+        context = None
+        if settings.tls or settings.ca_file is not None:
+            context = ssl.create_default_context(cafile=settings.ca_file)
+            if settings.cert_file is not None:
+                context.load_cert_chain(settings.cert_file, settings.key_file)
+        return aiomqtt.Client(
+            settings.host,
+            settings.port,
+            protocol=aiomqtt.ProtocolVersion(settings.protocol),
+            username=settings.username or None,
+            password=settings.password or None,
+            identifier=f"etloop-controller-{self._rack_name}" + ("-last" if last else ""),
+            will=None if last else aiomqtt.Will(self._topics.controller_status, lost, qos=_QOS, retain=True),
+            keepalive=_KEEPALIVE_S,
+            max_queued_incoming_messages=_MOST_INCOMING,
+            tls_context=context,
+        )
+
+    # ---- what is asked
+
+    async def _serve(self, client: aiomqtt.Client) -> None:
+        topics = self._topics
+        for topic in (topics.submit, topics.list, topics.inventory, topics.cancels):
+            await client.subscribe(topic, qos=_QOS)
+        listener = self._rack.listen()
+        try:
+            await self._tell_all(client)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._tell_changes(client, listener))
+                tasks.create_task(self._answer_requests(client))
+        except* (aiomqtt.MqttError, OSError) as group:
+            raise group.exceptions[0] from None
+        finally:
+            self._rack.hush(listener)
+
+    async def _answer_requests(self, client: aiomqtt.Client) -> None:
+        async for message in client.messages:
+            if message.retain:
+                continue  # A request that somebody retained would be carried out again at every start.
+            body = (
+                message.payload if isinstance(message.payload, bytes) else str(message.payload or "").encode()
+            )
+            if self._too_many() or len(body) > self._settings.request_bytes:
+                self.dropped_requests += 1
+                continue
+            await self._answer(client, str(message.topic), body, message.properties)
+
+    def _too_many(self) -> bool:
+        now_ns = monotonic_ns()
+        if now_ns - self._window_began_ns >= NS_PER_S:
+            self._window_began_ns, self._window_requests = now_ns, 0
+        self._window_requests += 1
+        return self._window_requests > self._settings.requests_per_s
+
+    async def _answer(
+        self, client: aiomqtt.Client, topic: str, body: bytes, properties: Properties | None
+    ) -> None:
+        form = content_type(body, str(getattr(properties, "ContentType", "") or ""))
+        asked, answer = self._carried_out(topic, body, form)
+        where = str(getattr(properties, "ResponseTopic", "") or "") or getattr(asked, "response_topic", "")
+        if answer is None or not self._topics.may_answer_on(where):
+            return
+        back = None
+        if self._settings.protocol is Protocol.V5:
+            back = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            back.ContentType = form.value
+            correlation = getattr(properties, "CorrelationData", None)
+            if correlation is not None:
+                back.CorrelationData = correlation
+        await client.publish(where, encode(answer, form), qos=_QOS, properties=back)
+
+    def _carried_out(self, topic: str, body: bytes, form: ContentType) -> tuple[Any, Any]:
+        """The request, None if it is none, and its answer, None if there is none to give."""
+        if topic == self._topics.submit:
+            submit, problems = decode(SubmitRequest, body, form)
+            return submit, self._submitted(submit, problems)
+        if topic == self._topics.list:
+            listing, problems = decode(ListRequest, body, form)
+            return listing, self._listed(listing, problems)
+        if topic == self._topics.inventory:
+            inventory, problems = decode(InventoryRequest, body, form)
+            return inventory, self._inventory(inventory, problems)
+        job_id = self._topics.job_of_cancel(topic)
+        if job_id is None:
+            return None, None
+        cancel, problems = decode(CancelRequest, body, form)
+        return cancel, self._cancelled(job_id, cancel, problems)
+
+    def _submitted(self, asked: SubmitRequest | None, problems: tuple[Problem, ...]) -> SubmitAnswer:
+        if asked is None:
+            return SubmitAnswer(FORMAT, False, False, None, problems_told(problems), "")
+        request = JobRequest(
+            scenario_text=asked.scenario,
+            ports=PortDemand(asked.ports, asked.port_count, asked.least_link_bps),
+            priority=asked.priority,
+            client_key=asked.client_key,
+            submitter=asked.submitter,
+            labels=tuple(asked.labels.items()),
+            time_limit_ns=asked.time_limit_ns,
+        )
+        match self._rack.submit(request, asked.submitter or "mqtt"):
+            case Accepted(job):
+                return SubmitAnswer(FORMAT, True, False, job_told(job), (), asked.correlation)
+            case Known(job):
+                return SubmitAnswer(FORMAT, True, True, job_told(job), (), asked.correlation)
+            case Rejected(found):
+                return SubmitAnswer(FORMAT, False, False, None, problems_told(found), asked.correlation)
+
+    def _cancelled(
+        self, job_id: str, asked: CancelRequest | None, problems: tuple[Problem, ...]
+    ) -> CancelAnswer:
+        if asked is None:
+            return CancelAnswer(FORMAT, False, None, problems_told(problems), "")
+        try:
+            job = self._rack.cancel(job_id, asked.submitter or "mqtt")
+        except StoreFailed as error:
+            why = Problem("controller", str(error), "ask again when there is room")
+            return CancelAnswer(FORMAT, False, None, problems_told((why,)), asked.correlation)
+        told = job_told(job) if job is not None else None
+        return CancelAnswer(FORMAT, job is not None, told, (), asked.correlation)
+
+    def _listed(self, asked: ListRequest | None, problems: tuple[Problem, ...]) -> ListAnswer:
+        if asked is None:
+            return ListAnswer(FORMAT, (), problems_told(problems), "")
+        states = asked.states or tuple(JobState)
+        jobs = self._rack.store.latest(asked.limit, asked.before_number or None, states)
+        told = tuple(job_told(job, self._rack.waits_for(job.job_id)) for job in jobs)
+        return ListAnswer(FORMAT, told, (), asked.correlation)
+
+    def _inventory(self, asked: InventoryRequest | None, problems: tuple[Problem, ...]) -> InventoryAnswer:
+        if asked is None:
+            return InventoryAnswer(FORMAT, (), (), problems_told(problems), "")
+        leases = self._rack.leases()
+        ports = tuple(
+            PortTold(port.label, port.link_bps, leases.get(port.label, "")) for port in self._rack.ports
+        )
+        agents = tuple(agent_told(presence) for presence in self._presence())
+        return InventoryAnswer(FORMAT, agents, ports, (), asked.correlation)
+
+    # ---- what is told
+
+    async def _tell_all(self, client: aiomqtt.Client) -> None:
+        await self._tell_state(client, RackStatus(self._rack.state.value))
+        for presence in self._presence():
+            await self._tell(client, self._topics.agent_status(presence.name), agent_told(presence))
+        for job in reversed(self._rack.store.latest(_RETOLD_JOBS)):
+            await self._tell_job(client, job, "")
+
+    async def _tell_changes(self, client: aiomqtt.Client, listener: Listener) -> None:
+        while True:
+            await self._tell_event(client, await listener.next())
+
+    async def _tell_event(self, client: aiomqtt.Client, event: RackEvent) -> None:
+        match event:
+            case JobChanged(job, summary):
+                await self._tell_job(client, job, summary)
+            case JobMoved():
+                await self._tell_progress(client, event)
+            case JobForgotten(job_id):
+                for topic in (
+                    self._topics.state(job_id),
+                    self._topics.progress(job_id),
+                    self._topics.result(job_id),
+                ):
+                    await client.publish(topic, b"", qos=_QOS, retain=True)
+            case AgentChanged(presence):
+                await self._tell(client, self._topics.agent_status(presence.name), agent_told(presence))
+            case RackChanged(state):
+                await self._tell_state(client, RackStatus(state.value))
+            case Missed():
+                await self._tell_all(client)
+
+    async def _tell_state(self, client: aiomqtt.Client, status: RackStatus) -> None:
+        await self._tell(
+            client, self._topics.controller_status, ControllerTold(FORMAT, status, etloop_version())
+        )
+
+    async def _tell_job(self, client: aiomqtt.Client, job: Job, summary: str) -> None:
+        if job.state in ENDED:
+            self._told_progress_ns.pop(job.job_id, None)
+            found = summary or self._summary_of(job)
+            told = ResultTold(
+                FORMAT,
+                job.job_id,
+                job.state,
+                int(job.exit_code) if job.exit_code is not None else 50,
+                job.reason,
+                job.run_directory,
+                _parsed(found),
+            )
+            # The result first: who waits for the state to end finds it there.
+            await self._tell(client, self._topics.result(job.job_id), told)
+            await client.publish(self._topics.progress(job.job_id), b"", qos=_QOS, retain=True)
+        await self._tell(
+            client, self._topics.state(job.job_id), job_told(job, self._rack.waits_for(job.job_id))
+        )
+
+    async def _tell_progress(self, client: aiomqtt.Client, moved: JobMoved) -> None:
+        now_ns = monotonic_ns()
+        told_ns = self._told_progress_ns.get(moved.job_id)
+        if told_ns is not None and now_ns - told_ns < self._settings.progress_interval_ns:
+            return
+        self._told_progress_ns[moved.job_id] = now_ns
+        told = ProgressTold(
+            FORMAT,
+            moved.job_id,
+            moved.state,
+            moved.ops_done,
+            moved.ops_total,
+            moved.wire_tx_bytes,
+            moved.wire_rx_bytes,
+        )
+        await self._tell(client, self._topics.progress(moved.job_id), told)
+
+    async def _tell(self, client: aiomqtt.Client, topic: str, message: Any) -> None:
+        properties = None
+        if self._settings.protocol is Protocol.V5:
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            properties.ContentType = ContentType.JSON.value
+        await client.publish(
+            topic, encode(message, ContentType.JSON), qos=_QOS, retain=True, properties=properties
+        )
+
+
+def etloop_version() -> str:
+    """The version of the installed package; "source" when run from a work tree."""
+    try:
+        return version("etloop")
+    except PackageNotFoundError:
+        return "source"
+
+
+def _parsed(summary: str) -> Any:
+    return json.loads(summary) if summary and len(summary) <= _MOST_SUMMARY_BYTES else None

@@ -1,0 +1,130 @@
+"""Opens a rack: rig, store, hub and roads, as controller.yaml says. A shell: files, and the process's event loop.
+
+Everything that can be wrong before the first agent is asked is found here and raised as `ConfigError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from contract.errors import ConfigError, ExitCode, Problem
+from controller.rack import locks
+from controller.rack.api import Rack
+from controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, curve_of
+from controller.rack.dispatch import RackPort
+from controller.rack.embedded_broker import EmbeddedBroker
+from controller.rack.http import HttpRoad
+from controller.rack.hub import Hub
+from controller.rack.job_store import JobStore
+from controller.rack.metrics import RackCollector
+from controller.rack.mqtt import MqttRoad
+from controller.rig import parse_rig
+from controller.session_settings import SessionSettings, check_exposure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controller.rack.config import BrokerConfig, HttpConfig, RackConfig
+    from controller.rack.log import RackLog
+    from controller.rig import Rig
+
+
+def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
+    """A daemon with its store open. Raises `ConfigError` with what cannot be used."""
+    rig_bytes = _read(config.rig)
+    rig = parse_rig(rig_bytes, str(config.rig), config.rig.parent)
+    check_exposure(SessionSettings("", rig.bind, curve_of(rig), rig.security.insecure))
+    if not config.scenario_root.is_dir():
+        remedy = "make it, and put the traces of scenarios below it"
+        raise ConfigError(Problem("scenario_root", f"{config.scenario_root} is no directory", remedy))
+    lock = _taken(config.state_dir)
+    try:
+        return _assembled(config, rig, rig_bytes.decode("utf-8-sig"), lock, log)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _taken(state_dir: Path) -> int:
+    """Makes the state directory and takes its lock."""
+    try:
+        (state_dir / "artifacts").mkdir(parents=True, exist_ok=True)
+        (state_dir / "running").mkdir(exist_ok=True)
+        lock = locks.take(state_dir / "controller.lock")
+    except OSError as error:
+        remedy = "name a directory that this user may write to"
+        raise ConfigError(Problem("state_dir", f"{state_dir}: {error.strerror}", remedy)) from None
+    if lock is None:
+        remedy = "stop the other controller, or give this one a state_dir of its own"
+        raise ConfigError(Problem("state_dir", f"{state_dir} is in use by another controller", remedy))
+    locks.sign(lock, os.getpid())
+    return lock
+
+
+def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: RackLog) -> Daemon:
+    ports = tuple(
+        RackPort(f"{agent.name}/{port.name}", agent.name, port.link_bps)
+        for agent in rig.agents
+        for port in agent.ports
+    )
+    store = JobStore.open(config.state_dir / "jobs.sqlite")
+    rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id)
+    seats = {agent.name: min(config.seats, len(agent.ports)) for agent in rig.agents}
+    hub = Hub(seats, HEARTBEAT_NS, LOST_AFTER_NS)
+    daemon = Daemon(config, rig, rig_text, store, rack, hub, log, lock)
+    mqtt: MqttRoad | None = None
+    if config.broker is not None:
+        mqtt = _mqtt_road(daemon, config.broker)
+        daemon.open_road(
+            EmbeddedBroker(config.broker.settings, mqtt, log) if config.broker.embedded else mqtt
+        )
+    if config.http is not None:
+        daemon.open_road(_http_road(daemon, config.http, mqtt))
+    return daemon
+
+
+def _mqtt_road(daemon: Daemon, broker: BrokerConfig) -> MqttRoad:
+    settings = broker.settings
+    if broker.password_file is not None:
+        settings = replace(settings, password=_read(broker.password_file).decode().strip())
+    return MqttRoad(daemon.rack, daemon.presence, daemon.summary_of, daemon.config.rack, settings, daemon.log)
+
+
+def _http_road(daemon: Daemon, http: HttpConfig, mqtt: MqttRoad | None) -> HttpRoad:
+    collector = RackCollector(
+        daemon.rack,
+        daemon.presence,
+        daemon.tallies,
+        daemon.free_disk_bytes,
+        lambda: mqtt is not None and mqtt.connected,
+    )
+    artifacts = daemon.config.state_dir / "artifacts"
+    return HttpRoad(daemon.rack, collector, artifacts, (http.host, http.port), daemon.log, daemon.obstacles)
+
+
+def new_job_id() -> str:
+    """Ids sort by the wall time of submission; the rest keeps two of one millisecond apart."""
+    now = datetime.now(UTC)
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}-{secrets.token_hex(3)}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
+
+
+def serve(config: RackConfig, log: RackLog) -> ExitCode:
+    """Opens a daemon and lets it live. Raises `ConfigError`."""
+    daemon = open_daemon(config, log)
+    with contextlib.suppress(KeyboardInterrupt):
+        return asyncio.run(daemon.run())
+    return ExitCode.RUN_ERROR

@@ -1,0 +1,260 @@
+"""The process of one run of a rack: plans, lives a session over the daemon's link, stores what was measured.
+
+A process of its own, so that reading a trace never delays a heartbeat of another run, a crash ends one run, and memory is
+bounded and given back. When the daemon goes away it stops the run, keeps what it has, and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from contract.clock import NS_PER_S
+from contract.errors import ConfigError, EtloopError, ExitCode, Problem
+from controller.commands_plan import lay_out
+from controller.commands_run import FinishedRun
+from controller.rack.confinement import confine, confined
+from controller.rack.run_link import (
+    Begin,
+    DaemonFrame,
+    Ended,
+    FromAgent,
+    Moved,
+    Prepared,
+    RunFrame,
+    Said,
+    Stop,
+    ToAgent,
+    TrafficEnded,
+    Unpacker,
+    pack,
+)
+from controller.rig import Rig, parse_rig
+from controller.scenario import parse_scenario
+from controller.service import check_sendable, drive
+from controller.session import Session
+from controller.session_settings import SessionSettings
+from controller.system_clock import monotonic_ns, wall_time_text
+from results.run_dir import write_run
+from results.table import render
+from results.typed_json import to_json
+
+if TYPE_CHECKING:
+    from controller.plan import Plan
+    from controller.scenario import Scenario
+    from controller.session_actions import RunProgress
+
+_READ_BYTES: Final = 1 << 16
+_WAITING_FRAMES: Final = 256
+"""Agents' messages read and not yet taken; then the daemon's socket fills, and its queue for this run."""
+_MOVED_NS: Final = NS_PER_S // 4
+_GONE: Final = "the controller went away"
+
+
+class DaemonLink:
+    """The daemon's end as seen from the run: a `controller.service.Link`, and the stops that come between."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.stops: list[str] = []
+        self.stopping = asyncio.Event()
+        self.begun: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
+        self._reader = reader
+        self._writer = writer
+        self._waiting: asyncio.Queue[FromAgent] = asyncio.Queue(_WAITING_FRAMES)
+        self._there = asyncio.Event()
+        self._gone = False
+
+    async def listen(self) -> None:
+        """Takes frames until the daemon is gone."""
+        unpacker = Unpacker(DaemonFrame)
+        with contextlib.suppress(OSError):
+            while received := await self._reader.read(_READ_BYTES):
+                for frame in unpacker.feed(received):
+                    await self._take(frame)
+        self._gone = True
+        self._stop(_GONE)
+
+    async def _take(self, frame: DaemonFrame) -> None:
+        match frame:
+            case Begin():
+                self.begun.set_result(frame)
+            case Stop(reason):
+                self._stop(reason)
+            case FromAgent():
+                await self._waiting.put(frame)
+                self._there.set()
+
+    def _stop(self, reason: str) -> None:
+        self.stops.append(reason)
+        self.stopping.set()
+        self._there.set()
+
+    def say(self, frame: RunFrame) -> None:
+        """Tells the daemon; in vain if it is gone."""
+        if not self._gone:
+            self._writer.write(pack(frame))
+
+    async def flush(self) -> None:
+        """Waits until what was said has left."""
+        with contextlib.suppress(OSError):
+            await self._writer.drain()
+
+    async def wait(self, timeout_ms: int) -> bool:
+        """See `Link`."""
+        if self._waiting.empty():
+            self._there.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._there.wait(), timeout_ms / 1000)
+        return not self._waiting.empty()
+
+    async def receive(self) -> tuple[bytes, bytes] | None:
+        """See `Link`."""
+        try:
+            frame = self._waiting.get_nowait()
+        except asyncio.QueueEmpty:
+            return None
+        return frame.identity, frame.body
+
+    async def send(self, identity: bytes, body: bytes) -> None:
+        """See `Link`."""
+        self.say(ToAgent(identity, body))
+        await self.flush()
+
+
+def main() -> None:
+    """Runs in a process of its own; the one argument is the number of the socket to the daemon."""
+    link_socket = socket.socket(fileno=int(sys.argv[1]))
+    asyncio.run(_main(link_socket))
+    # What a cancelled preparation still does in its thread is not worth waiting for.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+async def _main(link_socket: socket.socket) -> None:
+    reader, writer = await asyncio.open_connection(sock=link_socket)
+    link = DaemonLink(reader, writer)
+    listening = asyncio.create_task(link.listen())
+    first: set[asyncio.Future[Any]] = {listening, link.begun}
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    if link.begun.done():
+        link.say(await _run(link, link.begun.result()))
+        await link.flush()
+    listening.cancel()
+
+
+async def _run(link: DaemonLink, begin: Begin) -> Ended:
+    preparing = asyncio.create_task(asyncio.to_thread(_prepare, begin))
+    stopping = asyncio.create_task(link.stopping.wait())
+    await asyncio.wait((preparing, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not preparing.done():
+        return Ended(
+            ExitCode.RUN_ERROR, f"{link.stops[0]} while it was being prepared", stored=False, summary=""
+        )
+    try:
+        scenario, rig, plan = preparing.result()
+        link.say(Prepared(list(plan.assignments)))
+        return await _measured(link, begin, scenario, rig, plan)
+    except EtloopError as error:
+        return Ended(error.exit_code, str(error), stored=False, summary="")
+    except MemoryError as error:
+        what = f"it needs more memory than limits.run_memory of the rack allows: {error or 'MemoryError'}"
+        return Ended(ExitCode.RUN_ERROR, what, stored=False, summary="")
+
+
+def _prepare(begin: Begin) -> tuple[Scenario, Rig, Plan]:
+    root = Path(begin.scenario_root)
+    scenario = parse_scenario(begin.scenario_text.encode(), "scenario", root)
+    confine(scenario, root)
+    rig = _leased(parse_rig(begin.rig_text.encode(), "the rack's rig", Path(begin.rig_root)), begin.ports)
+    with confined(root):
+        plan = lay_out(scenario, rig, begin.run_id)
+    busy: dict[str, int] = json.loads(begin.host_threads)
+    host_of = {agent.name: agent.host for agent in rig.agents}
+    for name, assignment in plan.assignments.items():
+        others = busy.get(host_of[name], 0)
+        plan.assignments[name] = replace(
+            assignment,
+            first_host_thread=assignment.first_host_thread + others,
+            host_engine_threads=assignment.host_engine_threads + others,
+        )
+    check_sendable(plan.assignments)
+    return scenario, rig, plan
+
+
+def _leased(rig: Rig, labels: list[str]) -> Rig:
+    """The rig as far as this run may use it."""
+    agents = []
+    for agent in rig.agents:
+        ports = tuple(port for port in agent.ports if f"{agent.name}/{port.name}" in labels)
+        if ports:
+            agents.append(replace(agent, ports=ports))
+    if not agents:
+        raise ConfigError(Problem("ports", "none of the leased ports is in the rig", "submit the job again"))
+    return replace(rig, agents=tuple(agents))
+
+
+async def _measured(link: DaemonLink, begin: Begin, scenario: Scenario, rig: Rig, plan: Plan) -> Ended:
+    settings = SessionSettings(
+        run_id=begin.run_id,
+        bind=rig.bind,
+        # The daemon's socket has admitted these agents.
+        insecure=True,
+        gather_timeout_ns=scenario.gather_timeout_ns,
+        stall_timeout_ns=scenario.stall_timeout_ns,
+    )
+    started_at = wall_time_text()
+    session = Session(settings, plan.assignments, plan.tables, monotonic_ns())
+    await drive(session, link, link.stops, _teller(link), lambda text: link.say(Said(text)))
+    if session.problems:
+        problems = "\n".join(str(problem) for problem in session.problems)
+        return Ended(ExitCode.PREPARATION_FAILED, problems, stored=False, summary="")
+    link.say(TrafficEnded())
+    await link.flush()
+    summary = await asyncio.to_thread(
+        write_run,
+        Path(begin.out_dir),
+        session.outcome(started_at),
+        plan.tables,
+        begin.scenario_text,
+        f"# Ports leased to this run: {', '.join(begin.ports)}\n{begin.rig_text}",
+        plan.connection_rows,
+        plan.port_names,
+    )
+    finished = FinishedRun(summary, render(summary, begin.out_dir))
+    return Ended(finished.exit_code, session.reason, stored=True, summary=to_json(summary))
+
+
+def _teller(link: DaemonLink) -> Callable[[RunProgress], None]:
+    """Tells the daemon how far the run is, not more often than it cares to know."""
+    next_ns = 0
+    state = None
+
+    def tell(progress: RunProgress) -> None:
+        nonlocal next_ns, state
+        now_ns = monotonic_ns()
+        if now_ns < next_ns and progress.state is state:
+            return
+        next_ns, state = now_ns + _MOVED_NS, progress.state
+        link.say(
+            Moved(
+                progress.state.name,
+                progress.ops_done,
+                progress.ops_total,
+                progress.wire_tx_bytes,
+                progress.wire_rx_bytes,
+            )
+        )
+
+    return tell
+
+
+if __name__ == "__main__":
+    main()

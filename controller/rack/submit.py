@@ -1,0 +1,135 @@
+"""`etloop submit`: a thin client of the rack API, which gives back the verdict's exit code. A shell: the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+from typing import TYPE_CHECKING, Final
+
+from contract.clock import NS_PER_S
+from contract.errors import ConfigError, ExitCode, Problem
+from contract.units import approximate_bytes
+from controller.commands_trace import Answer, to_json
+from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.client import RackClient, RackUnreachable
+from controller.rack.commands import job_line
+from controller.rack.job import ENDED
+from controller.rack.messages import JobTold, ProgressTold, ResultTold
+from controller.rack.typed_form import plain
+from controller.system_clock import monotonic_ns
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+_PAUSE_S: Final = 1.0
+_LASTING_NS: Final = 30 * NS_PER_S
+"""Longer than a client waits for an answer."""
+
+
+async def carried_out(parsed: argparse.Namespace) -> Answer:
+    """Does what the arguments say. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
+    # One key for every attempt: a request whose answer was lost does not become a second job.
+    parsed.key = parsed.key or f"etloop-submit-{secrets.token_hex(8)}"
+    give_up_ns = monotonic_ns() + parsed.patience
+    while True:
+        began_ns = monotonic_ns()
+        try:
+            return await _attempt(parsed)
+        except RackUnreachable as error:
+            # An attempt that lasted had reached the rack, and lost it only now.
+            if monotonic_ns() - began_ns > _LASTING_NS:
+                give_up_ns = monotonic_ns() + parsed.patience
+            if monotonic_ns() >= give_up_ns:
+                raise
+            sys.stderr.write(f"{error}; asking again\n")
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def _attempt(parsed: argparse.Namespace) -> Answer:
+    async with RackClient(_settings(parsed), parsed.rack) as rack:
+        if parsed.list:
+            jobs = await rack.jobs()
+            return Answer(to_json({"jobs": plain(jobs)}) if parsed.json else "".join(map(job_line, jobs)))
+        if parsed.cancel:
+            job = await rack.cancel(parsed.cancel)
+            if job is None:
+                raise ConfigError(
+                    Problem("--cancel", f"there is no job {parsed.cancel}", "see etloop submit --list")
+                )
+            return Answer(to_json(plain(job)) if parsed.json else job_line(job))
+        if parsed.follow:
+            return await _followed(rack, parsed.follow, as_json=parsed.json)
+        job = await rack.submit(
+            _text(parsed.scenario),
+            ports=[port.strip() for port in parsed.ports.split(",") if port.strip()],
+            port_count=parsed.port_count,
+            priority=parsed.priority,
+            client_key=parsed.key,
+            labels=_labels(parsed.label),
+            time_limit_ns=parsed.time_limit,
+        )
+        if parsed.wait:
+            return await _followed(rack, job.job_id, as_json=parsed.json)
+        return Answer(to_json(plain(job)) if parsed.json else f"{job.job_id}\n")
+
+
+async def _followed(rack: RackClient, job_id: str, *, as_json: bool) -> Answer:
+    said = ""
+    async for told in rack.follow(job_id):
+        line = _progress_line(told)
+        if line != said and not as_json:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+        said = line
+    result = await rack.result(job_id)
+    text = to_json(plain(result)) if as_json else _result_text(result)
+    return Answer(text, ExitCode(result.exit_code))
+
+
+def _progress_line(told: JobTold | ProgressTold) -> str:
+    if isinstance(told, JobTold):
+        why = f" ({told.reason})" if told.reason and told.state not in ENDED else ""
+        return f"job {told.job_id}: {told.state}{why}"
+    moved = approximate_bytes(told.wire_tx_bytes)
+    return f"job {told.job_id}: {told.phase} {told.ops_done}/{told.ops_total} ops, {moved}"
+
+
+def _result_text(result: ResultTold) -> str:
+    lines = [f"job {result.job_id} {result.state}, exit code {result.exit_code}"]
+    lines += [f"reason: {result.reason}"] if result.reason else []
+    lines += [f"results: {result.run_directory} (below the rack's artifacts)"] if result.run_directory else []
+    return "\n".join(lines) + "\n"
+
+
+def _settings(parsed: argparse.Namespace) -> BrokerSettings:
+    host, _, port = parsed.broker.rpartition(":") if ":" in parsed.broker else (parsed.broker, "", "")
+    default = 8883 if parsed.ca else 1883
+    if port and not (port.isdecimal() and 0 < int(port) < 65536):
+        raise ConfigError(Problem("--broker", f'"{parsed.broker}" names no port', "write HOST:PORT"))
+    return BrokerSettings(
+        host=host,
+        port=int(port) if port else default,
+        protocol=Protocol.V311 if parsed.mqtt == "3.1.1" else Protocol.V5,
+        username=parsed.username,
+        password=_text(parsed.password_file).strip() if parsed.password_file else "",
+        ca_file=parsed.ca,
+    )
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    pairs = [label.partition("=") for label in given]
+    odd = [name for name, mark, _ in pairs if not mark or not name]
+    if odd:
+        raise ConfigError(Problem("--label", f'"{odd[0]}" is no label', "write NAME=VALUE"))
+    return {name: value for name, _, value in pairs}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            Problem(str(path), f"cannot be read: {error}", "check the name and the file")
+        ) from None

@@ -1,0 +1,189 @@
+"""Schedules of the user's own, from files that the scenario names: MSCCL XML, Python, custom Chakra traces.
+
+Reads the files and, of a Python file, runs it: that is code with the rights of whoever runs the command, which is why it
+is only taken from the scenario's own directory. What comes out of any of them is proved before it is used.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import traceback
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from contract.errors import ConfigError, EtloopError, InputError, PlanError, Problem
+from controller.custom_traces import read_custom, schedule_of_custom
+from traffic.collectives.choice import NO_LIMIT_BYTES, Custom
+from traffic.collectives.msccl import prove
+from traffic.collectives.msccl_reader import LARGEST_TEXT_BYTES, read_msccl
+from traffic.collectives.msccl_schedule import msccl_schedule
+from traffic.collectives.table import Protocol, Schedule
+from traffic.collectives.validate import validate
+from workload.files import read_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import ModuleType
+
+    from controller.scenario_collectives import Collectives, ScheduleFile
+    from traffic.collectives.cutting import Request
+
+FUNCTION: Final = "schedule"
+"""What a Python file defines: `def schedule(request: Request) -> Schedule`."""
+_BEYOND_A_LOOP_BYTES: Final = 333
+_FULLY_CHECKED_RANKS: Final = 64
+"""Larger groups are proved for one loop, smaller ones for two."""
+_MSCCL_PROTOCOLS: Final = {"Simple": Protocol.SIMPLE, "LL": Protocol.LL, "LL128": Protocol.LL128}
+
+
+def with_schedule_files(collectives: Collectives) -> Collectives:
+    """The section with its schedule files read. Raises an `InputError` with the mistakes of all of them."""
+    problems: list[Problem] = []
+    found: list[tuple[str, Custom]] = []
+    for file in collectives.files:
+        try:
+            found.append((file.collective, _READERS[file.path.suffix](file)))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(*problems)
+    return replace(collectives, settings=replace(collectives.settings, custom=tuple(found)))
+
+
+def check(schedule: Schedule, *, contents: bool = True) -> None:
+    """Proves a schedule for an op that needs more than one loop. Raises `PlanError` with the step that breaks it."""
+    loops = schedule.chunk_bytes if schedule.size <= _FULLY_CHECKED_RANKS else 0
+    op_bytes = schedule.chunks_per_loop * (loops + _BEYOND_A_LOOP_BYTES) + 1
+    if schedule.collective in ("all-gather", "gather"):
+        op_bytes = -(-op_bytes // schedule.size)
+    validate(schedule, op_bytes, contents=contents)
+
+
+def _msccl(file: ScheduleFile) -> Custom:
+    algorithm = read_msccl(_read(file), str(file.path))
+    if algorithm.collective != file.collective:
+        what = f"{file.path.name} is for {algorithm.collective}"
+        raise ConfigError(Problem(file.where, what, "name it under that collective"))
+    moves = prove(algorithm, str(file.path))
+    name = f"msccl:{algorithm.name or file.path.stem}"
+
+    def build(request: Request) -> Schedule:
+        schedule = msccl_schedule(request, name, algorithm, moves)
+        # Where a chunk lies, scratch included, was followed by `prove`.
+        check(schedule, contents=False)
+        return schedule
+
+    return Custom(
+        name=name,
+        build=build,
+        protocol=_MSCCL_PROTOCOLS[algorithm.protocol],
+        channels=algorithm.channels,
+        ranks=len(algorithm.gpus),
+        least_bytes=algorithm.least_bytes,
+        most_bytes=algorithm.most_bytes or NO_LIMIT_BYTES,
+    )
+
+
+def _custom_traces(file: ScheduleFile) -> Custom:
+    trace = read_trace(file.path.with_suffix(""))
+    program = read_custom(trace, str(file.path), file.recorded_bytes, file.collective)
+    name = f"custom:{file.path.stem}"
+
+    def build(request: Request) -> Schedule:
+        schedule = schedule_of_custom(request, name, program)
+        # Traces do not tell which data a message carries.
+        check(schedule, contents=False)
+        return schedule
+
+    return Custom(name=name, build=build, ranks=len(trace.ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class _Python:
+    """The function of a Python file, guarded: whatever it raises or returns becomes an error with file and line."""
+
+    path: Path
+    function: Callable[[Request], Any]
+
+    def __call__(self, request: Request) -> Schedule:
+        where = f"{request.collective} of {request.size}"
+        try:
+            schedule = self.function(request)
+        except EtloopError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- somebody else's code
+            raise PlanError(_raised(self.path, error, f"{FUNCTION}() for {where}")) from None
+        if not isinstance(schedule, Schedule):
+            what = f"{FUNCTION}() for {where} returned {type(schedule).__name__}"
+            raise PlanError(Problem(str(self.path), what, "return a Schedule, as docs/schedules.md shows"))
+        asked = (request.collective, request.size)
+        if (schedule.collective, schedule.size) != asked:
+            what = f"{FUNCTION}() for {where} returned one for {schedule.collective} of {schedule.size}"
+            raise PlanError(Problem(str(self.path), what, "return the schedule that was asked for"))
+        schedule = replace(schedule, algorithm=f"file:{self.path.stem}")
+        check(schedule)
+        return schedule
+
+
+def _python(file: ScheduleFile) -> Custom:
+    _read(file)
+    module = _module(file.path)
+    function = getattr(module, FUNCTION, None)
+    if not callable(function):
+        what = f"{file.path.name} defines no function {FUNCTION}"
+        raise ConfigError(
+            Problem(str(file.path), what, f"write def {FUNCTION}(request), as docs/schedules.md shows")
+        )
+    numbers = {"CHANNELS": (1, 64), "RANKS": (0, 1024)}
+    values = {}
+    for name, (least, most) in numbers.items():
+        value = getattr(module, name, least)
+        if type(value) is not int or not least <= value <= most:
+            what = f"{name} is {value!r:.64}"
+            raise ConfigError(Problem(str(file.path), what, f"write a whole number from {least} to {most}"))
+        values[name] = value
+    return Custom(
+        name=f"file:{file.path.stem}",
+        build=_Python(file.path, function),
+        channels=values["CHANNELS"],
+        ranks=values["RANKS"],
+    )
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"etloop_schedule_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        what = f"not valid Python: {error.msg}"
+        raise ConfigError(Problem(f"{path}:{error.lineno}", what, "correct it")) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- somebody else's code
+        raise ConfigError(_raised(path, error, "reading it")) from None
+    return module
+
+
+def _raised(path: Path, error: BaseException, doing: str) -> Problem:
+    """What an exception of the user's code says, at the last of its own lines that led to it."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    where = f"{path}:{own[-1].lineno}" if own else str(path)
+    return Problem(where, f"{doing} raised {type(error).__name__}: {str(error)[:500]}", "correct the file")
+
+
+def _read(file: ScheduleFile) -> bytes:
+    try:
+        with file.path.open("rb") as stream:
+            return stream.read(LARGEST_TEXT_BYTES + 1)
+    except OSError as error:
+        what = f"{file.path} cannot be read: {error.strerror or error}"
+        raise ConfigError(Problem(file.where, what, "check the name and that it may be read")) from None
+
+
+_READERS: Final[dict[str, Callable[[ScheduleFile], Custom]]] = {
+    ".xml": _msccl,
+    ".py": _python,
+    ".et": _custom_traces,
+}

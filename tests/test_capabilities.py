@@ -1,0 +1,207 @@
+"""What hosts say they can do, how it is read, and which runs are refused because of it."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.host_reading import read_capabilities
+from contract.capabilities import UNKNOWN, Capabilities, Interface, RoceDevice
+from contract.machine import RunState
+from contract.messages import Hello
+from controller.rack.hub import AgentPresence
+from controller.rack.messages import agent_told
+from controller.readiness import misfits
+from controller.roster import Roster
+from tests.control_plane_by_hand import ring_assignments
+from tests.rehearsal import Rehearsal
+
+ADDRESS = "10.9.8.7"
+ETH1 = Interface("eth1", (ADDRESS,), 100_000_000_000, 9000, "mlx5_core", up=True)
+HOST = Capabilities(interfaces=(ETH1,), local_networks=("127.0.0.0/8",), complete=True)
+
+
+# ---- what is read
+
+
+def tree(root: Path, **files: str) -> Path:
+    """Files below `root`; "__" stands for a slash, "DOT" for a dot, "COLON" for a colon."""
+    for name, text in files.items():
+        path = root / name.replace("__", "/").replace("DOT", ".").replace("COLON", ":")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_a_host_is_read_from_its_files(tmp_path: Path) -> None:
+    device = tmp_path / "sys/devices/pci0000:3a/0000:3b:00.0"
+    device.mkdir(parents=True)
+    (tmp_path / "sys/drivers/mlx5_core").mkdir(parents=True)
+    (device / "driver").symlink_to(tmp_path / "sys/drivers/mlx5_core")
+    tree(
+        tmp_path,
+        sys__class__net__eth1__mtu="9000\n",
+        sys__class__net__eth1__speed="100000\n",
+        sys__class__net__eth1__flags="0x1003\n",
+        sys__class__net__eth2__mtu="1500\n",
+        sys__class__net__eth2__speed="-1\n",
+        sys__class__net__eth2__flags="0x1002\n",
+        sys__class__infiniband__mlx5_0__ports__1__gid_attrs__types__0="IB/RoCE v1\n",
+        sys__class__infiniband__mlx5_0__ports__1__gid_attrs__types__1="RoCE v2\n",
+        sys__class__infiniband__mlx5_0__ports__1__gid_attrs__ndevs__0="eth1\n",
+        sys__class__infiniband__mlx5_1__ports__1__gid_attrs__ndevs__0="eth2\n",
+        sys__class__ptp__ptp0__clock_name="mlx5_ptp\n",
+        sys__devices__system__clocksource__clocksource0__current_clocksource="tsc\n",
+        sys__devices__system__cpu__cpu0__cpufreq__scaling_governor="powersave\n",
+        proc__sys__net__core__rmem_max="212992\n",
+        proc__self__status="Name:\tx\nCapEff:\t0000000000802000\n",
+        proc__net__fib_trie="Local:\n     |-- 127.0.0.0\n        /8 host LOCAL\n     |-- 10.9.8.7\n        /32 host LOCAL\n",
+        proc__net__if_inet6="fd000000000000000000000000000002 02 40 00 80     eth1\n",
+    )
+    for name in ("eth1", "eth2"):
+        (tmp_path / f"sys/class/net/{name}/device").symlink_to(device)
+    (tmp_path / "sys/class/infiniband/mlx5_0/device").symlink_to(device)
+    found = read_capabilities(tmp_path)
+    assert found.interfaces == (
+        Interface("eth1", ("fd00::2",), 100_000_000_000, 9000, "mlx5_core", up=True),
+        Interface("eth2", (), 0, 1500, "mlx5_core", up=False),
+    )
+    # The second card has its RoCE switched off, and so no RoCE address.
+    assert found.roce_devices == (RoceDevice("mlx5_0", "eth1", "mlx5_core", "0000:3b:00.0"),)
+    assert found.ptp_clocks == ("ptp0 mlx5_ptp",)
+    assert (found.clock_source, found.governor) == ("tsc", "powersave")
+    assert found.privileges == ("CAP_NET_RAW", "CAP_SYS_NICE")
+    assert (found.receive_buffer_bytes, found.local_networks) == (212992, ("127.0.0.0/8",))
+    assert found.complete
+
+
+ODD = {
+    "nothing at all": {},
+    "an interface that says nothing": {"sys__class__net__eth1__x": ""},
+    "words for numbers": {
+        "sys__class__net__eth1__mtu": "big",
+        "sys__class__net__eth1__flags": "0xzz",
+        "proc__sys__net__core__rmem_max": "²",
+        "proc__self__status": "CapEff: none",
+        "proc__net__fib_trie": "|-- 1.2.3.4.5\n /99 host LOCAL\n|-- 300.1.1.1\n /8 host LOCAL\n",
+        "proc__net__if_inet6": "zz\n",
+    },
+}
+
+
+@pytest.mark.parametrize("files", ODD.values(), ids=ODD.keys())
+def test_a_host_that_does_not_tell_is_not_known_and_never_complete(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    found = read_capabilities(tree(tmp_path, **files))
+    assert not found.complete
+    assert found.has_address(ADDRESS)
+    assert {each.mtu_bytes for each in found.interfaces} <= {0}
+
+
+def test_this_host_has_the_addresses_it_can_bind() -> None:
+    found = read_capabilities()
+    for address, there in (("127.0.0.1", True), ("127.200.1.1", True), ("192.0.2.77", False)):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind((address, 0))
+                bound = True
+            except OSError:
+                bound = False
+        assert bound is there
+        assert found.has_address(address) is (there or not found.complete)
+    loopback = found.interface_of("127.0.0.1")
+    assert loopback is not None
+    assert loopback.mtu_bytes >= 1500
+
+
+# ---- what is refused
+
+PORT = ring_assignments("a")["a"].ports[0]
+
+
+def told(host: Capabilities, path_mtu_bytes: int = 4096) -> list[str]:
+    assignment = ring_assignments("a")["a"]
+    assignment = replace(
+        assignment,
+        ports=(replace(PORT, name="p0", addresses=(ADDRESS,)),),
+        transport=replace(assignment.transport, path_mtu_bytes=path_mtu_bytes),
+    )
+    return [str(problem) for problem in misfits({"a": assignment}, {"a": Hello("a", "box", 1, {}, 0, host)})]
+
+
+FITS = {
+    "a host that fits": HOST,
+    "just large enough frames": replace(HOST, interfaces=(replace(ETH1, mtu_bytes=4160),)),
+    "a host that does not say what it has": UNKNOWN,
+    "a host that does not say all it has": replace(HOST, interfaces=(), complete=False),
+    "an address that is local without an interface": replace(
+        HOST, interfaces=(), local_networks=("10.0.0.0/8",)
+    ),
+}
+
+
+@pytest.mark.parametrize("host", FITS.values(), ids=FITS.keys())
+def test_a_host_that_fits_is_not_refused(host: Capabilities) -> None:
+    assert told(host) == []
+
+
+MISFITS = {
+    "an address that is elsewhere": (
+        replace(HOST, interfaces=(replace(ETH1, addresses=("10.0.0.1",)),)),
+        "agent 'a': port p0: address 10.9.8.7 is not on box, which has 10.0.0.1 on eth1; "
+        "ip address add 10.9.8.7/24 dev INTERFACE there, or correct the port's addresses in the rig",
+    ),
+    "frames that are too small": (
+        replace(HOST, interfaces=(replace(ETH1, mtu_bytes=4159),)),
+        "agent 'a': port p0: interface eth1 has an MTU of 4159; a path MTU of 4096 needs 4160; "
+        "ip link set dev eth1 mtu 4160 there, or lower transport.path_mtu",
+    ),
+    "an interface that is switched off": (
+        replace(HOST, interfaces=(replace(ETH1, up=False),)),
+        "agent 'a': port p0: interface eth1 is down; ip link set dev eth1 up there",
+    ),
+}
+
+
+@pytest.mark.parametrize(("host", "expected"), MISFITS.values(), ids=MISFITS.keys())
+def test_a_host_that_does_not_fit_is_refused_with_the_remedy(host: Capabilities, expected: str) -> None:
+    assert told(host) == [expected]
+
+
+def test_smaller_packets_fit_smaller_frames() -> None:
+    assert told(replace(HOST, interfaces=(replace(ETH1, mtu_bytes=1500),)), 1024) == []
+
+
+def test_a_run_that_does_not_fit_ends_before_any_agent_is_given_its_part() -> None:
+    play = Rehearsal("a", "b")
+    play.agents["b"].life.on_hello_changed(Hello("b", "box", 1, {}, 0, HOST))
+    play.run_to_end()
+    assert play.session.state is RunState.ABORTED
+    assert "is not on box" in str(play.session.problems[0])
+    assert not any("opening sockets" in line for agent in play.agents.values() for line in agent.log)
+
+
+# ---- what is told
+
+
+def test_what_changes_while_an_agent_waits_counts() -> None:
+    roster = Roster(["a"], 1, 10)
+    hello = Hello("a", "box", 1, {})
+    roster.join(b"1", hello, 0)
+    roster.join(b"1", replace(hello, capabilities=HOST), 5)
+    member = roster.member("a")
+    assert member is not None
+    assert member.hello.capabilities == HOST
+
+
+def test_the_inventory_says_what_a_host_can_do() -> None:
+    hello = Hello("a", "box", 1, {}, 0, replace(HOST, roce_devices=(RoceDevice("rxe0", "eth1", "", ""),)))
+    answer = agent_told(AgentPresence("a", hello, 1, 0, 5, None))
+    assert answer.capabilities is not None
+    assert answer.capabilities.roce_devices == ("rxe0/eth1",)
+    assert answer.capabilities.interfaces[0].mtu_bytes == 9000
+    assert agent_told(AgentPresence("a", Hello("a", "box", 1, {}), 1, 0, 5, None)).capabilities is None

@@ -1,0 +1,44 @@
+"""Every algorithm takes in virtual time, on an ideal network, what its closed form says."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.closed_forms import FORMS, MIB, TOLERANCE, Form, compared, main
+from tests.first_light import FULL
+from traffic.collectives.algorithms import ALGORITHMS
+
+BUFFER_BYTES = 64 * MIB if FULL else 32 * MIB
+FOLDED = ("halving_doubling", "recursive_doubling")
+CASES = [
+    (form, ranks)
+    for form in FORMS
+    for ranks in (form.ranks if FULL else form.ranks[:2] if form.algorithm in FOLDED else form.ranks[:1])
+]
+"""Folded groups always: what else but the wait of their receives would keep their steps apart?"""
+
+
+@pytest.mark.parametrize(
+    ("form", "ranks"),
+    CASES,
+    ids=lambda part: f"{part.collective}-{part.algorithm}-{part.shaping}" if isinstance(part, Form) else part,
+)
+def test_a_large_operation_takes_what_its_closed_form_says(form: Form, ranks: int) -> None:
+    _, closed_ns, virtual_ns = compared(form, ranks, BUFFER_BYTES)
+    assert virtual_ns > closed_ns * (1 - TOLERANCE), "no faster than the links allow"
+    if ranks < form.bound_from:
+        assert virtual_ns < closed_ns * (1 + TOLERANCE)
+
+
+def test_every_algorithm_has_a_closed_form() -> None:
+    one_sided = {
+        name for name in ALGORITHMS if name.startswith("deepep")
+    }  # messages of a token: no large ones
+    assert {form.algorithm for form in FORMS} == set(ALGORITHMS) - one_sided
+
+
+def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Half a mebibyte is all latency: --check says so."""
+    monkeypatch.setattr("bench.closed_forms.FORMS", (FORMS[1],))
+    assert main(["--mib", "1", "--check"]) == 30
+    assert "all_reduce" in capsys.readouterr().out

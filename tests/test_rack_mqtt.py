@@ -1,0 +1,307 @@
+"""The rack API over real brokers: Mosquitto with MQTT 5, and the one that the daemon brings with it (3.1.1)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiomqtt
+import jsonschema  # type: ignore[import-untyped]
+import msgpack  # type: ignore[import-untyped]
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.client import RackClient, RequestRefused
+from controller.rack.job import JobState
+from controller.rack.messages import ProgressTold, RackStatus, ResultTold
+from controller.rack.schemas import schema_files
+from tests.first_light import PATIENCE_S, Place, agents, kill_session
+from tests.test_rack_daemon import LONG, SCENARIO, Serving, place, serving
+
+__all__ = ["place"]
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where the rack API of a test is."""
+
+    settings: BrokerSettings
+    config: str
+    """The mqtt section of controller.yaml."""
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Mosquitto:
+    """A broker process that can be killed and started again on its port."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_port()
+        self._config = directory / "mosquitto.conf"
+        self._config.write_text(f"listener {self.port} 127.0.0.1\nallow_anonymous true\n")
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Starts it and returns when it listens."""
+        program = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+        self._process = subprocess.Popen(
+            [program, "-c", str(self._config)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        for _ in range(500):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.02)
+        raise AssertionError("Mosquitto does not listen")
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        if self._process is not None:
+            kill_session(self._process)
+            self._process = None
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    """A Mosquitto of the test's own."""
+    if shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists():
+        pytest.skip("Mosquitto is not installed (Debian package mosquitto)")
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+@pytest.fixture(params=["mosquitto", "embedded"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Either broker."""
+    if request.param == "mosquitto":
+        port = request.getfixturevalue("mosquitto").port
+        return Broker(
+            BrokerSettings("127.0.0.1", port), f"mqtt: {{port: {port}, progress_interval: 100ms}}\n"
+        )
+    port = free_port()
+    config = f"mqtt: {{port: {port}, embedded: true, progress_interval: 100ms}}\n"
+    return Broker(BrokerSettings("127.0.0.1", port, Protocol.V311), config)
+
+
+@contextlib.asynccontextmanager
+async def rack_with(place: Place, broker: Broker) -> AsyncIterator[tuple[Serving, RackClient]]:
+    """A daemon that serves over a broker, and a client of it."""
+    path = place.directory / "controller.yaml"
+    base = path.read_text().split("mqtt:")[0]
+    path.write_text(base + broker.config)
+    async with serving(place) as rack:
+        await rack.until(lambda: any(entry["event"] == "broker joined" for entry in rack.log()))
+        async with RackClient(broker.settings, "rack") as client:
+            yield rack, client
+
+
+async def test_a_job_is_submitted_followed_and_its_result_told(place: Place, broker: Broker) -> None:
+    with agents(place):
+        async with rack_with(place, broker) as (_, client):
+            assert (await client.controller()).state is RackStatus.READY
+            job = await client.submit(SCENARIO, labels={"suite": "first"})
+            assert (job.state, job.labels) == (JobState.QUEUED, {"suite": "first"})
+            result = await client.result(job.job_id, PATIENCE_S)
+            assert (result.exit_code, result.state, result.reason) == (0, JobState.FINISHED, "")
+            assert result.summary["state"] == "done"
+            assert [each.job_id for each in await client.jobs()] == [job.job_id]
+            inventory = await client.inventory()
+            assert [port.label for port in inventory.ports] == ["a/p0", "a/p1", "b/p0", "b/p1"]
+            assert all(agent.present for agent in inventory.agents)
+
+
+async def test_two_jobs_on_disjoint_ports_run_at_once(place: Place, broker: Broker) -> None:
+    with agents(place):
+        async with rack_with(place, broker) as (rack, client):
+            jobs = [await client.submit(LONG, ports=[f"a/p{k}", f"b/p{k}"]) for k in (0, 1)]
+            await rack.until(lambda: all(rack.job(job.job_id).state is JobState.RUNNING for job in jobs))
+            for job in jobs:
+                await client.cancel(job.job_id, "test")
+                result = await client.result(job.job_id, PATIENCE_S)
+                assert (result.state, result.reason) == (JobState.CANCELLED, "cancelled by test")
+
+
+async def test_progress_is_told_while_a_job_runs(place: Place, broker: Broker) -> None:
+    with agents(place):
+        async with rack_with(place, broker) as (_, client):
+            job = await client.submit(LONG)
+            async with asyncio.timeout(PATIENCE_S):
+                seen = []
+                async for told in client.follow(job.job_id):
+                    if isinstance(told, ProgressTold) and told.phase == "RUN":
+                        seen.append(told.ops_done)
+                        if len(seen) == 3:
+                            break
+            assert seen == sorted(seen)
+            await client.cancel(job.job_id)
+            assert (await client.result(job.job_id, PATIENCE_S)).state is JobState.CANCELLED
+
+
+async def test_a_job_is_refused_with_everything_that_is_wrong(place: Place, broker: Broker) -> None:
+    async with rack_with(place, broker) as (_, client):
+        with pytest.raises(RequestRefused) as refused:
+            await client.submit("workload: {trace: job, nonsense: 1}\n", ports=["c/p0", "c/p0"], priority=7)
+        assert len(refused.value.problems) >= 2
+        assert "nonsense" in str(refused.value)
+
+
+async def test_a_client_key_stands_for_one_job(place: Place, broker: Broker) -> None:
+    async with rack_with(place, broker) as (_, client):
+        first = await client.submit(SCENARIO, client_key="nightly")
+        assert (await client.submit(SCENARIO, client_key="nightly", priority=3)).job_id == first.job_id
+        assert len(await client.jobs()) == 1
+
+
+async def test_mqtt_5_properties_are_answered_in_kind_and_in_msgpack(
+    place: Place, mosquitto: Mosquitto
+) -> None:
+    broker = Broker(BrokerSettings("127.0.0.1", mosquitto.port), f"mqtt: {{port: {mosquitto.port}}}\n")
+    async with (
+        rack_with(place, broker),
+        aiomqtt.Client("127.0.0.1", mosquitto.port, protocol=aiomqtt.ProtocolVersion.V5) as client,
+    ):
+        await client.subscribe("my/answers")
+        asked = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        asked.ResponseTopic = "my/answers"
+        asked.CorrelationData = b"\x00\x01"
+        asked.ContentType = "application/msgpack"
+        body = msgpack.packb({"scenario": SCENARIO})
+        await client.publish("etloop/v1/rack/jobs/submit", body, qos=1, properties=asked)
+        async with asyncio.timeout(PATIENCE_S):
+            message = await anext(client.messages)
+        properties = message.properties.json() if message.properties is not None else {}  # type: ignore[no-untyped-call]
+        assert properties["CorrelationData"] == "0001"
+        assert properties["ContentType"] == "application/msgpack"
+        assert msgpack.unpackb(message.payload)["accepted"] is True
+
+
+async def test_the_broker_may_die_while_a_job_runs(place: Place, mosquitto: Mosquitto) -> None:
+    broker = Broker(BrokerSettings("127.0.0.1", mosquitto.port), f"mqtt: {{port: {mosquitto.port}}}\n")
+    with agents(place):
+        async with rack_with(place, broker) as (rack, client):
+            job = await client.submit(SCENARIO.replace("iterations: 3", "iterations: 200"))
+            await rack.reaches(job.job_id, JobState.RUNNING)
+            mosquitto.kill()
+            done = await rack.reaches(job.job_id, JobState.FINISHED)
+            assert done.exit_code == 0
+            mosquitto.start()
+            await rack.until(lambda: [entry["event"] for entry in rack.log()].count("broker joined") == 2)
+            # A broker without persistence has forgotten everything; the rack tells it again.
+            async with RackClient(broker.settings, "rack") as again:
+                assert (await again.result(job.job_id, PATIENCE_S)).exit_code == 0
+
+
+HOSTILE = (
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"\xff\xfe\x00",
+    b'{"scenario": 1}',
+    b'{"scenario": "x", "scenario": "y"}',
+    b"{" * 100_000,
+    b'{"scenario": "x", "ports": [' + b'"a/p0",' * 10_000 + b'"b/p0"]}',
+    b'{"scenario": NaN}',
+    b"\x81\xa8scenario\xc1",
+    b"\xdf\xff\xff\xff\xff",
+)
+
+
+async def test_hostile_messages_change_nothing(place: Place, broker: Broker) -> None:
+    async with rack_with(place, broker) as (rack, client):
+        async with aiomqtt.Client(
+            broker.settings.host,
+            broker.settings.port,
+            protocol=aiomqtt.ProtocolVersion(broker.settings.protocol),
+        ) as hostile:
+            for topic in (
+                "jobs/submit",
+                "jobs/list",
+                "agents/inventory",
+                "jobs/x/cancel",
+                "jobs/%s/cancel" % ("y" * 200),
+            ):
+                for body in HOSTILE:
+                    await hostile.publish(f"etloop/v1/rack/{topic}", body, qos=1)
+        await rack.until(lambda: True)
+        assert await client.jobs() == ()
+        assert (await client.submit(SCENARIO)).state is JobState.QUEUED
+
+
+SCHEMAS = Path(__file__).parent.parent / "docs" / "rack-api"
+
+
+def test_the_published_schemas_are_those_of_the_types() -> None:
+    published = {path.name: path.read_text() for path in SCHEMAS.glob("*.schema.json")}
+    assert published == schema_files(), "run: python -m controller.rack.schemas docs/rack-api"
+
+
+def schema_for(topic: str) -> str:
+    """The schema file of what is told on a topic of the rack."""
+    last = topic.rpartition("/")[2]
+    if "/controller/" in topic:
+        return "controller-told"
+    return {
+        "state": "job-told",
+        "progress": "progress-told",
+        "result": "result-told",
+        "status": "agent-told",
+    }[last]
+
+
+async def test_everything_that_is_told_fits_its_schema(place: Place, broker: Broker) -> None:
+    told: list[tuple[str, object]] = []
+
+    async def listen() -> None:
+        async with aiomqtt.Client(
+            broker.settings.host,
+            broker.settings.port,
+            protocol=aiomqtt.ProtocolVersion(broker.settings.protocol),
+        ) as ears:
+            await ears.subscribe("etloop/v1/rack/jobs/+/+", qos=1)
+            await ears.subscribe("etloop/v1/rack/+/+/status", qos=1)
+            await ears.subscribe("etloop/v1/rack/controller/status", qos=1)
+            async for message in ears.messages:
+                if isinstance(message.payload, bytes) and message.payload:
+                    told.append((str(message.topic), json.loads(message.payload)))  # noqa: PERF401 - seen as it comes
+
+    with agents(place):
+        async with rack_with(place, broker) as (rack, client):
+            listening = asyncio.create_task(listen())
+            good = await client.submit(SCENARIO)
+            bad = await client.submit(SCENARIO.replace("job", "none"))
+            for job in (good, bad):
+                await client.result(job.job_id, PATIENCE_S)
+            await rack.until(lambda: any(topic.endswith(f"{bad.job_id}/state") for topic, _ in told))
+            listening.cancel()
+    seen = {schema_for(topic) for topic, _ in told if not topic.endswith("/cancel")}
+    assert seen == {"job-told", "progress-told", "result-told", "agent-told", "controller-told"}
+    for topic, value in told:
+        schema = json.loads((SCHEMAS / f"{schema_for(topic)}.schema.json").read_text())
+        jsonschema.Draft202012Validator(schema).validate(value)
+
+
+def test_a_result_carries_its_summary_as_json() -> None:
+    told = ResultTold(1, "j", JobState.FINISHED, 0, "", "j", json.loads('{"state": "done"}'))
+    assert told.summary["state"] == "done"

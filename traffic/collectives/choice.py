@@ -1,0 +1,348 @@
+"""Which algorithm, protocol and channels an op gets, and why: the library's own choice unless the user pins it.
+
+`choose` is pure; the same arguments give the same `Choice`. Whether a pinned algorithm exists and serves a collective at
+all is known without a job and told by `why_not`, so that a scenario is refused before anything is read; what depends on
+the group, such as a power of two, is refused by `choose`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from contract.errors import PlanError, Problem
+from traffic.collectives.algorithms import ALGORITHMS
+from traffic.collectives.cutting import MAX_CHANNELS, Cutting, Request
+from traffic.collectives.hardware import Hardware, Layout
+from traffic.collectives.nccl_shaping import cutting_of, p2p_cutting
+from traffic.collectives.nccl_tables import NcclAlgorithm
+from traffic.collectives.nccl_tuning import (
+    Estimate,
+    Function,
+    Tuning,
+    channels_for,
+    estimates,
+    why_disabled,
+)
+from traffic.collectives.other_shapings import (
+    MPI_THROTTLE,
+    Ask,
+    Pick,
+    gloo_pick,
+    gloo_ring_cutting,
+    mpi_pick,
+    plain_pick,
+    whole_buffers,
+)
+from traffic.collectives.table import Protocol, Split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from traffic.collectives.table import Schedule
+
+GROUPED: Final = frozenset({"all-to-all", "uneven all-to-all", "gather", "scatter", "point-to-point"})
+"""Collectives that NCCL carries out as grouped sends and receives, and does not tune."""
+UNEVEN: Final = "uneven all-to-all"
+POINT_TO_POINT: Final = "point-to-point"
+P2P: Final = "p2p"
+GLOO_RING: Final = "gloo_ring"
+NO_LIMIT_BYTES: Final = 1 << 62
+
+
+class Shaping(StrEnum):
+    """Whose traffic it is to look like."""
+
+    NCCL = "nccl"
+    GLOO = "gloo"
+    MPI = "mpi"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What the user fixes; what is empty, None or 0 is left to the choice."""
+
+    algorithm: str = ""
+    protocol: Protocol | None = None
+    channels: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """A schedule of the user's own."""
+
+    name: str
+    """Stands as the algorithm in plans and results."""
+    build: Callable[[Request], Schedule]
+    """Raises an `InputError` for a request that it cannot serve."""
+    protocol: Protocol = Protocol.SIMPLE
+    channels: int = 1
+    ranks: int = 0
+    """Size of the groups it is for; 0: any."""
+    least_bytes: int = 0
+    """Of the whole buffer (of an all-gather that of all ranks)."""
+    most_bytes: int = NO_LIMIT_BYTES
+
+    def serves(self, ranks: int, nbytes: int) -> bool:
+        """Whether it is made for an op; one of another size keeps the library's choice."""
+        return self.ranks in (0, ranks) and self.least_bytes <= nbytes <= self.most_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that a choice depends on besides the op."""
+
+    shaping: Shaping = Shaping.NCCL
+    pin: Pin = Pin()
+    """For every collective that can follow it; the others keep their own choice, as with NCCL_ALGO and NCCL_PROTO."""
+    pins: tuple[tuple[str, Pin], ...] = ()
+    """(collective, pin): binding for that collective. What such a pin leaves open, `pin` may say."""
+    hardware: Hardware = Hardware()
+    custom: tuple[tuple[str, Custom], ...] = ()
+    """(collective, schedule of the user's own); of several the first that serves an op."""
+
+    def pin_of(self, collective: str) -> Pin:
+        """The binding pin of a collective; an uneven all-to-all has that of the even one."""
+        named = "all-to-all" if collective == UNEVEN else collective
+        return dict(self.pins).get(named, Pin())
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How an op is carried out."""
+
+    algorithm: str
+    request: Request
+    build: Callable[[Request], Schedule]
+    reason: str
+    alternatives: tuple[Estimate, ...] = ()
+    """What the tuning model says of everything it compared, the choice among it; empty where nothing is modelled."""
+
+    def schedule(self) -> Schedule:
+        """The schedule, made anew."""
+        return self.build(self.request)
+
+    @property
+    def protocol(self) -> Protocol:
+        """Protocol in use."""
+        return self.request.cutting.protocol
+
+    @property
+    def channels(self) -> int:
+        """Channels in use."""
+        return self.request.cutting.channels
+
+
+@lru_cache(maxsize=1 << 14)
+def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -> Choice:
+    """The choice for an op of `op_bytes` (as in a plan) of a collective named as in `Schedule.collective`.
+
+    For an uneven all-to-all `op_bytes` is what the busiest member sends; the caller puts the splits into the request.
+    Raises `PlanError` for a pin that this op cannot follow.
+    """
+    nbytes = _buffer_bytes(collective, layout, op_bytes)
+    for served, custom in settings.custom:
+        if served == collective and custom.serves(layout.ranks, nbytes):
+            return _custom(custom, collective, layout, nbytes, settings)
+    pin = _joined(settings, collective)
+    choice = (
+        _nccl(collective, layout, op_bytes, settings, pin)
+        if settings.shaping is Shaping.NCCL
+        else _other(collective, layout, op_bytes, settings, pin)
+    )
+    algorithm = ALGORITHMS[choice.algorithm]
+    refused = (
+        algorithm.limit(choice.request) if collective in algorithm.collectives else "it has no such form"
+    )
+    if refused:
+        _refuse(collective, layout, f"{choice.algorithm} cannot do it: {refused}")
+    return choice
+
+
+def with_splits(choice: Choice, splits: tuple[tuple[int, ...], ...]) -> Choice:
+    """The choice for an uneven all-to-all, with the matrix that its schedule is made for."""
+    return replace(choice, request=replace(choice.request, splits=splits))
+
+
+def why_not(shaping: Shaping, collective: str, pin: Pin) -> tuple[str, str] | None:
+    """(what, remedy) if no op of a collective can follow a pin, whatever its group; None if some can."""
+    serving = sorted(name for name, algorithm in ALGORITHMS.items() if collective in algorithm.collectives)
+    if pin.algorithm and pin.algorithm not in ALGORITHMS:
+        return f'there is no algorithm "{pin.algorithm[:64]}"', f"write one of {', '.join(serving)}"
+    if pin.algorithm and pin.algorithm not in serving:
+        return f"{pin.algorithm} does not do {collective}", f"write one of {', '.join(serving)}"
+    if pin.channels > MAX_CHANNELS:
+        return f"{pin.channels} channels; NCCL has at most {MAX_CHANNELS}", f"write 1 to {MAX_CHANNELS}"
+    lines = pin.protocol not in (None, Protocol.SIMPLE)
+    if lines and shaping is not Shaping.NCCL:
+        return f"{shaping} has no protocols", "leave protocol out, or write shaping: nccl"
+    if lines and collective in GROUPED:
+        return "sends over a network use the Simple protocol in NCCL", "write protocol: simple"
+    if lines and pin.algorithm == NcclAlgorithm.PAT:
+        return "PAT has the Simple protocol only", "write protocol: simple"
+    if pin.channels > 1 and shaping in (Shaping.GLOO, Shaping.MPI):
+        return f"{shaping} has no channels", "leave channels out, or write shaping: nccl"
+    return None
+
+
+def _joined(settings: Settings, collective: str) -> Pin:
+    """The binding pin, with what it leaves open from the general one as far as this collective can follow it."""
+    own = settings.pin_of(collective)
+    wish = settings.pin
+    for part in (Pin(algorithm=wish.algorithm), Pin(protocol=wish.protocol), Pin(channels=wish.channels)):
+        joined = Pin(
+            own.algorithm or part.algorithm,
+            own.protocol if own.protocol is not None else part.protocol,
+            own.channels or part.channels,
+        )
+        if why_not(settings.shaping, collective, joined) is None:
+            own = joined
+    return own
+
+
+def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pin: Pin) -> Choice:
+    tuning = Tuning(layout, settings.hardware)
+    if collective in GROUPED:
+        return _grouped(collective, op_bytes, tuning, pin)
+    function = _function(collective)
+    nbytes = _buffer_bytes(collective, layout, op_bytes)
+    if pin.algorithm and not _tuned(pin.algorithm):
+        # NCCL has no such algorithm: cut as its trees are, one step a chunk, on one channel unless pinned.
+        cutting = cutting_of(
+            function,
+            NcclAlgorithm.TREE,
+            pin.protocol or Protocol.SIMPLE,
+            max(1, pin.channels),
+            nbytes,
+            tuning,
+        )
+        return _chosen(pin.algorithm, collective, layout, cutting, "pinned; not an algorithm of NCCL")
+    compared = [
+        estimate
+        for estimate in estimates(function, nbytes, tuning)
+        if collective in ALGORITHMS[_name(estimate.algorithm, collective)].collectives
+    ]
+    allowed = [estimate for estimate in compared if _follows(estimate, collective, pin)]
+    if not allowed:
+        _refuse(collective, layout, _why_none(pin, collective, tuning))
+    best = min(allowed, key=lambda estimate: estimate.time_ns)
+    channels = pin.channels or channels_for(best.algorithm, best.protocol, nbytes, tuning)
+    cut_as = Function(collective) if collective in ("broadcast", "reduce") else function
+    cutting = cutting_of(cut_as, best.algorithm, best.protocol, channels, nbytes, tuning)
+    reason = _reason(pin, allowed, channels, tuning)
+    return _chosen(_name(best.algorithm, collective), collective, layout, cutting, reason, tuple(compared))
+
+
+def _function(collective: str) -> Function:
+    """What NCCL tunes a collective as."""
+    if collective == "barrier":
+        return Function.ALL_REDUCE
+    # Since 2.30 the scheduler of all-gathers serves broadcasts and takes the protocol of a ring all-gather.
+    return Function.ALL_GATHER if collective == "broadcast" else Function(collective)
+
+
+def _tuned(algorithm: str) -> bool:
+    return algorithm == "chain" or algorithm in set(NcclAlgorithm)
+
+
+def _name(algorithm: NcclAlgorithm, collective: str) -> str:
+    """NCCL's broadcast and reduce along the ring are chains."""
+    rooted = collective in ("broadcast", "reduce")
+    return "chain" if rooted and algorithm is NcclAlgorithm.RING else str(algorithm)
+
+
+def _follows(estimate: Estimate, collective: str, pin: Pin) -> bool:
+    named = _name(estimate.algorithm, collective)
+    return (not pin.algorithm or pin.algorithm == named) and pin.protocol in (None, estimate.protocol)
+
+
+def _why_none(pin: Pin, collective: str, tuning: Tuning) -> str:
+    algorithms = [name for name in NcclAlgorithm if pin.algorithm in ("", _name(name, collective))]
+    protocols = [pin.protocol] if pin.protocol is not None else list(Protocol)
+    whys = (why_disabled(name, protocol, tuning) for name in algorithms for protocol in protocols)
+    return "; ".join(dict.fromkeys(why for why in whys if why))
+
+
+def _reason(pin: Pin, allowed: list[Estimate], channels: int, tuning: Tuning) -> str:
+    most = tuning.graph.channels
+    said = "pinned" if len(allowed) == 1 else f"least of {len(allowed)} by NCCL's tuning model"
+    if pin.channels:
+        return said if said == "pinned" else f"{said}; channels pinned"
+    return said if channels == most else f"{said}; too few bytes for all of {most} channels"
+
+
+def _grouped(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> Choice:
+    ranks = tuning.layout.ranks
+    transfer = -(-op_bytes // ranks) if "all-to-all" in collective else op_bytes
+    cutting = p2p_cutting(tuning, transfer, pin.channels)
+    reason = "NCCL's grouped sends" if not pin.algorithm else "pinned"
+    return _chosen(pin.algorithm or _grouped_name(collective), collective, tuning.layout, cutting, reason)
+
+
+def _grouped_name(collective: str) -> str:
+    return "linear" if collective in ("gather", "scatter") else P2P
+
+
+def _other(collective: str, layout: Layout, op_bytes: int, settings: Settings, pin: Pin) -> Choice:
+    ask = Ask(collective, layout.ranks, op_bytes)
+    pick = _picked(settings.shaping, ask)
+    if pin.algorithm:
+        pick = Pick(pin.algorithm, "pinned")
+    if pick.algorithm == GLOO_RING:
+        cutting = gloo_ring_cutting(ask)
+    else:
+        cutting = whole_buffers(MPI_THROTTLE if pick.algorithm == "scattered" else 0, max(1, pin.channels))
+    return _chosen(pick.algorithm, collective, layout, cutting, pick.reason)
+
+
+def _picked(shaping: Shaping, ask: Ask) -> Pick:
+    if ask.collective in (POINT_TO_POINT, UNEVEN):
+        return Pick(P2P, f"{shaping}: one message to each peer")
+    match shaping:
+        case Shaping.GLOO:
+            return gloo_pick(ask)
+        case Shaping.MPI:
+            return mpi_pick(ask)
+        case _:
+            return plain_pick(ask)
+
+
+def _custom(custom: Custom, collective: str, layout: Layout, nbytes: int, settings: Settings) -> Choice:
+    tuning = Tuning(layout, settings.hardware)
+    pinned = settings.pin_of(collective).protocol
+    protocol = custom.protocol if pinned is None else pinned
+    # MSCCL cuts as NCCL's ring kernels do, whatever the collective.
+    cutting = cutting_of(Function.ALL_REDUCE, NcclAlgorithm.RING, protocol, custom.channels, nbytes, tuning)
+    request = _request(collective, layout, replace(cutting, split=Split.EQUAL))
+    return Choice(custom.name, request, custom.build, "the user's own schedule")
+
+
+def _buffer_bytes(collective: str, layout: Layout, op_bytes: int) -> int:
+    """Bytes of the whole buffer: of an all-gather a plan states one rank's."""
+    return op_bytes * layout.ranks if collective == "all-gather" else op_bytes
+
+
+def _request(collective: str, layout: Layout, cutting: Cutting) -> Request:
+    return Request(collective, layout.ranks, min(layout.ranks_per_host, layout.ranks), cutting)
+
+
+def _chosen(
+    algorithm: str,
+    collective: str,
+    layout: Layout,
+    cutting: Cutting,
+    reason: str,
+    alternatives: Iterable[Estimate] = (),
+) -> Choice:
+    request = _request(collective, layout, cutting)
+    return Choice(algorithm, request, ALGORITHMS[algorithm].build, reason, tuple(alternatives))
+
+
+def _refuse(collective: str, layout: Layout, what: str) -> NoReturn:
+    where = f"{collective} of {layout.ranks} ranks, {layout.ranks_per_host} a host"
+    raise PlanError(
+        Problem(where, what, "pin another algorithm in the scenario's collectives section, or none")
+    )

@@ -1,0 +1,166 @@
+"""Shapings other than NCCL's: gloo, MPI with MPICH's cut-offs, and plain.
+
+Decides algorithm and cut by collective, byte count and group size. MPICH and gloo send what a step moves as one message
+(a rendezvous); only gloo's ring cuts a buffer into segments. Plain is the naive reading of a collective, for comparison.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from traffic.collectives.cutting import KIB, Cutting
+from traffic.collectives.table import Protocol
+
+WHOLE_BYTES: Final = 1 << 30
+"""Largest message of all: an RDMA write of RoCE has at most 2 GiB, NCCL_MAX_NET_SIZE is 1 GiB."""
+_GLOO_SEGMENT_BYTES: Final = 1024 * KIB
+MPI_THROTTLE: Final = 32
+"""MPIR_CVAR_ALLTOALL_THROTTLE: peers that a scattered all-to-all serves side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One op as these tables look at it."""
+
+    collective: str
+    """As `Schedule.collective`."""
+    ranks: int
+    op_bytes: int
+    """As in a plan: the buffer; of an all-gather and a gather what one rank puts in."""
+
+    @property
+    def power_of_two(self) -> bool:
+        """Whether the group is a power of two."""
+        return self.ranks & (self.ranks - 1) == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """An algorithm and why it was taken."""
+
+    algorithm: str
+    reason: str
+
+
+def whole_buffers(window: int = 0, channels: int = 1) -> Cutting:
+    """What a step moves is one message a channel; `window` peers side by side, 0 for all."""
+    return Cutting(
+        protocol=Protocol.SIMPLE,
+        channels=channels,
+        chunk_bytes=WHOLE_BYTES,
+        slices=1,
+        min_slice_bytes=0,
+        slots=8,
+        window=window,
+    )
+
+
+def gloo_ring_cutting(ask: Ask) -> Cutting:
+    """Segments of gloo's ring all-reduce: at most 1 MiB, a multiple of n and at least 2n of them, two under way.
+
+    Source: facebookincubator/gloo gloo/allreduce.cc.
+    """
+    segments = max(-(-ask.op_bytes // _GLOO_SEGMENT_BYTES), 2 * ask.ranks)
+    segments = -(-segments // ask.ranks) * ask.ranks
+    return Cutting(
+        protocol=Protocol.SIMPLE,
+        channels=1,
+        chunk_bytes=max(1, -(-ask.op_bytes // segments)),
+        slices=1,
+        min_slice_bytes=0,
+        slots=2,
+        segments=segments,
+    )
+
+
+_GLOO: Final = {
+    "all-reduce": ("gloo_ring", "AllreduceOptions defaults to the ring"),
+    "all-gather": ("ring", "gloo/allgather.cc"),
+    "reduce-scatter": ("halving_doubling", "gloo/reduce_scatter.h"),
+    "broadcast": ("binomial", "gloo/broadcast.cc"),
+    "reduce": ("binomial", "stands for gloo/reduce.cc, a ring and a gather"),
+    "all-to-all": ("direct", "gloo/alltoall.cc posts all sends and receives"),
+    "gather": ("linear", "gloo/gather.cc"),
+    "scatter": ("linear", "gloo/scatter.cc"),
+    "barrier": ("recursive_doubling", "gloo/barrier.cc, dissemination"),
+}
+_PLAIN: Final = {
+    "all-reduce": "ring",
+    "all-gather": "ring",
+    "reduce-scatter": "ring",
+    "broadcast": "chain",
+    "reduce": "chain",
+    "all-to-all": "direct",
+    "gather": "linear",
+    "scatter": "linear",
+    "barrier": "ring",
+}
+
+
+def gloo_pick(ask: Ask) -> Pick:
+    """What gloo does with a collective."""
+    algorithm, source = _GLOO[ask.collective]
+    return Pick(algorithm, f"gloo: {source}")
+
+
+def plain_pick(ask: Ask) -> Pick:
+    """The naive algorithm."""
+    return Pick(_PLAIN[ask.collective], "plain: one message a step")
+
+
+_SHORT_ALL_REDUCE_BYTES: Final = 2048
+_SHORT_ALL_TO_ALL_BYTES: Final = 256
+_MEDIUM_ALL_TO_ALL_BYTES: Final = 32 * KIB
+_FEW_RANKS: Final = 8
+_SHORT_ALL_GATHER_BYTES: Final = 81_920
+_LONG_ALL_GATHER_BYTES: Final = 524_288
+_SHORT_BROADCAST_BYTES: Final = 12_288
+_LONG_REDUCE_SCATTER_BYTES: Final = 524_288
+
+
+def mpi_pick(ask: Ask) -> Pick:
+    """What MPICH does with a collective by its default cut-offs (src/mpi/coll, MPIR_CVAR_*)."""
+    match ask.collective:
+        case "all-reduce":
+            if ask.op_bytes <= _SHORT_ALL_REDUCE_BYTES:
+                return Pick("recursive_doubling", f"MPICH: at most {_SHORT_ALL_REDUCE_BYTES} B")
+            return Pick("halving_doubling", f"MPICH: above {_SHORT_ALL_REDUCE_BYTES} B, Rabenseifner")
+        case "all-gather":
+            return _mpi_all_gather(ask)
+        case "all-to-all":
+            return _mpi_all_to_all(ask)
+        case "reduce-scatter":
+            if ask.op_bytes < _LONG_REDUCE_SCATTER_BYTES:
+                return Pick(
+                    "halving_doubling", f"MPICH: below {_LONG_REDUCE_SCATTER_BYTES} B, recursive halving"
+                )
+            return Pick("pairwise", f"MPICH: from {_LONG_REDUCE_SCATTER_BYTES} B on, pairwise exchange")
+        case "broadcast":
+            short = ask.op_bytes < _SHORT_BROADCAST_BYTES or ask.ranks < _FEW_RANKS
+            said = "" if short else "; scatter and all-gather, which MPICH takes here, are not modelled"
+            return Pick("binomial", f"MPICH: binomial tree{said}")
+        case "barrier":
+            return Pick("recursive_doubling", "MPICH: dissemination")
+        case _:
+            return Pick("binomial", "MPICH: binomial tree")
+
+
+def _mpi_all_gather(ask: Ask) -> Pick:
+    total = ask.op_bytes * ask.ranks
+    if ask.power_of_two and total < _LONG_ALL_GATHER_BYTES:
+        return Pick(
+            "recursive_doubling", f"MPICH: {total} B in all, below {_LONG_ALL_GATHER_BYTES}, power of two"
+        )
+    if total < _SHORT_ALL_GATHER_BYTES:
+        return Pick("bruck", f"MPICH: {total} B in all, below {_SHORT_ALL_GATHER_BYTES}")
+    return Pick("ring", f"MPICH: {total} B in all, long")
+
+
+def _mpi_all_to_all(ask: Ask) -> Pick:
+    block = ask.op_bytes // ask.ranks
+    if block <= _SHORT_ALL_TO_ALL_BYTES and ask.ranks >= _FEW_RANKS:
+        return Pick("bruck", f"MPICH: {block} B a peer, at most {_SHORT_ALL_TO_ALL_BYTES}")
+    if block <= _MEDIUM_ALL_TO_ALL_BYTES:
+        return Pick("scattered", f"MPICH: {block} B a peer, at most {_MEDIUM_ALL_TO_ALL_BYTES}")
+    return Pick("pairwise", f"MPICH: {block} B a peer, long")

@@ -1,0 +1,91 @@
+"""Recursive doubling: in step k positions 2^k apart exchange everything they have.
+
+An all-reduce exchanges the whole buffer in each of its lg p steps, an all-gather a set of blocks that doubles. A group
+that is no power of two is folded as in `halving_doubling`. Source: pmodels/mpich src/mpi/coll/allreduce, allgather
+(recursive_doubling); R. Thakur, R. Rabenseifner, W. Gropp (2005).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from traffic.collectives.draft import (
+    ADD,
+    FINISH,
+    IN_TURN,
+    KEEP,
+    SEND,
+    Move,
+    TableDraft,
+    each_channel,
+    schedule_of,
+)
+from traffic.collectives.halving_doubling import Folding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from traffic.collectives.cutting import Request
+    from traffic.collectives.draft import Step
+    from traffic.collectives.table import Lane, Schedule
+
+
+def recursive_doubling(request: Request) -> Schedule:
+    """All-reduce, barrier or all-gather."""
+    assert request.size >= 2
+    folding = Folding(request.size)
+    lanes = _all_gather if request.collective == "all-gather" else _all_reduce
+    tables = each_channel(request, lambda position: lanes(folding, position))
+    return schedule_of(request, "recursive_doubling", tables)
+
+
+def _all_reduce(folding: Folding, position: int) -> tuple[Lane, ...]:
+    table = TableDraft()
+    number = folding.number(position)
+    if number < 0:
+        lane = table.lane(send_to=position + 1, recv_from=position + 1)
+        lane.add(SEND)
+        lane.add(KEEP)
+        return table.lanes()
+    before: list[Step] = []
+    fold = table.lane(send_to=position - 1, recv_from=position - 1) if number < folding.folded else None
+    if fold is not None:
+        before = [fold.add(ADD)]
+    for step in range(folding.steps):
+        peer = folding.position(number ^ (1 << step))
+        lane = table.lane(send_to=peer, recv_from=peer)
+        lane.add(SEND, after=before)
+        before = [lane.add((FINISH if step == folding.steps - 1 else ADD) | IN_TURN)]
+    if fold is not None:
+        fold.add(SEND, after=before)
+    return table.lanes()
+
+
+def _all_gather(folding: Folding, position: int) -> tuple[Lane, ...]:
+    table = TableDraft()
+    number = folding.number(position)
+    if number < 0:
+        lane = table.lane(send_to=position + 1, recv_from=position + 1)
+        lane.add(SEND, _blocks([position]))
+        lane.add(KEEP, _blocks(p for p in range(folding.size) if p != position))
+        return table.lanes()
+    before: list[Step] = []
+    fold = table.lane(send_to=position - 1, recv_from=position - 1) if number < folding.folded else None
+    if fold is not None:
+        before = [fold.add(KEEP, _blocks([position - 1]))]
+    for step in range(folding.steps):
+        distance = 1 << step
+        first = number & -distance
+        peer = folding.position(number ^ distance)
+        lane = table.lane(send_to=peer, recv_from=peer)
+        lane.add(SEND, _blocks(folding.stands_for(range(first, first + distance))), before)
+        first ^= distance
+        before = [lane.add(KEEP | IN_TURN, _blocks(folding.stands_for(range(first, first + distance))))]
+    if fold is not None:
+        fold.add(SEND, _blocks(p for p in range(folding.size) if p != position - 1), before)
+    return table.lanes()
+
+
+def _blocks(positions: Iterable[int]) -> list[Move]:
+    """What these positions put in, one chunk each."""
+    return [Move(0, position) for position in positions]

@@ -1,0 +1,156 @@
+// A switch: frames and time in, frames and counters out. Pure and deterministic; the twin drives it in virtual time, the
+// soft switch in real time.
+//
+// Store and forward: a frame is handed in when its last bit has arrived, waits `latency_ns`, is classified (DSCP -> traffic
+// class -> priority group and queue), admitted to the shared buffer, queued, perhaps marked, and handed out when its
+// first bit leaves. Time must not go backwards. `next_event` says when `advance` has something to do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "switch_buffer.h"
+#include "switch_config.h"
+#include "switch_counters.h"
+
+namespace etloop {
+
+struct SwitchFrame {
+  uint32_t handle = 0;       // the owner's; comes back with the frame
+  uint32_t destination = 0;  // row of SwitchConfig::routes
+  uint64_t flow_key = 0;     // of the five-tuple, see flow_key()
+  int32_t frame_bytes = 0;   // Ethernet frame with its check sequence
+  uint8_t dscp = 0;
+  uint8_t ecn = 0;           // two bits of the IP header
+  bool corrupted = false;    // a bit was flipped on the way
+  bool trimmed = false;      // only its first `frame_bytes` are left
+};
+
+enum class SwitchDrop : uint8_t { group_full, queue_full, no_route, link_down, fault, watchdog };
+
+class SwitchSink {
+ public:
+  virtual ~SwitchSink() = default;
+  // The frame's first bit leaves at `start_ns`, its last at `end_ns`.
+  virtual void transmit(size_t port, const SwitchFrame& frame, Nanos start_ns, Nanos end_ns) = 0;
+  virtual void drop(size_t in_port, const SwitchFrame& frame, SwitchDrop why, Nanos now) = 0;
+  // A PFC frame for one priority leaves; its last bit at `end_ns`. Quanta 0: resume.
+  virtual void pause(size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) = 0;
+};
+
+// Bytes of a line that every frame costs beside itself: preamble and gap.
+inline constexpr int64_t kLineOverheadBytes = 20;
+inline constexpr int64_t kPauseFrameBytes = 64;
+
+Nanos line_ns(int64_t frame_bytes, int64_t rate_bps);
+// 512 bit times a quantum (IEEE 802.1Qbb).
+Nanos pause_ns(uint16_t quanta, int64_t rate_bps);
+// The same for the same five-tuple everywhere; what a seed makes of it differs from switch to switch.
+uint64_t flow_key(const uint8_t (&src)[16], const uint8_t (&dst)[16], uint16_t src_port, uint16_t dst_port, uint8_t protocol);
+// Which of `ways` equal routes a switch with that seed takes for a flow.
+size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways);
+
+class SwitchModel {
+ public:
+  // `config` must have passed `validate` and outlive the switch.
+  SwitchModel(const SwitchConfig& config, SwitchSink& sink);
+
+  void on_frame(size_t port, const SwitchFrame& frame, Nanos now);
+  void on_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos now);
+  void on_link(size_t port, bool up, Nanos now);
+  void advance(Nanos now);
+  Nanos next_event() const { return events_.empty() ? kNever : events_.front().at_ns; }
+
+  // Pause times up to `now` included.
+  SwitchCounters counters(Nanos now) const;
+  int64_t queued_packets() const { return queued_packets_; }
+  int64_t queue_bytes(size_t port, size_t queue) const { return counters_.ports[port].queues[queue].current_bytes; }
+  const SwitchConfig& config() const { return config_; }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  enum class Kind : uint8_t { arrival, line_free, pause_over, refresh, watchdog };
+  struct Event {
+    Nanos at_ns;
+    uint64_t order;
+    Kind kind;
+    uint16_t port;
+    uint8_t lane;  // queue or priority
+    uint32_t packet;
+  };
+  struct Packet {
+    SwitchFrame frame;
+    uint32_t next = kNone;
+    uint16_t in_port = 0;
+    uint8_t group = 0;
+  };
+  struct Queue {
+    uint32_t head = kNone;
+    uint32_t tail = kNone;
+    int64_t deficit_bytes = 0;
+    Nanos paused_until_ns = 0;
+    Nanos paused_since_ns = kNever;  // kNever: not paused
+    Nanos last_pause_ns = 0;
+    bool storm = false;
+    bool watched = false;
+  };
+  struct Port {
+    Queue queues[kPriorities];
+    Nanos free_ns = 0;
+    bool up = true;
+    bool line_event = false;
+    size_t turn = 0;  // of deficit round robin
+    bool turn_begun = false;
+    bool xoff_sent[kPriorities] = {};
+  };
+  struct Flowlet {
+    uint64_t flow_key = 0;
+    Nanos last_ns = 0;
+    uint16_t port = 0;
+    bool used = false;
+  };
+
+  static bool later(const Event& a, const Event& b);
+  void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t packet = kNone);
+  void arrived(uint32_t packet, Nanos now);
+  bool faulted(uint32_t packet, size_t out_port, Nanos now);
+  int32_t route(const SwitchFrame& frame, Nanos now);
+  void enqueue(uint32_t packet, size_t out_port, size_t queue, Nanos now);
+  bool trim(uint32_t packet, size_t out_port, Nanos now);
+  void discard(uint32_t packet, SwitchDrop why, Nanos now);
+  void serve(size_t port, Nanos now);
+  int choose(Port& port, Nanos now);
+  int choose_weighted(Port& port, Nanos now);
+  void send(size_t port, size_t queue, Nanos now);
+  void mark(Packet& packet, size_t port, size_t queue, int64_t queue_bytes);
+  void flush(size_t port, size_t queue, SwitchDrop why, Nanos now);
+  void kick(size_t port, Nanos now);
+  void control_pause(size_t port, size_t group, Nanos now);
+  void send_pause(size_t port, size_t priority, uint16_t quanta, Nanos now);
+  void set_paused(size_t port, size_t queue, Nanos until_ns, Nanos now);
+  void look_for_storm(size_t port, size_t queue, Nanos now);
+  void check_conservation() const;
+  uint64_t random();
+  uint32_t take();
+
+  const SwitchConfig& config_;
+  SwitchSink& sink_;
+  SwitchCounters counters_;
+  SwitchBuffer buffer_;
+  std::vector<Port> ports_;
+  std::vector<Packet> packets_;
+  std::vector<uint32_t> free_;
+  std::vector<Event> events_;
+  std::vector<Flowlet> flowlets_;
+  std::vector<int64_t> fault_seen_;
+  uint64_t order_ = 0;
+  uint64_t random_state_;
+  int64_t queued_packets_ = 0;
+  int64_t received_ = 0;
+  int64_t sent_ = 0;
+  int64_t dropped_ = 0;
+  int64_t pending_ = 0;  // within `latency_ns`
+};
+
+}  // namespace etloop
