@@ -46,6 +46,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/bench_place.py": "makes and removes the bench's network namespaces",
     "controller/bench_worker.py": "the process at one end of a bench",
     "controller/cli.py": "the controller's command line",
+    "controller/cli_trace.py": "makes the random numbers of a synthetic job",
     "controller/commands_collective.py": "runs sessions for a benchmark, writes its results",
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
     "controller/demo.py": "starts agents as processes",

@@ -152,13 +152,17 @@ def test_a_host_that_fits_is_not_refused(host: Capabilities) -> None:
 MISFITS = {
     "an address that is elsewhere": (
         replace(HOST, interfaces=(replace(ETH1, addresses=("10.0.0.1",)),)),
-        "agent 'a': port p0: address 10.9.8.7 is not on box, which has 10.0.0.1 on eth1; "
-        "ip address add 10.9.8.7/24 dev INTERFACE there, or correct the port's addresses in the rig",
+        (
+            "agent 'a': port p0: address 10.9.8.7 is not on box, which has 10.0.0.1 on eth1; "
+            "ip address add 10.9.8.7/24 dev INTERFACE there, or correct the port's addresses in the rig"
+        ),
     ),
     "frames that are too small": (
         replace(HOST, interfaces=(replace(ETH1, mtu_bytes=4159),)),
-        "agent 'a': port p0: interface eth1 has an MTU of 4159; a path MTU of 4096 needs 4160; "
-        "ip link set dev eth1 mtu 4160 there, or lower transport.path_mtu",
+        (
+            "agent 'a': port p0: interface eth1 has an MTU of 4159; a path MTU of 4096 needs 4160; "
+            "ip link set dev eth1 mtu 4160 there, or lower transport.path_mtu"
+        ),
     ),
     "an interface that is switched off": (
         replace(HOST, interfaces=(replace(ETH1, up=False),)),
