@@ -21,7 +21,7 @@ namespace etloop {
 inline constexpr uint64_t kBufferBase = 0x7F00'0000'0080'0000;
 inline constexpr uint32_t kMaxMessagesPerLane = (1U << 23) - 8;
 inline constexpr uint32_t kClosingIndex = kMaxMessagesPerLane;  // an address that is a multiple of 8, as atomics want it
-inline constexpr uint32_t kProbeIndex = kClosingIndex + 1;       // of a card's probe, which can send nothing beside its queue pairs
+inline constexpr uint32_t kProbeIndex = kClosingIndex + 1;  // of the probe of a card, which sends nothing but requests
 inline constexpr int64_t kMaxMessageBytes = int64_t{1} << 31;  // of one RDMA write
 constexpr uint64_t buffer_address(uint32_t tag, uint32_t index) {
   return kBufferBase | (static_cast<uint64_t>(tag) << 24) | index;
