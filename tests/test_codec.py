@@ -194,7 +194,7 @@ REFUSED = {
         "Loaded.degraded: expected an array, got text",
     ),
     "a map that is none": (
-        body("Hello", {"name": "a", "host": "h", "pid": 1, "versions": 3, "seat": 0}),
+        body("Hello", {"name": "a", "host": "h", "pid": 1, "versions": 3}, (2, 0)),
         "Hello.versions: expected a map of at most 64 texts, got int",
     ),
     "a column that is no column": (

@@ -320,7 +320,7 @@ def test_drained_in_a_hurry(broken: Broken) -> None:
         broken.strikes(controller.process.terminate)
         assert controller.ended().exit_code == 0
         job = broken.job(job_id)
-        assert (job.state, job.reason) == (JobState.FINISHED, "the controller is shutting down")
+        assert (job.state, job.reason) == (JobState.FINISHED, "the controller is shutting down while in RUN")
         assert has_all(broken, job_id)
         broken.cleared(
             "second SIGTERM while it drains",

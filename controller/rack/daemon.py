@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -174,8 +174,7 @@ class Daemon:
     async def _turn(self, link: RouterLink, stops: list[str]) -> None:
         now_ns = monotonic_ns()
         if self._turn_ns:
-            lag_s = max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S
-            self.tallies.loop_lag_max_s = max(self.tallies.loop_lag_max_s, lag_s)
+            self.tallies.lagged(max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S)
         self._turn_ns = now_ns
         await self._perform(link, self.hub.on_tick(now_ns))
         while stops:
@@ -287,6 +286,7 @@ class Daemon:
             rig_root=str(self.config.rig.parent),
             ports=list(start.ports),
             out_dir=str(self._directory(job.job_id)),
+            allowed_code=[name for name, allowed in asdict(self.config.allowed_code).items() if allowed],
             host_threads=json.dumps(busy),
         )
 
