@@ -192,6 +192,8 @@ def _port_settings(
         queues=place.port.queues,
         busy_poll_us=place.port.busy_poll_us,
         pauses=pauses.get(f"{place.agent}/{place.port.name}", ()),
+        device=place.port.device,
+        gid_index=place.port.gid_index,
     )
 
 

@@ -25,7 +25,7 @@ from contract.machine import RunState
 from contract.messages import Refused
 from contract.run import RunOutcome
 from controller.service import run
-from controller.session import RunProgress
+from controller.session_actions import RunProgress
 from controller.session_settings import CurveServer, SessionSettings
 from tests.control_plane_by_hand import ring_assignments, ring_tables
 

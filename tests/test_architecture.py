@@ -91,8 +91,9 @@ OUTSIDE: Final = frozenset(
 `random.Random` as arguments (imported for its type only, under TYPE_CHECKING)."""
 
 NATIVE_SHELLS: Final = re.compile(
-    r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|(?:udp|xdp)_socket|xdp_program|frame_flows|neighbours"
-    r"|(?:datagram_)?capture|system_clock|(?:frame_)?blast|loop|scale_up_mesh|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
+    r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|(?:udp|xdp)_socket|xdp_program|verbs_(?:device|library|port)|frame_flows"
+    r"|neighbours|(?:datagram_)?capture|system_clock|(?:frame_)?blast|loop|scale_up_mesh|bind[a-z_]*)\.(?:h|cpp)"
+    r"|ip_address\.cpp"
 )
 """C++ files that may see the operating system and Python; all others are pure."""
 

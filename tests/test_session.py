@@ -27,7 +27,7 @@ from contract.messages import (
     Waits,
 )
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
-from controller.session import Send
+from controller.session_actions import Send
 from controller.session_settings import SessionSettings, check_exposure
 from tests.rehearsal import OPS, Rehearsal
 

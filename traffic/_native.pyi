@@ -158,6 +158,13 @@ class PortLoops:
         snap_bytes: int = 0,
         capture_bytes: int = 0,
     ) -> None: ...
+    def endpoints(self) -> list[tuple[int, int, bool, int, int, int, int]]:
+        """Ends on network cards: connection, queue pair of it, whether it sends data, number, address, key, address of
+        the words for closing atomics (0: none)."""
+
+    def join(self, peers: list[tuple[int, int, bool, int, int, int, int]]) -> None:
+        """Ends of peers on network cards, by our connections; ValueError for what cannot be one."""
+
     def start_probe(self) -> None: ...
     def start(self, start_ns: int) -> None: ...
     def request_waits(self) -> None: ...
@@ -252,7 +259,7 @@ class QueuePair:
     ) -> int:
         """Posts a write, write_imm, send, send_imm, read, fetch_add or compare_swap; returns its mark."""
 
-    def post_receive(self, bytes: int) -> None: ...  # noqa: A002 - as the binding names it
+    def post_receive(self, room_bytes: int) -> None: ...
     def datagrams(self, flow: IpFlow, now_ns: int) -> list[bytes]:
         """What is to be sent now: answers, then requests, as UDP payloads with their ICRC for IPv4 identification 0."""
 

@@ -30,7 +30,7 @@ from controller.rack.metrics import Tallies
 from controller.rack.run_child import RunChild
 from controller.rack.run_link import Begin, Ended, Moved, Prepared, RunFrame, Said, ToAgent, TrafficEnded
 from controller.service import RouterLink, open_router, stop_signals
-from controller.session import Send
+from controller.session_actions import Send
 from controller.session_settings import CurveServer
 from controller.system_clock import monotonic_ns
 

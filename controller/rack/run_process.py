@@ -52,7 +52,7 @@ from results.typed_json import to_json
 if TYPE_CHECKING:
     from controller.plan import Plan
     from controller.scenario import Scenario
-    from controller.session import RunProgress
+    from controller.session_actions import RunProgress
 
 _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "carrier.h"
 #include "events.h"
 #include "faults.h"
 #include "flow_controls.h"
@@ -47,11 +48,18 @@ struct CoreStatus {
   Nanos last_progress_ns = 0;
 };
 
-class Core final : public PortSink {
+class Core final : public PortSink, public CarrierSink {
  public:
   // `receive_buffer_bytes` (least over the port's addresses) sizes the windows offered to peers.
   static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
                                     const FlowOpener& open_flow, std::string& error);
+  // The same over a network card that carries whole messages; `carrier` outlives the core.
+  static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, Carrier& carrier, std::string& error);
+
+  // What peers must know of ends that were not ours to number; empty over packets.
+  std::vector<Endpoint> endpoints() const;
+  // What peers told of theirs, before the first packet. Ends that nothing is told of are as the plan has them.
+  void meet(const std::vector<Endpoint>& peers);
 
   void start_probe() { prober_.start(); }
   const Prober& prober() const { return prober_; }
@@ -61,6 +69,11 @@ class Core final : public PortSink {
   void join(ScaleUpLinks& links) { links_ = &links; }
 
   void on_datagram(const Datagram& datagram, Nanos now) override;
+  void on_grant(uint32_t end, const ClearToSend& grant, Nanos now) override;
+  void on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now) override;
+  void on_closing(uint32_t end, uint32_t tag, uint64_t added, Nanos now) override;
+  void on_carried(uint32_t end, const WorkRequest& request, Nanos now) override;
+  void on_carrier_fault(uint32_t end, const std::string& reason) override;
   // Another port of the host hands something over; it takes effect when it is due.
   void on_scale_up(const ScaleUpMessage& message);
   // Timers that are due, and the beginning of the run.
@@ -69,6 +82,8 @@ class Core final : public PortSink {
   void issue(Nanos now);
   // Sends at most `budget` runs. True: there is more that could be sent now.
   bool transmit(TxPort& port, Clock& clock, size_t budget);
+  // Over a card: probes; everything else went to it when it came up.
+  void send_probes(Nanos now);
   Nanos next_deadline() const;
 
   bool finished() const { return ranks_finished_ == ranks_.size(); }
@@ -151,6 +166,13 @@ class Core final : public PortSink {
     std::vector<uint32_t> receive_run;  // RECV op -> OpRun opened ahead of it; kNone: not yet; kBegun: the op has begun
     Nanos egress_free_ns = 0;           // of the scale-up model
   };
+  // A message that a card at this end will only know by the number of its grant.
+  struct GrantedMessage {
+    uint64_t number = 0;  // 0: none is under way
+    uint32_t tag = 0;
+    uint32_t index = 0;
+    uint32_t missing_parts = 0;
+  };
   struct ConnectionEnds {
     uint32_t src_index = kNone;  // local rank at the sending end, if it is here
     uint32_t dst_index = kNone;
@@ -164,6 +186,10 @@ class Core final : public PortSink {
     uint32_t next_message = 0;
     uint64_t grants = 0;
     uint32_t data_rkey = 0;
+    // Over a card at either end (core_carrier.cpp).
+    Endpoint grant_ring{};  // of a sender on a card; rkey 0: the sender is ours
+    Endpoint landing{};     // of a receiver on a card; rkey 0: the receiver is ours
+    std::vector<GrantedMessage> numbered;  // by number % its size; of a receiver on a card
     std::unique_ptr<ReceiveQueue> receives;  // shared by the queue pairs at the receiving end
   };
   // Queue pairs that may have something to send, each at most once, in turn.
@@ -227,7 +253,7 @@ class Core final : public PortSink {
   void refuse_size(int32_t connection);
   void send_grant(uint32_t lane, Nanos now);
   void send_message(uint32_t lane, Nanos now);
-  void post_message(uint32_t lane, uint32_t index, int64_t bytes);
+  void post_message(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
   void send_closing(uint32_t lane, Nanos now);
   void send_local(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
   // `part_bytes` of a message of `bytes`; all of it unless data is split over queue pairs.
@@ -239,6 +265,15 @@ class Core final : public PortSink {
   void refuse_message(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, LaneRun::Arrival arrival);
   void grant_arrived(int32_t connection, uint32_t tag, const Grant& grant, Nanos now);
   void message_acknowledged(uint32_t lane, uint32_t index, Nanos now);
+  void post(uint32_t qp, const WorkRequest& request, Nanos now);
+
+  // queue pairs of a network card (core_carrier.cpp)
+  bool open_carried(size_t row, std::string& error);
+  bool place_grant(uint32_t qp, ConnectionEnds& ends, WorkRequest& request, uint32_t index);
+  void post_carried(uint32_t qp, const WorkRequest& request, Nanos now);
+  bool probes_by_write(uint32_t qp) const;
+  void probe_by_write(size_t target, Nanos now);
+  void probe_answered(uint32_t qp, Nanos now);
 
   // packets (core_packets.cpp)
   void on_probe(const wire::Packet& packet, const Datagram& datagram, uint32_t qp, Nanos now);
@@ -279,6 +314,7 @@ class Core final : public PortSink {
 
   const EnginePlan& plan_;
   int32_t port_;
+  Carrier* carrier_ = nullptr;  // nullptr: queue pairs of ours over packets
   std::vector<LocalRank> ranks_;
   std::vector<ConnectionEnds> ends_;  // by connection row
   std::deque<Qp> qps_;

@@ -27,6 +27,13 @@ std::unique_ptr<Core> Core::make(const EnginePlan& plan, int32_t port, int64_t r
   return core;
 }
 
+std::unique_ptr<Core> Core::make(const EnginePlan& plan, int32_t port, Carrier& carrier, std::string& error) {
+  std::unique_ptr<Core> core(new Core(plan, port));
+  core->carrier_ = &carrier;
+  if (!core->load(0, {}, error)) return nullptr;
+  return core;
+}
+
 Core::Core(const EnginePlan& plan, int32_t port) : plan_(plan), port_(port), turnarounds_(kTurnaroundBuckets, 0) {}
 
 bool Core::load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error) {
@@ -166,7 +173,7 @@ bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
       ends.other_port = other->second;
       continue;
     }
-    if (!open_qps(row, open_flow, error)) return false;
+    if (carrier_ != nullptr ? !open_carried(row, error) : !open_qps(row, open_flow, error)) return false;
   }
   return true;
 }

@@ -117,14 +117,14 @@ void Core::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
                                  std::to_string(delivered.bytes) + " bytes arrived, 64 were expected");
       return;
     }
-    const Grant grant{get_le<uint64_t>(delivered.payload), get_le<uint32_t>(delivered.payload + 16)};
-    grant_arrived(place.connection, get_le<uint32_t>(delivered.payload + 52), grant, now);
+    on_grant(index, read_grant(std::span<const uint8_t, kGrantWireBytes>(delivered.payload, kGrantWireBytes)), now);
     return;
   }
   if (delivered.is_atomic) {
     one_sided_arrived(place.connection, address_tag(delivered.va), kClosingIndex, 0, true, now);
     return;
   }
+  if (!delivered.has_imm && address_index(delivered.va) == kProbeIndex) return;
   if (!delivered.has_imm) {
     ++qps_[index].counters.rx_messages;
     qps_[index].counters.rx_payload_bytes += delivered.bytes;
@@ -146,7 +146,10 @@ void Core::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
 void Core::retire(uint32_t index, Nanos now) {
   WorkRequest done;
   while (qps_[index].pop_completed(done)) {
-    if (done.kind != WorkKind::clear_to_send && !done.flushed) {
+    if (done.flushed || done.kind == WorkKind::clear_to_send) continue;
+    if (done.kind == WorkKind::probe) {
+      probe_answered(index, now);
+    } else {
       message_acknowledged(done.lane, static_cast<uint32_t>(done.index), now);
     }
   }
@@ -302,6 +305,10 @@ bool Core::transmit_probes(TxPort& port, Clock& clock) {
   const Nanos now = clock.now();
   for (int64_t target = prober_.next(now); target >= 0; target = prober_.next(now)) {
     const Qp& qp = qps_[prober_.qp(static_cast<size_t>(target))];
+    if (probes_by_write(prober_.qp(static_cast<size_t>(target)))) {
+      probe_by_write(static_cast<size_t>(target), now);
+      continue;
+    }
     PacketRun run;
     run.flow = qp.flow();
     run.head.opcode = Opcode::ud_send_only;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "clear_to_send.h"
 #include "plan.h"
 #include "port.h"
 #include "qp_work.h"
@@ -35,6 +36,7 @@ class Requester {
   int64_t in_flight_bytes() const;
   bool idle() const { return head_ == tail_; }
   void set_window(uint32_t packets);
+  void set_remote_qpn(uint32_t qpn) { remote_qpn_ = qpn; }
   Nanos smoothed_rtt_ns() const { return smoothed_rtt_ns_; }
   size_t ring_bytes() const { return ring_.capacity() * sizeof(WorkRequest); }
 
