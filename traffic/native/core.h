@@ -290,6 +290,7 @@ class Core final : public PortSink, public CarrierSink {
   void queue_acknowledgement(uint32_t qp);
   void arm_timer(uint32_t qp);
   bool transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
+  bool transmit_all_answers(TxPort& port, Clock& clock);
   bool transmit_all(TxPort& port, Clock& clock, size_t budget);
   bool transmit_answers(TxPort& port);
   bool transmit_notifications(TxPort& port);
@@ -331,6 +332,7 @@ class Core final : public PortSink, public CarrierSink {
   EventHeap events_;
   TransmitRing data_ring_;   // of sending ends
   TransmitRing grant_ring_;  // of receiving ends: clear-to-send writes
+  bool answers_wait_ = false;  // the port took no more before their turn came
   std::vector<uint32_t> ack_queue_;
   std::vector<uint32_t> cnp_queue_;
   std::unique_ptr<FaultInjector> faults_;  // nullptr: no rule concerns this port

@@ -331,16 +331,26 @@ bool Core::transmit(TxPort& port, Clock& clock, size_t budget) {
   return faults_->attach(port, clock.now()) && transmit_all(*faults_, clock, budget);
 }
 
+// What other hosts wait for, beside data. False: the port takes no more now.
+bool Core::transmit_all_answers(TxPort& port, Clock& clock) {
+  if (!transmit_notifications(port) || !transmit_answers(port) || !transmit_probes(port, clock)) return false;
+  while (grant_ring_.size() > 0 && failure_.empty()) {
+    if (!transmit_one(grant_ring_, port, clock)) return false;
+  }
+  return true;
+}
+
 bool Core::transmit_all(TxPort& port, Clock& clock, size_t budget) {
+  // A port that was full before the answers had their turn would else be full of data every time.
+  if (answers_wait_ && !transmit_all_answers(port, clock)) return false;
+  answers_wait_ = true;
   // First one run of every sender, so that what a message released leaves before that message's acknowledgement,
   // before new grants and before longer bursts of others.
   for (size_t turn = data_ring_.size(); turn > 0 && budget > 0 && failure_.empty(); --turn, --budget) {
     if (!transmit_one(data_ring_, port, clock)) return false;
   }
-  if (!transmit_notifications(port) || !transmit_answers(port) || !transmit_probes(port, clock)) return false;
-  while (grant_ring_.size() > 0 && failure_.empty()) {
-    if (!transmit_one(grant_ring_, port, clock)) return false;
-  }
+  if (!transmit_all_answers(port, clock)) return false;
+  answers_wait_ = false;
   while (budget > 0 && data_ring_.size() > 0 && failure_.empty()) {
     if (!transmit_one(data_ring_, port, clock)) return false;
     --budget;

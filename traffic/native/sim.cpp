@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "egress_queue.h"
+#include "receiver_link.h"
 
 namespace etloop {
 
@@ -41,6 +42,8 @@ struct Frame {
   uint32_t icrc = 0;
   uint8_t traffic_class = 0;
   bool inline_payload = false;
+  bool answer = false;  // an acknowledgement or a grant, no data of the job
+  uint64_t queue_pair = 0;  // whose turn it is on a fair link
   bool has_hop = false;
   etloop_cc_hop hop{};  // of a data packet: the queue it left; of an acknowledgement: what it echoes
 };
@@ -52,6 +55,7 @@ struct Pending {
   int32_t frame;  // -1: only a wake-up
   Nanos lasts_ns = 0;  // above 0: it has yet to take its turn on the receiver's link, for so long
   bool at_switch = false;
+  bool held_link = false;  // it has just passed a fair link, which is free for the next
 };
 
 class VirtualClock final : public Clock {
@@ -85,6 +89,7 @@ class Network final : public ScaleUpLinks {
   Network(const EnginePlan& plan, const SimParams& params) : plan_(plan), params_(params), random_(params.seed) {
     link_free_ns_.assign(plan.ports.size(), 0);
     receiver_free_ns_.assign(plan.ports.size(), 0);
+    fair_links_.resize(plan.ports.size());
     wake_ns_.assign(plan.ports.size(), kNever);
     if (params.queue_capacity_bytes > 0) make_switch();
     for (size_t p = 0; p < plan.ports.size(); ++p) {
@@ -249,6 +254,30 @@ class Network final : public ScaleUpLinks {
     }
   }
 
+  // A packet's first bit is at the receiver's link.
+  void reach_link(const Pending& arriving) {
+    const auto port = static_cast<size_t>(arriving.port);
+    if (!params_.fair_links) {
+      receiver_free_ns_[port] = std::max(receiver_free_ns_[port], arriving.due_ns) + arriving.lasts_ns;
+      push({receiver_free_ns_[port], arriving.order, arriving.port, arriving.frame});
+      return;
+    }
+    const Frame& frame = frames_[static_cast<size_t>(arriving.frame)];
+    FairLink& link = fair_links_[port];
+    if (frame.answer) {
+      push({link.pass(arriving.lasts_ns, clock_.now_ns), arriving.order, arriving.port, arriving.frame});
+      return;
+    }
+    const LinkItem item{arriving.frame, arriving.lasts_ns, arriving.order};
+    if (const auto passed_ns = link.arrive(item, frame.queue_pair, clock_.now_ns)) {
+      push({*passed_ns, arriving.order, arriving.port, arriving.frame, 0, false, true});
+    }
+  }
+  void leave_link(int32_t port) {
+    const auto next = fair_links_[static_cast<size_t>(port)].next(clock_.now_ns);
+    if (next) push({next->second, next->first.order, port, next->first.frame, 0, false, true});
+  }
+
   // Processes events until `over`, a failure, the limit, or nothing is left.
   template <typename Over>
   bool drive(Over over) {
@@ -263,11 +292,10 @@ class Network final : public ScaleUpLinks {
       }
       clock_.now_ns = std::max(clock_.now_ns, next.due_ns);
       if (next.lasts_ns > 0) {
-        Nanos& free_ns = receiver_free_ns_[static_cast<size_t>(next.port)];
-        free_ns = std::max(free_ns, next.due_ns) + next.lasts_ns;
-        push({free_ns, next.order, next.port, next.frame, 0, false});
+        reach_link(next);
         continue;
       }
+      if (next.held_link) leave_link(next.port);
       sample_queue();
       if (next.at_switch) {
         pass_switch(next);
@@ -363,6 +391,7 @@ class Network final : public ScaleUpLinks {
   std::vector<size_t> told_;
   std::vector<Nanos> link_free_ns_;
   std::vector<Nanos> receiver_free_ns_;
+  std::vector<FairLink> fair_links_;
   std::vector<Nanos> wake_ns_;
   std::vector<Frame> frames_;
   std::vector<int32_t> free_frames_;
@@ -405,6 +434,7 @@ void Network::transmit(int32_t port, const wire::IpFlow& flow, const wire::Packe
     frame.stored += packet.payload_bytes;
     frame.inline_payload = true;
   }
+  frame.answer = frame.inline_payload || packet.opcode == wire::Opcode::acknowledge;
   attach_telemetry(frame, packet);
   const int64_t link_bps = plan_.ports[static_cast<size_t>(port)].link_bps;
   const int64_t bits = frame_bytes(frame) * 8;
@@ -416,6 +446,7 @@ void Network::transmit(int32_t port, const wire::IpFlow& flow, const wire::Packe
     ++outcome_.lost;
     return;
   }
+  frame.queue_pair = uint64_t{place->second.address} << 32 | packet.dest_qpn;
   const bool switched = !queues_.empty();
   Nanos arrival_ns = free_ns + (switched ? params_.latency_ns / 2 : params_.latency_ns);
   if (random_.one_in_million(params_.reorder_per_million)) {

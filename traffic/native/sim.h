@@ -24,6 +24,9 @@ struct SimParams {
   // Whether packets to one port take turns on its link, as behind a cut-through switch without a bottleneck inside. Off:
   // any number arrives at the same time.
   bool receiver_links = false;
+  // With that: whether queue pairs take turns on a receiver's link and answers wait for nobody (`FairLink`). Off: first come,
+  // first served.
+  bool fair_links = false;
   // How much a port takes ahead of its link, so that queue pairs take turns on it as on a network card; 0: anything, and
   // an acknowledgement then waits behind all that was sent before.
   Nanos transmit_queue_ns = 0;
