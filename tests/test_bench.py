@@ -354,7 +354,9 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
     assert main(["bench", "--small", "--json"]) == 0
     captured = capsys.readouterr()
     report: dict[str, Any] = json.loads(captured.out)
-    ports = ["wire udp", "wire packet", "wire xdp"] if shutil.which("ip") and os.geteuid() == 0 else ["wire udp"]
+    ports = (
+        ["wire udp", "wire packet", "wire xdp"] if shutil.which("ip") and os.geteuid() == 0 else ["wire udp"]
+    )
     assert [section["name"] for section in report["sections"]] == [
         *ports,
         "pacing",

@@ -28,7 +28,7 @@ WindowPools::Pool* WindowPools::pool_of(uint32_t qp) { return const_cast<Pool*>(
 
 uint32_t WindowPools::limit(const Pool& pool) {
   constexpr uint64_t kLeast = 2;
-  return static_cast<uint32_t>(std::clamp<uint64_t>(pool.shares / kSharesPerPacket, kLeast, UINT32_MAX / 2));
+  return static_cast<uint32_t>(std::clamp<uint64_t>(pool.shares / kSharesPerPacket, kLeast, kMostPackets));
 }
 
 uint32_t WindowPools::room(const Pool& pool) { return limit(pool) - std::min(limit(pool), pool.under_way); }
@@ -69,7 +69,8 @@ uint32_t WindowPools::allowed(uint32_t qp, uint32_t packets) {
 
 void WindowPools::ask(uint32_t qp, PacketRun& run) const {
   const Pool* pool = pool_of(qp);
-  if (pool == nullptr || pool->shares == 0 || pool->unasked + run.count <= limit(*pool) / 2) return;
+  if (pool == nullptr || pool->shares == 0) return;
+  if (pool->first == kNone && pool->unasked + run.count <= limit(*pool) / 2) return;
   const uint32_t end = run.head.psn + run.count;
   if (run.count == 1) {
     run.head.ack_req = true;

@@ -16,6 +16,9 @@ class WindowPools {
  public:
   static constexpr uint32_t kSharesPerPacket = 256;  // a share may be less than a packet
   static constexpr uint32_t kMostShare = (1U << 24) - 1;
+  // To one address, whatever it offers: what the receive ring of a network card takes while the host looks elsewhere, and
+  // half of what Linux keeps for a processor (net.core.netdev_max_backlog).
+  static constexpr uint32_t kMostPackets = 512;
 
   // Before anything else, for every queue pair that is bounded; of others everything may leave.
   void add(uint32_t qp, const IpAddress& peer);
@@ -28,8 +31,8 @@ class WindowPools {
   uint32_t allowed(uint32_t qp, uint32_t packets);
   // It does not use its turn after all, or needs none.
   void pass(uint32_t qp);
-  // Makes the last packet of a run ask for an acknowledgement where too much is under way that nobody asked for: what is
-  // never acknowledged would hold the room of all.
+  // Makes the last packet of a run ask for an acknowledgement where others wait, or too much is under way that nobody asked
+  // for: it would hold the room of all, and its timer would run out before its queue pair's next turn.
   void ask(uint32_t qp, PacketRun& run) const;
   void sent(uint32_t qp, const PacketRun& run, uint32_t in_flight_packets);
   // Something was acknowledged, or is no longer under way.
