@@ -22,6 +22,7 @@
 #include "rate_series.h"
 #include "records.h"
 #include "scale_up.h"
+#include "window_pools.h"
 
 namespace etloop {
 
@@ -36,6 +37,9 @@ using FlowOpener = std::function<bool(uint16_t address, IpAddress dst_ip, uint16
 
 // Point-to-point receives are granted this many ahead of their RECV op (eager receives; docs/decisions.md).
 inline constexpr size_t kEagerReceives = 16;
+
+// Packets that one queue pair may have under way, whatever its peer offers.
+inline constexpr uint32_t kMostWindow = 256;
 
 // Turnaround histogram: 16 buckets per power of two, of the time from the arrival of a message to the departure of
 // the first packet of a message it released, in the same op or in one that waited for it.
@@ -64,7 +68,7 @@ class Core final : public PortSink, public CarrierSink {
   void start_probe() { prober_.start(); }
   const Prober& prober() const { return prober_; }
   bool probing() const { return prober_.running() && !prober_.over(); }
-  void start(Nanos start_ns) { start_ns_ = start_ns; }
+  void start(Nanos start_ns);
   // Before the start: the way to ranks of the same host on other ports.
   void join(ScaleUpLinks& links) { links_ = &links; }
 
@@ -289,6 +293,9 @@ class Core final : public PortSink, public CarrierSink {
   void queue_transmit(uint32_t qp);
   void queue_acknowledgement(uint32_t qp);
   void arm_timer(uint32_t qp);
+  uint32_t room_for(uint32_t qp, const PacketRun& run);
+  void settle_window(uint32_t qp);
+  void wake_windows(uint32_t qp);
   bool transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
   bool transmit_all_answers(TxPort& port, Clock& clock);
   bool transmit_all(TxPort& port, Clock& clock, size_t budget);
@@ -322,6 +329,8 @@ class Core final : public PortSink, public CarrierSink {
   std::vector<QpPlace> places_;
   std::vector<uint32_t> qp_by_number_;  // qpn - qpn_base -> index
   std::vector<uint32_t> offered_window_;  // by local address
+  std::vector<uint32_t> offered_share_;   // the same before it is rounded, in parts of a packet
+  WindowPools pools_;
   LanePool lanes_;
   std::vector<uint32_t> moving_;  // lanes that may be able to move; worked off in order
   bool is_moving_ = false;

@@ -13,7 +13,6 @@ namespace {
 // Kernel memory that one received full-size packet occupies beside its payload (socket buffer overhead), as a factor.
 constexpr int64_t kBufferPerPayload = 2;
 constexpr uint32_t kLeastWindow = 2;
-constexpr uint32_t kMostWindow = 256;
 // What all senders to a port together may have under way. More would only stand in its receive buffers, and wait there
 // longer than a retransmission timeout when the host is busy.
 constexpr int64_t kMostInFlightBytes = 8 << 20;
@@ -219,7 +218,9 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
       }
       slot = index;
       (sends ? ends.send_qps : ends.recv_qps).push_back(index);
-      if (sends) prober_.add(static_cast<int32_t>(row), q, index);
+      if (!sends) continue;
+      prober_.add(static_cast<int32_t>(row), q, index);
+      if (plan_.transport.window_packets == 0) pools_.add(index, peer_ip);
     }
   }
   return true;
@@ -253,7 +254,11 @@ void Core::load_windows(int64_t receive_buffer_bytes) {
   for (const int64_t qps : inbound) {
     const int64_t held_packets = receive_buffer_bytes / per_packet / std::max<int64_t>(qps, 1);
     const int64_t packets = std::min(held_packets, share_packets);
+    const int64_t share =
+        std::min(receive_buffer_bytes / per_packet * WindowPools::kSharesPerPacket / std::max<int64_t>(qps, 1),
+                 kMostInFlightBytes / plan_.transport.path_mtu * WindowPools::kSharesPerPacket / all_qps);
     offered_window_.push_back(static_cast<uint32_t>(std::clamp<int64_t>(packets, kLeastWindow, kMostWindow)));
+    offered_share_.push_back(static_cast<uint32_t>(std::clamp<int64_t>(share, 1, WindowPools::kMostShare)));
   }
 }
 

@@ -13,6 +13,7 @@ using wire::Role;
 
 namespace {
 
+constexpr size_t kShareBytes = 3;  // of a probe's reply, little-endian
 constexpr uint8_t kEcnMask = 0x03;
 constexpr uint8_t kEcnCongestionExperienced = 0x03;
 
@@ -93,6 +94,7 @@ void Core::on_request(uint32_t index, const wire::Packet& packet, bool marked, N
 
 void Core::on_answer(uint32_t index, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now) {
   flow_acknowledged(index, qps_[index].on_answer(packet, now), hops, now);
+  settle_window(index);
   retire(index, now);
   if (qps_[index].fault() == QpFault::none) arm_timer(index);
 }
@@ -180,6 +182,9 @@ void Core::on_probe(const wire::Packet& packet, const Datagram& datagram, uint32
     const uint32_t window = plan_.transport.window_packets == 0 ? offered : plan_.transport.window_packets;
     flow_probed(index, prober_.result(packet.psn).round_trip_ns, window);
     qps_[index].set_window(window);
+    uint32_t share = 0;
+    std::memcpy(&share, &packet.payload[5], kShareBytes);
+    pools_.offer(index, share);
   }
 }
 
@@ -189,6 +194,7 @@ void Core::on_qp_timer(uint32_t index, Nanos now) {
   if (qp.deadline() <= now) {
     const int64_t timeouts = qp.counters.local_ack_timeout_err;
     qp.on_timer(now);
+    settle_window(index);
     if (qp.counters.local_ack_timeout_err != timeouts) flow_timed_out(index, now);
     retire(index, now);
     if (qp.fault() != QpFault::none) return;
@@ -216,18 +222,38 @@ void Core::queue_acknowledgement(uint32_t index) {
   ack_queue_.push_back(index);
 }
 
+// Cuts a run to what its queue pair's pool has room for. 0: it waits for others to the same address. What is sent again was
+// lost, and takes nobody's room.
+uint32_t Core::room_for(uint32_t index, const PacketRun& run) {
+  if (!qps_[index].repeats()) return pools_.allowed(index, run.count);
+  pools_.pass(index);
+  return run.count;
+}
+
+void Core::settle_window(uint32_t index) {
+  pools_.settle(index, static_cast<uint32_t>(qps_[index].in_flight_bytes() / plan_.transport.path_mtu));
+  wake_windows(index);
+}
+
+void Core::wake_windows(uint32_t index) {
+  for (uint32_t awake = 0; pools_.take_awake(index, awake);) queue_transmit(awake);
+}
+
 // One run of the next queue pair in turn. False: the port takes no more now.
 bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   const uint32_t index = ring.front();
   Qp& qp = qps_[index];
   if (qp.has_run()) {
     PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu));
-    run.count = allowed_packets(index, run, clock);
+    run.count = room_for(index, run);
+    if (run.count > 0) run.count = allowed_packets(index, run, clock);
     if (run.count == 0) {
       ring.pop();
       qp.queued = false;
+      wake_windows(index);
       return true;
     }
+    if (!qp.repeats()) pools_.ask(index, run);
     const int64_t sent_before = qp.counters.tx_packets - qp.counters.retransmitted_packets;
     switch (port.send(run)) {
       case TxResult::sent: break;
@@ -242,12 +268,18 @@ bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
       if (record.first_tx_ns == 0) record.first_tx_ns = now;
       if (begun->trigger_ns != 0) ++turnarounds_[turnaround_bucket(now - begun->trigger_ns)];
     }
+    pools_.sent(index, run, static_cast<uint32_t>(qp.in_flight_bytes() / plan_.transport.path_mtu));
     flow_sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);
     arm_timer(index);
   }
   ring.pop();
   qp.queued = false;
-  if (qp.has_run()) queue_transmit(index);
+  if (qp.has_run()) {
+    queue_transmit(index);
+  } else {
+    pools_.pass(index);
+  }
+  wake_windows(index);
   return true;
 }
 
@@ -289,6 +321,7 @@ bool Core::transmit_probes(TxPort& port, Clock& clock) {
     const uint32_t window = offered_window_[places_[reply.qp].address];
     std::memcpy(payload.data(), &window, sizeof window);
     payload[4] = reply.traffic_class;
+    std::memcpy(&payload[5], &offered_share_[places_[reply.qp].address], kShareBytes);
     PacketRun run;
     run.flow = qp.flow();
     run.head.opcode = Opcode::ud_send_only;
