@@ -21,7 +21,7 @@ from contract.units import (
     parse_name,
     parse_rate_bps,
 )
-from controller.yaml_reader import (
+from contract.yaml_reader import (
     ConfigFile,
     Section,
     bounded,

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Final
 from contract.clock import NS_PER_S
 from contract.endpoint import is_loopback
 from contract.units import format_duration, parse_bytes, parse_duration_ns, parse_name
-from controller.rack.api import RackLimits
-from controller.rack.broker_settings import BrokerSettings, Protocol
-from controller.rack.hub import MOST_SEATS
-from controller.yaml_reader import (
+from contract.yaml_reader import (
     ConfigFile,
     Section,
     bounded,
@@ -25,6 +22,9 @@ from controller.yaml_reader import (
     words,
     yes_or_no,
 )
+from controller.rack.api import RackLimits
+from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.hub import MOST_SEATS
 
 if TYPE_CHECKING:
     from pathlib import Path

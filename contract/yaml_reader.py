@@ -1,7 +1,7 @@
 """YAML text -> typed values, with every mistake of the file collected and placed by line and key path.
 
 Decides what a configuration file may look like at all: one document, mappings with known keys, no duplicate keys, no
-anchors or aliases, no tags, bounded size and depth. What the keys mean is decided by `scenario` and `rig`, which ask a
+anchors or aliases, no tags, bounded size and depth. What the keys mean is decided by those who read a kind of file (scenarios, rigs, profiles), who ask a
 `Section` for each key they know; a key never asked for is unknown and answered with the nearest known one.
 
 A question returns a usable stand-in after a mistake, so that reading goes on and finds the next one;
