@@ -16,7 +16,8 @@ from typing import Final
 from dut_profiles.stated import Source, Stated
 
 PRIORITIES: Final = 8
-"""Of PFC (IEEE 802.1Qbb); traffic classes and priority groups are as many."""
+"""Of PFC (IEEE 802.1Qbb); priority groups are as many, traffic classes at least."""
+MOST_CLASSES: Final = 16
 DSCPS: Final = 64
 MOST_QUEUES: Final = 16
 

@@ -89,7 +89,8 @@ class Stated(Generic[T_co]):
 def disagree(one: object, other: object) -> bool:
     """Whether two claims about one property cannot both hold: numbers by more than `DISAGREEMENT`, all else at all."""
     if isinstance(one, int | Fraction) and isinstance(other, int | Fraction) and not isinstance(one, bool):
-        return abs(one - other) > DISAGREEMENT * max(abs(one), abs(other))
+        first, second = Fraction(one), Fraction(other)
+        return abs(first - second) > DISAGREEMENT * max(abs(first), abs(second))
     return one != other
 
 
