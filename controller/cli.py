@@ -25,6 +25,9 @@ from controller import cli_collective
 from controller.cli_values import quantity, queue_pair_counts, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
+from controller.dut_arguments import EXAMPLE as DUT_EXAMPLE
+from controller.dut_arguments import SUMMARY as DUT_SUMMARY
+from controller.dut_arguments import add_dut, answer_dut
 from controller.keys_arguments import add_keys, answer_keys
 from controller.rack.commands import add_config, add_jobs, answer_controller, answer_jobs
 from controller.rack.submit_arguments import add_submit, answer_submit
@@ -104,6 +107,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_report(commands)
     _add_collective(commands)
     _add_capture(commands)
+    add_dut(_add(commands, "dut", DUT_SUMMARY, DUT_EXAMPLE, answer_dut, answers_in_json=False))
     _add_bench(commands)
     _add_controller(commands)
     return parser

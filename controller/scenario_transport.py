@@ -58,6 +58,8 @@ class Transport:
     pauses: tuple[PortPause, ...] = ()
     source_ports: SourcePorts = SourcePorts()
     capture: Capture = Capture()
+    lossless: bool = True
+    """Whether it is meant for a class without loss; what devices under test are held against, nothing else."""
 
 
 def read_transport(section: Section, directory: Path, read_plugin: PluginReader, seed: int) -> Transport:
@@ -100,6 +102,8 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         pauses=faults.pauses,
         source_ports=read_source_ports(section),
         capture=read_capture(section),
+        # Going back N for every loss is bearable only where there is next to none.
+        lossless=section.optional("lossless", yes_or_no, not recovery.selective_repeat),
     )
     vlan.close()
     section.close()

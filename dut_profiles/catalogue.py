@@ -23,14 +23,18 @@ def profile_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _SHIPPED.glob(f"*{_SUFFIX}")))
 
 
-def find_profile(name_or_path: str, directory: Path | None = None) -> DutProfile:
+def is_path(name_or_path: str) -> bool:
+    """Whether this names a file and not a shipped profile."""
+    return "/" in name_or_path or name_or_path.endswith((_SUFFIX, ".yml"))
+
+
+def find_profile(name_or_path: str) -> DutProfile:
     """The profile of a shipped name, or of a file: whatever has a slash or ends in .yaml or .yml.
 
-    `directory` is what paths are relative to. Raises `ConfigError` with all mistakes of the file, or for a name that is
-    not shipped.
+    Raises `ConfigError` with all mistakes of the file, or for a name that is not shipped.
     """
-    if "/" in name_or_path or name_or_path.endswith((_SUFFIX, ".yml")):
-        path = (directory or Path()) / name_or_path
+    if is_path(name_or_path):
+        path = Path(name_or_path)
         return parse_profile(_read(path), str(path))
     names = profile_names()
     if name_or_path not in names:
