@@ -12,6 +12,7 @@ from contract.errors import Problem
 from contract.units import format_bytes, format_duration, format_rate
 from dut_profiles.examination import Examination, Gravity, NotStated, Rule, absent, apply, where
 from dut_profiles.map_contradictions import MAP_RULES
+from dut_profiles.profile import DutKind
 from dut_profiles.stated import Basis, disagree, stated_values
 from dut_profiles.stated_text import said
 
@@ -97,6 +98,8 @@ def _never_marks(profile: DutProfile) -> Iterator[Problem | NotStated]:
 
 
 def _pause_before_mark(profile: DutProfile) -> Iterator[Problem | NotStated]:
+    if profile.kind is DutKind.NIC:
+        return
     queue_of, group_of = profile.maps.class_to_queue.value, profile.maps.class_to_group.value
     if queue_of is None or group_of is None:
         yield from absent(

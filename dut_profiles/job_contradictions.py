@@ -293,6 +293,8 @@ def _telemetry(case: ProfiledJob) -> Iterator[Problem | NotStated]:
 
 
 def _probes(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    if case.profile.kind is DutKind.NIC and case.profile.congestion.sends_probes.best is None:
+        yield NotStated("congestion_control.sends_probes")
     if case.profile.congestion.sends_probes.value:
         algorithm = case.profile.congestion.algorithm.value or "congestion control"
         what = f"{algorithm} of the NIC measures round trips by probes, which no agent answers"
