@@ -39,9 +39,9 @@ def find_profile(name_or_path: str) -> DutProfile:
     names = profile_names()
     if name_or_path not in names:
         near = difflib.get_close_matches(name_or_path, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+        hint = f"write {near[0]} if you mean that" if near else f"there are {', '.join(names)}"
         what = f'"{name_or_path[:64]}" is not a shipped profile'
-        raise ConfigError(Problem("profile", what, f"{hint}; or name a file that ends in {_SUFFIX}"))
+        raise ConfigError(Problem("profile", what, f"{hint}, or name a file that ends in {_SUFFIX}"))
     path = _SHIPPED / f"{name_or_path}{_SUFFIX}"
     return parse_profile(_read(path), path.name)
 

@@ -66,7 +66,7 @@ def read_congestion(section: Section, statements: Statements) -> CongestionContr
     within = here.within(listed)
     names = [name for name in listed.entry_names() if name not in ("basis", "source")]
     if len(names) > MOST_PARAMETERS:
-        listed.mistake("", f"{len(names)} parameters", f"give at most {MOST_PARAMETERS}")
+        section.mistake("parameters", f"{len(names)} parameters", f"give at most {MOST_PARAMETERS}")
     parameters = []
     for name in names:
         try:

@@ -68,7 +68,7 @@ def parse_profile(written: bytes, source: str) -> DutProfile:
     """
     file = ConfigFile(source)
     top = read_document(written, file)
-    stated = Statements(read_sources(top.section("sources"))).within(top)
+    stated = Statements(read_sources(top)).within(top)
     kind = top.required("kind", _word(DutKind), DutKind.SWITCH, "write switch or nic")
     remedy = "name the profile, such as leaf-400g"
     profile = DutProfile(

@@ -47,7 +47,7 @@ class Statements:
     def within(self, section: Section) -> Statements:
         """The same for the values of a section, which may have a basis and a source of its own."""
         basis = section.optional("basis", one_of(_BASES), self._basis)
-        return Statements(self.sources, basis, section.optional("source", self._known, self._source))
+        return Statements(self.sources, basis, self._source_at(section))
 
     def value(self, section: Section, key: str, parse: Callable[[str], T], stand_in: T) -> Stated[T]:
         """One value under `key`, as `parse` reads it."""
@@ -66,7 +66,7 @@ class Statements:
         if not set(section.keys_under(key)) & _BASES.keys():
             return self._plain(section, key, reader)
         inner = section.section(key)
-        common = inner.optional("source", self._known, self._source)
+        common = self._source_at(inner)
         claims: dict[str, Claim[T]] = {}
         for basis in _BASES:
             if not inner.has(basis):
@@ -74,7 +74,7 @@ class Statements:
             place, name, source = inner, basis, common
             if "value" in inner.keys_under(basis):
                 place, name = inner.section(basis), "value"
-                source = place.optional("source", self._known, common)
+                source = self._source_at(place) if place.has("source") else common
             if source is None:
                 place.mistake(name, "is stated without a source", "add source: NAME, a name of sources")
             claims[basis] = Claim(reader(place, name), source or _UNKNOWN, place.where(name))
@@ -91,17 +91,23 @@ class Statements:
         claim = Claim(value, self._source or _UNKNOWN, section.where(key))
         return Stated(**{(self._basis or Basis.DECLARED).value: claim})
 
-    def _known(self, text: str) -> Source:
-        return one_of(self.sources)(text)
+    def _source_at(self, section: Section) -> Source | None:
+        """The source that a section names; else the one that holds around it."""
+        return (
+            section.optional("source", one_of(self.sources), _UNKNOWN)
+            if section.has("source")
+            else self._source
+        )
 
 
-def read_sources(section: Section) -> dict[str, Source]:
+def read_sources(top: Section) -> dict[str, Source]:
     """The `sources:` of a profile by their names; at least one."""
+    section = top.section("sources")
     names = section.entry_names()
     if not names:
-        section.mistake("", "no source is given", "write NAME: {title: ..., url: ..., date: 2025-01-31}")
+        top.mistake("sources", "no source is given", "write NAME: {title: ..., url: ..., date: 2025-01-31}")
     if len(names) > MOST_SOURCES:
-        section.mistake("", f"{len(names)} sources", f"give at most {MOST_SOURCES}")
+        top.mistake("sources", f"{len(names)} sources", f"give at most {MOST_SOURCES}")
     sources = {}
     for name in names[:MOST_SOURCES]:
         entry = section.section(name)
