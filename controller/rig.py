@@ -21,7 +21,7 @@ from contract.units import (
     parse_name,
     parse_rate_bps,
 )
-from controller.yaml_reader import (
+from contract.yaml_reader import (
     ConfigFile,
     Section,
     bounded,
@@ -31,6 +31,7 @@ from controller.yaml_reader import (
     words,
     yes_or_no,
 )
+from dut_profiles.catalogue import is_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,12 +95,21 @@ class Security:
 
 
 @dataclass(frozen=True, slots=True)
+class RigDut:
+    """The device that the ports lead to."""
+
+    profile: str
+    """Name of a shipped profile, or path of a file (`dut_profiles.catalogue`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rig:
     """All that `rig.yaml` says."""
 
     bind: str
     agents: tuple[RigAgent, ...]
     security: Security
+    dut: RigDut | None = None
 
 
 def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
@@ -115,9 +125,17 @@ def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
     security = _read_security(top.section("security"), directory)
     agents = tuple(_read_agent(agent) for agent in top.sections("agents", "list the agents with their ports"))
     _refuse_repetitions(top, agents)
+    dut = _read_dut(top.section("dut"), directory) if top.has("dut") else None
     top.close()
     file.refuse_mistakes()
-    return Rig(bind, agents, security)
+    return Rig(bind, agents, security, dut)
+
+
+def _read_dut(section: Section, directory: Path) -> RigDut:
+    remedy = "name a shipped profile (etloop dut list) or a file that ends in .yaml"
+    profile = section.required("profile", words, "", remedy)
+    section.close()
+    return RigDut(str(directory / profile) if is_path(profile) else profile)
 
 
 def _read_security(section: Section, directory: Path) -> Security:
