@@ -155,6 +155,10 @@ class Section:
         self._known[key] = None
         return key in self._entries and self._entries[key][1].tag != _NULL_TAG
 
+    def again(self, file: ConfigFile) -> Section:
+        """The same mapping, unread, whose mistakes go to `file`: for a mapping that stands for several things."""
+        return Section(file, self._path, self._node)
+
     def entry_names(self) -> tuple[str, ...]:
         """All keys of the mapping, for mappings whose keys are names that the user chooses."""
         return tuple(self._entries)
