@@ -3,10 +3,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <array>
-#include <string>
-#include <vector>
-
 #include "bind_columns.h"
 
 namespace nb = nanobind;
@@ -15,18 +11,25 @@ namespace etloop {
 
 namespace {
 
-template <size_t kCount>
-std::array<uint8_t, kCount> read_map(nb::handle settings, const char* name) {
-  const auto values = read_value<std::vector<uint8_t>>(settings, name);
-  if (values.size() != kCount) {
-    throw nb::value_error((std::string(name) + " has " + std::to_string(values.size()) + " values").c_str());
+template <size_t N>
+std::array<uint8_t, N> read_map(nb::handle settings, const char* name) {
+  const auto rows = read_value<std::vector<uint8_t>>(settings, name);
+  if (rows.size() != N) {
+    throw nb::value_error((std::string(name) + " has " + std::to_string(rows.size()) + " rows instead of " + std::to_string(N)).c_str());
   }
-  std::array<uint8_t, kCount> map{};
-  std::copy(values.begin(), values.end(), map.begin());
+  std::array<uint8_t, N> map{};
+  std::copy(rows.begin(), rows.end(), map.begin());
   return map;
 }
 
-PriorityGroupConfig read_group(nb::handle group) {
+// The tuple `name` of one value for each priority.
+nb::object eight(nb::handle settings, const char* name) {
+  nb::object rows = nb::getattr(settings, name);
+  if (nb::len(rows) != kPriorities) throw nb::value_error((std::string(name) + " must be 8").c_str());
+  return rows;
+}
+
+PriorityGroupConfig group_from(nb::handle group) {
   PriorityGroupConfig config;
   config.lossless = read_value<bool>(group, "lossless");
   config.reserved_bytes = read_value<int64_t>(group, "reserved_bytes");
@@ -36,7 +39,7 @@ PriorityGroupConfig read_group(nb::handle group) {
   return config;
 }
 
-QueueConfig read_queue(nb::handle queue) {
+QueueConfig queue_from(nb::handle queue) {
   QueueConfig config;
   config.strict = read_value<bool>(queue, "strict");
   config.weight = read_value<uint32_t>(queue, "weight");
@@ -45,14 +48,14 @@ QueueConfig read_queue(nb::handle queue) {
   const nb::object marking = nb::getattr(queue, "marking");
   if (marking.is_none()) return config;
   config.ecn = true;
-  config.mark_at_dequeue = read_value<bool>(marking, "at_dequeue");
   config.kmin_bytes = read_value<int64_t>(marking, "kmin_bytes");
   config.kmax_bytes = read_value<int64_t>(marking, "kmax_bytes");
   config.pmax_per_million = read_value<uint32_t>(marking, "pmax_per_million");
+  config.mark_at_dequeue = read_value<bool>(marking, "at_dequeue");
   return config;
 }
 
-SwitchFault read_fault(nb::handle fault) {
+SwitchFault fault_from(nb::handle fault) {
   SwitchFault config;
   config.in_port = read_value<int32_t>(fault, "in_port");
   config.out_port = read_value<int32_t>(fault, "out_port");
@@ -64,14 +67,24 @@ SwitchFault read_fault(nb::handle fault) {
   return config;
 }
 
-template <typename Config, typename Read>
-void read_eight(nb::handle settings, const char* name, std::array<Config, kPriorities>& out, Read read) {
-  size_t index = 0;
-  for (const nb::handle one : nb::getattr(settings, name)) {
-    if (index < kPriorities) out[index] = read(one);
-    ++index;
-  }
-  if (index != kPriorities) throw nb::value_error((std::string(name) + " are not 8").c_str());
+FabricEnd end_from(nb::handle end) { return {read_value<uint32_t>(end, "switch"), read_value<uint32_t>(end, "port")}; }
+
+// `int(value)` of an IntEnum.
+template <typename Enum>
+Enum read_enum(nb::handle owner, const char* name, Enum last) {
+  const auto value = read_value<uint8_t>(owner, name);
+  if (value > static_cast<uint8_t>(last)) throw nb::value_error((std::string(name) + " is not known").c_str());
+  return static_cast<Enum>(value);
+}
+
+void read_pausing(nb::handle settings, SwitchConfig& config) {
+  config.pfc = read_value<bool>(settings, "pfc");
+  config.pause_quanta = read_value<uint16_t>(settings, "pause_quanta");
+  const nb::object watchdog = nb::getattr(settings, "watchdog");
+  if (watchdog.is_none()) return;
+  config.watchdog_detect_ns = read_value<int64_t>(watchdog, "detect_ns");
+  config.watchdog_restore_ns = read_value<int64_t>(watchdog, "restore_ns");
+  config.watchdog_action = read_enum(watchdog, "action", WatchdogAction::forward);
 }
 
 }  // namespace
@@ -88,25 +101,41 @@ SwitchConfig switch_config_from(nb::handle settings, nb::handle routes) {
   config.class_to_group = read_map<kPriorities>(settings, "class_to_group");
   config.group_to_priority = read_map<kPriorities>(settings, "group_to_priority");
   config.priority_to_queue = read_map<kPriorities>(settings, "priority_to_queue");
-  read_eight(settings, "groups", config.groups, read_group);
-  read_eight(settings, "queues", config.queues, read_queue);
-  config.pfc = read_value<bool>(settings, "pfc");
-  config.pause_quanta = read_value<uint16_t>(settings, "pause_quanta");
-  if (const nb::object watchdog = nb::getattr(settings, "watchdog"); !watchdog.is_none()) {
-    config.watchdog_detect_ns = read_value<int64_t>(watchdog, "detect_ns");
-    config.watchdog_restore_ns = read_value<int64_t>(watchdog, "restore_ns");
-    config.watchdog_action = static_cast<WatchdogAction>(nb::cast<int>(nb::int_(nb::getattr(watchdog, "action"))));
-  }
+  size_t number = 0;
+  for (const nb::handle group : eight(settings, "groups")) config.groups[number++] = group_from(group);
+  number = 0;
+  for (const nb::handle queue : eight(settings, "queues")) config.queues[number++] = queue_from(queue);
+  read_pausing(settings, config);
   config.latency_ns = read_value<int64_t>(settings, "latency_ns");
-  config.balancing = static_cast<LoadBalancing>(nb::cast<int>(nb::int_(nb::getattr(settings, "balancing"))));
+  config.balancing = read_enum(settings, "balancing", LoadBalancing::flowlet);
   config.flowlet_gap_ns = read_value<int64_t>(settings, "flowlet_gap_ns");
   if (const nb::object trimming = nb::getattr(settings, "trimming"); !trimming.is_none()) {
     config.trim_bytes = read_value<int64_t>(trimming, "frame_bytes");
     config.trim_dscp = read_value<uint8_t>(trimming, "dscp");
   }
   config.seed = read_value<uint64_t>(settings, "seed");
-  for (const nb::handle fault : nb::getattr(settings, "faults")) config.faults.push_back(read_fault(fault));
+  for (const nb::handle fault : nb::getattr(settings, "faults")) config.faults.push_back(fault_from(fault));
   config.routes = nb::cast<std::vector<std::vector<uint16_t>>>(routes);
+  return config;
+}
+
+FabricConfig fabric_from(nb::handle topology, nb::handle routes) {
+  FabricConfig config;
+  const nb::object switches = nb::getattr(topology, "switches");
+  if (nb::len(switches) != nb::len(routes)) throw nb::value_error("routes are not those of the topology");
+  size_t number = 0;
+  for (const nb::handle settings : switches) config.switches.push_back(switch_config_from(settings, routes[number++]));
+  for (const nb::handle link : nb::getattr(topology, "links")) {
+    config.links.push_back({end_from(nb::getattr(link, "a")), end_from(nb::getattr(link, "b"))});
+  }
+  for (const nb::handle attachment : nb::getattr(topology, "attachments")) {
+    config.attachments.push_back({end_from(nb::getattr(attachment, "end")), read_value<bool>(attachment, "honours_pause")});
+  }
+  for (const nb::handle outage : nb::getattr(topology, "outages")) {
+    config.outages.push_back({end_from(nb::getattr(outage, "end")), read_value<int64_t>(outage, "from_ns"),
+                              read_value<int64_t>(outage, "until_ns")});
+  }
+  if (const std::string wrong = validate(config); !wrong.empty()) throw nb::value_error(wrong.c_str());
   return config;
 }
 
