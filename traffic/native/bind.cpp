@@ -4,6 +4,7 @@
 namespace etloop {
 void bind_congestion(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
+void bind_flow(nanobind::module_& module);
 void bind_qp(nanobind::module_& module);
 void bind_schedule(nanobind::module_& module);
 void bind_wire(nanobind::module_& module);
@@ -16,4 +17,5 @@ NB_MODULE(_native, module) {
   etloop::bind_schedule(module);
   etloop::bind_congestion(module);
   etloop::bind_engine(module);
+  etloop::bind_flow(module);
 }

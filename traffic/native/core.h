@@ -13,6 +13,7 @@
 #include "faults.h"
 #include "flow_controls.h"
 #include "message.h"
+#include "message_carrier.h"
 #include "plan.h"
 #include "port.h"
 #include "probe.h"
@@ -52,6 +53,8 @@ class Core final : public PortSink {
   // `receive_buffer_bytes` (least over the port's addresses) sizes the windows offered to peers.
   static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
                                     const FlowOpener& open_flow, std::string& error);
+  // All ranks of the plan, on whatever port, without packets: `carrier` takes their messages and outlives the core.
+  static std::unique_ptr<Core> make_carried(const EnginePlan& plan, MessageCarrier& carrier, std::string& error);
 
   void start_probe() { prober_.start(); }
   const Prober& prober() const { return prober_; }
@@ -63,6 +66,10 @@ class Core final : public PortSink {
   void on_datagram(const Datagram& datagram, Nanos now) override;
   // Another port of the host hands something over; it takes effect when it is due.
   void on_scale_up(const ScaleUpMessage& message);
+  // The carrier has brought a grant, a message or part of one, and the acknowledgement of it, to its end.
+  void on_granted(int32_t connection, uint32_t tag, uint32_t index, Nanos now);
+  void on_arrived(const CarriedMessage& message, Nanos now);
+  void on_acknowledged(const CarriedMessage& message, Nanos now);
   // Timers that are due, and the beginning of the run.
   void on_time(Nanos now);
   // Begins every op whose dependencies are met.
@@ -91,6 +98,7 @@ class Core final : public PortSink {
   static constexpr uint32_t kBegun = UINT32_MAX - 1;
   static constexpr uint32_t kOneSidedMark = 1U << 31;  // in the message index of a local arrival
   static constexpr uint32_t kLaneOver = UINT32_MAX - 1;
+  static constexpr int32_t kEveryPort = -1;
 
   struct OpRun {
     OpRecord record{};
@@ -195,6 +203,7 @@ class Core final : public PortSink {
   bool load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error);
   bool load_ranks(std::string& error);
   bool index_connections(std::string& error);
+  void load_ends();
   bool load_connections(const FlowOpener& open_flow, std::string& error);
   bool open_qps(size_t row, const FlowOpener& open_flow, std::string& error);
   void load_windows(int64_t receive_buffer_bytes);
@@ -230,6 +239,7 @@ class Core final : public PortSink {
   void post_message(uint32_t lane, uint32_t index, int64_t bytes);
   void send_closing(uint32_t lane, Nanos now);
   void send_local(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
+  void carry_message(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
   // `part_bytes` of a message of `bytes`; all of it unless data is split over queue pairs.
   void message_arrived(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, int64_t part_bytes, bool on_wire,
                        Nanos now);
@@ -307,6 +317,7 @@ class Core final : public PortSink {
   std::vector<ProbeReply> probe_replies_;
   Prober prober_;
   ScaleUpLinks* links_ = nullptr;
+  MessageCarrier* carrier_ = nullptr;  // nullptr: messages become packets, or stay in the host
   FlowControls flow_controls_;
   std::unique_ptr<RateSeries> series_;
   std::vector<uint32_t> watched_;  // queue pairs of the series
