@@ -264,7 +264,7 @@ class Core final : public PortSink {
   void queue_transmit(uint32_t qp);
   void queue_acknowledgement(uint32_t qp);
   void arm_timer(uint32_t qp);
-  bool transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
+  TxResult transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
   bool transmit_all(TxPort& port, Clock& clock, size_t budget);
   bool transmit_answers(TxPort& port);
   bool transmit_notifications(TxPort& port);

@@ -30,7 +30,9 @@ struct PacketRun {
   int16_t traffic_class = kFlowClass;  // another than the flow's, for these packets alone
 };
 
-enum class TxResult : uint8_t { sent, would_block, failed };
+// would_block: nothing leaves now; held: this cannot, but what answers the peer still may (a card's queue is full, or its
+// priority is paused).
+enum class TxResult : uint8_t { sent, would_block, held, failed };
 
 // One received packet: bytes from BTH to ICRC, and what the port knows of the datagram.
 struct Datagram {
