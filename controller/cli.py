@@ -97,7 +97,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_report(commands)
     _add_collective(commands)
     _add_capture(commands)
-    add_dut(_add(commands, "dut", DUT_SUMMARY, DUT_EXAMPLE, answer_dut, answers_in_json=False))
+    add_dut(add_command(commands, "dut", DUT_SUMMARY, DUT_EXAMPLE, answer_dut, answers_in_json=False))
     _add_bench(commands)
     _add_controller(commands)
     return parser

@@ -178,7 +178,7 @@ def _read_port(section: Section) -> RigPort:
     if not section.has("addresses"):
         section.mistake("addresses", "is missing", remedy)
     unread: tuple[str, ...] = ()
-    ranges = section.texts("addresses", _addresses, unread)
+    ranges = section.texts("addresses", parse_addresses, unread)
     addresses = tuple(address for addresses in ranges for address in addresses)
     if len(addresses) > MOST_ADDRESSES:
         section.mistake("addresses", f"{len(addresses)} addresses", f"give at most {MOST_ADDRESSES}")
@@ -249,7 +249,8 @@ def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
                 top.mistake("agents", f"{here} lists {repeated} addresses twice", "list every address once")
 
 
-def _addresses(text: str) -> tuple[str, ...]:
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """The addresses of "10.0.1.1" or of the range "10.0.1.1-10.0.1.8". Raises `QuantityError`."""
     remedy = 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
     first_text, dash, last_text = text.partition("-")
     try:

@@ -14,6 +14,7 @@
 #include "faults.h"
 #include "flow_controls.h"
 #include "message.h"
+#include "message_carrier.h"
 #include "plan.h"
 #include "port.h"
 #include "probe.h"
@@ -59,6 +60,8 @@ class Core final : public PortSink, public CarrierSink {
                                     const FlowOpener& open_flow, std::string& error);
   // The same over a network card that carries whole messages; `carrier` outlives the core.
   static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, Carrier& carrier, std::string& error);
+  // All ranks of the plan, on whatever port, without packets: `network` takes their messages and outlives the core.
+  static std::unique_ptr<Core> make_carried(const EnginePlan& plan, MessageCarrier& network, std::string& error);
 
   // What peers must know of ends that were not ours to number; empty over packets.
   std::vector<Endpoint> endpoints() const;
@@ -80,6 +83,10 @@ class Core final : public PortSink, public CarrierSink {
   void on_carrier_fault(uint32_t end, const std::string& reason) override;
   // Another port of the host hands something over; it takes effect when it is due.
   void on_scale_up(const ScaleUpMessage& message);
+  // The carrier has brought a grant, a message or part of one, and the acknowledgement of it, to its end.
+  void on_granted(int32_t connection, uint32_t tag, uint32_t index, Nanos now);
+  void on_arrived(const CarriedMessage& message, Nanos now);
+  void on_acknowledged(const CarriedMessage& message, Nanos now);
   // Timers that are due, and the beginning of the run.
   void on_time(Nanos now);
   // Begins every op whose dependencies are met.
@@ -110,6 +117,7 @@ class Core final : public PortSink, public CarrierSink {
   static constexpr uint32_t kBegun = UINT32_MAX - 1;
   static constexpr uint32_t kOneSidedMark = 1U << 31;  // in the message index of a local arrival
   static constexpr uint32_t kLaneOver = UINT32_MAX - 1;
+  static constexpr int32_t kEveryPort = -1;
 
   struct OpRun {
     OpRecord record{};
@@ -225,6 +233,7 @@ class Core final : public PortSink, public CarrierSink {
   bool load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error);
   bool load_ranks(std::string& error);
   bool index_connections(std::string& error);
+  void load_ends();
   bool load_connections(const FlowOpener& open_flow, std::string& error);
   bool open_qps(size_t row, const FlowOpener& open_flow, std::string& error);
   void load_windows(int64_t receive_buffer_bytes);
@@ -260,6 +269,7 @@ class Core final : public PortSink, public CarrierSink {
   void post_message(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
   void send_closing(uint32_t lane, Nanos now);
   void send_local(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
+  void carry_message(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
   // `part_bytes` of a message of `bytes`; all of it unless data is split over queue pairs.
   void message_arrived(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, int64_t part_bytes, bool on_wire,
                        Nanos now);
@@ -296,7 +306,7 @@ class Core final : public PortSink, public CarrierSink {
   uint32_t room_for(uint32_t qp, const PacketRun& run);
   void settle_window(uint32_t qp);
   void wake_windows(uint32_t qp);
-  bool transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
+  TxResult transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
   bool transmit_all_answers(TxPort& port, Clock& clock);
   bool transmit_all(TxPort& port, Clock& clock, size_t budget);
   bool transmit_answers(TxPort& port);
@@ -354,6 +364,7 @@ class Core final : public PortSink, public CarrierSink {
   std::vector<ProbeReply> probe_replies_;
   Prober prober_;
   ScaleUpLinks* links_ = nullptr;
+  MessageCarrier* network_ = nullptr;  // nullptr: messages become packets, or stay in the host
   FlowControls flow_controls_;
   std::unique_ptr<RateSeries> series_;
   std::vector<uint32_t> watched_;  // queue pairs of the series

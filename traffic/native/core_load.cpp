@@ -59,7 +59,7 @@ int32_t Core::ConnectionIndex::find(int32_t channel, int32_t position) const {
 
 bool Core::load_ranks(std::string& error) {
   for (const PlannedRank& planned : plan_.ranks) {
-    if (planned.port != port_) continue;
+    if (port_ != kEveryPort && planned.port != port_) continue;
     const auto index = static_cast<uint32_t>(ranks_.size());
     const Program& program = plan_.programs[planned.program];
     LocalRank rank{planned.rank, RankRun(index, program, plan_.iterations), {}, {}, {}, {}, 0};
@@ -150,17 +150,25 @@ bool Core::index_connections(std::string& error) {
   return true;
 }
 
-bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
+// Which ends of the connections are here.
+void Core::load_ends() {
   std::map<int32_t, uint32_t> local;
   for (uint32_t i = 0; i < ranks_.size(); ++i) local[ranks_[i].rank] = i;
+  for (size_t row = 0; row < plan_.connections.size(); ++row) {
+    const PlannedConnection& c = plan_.connections[row];
+    if (const auto it = local.find(c.src_rank); it != local.end()) ends_[row].src_index = it->second;
+    if (const auto it = local.find(c.dst_rank); it != local.end()) ends_[row].dst_index = it->second;
+  }
+}
+
+bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
+  load_ends();
   std::map<int32_t, int32_t> port_of;
   for (const PlannedRank& rank : plan_.ranks) port_of[rank.rank] = rank.port;
   qp_by_number_.assign(plan_.ports[port_].qpn_count, kNone);
   for (size_t row = 0; row < plan_.connections.size(); ++row) {
     const PlannedConnection& c = plan_.connections[row];
     ConnectionEnds& ends = ends_[row];
-    if (const auto it = local.find(c.src_rank); it != local.end()) ends.src_index = it->second;
-    if (const auto it = local.find(c.dst_rank); it != local.end()) ends.dst_index = it->second;
     if (c.path != Path::wire) {
       if ((ends.src_index == kNone) == (ends.dst_index == kNone)) continue;
       const auto other = port_of.find(ends.src_index == kNone ? c.src_rank : c.dst_rank);

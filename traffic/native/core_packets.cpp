@@ -239,8 +239,8 @@ void Core::wake_windows(uint32_t index) {
   for (uint32_t awake = 0; pools_.take_awake(index, awake);) queue_transmit(awake);
 }
 
-// One run of the next queue pair in turn. False: the port takes no more now.
-bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
+// One run of the next queue pair in turn. failed: the core says why; held and would_block leave the queue pair in front.
+TxResult Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   const uint32_t index = ring.front();
   Qp& qp = qps_[index];
   if (qp.has_run()) {
@@ -251,16 +251,17 @@ bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
       ring.pop();
       qp.queued = false;
       wake_windows(index);
-      return true;
+      return TxResult::sent;
     }
     if (!qp.repeats()) pools_.ask(index, run);
     const int64_t sent_before = qp.counters.tx_packets - qp.counters.retransmitted_packets;
     switch (port.send(run)) {
       case TxResult::sent: break;
-      case TxResult::would_block: return false;
+      case TxResult::would_block: return TxResult::would_block;
+      case TxResult::held: return TxResult::held;
       case TxResult::failed:
         fail(places_[index].connection, connection_text(places_[index].connection) + ": " + port.last_error());
-        return false;
+        return TxResult::failed;
     }
     const Nanos now = clock.now();
     if (const WorkRequest* begun = qp.run_sent(run, now); begun != nullptr && carries_data(begun->kind)) {
@@ -280,15 +281,16 @@ bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
     pools_.pass(index);
   }
   wake_windows(index);
-  return true;
+  return TxResult::sent;
 }
 
+// False: nothing more leaves now. What is held alone does not keep the rest.
 bool Core::transmit_answers(TxPort& port) {
   while (!ack_queue_.empty()) {
     Qp& qp = qps_[ack_queue_.back()];
     while (qp.answer_due()) {
       const PacketRun run = qp.answer();
-      if (port.send(run) != TxResult::sent) return false;
+      if (const TxResult result = port.send(run); result != TxResult::sent) return result == TxResult::held;
       qp.answer_sent(run);
     }
     qp.ack_queued = false;
@@ -306,7 +308,7 @@ bool Core::transmit_notifications(TxPort& port) {
     run.head.opcode = Opcode::cnp;
     run.head.dest_qpn = qp.remote_qpn();
     run.head.becn = true;
-    if (port.send(run) != TxResult::sent) return false;
+    if (const TxResult result = port.send(run); result != TxResult::sent) return result == TxResult::held;
     ++qp.counters.np_cnp_sent;
     cnp_queue_.pop_back();
   }
@@ -331,7 +333,7 @@ bool Core::transmit_probes(TxPort& port, Clock& clock) {
     run.head.qkey = kProbeReplyKey;
     run.head.payload_bytes = kProbeReplyBytes;
     run.head.payload = payload.data();
-    if (port.send(run) != TxResult::sent) return false;
+    if (const TxResult result = port.send(run); result != TxResult::sent) return result == TxResult::held;
     probe_replies_.pop_back();
   }
   if (!prober_.running() || prober_.over()) return true;
@@ -353,6 +355,7 @@ bool Core::transmit_probes(TxPort& port, Clock& clock) {
     switch (port.send(run)) {
       case TxResult::sent: prober_.sent(static_cast<size_t>(target), now); break;
       case TxResult::would_block: return false;
+      case TxResult::held: return true;
       case TxResult::failed: prober_.too_large(static_cast<size_t>(target)); break;
     }
   }
@@ -368,7 +371,9 @@ bool Core::transmit(TxPort& port, Clock& clock, size_t budget) {
 bool Core::transmit_all_answers(TxPort& port, Clock& clock) {
   if (!transmit_notifications(port) || !transmit_answers(port) || !transmit_probes(port, clock)) return false;
   while (grant_ring_.size() > 0 && failure_.empty()) {
-    if (!transmit_one(grant_ring_, port, clock)) return false;
+    const TxResult result = transmit_one(grant_ring_, port, clock);
+    if (result == TxResult::held) break;
+    if (result != TxResult::sent) return false;
   }
   return true;
 }
@@ -379,16 +384,22 @@ bool Core::transmit_all(TxPort& port, Clock& clock, size_t budget) {
   answers_wait_ = true;
   // First one run of every sender, so that what a message released leaves before that message's acknowledgement,
   // before new grants and before longer bursts of others.
-  for (size_t turn = data_ring_.size(); turn > 0 && budget > 0 && failure_.empty(); --turn, --budget) {
-    if (!transmit_one(data_ring_, port, clock)) return false;
+  bool held = false;
+  const auto send_one = [&](TransmitRing& ring) {
+    const TxResult result = transmit_one(ring, port, clock);
+    held = result == TxResult::held;
+    return result == TxResult::sent || held;
+  };
+  for (size_t turn = data_ring_.size(); turn > 0 && budget > 0 && !held && failure_.empty(); --turn, --budget) {
+    if (!send_one(data_ring_)) return false;
   }
   if (!transmit_all_answers(port, clock)) return false;
   answers_wait_ = false;
-  while (budget > 0 && data_ring_.size() > 0 && failure_.empty()) {
-    if (!transmit_one(data_ring_, port, clock)) return false;
+  while (budget > 0 && data_ring_.size() > 0 && !held && failure_.empty()) {
+    if (!send_one(data_ring_)) return false;
     --budget;
   }
-  return data_ring_.size() > 0 && failure_.empty();
+  return data_ring_.size() > 0 && !held && failure_.empty();
 }
 
 }  // namespace etloop

@@ -41,7 +41,9 @@ inline uint32_t last_asked(const PacketRun& run) {
   return asked_end > run.head.psn ? asked_end - 1 : kNoPacket;
 }
 
-enum class TxResult : uint8_t { sent, would_block, failed };
+// would_block: nothing leaves now; held: this cannot, but what answers the peer still may (a card's queue is full, or its
+// priority is paused).
+enum class TxResult : uint8_t { sent, would_block, held, failed };
 
 // One received packet: bytes from BTH to ICRC, and what the port knows of the datagram.
 struct Datagram {
