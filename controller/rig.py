@@ -96,6 +96,8 @@ class Rig:
     bind: str
     agents: tuple[RigAgent, ...]
     security: Security
+    topology: Path | None = None
+    """What the ports are attached to, where that is described."""
 
 
 def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
@@ -111,9 +113,10 @@ def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
     security = _read_security(top.section("security"), directory)
     agents = tuple(_read_agent(agent) for agent in top.sections("agents", "list the agents with their ports"))
     _refuse_repetitions(top, agents)
+    topology = top.optional("topology", words, "")
     top.close()
     file.refuse_mistakes()
-    return Rig(bind, agents, security)
+    return Rig(bind, agents, security, directory / topology if topology else None)
 
 
 def _read_security(section: Section, directory: Path) -> Security:

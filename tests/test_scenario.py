@@ -61,12 +61,14 @@ scale_up: {bandwidth: 900Gbps, latency: 2us}
 faults: {drop: 1%, seed: 9}
 limits: {stall_timeout: 10s, gather_timeout: 2min}
 seed: 5
+twin: device.yaml
 """,
         "s.yaml",
         Path("lab"),
     )
     assert scenario.trace == Path("/abs/job")
     assert scenario.groups == Path("lab/g.json")
+    assert scenario.twin == Path("lab/device.yaml")
     assert scenario.workload.size_unit is SizeUnit.ELEMENTS
     assert str(scenario.workload.dependencies) == "data+ctrl+stream+recorded"
     assert scenario.workload.replicate_ranks == 4
