@@ -21,7 +21,7 @@ from contract.units import (
     parse_flops,
     parse_rate_bps,
 )
-from controller import cli_collective
+from controller import cli_collective, commands_lab
 from controller.cli_values import quantity, queue_pair_counts, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
@@ -105,6 +105,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_collective(commands)
     _add_capture(commands)
     _add_bench(commands)
+    _add_lab(commands)
     _add_controller(commands)
     return parser
 
@@ -390,6 +391,11 @@ def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
         help="only see that it works, in a few seconds, whatever --seconds and --repeat say",
     )
     parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
+
+
+def _add_lab(commands: _Commands[argparse.ArgumentParser]) -> None:
+    summary, example, answer = commands_lab.SUMMARY, commands_lab.EXAMPLE, commands_lab.answer_lab
+    commands_lab.add_arguments(_add(commands, "lab", summary, example, answer, answers_in_json=False))
 
 
 def _add_controller(commands: _Commands[argparse.ArgumentParser]) -> None:

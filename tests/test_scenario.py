@@ -91,8 +91,8 @@ twin: device.yaml
         ("workload: {trace: j}\ntransprot: {}", "s.yaml:2: transprot: unknown key; did you mean transport?"),
         (
             "workload: {trace: j}\nzzz: 1",
-            ("s.yaml:2: zzz: unknown key; the keys here are seed, workload, scale, scale_up, faults, limits, mapping, "
-            "iterations, collectives, transport"),
+            ("s.yaml:2: zzz: unknown key; the keys here are seed, workload, scale, scale_up, faults, limits, twin, "
+            "mapping, iterations, collectives, transport"),
         ),
         (
             "workload: {trace: j}\ntransport: {path_mtu: 1500}",
