@@ -21,7 +21,7 @@ from contract.units import (
     parse_flops,
     parse_rate_bps,
 )
-from controller import cli_collective, commands_lab
+from controller import cli_collective, cli_twin, commands_lab
 from controller.cli_values import quantity, queue_pair_counts, size_range, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
@@ -102,6 +102,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_run(commands)
     _add_report(commands)
+    _add_twin(commands)
     _add_collective(commands)
     _add_capture(commands)
     _add_bench(commands)
@@ -327,6 +328,12 @@ def _add_report(commands: _Commands[argparse.ArgumentParser]) -> None:
         commands, "report", "print the results table of a run again", "  etloop report run1/", _report
     )
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="what --out of the run named")
+
+
+def _add_twin(commands: _Commands[argparse.ArgumentParser]) -> None:
+    parser = _add(commands, "twin", cli_twin.SUMMARY, cli_twin.EXAMPLE, cli_twin.answer)
+    _add_files(parser)
+    cli_twin.add_arguments(parser)
 
 
 def _add_collective(commands: _Commands[argparse.ArgumentParser]) -> None:
