@@ -137,7 +137,9 @@ def test_a_set_crosses_between_card_and_endpoints(
 ) -> None:
     """The bytes of every pair of ranks are those of the trace, whichever side of the wire is a card."""
     out = re.sub(r"\W+", "-", request.node.callspec.id)
-    lab.replay(load, known_set(load.name).source, out)
+    left = lab.replay(load, known_set(load.name).source, out)
+    if "deepep" in load.collectives:
+        assert {row["algorithm"] for row in left.rows("ops") if row["collective"] == "all_to_all"} == {"deepep"}
 
 
 def test_a_device_that_is_not_there_is_named(lab: Lab, synthetic: Path) -> None:
