@@ -82,7 +82,7 @@ FROM_CONTROLLER: list[ControllerMessage] = [
     Refused("no"),
     Ping(1, 2),
     Assign(ring_assignments("a", "b")["a"]),
-    Probe("r", (QueuePairEnd(3, 1, False, 17, 0x7FFF_0000_0000_0000, 752),)),
+    Probe("r", (QueuePairEnd(3, 1, False, 17, 0x7FFF_0000_0000_0000, 752, 0x7FFF_0000_0000_2000),)),
     Arm("r"),
     Start("r", 1),
     AskWaits("r", 1),

@@ -7,6 +7,7 @@ operation once, each pair's bytes exactly, in the order of the trace.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -117,11 +118,28 @@ def test_a_training_step_crosses_between_card_and_endpoints(lab: Lab, synthetic:
             ),
             id="three queue pairs a connection, sequence numbers that wrap",
         ),
+        pytest.param(
+            Load("all_reduce_8", more=", qps_per_connection: 3, split_data_on_qps: true"),
+            id="every message in three parts, one a queue pair",
+        ),
+        pytest.param(
+            Load(
+                "all_to_all_8",
+                collectives="all_to_all: {algorithm: deepep}, channels: 2",
+                more=", qps_per_connection: 2",
+            ),
+            id="one-sided writes closed by FETCH_ADD, two channels of two queue pairs",
+        ),
     ],
 )
-def test_a_set_crosses_between_card_and_endpoints(lab: Lab, load: Load) -> None:
+def test_a_set_crosses_between_card_and_endpoints(
+    lab: Lab, load: Load, request: pytest.FixtureRequest
+) -> None:
     """The bytes of every pair of ranks are those of the trace, whichever side of the wire is a card."""
-    lab.replay(load, known_set(load.name).source, f"{load.name}-on-a-card")
+    out = re.sub(r"\W+", "-", request.node.callspec.id)
+    left = lab.replay(load, known_set(load.name).source, out)
+    if "deepep" in load.collectives:
+        assert {row["algorithm"] for row in left.rows("ops") if row["collective"] == "all_to_all"} == {"deepep"}
 
 
 def test_a_device_that_is_not_there_is_named(lab: Lab, synthetic: Path) -> None:

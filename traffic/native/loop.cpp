@@ -152,6 +152,9 @@ std::vector<std::string> PortLoop::degraded() const {
   if (!plan_->transport.faults.empty() || config_.port.drop_per_million > 0) {
     what.emplace_back("faults of the scenario do not reach a card's packets");
   }
+  if (config_.port.vlan_id >= 0) {
+    what.emplace_back("a card tags its frames by the VLAN interface that has its address, not by transport.vlan");
+  }
   return what;
 }
 
@@ -235,7 +238,7 @@ void PortLoop::send_pauses(Nanos now) {
       ethernet::Pause pause;
       pause.enabled = static_cast<uint8_t>(1U << due.rule.priority);
       pause.quanta[due.rule.priority] = due.rule.quanta;
-      if (port_->send_pause(pause)) ++due.sent;
+      if (port_ != nullptr && port_->send_pause(pause)) ++due.sent;
       due.at_ns += ((now - due.at_ns) / due.rule.every_ns + 1) * due.rule.every_ns;
     }
     if (due.rule.count == 0 || due.sent < due.rule.count) next_pause_ns_ = std::min(next_pause_ns_, due.at_ns);

@@ -116,8 +116,8 @@ bool VerbsPort::lay_out(std::string& error) {
   if (!device.make_queue(static_cast<int>(entries), error)) return false;
   ends_.reserve(ends);
   degraded_.push_back("RDMA device " + device.name() +
-                      " carries the transport: congestion control, pacing, timers and packet counters are the card's own, and "
-                      "nothing tells whether the device under test kept the traffic class");
+                      " carries the transport: congestion control, pacing, timers, UDP source ports and packet counters are "
+                      "the card's own, and nothing tells whether the device under test kept the traffic class");
   return true;
 }
 
