@@ -68,6 +68,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/rack/mqtt.py": "the connection to the broker",
     "controller/rack/otel.py": "pushes figures on its own time",
     "controller/rack/opening.py": "reads the rig, starts the event loop of a rack",
+    "controller/rack/pytest_plugin.py": "reads the environment of a test run",
     "controller/rack/run_child.py": "starts the process of a run",
     "controller/rack/run_process.py": "the process of a run",
     "controller/reading_bar.py": "shows on a terminal how far reading is",
