@@ -39,6 +39,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "bench/closed_forms.py": "a command line",
     "bench/queue_pairs.py": "reads the clock and its own peak memory",
     "bench/readers.py": "reads the clock and its own peak memory",
+    "bench/rack.py": "starts a rack and looks at it",
     "bench/soak.py": "starts a rack's processes and looks at them",
     "bench/schedules.py": "reads the clock and its own peak memory, measures in processes of their own",
     "controller/bench.py": "turns SIGTERM into an orderly end, reads the machine's load",
