@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.rig import Security
-    from controller.session import RunProgress
+    from controller.session_actions import RunProgress
 
 Say = Callable[[str], None]
 """Takes one line for people."""

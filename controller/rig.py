@@ -21,7 +21,7 @@ from contract.units import (
     parse_name,
     parse_rate_bps,
 )
-from controller.yaml_reader import (
+from contract.yaml_reader import (
     ConfigFile,
     Section,
     bounded,
@@ -31,6 +31,7 @@ from controller.yaml_reader import (
     words,
     yes_or_no,
 )
+from dut_profiles.catalogue import is_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +67,10 @@ class RigPort:
     queues: int = 1
     busy_poll_us: int = 0
     """Of an xdp port; 0: interrupts drive its interface."""
+    device: str = ""
+    """Of a verbs port: the RDMA device, as `rdma link` lists it."""
+    gid_index: int = -1
+    """Of a verbs port: the entry of its GID table; -1: found by address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +95,21 @@ class Security:
 
 
 @dataclass(frozen=True, slots=True)
+class RigDut:
+    """The device that the ports lead to."""
+
+    profile: str
+    """Name of a shipped profile, or path of a file (`dut_profiles.catalogue`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rig:
     """All that `rig.yaml` says."""
 
     bind: str
     agents: tuple[RigAgent, ...]
     security: Security
+    dut: RigDut | None = None
 
 
 def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
@@ -111,9 +125,17 @@ def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
     security = _read_security(top.section("security"), directory)
     agents = tuple(_read_agent(agent) for agent in top.sections("agents", "list the agents with their ports"))
     _refuse_repetitions(top, agents)
+    dut = _read_dut(top.section("dut"), directory) if top.has("dut") else None
     top.close()
     file.refuse_mistakes()
-    return Rig(bind, agents, security)
+    return Rig(bind, agents, security, dut)
+
+
+def _read_dut(section: Section, directory: Path) -> RigDut:
+    remedy = "name a shipped profile (etloop dut list) or a file that ends in .yaml"
+    profile = section.required("profile", words, "", remedy)
+    section.close()
+    return RigDut(str(directory / profile) if is_path(profile) else profile)
 
 
 def _read_security(section: Section, directory: Path) -> Security:
@@ -156,7 +178,7 @@ def _read_port(section: Section) -> RigPort:
     if not section.has("addresses"):
         section.mistake("addresses", "is missing", remedy)
     unread: tuple[str, ...] = ()
-    ranges = section.texts("addresses", _addresses, unread)
+    ranges = section.texts("addresses", parse_addresses, unread)
     addresses = tuple(address for addresses in ranges for address in addresses)
     if len(addresses) > MOST_ADDRESSES:
         section.mistake("addresses", f"{len(addresses)} addresses", f"give at most {MOST_ADDRESSES}")
@@ -175,7 +197,10 @@ def _read_port(section: Section) -> RigPort:
         interface=section.optional("interface", _interface, ""),
         queues=section.optional("queues", integer(1, MOST_QUEUES), 1),
         busy_poll_us=section.optional("busy_poll", poll, 0) // NS_PER_US,
+        device=section.optional("device", _interface, ""),
+        gid_index=section.optional("gid_index", integer(0, 255), -1),
     )
+    _check_device(section, port)
     if port.queues > 1 and port.backend is not PortBackend.XDP:
         section.mistake("queues", "only an xdp port takes receive queues", "remove it, or write backend: xdp")
     if port.busy_poll_us and port.backend is not PortBackend.XDP:
@@ -184,6 +209,24 @@ def _read_port(section: Section) -> RigPort:
         )
     section.close()
     return port
+
+
+def _check_device(section: Section, port: RigPort) -> None:
+    verbs = port.backend is PortBackend.VERBS
+    if verbs and not port.device:
+        remedy = "name the RDMA device as `rdma link` lists it, such as mlx5_0"
+        section.mistake("device", "is missing: a verbs port is one of an RDMA device", remedy)
+    for key in ("device", "gid_index"):
+        if not verbs and section.has(key):
+            section.mistake(key, "only a verbs port has an RDMA device", "remove it, or write backend: verbs")
+    if verbs and port.interface:
+        remedy = "remove it; the device's interface is the one that has the addresses"
+        section.mistake("interface", "a verbs port is named by its device", remedy)
+    if verbs and port.udp_port != ROCE_UDP_PORT:
+        section.mistake("udp_port", "a network card uses port 4791 and no other", "remove it")
+    if port.gid_index >= 0 and len(port.addresses) > 1:
+        what = f"one GID for {len(port.addresses)} addresses"
+        section.mistake("gid_index", what, "remove it, and each address finds its own, or give one address")
 
 
 def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
@@ -206,7 +249,8 @@ def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
                 top.mistake("agents", f"{here} lists {repeated} addresses twice", "list every address once")
 
 
-def _addresses(text: str) -> tuple[str, ...]:
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """The addresses of "10.0.1.1" or of the range "10.0.1.1-10.0.1.8". Raises `QuantityError`."""
     remedy = 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
     first_text, dash, last_text = text.partition("-")
     try:

@@ -210,8 +210,16 @@ class Engine:
         constraints = str(ROOT / "constraints.txt")
         for command in (
             [*pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", wheels, str(ROOT)],
-            [*pip, "download", "--only-binary=:all:", "--constraint", constraints, "--dest", wheels]
-            + requirements(),
+            [
+                *pip,
+                "download",
+                "--only-binary=:all:",
+                "--constraint",
+                constraints,
+                "--dest",
+                wheels,
+                *requirements(),
+            ],
         ):
             done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
             assert done.returncode == 0, done.stderr[-4000:]

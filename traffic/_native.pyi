@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.assignment import Assignment, ScheduleTables
+from traffic.flow_level import FlowLevelSettings, FlowNetwork
 from traffic.simulation import SimulationSettings
 
 # bind_schedule.cpp
@@ -158,6 +159,13 @@ class PortLoops:
         snap_bytes: int = 0,
         capture_bytes: int = 0,
     ) -> None: ...
+    def endpoints(self) -> list[tuple[int, int, bool, int, int, int, int]]:
+        """Ends on network cards: connection, queue pair of it, whether it sends data, number, address, key, address of
+        the words for closing atomics (0: none)."""
+
+    def join(self, peers: list[tuple[int, int, bool, int, int, int, int]]) -> None:
+        """Ends of peers on network cards, by our connections; ValueError for what cannot be one."""
+
     def start_probe(self) -> None: ...
     def start(self, start_ns: int) -> None: ...
     def request_waits(self) -> None: ...
@@ -196,6 +204,17 @@ def usable_processors() -> list[int]:
 
 def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, Any]:
     """A run in virtual time; the keys are the fields of SimulationOutcome, records as bytes."""
+
+# bind_flow.cpp
+
+def flow_level(assignment: Assignment, network: FlowNetwork, settings: FlowLevelSettings) -> dict[str, Any]:
+    """A run without packets; the keys are the fields of FlowLevelOutcome, records as bytes."""
+
+def flow_keys(assignment: Assignment) -> bytes:
+    """One uint64 for every queue pair: what switches make of its data packets' five-tuple."""
+
+def ecmp_choices(keys: NDArray[np.uint64], seed: int, ways: int) -> bytes:
+    """One int32 for every key: which of `ways` equal routes a switch with that seed takes."""
 
 # bind_congestion.cpp
 
@@ -252,7 +271,7 @@ class QueuePair:
     ) -> int:
         """Posts a write, write_imm, send, send_imm, read, fetch_add or compare_swap; returns its mark."""
 
-    def post_receive(self, bytes: int) -> None: ...  # noqa: A002 - as the binding names it
+    def post_receive(self, room_bytes: int) -> None: ...
     def datagrams(self, flow: IpFlow, now_ns: int) -> list[bytes]:
         """What is to be sent now: answers, then requests, as UDP payloads with their ICRC for IPv4 identification 0."""
 

@@ -58,12 +58,6 @@ struct Pending {
   bool held_link = false;  // it has just passed a fair link, which is free for the next
 };
 
-class VirtualClock final : public Clock {
- public:
-  Nanos now() override { return now_ns; }
-  Nanos now_ns = 0;
-};
-
 class Network;
 
 class SimPort final : public TxPort {
@@ -84,9 +78,10 @@ class SimPort final : public TxPort {
   std::vector<wire::IpFlow> flows_;
 };
 
-class Network final : public ScaleUpLinks {
+class Network final : public VirtualPorts {
  public:
-  Network(const EnginePlan& plan, const SimParams& params) : plan_(plan), params_(params), random_(params.seed) {
+  Network(const EnginePlan& plan, const SimParams& params)
+      : plan_(plan), params_(params), random_(params.seed), cores_(plan, clock_, *this, outcome_) {
     link_free_ns_.assign(plan.ports.size(), 0);
     receiver_free_ns_.assign(plan.ports.size(), 0);
     fair_links_.resize(plan.ports.size());
@@ -100,24 +95,15 @@ class Network final : public ScaleUpLinks {
   }
 
   SimOutcome run() {
-    if (!make_cores()) return std::move(outcome_);
+    for (size_t p = 0; p < plan_.ports.size(); ++p) ports_.push_back(std::make_unique<SimPort>(*this, static_cast<int32_t>(p)));
+    if (!cores_.make(params_.receive_buffer_bytes)) return std::move(outcome_);
     if (params_.probe_first) probe();
     if (outcome_.failure.empty()) replay();
-    for (const auto& core : cores_) {
-      const auto flows = core->flows();
-      outcome_.flows.insert(outcome_.flows.end(), flows.begin(), flows.end());
-      if (const RateSeries* series = core->series(); series != nullptr) {
-        outcome_.rates.insert(outcome_.rates.end(), series->rows().begin(), series->rows().end());
-      }
-      if (outcome_.failure.empty()) continue;
-      const auto waits = core->waits();
-      outcome_.waits.insert(outcome_.waits.end(), waits.begin(), waits.end());
-    }
+    cores_.collect();
     for (const EgressQueue& queue : queues_) {
       outcome_.marked += queue.counters().marked;
       outcome_.queue_dropped += queue.counters().dropped;
     }
-    outcome_.end_ns = clock_.now_ns;
     return std::move(outcome_);
   }
 
@@ -128,11 +114,18 @@ class Network final : public ScaleUpLinks {
     wake(port, free_ns);
     return false;
   }
-  void post(int32_t port, const ScaleUpMessage& message) override {
-    if (dead(port)) return;
-    cores_[static_cast<size_t>(port)]->on_scale_up(message);
-    wake(port, message.due_ns);
+  TxPort& port(int32_t index) override { return *ports_[static_cast<size_t>(index)]; }
+  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string&) override {
+    return ports_[static_cast<size_t>(index)]->add_flow(plan_.ports[static_cast<size_t>(index)].addresses[address], dst_ip, src_port,
+                                                        flow);
   }
+  void wake(int32_t port, Nanos due_ns) override {
+    Nanos& scheduled = wake_ns_[static_cast<size_t>(port)];
+    if (due_ns == kNever || due_ns >= scheduled) return;
+    scheduled = due_ns;
+    push({due_ns, order_++, port, -1, 0});
+  }
+  bool dead(int32_t port) const override { return port == params_.dying_port && clock_.now_ns >= params_.dies_at_ns; }
   void transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet, uint8_t traffic_class,
                 bool spoil_icrc);
 
@@ -210,44 +203,14 @@ class Network final : public ScaleUpLinks {
     return frame.datagram_bytes + (frame.flow.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6);
   }
 
-  bool make_cores() {
-    for (size_t p = 0; p < plan_.ports.size(); ++p) {
-      const auto index = static_cast<int32_t>(p);
-      ports_.push_back(std::make_unique<SimPort>(*this, index));
-      SimPort& port = *ports_.back();
-      const auto open = [&, index](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string&) {
-        return port.add_flow(plan_.ports[static_cast<size_t>(index)].addresses[address], dst_ip, src_port, flow);
-      };
-      auto core = Core::make(plan_, index, params_.receive_buffer_bytes, open, outcome_.failure);
-      if (core == nullptr) return false;
-      core->join(*this);
-      cores_.push_back(std::move(core));
-      told_.push_back(0);
-    }
-    return true;
-  }
-
   void probe() {
-    for (size_t p = 0; p < cores_.size(); ++p) {
-      cores_[p]->start_probe();
-      wake(static_cast<int32_t>(p), 0);
-    }
-    drive([&] {
-      return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->prober().over(); });
-    });
-    for (const auto& core : cores_) {
-      for (size_t i = 0; i < core->prober().size(); ++i) outcome_.probes.push_back(core->prober().result(i));
-    }
+    cores_.start_probe();
+    drive([&] { return cores_.probed(); });
   }
 
   void replay() {
-    for (size_t p = 0; p < cores_.size(); ++p) {
-      cores_[p]->start(clock_.now_ns);
-      wake(static_cast<int32_t>(p), clock_.now_ns);
-    }
-    const bool over = drive([&] {
-      return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->finished(); });
-    });
+    cores_.start();
+    const bool over = drive([&] { return cores_.finished(); });
     if (!over && outcome_.failure.empty()) {
       outcome_.failure = clock_.now_ns >= params_.limit_ns ? "the time limit was reached"
                                                            : "nothing is left to happen: the job waits for itself";
@@ -306,13 +269,11 @@ class Network final : public ScaleUpLinks {
       } else {
         if (wake_ns_[static_cast<size_t>(next.port)] == next.due_ns) wake_ns_[static_cast<size_t>(next.port)] = kNever;
       }
-      turn(next.port);
+      cores_.turn(next.port);
       if (!outcome_.failure.empty()) return false;
     }
     return true;
   }
-
-  bool dead(int32_t port) const { return port == params_.dying_port && clock_.now_ns >= params_.dies_at_ns; }
 
   void deliver(int32_t port, int32_t frame_index) {
     const Frame frame = frames_[static_cast<size_t>(frame_index)];
@@ -333,33 +294,7 @@ class Network final : public ScaleUpLinks {
     const Place place = place_of_.at(frame.flow.dst_ip);
     Datagram datagram{bytes, frame.datagram_bytes, frame.flow.src_ip, frame.flow.src_port, place.address, frame.traffic_class,
                       echo_telemetry(frame, packet)};
-    cores_[static_cast<size_t>(port)]->on_datagram(datagram, clock_.now_ns);
-  }
-
-  void turn(int32_t port) {
-    if (dead(port)) return;
-    Core& core = *cores_[static_cast<size_t>(port)];
-    do {
-      core.on_time(clock_.now_ns);
-      core.issue(clock_.now_ns);
-      while (core.transmit(*ports_[static_cast<size_t>(port)], clock_, 64)) {
-      }
-    } while (core.failure().empty() && !core.probing() && core.next_deadline() <= clock_.now_ns);
-    size_t& told = told_[static_cast<size_t>(port)];
-    for (; told < core.records().size(); ++told) outcome_.records.push_back(core.records()[told]);
-    if (!core.failure().empty()) {
-      outcome_.failure = core.failure();
-      outcome_.failed_connection = core.failed_connection();
-      return;
-    }
-    wake(port, std::max(core.next_deadline(), clock_.now_ns));
-  }
-
-  void wake(int32_t port, Nanos due_ns) {
-    Nanos& scheduled = wake_ns_[static_cast<size_t>(port)];
-    if (due_ns == kNever || due_ns >= scheduled) return;
-    scheduled = due_ns;
-    push({due_ns, order_++, port, -1, 0});
+    cores_.on_datagram(port, datagram);
   }
 
   void push(const Pending& pending) {
@@ -385,10 +320,10 @@ class Network final : public ScaleUpLinks {
   const SimParams& params_;
   Random random_;
   VirtualClock clock_;
+  SimOutcome outcome_;
+  CoreSet cores_;
   std::map<IpAddress, Place> place_of_;
   std::vector<std::unique_ptr<SimPort>> ports_;
-  std::vector<std::unique_ptr<Core>> cores_;
-  std::vector<size_t> told_;
   std::vector<Nanos> link_free_ns_;
   std::vector<Nanos> receiver_free_ns_;
   std::vector<FairLink> fair_links_;
@@ -401,7 +336,6 @@ class Network final : public ScaleUpLinks {
   Nanos next_sample_ns_ = 0;
   std::vector<Pending> pending_;
   uint64_t order_ = 0;
-  SimOutcome outcome_;
 };
 
 TxResult SimPort::send(const PacketRun& run) {

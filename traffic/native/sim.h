@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core.h"
+#include "core_set.h"
 #include "plan.h"
-#include "records.h"
 
 namespace etloop {
 
@@ -55,14 +54,7 @@ struct QueueSample {
 };
 static_assert(sizeof(QueueSample) == 40);
 
-struct SimOutcome {
-  std::vector<OpRecord> records;  // in order of completion over all ports
-  std::vector<FlowRecord> flows;
-  std::vector<WaitRecord> waits;  // of a run that did not finish
-  std::vector<ProbeResult> probes;
-  std::string failure;            // "" when every rank finished
-  int32_t failed_connection = -1;
-  Nanos end_ns = 0;
+struct SimOutcome : VirtualRun {
   int64_t packets = 0;
   int64_t lost = 0;
   int64_t duplicated = 0;
@@ -71,7 +63,6 @@ struct SimOutcome {
   int64_t bad_icrc = 0;
   int64_t marked = 0;         // by the switch
   int64_t queue_dropped = 0;  // by the switch: no room
-  std::vector<CcRecord> rates;
   std::vector<QueueSample> queue;
 };
 
