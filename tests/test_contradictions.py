@@ -259,14 +259,17 @@ BROKEN_JOBS = [
     ("job-beyond-mtu", SOUND.replace("9100B", "4100B"), {}, ("s.yaml: transport.path_mtu: a path MTU of 4096 makes IP packets "
      "of 4160B, ports front take 4100B; raise the device's MTU to 4160 or lower path_mtu")),
     ("job-beyond-mtu", NIC.replace("path_mtu: 4096", "path_mtu: 1024"), {}, "path_mtu is 4096, the NIC takes at most 1024"),
-    ("job-unmarked", SOUND, {"dscp": 1, "lossless": False}, "dcqcn waits for ECN marks, and DSCP 1 leaves by queue 0, which does not mark"),
-    ("job-not-ecn-capable", SOUND, {"ecn_capable": False}, "packets are not ECN-capable, and queue 3 does active queue management"),
+    ("job-unmarked", SOUND, {"dscp": 1, "lossless": False},
+     "dcqcn waits for ECN marks, and DSCP 1 leaves by queue 0, which does not mark"),
+    ("job-not-ecn-capable", SOUND, {"ecn_capable": False},
+     "packets are not ECN-capable, and queue 3 does active queue management"),
     ("job-reordered", SOUND.replace("mode: ecmp", "mode: spray"), {}, "the device balances by spray, which reorders"),
     ("job-cnp-with-data", SOUND, {"cnp_dscp": 26}, "data (DSCP 26) and notifications (DSCP 26) both leave by queue 3"),
     ("job-pause-ignored", SOUND, {"pause_priorities": (3, 4)}, "the job pauses priority 4, for which the device has PFC off"),
     ("job-without-telemetry", SOUND, {"needs_telemetry": True, "congestion_algorithm": "hpcc"},
      "hpcc needs in-band telemetry, which the device does not offer"),
-    ("job-unanswered-probes", NIC.replace("probes: false", "probes: true"), {}, "measures round trips by probes, which no agent answers"),
+    ("job-unanswered-probes", NIC.replace("probes: false", "probes: true"), {},
+     "measures round trips by probes, which no agent answers"),
     ("job-other-dscp", NIC, {"dscp": 24}, "the job sends with DSCP 24, the NIC with 26"),
 ]  # fmt: skip
 

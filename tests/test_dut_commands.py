@@ -138,8 +138,10 @@ def test_a_rig_without_a_device_says_so(lab: Path, capsys: pytest.CaptureFixture
     ("sentence", "transport", "rig", "expected"),
     [
         ("defaults are lossless DCQCN", "", RIG, {"lossless": True, "needs_marks": True, "packet_bytes": 4160}),
-        ("selective repeat bears loss", "retransmission: selective_repeat, window_packets: 64", RIG, {"lossless": False, "accepts_out_of_order": False}),
-        ("unless it is said otherwise", "retransmission: selective_repeat, window_packets: 64, lossless: true", RIG, {"lossless": True}),
+        ("selective repeat bears loss", "retransmission: selective_repeat, window_packets: 64", RIG,
+         {"lossless": False, "accepts_out_of_order": False}),
+        ("unless it is said otherwise", "retransmission: selective_repeat, window_packets: 64, lossless: true", RIG,
+         {"lossless": True}),
         ("disorder is borne if asked for", "out_of_order: accept", RIG, {"accepts_out_of_order": True}),
         ("IPv6 headers are longer", "", RIG.replace("10.0.0.1", "fd00::1"), {"packet_bytes": 4180}),
         ("a tag has a priority", "vlan: {id: 7, pcp: 5}", RIG, {"pcp": 5}),

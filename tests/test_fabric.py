@@ -47,8 +47,14 @@ links:
     bandwidth: {choice: gigabits_per_second, gigabits_per_second: 400}
     latency: {choice: ns, ns: 25}
 edges:
-- {ep1: {instance: "host[0]", component: "nic[0:2]"}, ep2: {instance: "leaf[0]", component: "port[0:2]"}, scheme: one2one, link: cable}
-- {ep1: {instance: "host[1]", component: "nic[0:2]"}, ep2: {instance: "leaf[0]", component: "port[2:4]"}, scheme: one2one, link: cable}
+- ep1: {instance: "host[0]", component: "nic[0:2]"}
+  ep2: {instance: "leaf[0]", component: "port[0:2]"}
+  scheme: one2one
+  link: cable
+- ep1: {instance: "host[1]", component: "nic[0:2]"}
+  ep2: {instance: "leaf[0]", component: "port[2:4]"}
+  scheme: one2one
+  link: cable
 """
 
 
@@ -150,7 +156,8 @@ def test_ranks_dealt_over_hosts_are_not_taken_for_neighbours() -> None:
         ("no accelerator", "choice: xpu", "choice: cpu", ("f.yaml: no component is an xpu; "
          "describe the accelerators: choice: xpu")),
         ("a device that is not there", "device: leaf,", "device: lief,", "the infragraph package refuses it"),
-        ("a name that is no name", "- {name: host, device: host", "- {name: a b, device: host", "the infragraph package refuses it"),
+        ("a name that is no name", "- {name: host, device: host", "- {name: a b, device: host",
+         "the infragraph package refuses it"),
         ("no YAML", "name: two-hosts", "name: [", "f.yaml: line 4: not valid YAML"),
         ("an alias", "name: two-hosts", "name: &a two-hosts", "anchors and aliases (& and *) are not read"),
         ("a billion", "count: 2}\n- {name: leaf", "count: 1000000000}\n- {name: leaf", "it describes more than 65536 components"),
@@ -189,8 +196,10 @@ def test_a_description_that_cannot_be_used(sentence: str, old: str, new: str, me
                 for host in (0, 1)
                 for nic in (0, 1)
             },
-            ("f.yaml: 2 ranks use host.0.nic.0, which has one address; "
-            "each rank needs one: leave ipaddress out and give ranges in rig.yaml"),
+            (
+                "f.yaml: 2 ranks use host.0.nic.0, which has one address; "
+                "each rank needs one: leave ipaddress out and give ranges in rig.yaml"
+            ),
         ),
         ({"leaf.0.asic.0": {"profile": "nobody"}}, 'profile: "nobody" is not a shipped profile'),
         ({"nowhere.0.xpu.0": {"rank": "0"}}, "notes.yaml: the infragraph package refuses it"),
