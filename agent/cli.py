@@ -17,6 +17,7 @@ import zmq.auth
 
 from agent import preflight
 from agent.files import host_facts
+from agent.presence import PresenceSettings, add_presence, presence_settings, presence_told
 from agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
 from contract.units import QuantityError, parse_bytes, parse_name
@@ -81,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         "--capture-snap", default="256KiB", metavar="SIZE", help="of each frame (default: the whole)"
     )
     run.add_argument("--capture-limit", default="1GiB", metavar="SIZE", help="of each file (default 1GiB)")
+    add_presence(run)
     check = commands.add_parser(
         "preflight", help="judge this host", epilog="example: etloop-agent preflight --json"
     )
@@ -111,7 +113,14 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
     )
     if options.capture is not None:
         open_engine = partial(open_native_engine, capture=_capture_target(options))
-    return asyncio.run(serve(settings, open_engine))
+    return asyncio.run(_served(settings, open_engine, presence_settings(options)))
+
+
+async def _served(
+    settings: AgentSettings, open_engine: OpenEngineCall, presence: PresenceSettings | None
+) -> ExitCode:
+    async with presence_told(presence, settings.name):
+        return await serve(settings, open_engine)
 
 
 def _capture_target(options: argparse.Namespace) -> CaptureTarget:

@@ -44,6 +44,7 @@ from contract.messages import (
     Probed,
     ProbeFailure,
     Progress,
+    QueuePairEnd,
     Rates,
     Refused,
     Report,
@@ -80,6 +81,9 @@ class OpenEngine:
 @dataclass(frozen=True, slots=True)
 class StartProbe:
     """Start the engine's probes; answer with `on_probed`."""
+
+    peers: tuple[QueuePairEnd, ...] = ()
+    """Ends on network cards that the queue pairs have as their peers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +273,9 @@ class AgentLife:
 
     def _on_run_order(self, message: Probe | Arm | Start | AskWaits | Collect, now_ns: int) -> None:
         match message:
-            case Probe():
+            case Probe(_, peers):
                 self._advance(AgentEvent.PROBE_ORDERED)
-                self._do(StartProbe())
+                self._do(StartProbe(peers))
             case Arm(run_id):
                 self._advance(AgentEvent.ARM_ORDERED)
                 self._do(Say(Armed(run_id)))
@@ -289,12 +293,12 @@ class AgentLife:
 
     # ---- the engine
 
-    def on_opened(self, degraded: tuple[str, ...]) -> tuple[Action, ...]:
+    def on_opened(self, degraded: tuple[str, ...], ends: tuple[QueuePairEnd, ...] = ()) -> tuple[Action, ...]:
         """The engine asked for is there."""
         if self.state is AgentState.LOADING and self._assignment is not None:
             self._advance(AgentEvent.OPENED)
             self._do(*(Log(text) for text in degraded))
-            self._do(Say(Loaded(self._assignment.run_id, tuple(clipped(text) for text in degraded))))
+            self._do(Say(Loaded(self._assignment.run_id, tuple(clipped(text) for text in degraded), ends)))
         elif self.state is AgentState.COLLECTING:
             self._do(HandOver())
         else:

@@ -288,7 +288,7 @@ class _Agent:
             return self._life.on_open_failed((_engine_problem(error),))
         self._started = False
         self._waits_asked = False
-        return self._life.on_opened(self._engine.degraded)
+        return self._life.on_opened(self._engine.degraded, self._engine.ends)
 
     async def _look_at_engine(self) -> None:
         engine, now_ns = self._engine, time.monotonic_ns()
@@ -384,7 +384,9 @@ class _Agent:
 
     def _order_engine(self, engine: Engine, action: StartProbe | StartEngine | AskEngineWaits) -> None:
         match action:
-            case StartProbe():
+            case StartProbe(peers):
+                if peers or engine.ends:
+                    engine.join(peers)
                 engine.start_probe()
             case StartEngine(start_ns):
                 engine.start(start_ns)

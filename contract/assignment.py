@@ -93,6 +93,10 @@ class PortSettings:
     busy_poll_us: int = 0
     """How long a look into an empty queue of an XDP port drives the device; 0: its interrupts do."""
     pauses: tuple[PauseRule, ...] = ()
+    device: str = ""
+    """Of a VERBS port: the RDMA device, such as "mlx5_0", which deals other queue pair numbers than those above."""
+    gid_index: int = -1
+    """Entry of the device's GID table; -1: found by address."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -98,12 +98,31 @@ class Pong:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuePairEnd:
+    """One end of a queue pair on a network card, which deals its own numbers; ends of ours are as the plan has them."""
+
+    connection: int
+    """Row of the connections of the agent that reports it, or that is told of it."""
+    queue_pair: int
+    """Of the connection, from 0."""
+    sends_data: bool
+    qpn: int
+    address: int
+    """Where its memory is, and under which key: for grants at a sending end, for what needs none at a receiving one."""
+    key: int
+    closings: int = 0
+    """Address, under the same key, of the words of a receiving end by which one-sided operations are closed; 0: none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """The engine is open: sockets are bound, memory is taken."""
 
     run_id: str
     degraded: tuple[str, ...]
     """What the engine will do less well than asked."""
+    ends: tuple[QueuePairEnd, ...] = ()
+    """Its queue pair ends on network cards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +289,8 @@ class Probe:
     """Probe every connection you send on."""
 
     run_id: str
+    peers: tuple[QueuePairEnd, ...] = ()
+    """Ends on network cards that the agent's queue pairs have as their peers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,10 @@ class Section:
         pairs = node.value if isinstance(node, yaml.MappingNode) else ()
         return tuple(name.value for name, _ in pairs if isinstance(name, yaml.ScalarNode))
 
+    def again(self, file: ConfigFile) -> Section:
+        """The same mapping, unread, whose mistakes go to `file`: for a mapping that stands for several things."""
+        return Section(file, self._path, self._node)
+
     def entry_names(self) -> tuple[str, ...]:
         """All keys of the mapping, for mappings whose keys are names that the user chooses."""
         return tuple(self._entries)

@@ -67,6 +67,10 @@ class RigPort:
     queues: int = 1
     busy_poll_us: int = 0
     """Of an xdp port; 0: interrupts drive its interface."""
+    device: str = ""
+    """Of a verbs port: the RDMA device, as `rdma link` lists it."""
+    gid_index: int = -1
+    """Of a verbs port: the entry of its GID table; -1: found by address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,8 @@ class Rig:
     agents: tuple[RigAgent, ...]
     security: Security
     dut: RigDut | None = None
+    topology: Path | None = None
+    """What the ports are attached to, where that is described."""
 
 
 def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
@@ -122,9 +128,10 @@ def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
     agents = tuple(_read_agent(agent) for agent in top.sections("agents", "list the agents with their ports"))
     _refuse_repetitions(top, agents)
     dut = _read_dut(top.section("dut"), directory) if top.has("dut") else None
+    topology = top.optional("topology", words, "")
     top.close()
     file.refuse_mistakes()
-    return Rig(bind, agents, security, dut)
+    return Rig(bind, agents, security, dut, directory / topology if topology else None)
 
 
 def _read_dut(section: Section, directory: Path) -> RigDut:
@@ -174,7 +181,7 @@ def _read_port(section: Section) -> RigPort:
     if not section.has("addresses"):
         section.mistake("addresses", "is missing", remedy)
     unread: tuple[str, ...] = ()
-    ranges = section.texts("addresses", _addresses, unread)
+    ranges = section.texts("addresses", parse_addresses, unread)
     addresses = tuple(address for addresses in ranges for address in addresses)
     if len(addresses) > MOST_ADDRESSES:
         section.mistake("addresses", f"{len(addresses)} addresses", f"give at most {MOST_ADDRESSES}")
@@ -193,7 +200,10 @@ def _read_port(section: Section) -> RigPort:
         interface=section.optional("interface", _interface, ""),
         queues=section.optional("queues", integer(1, MOST_QUEUES), 1),
         busy_poll_us=section.optional("busy_poll", poll, 0) // NS_PER_US,
+        device=section.optional("device", _interface, ""),
+        gid_index=section.optional("gid_index", integer(0, 255), -1),
     )
+    _check_device(section, port)
     if port.queues > 1 and port.backend is not PortBackend.XDP:
         section.mistake("queues", "only an xdp port takes receive queues", "remove it, or write backend: xdp")
     if port.busy_poll_us and port.backend is not PortBackend.XDP:
@@ -202,6 +212,24 @@ def _read_port(section: Section) -> RigPort:
         )
     section.close()
     return port
+
+
+def _check_device(section: Section, port: RigPort) -> None:
+    verbs = port.backend is PortBackend.VERBS
+    if verbs and not port.device:
+        remedy = "name the RDMA device as `rdma link` lists it, such as mlx5_0"
+        section.mistake("device", "is missing: a verbs port is one of an RDMA device", remedy)
+    for key in ("device", "gid_index"):
+        if not verbs and section.has(key):
+            section.mistake(key, "only a verbs port has an RDMA device", "remove it, or write backend: verbs")
+    if verbs and port.interface:
+        remedy = "remove it; the device's interface is the one that has the addresses"
+        section.mistake("interface", "a verbs port is named by its device", remedy)
+    if verbs and port.udp_port != ROCE_UDP_PORT:
+        section.mistake("udp_port", "a network card uses port 4791 and no other", "remove it")
+    if port.gid_index >= 0 and len(port.addresses) > 1:
+        what = f"one GID for {len(port.addresses)} addresses"
+        section.mistake("gid_index", what, "remove it, and each address finds its own, or give one address")
 
 
 def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
@@ -224,7 +252,8 @@ def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
                 top.mistake("agents", f"{here} lists {repeated} addresses twice", "list every address once")
 
 
-def _addresses(text: str) -> tuple[str, ...]:
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """The addresses of "10.0.1.1" or of the range "10.0.1.1-10.0.1.8". Raises `QuantityError`."""
     remedy = 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
     first_text, dash, last_text = text.partition("-")
     try:

@@ -26,7 +26,8 @@ from contract.errors import ConfigError, PlanError, Problem, ProtocolError, RigE
 from contract.messages import MAX_TO_CONTROLLER_BYTES, Assign, Ping
 from contract.peers import Peers
 from contract.run import PlanTables, RunOutcome
-from controller.session import Action, RunProgress, Send, Session
+from controller.session import Session
+from controller.session_actions import Action, RunProgress, Send
 from controller.session_settings import CurveServer, SessionSettings, check_exposure
 from controller.system_clock import monotonic_ns, wall_time_text
 

@@ -8,7 +8,7 @@ nothing moves to stall.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from contract.assignment import Assignment
@@ -36,6 +36,7 @@ from contract.messages import (
     Probe,
     Probed,
     Progress,
+    QueuePairEnd,
     Rates,
     Refused,
     Report,
@@ -46,43 +47,16 @@ from contract.messages import (
 from contract.run import PlanTables, RunOutcome
 from controller import readiness
 from controller.clock_map import ClockOffset
+from controller.endpoints import peers_of
 from controller.harvest import Harvest
 from controller.inquiry import Inquiry
 from controller.roster import Roster
+from controller.session_actions import Action, RunProgress, Send, Tell
 from controller.session_settings import SessionSettings
 from controller.stall import explain
 
 _TOLD_REFUSALS: Final = 20
 _PREPARING: Final = frozenset({RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM})
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send this to that connection."""
-
-    identity: bytes
-    message: ControllerMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Tell the user."""
-
-    text: str
-
-
-Action = Send | Tell
-
-
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """How far the whole run is; totals over all agents."""
-
-    state: RunState
-    ops_done: int
-    ops_total: int
-    wire_tx_bytes: int
-    wire_rx_bytes: int
 
 
 class Session:
@@ -108,6 +82,7 @@ class Session:
         self._roster = Roster(tuple(assignments), settings.heartbeat_ns, settings.lost_after_ns)
         self._harvests = {name: Harvest.of(name, assignment) for name, assignment in assignments.items()}
         self._hellos: dict[str, Hello] = {}
+        self._ends: dict[str, tuple[QueuePairEnd, ...]] = {}
         self._offsets: dict[str, ClockOffset] = {}
         self._progress: dict[str, Progress] = {}
         self._pending: set[str] = set(assignments)
@@ -272,6 +247,7 @@ class Session:
         match message:
             case Loaded() if self.state is RunState.ASSIGN:
                 self._harvests[name].degraded = message.degraded
+                self._ends[name] = message.ends
                 self._actions += [Tell(f"agent '{name}': {what}") for what in message.degraded]
                 self._answered(name, now_ns)
             case LoadFailed() if self.state is RunState.ASSIGN:
@@ -337,8 +313,9 @@ class Session:
                 self._enter(RunEvent.ALL_JOINED, now_ns, self._settings.load_timeout_ns)
                 self._order(lambda each: Assign(self._assignments[each]))
             case RunState.ASSIGN:
+                peers = peers_of(self._assignments, self._ends)
                 self._enter(RunEvent.ALL_LOADED, now_ns, self._settings.connect_timeout_ns)
-                self._order(lambda _: Probe(self._settings.run_id))
+                self._order(lambda each: Probe(self._settings.run_id, peers.get(each, ())))
             case RunState.CONNECT:
                 self._enter(RunEvent.ALL_CONNECTED, now_ns, self._settings.arm_timeout_ns)
                 self._roster.renew_clocks(now_ns)

@@ -5,10 +5,17 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
+from contract.clock import NS_PER_S
+
 
 def monotonic_ns() -> int:
     """Monotonic time; its zero means nothing."""
     return time.monotonic_ns()
+
+
+def wall_ns() -> int:
+    """Wall time since 1970, for others' clocks; durations are `monotonic_ns`'s."""
+    return round(datetime.now(UTC).timestamp() * NS_PER_S)
 
 
 def wall_time_text() -> str:

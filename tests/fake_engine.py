@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from agent.cli import main
 from contract.assignment import Assignment
 from contract.errors import ExitCode, Problem, RigError
+from contract.messages import QueuePairEnd
 from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD, WaitKind
 
 OP_NS = 20_000_000
@@ -67,6 +68,7 @@ class ProbeOutcome:
 
 class FakeEngine:
     degraded = ("it is a fake",)
+    ends: tuple[QueuePairEnd, ...] = ()
 
     def __init__(self, assignment: Assignment, behaviour: Behaviour) -> None:
         if behaviour is Behaviour.NO_OPEN:
@@ -81,6 +83,9 @@ class FakeEngine:
         self._taken = 0
         self._per_iteration = len(assignment.programs[0].kind)
         self._total = assignment.iterations * self._per_iteration
+
+    def join(self, peers: tuple[QueuePairEnd, ...]) -> None:
+        raise AssertionError(f"a fake has no ends on cards: {peers}")
 
     def start_probe(self) -> None:
         self._state = EngineState.PROBING

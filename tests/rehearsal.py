@@ -35,7 +35,8 @@ from contract.codec import decode_from_agent, decode_from_controller, encode
 from contract.errors import ExitCode, Problem
 from contract.messages import EngineEnd, Hello
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD, WaitKind
-from controller.session import Action, Send, Session, Tell
+from controller.session import Session
+from controller.session_actions import Action, Send, Tell
 from controller.session_settings import SessionSettings
 from tests.control_plane_by_hand import ring_assignments, ring_tables
 

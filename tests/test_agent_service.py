@@ -25,7 +25,7 @@ from contract.machine import RunState
 from contract.messages import Refused
 from contract.run import RunOutcome
 from controller.service import run
-from controller.session import RunProgress
+from controller.session_actions import RunProgress
 from controller.session_settings import CurveServer, SessionSettings
 from tests.control_plane_by_hand import ring_assignments, ring_tables
 
@@ -224,12 +224,12 @@ async def test_an_agent_outlives_a_killed_controller_or_ends_with_it(
 
 
 STALL = """\
-rank 2 all_reduce #5 of communicator world (node 105) waits for data from rank 1 (10.0.0.3 -> 10.0.0.2, qpn 0x101) \
+rank 2 all_reduce #5 of communicator world (node 105) waits for data from rank 1 (127.0.0.3 -> 127.0.0.2, qpn 0x101) \
 (1 of 4 messages done)
-rank 1 all_reduce #5 of communicator world (node 105) waits for data from rank 0 (10.0.0.2 -> 10.0.0.1, qpn 0x100) \
+rank 1 all_reduce #5 of communicator world (node 105) waits for data from rank 0 (127.0.0.2 -> 127.0.0.1, qpn 0x100) \
 (1 of 4 messages done)
 rank 0 all_reduce #5 of communicator world (node 105) waits for an acknowledgement from rank 1 \
-(10.0.0.1 -> 10.0.0.2, qpn 0x200): packet 17 was never acknowledged; look at the last link or rank named"""
+(127.0.0.1 -> 127.0.0.2, qpn 0x200): packet 17 was never acknowledged; look at the last link or rank named"""
 
 
 async def test_a_stall_is_told_down_to_the_link(settings: SessionSettings, agents: Agents) -> None:
@@ -252,7 +252,7 @@ async def test_a_failed_engine_ends_the_run_with_its_words(settings: SessionSett
 
 
 NOT_REACHED = """\
-rank 0 (10.0.0.1) -> rank 1 (10.0.0.2): no reply to 5 probes of 4096 bytes; \
+rank 0 (127.0.0.1) -> rank 1 (127.0.0.2): no reply to 5 probes of 4096 bytes; \
 check link, addresses, path MTU and traffic class between the two ports"""
 
 PREPARATION = {

@@ -46,6 +46,7 @@ from contract.messages import (
     Probed,
     ProbeFailure,
     Progress,
+    QueuePairEnd,
     Rates,
     Refused,
     Report,
@@ -63,7 +64,7 @@ PROGRESS = Progress(1, 2, 3, 4, 5)
 FROM_AGENT: list[AgentMessage] = [
     Hello("a", "host", 1, {"python": "3.11"}),
     Pong(1, -2, 3, 1 << 62),
-    Loaded("r", ("small buffers",)),
+    Loaded("r", ("small buffers",), (QueuePairEnd(3, 1, True, 17, 0x7F00_0000_0000, 752),)),
     LoadFailed("r", (Problem("where", "what", "remedy"),)),
     Probed("r", 2, 1, (ProbeFailure(0, 1, "10.0.0.1", "10.0.0.2", "no reply"),), 7),
     Armed("r"),
@@ -81,7 +82,7 @@ FROM_CONTROLLER: list[ControllerMessage] = [
     Refused("no"),
     Ping(1, 2),
     Assign(ring_assignments("a", "b")["a"]),
-    Probe("r"),
+    Probe("r", (QueuePairEnd(3, 1, False, 17, 0x7FFF_0000_0000_0000, 752, 0x7FFF_0000_0000_2000),)),
     Arm("r"),
     Start("r", 1),
     AskWaits("r", 1),
@@ -189,11 +190,11 @@ REFUSED = {
         "LoadFailed.problems[1]: missing field remedy, what",
     ),
     "a tuple that is no array": (
-        body("Loaded", {"run_id": "r", "degraded": "ab"}),
+        body("Loaded", {"run_id": "r", "ends": [], "degraded": "ab"}),
         "Loaded.degraded: expected an array, got text",
     ),
     "a map that is none": (
-        body("Hello", {"name": "a", "host": "h", "pid": 1, "versions": 3, "seat": 0}),
+        body("Hello", {"name": "a", "host": "h", "pid": 1, "versions": 3}, (2, 0)),
         "Hello.versions: expected a map of at most 64 texts, got int",
     ),
     "a column that is no column": (

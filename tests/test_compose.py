@@ -13,7 +13,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -210,8 +209,16 @@ class Engine:
         constraints = str(ROOT / "constraints.txt")
         for command in (
             [*pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", wheels, str(ROOT)],
-            [*pip, "download", "--only-binary=:all:", "--constraint", constraints, "--dest", wheels]
-            + requirements(),
+            [
+                *pip,
+                "download",
+                "--only-binary=:all:",
+                "--constraint",
+                constraints,
+                "--dest",
+                wheels,
+                *requirements(),
+            ],
         ):
             done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
             assert done.returncode == 0, done.stderr[-4000:]
@@ -235,7 +242,8 @@ class Engine:
             for _ in range(600):
                 if path.exists():
                     break
-                time.sleep(0.05)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    service.wait(0.05)
             yield f"unix://{path}"
         finally:
             service.terminate()

@@ -248,10 +248,10 @@ def test_a_port_in_use_is_named(place: Place) -> None:
 def test_an_address_of_another_host_is_named(place: Place) -> None:
     rig = (place.directory / "rig.yaml").read_text()
     place.write(
-        "rig.yaml", rig.replace(f"{place.networks[1]}.1-{place.networks[1]}.4", "192.0.2.1-192.0.2.4")
+        "rig.yaml", rig.replace(f"{place.networks[1]}.1-{place.networks[1]}.4", "198.51.100.1-198.51.100.4")
     )
     with first_light.agents(place):
-        assert_refused(run(place), "address 192.0.2.1 is not on this host", "ip -4 address")
+        assert_refused(run(place), "address 198.51.100.1 is not on", "ip address add 198.51.100.1/24")
 
 
 def test_a_taken_control_port_is_named(place: Place) -> None:

@@ -43,6 +43,7 @@ class Load:
     parity: bool = False
     """Ranks go by the parity of their bits, which puts neighbours of a 2 x 2 x 2 job apart; else by turns."""
     policy: str = "data+communicator"
+    collectives: str = "algorithm: ring, protocol: simple, channels: 1"
     more: str = ""
     """What else the scenario says, such as what goes wrong on purpose."""
     full_only: bool = False
@@ -63,7 +64,7 @@ iterations: {self.iterations}
 scale: {{bytes: {reading.bytes_scale}, time: {reading.time_scale}}}
 mapping: {{ranks_per_host: {reading.ranks_per_host}, placement: explicit, explicit: {{{placed}}}}}
 limits: {{gather_timeout: 30s}}
-collectives: {{algorithm: ring, protocol: simple, channels: 1}}
+collectives: {{{self.collectives}}}
 {self.more}
 """
 

@@ -1,4 +1,4 @@
-"""A thousand hostile messages on every socket and topic of a rack, from strangers and members: runs and clients notice nothing."""
+"""A thousand hostile messages on every socket and topic of a rack, from strangers and members: nobody notices anything."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def untouched(broken: Broken, live: Live) -> Iterator[None]:
     broken.reaches(live, job_id, JobState.RUNNING)
     before_bytes = rss_bytes(live)
     yield
-    assert broken.job(job_id).state is JobState.RUNNING
+    if broken.job(job_id).state is not JobState.RUNNING:
+        raise AssertionError(broken.reaches(live, job_id, *ENDED).reason)
     broken.strikes(lambda: None)
     broken.cancel(job_id)
     assert broken.reaches(live, job_id, *ENDED).reason == "cancelled by mqtt"

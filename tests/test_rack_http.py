@@ -15,7 +15,7 @@ from controller.rack.config import parse_rack_config
 from controller.rack.events import RackState
 from controller.rack.job import JobState
 from tests.first_light import Place, agents
-from tests.test_rack_daemon import SCENARIO, place, serving
+from tests.test_rack_daemon import LONG, SCENARIO, place, serving
 from tests.test_rack_mqtt import free_port
 
 __all__ = ["place"]
@@ -66,6 +66,8 @@ async def test_a_rack_is_looked_at_over_http(place: Place) -> None:
             for way_out in ("..", "%2e%2e", "jobs.sqlite"):
                 assert (await to_thread(fetched, f"{base}/runs/{way_out}/"))[0] == 404, way_out
 
+            # With a job under way the controller drains until that has ended.
+            await rack.reaches(rack.submit(LONG), JobState.RUNNING)
             rack.rack.enter(RackState.DRAINING)
             status, text = await to_thread(fetched, f"{base}/healthz")
             assert (status, "the controller is draining" in text) == (503, True)

@@ -200,7 +200,7 @@ async def test_the_broker_may_die_while_a_job_runs(place: Place, mosquitto: Mosq
     broker = Broker(BrokerSettings("127.0.0.1", mosquitto.port), f"mqtt: {{port: {mosquitto.port}}}\n")
     with agents(place):
         async with rack_with(place, broker) as (rack, client):
-            job = await client.submit(SCENARIO.replace("iterations: 3", "iterations: 200"))
+            job = await client.submit(SCENARIO.replace("iterations: 3", "iterations: 30"))
             await rack.reaches(job.job_id, JobState.RUNNING)
             mosquitto.kill()
             done = await rack.reaches(job.job_id, JobState.FINISHED)
@@ -289,7 +289,9 @@ async def test_everything_that_is_told_fits_its_schema(place: Place, broker: Bro
     with agents(place):
         async with rack_with(place, broker) as (rack, client):
             listening = asyncio.create_task(listen())
-            good = await client.submit(SCENARIO)
+            good = await client.submit(LONG)
+            await rack.until(lambda: any(topic.endswith("/progress") for topic, _ in told))
+            await client.cancel(good.job_id)
             bad = await client.submit(SCENARIO.replace("job", "none"))
             for job in (good, bad):
                 await client.result(job.job_id, PATIENCE_S)

@@ -49,6 +49,38 @@ def test_backends_of_ports() -> None:
     ]
 
 
+def test_a_verbs_port_is_one_of_a_device() -> None:
+    text = (
+        "agents: [{name: a, ports: [{name: p, addresses: 10.0.0.1-10.0.0.2, link: 1Gbps, backend: verbs, device: mlx5_0}, "
+        "{name: q, addresses: 10.0.0.3, link: 1Gbps, backend: verbs, device: mlx5_1, gid_index: 3}]}]"
+    )
+    ports = parse_rig(text.encode(), "r", Path()).agents[0].ports
+    assert [(port.backend, port.device, port.gid_index) for port in ports] == [
+        (PortBackend.VERBS, "mlx5_0", -1),
+        (PortBackend.VERBS, "mlx5_1", 3),
+    ]
+
+
+def test_every_mistake_of_a_verbs_port_is_told() -> None:
+    text = (
+        "agents: [{name: a, ports: ["
+        "{name: p, addresses: 10.0.0.1, link: 1Gbps, backend: verbs, interface: eth0, udp_port: 4792}, "
+        "{name: q, addresses: 10.0.0.2-10.0.0.3, link: 1Gbps, backend: verbs, device: mlx5_0, gid_index: 3}, "
+        "{name: r, addresses: 10.0.0.4, link: 1Gbps, device: mlx5_0}]}]"
+    )
+    with pytest.raises(ConfigError) as caught:
+        parse_rig(text.encode(), "r", Path())
+    told = str(caught.value)
+    for what in (
+        "ports[0].device: is missing: a verbs port is one of an RDMA device; name the RDMA device as `rdma link` lists it",
+        "ports[0].interface: a verbs port is named by its device",
+        "ports[0].udp_port: a network card uses port 4791 and no other; remove it",
+        "ports[1].gid_index: one GID for 2 addresses",
+        "ports[2].device: only a verbs port has an RDMA device; remove it, or write backend: verbs",
+    ):
+        assert what in told
+
+
 def test_key_files_are_relative_to_the_rig() -> None:
     curve = "security: {curve: {server_key: k/c.key_secret, authorised_keys: k/agents}}"
     text = f"{curve}\nagents: [{{name: a, ports: [{PORT}]}}]"
@@ -184,3 +216,8 @@ def test_a_mistake_is_told_with_place_and_remedy(text: str, message: str) -> Non
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/rig.yaml")), ids=lambda path: path.parent.name)
 def test_the_examples_are_rigs(path: Path) -> None:
     parse_rig(path.read_bytes(), path.name, path.parent)
+
+
+def test_a_topology_is_relative_to_the_rig() -> None:
+    text = f"topology: t/device.yaml\nagents: [{{name: a, ports: [{PORT}]}}]"
+    assert parse_rig(text.encode(), "r", Path("lab")).topology == Path("lab/t/device.yaml")

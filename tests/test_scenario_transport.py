@@ -122,7 +122,7 @@ def test_rules_in_the_order_of_the_file() -> None:
             "  faults: [{which: 3}]",
             (
                 "s.yaml:4: transport.faults[0].do: is missing; write one of drop, duplicate, reorder, delay, "
-                "corrupt_icrc, mark_ce, send_nak, send_rnr, send_cnp"
+                "corrupt_icrc, mark_ce, send_nak, send_rnr, send_cnp, pause"
             ),
         ),
         (
@@ -196,7 +196,7 @@ def test_a_rule_that_concerns_nobody_is_refused() -> None:
     assert str(caught.value).splitlines() == [
         (
             f"transport.faults[{index}]: no connection through the device under test is the one that it names; "
-            "see etloop plan for the connections, or leave from, to and qp out"
+            "see etloop plan for the connections, or leave from, to, qp, communicator and channel out"
         )
         for index in (1, 2)
     ]

@@ -27,7 +27,7 @@ from contract.messages import (
     Waits,
 )
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
-from controller.session import Send
+from controller.session_actions import Send
 from controller.session_settings import SessionSettings, check_exposure
 from tests.rehearsal import OPS, Rehearsal
 
@@ -156,7 +156,7 @@ def test_a_failed_probe_names_ranks_and_addresses() -> None:
     play.agents["a"].cannot_probe = True
     play.run_to_end()
     (problem,) = play.session.problems
-    assert str(problem).startswith("rank 0 (10.0.0.1) -> rank 1 (10.0.0.2): no reply; check link")
+    assert str(problem).startswith("rank 0 (127.0.0.1) -> rank 1 (127.0.0.2): no reply; check link")
 
 
 def test_a_failed_engine_ends_the_run_and_names_who_has_gone_quiet() -> None:

@@ -57,7 +57,7 @@ def test_a_chain_leads_over_dependencies_and_peers_to_the_broken_link() -> None:
         ),
         (
             "rank 3 all_reduce #8 of communicator world (node 108) waits for data from rank 2 "
-            "(10.0.0.4 -> 10.0.0.3, qpn 0x102) (1 of 4 messages done)"
+            "(127.0.0.4 -> 127.0.0.3, qpn 0x102) (1 of 4 messages done)"
         ),
         (
             "rank 2 all_reduce #8 of communicator world (node 108) waits for clear-to-send from rank 1 "
@@ -65,7 +65,7 @@ def test_a_chain_leads_over_dependencies_and_peers_to_the_broken_link() -> None:
         ),
         (
             "rank 1 all_reduce #8 of communicator world (node 108) waits for an acknowledgement from rank 2 "
-            "(10.0.0.2 -> 10.0.0.3, qpn 0x201): packet 17 was never acknowledged"
+            "(127.0.0.2 -> 127.0.0.3, qpn 0x201): packet 17 was never acknowledged"
         ),
     ]
 

@@ -6,7 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.assignment import Assignment, ScheduleTables
+from contract.topology import Topology
+from traffic.flow_level import FlowLevelSettings, FlowNetwork
+from traffic.routes import Routes
 from traffic.simulation import SimulationSettings
+from traffic.soft_switch import SoftLimits, SoftPort
+from traffic.twin import TwinSettings
 
 # bind_schedule.cpp
 
@@ -158,6 +163,13 @@ class PortLoops:
         snap_bytes: int = 0,
         capture_bytes: int = 0,
     ) -> None: ...
+    def endpoints(self) -> list[tuple[int, int, bool, int, int, int, int]]:
+        """Ends on network cards: connection, queue pair of it, whether it sends data, number, address, key, address of
+        the words for closing atomics (0: none)."""
+
+    def join(self, peers: list[tuple[int, int, bool, int, int, int, int]]) -> None:
+        """Ends of peers on network cards, by our connections; ValueError for what cannot be one."""
+
     def start_probe(self) -> None: ...
     def start(self, start_ns: int) -> None: ...
     def request_waits(self) -> None: ...
@@ -196,6 +208,24 @@ def usable_processors() -> list[int]:
 
 def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, Any]:
     """A run in virtual time; the keys are the fields of SimulationOutcome, records as bytes."""
+
+# bind_twin.cpp
+
+def twin(
+    assignment: Assignment, topology: Topology, routes: Routes, attachments: list[int], settings: TwinSettings
+) -> dict[str, Any]:
+    """A run through switches; the keys are the fields of TwinOutcome, records as bytes."""
+
+# bind_flow.cpp
+
+def flow_level(assignment: Assignment, network: FlowNetwork, settings: FlowLevelSettings) -> dict[str, Any]:
+    """A run without packets; the keys are the fields of FlowLevelOutcome, records as bytes."""
+
+def flow_keys(assignment: Assignment) -> bytes:
+    """One uint64 for every queue pair: what switches make of its data packets' five-tuple."""
+
+def ecmp_choices(keys: NDArray[np.uint64], seed: int, ways: int) -> bytes:
+    """One int32 for every key: which of `ways` equal routes a switch with that seed takes."""
 
 # bind_congestion.cpp
 
@@ -252,7 +282,7 @@ class QueuePair:
     ) -> int:
         """Posts a write, write_imm, send, send_imm, read, fetch_add or compare_swap; returns its mark."""
 
-    def post_receive(self, bytes: int) -> None: ...  # noqa: A002 - as the binding names it
+    def post_receive(self, room_bytes: int) -> None: ...
     def datagrams(self, flow: IpFlow, now_ns: int) -> list[bytes]:
         """What is to be sent now: answers, then requests, as UDP payloads with their ICRC for IPv4 identification 0."""
 
@@ -279,3 +309,28 @@ class QueuePair:
     @property
     def pattern_rkey(self) -> int:
         """The key under which writes are forgotten and READs return the pattern."""
+
+# bind_soft_switch.cpp
+
+counter_sizes: dict[str, int]
+"""Bytes of a row of each counter layout, for the test that compares them with contract/switch_counters.py."""
+
+class SoftSwitch:
+    """A soft switch whose sockets stand in the network namespace of the thread that made it.
+
+    Raises ValueError for a topology that cannot be run, RuntimeError where an interface cannot be opened.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        routes: Routes,
+        ports: tuple[SoftPort, ...],
+        limits: SoftLimits,
+    ) -> None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def failure(self) -> str: ...
+    def set_link(self, switch: int, port: int, up: bool) -> None: ...
+    def snapshot(self) -> dict[str, Any]:
+        """The fields of SoftSnapshot, rows as bytes."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from contract.errors import Problem, RigError
+from contract.messages import QueuePairEnd
 from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
 from traffic import _native
 from traffic.capture import plan_capture
@@ -130,7 +131,7 @@ class Engine:
             f"port {port.name}: the receive buffer is {size} bytes, windows are small; "
             f"sysctl -w net.core.rmem_max={64 << 20}"
             for index, port in enumerate(assignment.ports)
-            if (size := loops.receive_buffer_bytes(index)) < AMPLE_RECEIVE_BUFFER_BYTES
+            if 0 <= (size := loops.receive_buffer_bytes(index)) < AMPLE_RECEIVE_BUFFER_BYTES
         ]
         degraded += [
             f"port {port.name}: {what}"
@@ -143,6 +144,20 @@ class Engine:
                 f"{threads} engine threads share {len(processors)} cores: idle loops sleep instead of polling"
             )
         return Engine(assignment, loops, tuple(degraded))
+
+    @property
+    def ends(self) -> tuple[QueuePairEnd, ...]:
+        """Queue pair ends on network cards, which the agents at their other ends must be told of."""
+        return tuple(QueuePairEnd(*end) for end in self._loops.endpoints())
+
+    def join(self, peers: tuple[QueuePairEnd, ...]) -> None:
+        """Tells of the peers that are on network cards; before `start_probe`, where either end is on one."""
+        self._loops.join(
+            [
+                (end.connection, end.queue_pair, end.sends_data, end.qpn, end.address, end.key, end.closings)
+                for end in peers
+            ]
+        )
 
     def start_probe(self) -> None:
         """Begins probing every queue pair that sends data."""

@@ -26,6 +26,7 @@ from controller.rack.job import (
     JobState,
 )
 from controller.rack.job_store import StoreFailed
+from controller.rack.submitted_code import AllowedCode, PluginNamed, looking_reader, refuse_python
 from controller.scenario import parse_scenario
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Rack:
         limits: RackLimits,
         scenario_root: Path,
         new_job_id: Callable[[], str],
+        allowed_code: AllowedCode = AllowedCode(),  # noqa: B008 - a frozen value
     ) -> None:
         self.state = RackState.READY
         self.ports = tuple(ports)
@@ -86,6 +88,7 @@ class Rack:
         self.store = store
         self._scenario_root = scenario_root
         self._new_job_id = new_job_id
+        self._allowed_code = allowed_code
         self._queued = {job.job_id: job for job in store.in_states(JobState.QUEUED)}
         self._running: dict[str, Job] = {}
         self._cancelling: dict[str, str] = {}
@@ -326,7 +329,12 @@ class Rack:
             what = f"{size_bytes} bytes of text"
             return (Problem("scenario", what, f"keep it below {self.limits.scenario_bytes} bytes"),)
         try:
-            parse_scenario(text.encode(), "scenario", self._scenario_root)
+            reader = looking_reader(self._allowed_code)
+            refuse_python(
+                parse_scenario(text.encode(), "scenario", self._scenario_root, reader), self._allowed_code
+            )
         except ConfigError as error:
             return error.problems
+        except PluginNamed:
+            pass  # Its keys are the plugin's own: what is wrong with them, the job's preparation says.
         return ()

@@ -5,6 +5,7 @@ Decides what the file may say and its defaults, each with its reason. What the r
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -25,10 +26,14 @@ from contract.yaml_reader import (
 from controller.rack.api import RackLimits
 from controller.rack.broker_settings import BrokerSettings, Protocol
 from controller.rack.hub import MOST_SEATS
+from controller.rack.submitted_code import AllowedCode
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+_BASE_URL: Final = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^?#@]*)?"
+)
 _DAY_NS: Final = 86_400 * NS_PER_S
 
 
@@ -69,6 +74,18 @@ class HttpConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class OtelConfig:
+    """Where figures are pushed to as OpenTelemetry metrics."""
+
+    endpoint: str
+    """Base URL of an OTLP/HTTP collector, without the path of a signal."""
+    interval_ns: int
+    ca_file: Path | None
+    authorization_file: Path | None
+    """Holds the value of the header `Authorization`."""
+
+
+@dataclass(frozen=True, slots=True)
 class RackConfig:
     """All that `controller.yaml` says."""
 
@@ -87,11 +104,15 @@ class RackConfig:
     drain_ns: int
     """How long running jobs may go on after SIGTERM."""
     retention: Retention
+    allowed_code: AllowedCode
+    """What of a scenario may be code."""
     log_format: LogFormat
     broker: BrokerConfig | None
     """None: no rack API over MQTT."""
     http: HttpConfig | None
     """None: no HTTP."""
+    otel: OtelConfig | None
+    """None: nothing is pushed."""
 
 
 def parse_rack_config(text: bytes, source: str, directory: Path) -> RackConfig:
@@ -104,6 +125,7 @@ def parse_rack_config(text: bytes, source: str, directory: Path) -> RackConfig:
     span = bounded(parse_duration_ns, NS_PER_S, 3650 * _DAY_NS, format_duration)
     limits = top.section("limits")
     retention = top.section("retention")
+    allow = top.section("allow")
     config = RackConfig(
         rack=top.optional("rack", parse_name, "rack"),
         rig=directory / top.required("rig", words, "", "name the rig file"),
@@ -122,11 +144,16 @@ def parse_rack_config(text: bytes, source: str, directory: Path) -> RackConfig:
         free_disk_bytes=limits.optional("free_disk", _size, 256 << 20),
         drain_ns=limits.optional("drain", span, 60 * NS_PER_S),
         retention=_read_retention(retention),
+        allowed_code=AllowedCode(
+            python_schedules=allow.optional("python_schedules", yes_or_no, False),
+            cc_plugins=allow.optional("cc_plugins", yes_or_no, False),
+        ),
         log_format=top.optional("logs", one_of({each.value: each for each in LogFormat}), LogFormat.JSON),
         broker=_read_broker(top.section("mqtt"), directory) if top.has("mqtt") else None,
         http=_read_http(top.section("http")) if top.has("http") else None,
+        otel=_read_otel(top.section("otel"), directory) if top.has("otel") else None,
     )
-    for section in (limits, retention, top):
+    for section in (limits, retention, allow, top):
         section.close()
     file.refuse_mistakes()
     return config
@@ -192,6 +219,31 @@ def _read_http(section: Section) -> HttpConfig:
         section.mistake("host", what, remedy)
     section.close()
     return HttpConfig(host, port)
+
+
+def _read_otel(section: Section, directory: Path) -> OtelConfig:
+    span = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
+    config = OtelConfig(
+        endpoint=section.optional("endpoint", words, "http://127.0.0.1:4318").rstrip("/"),
+        interval_ns=section.optional("interval", span, 60 * NS_PER_S),
+        ca_file=_path(section, "ca", directory),
+        authorization_file=_path(section, "authorization_file", directory),
+    )
+    url = _BASE_URL.fullmatch(config.endpoint)
+    if url is None:
+        what = "is no base URL of an OTLP/HTTP collector"
+        section.mistake(
+            "endpoint", what, "write such as https://collector.example:4318; secrets go into files"
+        )
+    elif url["scheme"] == "http" and config.authorization_file is not None and not _here(url["host"]):
+        what = f"the secret of authorization_file would cross the network to {url['host']} unencrypted"
+        section.mistake("endpoint", what, "write https://, or leave authorization_file out")
+    section.close()
+    return config
+
+
+def _here(host: str) -> bool:
+    return is_loopback(f"tcp://{host}:1")
 
 
 def _path(section: Section, key: str, directory: Path) -> Path | None:

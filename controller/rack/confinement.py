@@ -26,9 +26,13 @@ from workload.json_job import PAIR_MARK
 if TYPE_CHECKING:
     from controller.scenario import Scenario
 
-_OUTSIDE: Final = "lies outside the rack's scenario root"
-_REMEDY: Final = "copy it below the root and name it relative to that"
-_KEYS: Final = {"scenario.trace": "workload.trace", "scenario.groups": "workload.groups"}
+OUTSIDE: Final = "lies outside the rack's scenario root"
+REMEDY: Final = "copy it below the root and name it relative to that"
+_KEYS: Final = {
+    "scenario.trace": "workload.trace",
+    "scenario.groups": "workload.groups",
+    "scenario.collectives.files.path": "collectives: schedule",
+}
 """Fields whose key in the file has another name; for messages only."""
 _LOOKS: Final = frozenset({"open", "os.listdir", "os.scandir"})
 _confined = threading.local()
@@ -38,7 +42,7 @@ _installed = threading.Lock()
 def confine(scenario: Scenario, root: Path) -> None:
     """Raises `ConfigError` with every path of the scenario that leaves `root`, links followed."""
     problems = [
-        Problem(_KEYS.get(key, key), _OUTSIDE, _REMEDY)
+        Problem(_KEYS.get(key, key), OUTSIDE, REMEDY)
         for key, path in paths_of(scenario)
         if not all(within(place, root) for place in _places(path))
     ]
@@ -112,7 +116,7 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
     try:
         path = Path(os.fsdecode(arguments[0]))
         if not any(within(path, root) for root in roots):
-            raise ConfigError(Problem(f"a file of the scenario: {path}", _OUTSIDE, _REMEDY))
+            raise ConfigError(Problem(f"a file of the scenario: {path}", OUTSIDE, REMEDY))
     finally:
         _confined.roots = roots
 
@@ -120,7 +124,10 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
 def _python_places() -> tuple[Path, ...]:
     """Where modules are imported from."""
     packages = Path(__file__).resolve().parent.parent.parent
-    ours = [packages / name for name in ("contract", "controller", "results", "traffic", "workload")]
+    ours = [
+        packages / name
+        for name in ("contract", "controller", "dut_profiles", "results", "traffic", "workload")
+    ]
     installed = [Path(place) for place in sys.path if place.endswith("-packages")]
     places = [Path(sys.prefix), Path(sys.base_prefix), Path(os.devnull), *ours, *installed]
     return tuple(place.resolve() for place in places)

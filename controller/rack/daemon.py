@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -30,7 +30,7 @@ from controller.rack.metrics import Tallies
 from controller.rack.run_child import RunChild
 from controller.rack.run_link import Begin, Ended, Moved, Prepared, RunFrame, Said, ToAgent, TrafficEnded
 from controller.service import RouterLink, open_router, stop_signals
-from controller.session import Send
+from controller.session_actions import Send
 from controller.session_settings import CurveServer
 from controller.system_clock import monotonic_ns
 
@@ -167,6 +167,9 @@ class Daemon:
                 self.log.rack(
                     "a road failed", road=type(road).__name__, why=f"{type(error).__name__}: {error}"
                 )
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                return  # It failed because it was told to end.
             await asyncio.sleep(_ROAD_PAUSE_S)
 
     # ---- the loop
@@ -174,8 +177,7 @@ class Daemon:
     async def _turn(self, link: RouterLink, stops: list[str]) -> None:
         now_ns = monotonic_ns()
         if self._turn_ns:
-            lag_s = max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S
-            self.tallies.loop_lag_max_s = max(self.tallies.loop_lag_max_s, lag_s)
+            self.tallies.lagged(max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S)
         self._turn_ns = now_ns
         await self._perform(link, self.hub.on_tick(now_ns))
         while stops:
@@ -287,6 +289,7 @@ class Daemon:
             rig_root=str(self.config.rig.parent),
             ports=list(start.ports),
             out_dir=str(self._directory(job.job_id)),
+            allowed_code=[name for name, allowed in asdict(self.config.allowed_code).items() if allowed],
             host_threads=json.dumps(busy),
         )
 

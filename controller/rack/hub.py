@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.messages import Bye, Dismissed, Hello, Pong, Refused, Welcome
 from controller.roster import Roster
-from controller.session import Send, Tell
+from controller.session_actions import Send, Tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

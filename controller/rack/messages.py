@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from contract.capabilities import MOST_ADDRESSES, MOST_INTERFACES, UNKNOWN, Capabilities
 from contract.errors import Problem
+from contract.presence import AgentProcess
 from controller.rack.hub import AgentPresence
 from controller.rack.job import HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST_LABELS, MOST_PORTS, Job, JobState
 from controller.rack.typed_form import said
@@ -214,7 +215,7 @@ class HostTold:
 
     cores: int = said("That the agent may use.")
     interfaces: tuple[InterfaceTold, ...] = said("All of them.", most=MOST_INTERFACES)
-    backends: tuple[str, ...] = said("What can carry packets there: udp.")
+    backends: tuple[str, ...] = said("What can carry packets there: udp, packet, xdp.")
     roce_devices: tuple[str, ...] = said(
         "RDMA devices that take UDP 4791 of an interface, as DEVICE/INTERFACE."
     )
@@ -280,6 +281,7 @@ TOLD: Final = (
     ProgressTold,
     ResultTold,
     AgentTold,
+    AgentProcess,
     ControllerTold,
 )
 """Everything that is published; with `REQUESTS`, everything that has a schema."""

@@ -26,6 +26,18 @@ _DURATION_BOUNDS_S = (1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
 
 
 @dataclass(slots=True)
+class LagWindow:
+    """Longest turn of the daemon's loop since one reader last read; every reader has a window of its own."""
+
+    max_s: float = 0.0
+
+    def read(self) -> float:
+        """The longest turn, and begins anew."""
+        max_s, self.max_s = self.max_s, 0.0
+        return max_s
+
+
+@dataclass(slots=True)
 class Tallies:
     """What only grows while the daemon runs; kept by whoever sees it happen."""
 
@@ -38,10 +50,14 @@ class Tallies:
     retransmitted_packets: int = 0
     slip_max_s: float = 0.0
     """Of the last finished run."""
-    loop_lag_max_s: float = 0.0
-    """Longest turn of the daemon's loop since the last reading."""
+    lag_windows: list[LagWindow] = field(default_factory=list)
     dropped_requests: int = 0
     refused_connections: int = 0
+
+    def lagged(self, lag_s: float) -> None:
+        """A turn of the daemon's loop took so much longer than it should."""
+        for window in self.lag_windows:
+            window.max_s = max(window.max_s, lag_s)
 
     def ended_job(self, job: Job, seconds: float, summary: dict[str, Any] | None) -> None:
         """A job has ended after `seconds` on its ports; `summary` is its summary.json."""
@@ -75,6 +91,8 @@ class RackCollector:
         self._tallies = tallies
         self._free_disk_bytes = free_disk_bytes
         self._broker_connected = broker_connected
+        self._lag = LagWindow()
+        tallies.lag_windows.append(self._lag)
 
     def collect(self) -> Iterator[Any]:
         """Called by the registry."""
@@ -96,11 +114,10 @@ class RackCollector:
             "1 while the MQTT broker is reached.",
             value=int(self._broker_connected()),
         )
-        lag, self._tallies.loop_lag_max_s = self._tallies.loop_lag_max_s, 0.0
         yield GaugeMetricFamily(
             "etloop_rack_loop_lag_seconds",
             "Longest turn of the controller's loop since the last reading.",
-            value=lag,
+            value=self._lag.read(),
         )
         yield CounterMetricFamily(
             "etloop_rack_requests_dropped",

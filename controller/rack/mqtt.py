@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from controller.rack.hub import AgentPresence
     from controller.rack.job import Job
     from controller.rack.log import RackLog
+    from controller.rack.metrics import Tallies
 
 _QOS: Final = 1
 _LEAST_PAUSE_S: Final = 0.5
@@ -85,6 +86,7 @@ class MqttRoad:
         rack_name: str,
         settings: BrokerSettings,
         log: RackLog,
+        tallies: Tallies,
     ) -> None:
         self._rack = rack
         self._presence = presence
@@ -97,7 +99,7 @@ class MqttRoad:
         self._window_began_ns = 0
         self._window_requests = 0
         self.connected = False
-        self.dropped_requests = 0
+        self._tallies = tallies
 
     async def live(self) -> None:
         """Connects, serves, and connects again, for ever."""
@@ -111,6 +113,9 @@ class MqttRoad:
                     await self._serve(client)
             except (aiomqtt.MqttError, OSError) as error:
                 why = str(error) or type(error).__name__
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    return  # The broker went away as well; a cancellation must not be lost over it.
             finally:
                 self.connected = False
             if monotonic_ns() - began_ns > 10 * NS_PER_S:
@@ -175,7 +180,7 @@ class MqttRoad:
                 message.payload if isinstance(message.payload, bytes) else str(message.payload or "").encode()
             )
             if self._too_many() or len(body) > self._settings.request_bytes:
-                self.dropped_requests += 1
+                self._tallies.dropped_requests += 1
                 continue
             await self._answer(client, str(message.topic), body, message.properties)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from contract.errors import ConfigError, ExitCode, Problem
 from controller.rack import locks
 from controller.rack.api import Rack
-from controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, curve_of
+from controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, Road, curve_of
 from controller.rack.dispatch import RackPort
 from controller.rack.embedded_broker import EmbeddedBroker
 from controller.rack.http import HttpRoad
@@ -30,7 +30,7 @@ from controller.session_settings import SessionSettings, check_exposure
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.rack.config import BrokerConfig, HttpConfig, RackConfig
+    from controller.rack.config import BrokerConfig, HttpConfig, OtelConfig, RackConfig
     from controller.rack.log import RackLog
     from controller.rig import Rig
 
@@ -74,7 +74,7 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
         for port in agent.ports
     )
     store = JobStore.open(config.state_dir / "jobs.sqlite")
-    rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id)
+    rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id, config.allowed_code)
     seats = {agent.name: min(config.seats, len(agent.ports)) for agent in rig.agents}
     hub = Hub(seats, HEARTBEAT_NS, LOST_AFTER_NS)
     daemon = Daemon(config, rig, rig_text, store, rack, hub, log, lock)
@@ -86,6 +86,8 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
         )
     if config.http is not None:
         daemon.open_road(_http_road(daemon, config.http, mqtt))
+    if config.otel is not None:
+        daemon.open_road(_otel_road(daemon, config.otel, mqtt))
     return daemon
 
 
@@ -93,19 +95,44 @@ def _mqtt_road(daemon: Daemon, broker: BrokerConfig) -> MqttRoad:
     settings = broker.settings
     if broker.password_file is not None:
         settings = replace(settings, password=_read(broker.password_file).decode().strip())
-    return MqttRoad(daemon.rack, daemon.presence, daemon.summary_of, daemon.config.rack, settings, daemon.log)
+    return MqttRoad(
+        daemon.rack,
+        daemon.presence,
+        daemon.summary_of,
+        daemon.config.rack,
+        settings,
+        daemon.log,
+        daemon.tallies,
+    )
 
 
 def _http_road(daemon: Daemon, http: HttpConfig, mqtt: MqttRoad | None) -> HttpRoad:
-    collector = RackCollector(
+    artifacts = daemon.config.state_dir / "artifacts"
+    bind = (http.host, http.port)
+    return HttpRoad(daemon.rack, _collector(daemon, mqtt), artifacts, bind, daemon.log, daemon.obstacles)
+
+
+def _otel_road(daemon: Daemon, otel: OtelConfig, mqtt: MqttRoad | None) -> Road:
+    try:
+        # Here, because only racks that push figures need OpenTelemetry.
+        from controller.rack.otel import OtelRoad
+    except ImportError as error:
+        what = f"OpenTelemetry is not installed ({error.name})"
+        raise ConfigError(Problem("otel", what, "pip install 'etloop[otel]'")) from None
+    secret = "" if otel.authorization_file is None else _read(otel.authorization_file).decode().strip()
+    return OtelRoad(
+        daemon.rack, _collector(daemon, mqtt), daemon.summary_of, daemon.config.rack, otel, secret, daemon.log
+    )
+
+
+def _collector(daemon: Daemon, mqtt: MqttRoad | None) -> RackCollector:
+    return RackCollector(
         daemon.rack,
         daemon.presence,
         daemon.tallies,
         daemon.free_disk_bytes,
         lambda: mqtt is not None and mqtt.connected,
     )
-    artifacts = daemon.config.state_dir / "artifacts"
-    return HttpRoad(daemon.rack, collector, artifacts, (http.host, http.port), daemon.log, daemon.obstacles)
 
 
 def new_job_id() -> str:

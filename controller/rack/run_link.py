@@ -39,6 +39,8 @@ class Begin:
     ports: list[str]
     """"agent/port" of every port that is leased to the run; the rest of the rig does not exist for it."""
     out_dir: str
+    allowed_code: list[str]
+    """Of `AllowedCode`: the names of what is true."""
     host_threads: str
     """Engine threads of other runs by host, as JSON {host: threads}: this run's take the cores after them."""
 

@@ -37,8 +37,10 @@ from controller.rack.run_link import (
     Unpacker,
     pack,
 )
+from controller.rack.submitted_code import AllowedCode, compiling_reader, refuse_python
 from controller.rig import Rig, parse_rig
 from controller.scenario import parse_scenario
+from controller.schedule_files import with_schedule_files
 from controller.service import check_sendable, drive
 from controller.session import Session
 from controller.session_settings import SessionSettings
@@ -50,7 +52,7 @@ from results.typed_json import to_json
 if TYPE_CHECKING:
     from controller.plan import Plan
     from controller.scenario import Scenario
-    from controller.session import RunProgress
+    from controller.session_actions import RunProgress
 
 _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256
@@ -151,7 +153,7 @@ async def _main(link_socket: socket.socket) -> None:
 
 
 async def _run(link: DaemonLink, begin: Begin) -> Ended:
-    preparing = asyncio.create_task(asyncio.to_thread(_prepare, begin))
+    preparing = asyncio.create_task(asyncio.to_thread(prepare, begin))
     stopping = asyncio.create_task(link.stopping.wait())
     await asyncio.wait((preparing, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not preparing.done():
@@ -169,12 +171,16 @@ async def _run(link: DaemonLink, begin: Begin) -> Ended:
         return Ended(ExitCode.RUN_ERROR, what, stored=False, summary="")
 
 
-def _prepare(begin: Begin) -> tuple[Scenario, Rig, Plan]:
+def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan]:
     root = Path(begin.scenario_root)
-    scenario = parse_scenario(begin.scenario_text.encode(), "scenario", root)
+    allowed = AllowedCode(**dict.fromkeys(begin.allowed_code, True))
+    reader = compiling_reader(allowed, root)
+    scenario = parse_scenario(begin.scenario_text.encode(), "scenario", root, reader)
     confine(scenario, root)
+    refuse_python(scenario, allowed)
     rig = _leased(parse_rig(begin.rig_text.encode(), "the rack's rig", Path(begin.rig_root)), begin.ports)
     with confined(root):
+        scenario = replace(scenario, collectives=with_schedule_files(scenario.collectives))
         plan = lay_out(scenario, rig, begin.run_id)
     busy: dict[str, int] = json.loads(begin.host_threads)
     host_of = {agent.name: agent.host for agent in rig.agents}

@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ GUEST_ADDRESS_6: Final = "fd00:e7:1::2"
 BOOT_SECONDS: Final = 120
 ANSWER_SECONDS: Final = 60
 _PORTS: Final = 4
+_nothing: Final = threading.Event()
 _CLONE_NEWNET: Final = 0x40000000
 
 

@@ -193,6 +193,22 @@ void one_sided_messages_come_in_order_and_end_with_a_closing_one() {
   CHECK(!one_sided_receiver(2500).arrive_early(4, 2500));
 }
 
+void a_closing_speaks_for_messages_that_nobody_saw_arrive() {
+  LaneRun lane = one_sided_receiver(2500);
+  int64_t bytes = 0;
+  CHECK(lane.arrive_unseen(3, bytes));
+  CHECK_EQ(bytes, 2500);
+  while (lane.may_execute()) lane.execute();
+  CHECK(lane.over());
+  CHECK(!lane.arrive_unseen(3, bytes));  // closed is closed
+  CHECK(!one_sided_receiver(2500).arrive_unseen(2, bytes));
+  CHECK(!one_sided_receiver(2500).arrive_unseen(4, bytes));
+  CHECK(one_sided_receiver(0).arrive_unseen(0, bytes));  // an empty message is not written
+  CHECK_EQ(bytes, 0);
+  LaneRun granting = forwarding_lane(1000, 4);
+  CHECK(!granting.arrive_unseen(2, bytes));  // belongs to the other handshake
+}
+
 void an_empty_one_sided_message_is_only_closed() {
   LaneRun lane = one_sided_receiver(0);
   CHECK(lane.close() == LaneRun::Arrival::accepted);
@@ -272,6 +288,7 @@ int main() {
   a_message_in_parts_is_here_when_all_its_parts_are();
   parts_are_multiples_of_128_bytes_and_the_last_ones_are_shorter_or_empty();
   one_sided_messages_come_in_order_and_end_with_a_closing_one();
+  a_closing_speaks_for_messages_that_nobody_saw_arrive();
   an_empty_one_sided_message_is_only_closed();
   what_is_written_ahead_is_counted_and_bounded();
   lanes_are_reused();

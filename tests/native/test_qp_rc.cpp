@@ -245,6 +245,18 @@ void a_result_too_old_for_the_cache_is_not_made_up() {
   CHECK_EQ(word(link.b), 4u);
 }
 
+// Memory of pattern keeps nothing: an atomic there is told to the message layer, and answered with the pattern.
+void an_atomic_on_memory_that_is_not_kept_is_delivered() {
+  Link link(link_params(), true);
+  link.a.qp.post(request(WorkKind::fetch_add, 0, 64, kPatternKey));
+  link.settle(0);
+  CHECK(link.a.qp.fault() == QpFault::none);
+  CHECK_EQ(link.a.completed.size(), 1u);
+  CHECK_EQ(link.b.delivered.size(), 1u);
+  CHECK(link.b.delivered[0].is_atomic);
+  CHECK_EQ(link.b.delivered[0].va, 64u);
+}
+
 // What is refused, with which NAK; the responder then hears nothing more, and the requester's queue is flushed.
 void what_may_not_be_done_ends_the_queue_pair() {
   struct Row {
@@ -262,8 +274,8 @@ void what_may_not_be_done_ends_the_queue_pair() {
        QpFault::refused_access},
       {"a read with a foreign key", request(WorkKind::read, 10, kMemoryBase, 0xBAD), QpFault::remote_access,
        QpFault::refused_access},
-      {"an atomic outside of kept memory", request(WorkKind::fetch_add, 0, kMemoryBase, kPatternKey),
-       QpFault::remote_access, QpFault::refused_access},
+      {"an atomic with a foreign key", request(WorkKind::fetch_add, 0, kMemoryBase, 0xBAD), QpFault::remote_access,
+       QpFault::refused_access},
       {"an atomic that is not aligned", request(WorkKind::compare_swap, 0, kMemoryBase + 4),
        QpFault::remote_invalid_request, QpFault::refused_request},
       {"a send longer than the receive", request(WorkKind::send, 101), QpFault::remote_invalid_request,
@@ -341,6 +353,7 @@ int main() {
   no_more_reads_at_once_than_agreed();
   atomics_happen_once_whatever_is_repeated();
   a_result_too_old_for_the_cache_is_not_made_up();
+  an_atomic_on_memory_that_is_not_kept_is_delivered();
   what_may_not_be_done_ends_the_queue_pair();
   writes_with_content_land_at_their_address();
   a_response_of_another_form_is_a_fault();

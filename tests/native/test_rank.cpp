@@ -90,7 +90,13 @@ void a_plan_that_does_not_hold_together_is_refused() {
   plan.schedules.table_offsets = {0};
   plan.schedules.lane_offsets = {0};
   plan.communicator_offsets = {0};
-  plan.ports.push_back({"p", {1}, 4791, 1000, 0x100, 16});
+  plan.ports.emplace_back();
+  plan.ports[0].name = std::string("p");
+  plan.ports[0].addresses = {IpAddress::v4(1)};
+  plan.ports[0].udp_port = 4791;
+  plan.ports[0].link_bps = 1000;
+  plan.ports[0].qpn_base = 0x100;
+  plan.ports[0].qpn_count = 16;
   plan.programs.push_back(program);
   CHECK_EQ(validate(plan), std::string());
   plan.programs[0].deps[0] = 2;

@@ -51,6 +51,9 @@ SAME_PLACE(v::SendRequest, flags, ibv_send_wr, send_flags);
 SAME_PLACE(v::SendRequest, immediate, ibv_send_wr, imm_data);
 SAME_PLACE(v::SendRequest, remote_address, ibv_send_wr, wr.rdma.remote_addr);
 SAME_PLACE(v::SendRequest, remote_rkey, ibv_send_wr, wr.rdma.rkey);
+SAME_PLACE(v::SendRequest, remote_address, ibv_send_wr, wr.atomic.remote_addr);
+SAME_PLACE(v::SendRequest, atomic.add, ibv_send_wr, wr.atomic.compare_add);
+SAME_PLACE(v::SendRequest, atomic.remote_rkey, ibv_send_wr, wr.atomic.rkey);
 static_assert(sizeof(v::SendRequest) >= sizeof(ibv_send_wr));
 
 SAME_PLACE(v::ReceiveRequest, pieces, ibv_recv_wr, sg_list);
@@ -82,6 +85,9 @@ SAME_PLACE(v::GlobalRoute, traffic_class, ibv_global_route, traffic_class);
 SAME_PLACE(v::DeviceAttributes, most_pairs, ibv_device_attr, max_qp);
 SAME_PLACE(v::DeviceAttributes, most_requests, ibv_device_attr, max_qp_wr);
 SAME_PLACE(v::DeviceAttributes, most_completions, ibv_device_attr, max_cqe);
+SAME_PLACE(v::DeviceAttributes, most_reads_in, ibv_device_attr, max_qp_rd_atom);
+SAME_PLACE(v::DeviceAttributes, most_reads_out, ibv_device_attr, max_qp_init_rd_atom);
+SAME_PLACE(v::DeviceAttributes, atomics, ibv_device_attr, atomic_cap);
 static_assert(sizeof(v::DeviceAttributes) >= sizeof(ibv_device_attr));
 SAME_PLACE(v::PortAttributes, state, ibv_port_attr, state);
 SAME_PLACE(v::PortAttributes, active_mtu, ibv_port_attr, active_mtu);
@@ -94,6 +100,8 @@ static_assert(sizeof(v::GidEntry) == sizeof(ibv_gid_entry) && alignof(v::GidEntr
 
 SAME_VALUE(v::kWriteWithImmediate, IBV_WR_RDMA_WRITE_WITH_IMM);
 SAME_VALUE(v::kWrite, IBV_WR_RDMA_WRITE);
+SAME_VALUE(v::kFetchAdd, IBV_WR_ATOMIC_FETCH_AND_ADD);
+SAME_VALUE(0, IBV_ATOMIC_NONE);
 SAME_VALUE(v::kSignaled, IBV_SEND_SIGNALED);
 SAME_VALUE(v::kReliableConnected, IBV_QPT_RC);
 SAME_VALUE(v::kReceivedWriteWithImmediate, IBV_WC_RECV_RDMA_WITH_IMM);
@@ -118,6 +126,7 @@ SAME_VALUE(v::kSetReadsIn, IBV_QP_MAX_DEST_RD_ATOMIC);
 SAME_VALUE(v::kSetDestinationPair, IBV_QP_DEST_QPN);
 SAME_VALUE(v::kLocalWrite, IBV_ACCESS_LOCAL_WRITE);
 SAME_VALUE(v::kRemoteWrite, IBV_ACCESS_REMOTE_WRITE);
+SAME_VALUE(v::kRemoteAtomic, IBV_ACCESS_REMOTE_ATOMIC);
 SAME_VALUE(v::kPortActive, IBV_PORT_ACTIVE);
 SAME_VALUE(v::kGidRoceV2, IBV_GID_TYPE_ROCE_V2);
 

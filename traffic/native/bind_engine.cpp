@@ -1,10 +1,12 @@
 // Python's view of the engine: port loops over sockets, and the same cores in virtual time.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bind_columns.h"
@@ -63,7 +65,11 @@ class PortLoops {
         config.port.capture = Capture::open(capture, error);
         if (config.port.capture == nullptr) throw std::runtime_error(error);
       }
-      auto loop = PortLoop::open(plan_, board, static_cast<int32_t>(p), config, error);
+      std::unique_ptr<PortLoop> loop;
+      {
+        const nb::gil_scoped_release released;  // memory for a card may take seconds, and the heartbeat goes on
+        loop = PortLoop::open(plan_, board, static_cast<int32_t>(p), config, error);
+      }
       if (loop == nullptr) throw std::runtime_error(error);
       loops_.push_back(std::move(loop));
     }
@@ -72,6 +78,27 @@ class PortLoops {
   PortLoops(const PortLoops&) = delete;
   PortLoops& operator=(const PortLoops&) = delete;
 
+  // (connection, queue pair of it, whether the end sends data, number, address, key, address of closings) of ends on cards
+  nb::list endpoints() const {
+    nb::list out;
+    for (const auto& loop : loops_) {
+      for (const Endpoint& end : loop->endpoints()) {
+        out.append(nb::make_tuple(end.connection, end.ordinal, end.sends_data, end.qpn, end.va, end.rkey, end.closing_va));
+      }
+    }
+    return out;
+  }
+  using PeerTuple = std::tuple<int32_t, int32_t, bool, uint32_t, uint64_t, uint32_t, uint64_t>;
+  void join(const std::vector<PeerTuple>& peers) {
+    std::vector<Endpoint> endpoints;
+    for (const auto& [connection, ordinal, sends_data, qpn, va, rkey, closing_va] : peers) {
+      if (connection < 0 || static_cast<size_t>(connection) >= plan_->connections.size() || qpn > 0xFFFFFF) {
+        throw nb::value_error("an endpoint of a peer is of no connection here, or its number has more than 24 bits");
+      }
+      endpoints.push_back({connection, ordinal, sends_data, qpn, va, rkey, closing_va});
+    }
+    for (auto& loop : loops_) loop->join(endpoints);
+  }
   void start_probe() {
     for (auto& loop : loops_) loop->start_probe();
   }
@@ -170,6 +197,7 @@ SimParams sim_params(nb::handle settings) {
   params.reorder_delay_ns = read_value<int64_t>(settings, "reorder_delay_ns");
   params.receive_buffer_bytes = read_value<int64_t>(settings, "receive_buffer_bytes");
   params.receiver_links = read_value<bool>(settings, "receiver_links");
+  params.fair_links = read_value<bool>(settings, "fair_links");
   params.transmit_queue_ns = read_value<int64_t>(settings, "transmit_queue_ns");
   params.probe_first = read_value<bool>(settings, "probe_first");
   params.dying_port = read_value<int32_t>(settings, "dying_port");
@@ -226,6 +254,8 @@ void bind_engine(nb::module_& module) {
            nb::arg("assignment"), nb::arg("spin_ns"), nb::arg("processors"), nb::arg("cc_library") = "",
            nb::arg("captures") = std::vector<std::string>(), nb::arg("snap_bytes") = 0,
            nb::arg("capture_bytes") = 0)
+      .def("endpoints", &PortLoops::endpoints)
+      .def("join", &PortLoops::join, nb::arg("peers"))
       .def("start_probe", &PortLoops::start_probe)
       .def("start", &PortLoops::start, nb::arg("start_ns"))
       .def("request_waits", &PortLoops::request_waits)

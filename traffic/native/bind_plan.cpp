@@ -109,6 +109,8 @@ PlannedPort read_port(nb::handle settings, int32_t vlan_id) {
   const bool writes_frames = backend == Backend::packet || backend == Backend::xdp;
   port.tag_bytes = writes_frames && vlan_id >= 0 ? ethernet::kTagBytes : 0;
   for (nb::handle rule : nb::getattr(settings, "pauses")) port.pauses.push_back(read_pause(rule));
+  port.device = read_value<std::string>(settings, "device");
+  port.gid_index = read_value<int32_t>(settings, "gid_index");
   return port;
 }
 

@@ -186,7 +186,7 @@ void bind_qp(nb::module_& module) {
            "settings"_a, "memory_va"_a = 0x7F00'0000'0000, "memory_rkey"_a = 0x77, "memory_bytes"_a = 1 << 20)
       .def("post", &BoundQp::post, "kind"_a, "va"_a = 0, "rkey"_a = 0, "content"_a = nb::bytes("", 0), "read_bytes"_a = 0,
            "imm"_a = 0, "swap_add"_a = 0, "compare"_a = 0)
-      .def("post_receive", &BoundQp::post_receive, "bytes"_a)
+      .def("post_receive", &BoundQp::post_receive, "room_bytes"_a)
       .def("datagrams", &BoundQp::datagrams, "flow"_a, "now_ns"_a)
       .def("on_datagram", &BoundQp::on_datagram, "datagram"_a, "now_ns"_a)
       .def("messages", &BoundQp::messages)

@@ -22,6 +22,18 @@ Nanos turnaround_floor_ns(size_t bucket) {
   return static_cast<Nanos>((uint64_t{16} | (bucket & 0xF)) << (exponent - 4));
 }
 
+// By now every peer has told what it offers.
+void Core::start(Nanos start_ns) {
+  start_ns_ = start_ns;
+  for (size_t target = 0; target < prober_.size(); ++target) {
+    const uint32_t index = prober_.qp(target);
+    const uint32_t window = std::min(pools_.limit_packets(index), kMostWindow);
+    if (window == 0) continue;
+    qps_[index].set_window(window);
+    flow_probed(index, prober_.result(target).round_trip_ns, window);
+  }
+}
+
 void Core::on_time(Nanos now) {
   Datagram released;
   std::vector<uint8_t> content;
@@ -41,7 +53,7 @@ void Core::on_time(Nanos now) {
     switch (event.kind) {
       case EventKind::delay_over: complete(event.a, static_cast<int32_t>(event.b), event.due_ns); break;
       case EventKind::local_grant:
-        grant_arrived(static_cast<int32_t>(event.a), event.b, {buffer_address(event.b, event.c), 0}, now);
+        grant_arrived(static_cast<int32_t>(event.a), event.b, {buffer_address(event.b, event.c), 0, 0}, now);
         break;
       case EventKind::local_arrival: local_arrived(event, now); break;
       case EventKind::local_sent: message_acknowledged(event.a, event.b, now); break;
@@ -288,6 +300,7 @@ void Core::connect_lane(uint32_t index, Nanos now) {
       fail(opened.recv_connection, connection_text(opened.recv_connection) + ": op #" + std::to_string(opened.tag) +
                                        ": what arrived before it began is not what its schedule says");
     }
+    if (carrier_ != nullptr && on_wire && !opened.closed_in) carrier_->watch(ends.recv_qps.front(), opened.tag);
   }
   pump(index, now);
 }

@@ -8,10 +8,6 @@ namespace etloop {
 
 namespace {
 
-constexpr uint64_t kFifoBase = 0x7E00'0000'0000'0000;
-constexpr uint64_t kFifoSlots = 256;
-constexpr uint64_t kFifoSlotBytes = 512;
-
 Nanos transfer_ns(int64_t bytes, int64_t link_bps) {
   if (link_bps <= 0) return 0;
   const auto bits_ns = static_cast<__int128>(bytes) * 8 * 1'000'000'000;
@@ -113,6 +109,10 @@ void Core::send_grant(uint32_t lane, Nanos now) {
     refuse_size(connection);
     return;
   }
+  if (network_ != nullptr) {
+    network_->carry_grant(connection, granting.tag, index, now);
+    return;
+  }
   ConnectionEnds& ends = ends_[static_cast<size_t>(connection)];
   if (plan_.connections[static_cast<size_t>(connection)].path != Path::wire) {
     const bool scale_up = plan_.connections[static_cast<size_t>(connection)].path == Path::scale_up;
@@ -125,21 +125,16 @@ void Core::send_grant(uint32_t lane, Nanos now) {
     return;
   }
   // The receive that the message takes is there before the sender hears of it.
-  for (uint32_t part = parts_of(connection, false); part > 0; --part) ends.receives->post({});
+  for (uint32_t part = parts_of(connection, false); ends.receives != nullptr && part > 0; --part) ends.receives->post({});
   // NCCL writes its clear-to-send on the first queue pair of the connection, against the direction of the data.
   const uint32_t qp = ends.recv_qps.front();
   WorkRequest request;
   request.kind = WorkKind::clear_to_send;
   request.bytes = kClearToSendBytes;
-  request.va = kFifoBase + (ends.grants % kFifoSlots) * kFifoSlotBytes;
-  request.rkey = (qps_[qp].remote_qpn() << 8) | 0xF1;
-  request.grant_va = buffer_address(granting.tag, index);
-  request.grant_rkey = ends.data_rkey;
   request.grant_tag = granting.tag;
   request.grant_bytes = std::max(granting.slot_bytes, static_cast<uint32_t>(bytes));
   request.index = ++ends.grants;
-  qps_[qp].post(request);
-  queue_transmit(qp);
+  if (place_grant(qp, ends, request, index)) post(qp, request, now);
 }
 
 void Core::send_message(uint32_t lane, Nanos now) {
@@ -160,16 +155,24 @@ void Core::send_message(uint32_t lane, Nanos now) {
   ++record.tx_messages;
   if (plan_.connections[static_cast<size_t>(connection)].path != Path::wire) {
     record.local_tx_bytes += bytes;
+    if (network_ != nullptr) {
+      carry_message(lane, index, bytes, now);
+      return;
+    }
     if (record.first_tx_ns == 0) record.first_tx_ns = now;
     send_local(lane, index, bytes, now);
     return;
   }
   record.wire_tx_bytes += bytes;
   status_.wire_tx_bytes += bytes;
-  post_message(lane, index, bytes);
+  if (network_ != nullptr) {
+    carry_message(lane, index, bytes, now);
+  } else {
+    post_message(lane, index, bytes, now);
+  }
 }
 
-void Core::post_message(uint32_t lane, uint32_t index, int64_t bytes) {
+void Core::post_message(uint32_t lane, uint32_t index, int64_t bytes, Nanos now) {
   const LaneRun& sending = lanes_[lane];
   ConnectionEnds& ends = ends_[static_cast<size_t>(sending.send_connection)];
   WorkRequest request;
@@ -178,8 +181,13 @@ void Core::post_message(uint32_t lane, uint32_t index, int64_t bytes) {
   request.index = index;
   request.imm = static_cast<uint32_t>(bytes);
   request.trigger_ns = trigger_ns_;
-  Grant target{buffer_address(sending.tag, index), ends.data_rkey};
-  if (!sending.one_sided) target = sending.grants[index % kMaxSlots];
+  Grant target{buffer_address(sending.tag, index), ends.data_rkey, 0};
+  if (!sending.one_sided) {
+    target = sending.grants[index % kMaxSlots];
+    if (ends.landing.rkey != 0) request.imm = target.number;  // a card does not say where a message went
+  } else if (ends.landing.rkey != 0) {
+    target = {ends.landing.va, ends.landing.rkey, 0};
+  }
   request.rkey = target.rkey;
   const uint32_t parts = parts_of(sending.send_connection, sending.one_sided);
   for (uint32_t part = 0; part < parts; ++part) {
@@ -192,8 +200,7 @@ void Core::post_message(uint32_t lane, uint32_t index, int64_t bytes) {
     }
     request.bytes = parts == 1 ? static_cast<uint32_t>(bytes) : piece.bytes;
     request.va = target.va + (parts == 1 ? 0 : piece.offset);
-    qps_[qp].post(request);
-    queue_transmit(qp);
+    post(qp, request, now);
   }
 }
 
@@ -201,6 +208,10 @@ void Core::post_message(uint32_t lane, uint32_t index, int64_t bytes) {
 void Core::send_closing(uint32_t lane, Nanos now) {
   LaneRun& sending = lanes_[lane];
   sending.closing_out = LaneRun::Closing::posted;
+  if (network_ != nullptr) {
+    carry_message(lane, kClosingIndex, 0, now);
+    return;
+  }
   const int32_t connection = sending.send_connection;
   if (plan_.connections[static_cast<size_t>(connection)].path != Path::wire) {
     send_local(lane, kClosingIndex, 0, now);
@@ -210,11 +221,22 @@ void Core::send_closing(uint32_t lane, Nanos now) {
   const uint32_t qp = ends.send_qps[sending.tag % ends.send_qps.size()];
   WorkRequest request;
   request.kind = WorkKind::fetch_add;
+  request.bytes = kAtomicOperandBytes;
   request.swap_add = ~static_cast<uint64_t>(sending.written);  // -(n + 1)
-  request.va = buffer_address(sending.tag, kClosingIndex);
-  request.rkey = ends.data_rkey;
+  const bool card = ends.landing.rkey != 0;
+  request.va = card ? ends.landing.closing_va + (sending.tag % kCardClosings) * kAtomicOperandBytes
+                    : buffer_address(sending.tag, kClosingIndex);
+  request.rkey = card ? ends.landing.rkey : ends.data_rkey;
   request.lane = lane;
   request.index = kClosingIndex;
+  post(qp, request, now);
+}
+
+void Core::post(uint32_t qp, const WorkRequest& request, Nanos now) {
+  if (carrier_ != nullptr) {
+    post_carried(qp, request, now);
+    return;
+  }
   qps_[qp].post(request);
   queue_transmit(qp);
 }

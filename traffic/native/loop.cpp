@@ -68,17 +68,32 @@ void LoopBoard::wake(size_t port) const {
 std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port,
                                          const LoopConfig& config, std::string& error) {
   std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), std::move(board), port, config));
-  loop->port_ = open_port(config.port, error);
-  if (loop->port_ == nullptr) return nullptr;
-  DevicePort& device = *loop->port_;
-  const auto open_flow = [&device](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& why) {
-    return device.add_flow(address, dst_ip, src_port, flow, why);
-  };
-  loop->core_ = Core::make(*loop->plan_, port, device.counters().receive_buffer_bytes, open_flow, error);
-  if (loop->core_ == nullptr) return nullptr;
+  const bool card = config.port.backend == Backend::verbs;
+  if (!(card ? loop->open_verbs(error) : loop->open_packets(error))) return nullptr;
   loop->core_->join(*loop);
   loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
   return loop;
+}
+
+bool PortLoop::open_packets(std::string& error) {
+  port_ = open_port(config_.port, error);
+  if (port_ == nullptr) return false;
+  DevicePort& device = *port_;
+  const auto open_flow = [&device](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& why) {
+    return device.add_flow(address, dst_ip, src_port, flow, why);
+  };
+  core_ = Core::make(*plan_, static_cast<int32_t>(index_), device.counters().receive_buffer_bytes, open_flow, error);
+  return core_ != nullptr;
+}
+
+bool PortLoop::open_verbs(std::string& error) {
+  const PlannedPort& planned = plan_->ports[index_];
+  const auto port = static_cast<int32_t>(index_);
+  verbs_ = VerbsPort::open(
+      {planned.device, planned.gid_index, planned.addresses, plan_->transport, carrier_needs(*plan_, port)}, error);
+  if (verbs_ == nullptr) return false;
+  core_ = Core::make(*plan_, port, *verbs_, error);
+  return core_ != nullptr;
 }
 
 PortLoop::~PortLoop() { stop(); }
@@ -86,6 +101,11 @@ PortLoop::~PortLoop() { stop(); }
 void PortLoop::command(Command what) {
   commands_.fetch_or(what, std::memory_order_release);
   board_->wake(index_);
+}
+
+void PortLoop::join(std::vector<Endpoint> peers) {
+  peers_ = std::move(peers);
+  command(kJoin);
 }
 
 void PortLoop::start_probe() {
@@ -125,10 +145,23 @@ bool PortLoop::take_waits(std::vector<WaitRecord>& out) {
   return true;
 }
 
+std::vector<std::string> PortLoop::degraded() const {
+  if (verbs_ == nullptr) return port_->degraded();
+  std::vector<std::string> what = verbs_->degraded();
+  if (config_.port.capture != nullptr) what.emplace_back("a card's packets cannot be captured here; the capture stays empty");
+  if (!plan_->transport.faults.empty() || config_.port.drop_per_million > 0) {
+    what.emplace_back("faults of the scenario do not reach a card's packets");
+  }
+  if (config_.port.vlan_id >= 0) {
+    what.emplace_back("a card tags its frames by the VLAN interface that has its address, not by transport.vlan");
+  }
+  return what;
+}
+
 PortRecord PortLoop::counters() const {
-  PortRecord record = port_->counters();
+  PortRecord record = verbs_ != nullptr ? verbs_->counters() : port_->counters();
   record.foreign_datagrams += core_->foreign_datagrams();
-  record.receive_overflows = port_->receive_overflows();
+  if (port_ != nullptr) record.receive_overflows = port_->receive_overflows();
   record.loop_turns = turns_;
   record.idle_turns = idle_turns_;
   record.blocked_ns = blocked_ns_;
@@ -141,6 +174,13 @@ PortRecord PortLoop::counters() const {
 
 bool PortLoop::obey(uint32_t commands) {
   if ((commands & kStop) != 0) return false;
+  if ((commands & kJoin) != 0) {
+    core_->meet(peers_);
+    if (!core_->failure().empty()) {
+      state_.store(LoopState::failed, std::memory_order_release);
+      return true;
+    }
+  }
   if ((commands & kProbe) != 0) {
     state_.store(LoopState::probing, std::memory_order_release);
     core_->start_probe();
@@ -198,7 +238,7 @@ void PortLoop::send_pauses(Nanos now) {
       ethernet::Pause pause;
       pause.enabled = static_cast<uint8_t>(1U << due.rule.priority);
       pause.quanta[due.rule.priority] = due.rule.quanta;
-      if (port_->send_pause(pause)) ++due.sent;
+      if (port_ != nullptr && port_->send_pause(pause)) ++due.sent;
       due.at_ns += ((now - due.at_ns) / due.rule.every_ns + 1) * due.rule.every_ns;
     }
     if (due.rule.count == 0 || due.sent < due.rule.count) next_pause_ns_ = std::min(next_pause_ns_, due.at_ns);
@@ -213,7 +253,12 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const Nanos deadline = std::min(core_->next_deadline(), next_pause_ns_);
   if (deadline <= now) return;
   const Nanos before = monotonic_ns();
-  board_->mesh().sleep(index_, [&] { port_->wait(std::min(deadline - now, kLongestSleepNs), board_->wake_fd(index_)); });
+  const auto until_woken = [&] {
+    const Nanos longest = std::min(deadline - now, kLongestSleepNs);
+    const int wake_fd = board_->wake_fd(index_);
+    verbs_ != nullptr ? verbs_->wait(longest, wake_fd) : port_->wait(longest, wake_fd);
+  };
+  board_->mesh().sleep(index_, until_woken);
   blocked_ns_ += monotonic_ns() - before;
 }
 
@@ -236,7 +281,8 @@ void PortLoop::run() {
       break;
     }
     const int64_t done_before = core_->status().ops_done;
-    const size_t received = port_->receive(*core_, kReceiveBudget);
+    const size_t received =
+        verbs_ != nullptr ? verbs_->receive(*core_, kReceiveBudget) : port_->receive(*core_, kReceiveBudget);
     const bool handed_over = board_->mesh().take(index_, kReceiveBudget, [this](const ScaleUpMessage& message) {
       core_->on_scale_up(message);
     });
@@ -244,7 +290,8 @@ void PortLoop::run() {
     core_->on_time(now);
     if (now >= next_pause_ns_) send_pauses(now);
     core_->issue(now);
-    const bool sending = core_->transmit(*port_, clock, kTransmitBudget);
+    if (verbs_ != nullptr) core_->send_probes(now);
+    const bool sending = port_ != nullptr && core_->transmit(*port_, clock, kTransmitBudget);
     const bool more = !board_->mesh().flush(index_) || sending || handed_over;
     settle_state();
     if (received == 0 && !more && core_->status().ops_done == done_before) {

@@ -13,6 +13,7 @@
 #include "records.h"
 #include "device_port.h"
 #include "scale_up_mesh.h"
+#include "verbs_port.h"
 
 namespace etloop {
 
@@ -63,6 +64,9 @@ class PortLoop final : public ScaleUpLinks {
   PortLoop(const PortLoop&) = delete;
   PortLoop& operator=(const PortLoop&) = delete;
 
+  // What ends on cards need of each other. `join` comes before `start_probe`, and only where some end is on a card.
+  std::vector<Endpoint> endpoints() const { return core_->endpoints(); }
+  void join(std::vector<Endpoint> peers);
   void start_probe();
   void start(Nanos start_ns);
   void request_waits();
@@ -82,8 +86,9 @@ class PortLoop final : public ScaleUpLinks {
   // After stop(): what was counted.
   const Core& core() const { return *core_; }
   PortRecord counters() const;
-  std::vector<std::string> degraded() const { return port_->degraded(); }
-  int64_t receive_buffer_bytes() const { return port_->counters().receive_buffer_bytes; }
+  // Of the kernel's sockets; -1 where a card carries the transport.
+  int64_t receive_buffer_bytes() const { return verbs_ != nullptr ? -1 : port_->counters().receive_buffer_bytes; }
+  std::vector<std::string> degraded() const;
   bool spins() const { return config_.spin_ns > 0; }
 
  private:
@@ -92,7 +97,9 @@ class PortLoop final : public ScaleUpLinks {
   void post(int32_t port, const ScaleUpMessage& message) override {
     board_->mesh().post(index_, static_cast<size_t>(port), message);
   }
-  enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8 };
+  enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8, kJoin = 16 };
+  bool open_packets(std::string& error);
+  bool open_verbs(std::string& error);
   void run();
   bool obey(uint32_t commands);
   void publish();
@@ -105,7 +112,8 @@ class PortLoop final : public ScaleUpLinks {
   std::shared_ptr<LoopBoard> board_;
   size_t index_;
   LoopConfig config_;
-  std::unique_ptr<DevicePort> port_;
+  std::unique_ptr<DevicePort> port_;  // one of the two
+  std::unique_ptr<VerbsPort> verbs_;
   std::unique_ptr<Core> core_;
   std::thread thread_;
 
@@ -118,6 +126,7 @@ class PortLoop final : public ScaleUpLinks {
   std::atomic<int64_t> wire_rx_bytes_{0};
   std::atomic<Nanos> last_progress_ns_{0};
   std::atomic<bool> waits_ready_{false};
+  std::vector<Endpoint> peers_;    // written before kJoin
   // The rules of the port under way: when each is due, and how often it was.
   struct PauseDue {
     PauseRule rule;

@@ -89,6 +89,21 @@ LaneRun::Arrival LaneRun::close() {
   return Arrival::accepted;
 }
 
+bool LaneRun::arrive_unseen(uint64_t messages, int64_t& bytes) {
+  if (!one_sided || closed_in) return false;
+  bytes = 0;
+  uint64_t counted = 0;
+  for (; !granting.done(); ++granted) {
+    const int64_t next = granting.step().wire_bytes;
+    bytes += next;
+    if (next != 0) ++counted;
+    granting.advance();
+    seek(granting, kEntryRecv);
+  }
+  closed_in = true;
+  return counted == messages;
+}
+
 bool LaneRun::arrive_early(uint32_t messages, int64_t bytes) {
   for (; messages > 0 && !granting.done(); ++granted) {
     const int64_t next = granting.step().wire_bytes;

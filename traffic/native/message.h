@@ -21,6 +21,7 @@ namespace etloop {
 inline constexpr uint64_t kBufferBase = 0x7F00'0000'0080'0000;
 inline constexpr uint32_t kMaxMessagesPerLane = (1U << 23) - 8;
 inline constexpr uint32_t kClosingIndex = kMaxMessagesPerLane;  // an address that is a multiple of 8, as atomics want it
+inline constexpr uint32_t kProbeIndex = kClosingIndex + 1;  // of the probe of a card, which sends nothing but requests
 inline constexpr int64_t kMaxMessageBytes = int64_t{1} << 31;  // of one RDMA write
 constexpr uint64_t buffer_address(uint32_t tag, uint32_t index) {
   return kBufferBase | (static_cast<uint64_t>(tag) << 24) | index;
@@ -33,10 +34,11 @@ inline constexpr int32_t kNoConnection = -1;
 // Messages of one connection and op that may be under way; also what a lane remembers of each.
 inline constexpr uint32_t kMaxSlots = 64;
 
-// Where a message goes, as its receiver said.
+// Where a message goes, as its receiver said, and the number of its grant among those of the connection.
 struct Grant {
   uint64_t va = 0;
   uint32_t rkey = 0;
+  uint32_t number = 0;
 };
 
 // One of the `parts` of a message whose data is split over queue pairs (NCCL_IB_SPLIT_DATA_ON_QPS): equal multiples of
@@ -112,6 +114,9 @@ struct LaneRun {
   // One-sided: the next message that is not empty, and the end of them.
   Arrival arrive_next(int64_t bytes);
   Arrival close();
+  // One-sided, and nobody saw the single messages arrive: whether what closed them is right that they were so many. Their
+  // bytes go to `bytes`.
+  bool arrive_unseen(uint64_t messages, int64_t& bytes);
   // Whether messages that were here before the lane was opened are its first ones.
   bool arrive_early(uint32_t messages, int64_t bytes);
   bool over() const {

@@ -93,6 +93,8 @@ struct PlannedPort {
   uint32_t qpn_count;
   uint32_t tag_bytes = 0;  // of the VLAN tag that the port puts on its frames
   std::vector<PauseRule> pauses;
+  std::string device;      // the RDMA device that carries the transport; empty: we do
+  int32_t gid_index = -1;  // of the device; -1: found by address
 };
 
 // What a minimum time lies between congestion notifications of.

@@ -17,7 +17,7 @@ int64_t Prober::next(Nanos now) {
   for (size_t i = 0; i < outstanding_.size();) {
     Target& target = targets_[outstanding_[i]];
     if (target.result.verdict == ProbeVerdict::pending) {
-      if (target.attempts != 0 && now < target.sent_ns + kProbeTimeoutNs) {
+      if (target.attempts != 0 && now < target.sent_ns + target.timeout_ns) {
         ++i;
         continue;
       }
@@ -34,12 +34,17 @@ int64_t Prober::next(Nanos now) {
   return -1;
 }
 
-void Prober::sent(size_t target, Nanos now) {
+void Prober::sent(size_t target, Nanos now, Nanos timeout_ns) {
+  targets_[target].timeout_ns = timeout_ns;
   ++targets_[target].attempts;
   targets_[target].sent_ns = now;
 }
 
 void Prober::too_large(size_t target) { settle(targets_[target], ProbeVerdict::too_large); }
+
+void Prober::unreachable(size_t target) {
+  if (targets_[target].result.verdict == ProbeVerdict::pending) settle(targets_[target], ProbeVerdict::no_reply);
+}
 
 void Prober::on_reply(uint32_t target, uint8_t seen_class, uint8_t expected_class, Nanos now) {
   if (target >= targets_.size() || targets_[target].result.verdict != ProbeVerdict::pending) return;
@@ -63,7 +68,7 @@ Nanos Prober::deadline() const {
   for (const uint32_t index : outstanding_) {
     const Target& target = targets_[index];
     const bool waits = target.result.verdict == ProbeVerdict::pending && target.attempts != 0;
-    earliest = std::min(earliest, waits ? target.sent_ns + kProbeTimeoutNs : Nanos{0});
+    earliest = std::min(earliest, waits ? target.sent_ns + target.timeout_ns : Nanos{0});
   }
   return earliest;
 }

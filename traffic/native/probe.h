@@ -16,6 +16,8 @@ inline constexpr uint32_t kProbeReplyBytes = 8;
 inline constexpr uint32_t kProbeAttempts = 5;
 inline constexpr uint32_t kProbesAtOnce = 8;
 inline constexpr Nanos kProbeTimeoutNs = 200'000'000;
+// Of a probe that a reliable transport carries and repeats: a card's queue pairs may still be on their way up.
+inline constexpr Nanos kWriteProbeTimeoutNs = 2'000'000'000;
 
 enum class ProbeVerdict : uint8_t { pending, good, no_reply, wrong_traffic_class, too_large };
 
@@ -35,10 +37,14 @@ class Prober {
   bool over() const { return running_ && settled_ == targets_.size(); }
   // Index of a probe to send now, or -1.
   int64_t next(Nanos now);
-  void sent(size_t target, Nanos now);
+  void sent(size_t target, Nanos now, Nanos timeout_ns = kProbeTimeoutNs);
   void too_large(size_t target);
   void on_reply(uint32_t target, uint8_t seen_class, uint8_t expected_class, Nanos now);
   Nanos deadline() const;
+
+  // Whether a target has been sent nothing yet.
+  bool fresh(size_t target) const { return targets_[target].attempts == 0; }
+  void unreachable(size_t target);
 
   uint32_t qp(size_t target) const { return targets_[target].qp; }
   const ProbeResult& result(size_t target) const { return targets_[target].result; }
@@ -49,6 +55,7 @@ class Prober {
     uint32_t qp;
     uint32_t attempts = 0;
     Nanos sent_ns = 0;
+    Nanos timeout_ns = kProbeTimeoutNs;
     ProbeResult result;
   };
   void settle(Target& target, ProbeVerdict verdict);

@@ -52,10 +52,17 @@ class Qp {
   int64_t in_flight_bytes() const { return requester_.in_flight_bytes(); }
   Nanos smoothed_rtt_ns() const { return requester_.smoothed_rtt_ns(); }
   bool idle() const { return requester_.idle(); }
+  bool repeats() const { return requester_.repeats(); }
   uint32_t local_qpn() const { return counters.local_qpn; }
   uint32_t remote_qpn() const { return counters.remote_qpn; }
   FlowId flow() const { return flow_; }
   void set_window(uint32_t packets) { requester_.set_window(packets); }
+  // Before the first packet: the peer's number is its own to choose.
+  void set_remote_qpn(uint32_t qpn) {
+    counters.remote_qpn = qpn;
+    requester_.set_remote_qpn(qpn);
+    responder_.set_remote_qpn(qpn);
+  }
 
   FlowRecord counters{};
   bool queued = false;      // in its owner's transmit queue

@@ -19,12 +19,6 @@ constexpr Nanos kTimeBaseNs = 4096;  // timeouts are 4.096 us times a power of t
 
 constexpr uint32_t advance(uint32_t psn, uint32_t by) { return (psn + by) & wire::kPsnMask; }
 
-template <typename T>
-void put_le(uint8_t* at, T value) {
-  static_assert(std::endian::native == std::endian::little);
-  std::memcpy(at, &value, sizeof value);
-}
-
 // The opcodes of a message of several packets and of one alone.
 struct Forms {
   Opcode first, middle, last, only;
@@ -36,6 +30,7 @@ constexpr Forms forms(WorkKind kind) {
     case WorkKind::write_imm:
       return {Opcode::write_first, Opcode::write_middle, Opcode::write_last_imm, Opcode::write_only_imm};
     case WorkKind::clear_to_send:
+    case WorkKind::probe:
     case WorkKind::write: return {Opcode::write_first, Opcode::write_middle, Opcode::write_last, Opcode::write_only};
     case WorkKind::send: return {Opcode::send_first, Opcode::send_middle, Opcode::send_last, Opcode::send_only};
     case WorkKind::send_imm:
@@ -134,12 +129,7 @@ PacketRun Requester::next_run(uint32_t max_run) {
 }
 
 void Requester::put_clear_to_send(const WorkRequest& request) {
-  put_le(inline_ + 0, request.grant_va);
-  put_le(inline_ + 8, static_cast<uint64_t>(request.grant_bytes));
-  put_le(inline_ + 16, request.grant_rkey);
-  put_le(inline_ + 48, uint32_t{1});
-  put_le(inline_ + 52, request.grant_tag);
-  put_le(inline_ + 56, request.index);
+  put_grant({request.grant_va, request.grant_bytes, request.grant_rkey, request.grant_tag, request.index}, inline_);
 }
 
 PacketRun Requester::build(const WorkRequest& request, uint32_t psn, uint32_t room, uint32_t max_run) {
@@ -197,15 +187,6 @@ uint32_t Requester::span_of(const PacketRun& run) const {
   return (run.head.dma_bytes + path_mtu_ - 1) >> mtu_shift_;
 }
 
-// The last packet of a run that asks for an acknowledgement; UINT32_MAX: none does.
-uint32_t Requester::requested_ack(const PacketRun& run) const {
-  if (run.count == 1) return run.head.ack_req ? run.head.psn : UINT32_MAX;
-  const uint32_t end = run.head.psn + run.count;  // not wrapped: asking restarts where the numbers do
-  if (end > wire::kPsnMask) return wire::kPsnMask;
-  const uint32_t asked_end = end - end % ack_every_;
-  return asked_end > run.head.psn ? asked_end - 1 : UINT32_MAX;
-}
-
 const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
   counters_.tx_packets += run.count;
   if (una_ == sent_end_) progress_ns_ = now;
@@ -229,7 +210,7 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
     if (span == run.count) counters_.retransmitted_packets += run.count - std::min(fresh, run.count);
     sent_end_ = end;
     if (!waits_for_response(request.kind)) {
-      if (const uint32_t asked = requested_ack(run); asked != UINT32_MAX && sample_count_ < samples_.size()) {
+      if (const uint32_t asked = last_asked(run); asked != kNoPacket && sample_count_ < samples_.size()) {
         samples_[(sample_head_ + sample_count_++) % samples_.size()] = {asked, now};
       }
     }
@@ -242,6 +223,7 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
     ++sending_;
   }
   if (!begins) return nullptr;
+  if (request.kind == WorkKind::probe) return &request;
   if (request.kind != WorkKind::clear_to_send) ++counters_.tx_messages;
   if (request.kind != WorkKind::clear_to_send && !waits_for_response(request.kind)) {
     counters_.tx_payload_bytes += request.bytes;

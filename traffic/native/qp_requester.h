@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "clear_to_send.h"
 #include "plan.h"
 #include "port.h"
 #include "qp_work.h"
@@ -34,7 +35,10 @@ class Requester {
   // Payload bytes sent and not yet acknowledged, counted in whole packets.
   int64_t in_flight_bytes() const;
   bool idle() const { return head_ == tail_; }
+  // What it sends next was sent before.
+  bool repeats() const { return !resend_.empty() || next_psn_ != sent_end_; }
   void set_window(uint32_t packets);
+  void set_remote_qpn(uint32_t qpn) { remote_qpn_ = qpn; }
   Nanos smoothed_rtt_ns() const { return smoothed_rtt_ns_; }
   size_t ring_bytes() const { return ring_.capacity() * sizeof(WorkRequest); }
 
@@ -54,7 +58,6 @@ class Requester {
   PacketRun build(const WorkRequest& request, uint32_t psn, uint32_t room, uint32_t max_run);
   void put_clear_to_send(const WorkRequest& request);
   uint32_t span_of(const PacketRun& run) const;
-  uint32_t requested_ack(const PacketRun& run) const;
 
   void on_acknowledgement(const wire::Packet& packet, Nanos now, AckOutcome& outcome);
   void on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcome);

@@ -41,6 +41,7 @@ class Responder {
 
   QpFault fault() const { return fault_; }
   void fail(QpFault fault) { fault_ = fault; }
+  void set_remote_qpn(uint32_t qpn) { remote_qpn_ = qpn; }
 
  private:
   enum class Step : uint8_t { refused, taken, whole };

@@ -12,6 +12,7 @@ namespace etloop {
 enum class WorkKind : uint8_t {
   data,           // WRITE_WITH_IMM of pattern, its length as the immediate
   clear_to_send,  // a 64-byte WRITE made from `grant_*` and `index`
+  probe,          // a WRITE of pattern that asks whether it gets through; no payload of the run
   write,
   write_imm,
   send,

@@ -97,7 +97,7 @@ struct Piece {
   uint32_t lkey;
 };
 
-enum SendOpcode : uint32_t { kWrite = 0, kWriteWithImmediate = 1 };
+enum SendOpcode : uint32_t { kWrite = 0, kWriteWithImmediate = 1, kFetchAdd = 6 };
 inline constexpr uint32_t kSignaled = 1U << 1;
 
 struct SendRequest {
@@ -109,8 +109,15 @@ struct SendRequest {
   uint32_t flags;
   uint32_t immediate;  // network byte order
   uint64_t remote_address;
-  uint32_t remote_rkey;
-  uint32_t unused[19];  // of operations other than RDMA
+  union {
+    uint32_t remote_rkey;  // of a write
+    struct {
+      uint64_t add;
+      uint64_t swap;
+      uint32_t remote_rkey;
+    } atomic;
+  };
+  uint64_t unused[7];  // of operations that are neither
 };
 
 struct ReceiveRequest {
@@ -214,6 +221,7 @@ enum PairAttribute : uint32_t {
 
 inline constexpr uint32_t kLocalWrite = 1;
 inline constexpr uint32_t kRemoteWrite = 2;
+inline constexpr uint32_t kRemoteAtomic = 8;
 
 struct DeviceAttributes {
   char firmware[64];
@@ -231,7 +239,15 @@ struct DeviceAttributes {
   int32_t most_read_pieces;
   int32_t most_queues;
   int32_t most_completions;
-  int32_t unused[30];
+  int32_t most_regions;
+  int32_t most_domains;
+  int32_t most_reads_in;
+  int32_t most_end_reads;
+  int32_t most_device_reads;
+  int32_t most_reads_out;
+  int32_t most_end_reads_out;
+  uint32_t atomics;  // 0: none
+  int32_t unused[22];
 };
 
 enum PortState : uint32_t { kPortActive = 4 };

@@ -1,0 +1,48 @@
+"""What an agent's process tells over MQTT of itself: the message, its topic, its bytes. Pure.
+
+The controller tells how agents stand to the rack (`agents/NAME/status`); this is the process's own word, with a last will
+that the broker says for it, and is there when no controller runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+FORMAT: Final = 1
+
+
+class ProcessState(StrEnum):
+    """How an agent's process stands."""
+
+    ALIVE = "alive"
+    STOPPED = "stopped"
+    """It ended in good order."""
+    LOST = "lost"
+    """Said by the broker: the process, its host or the way to it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentProcess:
+    """A process of an agent; retained. `lost` is the last will."""
+
+    format: int = field(metadata={"meaning": "Version of these messages."})
+    name: str = field(metadata={"meaning": "Name of the agent, as the rig file says."})
+    state: ProcessState = field(metadata={"meaning": "alive, stopped, or lost (said by the broker)."})
+    host: str = field(metadata={"meaning": "Name of its host."})
+    process_id: int = field(metadata={"meaning": "Process id there."})
+    version: str = field(metadata={"meaning": "Version of etloop."})
+    started_at: str = field(metadata={"meaning": "UTC, ISO 8601."})
+
+
+def process_topic(rack: str, agent: str) -> str:
+    """Where an agent's process tells of itself."""
+    return f"etloop/v1/{rack}/agents/{agent}/process"
+
+
+def process_bytes(process: AgentProcess) -> bytes:
+    """The JSON of the message."""
+    return json.dumps(dataclasses.asdict(process)).encode()
