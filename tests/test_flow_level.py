@@ -213,7 +213,7 @@ def test_a_limit_of_time_is_kept() -> None:
 )
 def test_a_network_that_does_not_fit_is_refused(column: str, value: object, message: str) -> None:
     job = same_on_all(HandOp(AR, MIB), ranks=4)
-    network = replace(ideal_network(job), **{column: value})
+    network = replace(ideal_network(job), **{column: value})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message.replace("(", r"\(").replace("]", r"\]").replace("[", r"\[")):
         flow_level(job, network)
 
