@@ -47,4 +47,5 @@ def host_facts() -> HostFacts:
         governor=found.governor or None,
         ptp_clocks=found.ptp_clocks,
         privileges=found.privileges,
+        backends=found.backends,
     )

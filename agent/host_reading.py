@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _UDP_SEGMENT: Final = 103
 """linux/udp.h"""
 _UDP_GRO: Final = 104
+XDP_SINCE: Final = (6, 6)
+"""The Linux whose AF_XDP sockets take frames of several chunks, which those of 4 KiB are."""
 _SIOCGIFCONF: Final = 0x8912
 """linux/sockios.h"""
 _SIOCGIFFLAGS: Final = 0x8913
@@ -57,7 +59,7 @@ def read_capabilities(root: Path = Path("/")) -> Capabilities:
         interfaces=interfaces[:MOST_INTERFACES] if complete else (),
         local_networks=networks,
         complete=complete and known_everywhere,
-        backends=("udp",),
+        backends=_backends(root, _privileges(root)),
         roce_devices=tuple(_roce_devices(root / "sys/class/infiniband")),
         clock_source=text_of(root / "sys/devices/system/clocksource/clocksource0/current_clocksource") or "",
         ptp_clocks=tuple(_ptp_clocks(root / "sys/class/ptp")),
@@ -227,6 +229,17 @@ def _privileges(root: Path) -> tuple[str, ...]:
     )
     held = int(match[1], 16) if match else 0
     return tuple(name for bit, name in _PRIVILEGES.items() if held >> bit & 1)
+
+
+def _backends(root: Path, privileges: tuple[str, ...]) -> tuple[str, ...]:
+    """What docs/ports.md says that ports of each kind need; whether a driver can do its part shows when a port opens."""
+    frames = "CAP_NET_RAW" in privileges
+    programs = "CAP_NET_ADMIN" in privileges and not {"CAP_BPF", "CAP_SYS_ADMIN"}.isdisjoint(privileges)
+    release = re.match(r"(\d{1,4})\.(\d{1,4})", text_of(root / "proc/sys/kernel/osrelease") or "")
+    joins_chunks = release is not None and (int(release[1]), int(release[2])) >= XDP_SINCE
+    has_sockets = re.search(r"^XDP ", _long_text(root / "proc/net/protocols") or "", re.MULTILINE) is not None
+    xdp = frames and programs and joins_chunks and has_sockets
+    return ("udp", *(("packet",) if frames else ()), *(("xdp",) if xdp else ()))
 
 
 def _has_udp_option(option: int, value: int) -> bool:

@@ -16,6 +16,12 @@ WANTED_OPEN_FILES: Final = 65_536
 PATH_MTUS: Final = (4096, 2048, 1024, 512, 256)
 ROCE_UDP_PORT: Final = 4791
 """IANA; InfiniBand Architecture Specification, annex A17."""
+_BACKENDS: Final = {
+    "udp": "",
+    "packet": "for whole frames of ours and checked ICRCs: CAP_NET_RAW (AmbientCapabilities= in the agent's unit)",
+    "xdp": "for AF_XDP: CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, Linux 6.6 with CONFIG_XDP_SOCKETS",
+}
+"""Kinds of ports, and what each needs beyond a socket."""
 _STEADY_CLOCKS: Final = ("tsc", "arch_sys_counter", "kvm-clock")
 
 
@@ -37,6 +43,8 @@ class HostFacts:
     governor: str | None
     ptp_clocks: tuple[str, ...]
     privileges: tuple[str, ...]
+    backends: tuple[str, ...]
+    """Of ports, as in the rig file."""
 
 
 class Grade(Enum):
@@ -109,6 +117,7 @@ def judge(facts: HostFacts) -> tuple[Check, ...]:
         ),
         *map(_mtu_check, (each for each in facts.interfaces if each.up and each.addresses)),
         *map(_steering_check, facts.roce_devices),
+        *(_backend_check(name, needs, facts.backends) for name, needs in _BACKENDS.items()),
         _ptp_check(facts.ptp_clocks),
         _privileges_check(facts.privileges),
     )
@@ -139,6 +148,12 @@ def _steering_check(device: RoceDevice) -> Check:
         remedy = f"rdma link delete {device.name}, or give the port another udp_port in the rig"
     found = f"{device.name} takes UDP {ROCE_UDP_PORT} of {where} for itself"
     return Check("RoCE in hardware", found, Grade.BLOCKED, remedy)
+
+
+def _backend_check(name: str, needs: str, backends: tuple[str, ...]) -> Check:
+    if name in backends:
+        return Check(f"{name} ports", "available", Grade.GOOD, "")
+    return Check(f"{name} ports", "not here", Grade.NOTE, needs)
 
 
 def _ptp_check(clocks: tuple[str, ...]) -> Check:

@@ -144,11 +144,19 @@ async def _tell(settings: PresenceSettings, alive: AgentProcess) -> None:
                         await _say(client, settings, replace(alive, state=ProcessState.STOPPED))
                     raise
         except (aiomqtt.MqttError, OSError) as error:
+            if _ends():
+                return
             if not silent:
                 _LOG.warning("broker %s:%d is not told: %s", settings.host, settings.port, error)
             silent = True
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+
+
+def _ends() -> bool:
+    """Whether the task was cancelled, though what broke on the way out hides it."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _client(settings: PresenceSettings, alive: AgentProcess) -> aiomqtt.Client:

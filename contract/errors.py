@@ -55,7 +55,7 @@ class TraceError(InputError):
 
 
 class ConfigError(InputError):
-    """A scenario or rig file is at fault."""
+    """A file of settings is at fault: a scenario, a rig, a profile."""
 
 
 class PlanError(InputError):

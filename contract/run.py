@@ -153,6 +153,28 @@ class AgentRecords:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ExpectedRun:
+    """What a plan takes on a network that is known entirely, worked out in virtual time."""
+
+    network: str
+    """"ideal": nothing but the ports' own rates; "twin": as a topology describes the device."""
+    level: str
+    """"packet": every packet, with the engine's own transport; "flow": messages that share links fairly."""
+    described_by: str
+    """The topology's file; "" if ideal."""
+    iterations: int
+    """The first so many of the plan's."""
+    ops: NDArray[np.void]
+    """OP_RECORD rows of the whole job, times from 0."""
+    failure: str
+    """"" if every op completed."""
+    counters: dict[str, int]
+    """What the described switches counted, such as "ecn_marked_packets"; empty where nothing is."""
+    notes: tuple[str, ...] = ()
+    """What was left out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RunOutcome:
     """How a session ended and all that was collected until then."""
 

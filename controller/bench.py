@@ -72,7 +72,10 @@ class Benchmark(StrEnum):
 
 
 def run_bench(benchmarks: Sequence[Benchmark], lengths: Lengths, ports: WirePorts = ALL_PORTS) -> BenchReport:
-    """Measures; `ports` are those of `wire`. Raises `RunAborted` or `RigError` when it cannot; leaves nothing behind either way."""
+    """Measures; `ports` are those of `wire`. Raises `RunAborted` or `RigError` when it cannot.
+
+    Leaves nothing behind either way.
+    """
     # The load of others, not that of the bench itself.
     load_average = os.getloadavg()[0]
     with _ended_in_order(), bench_place() as place, bench_workers(place) as workers:

@@ -19,6 +19,9 @@ from controller.cli_trace import add_inspect, add_lint, add_synth
 from controller.cli_values import queue_pair_counts, turns, whole
 from controller.commands_plan import answer_plan, error_as_json
 from controller.commands_trace import Answer
+from controller.dut_arguments import EXAMPLE as DUT_EXAMPLE
+from controller.dut_arguments import SUMMARY as DUT_SUMMARY
+from controller.dut_arguments import add_dut, answer_dut
 from controller.keys_arguments import add_keys, answer_keys
 from controller.rack.commands import add_config, add_jobs, answer_controller, answer_jobs
 from controller.rack.submit_arguments import add_submit, answer_submit
@@ -94,6 +97,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_report(commands)
     _add_collective(commands)
     _add_capture(commands)
+    add_dut(add_command(commands, "dut", DUT_SUMMARY, DUT_EXAMPLE, answer_dut, answers_in_json=False))
     _add_bench(commands)
     _add_controller(commands)
     return parser

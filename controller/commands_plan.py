@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, EtloopError, InputError, Problem
+from contract.yaml_reader import LARGEST_FILE_BYTES
 from controller.commands_trace import Answer, to_json
 from controller.plan import Plan, make_plan
 from controller.plan_report import report_plan
@@ -14,7 +15,6 @@ from controller.rig import Rig, parse_rig
 from controller.scenario import Scenario, parse_scenario
 from controller.scenario_congestion import Plugin
 from controller.schedule_files import with_schedule_files
-from controller.yaml_reader import LARGEST_FILE_BYTES
 from traffic.cc_library import library_of, read_plugin
 from traffic.congestion import of_library
 from workload.files import Progress, read_trace

@@ -7,7 +7,7 @@ agents; those of programs, ports and connections are the agent's own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -123,6 +123,44 @@ def partition(
             capture=captures.get(agent.name, CaptureSettings()),
         )
     return assignments, rows
+
+
+def whole_job(
+    run_id: str,
+    scenario: Scenario,
+    job: Job,
+    demand: Demand,
+    placement: Placement,
+    connections: PlacedConnections,
+) -> Assignment:
+    """All agents' parts as one assignment, for virtual time: ports are called "agent/port", connections are all of them."""
+    ports = range(len(placement.ports))
+    programs, ranks = _ranks(job, demand, placement, list(ports))
+    members = [group.members for group in job.communicators]
+    pauses = pauses_of(scenario.transport.pauses, placement)
+    settings = (_port_settings(placement, connections, index, pauses) for index in ports)
+    return Assignment(
+        run_id=run_id,
+        agent="",
+        iterations=scenario.iterations,
+        ports=tuple(
+            replace(port, name=f"{place.agent}/{port.name}")
+            for place, port in zip(placement.ports, settings, strict=True)
+        ),
+        transport=_transport(scenario, segmentation_offload=True),
+        scale_up_bps=scenario.scale_up_bps,
+        scale_up_latency_ns=scenario.scale_up_latency_ns,
+        first_host_thread=0,
+        host_engine_threads=len(ports),
+        schedules=_tables_of(demand, [rank.rank for rank in ranks]),
+        programs=programs,
+        ranks=ranks,
+        communicator_offsets=np.concatenate([[0], np.cumsum([len(group) for group in members])]).astype(
+            np.int32
+        ),
+        communicator_members=np.array([rank for group in members for rank in group], np.int32),
+        connections=connections.columns,
+    )
 
 
 def _ranks(

@@ -16,7 +16,7 @@ from contract.errors import PlanError, Problem
 from contract.run import PlannedConnections, PlannedOps, PlanTables
 from controller.connections import PlacedConnections, connect
 from controller.demand import Demand, PairColumns, demand_of
-from controller.partition import OpBytes, op_bytes, partition
+from controller.partition import OpBytes, op_bytes, partition, whole_job
 from controller.placement import Placement, host_of, place
 from controller.plan_choices import planned_choices, shaping_words
 from controller.scenario_faults import refuse_idle_faults, resolve_communicators
@@ -30,6 +30,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PlanParts:
+    """What a plan was made of."""
+
+    run_id: str
+    scenario: Scenario
+    """With communicators in fault rules looked up."""
+    job: Job
+    demand: Demand
+    connections: PlacedConnections
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """A job laid out on a rig."""
 
@@ -39,6 +51,14 @@ class Plan:
     """Per agent: row i of its connections is this row of `tables.connections`."""
     tables: PlanTables
     placement: Placement
+    parts: PlanParts
+
+    def whole(self) -> Assignment:
+        """The job as one assignment, for virtual time. Made anew by every call."""
+        parts = self.parts
+        return whole_job(
+            parts.run_id, parts.scenario, parts.job, parts.demand, self.placement, parts.connections
+        )
 
     @property
     def port_names(self) -> dict[str, tuple[str, ...]]:
@@ -66,7 +86,8 @@ def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = "plan") -> P
     moved = op_bytes(job, demand, placement)
     assignments, rows = partition(run_id, scenario, rig, job, demand, placement, connections)
     tables = _tables(scenario, job, demand, placement, connections, moved)
-    return Plan(assignments, rows, tables, placement)
+    parts = PlanParts(run_id, scenario, job, demand, connections)
+    return Plan(assignments, rows, tables, placement, parts)
 
 
 def _refuse_odd_jobs(job: Job) -> None:

@@ -21,7 +21,7 @@ from contract.units import (
     parse_name,
     parse_rate_bps,
 )
-from controller.yaml_reader import (
+from contract.yaml_reader import (
     ConfigFile,
     Section,
     bounded,
@@ -31,6 +31,7 @@ from controller.yaml_reader import (
     words,
     yes_or_no,
 )
+from dut_profiles.catalogue import is_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,12 +95,21 @@ class Security:
 
 
 @dataclass(frozen=True, slots=True)
+class RigDut:
+    """The device that the ports lead to."""
+
+    profile: str
+    """Name of a shipped profile, or path of a file (`dut_profiles.catalogue`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rig:
     """All that `rig.yaml` says."""
 
     bind: str
     agents: tuple[RigAgent, ...]
     security: Security
+    dut: RigDut | None = None
 
 
 def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
@@ -115,9 +125,17 @@ def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
     security = _read_security(top.section("security"), directory)
     agents = tuple(_read_agent(agent) for agent in top.sections("agents", "list the agents with their ports"))
     _refuse_repetitions(top, agents)
+    dut = _read_dut(top.section("dut"), directory) if top.has("dut") else None
     top.close()
     file.refuse_mistakes()
-    return Rig(bind, agents, security)
+    return Rig(bind, agents, security, dut)
+
+
+def _read_dut(section: Section, directory: Path) -> RigDut:
+    remedy = "name a shipped profile (etloop dut list) or a file that ends in .yaml"
+    profile = section.required("profile", words, "", remedy)
+    section.close()
+    return RigDut(str(directory / profile) if is_path(profile) else profile)
 
 
 def _read_security(section: Section, directory: Path) -> Security:
@@ -160,7 +178,7 @@ def _read_port(section: Section) -> RigPort:
     if not section.has("addresses"):
         section.mistake("addresses", "is missing", remedy)
     unread: tuple[str, ...] = ()
-    ranges = section.texts("addresses", _addresses, unread)
+    ranges = section.texts("addresses", parse_addresses, unread)
     addresses = tuple(address for addresses in ranges for address in addresses)
     if len(addresses) > MOST_ADDRESSES:
         section.mistake("addresses", f"{len(addresses)} addresses", f"give at most {MOST_ADDRESSES}")
@@ -231,7 +249,8 @@ def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
                 top.mistake("agents", f"{here} lists {repeated} addresses twice", "list every address once")
 
 
-def _addresses(text: str) -> tuple[str, ...]:
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """The addresses of "10.0.1.1" or of the range "10.0.1.1-10.0.1.8". Raises `QuantityError`."""
     remedy = 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
     first_text, dash, last_text = text.partition("-")
     try:

@@ -22,12 +22,7 @@ from contract.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from controller.rig import MOST_RAILS
-from controller.scenario_capture import port_name
-from controller.scenario_collectives import Collectives, read_collectives
-from controller.scenario_congestion import PluginReader, refuse_plugins
-from controller.scenario_transport import Transport, read_transport
-from controller.yaml_reader import (
+from contract.yaml_reader import (
     ConfigFile,
     Section,
     bounded,
@@ -37,6 +32,11 @@ from controller.yaml_reader import (
     words,
     yes_or_no,
 )
+from controller.rig import MOST_RAILS
+from controller.scenario_capture import port_name
+from controller.scenario_collectives import Collectives, read_collectives
+from controller.scenario_congestion import PluginReader, refuse_plugins
+from controller.scenario_transport import Transport, read_transport
 from workload.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, WorkloadSettings
 
 if TYPE_CHECKING:

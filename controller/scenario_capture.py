@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from contract.errors import PlanError, Problem
 from contract.transport import CaptureSettings
 from contract.units import QuantityError, parse_bytes
-from controller.yaml_reader import bounded
+from contract.yaml_reader import bounded
 
 if TYPE_CHECKING:
+    from contract.yaml_reader import Section
     from controller.placement import Placement
-    from controller.yaml_reader import Section
 
 LEAST_SNAP_BYTES: Final = 64
 """Ethernet, IPv4, UDP and BTH."""

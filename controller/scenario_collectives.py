@@ -17,7 +17,7 @@ from contract.units import (
     parse_duration_ns,
     parse_rate_bps,
 )
-from controller.yaml_reader import bounded, integer, one_of, words
+from contract.yaml_reader import bounded, integer, one_of, words
 from traffic.collectives.choice import Pin, Settings, Shaping, why_not
 from traffic.collectives.cutting import MAX_CHANNELS
 from traffic.collectives.hardware import Cpu, Gpu, Hardware, ScaleUp
@@ -26,7 +26,7 @@ from traffic.collectives.table import Protocol
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.yaml_reader import Section
+    from contract.yaml_reader import Section
 
 COLLECTIVE_KEYS: Final = {
     "all_reduce": "all-reduce",

@@ -27,11 +27,11 @@ from contract.units import (
     parse_factor,
     parse_rate_bps,
 )
-from controller.yaml_reader import bounded, integer, one_of, words
+from contract.yaml_reader import bounded, integer, one_of, words
 from traffic.congestion import Algorithm, Need, Parameter, Unit, built_in, mistakes
 
 if TYPE_CHECKING:
-    from controller.yaml_reader import Section
+    from contract.yaml_reader import Section
 
 DEFAULT_ALGORITHM: Final = "dcqcn"
 """What RDMA NICs do unless told otherwise."""

@@ -22,12 +22,12 @@ from contract.units import (
     parse_duration_ns,
     parse_share_per_million,
 )
+from contract.yaml_reader import bounded, integer, one_of, words
 from controller.scenario_pauses import PortPause, read_pause
-from controller.yaml_reader import bounded, integer, one_of, words
 
 if TYPE_CHECKING:
     from contract.assignment import ConnectionColumns
-    from controller.yaml_reader import Section
+    from contract.yaml_reader import Section
 
 MOST_RULES: Final = 64
 POINT_TO_POINT: Final = "p2p"

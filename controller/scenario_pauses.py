@@ -13,12 +13,12 @@ from contract.assignment import PortBackend
 from contract.errors import PlanError, Problem
 from contract.transport import PauseRule
 from contract.units import NS_PER_S, format_duration, parse_duration_ns
+from contract.yaml_reader import bounded, integer
 from controller.scenario_capture import port_name, refuse_unused_ports
-from controller.yaml_reader import bounded, integer
 
 if TYPE_CHECKING:
+    from contract.yaml_reader import Section
     from controller.placement import Placement
-    from controller.yaml_reader import Section
 
 _LONGEST_QUANTA: Final = 0xFFFF
 _LEAST_INTERVAL_NS: Final = 1000

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from contract.transport import CnpScope, CnpSettings, RecoverySettings
 from contract.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
-from controller.yaml_reader import bounded, integer, one_of, yes_or_no
+from contract.yaml_reader import bounded, integer, one_of, yes_or_no
 
 if TYPE_CHECKING:
-    from controller.yaml_reader import Section
+    from contract.yaml_reader import Section
 
 WINDOW_OF_SELECTIVE_REPEAT: Final = 256
 """Packets that a selective NAK can speak of."""

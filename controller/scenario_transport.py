@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from contract.units import NS_PER_S, QuantityError, format_duration, parse_bytes, parse_duration_ns
+from contract.yaml_reader import bounded, integer, one_of, yes_or_no
 from controller.scenario_capture import Capture, read_capture
 from controller.scenario_congestion import PluginReader, read_congestion
 from controller.scenario_faults import read_faults
 from controller.scenario_recovery import read_cnp, read_recovery
 from controller.source_ports import SourcePorts, read_source_ports
-from controller.yaml_reader import bounded, integer, one_of, yes_or_no
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from contract.congestion import CongestionSettings
     from contract.transport import CnpSettings, FaultRule, RecoverySettings
+    from contract.yaml_reader import Section
     from controller.scenario_pauses import PortPause
-    from controller.yaml_reader import Section
 
 PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
 """InfiniBand's path MTUs in payload bytes; 4096 needs Ethernet frames of 4158 bytes (jumbo)."""
@@ -58,6 +58,8 @@ class Transport:
     pauses: tuple[PortPause, ...] = ()
     source_ports: SourcePorts = SourcePorts()
     capture: Capture = Capture()
+    lossless: bool = True
+    """Whether it is meant for a class without loss; what devices under test are held against, nothing else."""
 
 
 def read_transport(section: Section, directory: Path, read_plugin: PluginReader, seed: int) -> Transport:
@@ -100,6 +102,8 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         pauses=faults.pauses,
         source_ports=read_source_ports(section),
         capture=read_capture(section),
+        # Going back N for every loss is bearable only where there is next to none.
+        lossless=section.optional("lossless", yes_or_no, not recovery.selective_repeat),
     )
     vlan.close()
     section.close()

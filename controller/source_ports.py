@@ -17,7 +17,7 @@ from contract.units import QuantityError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from controller.yaml_reader import Section
+    from contract.yaml_reader import Section
 
 _FLOW_LABEL_MASK: Final = 0xFFFFF
 _FIRST_DYNAMIC: Final = 0xC000

@@ -11,7 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from contract.ip_address import ip_text
-from results.columns import COLLECTIVES, FLOW_COUNTERS, FLOWS, OPS, PORT_COUNTERS, PORTS, RATES, ColumnType
+from results.columns import (
+    COLLECTIVES,
+    COMPARISON,
+    FLOW_COUNTERS,
+    FLOWS,
+    OPS,
+    PORT_COUNTERS,
+    PORTS,
+    RATES,
+    ColumnType,
+)
 from results.kinds import CONVENTIONS, OP_NAMES, OpCode
 
 if TYPE_CHECKING:
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
     from contract.run import AgentRecords, PlanTables, RunOutcome
     from results.collectives import CollectiveRows, PlannedGroups
     from results.columns import Column
+    from results.comparison import ComparedRows
     from results.measured import MeasuredFlows, MeasuredOps
 
 
@@ -164,6 +175,34 @@ def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -
             "udp_source_port": np.where(sends, plan.src_udp_port[queue_pair], plan.dst_udp_port[queue_pair]),
             "planned_connection_bytes": plan.payload_bytes[connection] * tables.iterations,
             **{column.name: flows.records[column.name] for column in FLOW_COUNTERS},
+        },
+    )
+
+
+def comparison_table(tables: PlanTables, groups: PlannedGroups, rows: ComparedRows) -> pa.Table:
+    """comparison.parquet: one row per iteration and collective that ideal, twin or run completed."""
+    group = rows.group
+    communicator = groups.communicator[group]
+    return _table(
+        COMPARISON,
+        {
+            "iteration": rows.iteration,
+            "kind": _text(groups.kind[group], _kind_names()),
+            "algorithm": _text(groups.algorithm[group], tables.algorithms),
+            "communicator": _text(communicator, [name for name, _ in tables.communicators]),
+            "src_rank": _absent(groups.src_rank[group], communicator >= 0),
+            "dst_rank": _absent(groups.dst_rank[group], communicator >= 0),
+            "sequence": groups.sequence[group],
+            "ranks": groups.ranks[group],
+            "size_bytes": groups.size_bytes[group],
+            **{
+                name: _absent(column, column < 0)
+                for name, column in (
+                    ("ideal_ns", rows.ideal_ns),
+                    ("twin_ns", rows.twin_ns),
+                    ("measured_ns", rows.measured_ns),
+                )
+            },
         },
     )
 

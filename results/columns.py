@@ -160,6 +160,22 @@ RATES: Final = (
 )
 """cc.parquet, which a run has only if its scenario asks for it."""
 
+COMPARISON: Final = (
+    Column("iteration", ColumnType.INT32, "id"),
+    Column("kind", ColumnType.TEXT, "name"),
+    Column("algorithm", ColumnType.TEXT, "name", nullable=True),
+    Column("communicator", ColumnType.TEXT, "name", nullable=True),
+    Column("src_rank", ColumnType.INT32, "id", nullable=True),
+    Column("dst_rank", ColumnType.INT32, "id", nullable=True),
+    Column("sequence", ColumnType.INT32, "count"),
+    Column("ranks", ColumnType.INT32, "ranks"),
+    Column("size_bytes", ColumnType.INT64, "bytes"),
+    Column("ideal_ns", ColumnType.INT64, "ns", nullable=True),
+    Column("twin_ns", ColumnType.INT64, "ns", nullable=True),
+    Column("measured_ns", ColumnType.INT64, "ns", nullable=True),
+)
+"""comparison.parquet, of a run that was held against what was expected of it."""
+
 TABLES: Final = {
     "ops.parquet": OPS,
     "collectives.parquet": COLLECTIVES,

@@ -7,7 +7,7 @@ one is whole. A file that stands in the way is kept under a numbered name, never
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,27 +19,30 @@ from contract.errors import EtloopError, Problem
 from results.arrow_tables import (
     arrow_schema,
     collectives_table,
+    comparison_table,
     flows_table,
     ops_table,
     ports_table,
     rates_table,
 )
 from results.columns import TABLES
+from results.comparison import compare, compared_rows, expected_rows
 from results.kpis import measure
 from results.plan_json import plan_from_json, plan_to_json
 from results.summary import SUMMARY_SCHEMA, Summary
 from results.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from contract.run import PlanTables, RunOutcome
+    from contract.run import ExpectedRun, PlanTables, RunOutcome
 
 SUMMARY_FILE: Final = "summary.json"
 PLAN_FILE: Final = "plan.json"
+COMPARISON_FILE: Final = "comparison.parquet"
 SUMMARY_LIMIT_BYTES: Final = 64 << 20
 PLAN_LIMIT_BYTES: Final = 1 << 30
 KEPT_LIMIT: Final = 10_000
@@ -109,13 +112,58 @@ def write_run(
     return result.summary
 
 
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make the file under a temporary name, then give it its own."""
+def keep_files(out_dir: Path, files: Mapping[str, Callable[[Path], object]]) -> None:
+    """Add files to a run directory, each by its writer, as `write_run` writes its own. Raises `RunNotWritten`."""
+    try:
+        for name, write in files.items():
+            _write(out_dir / name, write)
+        _flush(out_dir)
+    except OSError as error:
+        what = f"cannot write the run: {error}"
+        raise RunNotWritten(
+            str(Problem(str(out_dir), what, "choose a directory that can be written"))
+        ) from error
+
+
+def add_comparison(
+    out_dir: Path,
+    outcome: RunOutcome,
+    tables: PlanTables,
+    connection_rows: Mapping[str, NDArray[np.int32]],
+    expected: Sequence[ExpectedRun],
+    absent: tuple[str, ...],
+) -> Summary:
+    """Hold a run that `write_run` has just left in `out_dir` against what was expected of it; returns the new summary.
+
+    Until the new summary.json is in its place, the old one is.
+
+    Raises:
+        RunNotWritten: the directory cannot be written; what `write_run` left is still there.
+    """
+    result = measure(outcome, tables, connection_rows)
+    rows = [expected_rows(run, tables, result.groups) for run in expected]
+    summary = replace(result.summary, comparison=compare(result, tables, rows, absent))
+    table = comparison_table(tables, result.groups, compared_rows(result, rows))
+    try:
+        _write(out_dir / COMPARISON_FILE, partial(pq.write_table, table, compression="zstd"))
+        _write(out_dir / SUMMARY_FILE, partial(_write_text, to_json(summary)), keeps=False)
+        _flush(out_dir)
+    except OSError as error:
+        problem = Problem(
+            str(out_dir), f"cannot write the comparison: {error}", "choose a directory that can be written"
+        )
+        raise RunNotWritten(str(problem)) from error
+    return summary
+
+
+def _write(path: Path, write: Callable[[Path], object], *, keeps: bool = True) -> None:
+    """Let `write` make the file under a temporary name, then give it its own; `keeps` what has that name."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         write(partial)
         _flush(partial)
-        _keep_existing(path)
+        if keeps:
+            _keep_existing(path)
         partial.rename(path)
     finally:
         partial.unlink(missing_ok=True)

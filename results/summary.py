@@ -210,6 +210,88 @@ class ClockSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedSummary:
+    """One run in virtual time that the measured one is held against."""
+
+    network: str
+    """"ideal" or "twin"; docs/flow_level.md and docs/device.md say what each is."""
+    level: str
+    """"packet" or "flow"."""
+    described_by: str
+    """The topology's file; "" if ideal."""
+    iterations: int
+    complete: bool
+    """Whether every op of them completed."""
+    failure: str
+    counters: dict[str, int]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """The job in one of the three."""
+
+    iterations: int
+    """Complete ones: those that the figures are over."""
+    iteration_jct_avg_ns: int | None
+    iteration_jct_min_ns: int | None
+    iteration_jct_max_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KindFigures:
+    """Collectives of one kind in one of the three; over complete ones."""
+
+    count: int
+    time_avg_ns: int | None
+    """From the first member's issue to the last one's completion."""
+    joined_avg_ns: int | None
+    """From the last member's issue: without waiting for stragglers."""
+    busbw_bytes_per_s: float | None
+    joined_busbw_bytes_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobComparison:
+    """The job as it was measured, beside what was expected; None where there is no such run."""
+
+    ideal: JobFigures | None
+    twin: JobFigures | None
+    measured: JobFigures
+    measured_per_ideal: float | None
+    measured_per_twin: float | None
+    degraded: tuple[str, ...]
+    """Why the two sides are not alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindComparison:
+    """All collectives of one kind, algorithm and size of group, likewise; ratios are of `joined_avg_ns`."""
+
+    kind: str
+    algorithm: str
+    ranks: int
+    ideal: KindFigures | None
+    twin: KindFigures | None
+    measured: KindFigures
+    measured_per_ideal: float | None
+    measured_per_twin: float | None
+    degraded: tuple[str, ...]
+    """Beside those of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonSummary:
+    """`ideal`, `twin` and `measured` beside each other."""
+
+    expected: tuple[ExpectedSummary, ...]
+    absent: tuple[str, ...]
+    """What is not there to compare with, and why."""
+    job: JobComparison
+    kinds: tuple[KindComparison, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """summary.json."""
 
@@ -244,6 +326,8 @@ class Summary:
     agents: tuple[AgentSummary, ...]
     degraded: tuple[str, ...]
     notes: tuple[str, ...]
+    comparison: ComparisonSummary | None = None
+    """None in runs that were not compared, and in files of earlier versions."""
 
     @property
     def checks_hold(self) -> bool:

@@ -5,22 +5,15 @@ Decides wording and rounding only; every figure comes from `summary.py`.
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from contract.edges import edge_words
+from results.comparison_text import comparison_lines
 from results.summary import CheckResult, RunState
+from results.table_text import WIDTH, aligned, labelled, us, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from results.summary import BaselineSummary, KindSummary, Summary, TransportCounts
-
-WIDTH: Final = 118
-"""Columns; only the path at the end may be longer."""
-LABEL_WIDTH: Final = 16
-NS_NOT_SPELT_OUT: Final = 1_000_000_000_000
-"""A thousand seconds; longer times would push the table apart."""
 
 _HEADINGS: Final = (
     ("", "", "", "", "total", "S_fab", "time (us)", "", "", "", "algbw", "busbw"),
@@ -38,29 +31,32 @@ _ALGORITHM_LIMIT: Final = 10
 
 def render(summary: Summary, run_dir: str) -> str:
     """The table of a run whose files lie in `run_dir`; ends with a newline."""
-    lines = [*_header(summary), "", *_kinds(summary), "", *_baselines(summary), *_figures(summary)]
+    lines = [*_header(summary), "", *_kinds(summary), "", *_baselines(summary)]
+    if summary.comparison is not None:
+        lines += [*comparison_lines(summary.comparison), ""]
+    lines += _figures(summary)
     lines += _checks(summary)
-    lines += [line for text in summary.degraded for line in _wrapped("degraded", text)]
-    lines += [line for text in summary.notes for line in _wrapped("note", text)]
-    lines += _labelled("results", run_dir)
+    lines += [line for text in summary.degraded for line in wrapped("degraded", text)]
+    lines += [line for text in summary.notes for line in wrapped("note", text)]
+    lines += labelled("results", run_dir)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _header(summary: Summary) -> list[str]:
     scale = f"bytes x {summary.bytes_scale}, time x {summary.time_scale}"
     lines = [
-        *_wrapped("run", f"{summary.run_id}, started {summary.started_at}, {summary.state.value}"),
-        *_wrapped(
+        *wrapped("run", f"{summary.run_id}, started {summary.started_at}, {summary.state.value}"),
+        *wrapped(
             "workload",
             f"{summary.source}: {summary.ranks} ranks, {summary.iterations} iterations, {scale}, "
             f"dependencies {summary.policy}",
         ),
-        *_wrapped("edges", edge_words(summary.edges)),
+        *wrapped("edges", edge_words(summary.edges)),
     ]
     if summary.state is RunState.ABORTED:
         # The wait-for chain of a stall has a line per link; keep its lines.
         for index, line in enumerate(summary.reason.splitlines() or ["no reason was given"]):
-            lines += _wrapped("aborted" if index == 0 else "", line)
+            lines += wrapped("aborted" if index == 0 else "", line)
     return lines
 
 
@@ -70,7 +66,7 @@ def _kinds(summary: Summary) -> list[str]:
     rows = [*_HEADINGS, *(_kind_row(kind) for kind in summary.kinds)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
-    lines = [_aligned(row, widths, gap) for row in rows]
+    lines = [aligned(row, widths, gap) for row in rows]
     incomplete = sum(kind.incomplete for kind in summary.kinds)
     if incomplete:
         lines.append(f"Not in these figures: {incomplete} of which only some members completed.")
@@ -84,7 +80,7 @@ def _baselines(summary: Summary) -> list[str]:
     shown = summary.baselines[:BASELINES_SHOWN]
     rows = [*_BASELINE_HEADINGS, *(_baseline_row(one) for one in shown)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [_aligned(row, widths, "  ") for row in rows]
+    lines = [aligned(row, widths, "  ") for row in rows]
     more = summary.baselines_total - len(shown)
     if more:
         lines.append(f"And {more} more in collectives.parquet, column recorded_ns.")
@@ -99,9 +95,9 @@ def _baseline_row(one: BaselineSummary) -> tuple[str, ...]:
         str(one.sequence),
         str(one.count),
         _bytes(one.size_bytes),
-        _us(one.joined_min_ns),
-        _us(one.joined_p50_ns),
-        ("<= " if one.recorded_ranks < one.ranks else "") + _us(one.recorded_ns),
+        us(one.joined_min_ns),
+        us(one.joined_p50_ns),
+        ("<= " if one.recorded_ranks < one.ranks else "") + us(one.recorded_ns),
     )
 
 
@@ -114,19 +110,10 @@ def _kind_row(kind: KindSummary) -> tuple[str, ...]:
         str(kind.count),
         _bytes(kind.size_bytes),
         _percent(kind.fabric_share),
-        *(_us(time_ns) for time_ns in times_ns),
+        *(us(time_ns) for time_ns in times_ns),
         _gigabytes_per_s(kind.algbw_bytes_per_s),
         _gigabytes_per_s(kind.busbw_bytes_per_s),
     )
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int], gap: str) -> str:
-    """Names to the left, numbers to the right."""
-    cells = [
-        text.ljust(width) if column < 2 else text.rjust(width)
-        for column, (text, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return gap.join(cells)
 
 
 def _figures(summary: Summary) -> list[str]:
@@ -134,39 +121,39 @@ def _figures(summary: Summary) -> list[str]:
     slip = summary.slip
     span = "in all" if job.complete else "until it stopped"
     lines = [
-        *_wrapped(
+        *wrapped(
             "job completion",
-            f"{_us(job.jct_ns)} us {span}; per iteration min {_us(job.iteration_jct_min_ns)}, "
-            f"avg {_us(job.iteration_jct_avg_ns)}, max {_us(job.iteration_jct_max_ns)} us",
+            f"{us(job.jct_ns)} us {span}; per iteration min {us(job.iteration_jct_min_ns)}, "
+            f"avg {us(job.iteration_jct_avg_ns)}, max {us(job.iteration_jct_max_ns)} us",
         ),
-        *_wrapped("ops", f"{ops.recorded} of {ops.planned} completed"),
-        *_wrapped(
+        *wrapped("ops", f"{ops.recorded} of {ops.planned} completed"),
+        *wrapped(
             "slip",
             "no op completed"
             if slip is None
-            else f"p50 {_us(slip.p50_ns)}, p99 {_us(slip.p99_ns)}, max {_us(slip.max_ns)} us (our own lateness)",
+            else f"p50 {us(slip.p50_ns)}, p99 {us(slip.p99_ns)}, max {us(slip.max_ns)} us (our own lateness)",
         ),
-        *_wrapped(
+        *wrapped(
             "payload",
             f"{_bytes(carried.wire_tx_bytes)} through the device under test ({_percent(carried.fabric_share)} of what was "
             f"sent), {_bytes(carried.local_tx_bytes)} kept local; {carried.messages} messages",
         ),
-        *_wrapped("retransmitted", _retransmissions(summary)),
+        *wrapped("retransmitted", _retransmissions(summary)),
     ]
     if provoked := _provoked(transport):
-        lines += _wrapped("provoked", provoked)
+        lines += wrapped("provoked", provoked)
     if transport.injected_drops:
-        lines += _wrapped(
+        lines += wrapped(
             "dropped by us", f"{transport.injected_drops} of the datagrams received, as the scenario asks"
         )
     if transport.receive_overflows:
-        lines += _wrapped(
+        lines += wrapped(
             "our loss",
             f"{transport.receive_overflows} datagrams, because receive buffers of the agents were full",
         )
-    lines += _wrapped(
+    lines += wrapped(
         "clock error",
-        f"at most {_us(summary.clock.between_agents_error_ns)} us between agents, none within one",
+        f"at most {us(summary.clock.between_agents_error_ns)} us between agents, none within one",
     )
     return lines
 
@@ -205,33 +192,11 @@ def _checks(summary: Summary) -> list[str]:
     text = f"{len(by_result[CheckResult.PASS])} hold, {len(failed)} fail"
     if unjudged:
         text += f", {len(unjudged)} not judged because the run was aborted"
-    lines = _wrapped("checks", text)
+    lines = wrapped("checks", text)
     for check in failed:
-        lines += _wrapped("FAILED", f"{check.name}: {check.mismatches} of {check.examined}")
-        lines += [line for example in check.examples for line in _wrapped("", example)]
+        lines += wrapped("FAILED", f"{check.name}: {check.mismatches} of {check.examined}")
+        lines += [line for example in check.examples for line in wrapped("", example)]
     return lines
-
-
-def _labelled(label: str, text: str) -> list[str]:
-    return [f"{label.ljust(LABEL_WIDTH)}{text}"]
-
-
-def _wrapped(label: str, text: str) -> list[str]:
-    """`text` after its label, broken between words where the line is full; a longer word is broken where it must."""
-    # Agents write some of these texts, and a terminal obeys control characters.
-    shown = "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
-    parts = wrap(shown, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
-    return [line for index, part in enumerate(parts) for line in _labelled("" if index else label, part)]
-
-
-def _us(time_ns: int | None) -> str:
-    """Microseconds in at most nine characters, with no more digits than a reader needs."""
-    if time_ns is None:
-        return "-"
-    if abs(time_ns) >= NS_NOT_SPELT_OUT:
-        return f"{time_ns / 1000:.1e}"
-    digits = 3 if abs(time_ns) < 100_000 else 1 if abs(time_ns) < 100_000_000 else 0
-    return f"{time_ns / 1000:.{digits}f}"
 
 
 def _bytes(size_bytes: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import types
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -82,6 +82,8 @@ def _decode(cls: Any, value: Any, where: str, problems: list[Problem]) -> Any:
 def _decode_fields(cls: Any, value: dict[str, Any], where: str, problems: list[Problem]) -> Any:
     hints = get_type_hints(cls)
     names = [field.name for field in fields(cls)]
+    # A key that came with a later version of a schema has a default, for files of earlier ones.
+    optional = {field.name for field in fields(cls) if field.default is not MISSING}
     before = len(problems)
     problems += [
         Problem(f"{where}.{key}", "unknown key", OTHER_VERSION) for key in sorted(value.keys() - set(names))
@@ -90,7 +92,7 @@ def _decode_fields(cls: Any, value: dict[str, Any], where: str, problems: list[P
     for name in names:
         if name in value:
             decoded[name] = _decode(hints[name], value[name], f"{where}.{name}", problems)
-        else:
+        elif name not in optional:
             problems.append(Problem(f"{where}.{name}", "missing", OTHER_VERSION))
     return cls(**decoded) if len(problems) == before else None
 

@@ -74,6 +74,8 @@ async def test_a_process_is_alive_stopped_or_lost(tmp_path: Path, mosquitto: Mos
             assert (alive["state"], alive["name"], alive["process_id"]) == ("alive", "a", live.process.pid)
             live.process.terminate()
             assert await state_in(told) == ProcessState.STOPPED
+            await asyncio.to_thread(live.ended)
+            assert told.empty(), "a goodbye takes the will back"
         with running(place, *command(place, mosquitto.port)) as live:
             assert await state_in(told) == ProcessState.ALIVE
             os.kill(live.process.pid, signal.SIGKILL)
@@ -104,7 +106,7 @@ async def test_the_broker_may_come_later_and_go(
     settings = PresenceSettings("127.0.0.1", mosquitto.port, "rack1")
     async with presence_told(settings, "a"):
         async with asyncio.timeout(PATIENCE_S):
-            while "is not told" not in caplog.text:
+            while "is not told" not in caplog.text:  # noqa: ASYNC110 - a log has no event
                 await asyncio.sleep(0)
         for _ in range(2):
             mosquitto.start()

@@ -54,6 +54,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/demo.py": "starts agents as processes",
     "controller/keys.py": "writes and reads key files",
     "controller/rack/artifacts.py": "removes what finished jobs left",
+    "controller/rack/blocking.py": "keeps a client's event loop in a thread",
     "controller/rack/client.py": "a client's connection to the broker",
     "controller/rack/confinement.py": "watches what a run's process opens",
     "controller/rack/daemon.py": "the event loop of a rack",

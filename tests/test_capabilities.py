@@ -78,6 +78,34 @@ def test_a_host_is_read_from_its_files(tmp_path: Path) -> None:
     assert found.complete
 
 
+ALL_PRIVILEGES = "CapEff: 0000008000203000\n"  # CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, CAP_BPF
+PROTOCOLS = "protocol  size sockets\nXDP       1088      0\nUDP       1344      1\n"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "status", "release", "protocols", "expected"),
+    [
+        ("all of it is there", ALL_PRIVILEGES, "6.18.5-x", PROTOCOLS, ("udp", "packet", "xdp")),
+        ("nobody gave privileges", "CapEff: 0\n", "6.18.5", PROTOCOLS, ("udp",)),
+        ("frames, but no programs", "CapEff: 2000\n", "6.18.5", PROTOCOLS, ("udp", "packet")),
+        ("a kernel before multi-buffer", ALL_PRIVILEGES, "6.5.0", PROTOCOLS, ("udp", "packet")),
+        ("a kernel with a later number", ALL_PRIVILEGES, "10.0", PROTOCOLS, ("udp", "packet", "xdp")),
+        ("a kernel without AF_XDP", ALL_PRIVILEGES, "6.18.5", "UDP 1344\n", ("udp", "packet")),
+        ("a kernel that does not say", ALL_PRIVILEGES, "", "", ("udp", "packet")),
+    ],
+)
+def test_a_host_says_which_ports_it_can_have(
+    tmp_path: Path, sentence: str, status: str, release: str, protocols: str, expected: tuple[str, ...]
+) -> None:
+    root = tree(
+        tmp_path,
+        proc__self__status=status,
+        proc__sys__kernel__osrelease=release,
+        proc__net__protocols=protocols,
+    )
+    assert read_capabilities(root).backends == expected, sentence
+
+
 ODD = {
     "nothing at all": {},
     "an interface that says nothing": {"sys__class__net__eth1__x": ""},

@@ -9,13 +9,7 @@ from tests.first_light import FULL
 from traffic.collectives.algorithms import ALGORITHMS
 
 BUFFER_BYTES = 64 * MIB if FULL else 32 * MIB
-FOLDED = ("halving_doubling", "recursive_doubling")
-CASES = [
-    (form, ranks)
-    for form in FORMS
-    for ranks in (form.ranks if FULL else form.ranks[:2] if form.algorithm in FOLDED else form.ranks[:1])
-]
-"""Folded groups always: what else but the wait of their receives would keep their steps apart?"""
+CASES = [(form, ranks) for form in FORMS for ranks in form.ranks]
 
 
 @pytest.mark.parametrize(
@@ -25,16 +19,11 @@ CASES = [
 )
 def test_a_large_operation_takes_what_its_closed_form_says(form: Form, ranks: int) -> None:
     _, closed_ns, virtual_ns = compared(form, ranks, BUFFER_BYTES)
-    assert virtual_ns > closed_ns * (1 - TOLERANCE), "no faster than the links allow"
-    if ranks < form.bound_from:
-        assert virtual_ns < closed_ns * (1 + TOLERANCE)
+    assert abs(virtual_ns / closed_ns - 1) < TOLERANCE
 
 
 def test_every_algorithm_has_a_closed_form() -> None:
-    one_sided = {
-        name for name in ALGORITHMS if name.startswith("deepep")
-    }  # messages of a token: no large ones
-    assert {form.algorithm for form in FORMS} == set(ALGORITHMS) - one_sided
+    assert {form.algorithm for form in FORMS} == set(ALGORITHMS)
 
 
 def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

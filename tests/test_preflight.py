@@ -26,6 +26,7 @@ GOOD = HostFacts(
     governor="performance",
     ptp_clocks=("ptp0 mlx5_ptp",),
     privileges=("CAP_NET_RAW",),
+    backends=("udp", "packet", "xdp"),
 )
 NARROW = replace(GOOD.interfaces[0], mtu_bytes=1500)
 
@@ -67,6 +68,8 @@ POOR = {
     ),
     "no clock that PTP steers": (replace(GOOD, ptp_clocks=()), "PTP clocks", "not needed"),
     "no privileges": (replace(GOOD, privileges=()), "privileges", "not needed for UDP ports"),
+    "no frames of our own": (replace(GOOD, backends=("udp", "xdp")), "packet ports", "CAP_NET_RAW"),
+    "no AF_XDP": (replace(GOOD, backends=("udp", "packet")), "xdp ports", "Linux 6.6"),
     "a slow clock": (replace(GOOD, clock_source="hpet"), "clock source", "steady TSC"),
 }
 

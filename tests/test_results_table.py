@@ -13,7 +13,8 @@ from contract.run import RunOutcome
 from results.kinds import CONVENTIONS
 from results.kpis import measure
 from results.summary import Check, CheckResult, KindSummary, Summary
-from results.table import WIDTH, render
+from results.table import render
+from results.table_text import WIDTH
 from tests.records_by_hand import (
     aborted_by_hand,
     connection_rows_by_hand,

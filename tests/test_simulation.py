@@ -163,6 +163,36 @@ def test_a_short_transmit_queue_lets_queue_pairs_take_turns() -> None:
     assert short.flows["retransmitted_packets"].sum() == 0
 
 
+def test_a_port_that_is_always_full_of_data_still_sends_answers() -> None:
+    """Two ranks send each other, a window of data being a tenth of the message: without acknowledgements both would stop."""
+    sends = tuple(
+        (HandOp("send", 8 << 20, peer=1 - rank), HandOp("recv", 8 << 20, peer=1 - rank)) for rank in (0, 1)
+    )
+    job = assignment(
+        sends, transport=replace(TRANSPORT, timeout_ns=20_000_000, window_packets=200, ack_every_packets=16)
+    )
+    one_way = assignment(((HandOp("send", 8 << 20, peer=1),), (HandOp("recv", 8 << 20, peer=0),)))
+    network = SimulationSettings(transmit_queue_ns=1_000, receiver_links=True, fair_links=True)
+    both, one = (finished(each, network).end_ns for each in (job, one_way))
+    assert both < 1.05 * one, "full duplex"
+
+
+def test_queue_pairs_take_turns_on_a_fair_link() -> None:
+    """A short message to a rank does not wait behind the long one that came before it."""
+    sends = (
+        (HandOp("send", 8 << 20, peer=2),),
+        (HandOp("delay", 200_000), HandOp("send", 1 << 16, (0,), peer=2)),
+        (HandOp("recv", 8 << 20, peer=0), HandOp("recv", 1 << 16, peer=1)),
+    )
+    job = assignment(sends, transport=replace(TRANSPORT, timeout_ns=20_000_000, window_packets=4096))
+    ended = []
+    for fair in (False, True):
+        ops = finished(job, SimulationSettings(receiver_links=True, fair_links=fair)).ops
+        ended.append({(int(row["rank"]), int(row["op"])): int(row["completed_ns"]) for row in ops})
+    assert ended[1][2, 0] <= ended[0][2, 0] * 1.02, "the link is as busy as before"
+    assert ended[1][2, 1] - 200_000 <= 3 * (1 << 16) * 8 // 100 + 20_000
+
+
 def test_an_empty_send_is_one_empty_message() -> None:
     programs = ((HandOp("send", 0, peer=1),), (HandOp("recv", 0, peer=0),))
     outcome = finished(assignment(programs), SimulationSettings())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import types
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
@@ -29,7 +29,7 @@ def schema_of(cls: Any) -> dict[str, Any]:
         return {
             "type": "object",
             "additionalProperties": False,
-            "required": names,
+            "required": [field.name for field in fields(cls) if field.default is MISSING],
             "properties": {name: schema_of(hints[name]) for name in names},
         }
     if origin is tuple:

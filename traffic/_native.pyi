@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.assignment import Assignment, ScheduleTables
+from traffic.flow_level import FlowLevelSettings, FlowNetwork
 from traffic.simulation import SimulationSettings
 
 # bind_schedule.cpp
@@ -203,6 +204,17 @@ def usable_processors() -> list[int]:
 
 def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, Any]:
     """A run in virtual time; the keys are the fields of SimulationOutcome, records as bytes."""
+
+# bind_flow.cpp
+
+def flow_level(assignment: Assignment, network: FlowNetwork, settings: FlowLevelSettings) -> dict[str, Any]:
+    """A run without packets; the keys are the fields of FlowLevelOutcome, records as bytes."""
+
+def flow_keys(assignment: Assignment) -> bytes:
+    """One uint64 for every queue pair: what switches make of its data packets' five-tuple."""
+
+def ecmp_choices(keys: NDArray[np.uint64], seed: int, ways: int) -> bytes:
+    """One int32 for every key: which of `ways` equal routes a switch with that seed takes."""
 
 # bind_congestion.cpp
 

@@ -48,6 +48,9 @@ class SimulationSettings:
     receiver_links: bool = False
     """Whether packets to one port take turns on its link, as behind a cut-through switch without a bottleneck inside. Off:
     any number arrives at the same time."""
+    fair_links: bool = False
+    """With `receiver_links`: queue pairs take turns on a receiver's link, and acknowledgements and grants wait for nobody,
+    as behind a switch with fair queues and a class for answers. Off: first come, first served."""
     transmit_queue_ns: int = 0
     """How much a port takes ahead of its link, so that queue pairs take turns on it as on a network card. 0: anything, and
     an acknowledgement then waits behind all that was sent before."""

@@ -13,11 +13,7 @@ from urllib.parse import urlsplit
 from contract.clock import NS_PER_S
 from contract.endpoint import is_loopback
 from contract.units import format_duration, parse_bytes, parse_duration_ns, parse_name
-from controller.rack.api import RackLimits
-from controller.rack.broker_settings import BrokerSettings, Protocol
-from controller.rack.hub import MOST_SEATS
-from controller.rack.submitted_code import AllowedCode
-from controller.yaml_reader import (
+from contract.yaml_reader import (
     ConfigFile,
     Section,
     bounded,
@@ -27,6 +23,10 @@ from controller.yaml_reader import (
     words,
     yes_or_no,
 )
+from controller.rack.api import RackLimits
+from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.hub import MOST_SEATS
+from controller.rack.submitted_code import AllowedCode
 
 if TYPE_CHECKING:
     from pathlib import Path

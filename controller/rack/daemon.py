@@ -167,6 +167,9 @@ class Daemon:
                 self.log.rack(
                     "a road failed", road=type(road).__name__, why=f"{type(error).__name__}: {error}"
                 )
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                return  # It failed because it was told to end.
             await asyncio.sleep(_ROAD_PAUSE_S)
 
     # ---- the loop

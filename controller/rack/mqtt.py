@@ -113,6 +113,9 @@ class MqttRoad:
                     await self._serve(client)
             except (aiomqtt.MqttError, OSError) as error:
                 why = str(error) or type(error).__name__
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    return  # The broker went away as well; a cancellation must not be lost over it.
             finally:
                 self.connected = False
             if monotonic_ns() - began_ns > 10 * NS_PER_S:

@@ -48,7 +48,14 @@ async def carried_out(parsed: argparse.Namespace) -> Answer:
 
 
 async def _attempt(parsed: argparse.Namespace) -> Answer:
-    async with RackClient(_settings(parsed), parsed.rack) as rack:
+    settings = broker_settings(
+        parsed.broker,
+        mqtt=parsed.mqtt,
+        username=parsed.username,
+        password_file=parsed.password_file,
+        ca=parsed.ca,
+    )
+    async with RackClient(settings, parsed.rack) as rack:
         if parsed.list:
             jobs = await rack.jobs()
             return Answer(to_json({"jobs": plain(jobs)}) if parsed.json else "".join(map(job_line, jobs)))
@@ -103,18 +110,29 @@ def _result_text(result: ResultTold) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _settings(parsed: argparse.Namespace) -> BrokerSettings:
-    host, _, port = parsed.broker.rpartition(":") if ":" in parsed.broker else (parsed.broker, "", "")
-    default = 8883 if parsed.ca else 1883
-    if port and not (port.isdecimal() and 0 < int(port) < 65536):
-        raise ConfigError(Problem("--broker", f'"{parsed.broker}" names no port', "write HOST:PORT"))
+def broker_settings(
+    broker: str,
+    *,
+    mqtt: str = "5",
+    username: str = "",
+    password_file: Path | None = None,
+    ca: Path | None = None,
+) -> BrokerSettings:
+    """How HOST[:PORT] is reached, over TLS if there is a `ca`. Raises `ConfigError` for what cannot be meant or read."""
+    host, _, port = broker.rpartition(":") if ":" in broker else (broker, "", "")
+    if not host or (port and not (port.isdecimal() and 0 < int(port) < 65536)):
+        raise ConfigError(Problem("broker", f'"{broker[:64]}" is no broker', "write HOST or HOST:PORT"))
+    if ca is not None and not ca.is_file():
+        raise ConfigError(
+            Problem("broker", f"{ca} is no file", "name the authority of the broker's certificate")
+        )
     return BrokerSettings(
         host=host,
-        port=int(port) if port else default,
-        protocol=Protocol.V311 if parsed.mqtt == "3.1.1" else Protocol.V5,
-        username=parsed.username,
-        password=_text(parsed.password_file).strip() if parsed.password_file else "",
-        ca_file=parsed.ca,
+        port=int(port) if port else (8883 if ca else 1883),
+        protocol=Protocol.V311 if mqtt == "3.1.1" else Protocol.V5,
+        username=username,
+        password=_text(password_file).strip() if password_file else "",
+        ca_file=ca,
     )
 
 

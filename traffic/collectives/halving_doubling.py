@@ -134,7 +134,9 @@ def _reduce_scatter(folding: Folding, position: int) -> tuple[Lane, ...]:
         moves = block_moves(folding.stands_for(window))
         last = step == 0
         kinds = [(FINISH if last and move.block == position else ADD) | IN_TURN for move in moves]
-        before = [lane.add_each(list(zip(kinds, moves, strict=True)))]
+        lane.add_each(list(zip(kinds, moves, strict=True)))
+        # A blocking exchange: of a folded group one half may be longer, and nothing overtakes it.
+        before = [lane.done]
     if fold is not None:
         fold.add(SEND, block_moves([position - 1]), before)
     return table.lanes()

@@ -80,7 +80,9 @@ def _all_gather(folding: Folding, position: int) -> tuple[Lane, ...]:
         lane = table.lane(send_to=peer, recv_from=peer)
         lane.add(SEND, _blocks(folding.stands_for(range(first, first + distance))), before)
         first ^= distance
-        before = [lane.add(KEEP | IN_TURN, _blocks(folding.stands_for(range(first, first + distance))))]
+        lane.add(KEEP | IN_TURN, _blocks(folding.stands_for(range(first, first + distance))))
+        # A blocking exchange: of a folded group one side may have more, and nothing overtakes it.
+        before = [lane.done]
     if fold is not None:
         fold.add(SEND, _blocks(p for p in range(folding.size) if p != position - 1), before)
     return table.lanes()

@@ -197,6 +197,7 @@ SimParams sim_params(nb::handle settings) {
   params.reorder_delay_ns = read_value<int64_t>(settings, "reorder_delay_ns");
   params.receive_buffer_bytes = read_value<int64_t>(settings, "receive_buffer_bytes");
   params.receiver_links = read_value<bool>(settings, "receiver_links");
+  params.fair_links = read_value<bool>(settings, "fair_links");
   params.transmit_queue_ns = read_value<int64_t>(settings, "transmit_queue_ns");
   params.probe_first = read_value<bool>(settings, "probe_first");
   params.dying_port = read_value<int32_t>(settings, "dying_port");

@@ -22,6 +22,18 @@ Nanos turnaround_floor_ns(size_t bucket) {
   return static_cast<Nanos>((uint64_t{16} | (bucket & 0xF)) << (exponent - 4));
 }
 
+// By now every peer has told what it offers.
+void Core::start(Nanos start_ns) {
+  start_ns_ = start_ns;
+  for (size_t target = 0; target < prober_.size(); ++target) {
+    const uint32_t index = prober_.qp(target);
+    const uint32_t window = std::min(pools_.limit_packets(index), kMostWindow);
+    if (window == 0) continue;
+    qps_[index].set_window(window);
+    flow_probed(index, prober_.result(target).round_trip_ns, window);
+  }
+}
+
 void Core::on_time(Nanos now) {
   Datagram released;
   std::vector<uint8_t> content;

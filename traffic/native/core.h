@@ -14,6 +14,7 @@
 #include "faults.h"
 #include "flow_controls.h"
 #include "message.h"
+#include "message_carrier.h"
 #include "plan.h"
 #include "port.h"
 #include "probe.h"
@@ -22,6 +23,7 @@
 #include "rate_series.h"
 #include "records.h"
 #include "scale_up.h"
+#include "window_pools.h"
 
 namespace etloop {
 
@@ -36,6 +38,9 @@ using FlowOpener = std::function<bool(uint16_t address, IpAddress dst_ip, uint16
 
 // Point-to-point receives are granted this many ahead of their RECV op (eager receives; docs/decisions.md).
 inline constexpr size_t kEagerReceives = 16;
+
+// Packets that one queue pair may have under way, whatever its peer offers.
+inline constexpr uint32_t kMostWindow = 256;
 
 // Turnaround histogram: 16 buckets per power of two, of the time from the arrival of a message to the departure of
 // the first packet of a message it released, in the same op or in one that waited for it.
@@ -55,6 +60,8 @@ class Core final : public PortSink, public CarrierSink {
                                     const FlowOpener& open_flow, std::string& error);
   // The same over a network card that carries whole messages; `carrier` outlives the core.
   static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, Carrier& carrier, std::string& error);
+  // All ranks of the plan, on whatever port, without packets: `network` takes their messages and outlives the core.
+  static std::unique_ptr<Core> make_carried(const EnginePlan& plan, MessageCarrier& network, std::string& error);
 
   // What peers must know of ends that were not ours to number; empty over packets.
   std::vector<Endpoint> endpoints() const;
@@ -64,7 +71,7 @@ class Core final : public PortSink, public CarrierSink {
   void start_probe() { prober_.start(); }
   const Prober& prober() const { return prober_; }
   bool probing() const { return prober_.running() && !prober_.over(); }
-  void start(Nanos start_ns) { start_ns_ = start_ns; }
+  void start(Nanos start_ns);
   // Before the start: the way to ranks of the same host on other ports.
   void join(ScaleUpLinks& links) { links_ = &links; }
 
@@ -76,6 +83,10 @@ class Core final : public PortSink, public CarrierSink {
   void on_carrier_fault(uint32_t end, const std::string& reason) override;
   // Another port of the host hands something over; it takes effect when it is due.
   void on_scale_up(const ScaleUpMessage& message);
+  // The carrier has brought a grant, a message or part of one, and the acknowledgement of it, to its end.
+  void on_granted(int32_t connection, uint32_t tag, uint32_t index, Nanos now);
+  void on_arrived(const CarriedMessage& message, Nanos now);
+  void on_acknowledged(const CarriedMessage& message, Nanos now);
   // Timers that are due, and the beginning of the run.
   void on_time(Nanos now);
   // Begins every op whose dependencies are met.
@@ -106,6 +117,7 @@ class Core final : public PortSink, public CarrierSink {
   static constexpr uint32_t kBegun = UINT32_MAX - 1;
   static constexpr uint32_t kOneSidedMark = 1U << 31;  // in the message index of a local arrival
   static constexpr uint32_t kLaneOver = UINT32_MAX - 1;
+  static constexpr int32_t kEveryPort = -1;
 
   struct OpRun {
     OpRecord record{};
@@ -221,6 +233,7 @@ class Core final : public PortSink, public CarrierSink {
   bool load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error);
   bool load_ranks(std::string& error);
   bool index_connections(std::string& error);
+  void load_ends();
   bool load_connections(const FlowOpener& open_flow, std::string& error);
   bool open_qps(size_t row, const FlowOpener& open_flow, std::string& error);
   void load_windows(int64_t receive_buffer_bytes);
@@ -256,6 +269,7 @@ class Core final : public PortSink, public CarrierSink {
   void post_message(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
   void send_closing(uint32_t lane, Nanos now);
   void send_local(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
+  void carry_message(uint32_t lane, uint32_t index, int64_t bytes, Nanos now);
   // `part_bytes` of a message of `bytes`; all of it unless data is split over queue pairs.
   void message_arrived(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, int64_t part_bytes, bool on_wire,
                        Nanos now);
@@ -289,7 +303,11 @@ class Core final : public PortSink, public CarrierSink {
   void queue_transmit(uint32_t qp);
   void queue_acknowledgement(uint32_t qp);
   void arm_timer(uint32_t qp);
-  bool transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
+  uint32_t room_for(uint32_t qp, const PacketRun& run);
+  void settle_window(uint32_t qp);
+  void wake_windows(uint32_t qp);
+  TxResult transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
+  bool transmit_all_answers(TxPort& port, Clock& clock);
   bool transmit_all(TxPort& port, Clock& clock, size_t budget);
   bool transmit_answers(TxPort& port);
   bool transmit_notifications(TxPort& port);
@@ -321,6 +339,8 @@ class Core final : public PortSink, public CarrierSink {
   std::vector<QpPlace> places_;
   std::vector<uint32_t> qp_by_number_;  // qpn - qpn_base -> index
   std::vector<uint32_t> offered_window_;  // by local address
+  std::vector<uint32_t> offered_share_;   // the same before it is rounded, in parts of a packet
+  WindowPools pools_;
   LanePool lanes_;
   std::vector<uint32_t> moving_;  // lanes that may be able to move; worked off in order
   bool is_moving_ = false;
@@ -331,6 +351,7 @@ class Core final : public PortSink, public CarrierSink {
   EventHeap events_;
   TransmitRing data_ring_;   // of sending ends
   TransmitRing grant_ring_;  // of receiving ends: clear-to-send writes
+  bool answers_wait_ = false;  // the port took no more before their turn came
   std::vector<uint32_t> ack_queue_;
   std::vector<uint32_t> cnp_queue_;
   std::unique_ptr<FaultInjector> faults_;  // nullptr: no rule concerns this port
@@ -343,6 +364,7 @@ class Core final : public PortSink, public CarrierSink {
   std::vector<ProbeReply> probe_replies_;
   Prober prober_;
   ScaleUpLinks* links_ = nullptr;
+  MessageCarrier* network_ = nullptr;  // nullptr: messages become packets, or stay in the host
   FlowControls flow_controls_;
   std::unique_ptr<RateSeries> series_;
   std::vector<uint32_t> watched_;  // queue pairs of the series

@@ -13,7 +13,6 @@ namespace {
 // Kernel memory that one received full-size packet occupies beside its payload (socket buffer overhead), as a factor.
 constexpr int64_t kBufferPerPayload = 2;
 constexpr uint32_t kLeastWindow = 2;
-constexpr uint32_t kMostWindow = 256;
 // What all senders to a port together may have under way. More would only stand in its receive buffers, and wait there
 // longer than a retransmission timeout when the host is busy.
 constexpr int64_t kMostInFlightBytes = 8 << 20;
@@ -60,7 +59,7 @@ int32_t Core::ConnectionIndex::find(int32_t channel, int32_t position) const {
 
 bool Core::load_ranks(std::string& error) {
   for (const PlannedRank& planned : plan_.ranks) {
-    if (planned.port != port_) continue;
+    if (port_ != kEveryPort && planned.port != port_) continue;
     const auto index = static_cast<uint32_t>(ranks_.size());
     const Program& program = plan_.programs[planned.program];
     LocalRank rank{planned.rank, RankRun(index, program, plan_.iterations), {}, {}, {}, {}, 0};
@@ -151,17 +150,25 @@ bool Core::index_connections(std::string& error) {
   return true;
 }
 
-bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
+// Which ends of the connections are here.
+void Core::load_ends() {
   std::map<int32_t, uint32_t> local;
   for (uint32_t i = 0; i < ranks_.size(); ++i) local[ranks_[i].rank] = i;
+  for (size_t row = 0; row < plan_.connections.size(); ++row) {
+    const PlannedConnection& c = plan_.connections[row];
+    if (const auto it = local.find(c.src_rank); it != local.end()) ends_[row].src_index = it->second;
+    if (const auto it = local.find(c.dst_rank); it != local.end()) ends_[row].dst_index = it->second;
+  }
+}
+
+bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
+  load_ends();
   std::map<int32_t, int32_t> port_of;
   for (const PlannedRank& rank : plan_.ranks) port_of[rank.rank] = rank.port;
   qp_by_number_.assign(plan_.ports[port_].qpn_count, kNone);
   for (size_t row = 0; row < plan_.connections.size(); ++row) {
     const PlannedConnection& c = plan_.connections[row];
     ConnectionEnds& ends = ends_[row];
-    if (const auto it = local.find(c.src_rank); it != local.end()) ends.src_index = it->second;
-    if (const auto it = local.find(c.dst_rank); it != local.end()) ends.dst_index = it->second;
     if (c.path != Path::wire) {
       if ((ends.src_index == kNone) == (ends.dst_index == kNone)) continue;
       const auto other = port_of.find(ends.src_index == kNone ? c.src_rank : c.dst_rank);
@@ -219,7 +226,9 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
       }
       slot = index;
       (sends ? ends.send_qps : ends.recv_qps).push_back(index);
-      if (sends) prober_.add(static_cast<int32_t>(row), q, index);
+      if (!sends) continue;
+      prober_.add(static_cast<int32_t>(row), q, index);
+      if (plan_.transport.window_packets == 0) pools_.add(index, peer_ip);
     }
   }
   return true;
@@ -253,7 +262,11 @@ void Core::load_windows(int64_t receive_buffer_bytes) {
   for (const int64_t qps : inbound) {
     const int64_t held_packets = receive_buffer_bytes / per_packet / std::max<int64_t>(qps, 1);
     const int64_t packets = std::min(held_packets, share_packets);
+    const int64_t share =
+        std::min(receive_buffer_bytes / per_packet * WindowPools::kSharesPerPacket / std::max<int64_t>(qps, 1),
+                 kMostInFlightBytes / plan_.transport.path_mtu * WindowPools::kSharesPerPacket / all_qps);
     offered_window_.push_back(static_cast<uint32_t>(std::clamp<int64_t>(packets, kLeastWindow, kMostWindow)));
+    offered_share_.push_back(static_cast<uint32_t>(std::clamp<int64_t>(share, 1, WindowPools::kMostShare)));
   }
 }
 

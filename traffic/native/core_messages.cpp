@@ -109,6 +109,10 @@ void Core::send_grant(uint32_t lane, Nanos now) {
     refuse_size(connection);
     return;
   }
+  if (network_ != nullptr) {
+    network_->carry_grant(connection, granting.tag, index, now);
+    return;
+  }
   ConnectionEnds& ends = ends_[static_cast<size_t>(connection)];
   if (plan_.connections[static_cast<size_t>(connection)].path != Path::wire) {
     const bool scale_up = plan_.connections[static_cast<size_t>(connection)].path == Path::scale_up;
@@ -151,13 +155,21 @@ void Core::send_message(uint32_t lane, Nanos now) {
   ++record.tx_messages;
   if (plan_.connections[static_cast<size_t>(connection)].path != Path::wire) {
     record.local_tx_bytes += bytes;
+    if (network_ != nullptr) {
+      carry_message(lane, index, bytes, now);
+      return;
+    }
     if (record.first_tx_ns == 0) record.first_tx_ns = now;
     send_local(lane, index, bytes, now);
     return;
   }
   record.wire_tx_bytes += bytes;
   status_.wire_tx_bytes += bytes;
-  post_message(lane, index, bytes, now);
+  if (network_ != nullptr) {
+    carry_message(lane, index, bytes, now);
+  } else {
+    post_message(lane, index, bytes, now);
+  }
 }
 
 void Core::post_message(uint32_t lane, uint32_t index, int64_t bytes, Nanos now) {
@@ -196,6 +208,10 @@ void Core::post_message(uint32_t lane, uint32_t index, int64_t bytes, Nanos now)
 void Core::send_closing(uint32_t lane, Nanos now) {
   LaneRun& sending = lanes_[lane];
   sending.closing_out = LaneRun::Closing::posted;
+  if (network_ != nullptr) {
+    carry_message(lane, kClosingIndex, 0, now);
+    return;
+  }
   const int32_t connection = sending.send_connection;
   if (plan_.connections[static_cast<size_t>(connection)].path != Path::wire) {
     send_local(lane, kClosingIndex, 0, now);

@@ -13,6 +13,7 @@ using wire::Role;
 
 namespace {
 
+constexpr size_t kShareBytes = 3;  // of a probe's reply, little-endian
 constexpr uint8_t kEcnMask = 0x03;
 constexpr uint8_t kEcnCongestionExperienced = 0x03;
 
@@ -93,6 +94,7 @@ void Core::on_request(uint32_t index, const wire::Packet& packet, bool marked, N
 
 void Core::on_answer(uint32_t index, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now) {
   flow_acknowledged(index, qps_[index].on_answer(packet, now), hops, now);
+  settle_window(index);
   retire(index, now);
   if (qps_[index].fault() == QpFault::none) arm_timer(index);
 }
@@ -180,6 +182,9 @@ void Core::on_probe(const wire::Packet& packet, const Datagram& datagram, uint32
     const uint32_t window = plan_.transport.window_packets == 0 ? offered : plan_.transport.window_packets;
     flow_probed(index, prober_.result(packet.psn).round_trip_ns, window);
     qps_[index].set_window(window);
+    uint32_t share = 0;
+    std::memcpy(&share, &packet.payload[5], kShareBytes);
+    pools_.offer(index, share);
   }
 }
 
@@ -189,6 +194,7 @@ void Core::on_qp_timer(uint32_t index, Nanos now) {
   if (qp.deadline() <= now) {
     const int64_t timeouts = qp.counters.local_ack_timeout_err;
     qp.on_timer(now);
+    settle_window(index);
     if (qp.counters.local_ack_timeout_err != timeouts) flow_timed_out(index, now);
     retire(index, now);
     if (qp.fault() != QpFault::none) return;
@@ -216,25 +222,46 @@ void Core::queue_acknowledgement(uint32_t index) {
   ack_queue_.push_back(index);
 }
 
-// One run of the next queue pair in turn. False: the port takes no more now.
-bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
+// Cuts a run to what its queue pair's pool has room for. 0: it waits for others to the same address. What is sent again was
+// lost, and takes nobody's room.
+uint32_t Core::room_for(uint32_t index, const PacketRun& run) {
+  if (!qps_[index].repeats()) return pools_.allowed(index, run.count);
+  pools_.pass(index);
+  return run.count;
+}
+
+void Core::settle_window(uint32_t index) {
+  pools_.settle(index, static_cast<uint32_t>(qps_[index].in_flight_bytes() / plan_.transport.path_mtu));
+  wake_windows(index);
+}
+
+void Core::wake_windows(uint32_t index) {
+  for (uint32_t awake = 0; pools_.take_awake(index, awake);) queue_transmit(awake);
+}
+
+// One run of the next queue pair in turn. failed: the core says why; held and would_block leave the queue pair in front.
+TxResult Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   const uint32_t index = ring.front();
   Qp& qp = qps_[index];
   if (qp.has_run()) {
     PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu));
-    run.count = allowed_packets(index, run, clock);
+    run.count = room_for(index, run);
+    if (run.count > 0) run.count = allowed_packets(index, run, clock);
     if (run.count == 0) {
       ring.pop();
       qp.queued = false;
-      return true;
+      wake_windows(index);
+      return TxResult::sent;
     }
+    if (!qp.repeats()) pools_.ask(index, run);
     const int64_t sent_before = qp.counters.tx_packets - qp.counters.retransmitted_packets;
     switch (port.send(run)) {
       case TxResult::sent: break;
-      case TxResult::would_block: return false;
+      case TxResult::would_block: return TxResult::would_block;
+      case TxResult::held: return TxResult::held;
       case TxResult::failed:
         fail(places_[index].connection, connection_text(places_[index].connection) + ": " + port.last_error());
-        return false;
+        return TxResult::failed;
     }
     const Nanos now = clock.now();
     if (const WorkRequest* begun = qp.run_sent(run, now); begun != nullptr && carries_data(begun->kind)) {
@@ -242,21 +269,28 @@ bool Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
       if (record.first_tx_ns == 0) record.first_tx_ns = now;
       if (begun->trigger_ns != 0) ++turnarounds_[turnaround_bucket(now - begun->trigger_ns)];
     }
+    pools_.sent(index, run, static_cast<uint32_t>(qp.in_flight_bytes() / plan_.transport.path_mtu));
     flow_sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);
     arm_timer(index);
   }
   ring.pop();
   qp.queued = false;
-  if (qp.has_run()) queue_transmit(index);
-  return true;
+  if (qp.has_run()) {
+    queue_transmit(index);
+  } else {
+    pools_.pass(index);
+  }
+  wake_windows(index);
+  return TxResult::sent;
 }
 
+// False: nothing more leaves now. What is held alone does not keep the rest.
 bool Core::transmit_answers(TxPort& port) {
   while (!ack_queue_.empty()) {
     Qp& qp = qps_[ack_queue_.back()];
     while (qp.answer_due()) {
       const PacketRun run = qp.answer();
-      if (port.send(run) != TxResult::sent) return false;
+      if (const TxResult result = port.send(run); result != TxResult::sent) return result == TxResult::held;
       qp.answer_sent(run);
     }
     qp.ack_queued = false;
@@ -274,7 +308,7 @@ bool Core::transmit_notifications(TxPort& port) {
     run.head.opcode = Opcode::cnp;
     run.head.dest_qpn = qp.remote_qpn();
     run.head.becn = true;
-    if (port.send(run) != TxResult::sent) return false;
+    if (const TxResult result = port.send(run); result != TxResult::sent) return result == TxResult::held;
     ++qp.counters.np_cnp_sent;
     cnp_queue_.pop_back();
   }
@@ -289,6 +323,7 @@ bool Core::transmit_probes(TxPort& port, Clock& clock) {
     const uint32_t window = offered_window_[places_[reply.qp].address];
     std::memcpy(payload.data(), &window, sizeof window);
     payload[4] = reply.traffic_class;
+    std::memcpy(&payload[5], &offered_share_[places_[reply.qp].address], kShareBytes);
     PacketRun run;
     run.flow = qp.flow();
     run.head.opcode = Opcode::ud_send_only;
@@ -298,7 +333,7 @@ bool Core::transmit_probes(TxPort& port, Clock& clock) {
     run.head.qkey = kProbeReplyKey;
     run.head.payload_bytes = kProbeReplyBytes;
     run.head.payload = payload.data();
-    if (port.send(run) != TxResult::sent) return false;
+    if (const TxResult result = port.send(run); result != TxResult::sent) return result == TxResult::held;
     probe_replies_.pop_back();
   }
   if (!prober_.running() || prober_.over()) return true;
@@ -320,6 +355,7 @@ bool Core::transmit_probes(TxPort& port, Clock& clock) {
     switch (port.send(run)) {
       case TxResult::sent: prober_.sent(static_cast<size_t>(target), now); break;
       case TxResult::would_block: return false;
+      case TxResult::held: return true;
       case TxResult::failed: prober_.too_large(static_cast<size_t>(target)); break;
     }
   }
@@ -331,21 +367,39 @@ bool Core::transmit(TxPort& port, Clock& clock, size_t budget) {
   return faults_->attach(port, clock.now()) && transmit_all(*faults_, clock, budget);
 }
 
-bool Core::transmit_all(TxPort& port, Clock& clock, size_t budget) {
-  // First one run of every sender, so that what a message released leaves before that message's acknowledgement,
-  // before new grants and before longer bursts of others.
-  for (size_t turn = data_ring_.size(); turn > 0 && budget > 0 && failure_.empty(); --turn, --budget) {
-    if (!transmit_one(data_ring_, port, clock)) return false;
-  }
+// What other hosts wait for, beside data. False: the port takes no more now.
+bool Core::transmit_all_answers(TxPort& port, Clock& clock) {
   if (!transmit_notifications(port) || !transmit_answers(port) || !transmit_probes(port, clock)) return false;
   while (grant_ring_.size() > 0 && failure_.empty()) {
-    if (!transmit_one(grant_ring_, port, clock)) return false;
+    const TxResult result = transmit_one(grant_ring_, port, clock);
+    if (result == TxResult::held) break;
+    if (result != TxResult::sent) return false;
   }
-  while (budget > 0 && data_ring_.size() > 0 && failure_.empty()) {
-    if (!transmit_one(data_ring_, port, clock)) return false;
+  return true;
+}
+
+bool Core::transmit_all(TxPort& port, Clock& clock, size_t budget) {
+  // A port that was full before the answers had their turn would else be full of data every time.
+  if (answers_wait_ && !transmit_all_answers(port, clock)) return false;
+  answers_wait_ = true;
+  // First one run of every sender, so that what a message released leaves before that message's acknowledgement,
+  // before new grants and before longer bursts of others.
+  bool held = false;
+  const auto send_one = [&](TransmitRing& ring) {
+    const TxResult result = transmit_one(ring, port, clock);
+    held = result == TxResult::held;
+    return result == TxResult::sent || held;
+  };
+  for (size_t turn = data_ring_.size(); turn > 0 && budget > 0 && !held && failure_.empty(); --turn, --budget) {
+    if (!send_one(data_ring_)) return false;
+  }
+  if (!transmit_all_answers(port, clock)) return false;
+  answers_wait_ = false;
+  while (budget > 0 && data_ring_.size() > 0 && !held && failure_.empty()) {
+    if (!send_one(data_ring_)) return false;
     --budget;
   }
-  return data_ring_.size() > 0 && failure_.empty();
+  return data_ring_.size() > 0 && !held && failure_.empty();
 }
 
 }  // namespace etloop

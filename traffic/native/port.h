@@ -30,7 +30,20 @@ struct PacketRun {
   int16_t traffic_class = kFlowClass;  // another than the flow's, for these packets alone
 };
 
-enum class TxResult : uint8_t { sent, would_block, failed };
+inline constexpr uint32_t kNoPacket = UINT32_MAX;
+// The last packet of a run that asks for an acknowledgement; kNoPacket: none does.
+inline uint32_t last_asked(const PacketRun& run) {
+  if (run.count == 1) return run.head.ack_req ? run.head.psn : kNoPacket;
+  if (run.ack_every == 0) return kNoPacket;
+  const uint32_t end = run.head.psn + run.count;  // not wrapped: asking restarts where the numbers do
+  if (end > wire::kPsnMask + 1) return wire::kPsnMask;
+  const uint32_t asked_end = end - end % run.ack_every;
+  return asked_end > run.head.psn ? asked_end - 1 : kNoPacket;
+}
+
+// would_block: nothing leaves now; held: this cannot, but what answers the peer still may (a card's queue is full, or its
+// priority is paused).
+enum class TxResult : uint8_t { sent, would_block, held, failed };
 
 // One received packet: bytes from BTH to ICRC, and what the port knows of the datagram.
 struct Datagram {

@@ -52,6 +52,7 @@ class Qp {
   int64_t in_flight_bytes() const { return requester_.in_flight_bytes(); }
   Nanos smoothed_rtt_ns() const { return requester_.smoothed_rtt_ns(); }
   bool idle() const { return requester_.idle(); }
+  bool repeats() const { return requester_.repeats(); }
   uint32_t local_qpn() const { return counters.local_qpn; }
   uint32_t remote_qpn() const { return counters.remote_qpn; }
   FlowId flow() const { return flow_; }

@@ -187,15 +187,6 @@ uint32_t Requester::span_of(const PacketRun& run) const {
   return (run.head.dma_bytes + path_mtu_ - 1) >> mtu_shift_;
 }
 
-// The last packet of a run that asks for an acknowledgement; UINT32_MAX: none does.
-uint32_t Requester::requested_ack(const PacketRun& run) const {
-  if (run.count == 1) return run.head.ack_req ? run.head.psn : UINT32_MAX;
-  const uint32_t end = run.head.psn + run.count;  // not wrapped: asking restarts where the numbers do
-  if (end > wire::kPsnMask) return wire::kPsnMask;
-  const uint32_t asked_end = end - end % ack_every_;
-  return asked_end > run.head.psn ? asked_end - 1 : UINT32_MAX;
-}
-
 const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
   counters_.tx_packets += run.count;
   if (una_ == sent_end_) progress_ns_ = now;
@@ -219,7 +210,7 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
     if (span == run.count) counters_.retransmitted_packets += run.count - std::min(fresh, run.count);
     sent_end_ = end;
     if (!waits_for_response(request.kind)) {
-      if (const uint32_t asked = requested_ack(run); asked != UINT32_MAX && sample_count_ < samples_.size()) {
+      if (const uint32_t asked = last_asked(run); asked != kNoPacket && sample_count_ < samples_.size()) {
         samples_[(sample_head_ + sample_count_++) % samples_.size()] = {asked, now};
       }
     }

@@ -35,6 +35,8 @@ class Requester {
   // Payload bytes sent and not yet acknowledged, counted in whole packets.
   int64_t in_flight_bytes() const;
   bool idle() const { return head_ == tail_; }
+  // What it sends next was sent before.
+  bool repeats() const { return !resend_.empty() || next_psn_ != sent_end_; }
   void set_window(uint32_t packets);
   void set_remote_qpn(uint32_t qpn) { remote_qpn_ = qpn; }
   Nanos smoothed_rtt_ns() const { return smoothed_rtt_ns_; }
@@ -56,7 +58,6 @@ class Requester {
   PacketRun build(const WorkRequest& request, uint32_t psn, uint32_t room, uint32_t max_run);
   void put_clear_to_send(const WorkRequest& request);
   uint32_t span_of(const PacketRun& run) const;
-  uint32_t requested_ack(const PacketRun& run) const;
 
   void on_acknowledgement(const wire::Packet& packet, Nanos now, AckOutcome& outcome);
   void on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcome);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "egress_queue.h"
+#include "receiver_link.h"
 
 namespace etloop {
 
@@ -41,6 +42,8 @@ struct Frame {
   uint32_t icrc = 0;
   uint8_t traffic_class = 0;
   bool inline_payload = false;
+  bool answer = false;  // an acknowledgement or a grant, no data of the job
+  uint64_t queue_pair = 0;  // whose turn it is on a fair link
   bool has_hop = false;
   etloop_cc_hop hop{};  // of a data packet: the queue it left; of an acknowledgement: what it echoes
 };
@@ -52,12 +55,7 @@ struct Pending {
   int32_t frame;  // -1: only a wake-up
   Nanos lasts_ns = 0;  // above 0: it has yet to take its turn on the receiver's link, for so long
   bool at_switch = false;
-};
-
-class VirtualClock final : public Clock {
- public:
-  Nanos now() override { return now_ns; }
-  Nanos now_ns = 0;
+  bool held_link = false;  // it has just passed a fair link, which is free for the next
 };
 
 class Network;
@@ -80,11 +78,13 @@ class SimPort final : public TxPort {
   std::vector<wire::IpFlow> flows_;
 };
 
-class Network final : public ScaleUpLinks {
+class Network final : public VirtualPorts {
  public:
-  Network(const EnginePlan& plan, const SimParams& params) : plan_(plan), params_(params), random_(params.seed) {
+  Network(const EnginePlan& plan, const SimParams& params)
+      : plan_(plan), params_(params), random_(params.seed), cores_(plan, clock_, *this, outcome_) {
     link_free_ns_.assign(plan.ports.size(), 0);
     receiver_free_ns_.assign(plan.ports.size(), 0);
+    fair_links_.resize(plan.ports.size());
     wake_ns_.assign(plan.ports.size(), kNever);
     if (params.queue_capacity_bytes > 0) make_switch();
     for (size_t p = 0; p < plan.ports.size(); ++p) {
@@ -95,24 +95,15 @@ class Network final : public ScaleUpLinks {
   }
 
   SimOutcome run() {
-    if (!make_cores()) return std::move(outcome_);
+    for (size_t p = 0; p < plan_.ports.size(); ++p) ports_.push_back(std::make_unique<SimPort>(*this, static_cast<int32_t>(p)));
+    if (!cores_.make(params_.receive_buffer_bytes)) return std::move(outcome_);
     if (params_.probe_first) probe();
     if (outcome_.failure.empty()) replay();
-    for (const auto& core : cores_) {
-      const auto flows = core->flows();
-      outcome_.flows.insert(outcome_.flows.end(), flows.begin(), flows.end());
-      if (const RateSeries* series = core->series(); series != nullptr) {
-        outcome_.rates.insert(outcome_.rates.end(), series->rows().begin(), series->rows().end());
-      }
-      if (outcome_.failure.empty()) continue;
-      const auto waits = core->waits();
-      outcome_.waits.insert(outcome_.waits.end(), waits.begin(), waits.end());
-    }
+    cores_.collect();
     for (const EgressQueue& queue : queues_) {
       outcome_.marked += queue.counters().marked;
       outcome_.queue_dropped += queue.counters().dropped;
     }
-    outcome_.end_ns = clock_.now_ns;
     return std::move(outcome_);
   }
 
@@ -123,11 +114,18 @@ class Network final : public ScaleUpLinks {
     wake(port, free_ns);
     return false;
   }
-  void post(int32_t port, const ScaleUpMessage& message) override {
-    if (dead(port)) return;
-    cores_[static_cast<size_t>(port)]->on_scale_up(message);
-    wake(port, message.due_ns);
+  TxPort& port(int32_t index) override { return *ports_[static_cast<size_t>(index)]; }
+  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string&) override {
+    return ports_[static_cast<size_t>(index)]->add_flow(plan_.ports[static_cast<size_t>(index)].addresses[address], dst_ip, src_port,
+                                                        flow);
   }
+  void wake(int32_t port, Nanos due_ns) override {
+    Nanos& scheduled = wake_ns_[static_cast<size_t>(port)];
+    if (due_ns == kNever || due_ns >= scheduled) return;
+    scheduled = due_ns;
+    push({due_ns, order_++, port, -1, 0});
+  }
+  bool dead(int32_t port) const override { return port == params_.dying_port && clock_.now_ns >= params_.dies_at_ns; }
   void transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet, uint8_t traffic_class,
                 bool spoil_icrc);
 
@@ -205,48 +203,42 @@ class Network final : public ScaleUpLinks {
     return frame.datagram_bytes + (frame.flow.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6);
   }
 
-  bool make_cores() {
-    for (size_t p = 0; p < plan_.ports.size(); ++p) {
-      const auto index = static_cast<int32_t>(p);
-      ports_.push_back(std::make_unique<SimPort>(*this, index));
-      SimPort& port = *ports_.back();
-      const auto open = [&, index](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string&) {
-        return port.add_flow(plan_.ports[static_cast<size_t>(index)].addresses[address], dst_ip, src_port, flow);
-      };
-      auto core = Core::make(plan_, index, params_.receive_buffer_bytes, open, outcome_.failure);
-      if (core == nullptr) return false;
-      core->join(*this);
-      cores_.push_back(std::move(core));
-      told_.push_back(0);
-    }
-    return true;
-  }
-
   void probe() {
-    for (size_t p = 0; p < cores_.size(); ++p) {
-      cores_[p]->start_probe();
-      wake(static_cast<int32_t>(p), 0);
-    }
-    drive([&] {
-      return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->prober().over(); });
-    });
-    for (const auto& core : cores_) {
-      for (size_t i = 0; i < core->prober().size(); ++i) outcome_.probes.push_back(core->prober().result(i));
-    }
+    cores_.start_probe();
+    drive([&] { return cores_.probed(); });
   }
 
   void replay() {
-    for (size_t p = 0; p < cores_.size(); ++p) {
-      cores_[p]->start(clock_.now_ns);
-      wake(static_cast<int32_t>(p), clock_.now_ns);
-    }
-    const bool over = drive([&] {
-      return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->finished(); });
-    });
+    cores_.start();
+    const bool over = drive([&] { return cores_.finished(); });
     if (!over && outcome_.failure.empty()) {
       outcome_.failure = clock_.now_ns >= params_.limit_ns ? "the time limit was reached"
                                                            : "nothing is left to happen: the job waits for itself";
     }
+  }
+
+  // A packet's first bit is at the receiver's link.
+  void reach_link(const Pending& arriving) {
+    const auto port = static_cast<size_t>(arriving.port);
+    if (!params_.fair_links) {
+      receiver_free_ns_[port] = std::max(receiver_free_ns_[port], arriving.due_ns) + arriving.lasts_ns;
+      push({receiver_free_ns_[port], arriving.order, arriving.port, arriving.frame});
+      return;
+    }
+    const Frame& frame = frames_[static_cast<size_t>(arriving.frame)];
+    FairLink& link = fair_links_[port];
+    if (frame.answer) {
+      push({link.pass(arriving.lasts_ns, clock_.now_ns), arriving.order, arriving.port, arriving.frame});
+      return;
+    }
+    const LinkItem item{arriving.frame, arriving.lasts_ns, arriving.order};
+    if (const auto passed_ns = link.arrive(item, frame.queue_pair, clock_.now_ns)) {
+      push({*passed_ns, arriving.order, arriving.port, arriving.frame, 0, false, true});
+    }
+  }
+  void leave_link(int32_t port) {
+    const auto next = fair_links_[static_cast<size_t>(port)].next(clock_.now_ns);
+    if (next) push({next->second, next->first.order, port, next->first.frame, 0, false, true});
   }
 
   // Processes events until `over`, a failure, the limit, or nothing is left.
@@ -263,11 +255,10 @@ class Network final : public ScaleUpLinks {
       }
       clock_.now_ns = std::max(clock_.now_ns, next.due_ns);
       if (next.lasts_ns > 0) {
-        Nanos& free_ns = receiver_free_ns_[static_cast<size_t>(next.port)];
-        free_ns = std::max(free_ns, next.due_ns) + next.lasts_ns;
-        push({free_ns, next.order, next.port, next.frame, 0, false});
+        reach_link(next);
         continue;
       }
+      if (next.held_link) leave_link(next.port);
       sample_queue();
       if (next.at_switch) {
         pass_switch(next);
@@ -278,13 +269,11 @@ class Network final : public ScaleUpLinks {
       } else {
         if (wake_ns_[static_cast<size_t>(next.port)] == next.due_ns) wake_ns_[static_cast<size_t>(next.port)] = kNever;
       }
-      turn(next.port);
+      cores_.turn(next.port);
       if (!outcome_.failure.empty()) return false;
     }
     return true;
   }
-
-  bool dead(int32_t port) const { return port == params_.dying_port && clock_.now_ns >= params_.dies_at_ns; }
 
   void deliver(int32_t port, int32_t frame_index) {
     const Frame frame = frames_[static_cast<size_t>(frame_index)];
@@ -305,33 +294,7 @@ class Network final : public ScaleUpLinks {
     const Place place = place_of_.at(frame.flow.dst_ip);
     Datagram datagram{bytes, frame.datagram_bytes, frame.flow.src_ip, frame.flow.src_port, place.address, frame.traffic_class,
                       echo_telemetry(frame, packet)};
-    cores_[static_cast<size_t>(port)]->on_datagram(datagram, clock_.now_ns);
-  }
-
-  void turn(int32_t port) {
-    if (dead(port)) return;
-    Core& core = *cores_[static_cast<size_t>(port)];
-    do {
-      core.on_time(clock_.now_ns);
-      core.issue(clock_.now_ns);
-      while (core.transmit(*ports_[static_cast<size_t>(port)], clock_, 64)) {
-      }
-    } while (core.failure().empty() && !core.probing() && core.next_deadline() <= clock_.now_ns);
-    size_t& told = told_[static_cast<size_t>(port)];
-    for (; told < core.records().size(); ++told) outcome_.records.push_back(core.records()[told]);
-    if (!core.failure().empty()) {
-      outcome_.failure = core.failure();
-      outcome_.failed_connection = core.failed_connection();
-      return;
-    }
-    wake(port, std::max(core.next_deadline(), clock_.now_ns));
-  }
-
-  void wake(int32_t port, Nanos due_ns) {
-    Nanos& scheduled = wake_ns_[static_cast<size_t>(port)];
-    if (due_ns == kNever || due_ns >= scheduled) return;
-    scheduled = due_ns;
-    push({due_ns, order_++, port, -1, 0});
+    cores_.on_datagram(port, datagram);
   }
 
   void push(const Pending& pending) {
@@ -357,12 +320,13 @@ class Network final : public ScaleUpLinks {
   const SimParams& params_;
   Random random_;
   VirtualClock clock_;
+  SimOutcome outcome_;
+  CoreSet cores_;
   std::map<IpAddress, Place> place_of_;
   std::vector<std::unique_ptr<SimPort>> ports_;
-  std::vector<std::unique_ptr<Core>> cores_;
-  std::vector<size_t> told_;
   std::vector<Nanos> link_free_ns_;
   std::vector<Nanos> receiver_free_ns_;
+  std::vector<FairLink> fair_links_;
   std::vector<Nanos> wake_ns_;
   std::vector<Frame> frames_;
   std::vector<int32_t> free_frames_;
@@ -372,7 +336,6 @@ class Network final : public ScaleUpLinks {
   Nanos next_sample_ns_ = 0;
   std::vector<Pending> pending_;
   uint64_t order_ = 0;
-  SimOutcome outcome_;
 };
 
 TxResult SimPort::send(const PacketRun& run) {
@@ -405,6 +368,7 @@ void Network::transmit(int32_t port, const wire::IpFlow& flow, const wire::Packe
     frame.stored += packet.payload_bytes;
     frame.inline_payload = true;
   }
+  frame.answer = frame.inline_payload || packet.opcode == wire::Opcode::acknowledge;
   attach_telemetry(frame, packet);
   const int64_t link_bps = plan_.ports[static_cast<size_t>(port)].link_bps;
   const int64_t bits = frame_bytes(frame) * 8;
@@ -416,6 +380,7 @@ void Network::transmit(int32_t port, const wire::IpFlow& flow, const wire::Packe
     ++outcome_.lost;
     return;
   }
+  frame.queue_pair = uint64_t{place->second.address} << 32 | packet.dest_qpn;
   const bool switched = !queues_.empty();
   Nanos arrival_ns = free_ns + (switched ? params_.latency_ns / 2 : params_.latency_ns);
   if (random_.one_in_million(params_.reorder_per_million)) {

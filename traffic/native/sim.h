@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core.h"
+#include "core_set.h"
 #include "plan.h"
-#include "records.h"
 
 namespace etloop {
 
@@ -24,6 +23,9 @@ struct SimParams {
   // Whether packets to one port take turns on its link, as behind a cut-through switch without a bottleneck inside. Off:
   // any number arrives at the same time.
   bool receiver_links = false;
+  // With that: whether queue pairs take turns on a receiver's link and answers wait for nobody (`FairLink`). Off: first come,
+  // first served.
+  bool fair_links = false;
   // How much a port takes ahead of its link, so that queue pairs take turns on it as on a network card; 0: anything, and
   // an acknowledgement then waits behind all that was sent before.
   Nanos transmit_queue_ns = 0;
@@ -52,14 +54,7 @@ struct QueueSample {
 };
 static_assert(sizeof(QueueSample) == 40);
 
-struct SimOutcome {
-  std::vector<OpRecord> records;  // in order of completion over all ports
-  std::vector<FlowRecord> flows;
-  std::vector<WaitRecord> waits;  // of a run that did not finish
-  std::vector<ProbeResult> probes;
-  std::string failure;            // "" when every rank finished
-  int32_t failed_connection = -1;
-  Nanos end_ns = 0;
+struct SimOutcome : VirtualRun {
   int64_t packets = 0;
   int64_t lost = 0;
   int64_t duplicated = 0;
@@ -68,7 +63,6 @@ struct SimOutcome {
   int64_t bad_icrc = 0;
   int64_t marked = 0;         // by the switch
   int64_t queue_dropped = 0;  // by the switch: no room
-  std::vector<CcRecord> rates;
   std::vector<QueueSample> queue;
 };
 

@@ -491,13 +491,15 @@ void SwitchModel::look_for_storm(size_t port, size_t queue, Nanos now) {
 
 // ---- counters
 
+Nanos SwitchModel::paused_ns(size_t port, size_t queue, Nanos now) const {
+  const Nanos since_ns = ports_[port].queues[queue].paused_since_ns;
+  return counters_.ports[port].queues[queue].paused_ns + (since_ns == kNever ? 0 : std::max<Nanos>(0, now - since_ns));
+}
+
 SwitchCounters SwitchModel::counters(Nanos now) const {
   SwitchCounters found = counters_;
   for (size_t port = 0; port < ports_.size(); ++port) {
-    for (size_t queue = 0; queue < kPriorities; ++queue) {
-      const Nanos since_ns = ports_[port].queues[queue].paused_since_ns;
-      if (since_ns != kNever) found.ports[port].queues[queue].paused_ns += now - since_ns;
-    }
+    for (size_t queue = 0; queue < kPriorities; ++queue) found.ports[port].queues[queue].paused_ns = paused_ns(port, queue, now);
   }
   return found;
 }

@@ -64,6 +64,9 @@ class SwitchModel {
 
   // Pause times up to `now` included.
   SwitchCounters counters(Nanos now) const;
+  // The same without pauses that are still on, and without a copy.
+  const SwitchCounters& counted() const { return counters_; }
+  Nanos paused_ns(size_t port, size_t queue, Nanos now) const;
   int64_t queued_packets() const { return queued_packets_; }
   int64_t queue_bytes(size_t port, size_t queue) const { return counters_.ports[port].queues[queue].current_bytes; }
   const SwitchConfig& config() const { return config_; }

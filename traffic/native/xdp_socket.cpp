@@ -1,11 +1,14 @@
 #include "xdp_socket.h"
 
+#include <poll.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+
+#include "system_clock.h"
 
 #ifndef AF_XDP
 #define AF_XDP 44
@@ -25,6 +28,7 @@
 namespace etloop {
 namespace {
 
+constexpr Nanos kQueueReleaseNs = 2'000'000'000;
 constexpr uint32_t kContinued = 1;  // XDP_PKT_CONTD
 constexpr uint64_t kChunkMask = ~uint64_t{kChunkBytes - 1};
 
@@ -39,6 +43,16 @@ bool ask_for_polling(int fd, int microseconds) {
   constexpr int kPacketsPerCall = 64;
   const auto set = [fd](int option, int value) { return setsockopt(fd, SOL_SOCKET, option, &value, sizeof value) == 0; };
   return set(SO_PREFER_BUSY_POLL, 1) && set(SO_BUSY_POLL, microseconds) && set(SO_BUSY_POLL_BUDGET, kPacketsPerCall);
+}
+
+// The kernel lets go of a queue some time after the socket that had it was closed: EBUSY may pass.
+int bind_patiently(int fd, const sockaddr_xdp& address) {
+  const Nanos deadline = monotonic_ns() + kQueueReleaseNs;
+  while (true) {
+    if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return 0;
+    if (errno != EBUSY || monotonic_ns() > deadline) return errno;
+    poll(nullptr, 0, 1);
+  }
 }
 
 }  // namespace
@@ -121,9 +135,11 @@ bool XdpSocket::open(const XdpSettings& settings, std::string& error) {
   address.sxdp_flags = XDP_USE_SG | XDP_USE_NEED_WAKEUP;  // zero-copy where the driver can, else copies
   address.sxdp_ifindex = static_cast<uint32_t>(settings.interface_index);
   address.sxdp_queue_id = settings.queue;
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (const int code = bind_patiently(fd, address); code != 0) {
     error = "cannot bind an AF_XDP socket to queue " + std::to_string(settings.queue) + " of " + settings.interface + ": " +
-            errno_text(errno) + (errno == EINVAL ? "; frames of 4 KiB need Linux 6.6, write backend: packet" : "");
+            errno_text(code) + (code == EINVAL  ? "; frames of 4 KiB need Linux 6.6, write backend: packet"
+                                : code == EBUSY ? "; another program has an AF_XDP socket on this queue: end it"
+                                                : "");
     return false;
   }
   xdp_options options{};

@@ -1,8 +1,9 @@
 """YAML text -> typed values, with every mistake of the file collected and placed by line and key path.
 
 Decides what a configuration file may look like at all: one document, mappings with known keys, no duplicate keys, no
-anchors or aliases, no tags, bounded size and depth. What the keys mean is decided by `scenario` and `rig`, which ask a
-`Section` for each key they know; a key never asked for is unknown and answered with the nearest known one.
+anchors or aliases, no tags, bounded size and depth. What the keys mean is decided by those who read one sort of file
+(scenarios, rigs, profiles), who ask a `Section` for each key they know; a key never asked for is unknown and answered
+with the nearest known one.
 
 A question returns a usable stand-in after a mistake, so that reading goes on and finds the next one;
 `ConfigFile.refuse_mistakes` at the end keeps a value with stand-ins from ever leaving.
@@ -154,6 +155,18 @@ class Section:
         """Whether the file gives `key` a value (an empty one counts as none)."""
         self._known[key] = None
         return key in self._entries and self._entries[key][1].tag != _NULL_TAG
+
+    def keys_under(self, key: str) -> tuple[str, ...]:
+        """The keys of the mapping under `key`; none where it is absent or something else."""
+        if not self.has(key):
+            return ()
+        node = self._entries[key][1]
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        return tuple(name.value for name, _ in pairs if isinstance(name, yaml.ScalarNode))
+
+    def again(self, file: ConfigFile) -> Section:
+        """The same mapping, unread, whose mistakes go to `file`: for a mapping that stands for several things."""
+        return Section(file, self._path, self._node)
 
     def entry_names(self) -> tuple[str, ...]:
         """All keys of the mapping, for mappings whose keys are names that the user chooses."""

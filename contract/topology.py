@@ -1,0 +1,233 @@
+"""A network of switches as values: what each switch is, which links join them, and where the rig's ports are attached.
+
+Decides the shape that the twin, the soft switch and the file format have in common, and no defaults: those are
+`switch_presets`. Which ways packets may take is worked out by `traffic.routes`, what a switch does with them by
+traffic/native/switch_model. Terms follow SAI (opencompute/SAI:inc): traffic class, priority group, queue, pool.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+PRIORITIES: Final = 8
+"""Traffic classes, priority groups and queues of a port, and PFC priorities."""
+DSCPS: Final = 64
+MOST_SWITCHES: Final = 4096
+MOST_SWITCH_PORTS: Final = 1024
+MOST_ATTACHMENTS: Final = 65536
+FOREVER_NS: Final = 2**63 - 1
+"""An end that is never reached."""
+
+
+class LoadBalancing(IntEnum):
+    """How a switch chooses among equally short ways. Numbers as in traffic/native/switch_config.h."""
+
+    ECMP = 0
+    """By a seeded hash of the five-tuple: a flow keeps its way."""
+    SPRAY = 1
+    """At random, packet by packet."""
+    FLOWLET = 2
+    """At random, but packets of a flow that follow within `flowlet_gap_ns` keep their way."""
+
+
+class WatchdogAction(IntEnum):
+    """What becomes of a queue in a pause storm. Numbers as in traffic/native/switch_config.h."""
+
+    DROP = 0
+    FORWARD = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPort:
+    """One port of a switch and the link on it."""
+
+    name: str
+    rate_bps: int
+    delay_ns: int
+    """Propagation to the other end, one way."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityGroup:
+    """How arriving packets of one priority group are accounted, alike on every port."""
+
+    lossless: bool = False
+    reserved_bytes: int = 0
+    alpha_log2: int = 0
+    """A port's group may use 2^alpha_log2 times the shared buffer that is free (dynamic threshold)."""
+    headroom_bytes: int = 0
+    """For what arrives beyond the threshold, after senders were told to pause. Of lossless groups only."""
+    resume_offset_bytes: int = 0
+    """Senders may go on when the group's share is so far below its threshold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """WRED-ECN of one queue: no mark below `kmin_bytes`, all from `kmax_bytes` on, in proportion between (RFC 3168)."""
+
+    kmin_bytes: int
+    kmax_bytes: int
+    pmax_per_million: int
+    """Share of packets that is marked just below `kmax_bytes`."""
+    at_dequeue: bool = True
+    """Whether the queue is looked at when the packet leaves; else when it is queued."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchQueue:
+    """One egress queue, alike on every port."""
+
+    strict: bool = False
+    """Before all queues that are not, the highest number first."""
+    weight: int = 1
+    """Of deficit round robin among queues that are not strict."""
+    alpha_log2: int = 0
+    """A port's queue may hold 2^alpha_log2 times the shared buffer that is free. Lossless traffic is not limited here."""
+    reserved_bytes: int = 0
+    marking: Marking | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watchdog:
+    """PFC watchdog: a queue paused for `detect_ns` with something to send is in a storm until `restore_ns` without pause."""
+
+    detect_ns: int
+    restore_ns: int
+    action: WatchdogAction = WatchdogAction.DROP
+
+
+@dataclass(frozen=True, slots=True)
+class Trimming:
+    """What is cut off a packet instead of dropping it."""
+
+    frame_bytes: int
+    """Length that is left of its Ethernet frame."""
+    dscp: int
+    """What it carries from then on, which chooses its queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchFault:
+    """Packets from one port to another that a switch loses or corrupts: every `every`-th, and `per_million` by chance."""
+
+    in_port: int = -1
+    """-1: any."""
+    out_port: int = -1
+    per_million: int = 0
+    every: int = 0
+    from_ns: int = 0
+    until_ns: int = FOREVER_NS
+    corrupt: bool = False
+    """Flip a bit instead of dropping: the receiver's ICRC check fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchSettings:
+    """One switch. `traffic/native/switch_config.h` is the same in C++."""
+
+    name: str
+    ports: tuple[SwitchPort, ...]
+    buffer_bytes: int
+    """All of it: reserves and headroom of every port, and what is shared."""
+    dscp_to_class: tuple[int, ...]
+    """64 values."""
+    class_to_queue: tuple[int, ...]
+    """8 values, as in the maps below."""
+    class_to_group: tuple[int, ...]
+    group_to_priority: tuple[int, ...]
+    """The PFC priority that pauses the senders to a group."""
+    priority_to_queue: tuple[int, ...]
+    """The queue that a received PFC priority pauses."""
+    groups: tuple[PriorityGroup, ...]
+    """8 groups."""
+    queues: tuple[SwitchQueue, ...]
+    """8 queues."""
+    pfc: bool
+    pause_quanta: int
+    """Of a pause frame, 512 bit times each (IEEE 802.1Qbb)."""
+    watchdog: Watchdog | None
+    latency_ns: int
+    """From a packet's last bit in to its queue."""
+    balancing: LoadBalancing
+    flowlet_gap_ns: int
+    trimming: Trimming | None
+    seed: int
+    """Of the hash, of marking, of spraying and of random faults."""
+    faults: tuple[SwitchFault, ...] = ()
+
+    def priority_of_dscp(self, dscp: int) -> int:
+        """The PFC priority that pauses packets with a DSCP, at whoever sends them to this switch."""
+        return self.group_to_priority[self.class_to_group[self.dscp_to_class[dscp]]]
+
+    @property
+    def set_aside_bytes(self) -> int:
+        """Reserves and headroom of all ports: what of the buffer is not shared."""
+        of_a_port = sum(group.reserved_bytes + group.lossless * group.headroom_bytes for group in self.groups)
+        return of_a_port * len(self.ports)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchEnd:
+    """A port of a switch, both by number."""
+
+    switch: int
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchLink:
+    """A link between two switches. Rate and delay stand at both ports and are the same there."""
+
+    a: SwitchEnd
+    b: SwitchEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A port of the rig on a port of a switch. Packets are routed to the number of an attachment."""
+
+    rig_port: str
+    """As rig files name it: "agent/port"."""
+    end: SwitchEnd
+    addresses: tuple[str, ...] = ()
+    """What the lab gives the port; empty: it chooses."""
+    rail: int | None = None
+    honours_pause: bool = True
+    """Whether the endpoint stops sending a priority that the switch pauses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A link that is down for a time. It is named by one of its ends; both lose it."""
+
+    end: SwitchEnd
+    from_ns: int
+    until_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A whole network. Numbers of switches and attachments are their places in these tuples."""
+
+    switches: tuple[SwitchSettings, ...]
+    links: tuple[SwitchLink, ...]
+    attachments: tuple[Attachment, ...]
+    outages: tuple[Outage, ...] = ()
+
+    def port_name(self, end: SwitchEnd) -> str:
+        """A switch port as people read it: "leaf0/4"."""
+        switch = self.switches[end.switch]
+        return f"{switch.name}/{switch.ports[end.port].name}"
+
+    def port_of(self, end: SwitchEnd) -> SwitchPort:
+        """The port at an end."""
+        return self.switches[end.switch].ports[end.port]
+
+    def attached(self, rig_port: str) -> int | None:
+        """Number of the attachment of a rig's port, None if it is not attached."""
+        for index, attachment in enumerate(self.attachments):
+            if attachment.rig_port == rig_port:
+                return index
+        return None

@@ -1,0 +1,47 @@
+"""How the printed table says things: lines behind a label, aligned cells, times. Pure wording, no figures."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WIDTH: Final = 118
+"""Columns; only the path at the end may be longer."""
+LABEL_WIDTH: Final = 16
+NS_NOT_SPELT_OUT: Final = 1_000_000_000_000
+"""A thousand seconds; longer times would push the table apart."""
+
+
+def aligned(row: Sequence[str], widths: Sequence[int], gap: str) -> str:
+    """Names to the left, numbers to the right."""
+    cells = [
+        text.ljust(width) if column < 2 else text.rjust(width)
+        for column, (text, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return gap.join(cells)
+
+
+def labelled(label: str, text: str) -> list[str]:
+    """One line behind its label."""
+    return [f"{label.ljust(LABEL_WIDTH)}{text}"]
+
+
+def wrapped(label: str, text: str) -> list[str]:
+    """`text` after its label, broken between words where the line is full; a longer word is broken where it must."""
+    # Agents write some of these texts, and a terminal obeys control characters.
+    shown = "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
+    parts = wrap(shown, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
+    return [line for index, part in enumerate(parts) for line in labelled("" if index else label, part)]
+
+
+def us(time_ns: int | None) -> str:
+    """Microseconds in at most nine characters, with no more digits than a reader needs."""
+    if time_ns is None:
+        return "-"
+    if abs(time_ns) >= NS_NOT_SPELT_OUT:
+        return f"{time_ns / 1000:.1e}"
+    digits = 3 if abs(time_ns) < 100_000 else 1 if abs(time_ns) < 100_000_000 else 0
+    return f"{time_ns / 1000:.{digits}f}"

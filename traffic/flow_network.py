@@ -1,0 +1,203 @@
+"""A topology as the flow level sees it: links, and which of them each queue pair's data takes. Pure.
+
+Decides what of a switch is kept: the rates of its ports, its latency, and which of several ways a flow takes. By ECMP that is
+the very port that the switch model picks for the five-tuple; sprayed and flowlet traffic is spread evenly over all ways.
+What is lost is listed by `left_out`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from contract.assignment import Path
+from contract.topology import LoadBalancing
+from traffic import _native
+from traffic.flow_level import EndpointLinks, FlowNetwork, ports_of_connections
+from traffic.routes import routes
+from traffic.twin import attachments_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from contract.assignment import Assignment
+    from contract.topology import Topology
+    from traffic.routes import Routes
+
+LINK_BYTES_PER_PACKET: Final = 82
+"""What a packet has around its payload on a link (docs/closed_forms.md)."""
+
+
+def left_out(topology: Topology) -> tuple[str, ...]:
+    """What the topology describes and the flow level knows nothing of, a phrase each."""
+    told = []
+    if any(queue.marking for switch in topology.switches for queue in switch.queues):
+        told.append("ECN marks")
+    if any(switch.pfc for switch in topology.switches):
+        told.append("pauses")
+    told.append("queues and drops")
+    if any(switch.faults for switch in topology.switches):
+        told.append("the faults of its switches")
+    if topology.outages:
+        told.append("its outages")
+    return tuple(told)
+
+
+def network_of(assignment: Assignment, rig_ports: tuple[str, ...], topology: Topology) -> FlowNetwork:
+    """The network of an assignment whose port i is on the attachment of `rig_ports[i]`.
+
+    Raises `PlanError` if ports are not attached or cannot reach each other.
+    """
+    table = routes(topology)
+    attachments = np.array(attachments_of(assignment, rig_ports, topology, table), np.int64)
+    walk = _Walk(topology, table, assignment.transport.path_mtu_bytes)
+    connections = assignment.connections
+    endpoint = EndpointLinks.of(assignment)
+    src_port, dst_port = ports_of_connections(assignment)
+    wire = connections.path == Path.WIRE
+    qps = np.diff(connections.qp_offsets).astype(np.int64)
+    ways = np.where(wire, qps, 1)
+    first_way = np.concatenate([[0], np.cumsum(ways)])
+    wire_way = np.repeat(first_way[:-1][wire], qps[wire]) + _within(qps[wire])
+    wire_src, wire_dst = np.repeat(src_port[wire], qps[wire]), np.repeat(dst_port[wire], qps[wire])
+    keys = np.frombuffer(_native.flow_keys(assignment), np.uint64)
+    latency = np.repeat(np.where(connections.path == Path.SCALE_UP, assignment.scale_up_latency_ns, 0), ways)
+    rows, links, shares, latency[wire_way] = walk.follow(attachments[wire_src], attachments[wire_dst], keys)
+    scale_up = connections.path == Path.SCALE_UP
+    shared = scale_up if assignment.scale_up_bps > 0 else np.zeros_like(scale_up)
+    hairpin = connections.path == Path.HAIRPIN
+    everywhere = len(endpoint.names)
+    way = np.concatenate(
+        [wire_way, wire_way[rows], wire_way, first_way[:-1][shared], first_way[:-1][hairpin]]
+    )
+    link = np.concatenate(
+        [
+            wire_src,
+            everywhere + links,
+            endpoint.ports + wire_dst,
+            endpoint.of_rank(connections.src_rank[shared]),
+            endpoint.hairpin + src_port[hairpin],
+        ]
+    )
+    share = np.ones(len(way), np.float32)
+    share[len(wire_way) : len(wire_way) + len(rows)] = shares
+    order = np.argsort(way, kind="stable")
+    counts = np.bincount(way, minlength=int(first_way[-1]))
+    return FlowNetwork(
+        link_names=(*endpoint.names, *walk.names),
+        link_bps=np.concatenate([endpoint.link_bps, walk.link_bps]),
+        way_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        part_link=link[order].astype(np.int32),
+        part_share=share[order],
+        latency_ns=latency.astype(np.int64),
+    )
+
+
+def _within(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0 ... n-1 for every count n, one after another."""
+    before = np.concatenate([[0], np.cumsum(counts)[:-1]]) if len(counts) else np.zeros(0, np.int64)
+    return np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(before, counts)
+
+
+class _Walk:
+    """Egress links of all switches, and the ways over them."""
+
+    def __init__(self, topology: Topology, table: Routes, packet_bytes: int) -> None:
+        self._topology = topology
+        self._table = table
+        ports = [port for switch in topology.switches for port in switch.ports]
+        counts = [len(switch.ports) for switch in topology.switches]
+        self._first_link = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.names = tuple(
+            f"{switch.name}/{port.name}" for switch in topology.switches for port in switch.ports
+        )
+        self.link_bps = np.array([port.rate_bps for port in ports], np.int64)
+        delay_ns = np.array([port.delay_ns for port in ports], np.int64)
+        latency_ns = np.repeat([switch.latency_ns for switch in topology.switches], counts)
+        bits = (packet_bytes + LINK_BYTES_PER_PACKET) * 8
+        # A switch stores a packet before it sends it: the last one of a message is sent once more by each.
+        again_ns = -(-bits * 1_000_000_000 // self.link_bps)
+        self._hop_ns = (latency_ns + again_ns + delay_ns).astype(np.int64)
+        self._delay_ns = delay_ns
+        # The next switch beyond every egress link, -1 where an endpoint is.
+        self._beyond = np.full(len(ports), -1, np.int64)
+        for link in topology.links:
+            self._beyond[self._link_at(link.a.switch, link.a.port)] = link.b.switch
+            self._beyond[self._link_at(link.b.switch, link.b.port)] = link.a.switch
+        self._home = np.array([attachment.end.switch for attachment in topology.attachments], np.int64)
+        self._last_link = np.array(
+            [
+                self._link_at(attachment.end.switch, attachment.end.port)
+                for attachment in topology.attachments
+            ],
+            np.int64,
+        )
+
+    def _link_at(self, switch: int, port: int) -> int:
+        return int(self._first_link[switch]) + port
+
+    def follow(
+        self, src: NDArray[np.int64], dst: NDArray[np.int64], keys: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+        """Ways between attachments: (flow, egress link, share of the flow on it) of every part, and latency by flow."""
+        flow = np.arange(len(src), dtype=np.int64)
+        here, share = self._home[src], np.ones(len(src), np.float64)
+        elapsed = self._delay_ns[self._last_link[src]].copy()
+        latency = np.zeros(len(src), np.int64)
+        parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = []
+        while len(flow):
+            flow, share, elapsed, link = self._step(flow, share, elapsed, here, dst, keys)
+            elapsed = elapsed + self._hop_ns[link]
+            parts.append((flow, link, share))
+            here = self._beyond[link]
+            arrived = here < 0
+            np.maximum.at(latency, flow[arrived], elapsed[arrived])
+            on = ~arrived
+            flow, share, elapsed, here = flow[on], share[on], elapsed[on], here[on]
+        if not parts:
+            return flow, flow, share.astype(np.float32), latency
+        flows, links, shares = (np.concatenate([part[column] for part in parts]) for column in range(3))
+        # Spread flows may come to one link by several ways.
+        unique, inverse = np.unique(flows * len(self.names) + links, return_inverse=True)
+        summed = np.zeros(len(unique), np.float64)
+        np.add.at(summed, inverse.reshape(-1), shares)
+        summed = np.minimum(summed, 1)
+        return unique // len(self.names), unique % len(self.names), summed.astype(np.float32), latency
+
+    def _step(
+        self,
+        flow: NDArray[np.int64],
+        share: NDArray[np.float64],
+        elapsed: NDArray[np.int64],
+        here: NDArray[np.int64],
+        dst: NDArray[np.int64],
+        keys: NDArray[np.uint64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+        """Every flow, at the switch that it is at, onto an egress link; or onto several, in shares."""
+        home = self._home[dst[flow]]
+        link = np.where(here == home, self._last_link[dst[flow]], -1)
+        extra: list[NDArray[np.int64]] = []
+        extra_link: list[NDArray[np.int64]] = []
+        asked = np.flatnonzero(link < 0)
+        pairs, inverse = np.unique(
+            here[asked] * len(self._topology.switches) + home[asked], return_inverse=True
+        )
+        order = np.argsort(inverse.reshape(-1), kind="stable")
+        bounds = np.searchsorted(inverse.reshape(-1)[order], np.arange(len(pairs) + 1))
+        for row, pair in enumerate(pairs.tolist()):
+            at = asked[order[bounds[row] : bounds[row + 1]]]
+            number = pair // len(self._topology.switches)
+            switch = self._topology.switches[number]
+            ports = np.array(self._table[number][int(dst[flow[at[0]]])], np.int64) + self._first_link[number]
+            if switch.balancing is LoadBalancing.ECMP:
+                chosen = _native.ecmp_choices(np.ascontiguousarray(keys[flow[at]]), switch.seed, len(ports))
+                link[at] = ports[np.frombuffer(chosen, np.int32)]
+                continue
+            share[at] /= len(ports)
+            link[at] = ports[0]
+            for port in ports[1:].tolist():
+                extra.append(at)
+                extra_link.append(np.full(len(at), port, np.int64))
+        again = np.concatenate([np.arange(len(flow), dtype=np.int64), *extra])
+        return flow[again], share[again], elapsed[again], np.concatenate([link, *extra_link])

@@ -1,0 +1,330 @@
+#include "twin.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
+
+namespace etloop {
+
+namespace {
+
+constexpr uint8_t kEcnMask = 0x03;
+constexpr uint32_t kMaxRun = 4;  // packets of a queue pair that a card takes at a time
+constexpr uint8_t kUdpProtocol = 17;
+
+// A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
+struct Frame {
+  uint32_t flow = 0;
+  uint32_t stored = 0;
+  uint32_t datagram_bytes = 0;
+  bool spoiled = false;
+  std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
+};
+
+struct Flow {
+  IpAddress src_ip = {};
+  uint16_t src_port = 0;
+  uint16_t dst_address = 0;  // among those of the receiving port
+  int32_t dst_port = -1;     // of the plan
+  uint64_t key = 0;
+  uint32_t destination = 0;  // attachment
+  uint32_t around_bytes = 0;  // of an Ethernet frame, around the datagram
+};
+
+uint64_t key_of(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_t src_port) {
+  uint8_t src[16];
+  uint8_t dst[16];
+  std::copy(src_ip.bytes.begin(), src_ip.bytes.end(), src);
+  std::copy(dst_ip.bytes.begin(), dst_ip.bytes.end(), dst);
+  return flow_key(src, dst, src_port, wire::kRoceUdpPort, kUdpProtocol);
+}
+
+class Network;
+
+class CardPort final : public TxPort {
+ public:
+  CardPort(Network& network, int32_t port) : network_(network), port_(port) {}
+  TxResult send(const PacketRun& run) override;
+  std::string last_error() const override { return {}; }
+  uint32_t max_run(uint32_t) const override { return kMaxRun; }
+
+ private:
+  Network& network_;
+  int32_t port_;
+};
+
+class Network final : public VirtualPorts, public FabricSink {
+ public:
+  Network(const EnginePlan& plan, const FabricConfig& config, const TwinParams& params)
+      : plan_(plan),
+        params_(params),
+        fabric_(config, *this, 0),
+        series_(fabric_, config, params.sample_interval_ns, params.most_samples),
+        cores_(plan, clock_, *this, outcome_),
+        port_of_(config.attachments.size(), -1) {
+    wake_ns_.assign(plan.ports.size(), kNever);
+    waiting_.assign(plan.ports.size(), false);
+    for (size_t p = 0; p < plan.ports.size(); ++p) {
+      const auto index = static_cast<int32_t>(p);
+      card_ports_.push_back(std::make_unique<CardPort>(*this, index));
+      port_of_[params.attachment_of_port[p]] = index;
+      for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
+        place_of_[plan.ports[p].addresses[a]] = {index, static_cast<uint16_t>(a)};
+      }
+    }
+  }
+
+  TwinOutcome run() {
+    if (!cores_.make(params_.receive_buffer_bytes)) return std::move(outcome_);
+    if (params_.probe_first) {
+      cores_.start_probe();
+      drive([&] { return cores_.probed(); });
+    }
+    if (outcome_.failure.empty()) replay();
+    cores_.collect();
+    for (size_t s = 0; s < fabric_.switches(); ++s) outcome_.switches.push_back(fabric_.counters(s, clock_.now_ns));
+    for (size_t a = 0; a < port_of_.size(); ++a) outcome_.cards.push_back(fabric_.card(a, clock_.now_ns));
+    for (const SwitchCounters& counters : outcome_.switches) {
+      for (const SwitchPortCounters& port : counters.ports) outcome_.hops += port.tx_packets;
+    }
+    outcome_.hops += outcome_.packets;
+    outcome_.sample_interval_ns = series_.interval_ns();
+    outcome_.samples = series_.rows();
+    return std::move(outcome_);
+  }
+
+  // ---- the cores' side
+
+  TxPort& port(int32_t index) override { return *card_ports_[static_cast<size_t>(index)]; }
+
+  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& error) override {
+    const PlannedPort& planned = plan_.ports[static_cast<size_t>(index)];
+    const auto place = place_of_.find(dst_ip);
+    if (place == place_of_.end()) {
+      error = "no port of the plan has the address of a peer";
+      return false;
+    }
+    Flow made;
+    made.src_ip = planned.addresses[address];
+    made.src_port = src_port;
+    made.dst_port = place->second.port;
+    made.dst_address = place->second.address;
+    made.destination = params_.attachment_of_port[static_cast<size_t>(made.dst_port)];
+    made.key = key_of(made.src_ip, dst_ip, src_port);
+    const int64_t on_link_bytes = dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6;
+    made.around_bytes = static_cast<uint32_t>(on_link_bytes - kLineOverheadBytes) + planned.tag_bytes;
+    flow = static_cast<FlowId>(flows_.size());
+    flows_.push_back(made);
+    return true;
+  }
+
+  void wake(int32_t index, Nanos due_ns) override {
+    Nanos& scheduled = wake_ns_[static_cast<size_t>(index)];
+    if (due_ns == kNever || due_ns >= scheduled) return;
+    scheduled = due_ns;
+    push({due_ns, order_++, index, kNoFrame, {}});
+  }
+
+  TxResult send(int32_t port, const PacketRun& run);
+
+  // ---- the network's side
+
+  void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override {
+    push({at_ns, order_++, port_of_[attachment], frame.handle, frame});
+  }
+  void pause(size_t, uint8_t, uint16_t, Nanos) override {}
+  void release(const SwitchFrame& frame) override { free_frames_.push_back(frame.handle); }
+  void card_sends(size_t attachment, Nanos now) override {
+    const int32_t port = port_of_[attachment];
+    if (port >= 0 && waiting_[static_cast<size_t>(port)]) wake(port, now);
+  }
+
+ private:
+  static constexpr uint32_t kNoFrame = UINT32_MAX;
+  struct Place {
+    int32_t port;
+    uint16_t address;
+  };
+  struct Pending {
+    Nanos due_ns;
+    uint64_t order;
+    int32_t port;
+    uint32_t handle;  // kNoFrame: only a wake-up
+    SwitchFrame frame;
+  };
+
+  void replay() {
+    outcome_.start_ns = clock_.now_ns;
+    cores_.start();
+    const bool over = drive([&] { return cores_.finished(); });
+    if (over || !outcome_.failure.empty()) return;
+    if (outcome_.too_many_packets) {
+      outcome_.failure = "the job takes more packets than were allowed";
+    } else if (clock_.now_ns >= params_.limit_ns) {
+      outcome_.failure = "the time limit was reached";
+    } else {
+      outcome_.failure = "nothing is left to happen: the job waits for itself";
+    }
+  }
+
+  // Processes events until `over`, a failure, a limit, or nothing is left.
+  template <typename Over>
+  bool drive(Over over) {
+    while (!over()) {
+      const Nanos host_ns = pending_.empty() ? kNever : pending_.front().due_ns;
+      const Nanos network_ns = fabric_.next_event();
+      const Nanos next_ns = std::min(host_ns, network_ns);
+      if (next_ns == kNever) return false;
+      if (next_ns > params_.limit_ns) {
+        clock_.now_ns = params_.limit_ns;
+        return false;
+      }
+      while (series_.due_ns() <= next_ns) series_.sample();
+      clock_.now_ns = std::max(clock_.now_ns, next_ns);
+      if (network_ns <= host_ns) {
+        fabric_.advance(next_ns);
+        continue;
+      }
+      std::pop_heap(pending_.begin(), pending_.end(), later);
+      const Pending next = pending_.back();
+      pending_.pop_back();
+      if (next.handle != kNoFrame) {
+        take_in(next);
+      } else if (wake_ns_[static_cast<size_t>(next.port)] == next.due_ns) {
+        wake_ns_[static_cast<size_t>(next.port)] = kNever;
+      }
+      cores_.turn(next.port);
+      if (!outcome_.failure.empty()) return false;
+      if (params_.most_packets > 0 && outcome_.packets > params_.most_packets) {
+        outcome_.too_many_packets = true;
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void take_in(const Pending& arrival) {
+    const Frame& frame = frames_[arrival.handle];
+    free_frames_.push_back(arrival.handle);
+    if (arrival.frame.corrupted || arrival.frame.trimmed || frame.spoiled) {
+      ++outcome_.bad_packets;
+      return;
+    }
+    const Flow& flow = flows_[frame.flow];
+    const auto traffic_class = static_cast<uint8_t>(arrival.frame.dscp << 2 | arrival.frame.ecn);
+    const Datagram datagram{{frame.bytes.data(), frame.stored}, frame.datagram_bytes, flow.src_ip, flow.src_port, flow.dst_address,
+                            traffic_class, {}};
+    cores_.on_datagram(arrival.port, datagram);
+  }
+
+  uint32_t take_frame() {
+    if (free_frames_.empty()) {
+      frames_.emplace_back();
+      return static_cast<uint32_t>(frames_.size() - 1);
+    }
+    const uint32_t handle = free_frames_.back();
+    free_frames_.pop_back();
+    return handle;
+  }
+
+  void push(const Pending& pending) {
+    pending_.push_back(pending);
+    std::push_heap(pending_.begin(), pending_.end(), later);
+  }
+  static bool later(const Pending& a, const Pending& b) {
+    return a.due_ns != b.due_ns ? a.due_ns > b.due_ns : a.order > b.order;
+  }
+
+  const EnginePlan& plan_;
+  const TwinParams& params_;
+  VirtualClock clock_;
+  TwinOutcome outcome_;
+  SoftFabric fabric_;
+  TwinSeries series_;
+  CoreSet cores_;
+  std::map<IpAddress, Place> place_of_;
+  std::vector<int32_t> port_of_;  // by attachment; -1: no port of the plan
+  std::vector<std::unique_ptr<CardPort>> card_ports_;
+  std::vector<Flow> flows_;
+  std::vector<Nanos> wake_ns_;
+  std::vector<bool> waiting_;  // ports whose card had no room
+  std::vector<Frame> frames_;
+  std::vector<uint32_t> free_frames_;
+  std::vector<Pending> pending_;
+  uint64_t order_ = 0;
+};
+
+TxResult CardPort::send(const PacketRun& run) { return network_.send(port_, run); }
+
+bool answers(wire::Opcode opcode) {
+  const wire::Role role = wire::shape(opcode).role;
+  return role == wire::Role::acknowledgement || role == wire::Role::notification;
+}
+
+TxResult Network::send(int32_t port, const PacketRun& run) {
+  const auto index = static_cast<size_t>(port);
+  const uint32_t attachment = params_.attachment_of_port[index];
+  const uint8_t traffic_class =
+      run.traffic_class == kFlowClass ? plan_.transport.traffic_class : static_cast<uint8_t>(run.traffic_class);
+  SwitchFrame on_link;
+  on_link.dscp = traffic_class >> 2;
+  on_link.ecn = traffic_class & kEcnMask;
+  // A card has its next packets at hand, no more: then queue pairs take turns, and answers, which it makes itself, do not wait.
+  if (!answers(run.head.opcode)) {
+    waiting_[index] = fabric_.waiting_frames(attachment, on_link.dscp) > 1;
+    if (waiting_[index]) return TxResult::held;
+  }
+  const Flow& flow = flows_[run.flow];
+  on_link.destination = flow.destination;
+  on_link.flow_key = flow.key;
+  wire::Packet packet = run.head;
+  for (uint32_t i = 0; i < run.count; ++i) {
+    packet.psn = (run.head.psn + i) & wire::kPsnMask;
+    if (run.count > 1) packet.ack_req = run.ack_every != 0 && (packet.psn + 1) % run.ack_every == 0;
+    const uint32_t handle = take_frame();
+    Frame& frame = frames_[handle];
+    frame.flow = run.flow;
+    frame.stored = static_cast<uint32_t>(wire::encode_headers(packet, frame.bytes));
+    frame.datagram_bytes = static_cast<uint32_t>(wire::datagram_bytes(packet.opcode, packet.payload_bytes));
+    frame.spoiled = run.spoil_icrc;
+    if (packet.payload != nullptr) {
+      std::memcpy(frame.bytes.data() + frame.stored, packet.payload, packet.payload_bytes);
+      frame.stored += packet.payload_bytes;
+    }
+    on_link.handle = handle;
+    on_link.frame_bytes = static_cast<int32_t>(frame.datagram_bytes + flow.around_bytes);
+    ++outcome_.packets;
+    fabric_.from_host(attachment, on_link, clock_.now_ns);
+  }
+  return TxResult::sent;
+}
+
+}  // namespace
+
+std::string validate(const TwinParams& params, const EnginePlan& plan, const FabricConfig& network) {
+  if (params.attachment_of_port.size() != plan.ports.size()) return "not every port of the plan is attached";
+  std::vector<uint32_t> taken = params.attachment_of_port;
+  std::sort(taken.begin(), taken.end());
+  if (std::adjacent_find(taken.begin(), taken.end()) != taken.end()) return "two ports of the plan share an attachment";
+  if (!taken.empty() && taken.back() >= network.attachments.size()) return "a port of the plan is attached to nothing";
+  for (const PlannedConnection& connection : plan.connections) {
+    if (connection.path != Path::wire) continue;
+    for (const IpAddress& ip : {connection.src_ip, connection.dst_ip}) {
+      const bool known = std::any_of(plan.ports.begin(), plan.ports.end(), [&](const PlannedPort& port) {
+        return std::find(port.addresses.begin(), port.addresses.end(), ip) != port.addresses.end();
+      });
+      if (!known) return "a connection ends at an address that no port of the plan has";
+    }
+  }
+  return {};
+}
+
+TwinOutcome run_twin(const EnginePlan& plan, const FabricConfig& network, const TwinParams& params) {
+  Network twin(plan, network, params);
+  return twin.run();
+}
+
+}  // namespace etloop

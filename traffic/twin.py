@@ -1,0 +1,196 @@
+"""The twin: the engine's own cores in virtual time, through the switches that a topology describes. Same seed, same bytes.
+
+Decides which attachment each port of the assignment is on, and what a caller is told; what happens to packets is decided
+natively (traffic/native/twin). The assignment must hold every rank and every port of the job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from contract.assignment import Path
+from contract.errors import PlanError, Problem
+from contract.ip_address import ip_bytes
+from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, WAIT_RECORD
+from contract.switch_counters import CARD_COUNTERS, SWITCH_PORT_COUNTERS
+from traffic import _native
+from traffic.cc_library import library_for
+from traffic.engine import rows
+from traffic.routes import routes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from contract.assignment import Assignment
+    from contract.topology import Topology
+    from traffic.routes import Routes
+
+LANE_SAMPLE: Final = np.dtype(
+    [
+        ("time_ns", "<i8"),
+        ("queued_bytes", "<i8"),
+        ("group_bytes", "<i8"),
+        ("headroom_bytes", "<i8"),
+        ("tx_packets", "<i8"),
+        ("tx_bytes", "<i8"),
+        ("marked_packets", "<i8"),
+        ("dropped_packets", "<i8"),
+        ("trimmed_packets", "<i8"),
+        ("pfc_rx", "<i8"),
+        ("pfc_tx", "<i8"),
+        ("paused_ns", "<i8"),
+        ("switch", "<i4"),
+        ("port", "<u2"),
+        ("lane", "<u2"),
+    ]
+)
+"""`LaneSample` of traffic/native/twin_series.h: queue, priority and group `lane` of a switch port at one moment."""
+SAMPLE_INTERVAL_NS: Final = 10_000
+MOST_SAMPLES: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class TwinSettings:
+    """What of a run the topology does not say."""
+
+    seed: int | None = None
+    """Replaces the seeds of all switches by it and what follows it; None: as the topology has them."""
+    receive_buffer_bytes: int = 64 << 20
+    """Of a port's sockets: what bounds the windows that its queue pairs offer where the scenario sets none."""
+    probe_first: bool = True
+    """Whether every queue pair is probed before the job, as in a run: the probe measures round-trip times."""
+    limit_ns: int = 3_600_000_000_000
+    """Virtual time after which the run is given up."""
+    sample_interval_ns: int = 0
+    """Of the series; 0: none. It doubles whenever the rows become more than `most_samples`."""
+    most_samples: int = MOST_SAMPLES
+    most_packets: int = 0
+    """Packets after which the run is given up; 0: none."""
+    cc_library: str = ""
+    """Compiled congestion control plugin of the assignment."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TwinOutcome:
+    """What happened. Times are virtual nanoseconds; the job began at `start_ns`, after the probe."""
+
+    ops: NDArray[np.void]
+    """OP_RECORD rows."""
+    flows: NDArray[np.void]
+    waits: NDArray[np.void]
+    """Of a run that did not finish, else empty."""
+    rates: NDArray[np.void]
+    """CC_RECORD rows, if the assignment asks for them."""
+    failure: str
+    """"" if every rank finished."""
+    failed_connection: int
+    too_many_packets: bool
+    """It failed because of `TwinSettings.most_packets`."""
+    start_ns: int
+    end_ns: int
+    packets: int
+    """That network cards sent."""
+    hops: int
+    """Links that packets were put on, by cards and by switches."""
+    bad_packets: int
+    """Arrived corrupted, cut or spoiled: an ICRC check fails."""
+    switch_ports: tuple[NDArray[np.void], ...]
+    """By switch: SWITCH_PORT_COUNTERS rows, one a port."""
+    pool_watermark_bytes: tuple[int, ...]
+    """By switch: the most that its buffer held."""
+    cards: NDArray[np.void]
+    """CARD_COUNTERS rows, by attachment."""
+    sample_interval_ns: int
+    samples: NDArray[np.void]
+    """LANE_SAMPLE rows in order of time; only lanes that had been used."""
+
+
+def twin(
+    assignment: Assignment, rig_ports: tuple[str, ...], topology: Topology, settings: TwinSettings
+) -> TwinOutcome:
+    """Runs the assignment to its end, a failure or a limit.
+
+    `rig_ports[i]` names port i of the assignment as the topology's attachments do, "agent/port". Raises `PlanError` if
+    ports are not attached or cannot reach each other, ValueError if the assignment does not hold together.
+    """
+    topology = seeded(topology, settings.seed)
+    table = routes(topology)
+    attachments = attachments_of(assignment, rig_ports, topology, table)
+    library = settings.cc_library or library_for(assignment.transport.congestion)
+    found = _native.twin(assignment, topology, table, attachments, replace(settings, cc_library=library))
+    return TwinOutcome(
+        ops=rows(found["records"], OP_RECORD),
+        flows=rows(found["flows"], FLOW_RECORD),
+        waits=rows(found["waits"], WAIT_RECORD),
+        rates=rows(found["rates"], CC_RECORD),
+        failure=found["failure"],
+        failed_connection=found["failed_connection"],
+        too_many_packets=found["too_many_packets"],
+        start_ns=found["start_ns"],
+        end_ns=found["end_ns"],
+        packets=found["packets"],
+        hops=found["hops"],
+        bad_packets=found["bad_packets"],
+        switch_ports=tuple(rows(raw, SWITCH_PORT_COUNTERS) for raw in found["switch_ports"]),
+        pool_watermark_bytes=tuple(found["pool_watermark_bytes"]),
+        cards=rows(found["cards"], CARD_COUNTERS),
+        sample_interval_ns=found["sample_interval_ns"],
+        samples=rows(found["samples"], LANE_SAMPLE),
+    )
+
+
+def seeded(topology: Topology, seed: int | None) -> Topology:
+    """The topology with switch i at seed `seed` + i; as it is without a seed."""
+    if seed is None:
+        return topology
+    switches = tuple(replace(switch, seed=seed + index) for index, switch in enumerate(topology.switches))
+    return replace(topology, switches=switches)
+
+
+def attachments_of(
+    assignment: Assignment, rig_ports: tuple[str, ...], topology: Topology, table: Routes
+) -> list[int]:
+    """By port of the assignment, the attachment it is on. Raises `PlanError` for what is missing, all of it together."""
+    number = {attachment.rig_port: index for index, attachment in enumerate(topology.attachments)}
+    missing = [port for port in rig_ports if port not in number]
+    if missing:
+        known = ", ".join(list(number)[:8])
+        raise PlanError(
+            *(
+                Problem(
+                    f"topology: {port}",
+                    "the plan uses this port and it is attached to no switch",
+                    f"attach it; attached are {known}",
+                )
+                for port in missing[:20]
+            )
+        )
+    attachments = [number[port] for port in rig_ports]
+    port_of = {
+        ip_bytes(address): index for index, port in enumerate(assignment.ports) for address in port.addresses
+    }
+    connections = assignment.connections
+    wire = np.flatnonzero(connections.path == Path.WIRE)
+    pairs = {
+        (port_of[connections.src_ip[row].tobytes()], port_of[connections.dst_ip[row].tobytes()])
+        for row in wire.tolist()
+    }
+    apart = sorted(
+        pair
+        for pair in pairs
+        for a, b in (pair, pair[::-1])
+        if not table[topology.attachments[attachments[a]].end.switch][attachments[b]]
+    )
+    if apart:
+        a, b = apart[0]
+        more = f" (and {len(apart) - 1} more pairs)" if len(apart) > 1 else ""
+        what = (
+            f"the plan sends from {rig_ports[a]} to {rig_ports[b]}, and the topology has no way there{more}"
+        )
+        raise PlanError(
+            Problem("topology", what, "add links that join their switches, such as spines over the rails")
+        )
+    return attachments
