@@ -105,9 +105,15 @@ class DaemonLink:
             self._writer.write(pack(frame))
 
     async def flush(self) -> None:
-        """Waits until what was said has left."""
+        """Waits until most of what was said has left: there is room for more."""
         with contextlib.suppress(OSError):
             await self._writer.drain()
+
+    async def close(self) -> None:
+        """Returns when the daemon's socket has taken all that was said, the last word included; or the daemon is gone."""
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
 
     async def wait(self, timeout_ms: int) -> bool:
         """See `Link`."""
@@ -148,8 +154,8 @@ async def _main(link_socket: socket.socket) -> None:
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if link.begun.done():
         link.say(await _run(link, link.begun.result()))
-        await link.flush()
     listening.cancel()
+    await link.close()
 
 
 async def _run(link: DaemonLink, begin: Begin) -> Ended:
