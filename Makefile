@@ -5,6 +5,7 @@
 #   make lint    style and types only
 #   make fuzz    mutated traces through every reader for ETLOOP_FUZZ_SECONDS (600)
 #   make bench   the speed of the engine beside the bare kernel's, and of the trace reader beside protobuf's
+#   make faults  breaks a rack in every way of docs/faults.md, and writes that table anew (root for all of it)
 #   make clean   remove what the other targets made (not demo/ and runs/)
 #
 # Nothing is done twice: each step leaves a stamp in .venv/stamps and is repeated when what it read is newer.
@@ -20,7 +21,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 NATIVE_SOURCES := CMakeLists.txt $(foreach part,traffic workload,$(part)/native $(wildcard $(part)/native/*.cpp $(part)/native/*.h))
 NATIVE_TESTS := tests/native $(wildcard tests/native/*.cpp tests/native/*.h)
 
-.PHONY: all demo test lint format fuzz bench clean
+.PHONY: all demo test lint format fuzz bench faults clean
 .DELETE_ON_ERROR:
 
 all: $(STAMPS)/built
@@ -48,6 +49,11 @@ bench: $(STAMPS)/dev
 	$(BIN)/etloop bench
 	$(BIN)/python -m bench.readers
 	$(BIN)/python -m bench.schedules
+
+faults: $(STAMPS)/dev
+	@mkdir -p build && rm -f build/faults.jsonl
+	ETLOOP_FAULTS=$(abspath build/faults.jsonl) $(BIN)/python -m pytest tests/test_rack_faults.py tests/test_rack_hostile.py
+	$(BIN)/python -m tests.rack_faults build/faults.jsonl
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

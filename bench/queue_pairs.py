@@ -2,7 +2,7 @@
 
     python -m bench.queue_pairs [--counts 10,100,1000,10000] [--check]
 
-Two ranks exchange messages of one and of four packets that go round over all queue pairs, so that every packet finds its
+One rank sends messages of one and of four packets, which go round over all its queue pairs, so that every packet finds its
 queue pair cold. The whole engine runs in virtual time, which leaves out the kernel: what is measured is ours. Each count has
 a process of its own; memory is what the process grew by over the smallest count. --check ends with 30 when a bar is not met.
 """
@@ -24,6 +24,8 @@ from traffic.simulation import SimulationSettings, simulate
 
 COUNTS: Final = (10, 100, 1_000, 10_000)
 MESSAGES: Final = 40_000
+MOST_PER_CONNECTION: Final = 100
+"""Queue pairs of one rank to another; more of them are to more ranks."""
 MESSAGE_BYTES: Final = (4_096, 16_384)
 PACKET_COST_BAR: Final = 2.0
 """Processor time of a packet with the most queue pairs over that with the fewest."""
@@ -47,14 +49,19 @@ class Cost:
 
 def measure(queue_pairs: int) -> Cost:
     """The cost with so many queue pairs, in this process."""
+    peers = -(-queue_pairs // MOST_PER_CONNECTION)
+    each = queue_pairs // peers
+    # Message k goes to peer k mod n, the how-manieth it is of that peer; sizes change with every round.
+    sizes = [MESSAGE_BYTES[k // peers % len(MESSAGE_BYTES)] for k in range(MESSAGES)]
     sends = tuple(
-        HandOp("send", MESSAGE_BYTES[k % len(MESSAGE_BYTES)], peer=1, sequence=k) for k in range(MESSAGES)
+        HandOp("send", size, peer=1 + k % peers, sequence=k // peers) for k, size in enumerate(sizes)
     )
-    receives = tuple(
-        HandOp("recv", MESSAGE_BYTES[k % len(MESSAGE_BYTES)], peer=0, sequence=k) for k in range(MESSAGES)
-    )
+    receives = [
+        tuple(HandOp("recv", size, peer=0, sequence=k) for k, size in enumerate(sizes[peer::peers]))
+        for peer in range(peers)
+    ]
     transport = replace(TRANSPORT, path_mtu_bytes=4096, timeout_ns=640_000_000, window_packets=0)
-    job = assignment((sends, receives), qps_each=queue_pairs, transport=transport)
+    job = assignment((sends, *receives), qps_each=each, transport=transport)
     best_ns = 0
     packets = 0
     for _ in range(TURNS):
@@ -66,7 +73,7 @@ def measure(queue_pairs: int) -> Cost:
         packets = outcome.packets
         best_ns = min(best_ns or spent_ns, spent_ns)
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Cost(queue_pairs, packets, best_ns / packets, peak_bytes)
+    return Cost(each * peers, packets, best_ns / packets, peak_bytes)
 
 
 def _apart(queue_pairs: int) -> Cost:

@@ -92,7 +92,8 @@ def judge(samples: Sequence[Sample]) -> tuple[Verdict, ...]:
 
 
 @contextlib.contextmanager
-def _started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that lives as long as the block; what it says goes to `log`."""
     with (
         log.open("wb") as sink,
         subprocess.Popen(
@@ -109,7 +110,8 @@ def _started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
                 process.kill()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -136,7 +138,8 @@ def _write_files(directory: Path, control: int, broker: int) -> None:
 # ---- looking
 
 
-def _status(pid: int, field: str) -> int:
+def status(pid: int, field: str) -> int:
+    """A number of /proc/PID/status."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
 
@@ -161,7 +164,7 @@ def _sample(processes: dict[str, int], state_dir: Path, retained_topics: int) ->
     counts = {}
     for name, pid in processes.items():
         counts[f"{name}: descriptors"] = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-        counts[f"{name}: threads"] = _status(pid, "Threads")
+        counts[f"{name}: threads"] = status(pid, "Threads")
         counts[f"{name}: child processes"] = _children(pid)
     namespaces = {path.readlink() for pid in processes.values() for path in Path(f"/proc/{pid}/ns").iterdir()}
     counts["namespaces that they are in"] = len(namespaces)
@@ -171,7 +174,7 @@ def _sample(processes: dict[str, int], state_dir: Path, retained_topics: int) ->
     )
     counts["run directories"] = len(list(kept.iterdir()))
     counts["retained topics"] = retained_topics
-    rss = {name: _status(pid, "VmRSS") * 1024 for name, pid in processes.items()}
+    rss = {name: status(pid, "VmRSS") * 1024 for name, pid in processes.items()}
     return Sample(rss, counts)
 
 
@@ -212,13 +215,13 @@ def soak(runs: int, directory: Path) -> tuple[Verdict, ...]:
     mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
     if mosquitto is None:
         raise SystemExit("Mosquitto is not installed (Debian package mosquitto)")
-    control, broker = _free_port(), _free_port()
+    control, broker = free_port(), free_port()
     _write_files(directory, control, broker)
     python = (sys.executable, "-m")
     with contextlib.ExitStack() as stack:
 
         def start(name: str, *command: str) -> int:
-            return stack.enter_context(_started(directory / f"{name}.log", *command)).pid
+            return stack.enter_context(started(directory / f"{name}.log", *command)).pid
 
         start("mosquitto", mosquitto, "-c", str(directory / "mosquitto.conf"))
         config = str(directory / "controller.yaml")
@@ -230,14 +233,15 @@ def soak(runs: int, directory: Path) -> tuple[Verdict, ...]:
             command = ("agent.cli", "run", "--controller", endpoint, "--name", name)
             processes[f"agent {name}"] = start(f"agent-{name}", *python, *command)
         settings = BrokerSettings("127.0.0.1", broker)
-        asyncio.run(_await_rack(settings))
+        asyncio.run(await_rack(settings))
         samples = asyncio.run(_soaked(runs, processes, directory / "state", settings))
     if len(samples) < LEAST_RUNS:
         raise SystemExit(f"{len(samples)} runs are too few to judge")
     return judge(samples)
 
 
-async def _await_rack(settings: BrokerSettings) -> None:
+async def await_rack(settings: BrokerSettings) -> None:
+    """Waits until the controller serves."""
     for _ in range(240):
         with contextlib.suppress(Exception):
             async with RackClient(settings, "rack", answer_s=1) as rack:

@@ -165,7 +165,7 @@ class ExpectedRun:
     iterations: int
     """The first so many of the plan's."""
     ops: NDArray[np.void]
-    """OP_RECORD rows of the whole job, times from 0."""
+    """OP_RECORD rows of the whole job in virtual time."""
     failure: str
     """"" if every op completed."""
     counters: dict[str, int]

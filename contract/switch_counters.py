@@ -72,6 +72,27 @@ CARD_COUNTERS: Final = np.dtype(
     ]
 )
 """Of the network card that stands between a host of the lab and its switch."""
+LANE_SAMPLE: Final = np.dtype(
+    [
+        ("time_ns", "<i8"),
+        ("queued_bytes", "<i8"),
+        ("group_bytes", "<i8"),
+        ("headroom_bytes", "<i8"),
+        ("tx_packets", "<i8"),
+        ("tx_bytes", "<i8"),
+        ("marked_packets", "<i8"),
+        ("dropped_packets", "<i8"),
+        ("trimmed_packets", "<i8"),
+        ("pfc_rx", "<i8"),
+        ("pfc_tx", "<i8"),
+        ("paused_ns", "<i8"),
+        ("switch", "<i4"),
+        ("port", "<u2"),
+        ("lane", "<u2"),
+    ]
+)
+"""`LaneSample` of traffic/native/twin_series.h: queue, PFC priority and priority group `lane` of a switch port at one moment.
+Packets, bytes, pauses and times of pause are since the begin."""
 SOFT_PORT_COUNTERS: Final = np.dtype(
     [
         ("rx_frames", "<i8"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import EtloopError, ExitCode
-from controller import cli_collective
+from controller import cli_collective, cli_twin, commands_lab
 from controller.cli_commands import Commands, add_command
 from controller.cli_trace import add_inspect, add_lint, add_synth
 from controller.cli_values import queue_pair_counts, turns, whole
@@ -95,10 +95,12 @@ def make_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_run(commands)
     _add_report(commands)
+    _add_twin(commands)
     _add_collective(commands)
     _add_capture(commands)
     add_dut(add_command(commands, "dut", DUT_SUMMARY, DUT_EXAMPLE, answer_dut, answers_in_json=False))
     _add_bench(commands)
+    _add_lab(commands)
     _add_controller(commands)
     return parser
 
@@ -132,6 +134,9 @@ def _add_run(commands: Commands[argparse.ArgumentParser]) -> None:
         "--out", type=Path, required=True, metavar="RUN_DIR", help="new directory for the results"
     )
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+    parser.add_argument(
+        "--no-twin", action="store_true", help="do not work out afterwards what the run should have taken"
+    )
 
 
 def _add_report(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -139,6 +144,12 @@ def _add_report(commands: Commands[argparse.ArgumentParser]) -> None:
         commands, "report", "print the results table of a run again", "  etloop report run1/", _report
     )
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="what --out of the run named")
+
+
+def _add_twin(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = add_command(commands, "twin", cli_twin.SUMMARY, cli_twin.EXAMPLE, cli_twin.answer)
+    _add_files(parser)
+    cli_twin.add_arguments(parser)
 
 
 def _add_collective(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -205,6 +216,11 @@ def _add_bench(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
 
 
+def _add_lab(commands: Commands[argparse.ArgumentParser]) -> None:
+    summary, example, answer = commands_lab.SUMMARY, commands_lab.EXAMPLE, commands_lab.answer_lab
+    commands_lab.add_arguments(add_command(commands, "lab", summary, example, answer, answers_in_json=False))
+
+
 def _add_controller(commands: Commands[argparse.ArgumentParser]) -> None:
     summary = (
         "serve a rack: take jobs, queue them, run them on the ports they are given, keep what they leave"
@@ -250,7 +266,12 @@ def _run(parsed: argparse.Namespace) -> Answer:
     from controller.commands_run import run_files
 
     code = run_files(
-        parsed.scenario, parsed.rig, parsed.out, as_json=parsed.json, progress_bar=not parsed.no_progress
+        parsed.scenario,
+        parsed.rig,
+        parsed.out,
+        as_json=parsed.json,
+        progress_bar=not parsed.no_progress,
+        compares=not parsed.no_twin,
     )
     return Answer("", ExitCode(code))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from contract.errors import ConfigError, EtloopError, InputError, Problem
 from contract.yaml_reader import LARGEST_FILE_BYTES
 from controller.commands_trace import Answer, to_json
+from controller.expectation import DescribedDevice, check_device
 from controller.plan import Plan, make_plan
 from controller.plan_report import report_plan
 from controller.plan_text import render_plan
@@ -15,6 +16,7 @@ from controller.rig import Rig, parse_rig
 from controller.scenario import Scenario, parse_scenario
 from controller.scenario_congestion import Plugin
 from controller.schedule_files import with_schedule_files
+from controller.topology_file import parse_topology
 from traffic.cc_library import library_of, read_plugin
 from traffic.congestion import of_library
 from workload.files import Progress, read_trace
@@ -33,6 +35,8 @@ class Prepared:
     plan: Plan
     scenario_text: str
     rig_text: str
+    device: DescribedDevice | None = None
+    """What scenario or rig say that the ports are attached to."""
 
 
 def prepare(
@@ -62,8 +66,19 @@ def prepare(
             problems += error.problems
     if scenario is None or rig is None or problems:
         raise ConfigError(*problems)
+    device = read_device(scenario.twin or rig.topology)
     plan = lay_out(scenario, rig, run_id, progress)
-    return Prepared(scenario, rig, plan, scenario_bytes.decode("utf-8-sig"), rig_bytes.decode("utf-8-sig"))
+    if device is not None:
+        check_device(plan, device)
+    texts = (scenario_bytes.decode("utf-8-sig"), rig_bytes.decode("utf-8-sig"))
+    return Prepared(scenario, rig, plan, *texts, device)
+
+
+def read_device(path: Path | None) -> DescribedDevice | None:
+    """The topology of a file, None without one. Raises `ConfigError` with all its mistakes."""
+    if path is None:
+        return None
+    return DescribedDevice(parse_topology(read_file(path), str(path)), str(path))
 
 
 def lay_out(scenario: Scenario, rig: Rig, run_id: str, progress: Progress | None = None) -> Plan:

@@ -19,10 +19,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from contract.errors import ConfigError, ExitCode, Problem
 from contract.units import approximate_bytes
 from controller.commands_plan import Prepared, prepare
+from controller.expectation import expect
 from controller.service import OnProgress, run
 from controller.session_settings import CurveServer, SessionSettings
 from controller.system_clock import wall_time_text
-from results.run_dir import write_run
+from results.run_dir import add_comparison, write_run
 from results.summary import RunState, Summary
 from results.table import render
 from results.typed_json import to_json
@@ -30,6 +31,7 @@ from results.typed_json import to_json
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from contract.run import RunOutcome
     from controller.rig import Security
     from controller.session_actions import RunProgress
 
@@ -60,14 +62,20 @@ class FinishedRun:
 
 
 def run_files(
-    scenario_path: Path, rig_path: Path, out_dir: Path, *, as_json: bool = False, progress_bar: bool = True
+    scenario_path: Path,
+    rig_path: Path,
+    out_dir: Path,
+    *,
+    as_json: bool = False,
+    progress_bar: bool = True,
+    compares: bool = True,
 ) -> int:
     """As `run_live`, and prints: events to standard error, the table (or summary.json) to standard output.
 
     Returns the exit code of the run; raises as `run_live`. The bar is shown only on a terminal.
     """
     bar = progress_bar and not as_json and sys.stderr.isatty()
-    finished = run_live(scenario_path, rig_path, out_dir, say=_say, progress_bar=bar)
+    finished = run_live(scenario_path, rig_path, out_dir, say=_say, progress_bar=bar, compares=compares)
     sys.stdout.write(to_json(finished.summary) if as_json else finished.table)
     sys.stdout.flush()
     return int(finished.exit_code)
@@ -79,12 +87,19 @@ def _say(line: str) -> None:
 
 
 def run_live(
-    scenario_path: Path, rig_path: Path, out_dir: Path, *, say: Say, progress_bar: bool
+    scenario_path: Path,
+    rig_path: Path,
+    out_dir: Path,
+    *,
+    say: Say,
+    progress_bar: bool,
+    compares: bool = True,
 ) -> FinishedRun:
     """Runs a scenario on a rig whose agents may join before or after, and leaves the results in `out_dir`.
 
     Raises an `InputError` before any traffic if files, plan, rig or `out_dir` cannot be used. A run that breaks later
-    is written like any other, with its reason. SIGINT and SIGTERM end the session, not the process.
+    is written like any other, with its reason. SIGINT and SIGTERM end the session, not the process. Afterwards the run is
+    held against what was to be expected of it, unless `compares` is false.
     """
     refuse_used_directory(out_dir)
     prepared = prepare(scenario_path, rig_path, run_id=run_id())
@@ -101,7 +116,25 @@ def run_live(
         plan.connection_rows,
         plan.port_names,
     )
+    if compares:
+        summary = compared(prepared, out_dir, outcome, say) or summary
     return FinishedRun(summary, render(summary, str(out_dir)))
+
+
+def compared(prepared: Prepared, out_dir: Path, outcome: RunOutcome, say: Say) -> Summary | None:
+    """Works out in virtual time what the run should have taken, and adds it to the run directory.
+
+    None if that was interrupted: the run stands as it is.
+    """
+    plan = prepared.plan
+    try:
+        expectation = expect(plan, prepared.device)
+    except KeyboardInterrupt:
+        say("interrupted: the run is kept, without ideal and twin beside it")
+        return None
+    return add_comparison(
+        out_dir, outcome, plan.tables, plan.connection_rows, expectation.runs, expectation.absent
+    )
 
 
 def refuse_used_directory(out_dir: Path) -> None:

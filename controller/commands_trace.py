@@ -33,7 +33,8 @@ class Answer:
     """What a command has to say: text for standard output, and the exit code."""
 
     text: str
-    exit_code: ExitCode = ExitCode.PASS
+    exit_code: int = ExitCode.PASS
+    """An `ExitCode`, or that of a command that was run for the user."""
 
 
 def to_json(value: object) -> str:

@@ -110,6 +110,8 @@ class Rig:
     agents: tuple[RigAgent, ...]
     security: Security
     dut: RigDut | None = None
+    topology: Path | None = None
+    """What the ports are attached to, where that is described."""
 
 
 def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
@@ -126,9 +128,10 @@ def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
     agents = tuple(_read_agent(agent) for agent in top.sections("agents", "list the agents with their ports"))
     _refuse_repetitions(top, agents)
     dut = _read_dut(top.section("dut"), directory) if top.has("dut") else None
+    topology = top.optional("topology", words, "")
     top.close()
     file.refuse_mistakes()
-    return Rig(bind, agents, security, dut)
+    return Rig(bind, agents, security, dut, directory / topology if topology else None)
 
 
 def _read_dut(section: Section, directory: Path) -> RigDut:

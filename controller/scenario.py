@@ -90,6 +90,8 @@ class Scenario:
     stall_timeout_ns: int
     gather_timeout_ns: int
     seed: int
+    twin: Path | None = None
+    """Topology of the device under test, to hold the run against."""
 
 
 def parse_scenario(
@@ -113,6 +115,7 @@ def parse_scenario(
     latency = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
     trace = workload.required("trace", words, "", "name the directory, prefix or archive of the .et files")
     groups = workload.optional("groups", words, "")
+    topology = top.optional("twin", words, "")
     mapping = _read_mapping(top.section("mapping"))
     scenario = Scenario(
         trace=directory / trace,
@@ -131,6 +134,7 @@ def parse_scenario(
         stall_timeout_ns=limits.optional("stall_timeout", waiting, 5 * NS_PER_S),
         gather_timeout_ns=limits.optional("gather_timeout", waiting, 60 * NS_PER_S),
         seed=seed,
+        twin=directory / topology if topology else None,
     )
     for section in (workload, scale, scale_up, faults, limits, top):
         section.close()

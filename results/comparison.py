@@ -305,10 +305,10 @@ def _kind_reasons(
     slip_ns = np.sort((records["issued_ns"] - records["intended_ns"])[mine])
     p99_ns = int(slip_ns[-(-len(slip_ns) * 99 // 100) - 1]) if len(slip_ns) else 0
     if p99_ns > NOTICEABLE * joined_ns:
-        found.append(f"our own lateness is p99 {p99_ns / 1000:.1f} us")
+        found.append(f"our own lateness (slip p99) is more than {NOTICEABLE:.0%} of its time")
     error_ns = measurement.summary.clock.between_agents_error_ns
     if error_ns > NOTICEABLE * joined_ns:
-        found.append(f"clocks of agents may differ by {error_ns / 1000:.1f} us")
+        found.append(f"clocks of agents are only known to more than {NOTICEABLE:.0%} of its time")
     if per_ideal is not None and per_ideal < FASTER_THAN_IDEAL:
         found.append("faster than the ports' rates allow")
     return tuple(found)

@@ -16,13 +16,14 @@ _HEADINGS: Final = (
     ("", "", "", "all joined, avg (us)", "", "", "measured", "measured"),
     ("collective", "algorithm", "n", "ideal", "twin", "measured", "/ideal", "/twin"),
 )
+_MOST_RATIO: Final = 999
 _KIND_LIMIT: Final = 20
 _ALGORITHM_LIMIT: Final = 18
 _LEVELS: Final = {"packet": "packet by packet", "flow": "rates only, no packets"}
 _COUNTERS: Final = (
-    ("ecn_marked_packets", "marked"),
-    ("pfc_pauses", "pauses"),
-    ("dropped_packets", "dropped"),
+    ("ecn_marked_packets", "packets marked"),
+    ("pfc_tx_frames", "PFC frames"),
+    ("dropped_packets", "packets dropped"),
     ("trimmed_packets", "trimmed"),
 )
 
@@ -38,13 +39,12 @@ def comparison_lines(comparison: ComparisonSummary) -> list[str]:
         lines += wrapped("not compared", text)
     for text in comparison.job.degraded:
         lines += wrapped("~ degraded", text)
-    told = {
-        f"{kind.kind} {kind.algorithm} of {kind.ranks}": kind.degraded
-        for kind in comparison.kinds
-        if kind.degraded
-    }
-    for name, reasons in told.items():
-        lines += wrapped("~", f"{name}: {'; '.join(reasons)}")
+    by_reason: dict[str, list[str]] = {}
+    for kind in comparison.kinds:
+        for reason in kind.degraded:
+            by_reason.setdefault(reason, []).append(f"{kind.kind} {kind.algorithm} of {kind.ranks}")
+    for reason, names in by_reason.items():
+        lines += wrapped("~", f"{reason}: {', '.join(names)}")
     return lines
 
 
@@ -76,7 +76,7 @@ def _ratio(ratio: float | None, is_degraded: bool) -> str:
     """With a mark where it compares what is not alike."""
     if ratio is None:
         return "-"
-    shown = f"{ratio:.2f}" if ratio < 999.995 else f"{ratio:.3g}"
+    shown = f"{ratio:.2f}" if ratio < _MOST_RATIO else f">{_MOST_RATIO}"
     return f"~{shown}" if is_degraded else shown
 
 
@@ -86,5 +86,5 @@ def _expected_text(one: ExpectedSummary) -> str:
         text = f"{one.described_by}, {text}"
     counted = [f"{one.counters[key]} {word}" for key, word in _COUNTERS if key in one.counters]
     if counted:
-        text += f"; packets {', '.join(counted)}"
+        text += f"; {', '.join(counted)}"
     return text + ("" if one.complete else f"; did not finish: {one.failure}")

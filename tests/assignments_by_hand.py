@@ -180,7 +180,7 @@ def assignment(
     addresses = addresses or tuple(ip_of(rank) for rank in range(size))
     schedules = sorted({op.key for ops in programs for op in ops if isinstance(op.what, CollectiveName)})
     peers = tuple(tuple(sorted({op.peer for op in ops if op.peer >= 0})) for ops in programs)
-    block = max(4096, 4 * qps_each)
+    block = max(4096, 2 * qps_each * size)
     connections = _number_queue_pairs(
         _connections(size, schedules, programs, qps_each, hosts, addresses, instead), block
     )

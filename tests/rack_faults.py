@@ -27,7 +27,7 @@ from controller.rack.inherited import lock_of
 from controller.rack.job import ENDED, Job, JobState
 from controller.rack.job_store import JobStore
 from controller.rack.messages import ResultTold
-from tests.first_light import GLANCE_S, PATIENCE_S, ROOT, Live, Place, running
+from tests.first_light import PATIENCE_S, ROOT, Live, Place, running
 from tests.test_rack_daemon import SCENARIO
 from tests.test_rack_mqtt import Mosquitto
 
@@ -188,20 +188,18 @@ def small_disk(directory: Path, size: str) -> Iterator[Callable[[str], None]]:
         subprocess.run(["umount", "-l", str(directory)], check=False, capture_output=True, timeout=60)
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    """Returns as soon as `holds`."""
-    for _ in range(round(PATIENCE_S / GLANCE_S)):
-        if holds():
-            return
-        time.sleep(GLANCE_S)
-    raise AssertionError(f"waited in vain for {what}")
+def lets_pass(controller: Live, seconds: float) -> None:
+    """Time passes as part of a fault; the controller must not end in it."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        controller.process.wait(seconds)
+        raise AssertionError(f"the controller ended:\n{controller.said()}")
 
 
 HEAD: Final = """# What happens when something breaks
 
-Every row is a test (`tests/test_rack_faults.py`) over real processes: `etloop controller`, two agents, Mosquitto. After each, the next job passes.
-*Clear* is the time from the fault, or from its end where it has one, until the job has ended with its reason and nothing of it is left running,
-measured once on a two-core virtual machine by `make faults`; nothing is judged by it.
+Every row is a test (`tests/test_rack_faults.py`) over real processes: `etloop controller`, two agents, Mosquitto. After each, the next job
+passes. *Clear* is the time from the fault, or from its end where it has one, until the job has ended with its reason and nothing of it is left
+running, measured once on a two-core virtual machine by `make faults`; nothing is judged by it.
 
 | fault | what happens | what is kept | clear after |
 |---|---|---|---|

@@ -39,6 +39,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "bench/closed_forms.py": "a command line",
     "bench/queue_pairs.py": "reads the clock and its own peak memory",
     "bench/readers.py": "reads the clock and its own peak memory",
+    "bench/rack.py": "starts a rack and looks at it",
     "bench/soak.py": "starts a rack's processes and looks at them",
     "bench/schedules.py": "reads the clock and its own peak memory, measures in processes of their own",
     "controller/bench.py": "turns SIGTERM into an orderly end, reads the machine's load",
@@ -53,6 +54,14 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
     "controller/demo.py": "starts agents as processes",
     "controller/keys.py": "writes and reads key files",
+    "controller/lab_capacity.py": "floods a switch in a thread",
+    "controller/lab_client.py": "starts a lab's process, talks to it, enters its namespaces",
+    "controller/lab_enter.py": "becomes another program inside a namespace",
+    "controller/lab_namespaces.py": "asks the kernel for namespaces, from threads",
+    "controller/lab_place.py": "sets up interfaces, addresses and routes",
+    "controller/lab_process.py": "the process of a lab",
+    "controller/lab_relay.py": "carries connections between namespaces",
+    "controller/lab_service.py": "a lab's event loop, socket and agents",
     "controller/rack/artifacts.py": "removes what finished jobs left",
     "controller/rack/blocking.py": "keeps a client's event loop in a thread",
     "controller/rack/client.py": "a client's connection to the broker",
@@ -68,6 +77,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/rack/mqtt.py": "the connection to the broker",
     "controller/rack/otel.py": "pushes figures on its own time",
     "controller/rack/opening.py": "reads the rig, starts the event loop of a rack",
+    "controller/rack/pytest_plugin.py": "reads the environment of a test run",
     "controller/rack/run_child.py": "starts the process of a run",
     "controller/rack/run_process.py": "the process of a run",
     "controller/reading_bar.py": "shows on a terminal how far reading is",
@@ -92,8 +102,8 @@ OUTSIDE: Final = frozenset(
 
 NATIVE_SHELLS: Final = re.compile(
     r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|(?:udp|xdp)_socket|xdp_program|verbs_(?:device|library|port)|frame_flows"
-    r"|neighbours|(?:datagram_)?capture|system_clock|(?:frame_)?blast|loop|scale_up_mesh|bind[a-z_]*)\.(?:h|cpp)"
-    r"|ip_address\.cpp"
+    r"|neighbours|(?:datagram_)?capture|system_clock|soft_socket|soft_switch|(?:frame_)?blast|loop|scale_up_mesh"
+    r"|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
 )
 """C++ files that may see the operating system and Python; all others are pure."""
 

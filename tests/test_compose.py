@@ -13,7 +13,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -243,7 +242,8 @@ class Engine:
             for _ in range(600):
                 if path.exists():
                     break
-                time.sleep(0.05)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    service.wait(0.05)
             yield f"unix://{path}"
         finally:
             service.terminate()

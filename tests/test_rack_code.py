@@ -84,7 +84,8 @@ def test_allowing_one_kind_of_code_allows_no_other(root: Path) -> None:
 
 
 def test_allowed_code_is_run_when_the_job_is_prepared_and_not_before(root: Path) -> None:
-    assert isinstance(rack(root, BOTH).submit(JobRequest(JOB + PYTHON, PortDemand()), "test"), Accepted)
+    answer = rack(root, BOTH).submit(JobRequest(JOB + PYTHON, PortDemand()), "test")
+    assert isinstance(answer, Accepted)
     with pytest.raises(ConfigError, match="reading it raised SystemExit: it ran"):
         prepare(begin(root, JOB + PYTHON, "python_schedules"))
 
@@ -93,7 +94,8 @@ def test_allowed_code_is_run_when_the_job_is_prepared_and_not_before(root: Path)
 def test_an_allowed_plugin_lies_below_the_scenario_root(root: Path, place: str) -> None:
     (root / "link.cpp").symlink_to(root.parent / "aimd.cpp")
     scenario = JOB + PLUGIN.replace("PLACE", place)
-    assert isinstance(rack(root, BOTH).submit(JobRequest(scenario, PortDemand()), "test"), Accepted)
+    answer = rack(root, BOTH).submit(JobRequest(scenario, PortDemand()), "test")
+    assert isinstance(answer, Accepted)
     with pytest.raises(ConfigError, match="lies outside the rack's scenario root"):
         prepare(begin(root, scenario, "cc_plugins"))
 
@@ -134,7 +136,8 @@ def ring() -> str:
             'cnt="1" depid="-1" deps="-1" hasdep="0"/>'
             for k, (kind, buffer, chunk) in enumerate(rows)
         )
-        gpus += f'<gpu id="{gpu}" i_chunks="2" o_chunks="2" s_chunks="0"><tb id="0" send="{peer}" recv="{peer}" chan="0">{steps}</tb></gpu>\n'
+        block = f'<tb id="0" send="{peer}" recv="{peer}" chan="0">{steps}</tb>'
+        gpus += f'<gpu id="{gpu}" i_chunks="2" o_chunks="2" s_chunks="0">{block}</gpu>\n'
     return RING.format(gpus=gpus)
 
 

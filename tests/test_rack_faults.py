@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from controller.rack.client import RequestRefused
 from controller.rack.job import JobState
 from tests.first_light import Place, agent, agents
 from tests.first_light_cable import cable_agents, cabled, for_root, ip
-from tests.rack_faults import Broken, small_disk
+from tests.rack_faults import Broken, lets_pass, small_disk
 from tests.test_rack_daemon import LONG, SCENARIO, place
 from tests.test_rack_mqtt import Mosquitto, mosquitto
 
@@ -64,7 +63,7 @@ def test_controller_killed(broken: Broken) -> None:
             running = broken.submit(LONG)
             broken.reaches(controller, running, JobState.RUNNING)
             waiting = broken.submit(SCENARIO)
-            time.sleep(0.5)  # So that there are records to keep.
+            lets_pass(controller, 0.5)  # So that there are records to keep.
             broken.strikes(controller.process.kill)
         with broken.controller() as controller:
             job = broken.reaches(controller, running, JobState.INTERRUPTED)
@@ -85,7 +84,7 @@ def test_agent_killed(broken: Broken) -> None:
         with agent(broken.place, "b") as victim:
             job_id = broken.submit(LONG)
             broken.reaches(controller, job_id, JobState.RUNNING)
-            time.sleep(0.5)
+            lets_pass(controller, 0.5)
             broken.strikes(victim.process.kill)
             job = broken.reaches(controller, job_id, JobState.FINISHED)
             assert job.exit_code is ExitCode.RUN_ERROR
@@ -124,7 +123,7 @@ def test_agent_paused(broken: Broken) -> None:
         job_id = broken.submit(LONG)
         broken.reaches(controller, job_id, JobState.RUNNING)
         os.kill(victim.process.pid, signal.SIGSTOP)
-        time.sleep(5)
+        lets_pass(controller, 5)
         broken.strikes(lambda: os.kill(victim.process.pid, signal.SIGCONT))
         job = broken.reaches(controller, job_id, JobState.FINISHED)
         assert job.exit_code is ExitCode.RUN_ERROR
@@ -204,7 +203,7 @@ def test_disk_of_the_job_store_full(broken: Broken) -> None:
         with pytest.raises(RequestRefused, match="the job store cannot be written"):
             fill_store(broken)
         controller.wait_for("no job starts")
-        time.sleep(5)
+        lets_pass(controller, 5)
         assert broken.job(job_id).state is not JobState.FINISHED
         broken.strikes(filler.unlink)
         job = broken.reaches(controller, job_id, JobState.FINISHED)
@@ -236,7 +235,7 @@ def test_clock_stepped(broken: Broken) -> None:
         job_id = broken.submit(SECONDS)
         broken.reaches(controller, job_id, JobState.RUNNING)
         clock.write_text("+400d\n")
-        time.sleep(1)
+        lets_pass(controller, 1)
         broken.strikes(lambda: clock.write_text("-400d\n"))
         job = broken.reaches(controller, job_id, JobState.FINISHED)
         assert (job.exit_code, job.reason) == (ExitCode.PASS, "")
@@ -248,7 +247,7 @@ def test_clock_stepped(broken: Broken) -> None:
         )
         clock.write_text("+400d\n")
         broken.serves_on(controller)
-        time.sleep(6)  # A round of housekeeping.
+        lets_pass(controller, 6)  # A round of housekeeping.
         assert has_all(broken, kept)
 
 

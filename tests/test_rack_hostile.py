@@ -1,4 +1,4 @@
-"""A thousand hostile messages on every socket and topic of a rack, from strangers and members: runs and clients notice nothing."""
+"""A thousand hostile messages on every socket and topic of a rack, from strangers and members: nobody notices anything."""
 
 from __future__ import annotations
 

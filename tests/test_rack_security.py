@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from pathlib import Path
 import aiomqtt
 import pytest
 
-from contract.errors import ConfigError
+from contract.errors import ConfigError, ExitCode
 from controller.cli import main
 from controller.rack.broker_settings import BrokerSettings
 from controller.rack.client import RackClient, RackUnreachable
@@ -285,3 +287,36 @@ def test_a_response_topic_may_not_borrow_the_controllers_voice() -> None:
         "a\0b",
     ):
         assert not topics.may_answer_on(other), other
+
+
+# ---- privileges
+
+
+@pytest.mark.skipif(
+    shutil.which("setpriv") is None, reason="setpriv is not installed (Debian package util-linux)"
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to give up")
+async def test_agents_that_have_given_up_every_capability_carry_a_job(place: Place) -> None:
+    bare = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", sys.executable, "-P", "-m")
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(  # noqa: ASYNC220 - it is only started here
+                    [*bare, "agent.cli", "run", "--controller", place.endpoint, "--name", name],
+                    env=os.environ | {"PYTHONPATH": str(ROOT)},
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+            for name in "ab"
+        ]
+        try:
+            async with serving(place) as rack:
+                job = await rack.reaches(rack.submit(SCENARIO), JobState.FINISHED)
+                assert (job.exit_code, job.reason) == (ExitCode.PASS, "")
+            for process in processes:
+                status = Path(f"/proc/{process.pid}/status").read_text()  # noqa: ASYNC240 - of the kernel
+                assert "CapEff:\t0000000000000000" in status
+                assert "CapBnd:\t0000000000000000" in status
+        finally:
+            for process in processes:
+                process.kill()

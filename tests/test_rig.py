@@ -216,3 +216,8 @@ def test_a_mistake_is_told_with_place_and_remedy(text: str, message: str) -> Non
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/rig.yaml")), ids=lambda path: path.parent.name)
 def test_the_examples_are_rigs(path: Path) -> None:
     parse_rig(path.read_bytes(), path.name, path.parent)
+
+
+def test_a_topology_is_relative_to_the_rig() -> None:
+    text = f"topology: t/device.yaml\nagents: [{{name: a, ports: [{PORT}]}}]"
+    assert parse_rig(text.encode(), "r", Path("lab")).topology == Path("lab/t/device.yaml")

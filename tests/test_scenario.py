@@ -61,12 +61,14 @@ scale_up: {bandwidth: 900Gbps, latency: 2us}
 faults: {drop: 1%, seed: 9}
 limits: {stall_timeout: 10s, gather_timeout: 2min}
 seed: 5
+twin: device.yaml
 """,
         "s.yaml",
         Path("lab"),
     )
     assert scenario.trace == Path("/abs/job")
     assert scenario.groups == Path("lab/g.json")
+    assert scenario.twin == Path("lab/device.yaml")
     assert scenario.workload.size_unit is SizeUnit.ELEMENTS
     assert str(scenario.workload.dependencies) == "data+ctrl+stream+recorded"
     assert scenario.workload.replicate_ranks == 4
@@ -89,8 +91,8 @@ seed: 5
         ("workload: {trace: j}\ntransprot: {}", "s.yaml:2: transprot: unknown key; did you mean transport?"),
         (
             "workload: {trace: j}\nzzz: 1",
-            ("s.yaml:2: zzz: unknown key; the keys here are seed, workload, scale, scale_up, faults, limits, mapping, "
-            "iterations, collectives, transport"),
+            ("s.yaml:2: zzz: unknown key; the keys here are seed, workload, scale, scale_up, faults, limits, twin, "
+            "mapping, iterations, collectives, transport"),
         ),
         (
             "workload: {trace: j}\ntransport: {path_mtu: 1500}",

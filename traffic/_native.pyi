@@ -6,8 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contract.assignment import Assignment, ScheduleTables
+from contract.topology import Topology
 from traffic.flow_level import FlowLevelSettings, FlowNetwork
+from traffic.routes import Routes
 from traffic.simulation import SimulationSettings
+from traffic.soft_switch import SoftLimits, SoftPort
+from traffic.twin import TwinSettings
 
 # bind_schedule.cpp
 
@@ -205,6 +209,13 @@ def usable_processors() -> list[int]:
 def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, Any]:
     """A run in virtual time; the keys are the fields of SimulationOutcome, records as bytes."""
 
+# bind_twin.cpp
+
+def twin(
+    assignment: Assignment, topology: Topology, routes: Routes, attachments: list[int], settings: TwinSettings
+) -> dict[str, Any]:
+    """A run through switches; the keys are the fields of TwinOutcome, records as bytes."""
+
 # bind_flow.cpp
 
 def flow_level(assignment: Assignment, network: FlowNetwork, settings: FlowLevelSettings) -> dict[str, Any]:
@@ -298,3 +309,28 @@ class QueuePair:
     @property
     def pattern_rkey(self) -> int:
         """The key under which writes are forgotten and READs return the pattern."""
+
+# bind_soft_switch.cpp
+
+counter_sizes: dict[str, int]
+"""Bytes of a row of each counter layout, for the test that compares them with contract/switch_counters.py."""
+
+class SoftSwitch:
+    """A soft switch whose sockets stand in the network namespace of the thread that made it.
+
+    Raises ValueError for a topology that cannot be run, RuntimeError where an interface cannot be opened.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        routes: Routes,
+        ports: tuple[SoftPort, ...],
+        limits: SoftLimits,
+    ) -> None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def failure(self) -> str: ...
+    def set_link(self, switch: int, port: int, up: bool) -> None: ...
+    def snapshot(self) -> dict[str, Any]:
+        """The fields of SoftSnapshot, rows as bytes."""

@@ -15,7 +15,7 @@ from contract.assignment import Path
 from contract.errors import PlanError, Problem
 from contract.ip_address import ip_bytes
 from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, WAIT_RECORD
-from contract.switch_counters import CARD_COUNTERS, SWITCH_PORT_COUNTERS
+from contract.switch_counters import CARD_COUNTERS, LANE_SAMPLE, SWITCH_PORT_COUNTERS
 from traffic import _native
 from traffic.cc_library import library_for
 from traffic.engine import rows
@@ -28,26 +28,6 @@ if TYPE_CHECKING:
     from contract.topology import Topology
     from traffic.routes import Routes
 
-LANE_SAMPLE: Final = np.dtype(
-    [
-        ("time_ns", "<i8"),
-        ("queued_bytes", "<i8"),
-        ("group_bytes", "<i8"),
-        ("headroom_bytes", "<i8"),
-        ("tx_packets", "<i8"),
-        ("tx_bytes", "<i8"),
-        ("marked_packets", "<i8"),
-        ("dropped_packets", "<i8"),
-        ("trimmed_packets", "<i8"),
-        ("pfc_rx", "<i8"),
-        ("pfc_tx", "<i8"),
-        ("paused_ns", "<i8"),
-        ("switch", "<i4"),
-        ("port", "<u2"),
-        ("lane", "<u2"),
-    ]
-)
-"""`LaneSample` of traffic/native/twin_series.h: queue, priority and group `lane` of a switch port at one moment."""
 SAMPLE_INTERVAL_NS: Final = 10_000
 MOST_SAMPLES: Final = 1 << 18
 

@@ -5,10 +5,10 @@ Decides what the file may say and its defaults, each with its reason. What the r
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from contract.clock import NS_PER_S
 from contract.endpoint import is_loopback
@@ -31,6 +31,9 @@ from controller.rack.submitted_code import AllowedCode
 if TYPE_CHECKING:
     from pathlib import Path
 
+_BASE_URL: Final = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^?#@]*)?"
+)
 _DAY_NS: Final = 86_400 * NS_PER_S
 
 
@@ -226,14 +229,14 @@ def _read_otel(section: Section, directory: Path) -> OtelConfig:
         ca_file=_path(section, "ca", directory),
         authorization_file=_path(section, "authorization_file", directory),
     )
-    url = urlsplit(config.endpoint)
-    if url.scheme not in ("http", "https") or not url.hostname or url.username is not None:
+    url = _BASE_URL.fullmatch(config.endpoint)
+    if url is None:
         what = "is no base URL of an OTLP/HTTP collector"
         section.mistake(
             "endpoint", what, "write such as https://collector.example:4318; secrets go into files"
         )
-    elif url.scheme == "http" and config.authorization_file is not None and not _here(url.hostname):
-        what = f"the secret of authorization_file would cross the network to {url.hostname} unencrypted"
+    elif url["scheme"] == "http" and config.authorization_file is not None and not _here(url["host"]):
+        what = f"the secret of authorization_file would cross the network to {url['host']} unencrypted"
         section.mistake("endpoint", what, "write https://, or leave authorization_file out")
     section.close()
     return config

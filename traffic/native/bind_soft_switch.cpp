@@ -84,6 +84,7 @@ class BoundSoftSwitch {
     out["processor_ns"] = taken.processor_ns;
     out["turns"] = taken.turns;
     out["frames_inside"] = taken.frames_inside;
+    out["real_time"] = taken.real_time;
     return out;
   }
 

@@ -63,6 +63,7 @@ struct SoftSnapshot {
   Nanos processor_ns = 0;  // that the thread used
   int64_t turns = 0;
   int64_t frames_inside = 0;
+  bool real_time = false;  // whether the kernel runs the thread before ordinary ones
 };
 
 class SoftSwitch {

@@ -122,6 +122,8 @@ class Network final : public VirtualPorts, public FabricSink {
   }
 
   void wake(int32_t index, Nanos due_ns) override {
+    // What is due now and was not done waits for the card, which will wake the core.
+    if (due_ns <= clock_.now_ns && waiting_[static_cast<size_t>(index)]) return;
     Nanos& scheduled = wake_ns_[static_cast<size_t>(index)];
     if (due_ns == kNever || due_ns >= scheduled) return;
     scheduled = due_ns;
@@ -139,7 +141,9 @@ class Network final : public VirtualPorts, public FabricSink {
   void release(const SwitchFrame& frame) override { free_frames_.push_back(frame.handle); }
   void card_sends(size_t attachment, Nanos now) override {
     const int32_t port = port_of_[attachment];
-    if (port >= 0 && waiting_[static_cast<size_t>(port)]) wake(port, now);
+    if (port < 0 || !waiting_[static_cast<size_t>(port)]) return;
+    waiting_[static_cast<size_t>(port)] = false;
+    wake(port, now);
   }
 
  private:

@@ -1,0 +1,265 @@
+"""What a large rack costs its controller, and how soon a job starts. `python -m bench.rack [--agents 256] [--jobs 100]`
+
+Scale: `etloop controller` beside Mosquitto, and agents with four ports each, as far as the controller can tell: many in one
+process, with engines that send nothing. They register, stand idle, and run one job over all ports; measured are the
+controller's processor time and memory, and those of the run's own process.
+
+Latency: two real agents and one small job after another; from the client's submission to each state as the client hears
+of it over the broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.soak import await_rack, free_port, started, status
+from controller.cli import main as etloop
+from controller.rack.broker_settings import BrokerSettings
+from controller.rack.client import RackClient
+from controller.rack.job import ENDED, JobState
+from controller.rack.messages import JobTold
+
+PORTS: Final = 4
+_PROCESSES: Final = 2
+_IDLE_S: Final = 10
+_PATIENCE_S: Final = 600
+_SCENARIO: Final = "workload: {trace: job}\nmapping: {placement: round_robin}\n"
+_LIMITS: Final = "limits: {gather_timeout: 300s, stall_timeout: 120s}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table."""
+
+    what: str
+    value: float
+    unit: str
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peak_mib(pid: int) -> float:
+    return status(pid, "VmHWM") / 1024
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def percentile(values: list[float], percent: int) -> float:
+    """Nearest rank."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+def _write_rack(directory: Path, control: int, broker: int, agents: str) -> None:
+    (directory / "rig.yaml").write_text(
+        f"controller: {{bind: 'tcp://127.0.0.1:{control}'}}\nagents:\n{agents}"
+    )
+    (directory / "controller.yaml").write_text(
+        "rig: rig.yaml\nstate_dir: state\nscenario_root: traces\nlimits: {free_disk: 1MiB}\n"
+        f"mqtt: {{port: {broker}}}\n"
+    )
+    (directory / "mosquitto.conf").write_text(f"listener {broker} 127.0.0.1\nallow_anonymous true\n")
+
+
+@contextlib.contextmanager
+def _controller(directory: Path, broker: int) -> Iterator[int]:
+    mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
+    if mosquitto is None:
+        raise SystemExit("Mosquitto is not installed (Debian package mosquitto)")
+    config = str(directory / "controller.yaml")
+    python = (sys.executable, "-m", "controller.cli", "controller", "--config", config)
+    with (
+        started(directory / "mosquitto.log", mosquitto, "-c", str(directory / "mosquitto.conf")),
+        started(directory / "controller.log", *python) as controller,
+    ):
+        asyncio.run(await_rack(BrokerSettings("127.0.0.1", broker)))
+        yield controller.pid
+
+
+# ---- scale
+
+
+def measure_scale(directory: Path, agents: int) -> list[Figure]:
+    """Registers `agents`, lets them stand, and runs one job over all of their ports."""
+    control, broker = free_port(), free_port()
+    parallel = ["--tp", str(PORTS), "--dp", str(agents), "--pp", "1"]
+    etloop(["synth", str(directory / "traces" / "job"), "--layers", "1", "--micro-batches", "1", *parallel])
+    rows = "".join(
+        f"  - {{name: n{k:04}, host: h{k}, ports: ["
+        + ", ".join(
+            f"{{name: p{port}, addresses: 127.{20 + k // 250}.{k % 250}.{port + 1}, link: 100Gbps}}"
+            for port in range(PORTS)
+        )
+        + "]}\n"
+        for k in range(agents)
+    )
+    _write_rack(directory, control, broker, rows)
+    settings = BrokerSettings("127.0.0.1", broker)
+    with _controller(directory, broker) as pid, contextlib.ExitStack() as stack:
+        before_s, empty_mib = _cpu_s(pid), _peak_mib(pid)
+        began = time.monotonic()
+        share = -(-agents // _PROCESSES)
+        for first in range(0, agents, share):
+            count = str(min(share, agents - first))
+            command = ("-m", "tests.many_agents", f"tcp://127.0.0.1:{control}", str(first), count)
+            stack.enter_context(started(directory / f"agents-{first}.log", sys.executable, *command))
+        registered_s, first_ports = asyncio.run(_registered(settings, agents, began))
+        register_cpu_s = _cpu_s(pid) - before_s
+        idle_from_s = _cpu_s(pid)
+        time.sleep(_IDLE_S)
+        idle_percent = 100 * (_cpu_s(pid) - idle_from_s) / _IDLE_S
+        idle_mib = _peak_mib(pid)
+        run_from_s = _cpu_s(pid)
+        job_figures = asyncio.run(_one_job(settings, pid))
+        return [
+            Figure("agents", agents, ""),
+            Figure("ports", first_ports, ""),
+            Figure("from their start until all are registered", registered_s, "s"),
+            Figure("controller: processor time to register them", register_cpu_s, "s"),
+            Figure("controller: processor time while they stand idle", idle_percent, "%"),
+            Figure("controller: memory without agents, peak", empty_mib, "MiB"),
+            Figure("controller: memory with all of them, peak", idle_mib, "MiB"),
+            *job_figures,
+            Figure("controller: processor time for that job", _cpu_s(pid) - run_from_s, "s"),
+            Figure("controller: memory after it, peak", _peak_mib(pid), "MiB"),
+        ]
+
+
+async def _registered(settings: BrokerSettings, agents: int, began: float) -> tuple[float, int]:
+    async with RackClient(settings, "rack", answer_s=60) as rack:
+        while time.monotonic() - began < _PATIENCE_S:
+            told = await rack.inventory()
+            if sum(agent.present for agent in told.agents) == agents:
+                return time.monotonic() - began, len(told.ports)
+            await asyncio.sleep(0.25)
+    raise SystemExit("not all agents registered")
+
+
+async def _one_job(settings: BrokerSettings, controller: int) -> list[Figure]:
+    async with RackClient(settings, "rack", answer_s=60) as rack:
+        began = time.monotonic()
+        job = await rack.submit(_SCENARIO + _LIMITS)
+        seen: dict[str, float] = {}
+        peak_mib = 0.0
+        async for told in rack.follow(job.job_id):
+            for child in _children(controller):
+                with contextlib.suppress(OSError, StopIteration):
+                    peak_mib = max(peak_mib, _peak_mib(child))
+            if isinstance(told, JobTold):
+                seen.setdefault(str(told.state), time.monotonic() - began)
+        result = await rack.result(job.job_id, _PATIENCE_S)
+    if result.summary is None or result.summary["state"] != "done":
+        raise SystemExit(f"the job over all ports broke: {result.reason}")
+    return [
+        Figure("one job over all ports: until its traffic begins", seen["running"], "s"),
+        Figure("its traffic (2 s are the engines') and collecting", seen["storing"] - seen["running"], "s"),
+        Figure("storing its results", seen["finished"] - seen["storing"], "s"),
+        Figure("operations recorded", result.summary["ops"]["recorded"], ""),
+        Figure("the run's own process: memory, peak seen", peak_mib, "MiB"),
+    ]
+
+
+# ---- latency
+
+
+def measure_latency(directory: Path, jobs: int) -> list[Figure]:
+    """One small job after another between two real agents."""
+    control, broker = free_port(), free_port()
+    etloop(["synth", str(directory / "traces/job"), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"])
+    rows = "".join(
+        f"  - {{name: {name}, host: here, ports: [{{name: p0, addresses: 127.125.{k}.1-127.125.{k}.4, link: 100Gbps}}]}}\n"
+        for k, name in enumerate("ab")
+    )
+    _write_rack(directory, control, broker, rows)
+    with _controller(directory, broker), contextlib.ExitStack() as stack:
+        for name in "ab":
+            command = ("agent.cli", "run", "--controller", f"tcp://127.0.0.1:{control}", "--name", name)
+            stack.enter_context(started(directory / f"{name}.log", sys.executable, "-m", *command))
+        return asyncio.run(_latencies(BrokerSettings("127.0.0.1", broker), jobs))
+
+
+async def _latencies(settings: BrokerSettings, jobs: int) -> list[Figure]:
+    spans: dict[str, list[float]] = {"queued": [], "starting": [], "running": [], "finished": []}
+    async with RackClient(settings, "rack", answer_s=60) as rack:
+        for _ in range(jobs):
+            began = time.monotonic()
+            job = await rack.submit(_SCENARIO)
+            spans["queued"].append(time.monotonic() - began)
+            seen: dict[JobState, float] = {}
+            async for told in rack.follow(job.job_id):
+                if isinstance(told, JobTold):
+                    seen.setdefault(told.state, time.monotonic() - began)
+                    if told.state in ENDED and told.exit_code:
+                        raise SystemExit(f"a job broke: {told.reason}")
+            for state, values in spans.items():
+                if state in seen and state != "queued":
+                    values.append(seen[JobState(state)])
+    meanings = {
+        "queued": "submission to its answer",
+        "starting": "submission to the lease of its ports",
+        "running": "submission to the start of its traffic",
+        "finished": "submission to the verdict",
+    }
+    return [
+        Figure(f"{meaning}, p{percent}", 1000 * percentile(spans[state], percent), "ms")
+        for state, meaning in meanings.items()
+        for percent in (50, 99)
+        if spans[state]
+    ]
+
+
+def main() -> None:
+    """Prints both tables, as Markdown or JSON."""
+    parser = argparse.ArgumentParser(
+        description="What a large rack costs its controller, and how soon a job starts."
+    )
+    parser.add_argument("--agents", type=int, default=256, help="of four ports each (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=100, help="one after another (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parsed = parser.parse_args()
+    if not 1 <= parsed.agents <= 1000 or parsed.jobs < 1:
+        parser.error("--agents: 1 to 1000; --jobs: at least 1")
+    figures = {}
+    for name, measure, count in (
+        ("scale", measure_scale, parsed.agents),
+        ("latency", measure_latency, parsed.jobs),
+    ):
+        with tempfile.TemporaryDirectory(prefix="etloop-rack-") as directory:
+            figures[name] = measure(Path(directory), count)
+    if parsed.json:
+        rows = {
+            name: [[each.what, each.value, each.unit] for each in each_of]
+            for name, each_of in figures.items()
+        }
+        print(json.dumps(rows, indent=2))
+        return
+    for name, lines in figures.items():
+        print(f"| {name} | |\n|---|---|")
+        for each in lines:
+            print(
+                f"| {each.what} | {each.value:,.3g} {each.unit} |"
+                if each.unit
+                else f"| {each.what} | {each.value:,.0f} |"
+            )
+        print()
+
+
+if __name__ == "__main__":
+    main()

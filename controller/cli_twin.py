@@ -1,0 +1,64 @@
+"""The command line of `twin`: its arguments, and what they ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from contract.units import parse_duration_ns
+from controller.cli_values import quantity, whole
+from traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
+
+if TYPE_CHECKING:
+    import argparse
+
+    from controller.commands_trace import Answer
+
+SUMMARY: Final = "what a scenario should take on a device as a topology describes it, in virtual time"
+EXAMPLE: Final = (
+    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml\n"
+    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --seed 7 --out twin1/"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """All but scenario and rig."""
+    parser.add_argument(
+        "--topology",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="topology.yaml: the switches (docs/device.md)",
+    )
+    parser.add_argument("--out", type=Path, metavar="RUN_DIR", help="keep the results in this new directory")
+    parser.add_argument(
+        "--seed", type=whole, metavar="N", help="seed of the switches instead of those in the topology"
+    )
+    parser.add_argument(
+        "--sample",
+        type=quantity(parse_duration_ns),
+        default=SAMPLE_INTERVAL_NS,
+        metavar="TIME",
+        help="how often queues are written down, with --out (default 10us, longer for long jobs)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=quantity(parse_duration_ns),
+        default=TwinSettings().limit_ns,
+        metavar="TIME",
+        help="virtual time after which the job is given up (default 1h)",
+    )
+
+
+def answer(parsed: argparse.Namespace) -> Answer:
+    """Runs the command. Raises as `answer_twin`."""
+    from controller.commands_twin import TwinRequest, answer_twin
+
+    settings = TwinSettings(
+        seed=parsed.seed,
+        limit_ns=parsed.limit,
+        sample_interval_ns=parsed.sample if parsed.out is not None else 0,
+    )
+    return answer_twin(
+        TwinRequest(parsed.scenario, parsed.rig, parsed.topology, parsed.out, settings, parsed.json)
+    )

@@ -1,0 +1,156 @@
+"""`etloop lab up|status|exec|link|down`: switches of software between namespaces of this host. Arguments in, answers out."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from contract.errors import ConfigError, ExitCode, Problem
+from contract.units import QuantityError, parse_bytes, parse_name
+from controller.cli_values import quantity, whole
+from controller.commands_trace import Answer, to_json
+from controller.lab_order import LabOrder
+from controller.lab_plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYTES
+
+if TYPE_CHECKING:
+    from controller.lab_status import Values
+
+SUMMARY: Final = "run switches of software between namespaces of this host, and agents in them"
+EXAMPLE: Final = """\
+  etloop lab up topology.yaml --rig-out rig.yaml --agents
+  etloop run scenario.yaml --rig rig.yaml --out run1/
+  etloop lab status
+  etloop lab exec a -- ping -c 3 198.18.2.1
+  etloop lab down"""
+_NAME: Final = "lab"
+_BACKENDS: Final = ("udp", "packet", "xdp")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What stands after `etloop lab`."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    up = actions.add_parser("up", help="make a lab of a topology file")
+    up.add_argument("topology", type=Path, metavar="TOPOLOGY", help="topology.yaml")
+    up.add_argument("--rig-out", type=Path, metavar="FILE", help="also write a rig file for its agents")
+    up.add_argument("--agents", action="store_true", help="also start an agent in every namespace")
+    up.add_argument("--backend", choices=_BACKENDS, default="udp", help="of the rig's ports (default udp)")
+    up.add_argument(
+        "--bind",
+        default=DEFAULT_BIND,
+        metavar="ENDPOINT",
+        help=f"where the controller will listen (default {DEFAULT_BIND})",
+    )
+    up.add_argument(
+        "--addresses",
+        type=whole,
+        default=DEFAULT_ADDRESSES,
+        metavar="N",
+        help=f"of a port to which the file gives none: one a rank (default {DEFAULT_ADDRESSES})",
+    )
+    up.add_argument(
+        "--mtu",
+        type=quantity(parse_bytes),
+        default=DEFAULT_MTU_BYTES,
+        metavar="SIZE",
+        help=f"default {DEFAULT_MTU_BYTES}B",
+    )
+    promise = up.add_mutually_exclusive_group()
+    promise.add_argument(
+        "--beyond", action="store_true", help="come up at rates that this host does not hold"
+    )
+    promise.add_argument(
+        "--unmeasured", action="store_true", help="do not measure what this host holds, promise nothing"
+    )
+    status = actions.add_parser("status", help="what it is and what its switches counted")
+    run = actions.add_parser("exec", help="run a command in an agent's namespace")
+    run.add_argument("agent", metavar="AGENT")
+    run.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    link = actions.add_parser("link", help="take a switch's link down, or up again")
+    link.add_argument("port", metavar="SWITCH/PORT")
+    link.add_argument("state", choices=("down", "up"))
+    down = actions.add_parser("down", help="end it; nothing of it is left")
+    for one in (up, status, run, link, down):
+        one.add_argument("--name", default=_NAME, help=f"of the lab (default {_NAME})")
+        one.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+
+
+def answer_lab(parsed: argparse.Namespace) -> Answer:
+    """Does one action. Raises `InputError` where it cannot."""
+    # Here, because only a lab needs them: sockets, processes, netlink.
+    from controller.lab_client import lab_ask, lab_down, lab_exec
+
+    _checked_name(parsed.name)
+    match parsed.action:
+        case "up":
+            return _up(parsed)
+        case "status":
+            return _shown(lab_ask(parsed.name, {"ask": "status"}), as_json=parsed.json)
+        case "exec":
+            command = parsed.words[1:] if parsed.words[:1] == ["--"] else parsed.words
+            if not command:
+                raise ConfigError(
+                    Problem("lab exec", "no command is given", "write it after --, such as -- ip address")
+                )
+            return Answer("", lab_exec(parsed.name, parsed.agent, command))
+        case "link":
+            lab_ask(parsed.name, {"ask": "link", "port": parsed.port, "up": parsed.state == "up"})
+            return Answer(to_json({}) if parsed.json else f"link {parsed.port} is {parsed.state}\n")
+        case _:
+            was_up = lab_down(parsed.name)
+            text = "taken down" if was_up else "was killed before; removed its logs, nothing else was left"
+            return Answer(to_json({"was_up": was_up}) if parsed.json else f"lab {parsed.name}: {text}\n")
+
+
+def _up(parsed: argparse.Namespace) -> Answer:
+    from controller.lab_client import lab_up
+    from controller.lab_plan import plan_lab, rig_text
+    from controller.topology_file import parse_topology
+
+    try:
+        text = parsed.topology.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"cannot be read: {error.strerror if isinstance(error, OSError) else 'it is not UTF-8 text'}"
+        raise ConfigError(Problem(str(parsed.topology), what, "name a topology file")) from None
+    order = LabOrder(
+        name=parsed.name,
+        topology=text,
+        source=str(parsed.topology),
+        mtu_bytes=parsed.mtu,
+        addresses=parsed.addresses,
+        bind=parsed.bind,
+        backend=parsed.backend,
+        agents=parsed.agents,
+        measure=not parsed.unmeasured,
+        beyond=parsed.beyond,
+    )
+    topology = parse_topology(text.encode(), order.source)
+    plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
+    status = lab_up(order)
+    if parsed.rig_out is not None:
+        _write(parsed.rig_out, rig_text(plan, backend=order.backend), parsed.name)
+    return _shown(status, as_json=parsed.json)
+
+
+def _write(path: Path, text: str, lab: str) -> None:
+    from controller.lab_client import lab_down
+
+    try:
+        path.write_text(text)
+    except OSError as error:
+        lab_down(lab)
+        what = f"cannot be written: {error.strerror}; the lab is down again"
+        raise ConfigError(Problem(str(path), what, "name another file with --rig-out")) from None
+
+
+def _shown(status: Values, *, as_json: bool) -> Answer:
+    from controller.lab_status import status_text
+
+    return Answer(to_json(status) if as_json else status_text(status), ExitCode.PASS)
+
+
+def _checked_name(name: str) -> None:
+    try:
+        parse_name(name)
+    except QuantityError as error:
+        raise ConfigError(Problem("--name", error.what, error.remedy)) from None

@@ -1,0 +1,170 @@
+"""`twin`: a scenario on a rig, in virtual time, through the switches of a topology. Nothing is sent.
+
+Reads the files, runs the twin, tells what came of it as `run` does, and keeps it where it is asked to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.parquet as pq
+
+from contract.errors import ConfigError, ExitCode, InputError, Problem
+from contract.units import approximate_duration, format_rate
+from controller.commands_plan import Prepared, prepare, read_file
+from controller.commands_run import refuse_used_directory
+from controller.commands_trace import Answer, to_json
+from controller.topology_file import parse_topology
+from controller.twin_records import connection_rows, run_outcome
+from results.kpis import measure
+from results.run_dir import keep_files, write_run
+from results.switch_tables import lanes_table, samples_table, totals
+from results.switch_text import render_switches
+from results.table import render
+from traffic.routes import routes
+from traffic.twin import TwinOutcome, TwinSettings, attachments_of, seeded, twin
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from contract.topology import Topology
+    from results.summary import Summary
+    from workload.files import Progress
+
+TWIN_ID: Final = "twin"
+
+
+@dataclass(frozen=True, slots=True)
+class TwinRequest:
+    """What the command line said."""
+
+    scenario: Path
+    rig: Path
+    topology: Path
+    out_dir: Path | None
+    settings: TwinSettings
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TwinAnswer:
+    """A job that was run in the twin, with its figures."""
+
+    summary: Summary
+    outcome: TwinOutcome
+    topology: Topology
+    notes: tuple[str, ...]
+
+
+def answer_twin(request: TwinRequest, progress: Progress | None = None) -> Answer:
+    """Runs the twin. Raises an `InputError` with all mistakes of the files, before anything is run."""
+    if request.out_dir is not None:
+        refuse_used_directory(request.out_dir)
+    prepared, topology, topology_text = _read(request, progress)
+    topology = seeded(topology, request.settings.seed)
+    assignment = prepared.plan.whole()
+    rig_ports = tuple(port.name for port in assignment.ports)
+    outcome = twin(assignment, rig_ports, topology, request.settings)
+    attachments = attachments_of(assignment, rig_ports, topology, routes(topology))
+    records = run_outcome(prepared.plan, outcome, TWIN_ID, attachments)
+    tables, rows = prepared.plan.tables, connection_rows(prepared.plan)
+    if request.out_dir is None:
+        summary = measure(records, tables, rows).summary
+    else:
+        names = prepared.plan.port_names
+        texts = (prepared.scenario_text, prepared.rig_text)
+        summary = write_run(request.out_dir, records, tables, *texts, rows, names)
+        keep_files(
+            request.out_dir,
+            {
+                "switches.parquet": partial(_write_table, lanes_table(topology, outcome.switch_ports)),
+                "queues.parquet": partial(
+                    _write_table, samples_table(topology, outcome.samples, outcome.start_ns)
+                ),
+                "topology.yaml": lambda path: path.write_text(topology_text, encoding="utf-8"),
+            },
+        )
+    answer = TwinAnswer(summary, outcome, topology, _notes(prepared, topology, outcome))
+    code = ExitCode.RUN_ERROR if outcome.failure or not summary.checks_hold else ExitCode.PASS
+    return Answer(_as_json(answer) if request.as_json else _as_text(answer, request.out_dir), code)
+
+
+def _write_table(table: object, path: Path) -> None:
+    pq.write_table(table, path, compression="zstd")
+
+
+def _read(request: TwinRequest, progress: Progress | None) -> tuple[Prepared, Topology, str]:
+    problems: list[Problem] = []
+    topology = None
+    text = b""
+    try:
+        text = read_file(request.topology)
+        topology = parse_topology(text, str(request.topology))
+    except ConfigError as error:
+        problems += error.problems
+    try:
+        prepared = prepare(request.scenario, request.rig, TWIN_ID, progress)
+    except InputError as error:
+        if not problems:
+            raise
+        raise ConfigError(*problems, *error.problems) from None
+    if topology is None:
+        raise ConfigError(*problems)
+    return prepared, topology, text.decode("utf-8-sig")
+
+
+def _notes(prepared: Prepared, topology: Topology, outcome: TwinOutcome) -> tuple[str, ...]:
+    """What a reader should know before he compares."""
+    rates = {
+        attachment.rig_port: topology.port_of(attachment.end).rate_bps for attachment in topology.attachments
+    }
+    notes = [
+        f"{place.label} is a link of {format_rate(place.port.link_bps)} in the rig and of "
+        f"{format_rate(rates[place.label])} in the topology, which holds here"
+        for place in prepared.plan.placement.ports
+        if place.port.link_bps != rates[place.label]
+    ]
+    transport = prepared.scenario.transport
+    if prepared.scenario.drop_per_million:
+        notes.append("faults.drop is of real ports; the twin drops nothing on its own")
+    if any(port.pauses for port in prepared.plan.whole().ports):
+        notes.append("transport.pauses are of real ports; the twin's hosts send no pause frames")
+    if transport.congestion.algorithm == "hpcc":
+        notes.append("hpcc: the twin's switches give no telemetry")
+    if outcome.bad_packets:
+        notes.append(f"{outcome.bad_packets} packets arrived corrupted or cut and were not taken")
+    return tuple(notes)
+
+
+def _as_text(answer: TwinAnswer, out_dir: Path | None) -> str:
+    outcome = answer.outcome
+    where = str(out_dir) if out_dir is not None else "not kept; --out DIR keeps them"
+    spent = approximate_duration(outcome.end_ns - outcome.start_ns)
+    notes = "".join(f"note            {note}\n" for note in answer.notes)
+    return (
+        render(answer.summary, where)
+        + "\n"
+        + render_switches(answer.topology, outcome.switch_ports)
+        + f"virtual time    {spent}, {outcome.packets} packets over {outcome.hops} links\n"
+        + notes
+    )
+
+
+def _as_json(answer: TwinAnswer) -> str:
+    outcome = answer.outcome
+    return to_json(
+        {
+            "summary": asdict(answer.summary),
+            "twin": {
+                "start_ns": outcome.start_ns,
+                "end_ns": outcome.end_ns,
+                "packets": outcome.packets,
+                "hops": outcome.hops,
+                "bad_packets": outcome.bad_packets,
+                "switches": totals(outcome.switch_ports),
+                "notes": answer.notes,
+            },
+        }
+    )

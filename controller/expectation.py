@@ -1,0 +1,166 @@
+"""What a plan should take: on an ideal network, and on the device as a topology describes it. Pure; virtual time only.
+
+Decides at which level each is worked out, and how much of the job: as many of its first iterations as are affordable. The
+ideal network is always without packets; the twin has them where one iteration's can be afforded, else it is without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from contract.assignment import Path
+from contract.run import ExpectedRun
+from results.switch_tables import totals
+from traffic.flow_level import FlowLevelSettings, FlowNetwork, flow_level, ideal_network
+from traffic.flow_network import left_out, network_of
+from traffic.routes import routes
+from traffic.twin import TwinSettings, attachments_of, twin
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from contract.assignment import Assignment
+    from contract.topology import Topology
+    from controller.plan import Plan
+
+IDEAL: Final = "ideal"
+TWIN: Final = "twin"
+MOST_PACKETS: Final = 10_000_000
+"""Of the packet level: about ten seconds of a processor."""
+MOST_MESSAGES: Final = 10_000_000
+"""Of the flow level: ten to thirty seconds of a processor."""
+NO_TOPOLOGY: Final = (
+    "twin: no topology is known; name one as `twin` in the scenario or as `topology` in the rig"
+)
+LEFT_OUT: Final = "no overtaking, loss or congestion control"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedDevice:
+    """A topology and the file it came from."""
+
+    topology: Topology
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Affordable:
+    """How much is worked out at most."""
+
+    packets: int = MOST_PACKETS
+    messages: int = MOST_MESSAGES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expectation:
+    """What was worked out, and what was not and why."""
+
+    runs: tuple[ExpectedRun, ...]
+    absent: tuple[str, ...]
+
+
+_ENOUGH: Final = Affordable()
+
+
+def expect(plan: Plan, device: DescribedDevice | None, affordable: Affordable = _ENOUGH) -> Expectation:
+    """Ideal and, if a device is described, twin. Raises `PlanError` as `check_device`."""
+    assignment = plan.whole()
+    if device is not None:
+        assignment = at_device_rates(assignment, device.topology)
+    found = [_by_flows(IDEAL, assignment, ideal_network(assignment), "", (), affordable)]
+    absent = []
+    if device is None:
+        absent.append(NO_TOPOLOGY)
+    else:
+        found.append(_twin(assignment, device, affordable))
+    runs = []
+    for run in found:
+        if isinstance(run, ExpectedRun):
+            runs.append(run)
+        else:
+            absent.append(run)
+    return Expectation(tuple(runs), tuple(absent))
+
+
+def check_device(plan: Plan, device: DescribedDevice) -> None:
+    """Raises `PlanError` if ports that the plan uses are not attached to the device, or cannot reach each other."""
+    assignment = plan.whole()
+    attachments_of(assignment, _names(assignment), device.topology, routes(device.topology))
+
+
+def at_device_rates(assignment: Assignment, topology: Topology) -> Assignment:
+    """The assignment with every port at the rate of the switch port it is on, whatever the rig says."""
+    rate_bps = {
+        attachment.rig_port: topology.port_of(attachment.end).rate_bps for attachment in topology.attachments
+    }
+    ports = tuple(replace(port, link_bps=rate_bps.get(port.name, port.link_bps)) for port in assignment.ports)
+    return replace(assignment, ports=ports)
+
+
+def packets_of_iteration(assignment: Assignment, payload_bytes: NDArray[np.int64]) -> int:
+    """Data packets of one iteration, about; `payload_bytes` by connection."""
+    wire = assignment.connections.path == Path.WIRE
+    return int((-(-payload_bytes[wire] // assignment.transport.path_mtu_bytes)).sum())
+
+
+def _twin(assignment: Assignment, device: DescribedDevice, affordable: Affordable) -> ExpectedRun | str:
+    topology, names = device.topology, _names(assignment)
+    settings = TwinSettings(most_packets=affordable.packets)
+    outcome = twin(assignment, names, topology, settings)
+    ops, whole = _whole_iterations(assignment, outcome.ops)
+    if outcome.too_many_packets and whole == 0:
+        network = network_of(assignment, names, topology)
+        notes = (f"one iteration has more than {affordable.packets} packets", *left_out(topology))
+        return _by_flows(TWIN, assignment, network, device.source, notes, affordable)
+    complete = whole if outcome.too_many_packets else assignment.iterations
+    return ExpectedRun(
+        network=TWIN,
+        level="packet",
+        described_by=device.source,
+        iterations=complete,
+        ops=ops if outcome.too_many_packets else outcome.ops,
+        failure="" if outcome.too_many_packets else outcome.failure,
+        counters=totals(outcome.switch_ports),
+    )
+
+
+def _by_flows(
+    network_name: str,
+    assignment: Assignment,
+    network: FlowNetwork,
+    described_by: str,
+    notes: tuple[str, ...],
+    affordable: Affordable,
+) -> ExpectedRun | str:
+    outcome = flow_level(assignment, network, FlowLevelSettings(most_messages=affordable.messages))
+    ops, whole = _whole_iterations(assignment, outcome.ops)
+    if outcome.too_many_messages and whole == 0:
+        return f"{network_name}: one iteration has more than {affordable.messages} messages"
+    cut_off = outcome.too_many_messages
+    return ExpectedRun(
+        network=network_name,
+        level="flow",
+        described_by=described_by,
+        iterations=whole if cut_off else assignment.iterations,
+        ops=ops if cut_off else outcome.ops,
+        failure="" if cut_off else outcome.failure,
+        counters={},
+        notes=notes,
+    )
+
+
+def _whole_iterations(assignment: Assignment, ops: NDArray[np.void]) -> tuple[NDArray[np.void], int]:
+    """The ops of the first iterations that are complete, and how many these are."""
+    per_program = [int((program.kind != 0).sum()) for program in assignment.programs]
+    expected = sum(per_program[rank.program] for rank in assignment.ranks)
+    counts = np.bincount(ops["iteration"], minlength=1)
+    lacking = np.flatnonzero(counts != expected)
+    whole = int(lacking[0]) if len(lacking) else len(counts)
+    return ops[ops["iteration"] < whole], whole
+
+
+def _names(assignment: Assignment) -> tuple[str, ...]:
+    return tuple(port.name for port in assignment.ports)

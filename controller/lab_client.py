@@ -1,0 +1,245 @@
+"""Starts labs, asks them, runs commands inside them and ends them; each lab is a process of its own.
+
+A lab is known by its directory, which holds its socket and logs and belongs to one user. Whether it is up is found out by
+asking, never by a file: a killed lab leaves a directory with a socket that nobody answers, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from contract.errors import InputError, Problem, RigError
+from controller.lab_order import LOG_FILE, ORDER_FILE, SOCKET_FILE, LabOrder, order_text
+from controller.lab_status import Values
+
+UP_TIMEOUT_S: Final = 60
+ANSWER_TIMEOUT_S: Final = 10
+DOWN_TIMEOUT_S: Final = 15
+MOST_ANSWER_BYTES: Final = 1 << 26
+DEFAULT_NAME: Final = "lab"
+
+
+def lab_directory(name: str) -> Path:
+    """Where a lab of this user keeps its socket and logs. Raises `RigError` if the place is somebody else's."""
+    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"etloop-{os.getuid()}"
+    try:
+        base.mkdir(mode=0o700, exist_ok=True)
+        found = base.lstat()
+    except OSError as error:
+        raise RigError(
+            Problem(str(base), f"cannot be made: {error.strerror}", "set XDG_RUNTIME_DIR")
+        ) from None
+    if found.st_uid != os.getuid() or found.st_mode & 0o077 or base.is_symlink():
+        raise RigError(
+            Problem(str(base), "belongs to others or is open to them", "remove it, or set XDG_RUNTIME_DIR")
+        )
+    return base / f"lab-{name}"
+
+
+def lab_up(order: LabOrder) -> Values:
+    """Starts a lab and returns its status once it is up.
+
+    Raises `InputError` with what the lab's process found, `RigError` if a lab of that name is up or it does not come up.
+    """
+    directory = lab_directory(order.name)
+    if _answers(directory):
+        what = f'a lab called "{order.name}" is up'
+        raise RigError(Problem("lab", what, "take it down (etloop lab down), or name this one with --name"))
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(mode=0o700)
+    (directory / ORDER_FILE).write_text(order_text(order))
+    reading, writing = os.pipe()
+    with (directory / LOG_FILE).open("wb") as log:
+        process = subprocess.Popen(
+            [*_python(), "controller.lab_process", str(directory), str(writing)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=_environment(),
+            pass_fds=(writing,),
+            start_new_session=True,
+        )
+    os.close(writing)
+    said = _first_line(reading)
+    if said is not None and "problems" not in said:
+        return said
+    process.kill()
+    process.wait()
+    tail = (directory / LOG_FILE).read_text(errors="replace").strip().splitlines()[-1:]
+    shutil.rmtree(directory, ignore_errors=True)
+    if said is None:
+        what = f"its process ended or hung before it was up: {tail[0] if tail else 'it said nothing'}"
+        raise RigError(Problem("lab", what, "try again; if it stays so, this is a defect of etloop"))
+    raise InputError(*(Problem(*problem) for problem in said["problems"]))
+
+
+def lab_ask(name: str, question: Values) -> Values:
+    """A lab's answer. Raises `RigError` where none is up or it does not answer."""
+    with _conversation(name) as line:
+        answer = line(question)
+    if "error" in answer:
+        raise RigError(Problem("lab", str(answer["error"]), "ask for what docs/lab.md lists"))
+    return answer
+
+
+def lab_down(name: str) -> bool:
+    """Ends a lab and returns when nothing of it is left; False if none was up, but a killed one's directory is gone now.
+
+    Raises `RigError` if none was ever there.
+    """
+    directory = lab_directory(name)
+    if not _answers(directory):
+        if not directory.exists():
+            raise RigError(Problem("lab", f'no lab called "{name}" is up', "see docs/lab.md"))
+        shutil.rmtree(directory, ignore_errors=True)
+        return False
+    pid = int(lab_ask(name, {"ask": "status"})["pid"])
+    with contextlib.suppress(ProcessLookupError), _process(pid) as process:
+        with contextlib.suppress(RigError):
+            lab_ask(name, {"ask": "down"})
+        if not select.select([process], [], [], DOWN_TIMEOUT_S)[0]:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            select.select([process], [], [], DOWN_TIMEOUT_S)
+    shutil.rmtree(directory, ignore_errors=True)
+    return True
+
+
+def lab_exec(name: str, agent: str, command: Sequence[str]) -> int:
+    """Runs a command in an agent's namespace, with this terminal; returns its exit code. It ends when the lab does."""
+    status = lab_ask(name, {"ask": "status"})
+    namespaces = status["namespaces"]
+    if agent not in namespaces:
+        raise RigError(
+            Problem("lab exec", f'the lab has no agent "{agent}"', f"name one of {', '.join(namespaces)}")
+        )
+    lab = f"/proc/{status['pid']}"
+    where = (
+        "--user",
+        f"{lab}/ns/user",
+        "--net",
+        f"{lab}/fd/{namespaces[agent]}",
+        "--parent",
+        str(os.getpid()),
+    )
+    with _conversation(name) as line, _process(int(status["pid"])) as gone:
+        line({"ask": "watch"})
+        process = subprocess.Popen(
+            [*_python(), "controller.lab_enter", *where, "--", *command], env=_environment()
+        )
+        with _process(process.pid) as ended:
+            previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the command
+            try:
+                ready = select.select([ended, gone], [], [])[0]
+                if ended not in ready:
+                    process.terminate()
+                code = process.wait()
+            finally:
+                signal.signal(signal.SIGINT, previous)
+    return code if code >= 0 else 128 - code
+
+
+def _python() -> tuple[str, ...]:
+    return (sys.executable, "-P", "-m")
+
+
+def _environment() -> dict[str, str]:
+    # The same code as this process runs, whatever the working directory holds.
+    ours = str(Path(__file__).resolve().parent.parent)
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH", "")))),
+    }
+
+
+def _first_line(reading: int) -> Values | None:
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        content = b""
+        while not content.endswith(b"\n") and select.select([pipe], [], [], UP_TIMEOUT_S)[0]:
+            more = pipe.read(1 << 16)
+            if not more:
+                break
+            content += more
+    if not content.endswith(b"\n"):
+        return None
+    said: Values = json.loads(content)
+    return said
+
+
+class _Line:
+    """One connection to a lab."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._answers = connection.makefile("rb")
+
+    def __call__(self, question: Values) -> Values:
+        self._connection.sendall(json.dumps(question).encode() + b"\n")
+        content = self._answers.readline(MOST_ANSWER_BYTES)
+        if not content.endswith(b"\n"):
+            raise RigError(Problem("lab", "it ended while it was asked", "look whether it was taken down"))
+        answer: Values = json.loads(content)
+        return answer
+
+    def close(self) -> None:
+        self._answers.close()
+        self._connection.close()
+
+
+@contextlib.contextmanager
+def _conversation(name: str) -> Iterator[_Line]:
+    directory = lab_directory(name)
+    try:
+        connection = _connect(directory)
+    except OSError:
+        was = "; it was killed" if directory.exists() else ""
+        what = f'no lab called "{name}" is up{was}'
+        raise RigError(Problem("lab", what, "start one with etloop lab up TOPOLOGY")) from None
+    line = _Line(connection)
+    try:
+        yield line
+    except TimeoutError:
+        what = f"it has not answered for {ANSWER_TIMEOUT_S} s"
+        raise RigError(Problem("lab", what, "take it down and up again")) from None
+    finally:
+        line.close()
+
+
+def _connect(directory: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(ANSWER_TIMEOUT_S)
+        connection.connect(str(directory / SOCKET_FILE))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _answers(directory: Path) -> bool:
+    try:
+        _connect(directory).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _process(pid: int) -> Iterator[int]:
+    """A descriptor that becomes readable when the process ends."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

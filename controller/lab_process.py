@@ -1,0 +1,42 @@
+"""The process of a lab: becomes root of a user namespace where it has to, then serves until it is told to end.
+
+Started by `lab_client` with the lab's directory and a pipe; the first line it writes into the pipe says whether the lab is
+up, or why not. Everything else is imported only after the user namespace is entered, which a process of one thread may alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from contract.errors import EtloopError, InputError, Problem, RigError
+from controller.lab_namespaces import become_root
+
+
+def main(words: list[str]) -> int:
+    """`words`: the lab's directory, and the descriptor of the pipe."""
+    directory, pipe = Path(words[0]), int(words[1])
+
+    def tell(said: dict[str, object]) -> None:
+        os.write(pipe, json.dumps(said).encode() + b"\n")
+        os.close(pipe)
+
+    try:
+        become_root()
+        from controller.lab_service import serve_lab
+
+        serve_lab(directory, tell)
+    except InputError as error:
+        tell({"problems": [[p.where, p.what, p.remedy] for p in error.problems]})
+        return int(error.exit_code)
+    except (EtloopError, OSError, RuntimeError, ValueError) as error:
+        problem = Problem("lab", str(error), "look at its log")
+        tell({"problems": [[problem.where, problem.what, problem.remedy]]})
+        return int(RigError.exit_code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

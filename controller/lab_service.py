@@ -1,0 +1,231 @@
+"""A lab while it is up: its place, its switch, its agents, and a Unix socket that answers questions about it.
+
+The socket takes JSON objects, one a line, and answers each with one line:
+  {"ask": "status"}                              what the lab is, with its counters
+  {"ask": "counters"}                            counters alone
+  {"ask": "counters", "every_ms": 100}           the same again and again, until the asking side leaves
+  {"ask": "link", "port": "s0/p1", "up": false}  takes a switch's link down or up
+  {"ask": "watch"}                               nothing more; the line ends when the lab does
+  {"ask": "down"}                                ends the lab
+An answer has "error" where the question could not be answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from contract.topology import SwitchEnd, Topology
+from controller.lab_capacity import measure_capacity, open_in
+from controller.lab_order import (
+    LEAST_INTERVAL_MS,
+    MOST_REQUEST_BYTES,
+    ORDER_FILE,
+    SOCKET_FILE,
+    LabOrder,
+    read_order,
+)
+from controller.lab_place import LabPlace, lab_place
+from controller.lab_plan import LabPlan, plan_lab, refuse_promise
+from controller.lab_relay import endpoint_of, relay_from
+from controller.lab_status import Values, counter_values, plan_values
+from controller.topology_file import parse_topology
+from traffic.soft_switch import SoftSwitch
+
+AGENT_END_S: Final = 5
+GLANCE_S: Final = 0.5
+"""Between two looks at whether the switch still runs."""
+
+
+def serve_lab(directory: Path, tell: Callable[[dict[str, object]], None]) -> None:
+    """Makes the lab that the directory's order describes, tells its status, and serves it until it is told to end.
+
+    Raises `InputError` and RuntimeError where it cannot be made, before anything was told.
+    """
+    order = read_order((directory / ORDER_FILE).read_text())
+    topology = parse_topology(order.topology.encode(), order.source)
+    plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
+    endpoint_of(plan.bind)
+    capacity = measure_capacity(plan.mtu_bytes) if order.measure else None
+    promised = capacity is not None and sum(port.rate_bps for port in plan.ports) <= capacity.held_bps
+    if capacity is not None and not order.beyond:
+        refuse_promise(plan, capacity)
+    with lab_place(plan) as place:
+        switch = open_in(place, topology, plan)
+        try:
+            lab = Lab(order, topology, plan, place, switch, plan_values(plan, capacity, promised=promised))
+            asyncio.run(lab.serve(directory, tell))
+        finally:
+            switch.stop()
+            (directory / SOCKET_FILE).unlink(missing_ok=True)
+
+
+class Lab:
+    """One lab that is up."""
+
+    def __init__(
+        self,
+        order: LabOrder,
+        topology: Topology,
+        plan: LabPlan,
+        place: LabPlace,
+        switch: SoftSwitch,
+        described: Values,
+    ) -> None:
+        self._order = order
+        self._topology = topology
+        self._plan = plan
+        self._place = place
+        self._switch = switch
+        self._described = described
+        self._agents: dict[str, subprocess.Popen[bytes]] = {}
+        self._directory = Path()
+        self._end = asyncio.Event()
+
+    async def serve(self, directory: Path, tell: Callable[[dict[str, object]], None]) -> None:
+        """Answers until a signal or a question ends the lab; its agents have ended when this returns."""
+        self._directory = directory
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._end.set)
+        async with contextlib.AsyncExitStack() as stack:
+            host, port = endpoint_of(self._plan.bind)
+            for namespace in self._place.agents.values():
+                stack.push_async_callback(_close, await relay_from(namespace, host, port))
+            socket_path = directory / SOCKET_FILE
+            server = await asyncio.start_unix_server(self._converse, socket_path, limit=MOST_REQUEST_BYTES)
+            stack.push_async_callback(_close, server)
+            stack.callback(self._end_agents)
+            if self._order.agents:
+                self._start_agents()
+            tell(self._status())
+            while not self._end.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._end.wait(), GLANCE_S)
+                if failure := self._switch.failure():
+                    print(f"the soft switch ended: {failure}", file=sys.stderr, flush=True)
+                    return
+
+    # ---- questions
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                await self._answer(line, reader, writer)
+        except (OSError, ValueError, asyncio.LimitOverrunError):
+            pass  # who asks left, or wrote a line without end
+        finally:
+            writer.close()
+
+    async def _answer(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            asked = json.loads(line)
+            question = asked["ask"]
+            every_ms = int(asked.get("every_ms", 0))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            await _say(writer, {"error": 'expected a JSON object with "ask"'})
+            return
+        match question:
+            case "status":
+                await _say(writer, self._status())
+            case "counters" if every_ms == 0:
+                await _say(writer, self._counters())
+            case "counters":
+                await self._stream(reader, writer, max(every_ms, LEAST_INTERVAL_MS))
+            case "link":
+                await _say(writer, self._order_link(asked))
+            case "watch":
+                await _say(writer, {})
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._end.wait()
+            case "down":
+                await _say(writer, {})
+                self._end.set()
+            case _:
+                await _say(writer, {"error": f'"{str(question)[:64]}" is not a question that a lab answers'})
+
+    async def _stream(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, every_ms: int
+    ) -> None:
+        while not self._end.is_set() and not reader.at_eof():
+            await _say(writer, self._counters())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._end.wait(), every_ms / 1000)
+
+    def _order_link(self, asked: Values) -> Values:
+        for number, settings in enumerate(self._topology.switches):
+            for port, one in enumerate(settings.ports):
+                if asked.get("port") == f"{settings.name}/{one.name}" and isinstance(asked.get("up"), bool):
+                    self._switch.set_link(SwitchEnd(number, port), up=asked["up"])
+                    return {}
+        return {"error": 'expected "port" as switch/port and "up" as true or false'}
+
+    def _counters(self) -> Values:
+        return counter_values(self._topology, self._switch.snapshot())
+
+    def _status(self) -> Values:
+        return self._described | {
+            "name": self._order.name,
+            "pid": os.getpid(),
+            "namespaces": self._place.agents,
+            "processes": {name: _said_of(process) for name, process in self._agents.items()},
+            "directory": str(self._directory),
+            "counters": self._counters(),
+        }
+
+    # ---- agents
+
+    def _start_agents(self) -> None:
+        ours = str(Path(__file__).resolve().parent.parent)
+        path = os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH", ""))))
+        for name, namespace in self._place.agents.items():
+            enter = (
+                "controller.lab_enter",
+                "--net",
+                f"/proc/self/fd/{namespace}",
+                "--parent",
+                str(os.getpid()),
+            )
+            agent = ("agent.cli", "run", "--controller", self._plan.bind, "--name", name)
+            python = (sys.executable, "-P", "-m")
+            with (self._directory / f"agent-{name}.log").open("wb") as log:
+                self._agents[name] = subprocess.Popen(
+                    [*python, *enter, "--", *python, *agent],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, "PYTHONPATH": path},
+                    pass_fds=(namespace,),
+                )
+
+    def _end_agents(self) -> None:
+        for process in self._agents.values():
+            process.terminate()
+        for process in self._agents.values():
+            try:
+                process.wait(AGENT_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _said_of(process: subprocess.Popen[bytes]) -> str:
+    code = process.poll()
+    return f"running, process {process.pid}" if code is None else f"ended with {code}"
+
+
+async def _say(writer: asyncio.StreamWriter, values: dict[str, Any]) -> None:
+    writer.write(json.dumps(values).encode() + b"\n")
+    await writer.drain()
+
+
+async def _close(server: asyncio.Server) -> None:
+    server.close()

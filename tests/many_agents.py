@@ -1,0 +1,72 @@
+"""Many agents in one process, as far as their controller can tell: real connections and real lives, engines that send nothing.
+
+python -m tests.many_agents ENDPOINT FIRST COUNT        agents n0000, n0001, ... from number FIRST on
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.service import AgentSettings, serve
+from contract.assignment import Assignment
+from contract.records import FLOW_RECORD, OP_RECORD
+from tests.fake_engine import Behaviour, EngineState, EngineStatus, FakeEngine
+from workload.program import OpKind
+
+RUN_NS = 2_000_000_000
+"""Time in which an engine completes all of its ops, evenly."""
+
+
+class WholeEngine(FakeEngine):
+    """Completes every op of all of its ranks."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        super().__init__(assignment, Behaviour.GOOD)
+        rows = [
+            (rank.rank, op, iteration)
+            for iteration in range(assignment.iterations)
+            for rank in assignment.ranks
+            for op in np.flatnonzero(assignment.programs[rank.program].kind != OpKind.DELAY)
+        ]
+        self._ops = np.zeros(len(rows), OP_RECORD)
+        for column, name in enumerate(("rank", "op", "iteration")):
+            self._ops[name] = [row[column] for row in rows]
+        self._total = len(rows)
+
+    def _done(self) -> int:
+        passed_ns = max(0, time.monotonic_ns() - self._start_ns)
+        return min(self._total, self._total * passed_ns // RUN_NS)
+
+    def status(self) -> EngineStatus:
+        done = self._done() if self._start_ns else 0
+        if self._state is EngineState.RUNNING and done == self._total:
+            self._state = EngineState.DONE
+        return EngineStatus(self._state, done, self._total, 0, 0, time.monotonic_ns(), "", -1)
+
+    def take_records(self) -> NDArray[np.void]:
+        done = self._done() if self._start_ns else 0
+        records = self._ops[self._taken : done].copy()
+        for name in ("intended_ns", "issued_ns", "first_tx_ns", "completed_ns"):
+            records[name] = self._start_ns + (np.arange(self._taken, done) + 1) * RUN_NS // max(
+                1, self._total
+            )
+        self._taken = done
+        return records
+
+    def flows(self) -> NDArray[np.void]:
+        return np.zeros(len(self._assignment.connections.src_rank), FLOW_RECORD)
+
+
+async def live(endpoint: str, first: int, count: int) -> None:
+    """All of them, until they are told to end."""
+    names = [f"n{number:04}" for number in range(first, first + count)]
+    await asyncio.gather(*(serve(AgentSettings(endpoint, name), WholeEngine) for name in names))
+
+
+if __name__ == "__main__":
+    asyncio.run(live(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
