@@ -48,7 +48,7 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
         congestion_algorithm=transport.congestion.algorithm,
         needs_marks=bool(needs & (Need.ECN | Need.CNP)),
         needs_telemetry=bool(needs & Need.INT),
-        accepts_out_of_order=transport.recovery.accept_out_of_order or transport.recovery.selective_repeat,
+        accepts_out_of_order=transport.recovery.accept_out_of_order,
         cnp_dscp=transport.cnp.traffic_class >> 2 if transport.cnp.interval_ns >= 0 else None,
         pause_priorities=tuple(pause.rule.priority for pause in transport.pauses),
     )

@@ -6,6 +6,7 @@ Decides what a name means. What a file may say is decided by `profile_file`.
 from __future__ import annotations
 
 import difflib
+import functools
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +43,12 @@ def find_profile(name_or_path: str) -> DutProfile:
         hint = f"write {near[0]} if you mean that" if near else f"there are {', '.join(names)}"
         what = f'"{name_or_path[:64]}" is not a shipped profile'
         raise ConfigError(Problem("profile", what, f"{hint}, or name a file that ends in {_SUFFIX}"))
-    path = _SHIPPED / f"{name_or_path}{_SUFFIX}"
+    return _shipped(name_or_path)
+
+
+@functools.cache
+def _shipped(name: str) -> DutProfile:
+    path = _SHIPPED / f"{name}{_SUFFIX}"
     return parse_profile(_read(path), path.name)
 
 

@@ -244,7 +244,7 @@ def _order(case: ProfiledJob) -> Iterator[Problem | NotStated]:
         what = (
             f"the device balances by {mode}, which reorders, and the job takes what is out of order for lost"
         )
-        remedy = "write accept_out_of_order: true or selective_repeat: true, or balance by flow"
+        remedy = "write out_of_order: accept, or balance by flow"
         yield Problem(case.at("transport"), what, remedy)
 
 

@@ -53,5 +53,11 @@ def _map(values: tuple[object, ...]) -> str:
     if values == tuple(range(len(values))) and len(values) < DSCPS:
         return "identity"
     default = max(dict.fromkeys(values), key=values.count)
-    others = [f"{key}: {value}" for key, value in enumerate(values) if value != default]
+    runs: list[tuple[int, int, object]] = []
+    for key, value in enumerate(values):
+        if runs and runs[-1][1] == key - 1 and runs[-1][2] == value:
+            runs[-1] = (runs[-1][0], key, value)
+        elif value != default:
+            runs.append((key, key, value))
+    others = [f"{first if first == last else f'{first}-{last}'}: {value}" for first, last, value in runs]
     return "{" + ", ".join([f"default: {default}", *others]) + "}"

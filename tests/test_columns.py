@@ -78,6 +78,23 @@ def test_columns_of_an_all_to_all_are_its_lanes(
 
 
 @settings(max_examples=25)
+@given(
+    st.sampled_from(["direct-all-to-all", "direct-all-gather"]),
+    st.integers(2, 12),
+    st.sampled_from([1, 2, 3]),
+    st.sampled_from([0, 1, 3, 20]),
+)
+def test_columns_of_direct_exchanges_are_their_lanes(
+    name: str, size: int, channels: int, window: int
+) -> None:
+    case = next(case for case in CASES if case.name == name)
+    schedule = case.build(Shape(size), whole(channels=channels, window=window))
+    assert isinstance(schedule.tables, LazyTables)
+    assert schedule.tables.columns([0]) is not None
+    assert lanes_of(to_columns((schedule,))) == lanes_of(to_columns((as_lanes(schedule),)))
+
+
+@settings(max_examples=25)
 @given(st.data())
 def test_selected_tables_are_those_asked_for(data: st.DataObject) -> None:
     cases = data.draw(st.lists(st.sampled_from(CASES), min_size=1, max_size=2))

@@ -14,9 +14,12 @@ from controller.cli import main as controller_main
 from controller.rack.config import parse_rack_config
 from controller.rig import parse_rig
 from controller.scenario import parse_scenario
+from dut_profiles.profile_file import parse_profile
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+WITH_ACTIONS = {"dut"}
+"""Commands whose next word is a command of its own, with its own options."""
 EXAMPLES = sorted(path for top in ("examples", "deploy/compose") for path in (ROOT / top).rglob("*.yaml"))
 
 
@@ -30,6 +33,9 @@ def blocks(language: str) -> Iterator[tuple[str, str]]:
 
 
 def read_configuration(text: str, name: str) -> None:
+    if "profile.yaml" in name:
+        parse_profile(text.encode(), name)
+        return
     parsers = {"rig.yaml": parse_rig, "controller.yaml": parse_rack_config}
     parse = next((parser for file, parser in parsers.items() if file in name), parse_scenario)
     parse(text.encode(), name, ROOT)
@@ -38,7 +44,7 @@ def read_configuration(text: str, name: str) -> None:
 @pytest.mark.parametrize(("document", "text"), list(blocks("yaml")))
 def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
     name = text.splitlines()[0].removeprefix("# ")
-    assert name in {"scenario.yaml", "rig.yaml", "controller.yaml"}, (
+    assert name in {"scenario.yaml", "rig.yaml", "controller.yaml", "profile.yaml"}, (
         f"{document}: say in the first line which file it is"
     )
     read_configuration(text, name)
@@ -68,8 +74,9 @@ def test_commands_shown_in_documents_exist(
 ) -> None:
     program, name, *words = command.split()
     main = agent_main if program == "etloop-agent" else controller_main
+    action = words[:1] if name in WITH_ACTIONS else []
     with pytest.raises(SystemExit) as ended:
-        main([name, "--help"])
+        main([name, *action, "--help"])
     assert ended.value.code == 0, f"{document}: {program} has no command {name}"
     options = {word for word in words if word.startswith("--")}
     assert options <= set(re.findall(r"--[a-z-]+", capsys.readouterr().out)), f"{document}: {command}"
@@ -89,7 +96,16 @@ def test_files_named_in_the_architecture_exist() -> None:
     assert len(names) > 30
     there = {
         path.name
-        for top in ("contract", "workload", "traffic", "controller", "agent", "results", "tests")
+        for top in (
+            "contract",
+            "workload",
+            "traffic",
+            "dut_profiles",
+            "controller",
+            "agent",
+            "results",
+            "tests",
+        )
         for path in (ROOT / top).rglob("*")
     }
     assert {name for name in names if name.rsplit("/", 1)[-1] not in there} == set()

@@ -8,6 +8,7 @@ gloo/alltoall.cc posts everything at once, to r + 1, r + 2, ...
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from traffic.collectives.draft import (
@@ -21,6 +22,8 @@ from traffic.collectives.draft import (
     each_channel,
     schedule_of,
 )
+from traffic.collectives.lazy_tables import LazyTables
+from traffic.collectives.regular_columns import DirectShape, direct_columns
 
 if TYPE_CHECKING:
     from traffic.collectives.cutting import Request
@@ -35,7 +38,10 @@ def direct(request: Request) -> Schedule:
     window = request.cutting.window or size
     lanes = {"all-gather": _all_gather, "all-to-all": _all_to_all}.get(request.collective)
     if lanes is not None:
-        tables = each_channel(request, lambda position: lanes(position, size, window))
+        gathers = request.collective == "all-gather"
+        shape = DirectShape(size, window, request.cutting.channels, gathers)
+        made = each_channel(request, lambda position: lanes(position, size, window))
+        tables = LazyTables(size, made.__getitem__, partial(direct_columns, shape))
     else:
         gathers = request.collective != "reduce-scatter"
         tables = each_channel(request, lambda position: _reduce(position, size, window, gathers=gathers))
