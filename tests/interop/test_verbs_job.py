@@ -22,7 +22,7 @@ from tests.interop.machine import GUEST_ADDRESSES, HOST_ADDRESSES, ROOT, Machine
 from tests.shared_traces import known_set, known_sets
 from tests.test_first_light_sets import Load, assert_it_is_the_trace, small
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 absent = pytest.mark.skipif(not known_sets(), reason="the real trace sets are not beside the repository")
 RANKS_PER_AGENT = 4
