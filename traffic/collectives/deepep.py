@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from traffic.collectives.direct import exchanged
 from traffic.collectives.draft import KEEP, SEND, Move, TableDraft, each_channel, schedule_of
 from traffic.collectives.table import ChunkRule, Handshake, Lane, Schedule, Split
+from traffic.collectives.turned_columns import Symmetry, ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,7 +82,8 @@ def deepep(request: Request) -> Schedule:
             for channel, part in enumerate(_whole_tokens(split, channels, token))
         ]
         return _schedule("deepep", size, channels, legs, token)
-    tables = each_channel(request, lambda position: _even_lanes(position, size))
+    turned = Symmetry(ahead(size), ahead(size))
+    tables = each_channel(request, lambda position: _even_lanes(position, size), turned)
     return replace(
         schedule_of(request, "deepep", tables, blocks=size),
         chunk_bytes=token,

@@ -22,8 +22,7 @@ from traffic.collectives.draft import (
     each_channel,
     schedule_of,
 )
-from traffic.collectives.lazy_tables import LazyTables
-from traffic.collectives.regular_columns import DirectShape, direct_columns
+from traffic.collectives.turned_columns import Symmetry, ahead
 
 if TYPE_CHECKING:
     from traffic.collectives.cutting import Request
@@ -36,16 +35,15 @@ def direct(request: Request) -> Schedule:
     size = request.size
     assert size >= 2
     window = request.cutting.window or size
-    lanes = {"all-gather": _all_gather, "all-to-all": _all_to_all}.get(request.collective)
-    if lanes is not None:
-        gathers = request.collective == "all-gather"
-        shape = DirectShape(size, window, request.cutting.channels, gathers)
-        made = each_channel(request, lambda position: lanes(position, size, window))
-        tables = LazyTables(size, made.__getitem__, partial(direct_columns, shape))
-    else:
-        gathers = request.collective != "reduce-scatter"
-        tables = each_channel(request, lambda position: _reduce(position, size, window, gathers=gathers))
-    return schedule_of(request, "direct", tables, blocks=0 if request.collective == "all-gather" else size)
+    gathers = request.collective == "all-gather"
+    turned = Symmetry(ahead(size), None if gathers else ahead(size))
+    lanes = {
+        "all-gather": _all_gather,
+        "all-to-all": _all_to_all,
+        "reduce-scatter": partial(_reduce, gathers=False),
+    }.get(request.collective, partial(_reduce, gathers=True))
+    tables = each_channel(request, lambda position: lanes(position, size, window), turned)
+    return schedule_of(request, "direct", tables, blocks=0 if gathers else size)
 
 
 def exchanged(source: int, destination: int, size: int) -> Move:

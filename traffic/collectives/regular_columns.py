@@ -134,50 +134,6 @@ def exchange_columns(shape: ExchangeShape, positions: Sequence[int]) -> TableCol
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DirectShape:
-    """A direct all-to-all, or all-gather where every message is the whole lane (`gathers`), `window` peers at a time."""
-
-    size: int
-    window: int
-    channels: int
-    gathers: bool
-
-
-def direct_columns(shape: DirectShape, positions: Sequence[int]) -> TableColumns:
-    """The tables of some positions: on every channel a lane for each distance, which sends ahead and receives from behind."""
-    position = np.array(positions, np.int32)[:, None]
-    distance = np.tile(np.arange(1, shape.size, dtype=np.int32), shape.channels)
-    lanes = len(positions) * len(distance)
-    send_to = (position + distance) % shape.size
-    chunk = np.stack([send_to, np.broadcast_to(position, send_to.shape)], axis=2)
-    lane = np.arange(len(distance), dtype=np.int32)
-    waits = np.full((len(distance), 2), -1, np.int32)
-    waits[:, 0] = np.where(distance > shape.window, lane - shape.window, -1)
-    several = shape.channels > 1
-    channel = np.tile(np.repeat(np.arange(shape.channels, dtype=np.int32), shape.size - 1), len(positions))
-    return TableColumns(
-        position=position[:, 0],
-        lane_count=np.full(len(positions), len(distance), np.int32),
-        lane_batch=_ZERO,
-        lane_send_to=send_to.reshape(lanes).astype(np.int32),
-        lane_recv_from=((position - distance) % shape.size).reshape(lanes).astype(np.int32),
-        lane_part=_ZERO,
-        lane_parts=_ONE,
-        lane_span=_ONE,
-        lane_share=channel if several else _ZERO,
-        lane_shares=np.array([shape.channels], np.int32),
-        lane_bytes=_FOLLOWS_OP,
-        lane_channel=channel if several else _ZERO,
-        lane_first_entry=2 * np.arange(lanes, dtype=np.int32),
-        lane_entry_count=np.array([2], np.int32),
-        entry_kind=np.tile(_SEND_AND_RECEIVE, lanes),
-        entry_chunk=np.zeros(2 * lanes, np.int32) if shape.gathers else chunk.reshape(-1).astype(np.int32),
-        entry_after_lane=np.tile(waits.reshape(-1), len(positions)) if np.any(waits >= 0) else _NONE,
-        entry_after_entry=_NONE,
-    )
-
-
 def _rounds(shape: ExchangeShape, position: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Peers to send to and to receive from, a row per position and a column per round after round 0."""
     groups = shape.size // shape.group
