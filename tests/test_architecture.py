@@ -37,6 +37,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "agent/service.py": "the agent's event loop and its socket to the controller",
     "bench/closed_forms.py": "a command line",
     "bench/queue_pairs.py": "reads the clock and its own peak memory",
+    "bench/flow_level.py": "measures its own processes",
     "bench/readers.py": "reads the clock and its own peak memory",
     "bench/schedules.py": "reads the clock and its own peak memory, measures in processes of their own",
     "controller/bench.py": "turns SIGTERM into an orderly end, reads the machine's load",
