@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contract.clock import NS_PER_S
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
-from controller.commands_plan import lay_out
-from controller.commands_run import FinishedRun
+from controller.commands_plan import lay_out, read_device
+from controller.commands_run import FinishedRun, compared
+from controller.expectation import DescribedDevice, check_device
 from controller.rack.confinement import confine, confined
 from controller.rack.run_link import (
     Begin,
@@ -167,9 +168,9 @@ async def _run(link: DaemonLink, begin: Begin) -> Ended:
             ExitCode.RUN_ERROR, f"{link.stops[0]} while it was being prepared", stored=False, summary=""
         )
     try:
-        scenario, rig, plan = preparing.result()
+        scenario, rig, plan, device = preparing.result()
         link.say(Prepared(list(plan.assignments)))
-        return await _measured(link, begin, scenario, rig, plan)
+        return await _measured(link, begin, scenario, rig, plan, device)
     except EtloopError as error:
         return Ended(error.exit_code, str(error), stored=False, summary="")
     except MemoryError as error:
@@ -177,7 +178,7 @@ async def _run(link: DaemonLink, begin: Begin) -> Ended:
         return Ended(ExitCode.RUN_ERROR, what, stored=False, summary="")
 
 
-def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan]:
+def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan, DescribedDevice | None]:
     root = Path(begin.scenario_root)
     allowed = AllowedCode(**dict.fromkeys(begin.allowed_code, True))
     reader = compiling_reader(allowed, root)
@@ -188,6 +189,12 @@ def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan]:
     with confined(root):
         scenario = replace(scenario, collectives=with_schedule_files(scenario.collectives))
         plan = lay_out(scenario, rig, begin.run_id)
+        device = read_device(scenario.twin)
+    if scenario.twin is None:
+        # The rack's own file, wherever it lies.
+        device = read_device(rig.topology)
+    if device is not None:
+        check_device(plan, device)
     busy: dict[str, int] = json.loads(begin.host_threads)
     host_of = {agent.name: agent.host for agent in rig.agents}
     for name, assignment in plan.assignments.items():
@@ -198,7 +205,7 @@ def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan]:
             host_engine_threads=assignment.host_engine_threads + others,
         )
     check_sendable(plan.assignments)
-    return scenario, rig, plan
+    return scenario, rig, plan, device
 
 
 def _leased(rig: Rig, labels: list[str]) -> Rig:
@@ -213,7 +220,14 @@ def _leased(rig: Rig, labels: list[str]) -> Rig:
     return replace(rig, agents=tuple(agents))
 
 
-async def _measured(link: DaemonLink, begin: Begin, scenario: Scenario, rig: Rig, plan: Plan) -> Ended:
+async def _measured(
+    link: DaemonLink,
+    begin: Begin,
+    scenario: Scenario,
+    rig: Rig,
+    plan: Plan,
+    device: DescribedDevice | None,
+) -> Ended:
     settings = SessionSettings(
         run_id=begin.run_id,
         bind=rig.bind,
@@ -230,16 +244,22 @@ async def _measured(link: DaemonLink, begin: Begin, scenario: Scenario, rig: Rig
         return Ended(ExitCode.PREPARATION_FAILED, problems, stored=False, summary="")
     link.say(TrafficEnded())
     await link.flush()
+    out_dir, outcome = Path(begin.out_dir), session.outcome(started_at)
     summary = await asyncio.to_thread(
         write_run,
-        Path(begin.out_dir),
-        session.outcome(started_at),
+        out_dir,
+        outcome,
         plan.tables,
         begin.scenario_text,
         f"# Ports leased to this run: {', '.join(begin.ports)}\n{begin.rig_text}",
         plan.connection_rows,
         plan.port_names,
     )
+    told: list[str] = []
+    found = await asyncio.to_thread(compared, plan, device, out_dir, outcome, told.append)
+    summary = found or summary
+    for text in told:
+        link.say(Said(text))
     finished = FinishedRun(summary, render(summary, begin.out_dir))
     return Ended(finished.exit_code, session.reason, stored=True, summary=to_json(summary))
 

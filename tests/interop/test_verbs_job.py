@@ -139,7 +139,9 @@ def test_a_set_crosses_between_card_and_endpoints(
     out = re.sub(r"\W+", "-", request.node.callspec.id)
     left = lab.replay(load, known_set(load.name).source, out)
     if "deepep" in load.collectives:
-        assert {row["algorithm"] for row in left.rows("ops") if row["collective"] == "all_to_all"} == {"deepep"}
+        assert {row["algorithm"] for row in left.rows("ops") if row["collective"] == "all_to_all"} == {
+            "deepep"
+        }
 
 
 def test_a_device_that_is_not_there_is_named(lab: Lab, synthetic: Path) -> None:

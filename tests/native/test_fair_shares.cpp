@@ -41,7 +41,9 @@ std::vector<double> filled(const std::vector<int64_t>& link_bps, const std::vect
       if (rate[f] >= 0 || !here) continue;
       rate[f] = least;
       ++done;
-      for (const LinkShare& share : flows[f].way) left[static_cast<size_t>(share.link)] -= least * static_cast<double>(share.part);
+      for (const LinkShare& share : flows[f].way) {
+        left[static_cast<size_t>(share.link)] -= least * static_cast<double>(share.part);
+      }
     }
   }
   return rate;

@@ -25,6 +25,8 @@ from traffic.collectives.draft import (
 from traffic.collectives.turned_columns import Symmetry, ahead
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from traffic.collectives.cutting import Request
     from traffic.collectives.draft import LaneDraft, Step
     from traffic.collectives.table import Lane, Schedule
@@ -37,12 +39,13 @@ def direct(request: Request) -> Schedule:
     window = request.cutting.window or size
     gathers = request.collective == "all-gather"
     turned = Symmetry(ahead(size), None if gathers else ahead(size))
-    lanes = {
+    lanes: dict[str, Callable[[int, int, int], tuple[Lane, ...]]] = {
         "all-gather": _all_gather,
         "all-to-all": _all_to_all,
         "reduce-scatter": partial(_reduce, gathers=False),
-    }.get(request.collective, partial(_reduce, gathers=True))
-    tables = each_channel(request, lambda position: lanes(position, size, window), turned)
+    }
+    of = lanes.get(request.collective, partial(_reduce, gathers=True))
+    tables = each_channel(request, lambda position: of(position, size, window), turned)
     return schedule_of(request, "direct", tables, blocks=0 if gathers else size)
 
 
