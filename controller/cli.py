@@ -138,12 +138,13 @@ def _add(
 
 def _add_demo(commands: _Commands[argparse.ArgumentParser]) -> None:
     example = "  etloop demo --out demo-run --iterations 5"
-    summary = "a whole run on this machine: two agents over loopback"
+    summary = "a whole run on this machine, through a switch of software where there can be one"
     parser = _add(commands, "demo", summary, example, _demo, answers_in_json=False)
     parser.add_argument(
         "--out", type=Path, default=Path("demo-run"), metavar="DIR", help="where the results go"
     )
     parser.add_argument("--iterations", type=whole, default=5, metavar="N", help="passes over the job")
+    parser.add_argument("--loopback", action="store_true", help="two agents over loopback, without a switch")
 
 
 def _add_synth(commands: _Commands[argparse.ArgumentParser]) -> None:
@@ -437,7 +438,8 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 def _demo(parsed: argparse.Namespace) -> Answer:
     from controller.demo import run_demo
 
-    return Answer("", ExitCode(run_demo(parsed.out, parsed.iterations, as_json=parsed.json)))
+    code = run_demo(parsed.out, parsed.iterations, as_json=parsed.json, loopback=parsed.loopback)
+    return Answer("", ExitCode(code))
 
 
 def _synth(parsed: argparse.Namespace) -> Answer:
