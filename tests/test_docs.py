@@ -14,6 +14,7 @@ from controller.cli import main as controller_main
 from controller.rack.config import parse_rack_config
 from controller.rig import parse_rig
 from controller.scenario import parse_scenario
+from controller.topology_file import parse_topology
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -30,7 +31,13 @@ def blocks(language: str) -> Iterator[tuple[str, str]]:
 
 
 def read_configuration(text: str, name: str) -> None:
+    if "topology.yaml" in name:
+        parse_topology(text.encode(), name)
+        return
     parsers = {"rig.yaml": parse_rig, "controller.yaml": parse_rack_config}
+    if name == "topology.yaml":
+        parse_topology(text.encode(), name)
+        return
     parse = next((parser for file, parser in parsers.items() if file in name), parse_scenario)
     parse(text.encode(), name, ROOT)
 
@@ -38,7 +45,7 @@ def read_configuration(text: str, name: str) -> None:
 @pytest.mark.parametrize(("document", "text"), list(blocks("yaml")))
 def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
     name = text.splitlines()[0].removeprefix("# ")
-    assert name in {"scenario.yaml", "rig.yaml", "controller.yaml"}, (
+    assert name in {"scenario.yaml", "rig.yaml", "controller.yaml", "topology.yaml"}, (
         f"{document}: say in the first line which file it is"
     )
     read_configuration(text, name)
@@ -66,7 +73,8 @@ def commands_shown() -> set[tuple[str, str]]:
 def test_commands_shown_in_documents_exist(
     document: str, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program, name, *words = command.split()
+    ours, _, _ = command.partition(" -- ")  # behind it stands somebody else's
+    program, name, *words = ours.split()
     main = agent_main if program == "etloop-agent" else controller_main
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
