@@ -41,6 +41,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "bench/readers.py": "reads the clock and its own peak memory",
     "bench/schedules.py": "reads the clock and its own peak memory, measures in processes of their own",
     "bench/soft_switch.py": "floods a switch, reads the clock",
+    "bench/twin.py": "reads the clock",
     "controller/bench.py": "turns SIGTERM into an orderly end, reads the machine's load",
     "controller/bench_ends.py": "starts the bench's processes and talks to them over pipes",
     "controller/bench_gloo.py": "one process of the bench's comparison with torch",

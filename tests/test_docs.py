@@ -35,9 +35,6 @@ def read_configuration(text: str, name: str) -> None:
         parse_topology(text.encode(), name)
         return
     parsers = {"rig.yaml": parse_rig, "controller.yaml": parse_rack_config}
-    if name == "topology.yaml":
-        parse_topology(text.encode(), name)
-        return
     parse = next((parser for file, parser in parsers.items() if file in name), parse_scenario)
     parse(text.encode(), name, ROOT)
 
