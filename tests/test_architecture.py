@@ -40,6 +40,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "bench/flow_level.py": "measures its own processes",
     "bench/readers.py": "reads the clock and its own peak memory",
     "bench/schedules.py": "reads the clock and its own peak memory, measures in processes of their own",
+    "bench/lab_twin.py": "runs labs, looks at the load",
     "bench/soft_switch.py": "floods a switch, reads the clock",
     "bench/twin.py": "reads the clock",
     "controller/bench.py": "turns SIGTERM into an orderly end, reads the machine's load",
