@@ -1,6 +1,6 @@
 # One entry point: every target first sets up what it needs, in .venv/ and build/ and nowhere else.
 #
-#   make demo    build, then replay a synthetic job between two agents on this machine
+#   make demo    build, then replay a synthetic job through a switch of software on this machine
 #   make test    everything a change must pass: style, types, native tests (plain and sanitized), pytest
 #   make lint    style and types only
 #   make fuzz    mutated traces through every reader for ETLOOP_FUZZ_SECONDS (600)

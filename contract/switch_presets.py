@@ -44,7 +44,8 @@ BUFFER_NS: Final = 26_000
 """The pool of a Tomahawk 5, 165,660,324 B, holds what its 51.2 Tb/s bring in so long (sonic-net/sonic-buildimage)."""
 LEAST_SHARED_BYTES: Final = 4 << 20
 RESERVED_BYTES: Final = 4_096
-RESUME_OFFSET_BYTES: Final = 3_072
+RESUME_OFFSET_BYTES: Final = 18_432
+"""Two jumbo frames: a sender that may go on for less is stopped again by its next packet, and pauses fill the links."""
 PAUSE_QUANTA: Final = 65_535
 FLOWLET_GAP_NS: Final = 50_000
 LOSSLESS_ALPHA_LOG2: Final = 0

@@ -107,12 +107,13 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_demo(commands: Commands[argparse.ArgumentParser]) -> None:
     example = "  etloop demo --out demo-run --iterations 5"
-    summary = "a whole run on this machine: two agents over loopback"
+    summary = "a whole run on this machine, through a switch of software where there can be one"
     parser = add_command(commands, "demo", summary, example, _demo, answers_in_json=False)
     parser.add_argument(
         "--out", type=Path, default=Path("demo-run"), metavar="DIR", help="where the results go"
     )
     parser.add_argument("--iterations", type=whole, default=5, metavar="N", help="passes over the job")
+    parser.add_argument("--loopback", action="store_true", help="two agents over loopback, without a switch")
 
 
 def _add_plan(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -253,7 +254,8 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 def _demo(parsed: argparse.Namespace) -> Answer:
     from controller.demo import run_demo
 
-    return Answer("", ExitCode(run_demo(parsed.out, parsed.iterations, as_json=parsed.json)))
+    code = run_demo(parsed.out, parsed.iterations, as_json=parsed.json, loopback=parsed.loopback)
+    return Answer("", ExitCode(code))
 
 
 def _plan(parsed: argparse.Namespace) -> Answer:

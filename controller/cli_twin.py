@@ -26,9 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology",
         type=Path,
-        required=True,
         metavar="FILE",
-        help="topology.yaml: the switches (docs/device.md)",
+        help="the switches (docs/device.md), if scenario and rig do not name them",
     )
     parser.add_argument("--out", type=Path, metavar="RUN_DIR", help="keep the results in this new directory")
     parser.add_argument(

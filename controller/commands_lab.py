@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -128,7 +129,8 @@ def _up(parsed: argparse.Namespace) -> Answer:
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
     status = lab_up(order)
     if parsed.rig_out is not None:
-        _write(parsed.rig_out, rig_text(plan, backend=order.backend), parsed.name)
+        beside = os.path.relpath(parsed.topology, parsed.rig_out.parent)
+        _write(parsed.rig_out, rig_text(plan, backend=order.backend, topology=beside), parsed.name)
     return _shown(status, as_json=parsed.json)
 
 

@@ -118,6 +118,11 @@ def run_live(
         plan.port_names,
     )
     if compares:
+        say(
+            "held against an ideal network"
+            + (" and the twin" if prepared.device else "")
+            + ", in virtual time"
+        )
         summary = compared(plan, prepared.device, out_dir, outcome, say) or summary
     return FinishedRun(summary, render(summary, str(out_dir)))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from contract.units import approximate_duration, format_rate
 from controller.commands_plan import Prepared, prepare, read_file
 from controller.commands_run import refuse_used_directory
 from controller.commands_trace import Answer, to_json
+from controller.expectation import at_device_rates
 from controller.topology_file import parse_topology
 from controller.twin_records import connection_rows, run_outcome
 from results.kpis import measure
@@ -27,8 +29,6 @@ from traffic.routes import routes
 from traffic.twin import TwinOutcome, TwinSettings, attachments_of, seeded, twin
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from contract.topology import Topology
     from results.summary import Summary
     from workload.files import Progress
@@ -42,7 +42,8 @@ class TwinRequest:
 
     scenario: Path
     rig: Path
-    topology: Path
+    topology: Path | None
+    """None: what the scenario's `twin` or the rig's `topology` names."""
     out_dir: Path | None
     settings: TwinSettings
     as_json: bool
@@ -62,9 +63,9 @@ def answer_twin(request: TwinRequest, progress: Progress | None = None) -> Answe
     """Runs the twin. Raises an `InputError` with all mistakes of the files, before anything is run."""
     if request.out_dir is not None:
         refuse_used_directory(request.out_dir)
-    prepared, topology, topology_text = _read(request, progress)
+    prepared, topology, path = _read(request, progress)
     topology = seeded(topology, request.settings.seed)
-    assignment = prepared.plan.whole()
+    assignment = at_device_rates(prepared.plan.whole(), topology)
     rig_ports = tuple(port.name for port in assignment.ports)
     outcome = twin(assignment, rig_ports, topology, request.settings)
     attachments = attachments_of(assignment, rig_ports, topology, routes(topology))
@@ -83,7 +84,7 @@ def answer_twin(request: TwinRequest, progress: Progress | None = None) -> Answe
                 "queues.parquet": partial(
                     _write_table, samples_table(topology, outcome.samples, outcome.start_ns)
                 ),
-                "topology.yaml": lambda path: path.write_text(topology_text, encoding="utf-8"),
+                "topology.yaml": partial(_write_bytes, read_file(path)),
             },
         )
     answer = TwinAnswer(summary, outcome, topology, _notes(prepared, topology, outcome))
@@ -95,24 +96,33 @@ def _write_table(table: object, path: Path) -> None:
     pq.write_table(table, path, compression="zstd")
 
 
-def _read(request: TwinRequest, progress: Progress | None) -> tuple[Prepared, Topology, str]:
+def _write_bytes(content: bytes, path: Path) -> None:
+    path.write_bytes(content)
+
+
+def _read(request: TwinRequest, progress: Progress | None) -> tuple[Prepared, Topology, Path]:
+    """Everything that the command line names, with the mistakes of all files together; and the topology's path."""
     problems: list[Problem] = []
     topology = None
-    text = b""
-    try:
-        text = read_file(request.topology)
-        topology = parse_topology(text, str(request.topology))
-    except ConfigError as error:
-        problems += error.problems
+    if request.topology is not None:
+        try:
+            topology = parse_topology(read_file(request.topology), str(request.topology))
+        except ConfigError as error:
+            problems += error.problems
     try:
         prepared = prepare(request.scenario, request.rig, TWIN_ID, progress)
     except InputError as error:
         if not problems:
             raise
         raise ConfigError(*problems, *error.problems) from None
-    if topology is None:
+    if problems:
         raise ConfigError(*problems)
-    return prepared, topology, text.decode("utf-8-sig")
+    if topology is not None and request.topology is not None:
+        return prepared, topology, request.topology
+    if prepared.device is None:
+        remedy = "give --topology FILE, or write twin: FILE in the scenario or topology: FILE in the rig"
+        raise ConfigError(Problem("topology", "nothing says what the ports are attached to", remedy))
+    return prepared, prepared.device.topology, Path(prepared.device.source)
 
 
 def _notes(prepared: Prepared, topology: Topology, outcome: TwinOutcome) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """`etloop demo`: a whole measurement on this machine, from trace files to a table of results.
 
-Makes a synthetic job as real `.et` files, a scenario and a rig of two agents on loopback addresses, starts both agents
-as processes, and then does what `etloop run` does. Decides nothing about the run itself: everything it makes lies in the
+Makes a synthetic job as real `.et` files, a scenario and a rig: agents on the ports of a switch of software
+(`demo_lab`), or two agents on loopback addresses. Starts them as processes, and then does what `etloop run` does. Decides nothing about the run itself: everything it makes lies in the
 output directory and can be run again by hand. The agents end with the demo, whatever happens.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contract.errors import Problem, RigError
+from contract.errors import InputError, Problem, RigError
 from controller.rig import ROCE_UDP_PORT
 from workload.files import write_trace
 from workload.synthetic import SyntheticSpec, synthesize
@@ -42,28 +42,66 @@ class DemoRig:
     """First to last address of every agent, as the rig file writes ranges."""
 
 
-def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False) -> int:
-    """Runs the demo, prints the table (or summary.json) and returns the exit code of the run.
+def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopback: bool = False) -> int:
+    """Runs the demo through a switch of software, or over loopback addresses where there can be none or if asked to; prints the table (or summary.json) and returns the exit code of the run.
 
     `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty,
     the next free `out_dir-2`, `-3`, ... does.
     Raises `RigError` where no loopback addresses are free, `ConfigError` where the directory cannot be written.
     """
-    from controller.commands_run import run_files
-
     directory = fresh_directory(out_dir)
-    rig = choose_rig()
     job = synthesize(SyntheticSpec())
     write_trace(directory / "trace", job.ranks, job.groups)
+    if not loopback:
+        try:
+            return _through_a_switch(directory, iterations, as_json=as_json)
+        except _NoSwitch as error:
+            say(f"demo: no switch of software here, so over loopback addresses: {error}")
+    return _over_loopback(directory, iterations, len(job.ranks), as_json=as_json)
+
+
+class _NoSwitch(Exception):
+    """This host does not allow one; the text says why."""
+
+
+def _through_a_switch(directory: Path, iterations: int, *, as_json: bool) -> int:
+    # Here, because only this needs namespaces and netlink.
+    from controller.demo_lab import AGENTS as LAB_AGENTS
+    from controller.demo_lab import RANKS_PER_AGENT, demo_lab, scenario_text, why_not
+
+    with contextlib.ExitStack() as stack:
+        try:
+            lab = stack.enter_context(demo_lab(directory, f"tcp://127.0.0.1:{free_tcp_port()}"))
+        except InputError as error:
+            raise _NoSwitch(why_not(error)) from None
+        (directory / "scenario.yaml").write_text(scenario_text(iterations))
+        say(
+            f"demo: {len(LAB_AGENTS) * RANKS_PER_AGENT} ranks on {len(LAB_AGENTS)} agents, each in a namespace on a port of one "
+            f"switch of software (lab {lab.name}; etloop lab down --name {lab.name}, should this be killed)"
+        )
+        code = _run(directory, as_json=as_json)
+        if not as_json:
+            say(lab.counters_text())
+    if not code:
+        say(closing_text(directory))
+    return code
+
+
+def _run(directory: Path, *, as_json: bool) -> int:
+    from controller.commands_run import run_files
+
+    return run_files(directory / "scenario.yaml", directory / "rig.yaml", directory / "run", as_json=as_json)
+
+
+def _over_loopback(directory: Path, iterations: int, ranks: int, *, as_json: bool) -> int:
+    rig = choose_rig()
     (directory / "scenario.yaml").write_text(scenario_text(iterations))
     (directory / "rig.yaml").write_text(rig_text(rig))
     say(
-        f"demo: {len(job.ranks)} ranks on two agents, {rig.addresses[0]} and {rig.addresses[1]}, UDP port {ROCE_UDP_PORT}"
+        f"demo: {ranks} ranks on two agents, {rig.addresses[0]} and {rig.addresses[1]}, UDP port {ROCE_UDP_PORT}"
     )
     with agents(directory, rig.endpoint):
-        code = run_files(
-            directory / "scenario.yaml", directory / "rig.yaml", directory / "run", as_json=as_json
-        )
+        code = _run(directory, as_json=as_json)
     if code:
         say(log_ends(directory))
     else:

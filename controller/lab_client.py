@@ -62,21 +62,22 @@ def lab_up(order: LabOrder) -> Values:
     (directory / ORDER_FILE).write_text(order_text(order))
     reading, writing = os.pipe()
     with (directory / LOG_FILE).open("wb") as log:
-        process = subprocess.Popen(
+        subprocess.run(
             [*_python(), "controller.lab_process", str(directory), str(writing)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=_environment(),
             pass_fds=(writing,),
-            start_new_session=True,
+            check=False,
         )
     os.close(writing)
-    said = _first_line(reading)
+    pid, said = _two_lines(reading)
     if said is not None and "problems" not in said:
         return said
-    process.kill()
-    process.wait()
+    if pid:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     tail = (directory / LOG_FILE).read_text(errors="replace").strip().splitlines()[-1:]
     shutil.rmtree(directory, ignore_errors=True)
     if said is None:
@@ -163,18 +164,18 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _first_line(reading: int) -> Values | None:
+def _two_lines(reading: int) -> tuple[int, Values | None]:
+    """What a lab's process says of itself: its number (0: nothing), and its status if it got so far."""
+    content = b""
     with os.fdopen(reading, "rb", buffering=0) as pipe:
-        content = b""
-        while not content.endswith(b"\n") and select.select([pipe], [], [], UP_TIMEOUT_S)[0]:
+        while content.count(b"\n") < 2 and select.select([pipe], [], [], UP_TIMEOUT_S)[0]:
             more = pipe.read(1 << 16)
             if not more:
                 break
             content += more
-    if not content.endswith(b"\n"):
-        return None
-    said: Values = json.loads(content)
-    return said
+    lines = content.split(b"\n")
+    said: Values | None = json.loads(lines[1]) if content.count(b"\n") >= 2 else None
+    return int(lines[0] or b"0") if len(lines) > 1 else 0, said
 
 
 class _Line:

@@ -6,6 +6,7 @@ the host can carry is measured by `lab_capacity`.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
@@ -167,11 +168,12 @@ def about_rate(rate_bps: int) -> str:
     return format_rate(max(rate_bps // unit * unit, 1))
 
 
-def rig_text(plan: LabPlan, *, backend: str = "udp") -> str:
-    """A rig file for the agents of the lab."""
+def rig_text(plan: LabPlan, *, backend: str = "udp", topology: str = "") -> str:
+    """A rig file for the agents of the lab; `topology` is the path of its topology file from there, for the twin."""
     lines = [
         "# Made by etloop lab up. The agents stand in namespaces of this host and reach the controller through it.",
         f"controller: {{bind: '{plan.bind}'}}",
+        *([f"topology: {json.dumps(topology)}"] if topology else []),
         "agents:",
     ]
     for agent in plan.agents:

@@ -1,7 +1,7 @@
 """The process of a lab: becomes root of a user namespace where it has to, then serves until it is told to end.
 
-Started by `lab_client` with the lab's directory and a pipe; the first line it writes into the pipe says whether the lab is
-up, or why not. Everything else is imported only after the user namespace is entered, which a process of one thread may alone.
+Started by `lab_client` with the lab's directory and a pipe, and nobody's child from then on. The first line it writes into
+the pipe is its number, the second says whether the lab is up, or why not. Everything else is imported only after the user namespace is entered, which a process of one thread may alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from controller.lab_namespaces import become_root
 def main(words: list[str]) -> int:
     """`words`: the lab's directory, and the descriptor of the pipe."""
     directory, pipe = Path(words[0]), int(words[1])
+    if os.fork() != 0:
+        os._exit(0)  # who started it waits for this one
+    os.setsid()
+    os.write(pipe, f"{os.getpid()}\n".encode())
 
     def tell(said: dict[str, object]) -> None:
         os.write(pipe, json.dumps(said).encode() + b"\n")

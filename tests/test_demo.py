@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from contract.errors import RigError
-from controller import demo
+from contract.errors import Problem, RigError
+from controller import demo, demo_lab
+from controller.lab_order import LabOrder
 from controller.rig import ROCE_UDP_PORT, parse_rig
 from controller.scenario import PlacementRule, parse_scenario
+from controller.topology_file import parse_topology
+from results.run_dir import read_run
 from workload.synthetic import SyntheticSpec, synthesize
 
 ROOT = Path(__file__).parent.parent
@@ -115,12 +118,80 @@ def test_the_ends_of_the_logs_are_shown(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_the_demo_measures_something(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.run_demo(tmp_path / "demo", iterations=2) == 0
+    assert demo.run_demo(tmp_path / "demo", iterations=2, loopback=True) == 0
     table = capsys.readouterr().out
     assert "all_reduce" in table
     assert "0 fail" in table
     written = {path.name for path in (tmp_path / "demo" / "run").iterdir()}
-    assert {"summary.json", "ops.parquet", "collectives.parquet", "flows.parquet"} <= written
+    assert {
+        "summary.json",
+        "ops.parquet",
+        "collectives.parquet",
+        "flows.parquet",
+        "comparison.parquet",
+    } <= written
+    comparison = read_run(tmp_path / "demo" / "run").summary.comparison
+    assert comparison is not None
+    assert comparison.job.ideal is not None
+    assert comparison.job.ideal.iterations == comparison.job.measured.iterations == 2
+    assert (
+        "ports have loopback addresses: what was measured is this machine, not a device"
+        in comparison.job.degraded
+    )
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(
+    not os.environ.get("ETLOOP_FULL"), reason="a lab and a run through it; ETLOOP_FULL=1 runs it"
+)
+def test_the_demo_goes_through_a_switch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.run_demo(tmp_path / "demo", iterations=1) == 0
+    said = capsys.readouterr().err
+    if "no switch of software here" in said:
+        pytest.skip(said)
+    assert "switch/0" in said, "what the switch counted"
+    summary = read_run(tmp_path / "demo" / "run").summary
+    assert summary.comparison is not None
+    assert summary.comparison.job.twin is not None
+    assert [run.level for run in summary.comparison.expected] == ["flow", "packet"]
+    assert summary.bytes.fabric_share == 1
+
+
+def test_where_there_can_be_no_switch_the_demo_says_so_and_uses_loopback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(order: LabOrder) -> None:
+        raise RigError(Problem("lab", "no user namespace to be had", "run it as root"))
+
+    def ran(directory: Path, iterations: int, ranks: int, *, as_json: bool) -> int:
+        assert (iterations, ranks, as_json) == (3, 8, False)
+        return 7
+
+    monkeypatch.setattr(demo_lab, "lab_up", refused)
+    monkeypatch.setattr(demo, "_over_loopback", ran)
+    assert demo.run_demo(tmp_path / "demo", iterations=3) == 7
+    said = capsys.readouterr().err
+    assert (
+        "no switch of software here, so over loopback addresses: lab: no user namespace to be had; run it as root"
+        in said
+    )
+
+
+def test_the_files_of_the_lab_are_ones_that_the_readers_accept() -> None:
+    scenario = parse_scenario(demo_lab.scenario_text(3).encode(), "scenario.yaml", Path("/demo"))
+    assert scenario.twin == Path("/demo/topology.yaml")
+    assert scenario.bytes_scale_text == "1/16"
+    topology = parse_topology(demo_lab.TOPOLOGY.encode(), "topology.yaml")
+    ports = {attachment.rig_port for attachment in topology.attachments}
+    assert {port for _, port in scenario.mapping.explicit} == ports
+
+
+def test_every_pair_of_the_job_crosses_the_switch() -> None:
+    for members in synthesize(SyntheticSpec()).groups.values():
+        if len(members) == 2:
+            assert len({demo_lab.agent_of(rank) for rank in members}) == 2
+    placed = [demo_lab.agent_of(rank) for rank in range(SyntheticSpec().world_size)]
+    assert {placed.count(name) for name in demo_lab.AGENTS} == {demo_lab.RANKS_PER_AGENT}
 
 
 def children_of(pid: int) -> list[int]:
@@ -129,7 +200,17 @@ def children_of(pid: int) -> list[int]:
 
 @pytest.mark.e2e
 def test_ctrl_c_ends_the_demo_and_its_agents(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "controller.cli", "demo", "--out", "demo", "--iterations", "100000"]
+    command = [
+        sys.executable,
+        "-m",
+        "controller.cli",
+        "demo",
+        "--loopback",
+        "--out",
+        "demo",
+        "--iterations",
+        "100000",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

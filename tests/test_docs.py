@@ -14,6 +14,7 @@ from controller.cli import main as controller_main
 from controller.rack.config import parse_rack_config
 from controller.rig import parse_rig
 from controller.scenario import parse_scenario
+from controller.topology_file import parse_topology
 from dut_profiles.profile_file import parse_profile
 
 ROOT = Path(__file__).parent.parent
@@ -36,6 +37,9 @@ def read_configuration(text: str, name: str) -> None:
     if "profile.yaml" in name:
         parse_profile(text.encode(), name)
         return
+    if "topology.yaml" in name:
+        parse_topology(text.encode(), name)
+        return
     parsers = {"rig.yaml": parse_rig, "controller.yaml": parse_rack_config}
     parse = next((parser for file, parser in parsers.items() if file in name), parse_scenario)
     parse(text.encode(), name, ROOT)
@@ -44,7 +48,7 @@ def read_configuration(text: str, name: str) -> None:
 @pytest.mark.parametrize(("document", "text"), list(blocks("yaml")))
 def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
     name = text.splitlines()[0].removeprefix("# ")
-    assert name in {"scenario.yaml", "rig.yaml", "controller.yaml", "profile.yaml"}, (
+    assert name in {"scenario.yaml", "rig.yaml", "controller.yaml", "profile.yaml", "topology.yaml"}, (
         f"{document}: say in the first line which file it is"
     )
     read_configuration(text, name)
@@ -72,7 +76,8 @@ def commands_shown() -> set[tuple[str, str]]:
 def test_commands_shown_in_documents_exist(
     document: str, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program, name, *words = command.split()
+    ours, _, _ = command.partition(" -- ")  # behind it stands somebody else's
+    program, name, *words = ours.split()
     main = agent_main if program == "etloop-agent" else controller_main
     action = words[:1] if name in WITH_ACTIONS else []
     with pytest.raises(SystemExit) as ended:

@@ -60,7 +60,8 @@ def test_an_interface_has_the_name_of_its_port_where_the_kernel_takes_it() -> No
 @pytest.mark.parametrize("backend", ["udp", "packet"])
 def test_its_rig_file_is_one(backend: str) -> None:
     plan = plan_lab(single("a/p0", "a/p1", "b/p0"), bind="tcp://127.0.0.1:7555")
-    rig = parse_rig(rig_text(plan, backend=backend).encode(), "rig.yaml", Path())
+    rig = parse_rig(rig_text(plan, backend=backend, topology="my nets/t.yaml").encode(), "rig.yaml", Path())
+    assert rig.topology == Path("my nets/t.yaml")
     assert rig.bind == "tcp://127.0.0.1:7555"
     assert [(agent.name, [port.name for port in agent.ports]) for agent in rig.agents] == [
         ("a", ["p0", "p1"]),

@@ -15,7 +15,8 @@ template <size_t N>
 std::array<uint8_t, N> read_map(nb::handle settings, const char* name) {
   const auto rows = read_value<std::vector<uint8_t>>(settings, name);
   if (rows.size() != N) {
-    throw nb::value_error((std::string(name) + " has " + std::to_string(rows.size()) + " rows instead of " + std::to_string(N)).c_str());
+    const std::string counts = std::to_string(rows.size()) + " rows instead of " + std::to_string(N);
+    throw nb::value_error((std::string(name) + " has " + counts).c_str());
   }
   std::array<uint8_t, N> map{};
   std::copy(rows.begin(), rows.end(), map.begin());

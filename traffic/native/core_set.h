@@ -36,7 +36,8 @@ class VirtualPorts {
  public:
   virtual ~VirtualPorts() = default;
   virtual TxPort& port(int32_t index) = 0;
-  virtual bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& error) = 0;
+  virtual bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow,
+                        std::string& error) = 0;
   // The core wants its turn at `due_ns`.
   virtual void wake(int32_t index, Nanos due_ns) = 0;
   // Neither sends nor receives any more.

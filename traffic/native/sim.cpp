@@ -116,8 +116,8 @@ class Network final : public VirtualPorts {
   }
   TxPort& port(int32_t index) override { return *ports_[static_cast<size_t>(index)]; }
   bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string&) override {
-    return ports_[static_cast<size_t>(index)]->add_flow(plan_.ports[static_cast<size_t>(index)].addresses[address], dst_ip, src_port,
-                                                        flow);
+    const IpAddress src_ip = plan_.ports[static_cast<size_t>(index)].addresses[address];
+    return ports_[static_cast<size_t>(index)]->add_flow(src_ip, dst_ip, src_port, flow);
   }
   void wake(int32_t port, Nanos due_ns) override {
     Nanos& scheduled = wake_ns_[static_cast<size_t>(port)];

@@ -231,8 +231,8 @@ class Network final : public VirtualPorts, public FabricSink {
       return;
     }
     const Flow& flow = flows_[frame.flow];
-    const Datagram datagram{{frame.bytes.data(), frame.stored}, frame.datagram_bytes, flow.src_ip, flow.src_port, flow.dst_address,
-                            frame.traffic_class, {}};
+    const std::span<const uint8_t> bytes(frame.bytes.data(), frame.stored);
+    const Datagram datagram{bytes, frame.datagram_bytes, flow.src_ip, flow.src_port, flow.dst_address, frame.traffic_class, {}};
     cores_.on_datagram(arrival.port, datagram);
   }
 

@@ -9,8 +9,10 @@ namespace {
 constexpr Nanos kLongestIntervalNs = 3'600'000'000'000;
 
 bool used(const SwitchPortCounters& port, size_t lane) {
-  return port.queues[lane].watermark_bytes > 0 || port.groups[lane].dropped_packets > 0 || port.queues[lane].dropped_packets > 0 ||
-         port.pfc_rx[lane] > 0 || port.pfc_tx[lane] > 0;
+  const QueueCounters& queue = port.queues[lane];
+  const GroupCounters& group = port.groups[lane];
+  return queue.watermark_bytes > 0 || queue.dropped_packets > 0 || group.shared_watermark_bytes > 0 ||
+         group.dropped_packets > 0 || port.pfc_rx[lane] > 0 || port.pfc_tx[lane] > 0;
 }
 
 }  // namespace

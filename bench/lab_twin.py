@@ -1,0 +1,244 @@
+"""The lab beside its twin: `python -m bench.lab_twin [--json] [--check]`, as root. The same scenario, rig and topology in both.
+
+Three jobs at rates that the soft switch holds anywhere: an incast that is paused, an exchange of all with all, a ring over two
+spines. Held against each other are job completion (10 %), marks and pauses (20 %, and a few of either).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import socket
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from contract.errors import EtloopError
+from controller.cli import main as etloop
+from controller.lab_client import lab_ask, lab_down, lab_up
+from controller.lab_order import LabOrder
+from controller.lab_plan import plan_lab, rig_text
+from controller.topology_file import parse_topology
+
+JCT_PERCENT: Final = 10
+COUNT_PERCENT: Final = 20
+FEW: Final = 20
+"""Marks or pause frames that may differ whatever their number."""
+ATTEMPTS: Final = 3
+"""A run that a busy machine aborted is tried again."""
+STAR: Final = """\
+single:
+  rate: 100Mbps
+  ports: [a/p0, b/p0, c/p0, d/p0]
+  switch: {SWITCH}
+"""
+TWO_SPINES: Final = """\
+leaf_spine:
+  leaves: [{ports: [a/p0, b/p0]}, {ports: [c/p0, d/p0]}]
+  spines: 2
+  rate: 100Mbps
+"""
+SCENARIO: Final = """\
+workload: {trace: trace}
+mapping: {ranks_per_host: 1, placement: round_robin}
+transport: {timeout_floor: 500ms, timeout: 4s, cc: {algorithm: ALGORITHM}}
+limits: {gather_timeout: 60s}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LabJob:
+    """One scenario on one topology."""
+
+    name: str
+    topology: str
+    collective: str
+    message: str
+    algorithm: str
+
+
+JOBS: Final = (
+    LabJob(
+        "incast, paused, no rate control",
+        STAR.replace("SWITCH", "buffer: 300KB, queues: {3: {ecn: {enabled: false}}}"),
+        "gather",
+        "2MiB",
+        "none",
+    ),
+    LabJob("all with all, marked", STAR.replace("SWITCH", "preset: lossless"), "all_to_all", "4MiB", "dcqcn"),
+    LabJob("ring over two spines", TWO_SPINES, "all_reduce", "2MiB", "none"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one side said of a job."""
+
+    jct_ns: int
+    marks: int
+    pauses: int
+    drops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both sides."""
+
+    name: str
+    lab: Outcome
+    twin: Outcome
+    overload_frames: int
+    late_frames: int
+    retransmitted_packets: int
+    attempts: int
+
+    def holds(self) -> bool:
+        """Whether the bars are met."""
+        apart = abs(self.lab.jct_ns - self.twin.jct_ns)
+        return apart * 100 <= self.twin.jct_ns * JCT_PERCENT and all(
+            abs(lab - twin) <= max(FEW, twin * COUNT_PERCENT / 100)
+            for lab, twin in ((self.lab.marks, self.twin.marks), (self.lab.pauses, self.twin.pauses))
+        )
+
+
+def run_job(job: LabJob) -> Pair:
+    """One job in the lab and in the twin. Raises `EtloopError` where a lab cannot be had or every attempt is aborted."""
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+        bind = f"tcp://127.0.0.1:{_free_port()}"
+        topology = parse_topology(job.topology.encode(), "topology.yaml")
+        Path("topology.yaml").write_text(job.topology)
+        Path("scenario.yaml").write_text(SCENARIO.replace("ALGORITHM", job.algorithm))
+        Path("rig.yaml").write_text(rig_text(plan_lab(topology, bind=bind), topology="topology.yaml"))
+        sizes = f"{job.message}-{job.message}"
+        _say(
+            "synth",
+            "trace",
+            "--sweep",
+            job.collective,
+            "--sizes",
+            sizes,
+            "--ranks",
+            str(len(topology.attachments)),
+        )
+        twin = json.loads(_say("twin", "scenario.yaml", "--rig", "rig.yaml", "--json"))
+        lab = f"twin-{os.getpid()}"
+        for attempt in range(1, ATTEMPTS + 1):
+            lab_up(LabOrder(lab, job.topology, "topology.yaml", bind=bind, agents=True, measure=False))
+            try:
+                _say(
+                    "run",
+                    "scenario.yaml",
+                    "--rig",
+                    "rig.yaml",
+                    "--out",
+                    f"run{attempt}",
+                    "--no-twin",
+                    "--no-progress",
+                )
+                counters = lab_ask(lab, {"ask": "counters"})
+            except EtloopError:
+                if attempt == ATTEMPTS:
+                    raise
+                continue
+            finally:
+                lab_down(lab)
+            summary = json.loads(Path(f"run{attempt}", "summary.json").read_text())
+            if summary["state"] == "done":
+                return _pair(job, summary, counters, twin, attempt)
+        raise EtloopError(f"{job.name}: {ATTEMPTS} runs were aborted; the last: {summary['reason']}")
+
+
+def _pair(
+    job: LabJob, summary: dict[str, Any], counters: dict[str, Any], twin: dict[str, Any], attempts: int
+) -> Pair:
+    ports = [port for switch in counters["switches"] for port in switch["ports"]]
+    queues = [queue for port in ports for queue in port["queues"]]
+    groups = [group for port in ports for group in port["groups"]]
+    lab = Outcome(
+        summary["job"]["jct_ns"],
+        marks=sum(queue["ecn_marked_packets"] for queue in queues),
+        pauses=sum(sum(port["pfc_tx"]) for port in ports),
+        drops=sum(one["dropped_packets"] for one in (*queues, *groups)),
+    )
+    said = twin["twin"]["switches"]
+    expected = Outcome(
+        twin["summary"]["job"]["jct_ns"],
+        said["ecn_marked_packets"],
+        said["pfc_tx_frames"],
+        said["dropped_packets"],
+    )
+    soft = counters["soft_switch"]
+    resent = int(summary["transport"].get("retransmitted_packets", 0))
+    return Pair(job.name, lab, expected, soft["overload_frames"], soft["late_frames"], resent, attempts)
+
+
+def _say(*words: str) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as err:
+        code = etloop(words)
+    if code != 0:
+        raise EtloopError(f"etloop {' '.join(words)}: {err.getvalue().strip()[-500:]}")
+    return out.getvalue()
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def table(pairs: list[Pair]) -> str:
+    """Both sides of every job, for people."""
+    columns = (
+        "job",
+        "JCT lab",
+        "twin (ms)",
+        "apart",
+        "marks lab",
+        "twin",
+        "pauses lab",
+        "twin",
+        "drops lab",
+        "twin",
+    )
+    rows = [(*columns, "overload", "late", "resent", "bars")]
+    for one in pairs:
+        apart = 100 * (one.lab.jct_ns - one.twin.jct_ns) / one.twin.jct_ns
+        lab, twin = one.lab, one.twin
+        counts = (lab.marks, twin.marks, lab.pauses, twin.pauses, lab.drops, twin.drops)
+        own = (one.overload_frames, one.late_frames, one.retransmitted_packets)
+        times = (f"{lab.jct_ns / 1e6:.1f}", f"{twin.jct_ns / 1e6:.1f}", f"{apart:+.1f} %")
+        rows.append((one.name, *times, *map(str, (*counts, *own)), "met" if one.holds() else "NOT MET"))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.2f}"]
+    lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Runs all three; 30 with --check if a bar is not met."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
+    parser.add_argument("jobs", nargs="*", type=int, help=f"numbers of jobs, 1 to {len(JOBS)} (default all)")
+    asked = parser.parse_args()
+    jobs = [JOBS[number - 1] for number in asked.jobs] or JOBS
+    pairs: list[Pair] = []
+    for job in jobs:
+        try:
+            pairs.append(run_job(job))
+        except EtloopError as error:
+            print(f"{job.name}: {error}", file=sys.stderr)
+    print(json.dumps([asdict(one) for one in pairs], indent=2) if asked.json else table(pairs), end="")
+    met = len(pairs) == len(jobs) and all(one.holds() for one in pairs)
+    return 30 if asked.check and not met else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""`etloop twin`: what it prints, keeps and refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from contract.errors import ExitCode
+from controller.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RIG = """
+agents:
+  - name: a
+    ports: [{name: p0, addresses: 10.0.1.1-10.0.1.4, link: 100Gbps}]
+  - name: b
+    ports: [{name: p0, addresses: 10.0.2.1-10.0.2.4, link: 200Gbps}]
+"""
+TOPOLOGY = "single: {ports: [a/p0, b/p0], rate: 100Gbps}\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    assert (
+        main(
+            [
+                "synth",
+                str(tmp_path / "job"),
+                "--sweep",
+                "all_reduce",
+                "--sizes",
+                "64KiB-128KiB",
+                "--ranks",
+                "4",
+            ]
+        )
+        == 0
+    )
+    (tmp_path / "s.yaml").write_text("workload: {trace: job}\nmapping: {ranks_per_host: 2}\n")
+    (tmp_path / "rig.yaml").write_text(RIG)
+    (tmp_path / "t.yaml").write_text(TOPOLOGY)
+    return tmp_path
+
+
+def command(files: Path, *more: str) -> list[str]:
+    return ["twin", str(files / "s.yaml"), "--rig", str(files / "rig.yaml"), *more]
+
+
+def test_it_tells_what_a_run_tells_and_what_the_switches_counted(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(command(files, "--topology", str(files / "t.yaml"))) == ExitCode.PASS
+    text = capsys.readouterr().out
+    assert "all_reduce" in text
+    assert "run             twin, started in virtual time, done" in text
+    assert "switch/0     a/p0     3" in text
+    assert "not kept; --out DIR keeps them" in text
+    assert "b/p0 is a link of 200Gbps in the rig and of 100Gbps in the topology, which holds here" in text
+
+
+def test_the_same_again_byte_for_byte_and_a_directory_like_that_of_a_run(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        assert main(command(files, "--topology", str(files / "t.yaml"), "--out", str(files / name))) == 0
+    for file in sorted((files / "one").iterdir()):
+        assert file.read_bytes() == (files / "two" / file.name).read_bytes(), file.name
+    queues = pq.read_table(files / "one" / "queues.parquet").to_pydict()
+    assert set(queues["switch"]) == {"switch"}
+    assert max(queues["tx_packets"]) > 0
+    lanes = pq.read_table(files / "one" / "switches.parquet").to_pylist()
+    assert {(row["port"], row["peer"]) for row in lanes} == {("0", "a/p0"), ("1", "b/p0")}
+    assert (files / "one" / "topology.yaml").read_text() == TOPOLOGY
+    capsys.readouterr()
+    assert main(["report", str(files / "one")]) == 0
+    assert "all_reduce" in capsys.readouterr().out
+
+
+def test_json_has_the_summary_and_the_sums_of_the_switches(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(command(files, "--topology", str(files / "t.yaml"), "--json", "--seed", "3")) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["summary"]["ops"]["missing"] == 0
+    assert answer["twin"]["switches"]["tx_packets"] == answer["twin"]["packets"] > 0
+
+
+def test_the_scenario_may_name_the_topology(files: Path) -> None:
+    (files / "s.yaml").write_text("workload: {trace: job}\nmapping: {ranks_per_host: 2}\ntwin: t.yaml\n")
+    assert main(command(files)) == 0
+
+
+def test_a_job_that_does_not_end_in_time_says_so(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(files, "--topology", str(files / "t.yaml"), "--limit", "20us")) == ExitCode.RUN_ERROR
+    assert "the time limit was reached" in capsys.readouterr().out
+
+
+REFUSALS = (
+    ("nothing says which device", None, "nothing says what the ports are attached to; give --topology FILE"),
+    ("a mistake of the topology", "single: {ports: [a/p0], rate: 5}\n", '"5" has no unit'),
+    (
+        "a port of the plan that is not attached",
+        "single: {ports: [a/p0, c/p0], rate: 1Gbps}\n",
+        "topology: b/p0: the plan uses this port and it is attached to no switch",
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("topology", "told"), [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS]
+)
+def test_mistakes_are_told_before_anything_is_run(
+    files: Path, capsys: pytest.CaptureFixture[str], topology: str | None, told: str
+) -> None:
+    more: tuple[str, ...] = ()
+    if topology is not None:
+        (files / "t.yaml").write_text(topology)
+        more = ("--topology", str(files / "t.yaml"), "--out", str(files / "out"))
+    assert main(command(files, *more)) == ExitCode.PREPARATION_FAILED
+    assert told in capsys.readouterr().err
+    assert not (files / "out").exists()
