@@ -1,8 +1,8 @@
 """What step tables of a thousand ranks cost: making them, shipping them, loading them into an engine.
 
-    python -m bench.schedules [--size N] [--hosted N] [--channels N] [--check]
+    python -m bench.schedules [--size N] [--hosted N] [--channels N] [--check] [--only ALGORITHM:COLLECTIVE]
 
-For a ring all-reduce and a grouped all-to-all over `--size` ranks (1,024), each in a process of its own: the tables of the
+For every algorithm whose tables grow with the group, over `--size` ranks (1,024), each in a process of its own: the tables of the
 whole group as the controller makes them, those of `--hosted` ranks (256) as one agent is sent them, how many bytes that
 is on the way, how long the agent's engine takes to read them, and the most memory each side took. --check ends with 30
 when a bar is not met.
@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -40,7 +41,7 @@ NOT_MET: Final = 30
 class Figures:
     """One collective. Memory is what was added to the process by that step, at its peak."""
 
-    collective: str
+    name: str
     make_s: float
     make_bytes: int
     shipped_bytes: int
@@ -55,24 +56,41 @@ class Figures:
             ("bytes shipped", self.shipped_bytes, SHIPPED_BAR_BYTES),
             ("memory of the loaded tables", self.load_bytes, MEMORY_BAR_BYTES),
         )
-        return [f"{self.collective}: {what} {value} over {bar}" for what, value, bar in rows if value > bar]
+        return [f"{self.name}: {what} {value} over {bar}" for what, value, bar in rows if value > bar]
 
 
-def request_of(collective: str, size: int, channels: int) -> tuple[str, Request]:
-    """The algorithm, and what NCCL would ask of it between hosts of eight."""
+NCCL: Final = ("ring:all-reduce", "p2p:all-to-all")
+"""With NCCL's cut, on so many channels as were asked for."""
+OTHERS: Final = (
+    *("direct:all-reduce", "direct:all-gather", "direct:all-to-all"),
+    *("bruck:all-to-all", "bruck:all-gather", "pairwise:all-to-all", "pairwise:reduce-scatter"),
+    *("scattered:all-to-all", "deepep:all-to-all", "pxn:all-to-all"),
+    *("hierarchical:all-reduce", "hierarchical:all-to-all"),
+    *("halving_doubling:all-reduce", "recursive_doubling:all-gather", "pat:all-gather"),
+)
+"""One message a step on one channel, as libraries without channels send them."""
+
+
+def request_of(name: str, size: int, channels: int) -> tuple[str, Request]:
+    """The algorithm, and what is asked of it between hosts of eight, or of one where it works between such only."""
+    algorithm, collective = name.split(":")
+    if name in OTHERS:
+        request = Request(collective, size, 8, Cutting(Protocol.SIMPLE, 1, 1 << 30, 1, 0, 8))
+        flat = replace(request, ranks_per_host=1)
+        return algorithm, flat if ALGORITHMS[algorithm].limit(request) else request
     if collective == "all-to-all":
         peers = PeerParts(channels, 1, 1, 64 << 10, 128 << 10)
         cutting = Cutting(Protocol.SIMPLE, channels, 128 << 10, 1, 16 << 10, 8, Split.PAGES, peers=peers)
-        return "p2p", Request(collective, size, 8, cutting)
+        return algorithm, Request(collective, size, 8, cutting)
     cutting = Cutting(
         Protocol.SIMPLE, channels, 2 << 20, 2, 32 << 10, 4, split=Split.CELLS, traffic_per_byte=2
     )
-    return "ring", Request(collective, size, 8, cutting)
+    return algorithm, Request(collective, size, 8, cutting)
 
 
-def measure(collective: str, size: int, hosted: int, channels: int) -> Figures:
+def measure(name: str, size: int, hosted: int, channels: int) -> Figures:
     """In this process, which should be a fresh one."""
-    algorithm, request = request_of(collective, size, channels)
+    algorithm, request = request_of(name, size, channels)
     idle = _peak_bytes()
     begin = time.perf_counter()
     schedule = ALGORITHMS[algorithm].build(request)
@@ -86,9 +104,7 @@ def measure(collective: str, size: int, hosted: int, channels: int) -> Figures:
     everything = to_columns((schedule,))
     own = np.arange(hosted, dtype=np.int32)
     select_tables(everything, np.zeros(hosted, np.int32), own)
-    return Figures(
-        collective, time.perf_counter() - begin, _peak_bytes() - idle, shipped, load_s, loaded - before
-    )
+    return Figures(name, time.perf_counter() - begin, _peak_bytes() - idle, shipped, load_s, loaded - before)
 
 
 def _peak_bytes() -> int:
@@ -102,19 +118,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hosted", type=int, default=256)
     parser.add_argument("--channels", type=int, default=16)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--only", help=argparse.SUPPRESS)
+    parser.add_argument("--only", choices=(*NCCL, *OTHERS), metavar="ALGORITHM:COLLECTIVE", action="append")
+    parser.add_argument("--here", choices=(*NCCL, *OTHERS), help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
-    if asked.only:
-        print(json.dumps(asdict(measure(asked.only, asked.size, asked.hosted, asked.channels))))
+    if asked.here:
+        print(json.dumps(asdict(measure(asked.here, asked.size, asked.hosted, asked.channels))))
         return 0
     misses = []
-    for collective in ("all-reduce", "all-to-all"):
+    for name in asked.only or chain(NCCL, OTHERS):
         sizes = ["--size", str(asked.size), "--hosted", str(asked.hosted), "--channels", str(asked.channels)]
-        command = [sys.executable, "-m", "bench.schedules", "--only", collective, *sizes]
+        command = [sys.executable, "-m", "bench.schedules", "--here", name, *sizes]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         figures = Figures(**json.loads(output))
         print(
-            f"{collective} of {asked.size} ranks: made in {figures.make_s:.2f} s with {figures.make_bytes / 1e6:.0f} MB; "
+            f"{name} of {asked.size} ranks: made in {figures.make_s:.2f} s with {figures.make_bytes / 1e6:.0f} MB; "
             f"{asked.hosted} ranks are {figures.shipped_bytes / 1e6:.1f} MB on the way, "
             f"loaded in {figures.load_s:.2f} s into {figures.load_bytes / 1e6:.0f} MB"
         )

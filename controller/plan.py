@@ -170,6 +170,7 @@ def _tables(
         choices=planned_choices(demand),
         notes=(
             *job.notes,
+            *scenario.notes,
             *scenario.transport.notes,
             *placement.notes,
             *_traffic_notes(connections, demand.pairs, placement),

@@ -7,7 +7,7 @@ where ranks go by `placement`; which machines there are is said in `rig.yaml`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -37,6 +37,7 @@ from controller.scenario_capture import port_name
 from controller.scenario_collectives import Collectives, read_collectives
 from controller.scenario_congestion import PluginReader, refuse_plugins
 from controller.scenario_transport import Transport, read_transport
+from traffic.collectives.choice import Shaping
 from workload.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, WorkloadSettings
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Scenario:
     seed: int
     twin: Path | None = None
     """Topology of the device under test, to hold the run against."""
+    notes: tuple[str, ...] = ()
+    """What is done although the file does not say so."""
 
 
 def parse_scenario(
@@ -139,7 +142,20 @@ def parse_scenario(
     for section in (workload, scale, scale_up, faults, limits, top):
         section.close()
     file.refuse_mistakes()
-    return scenario
+    return _in_nccl_order(scenario)
+
+
+def _in_nccl_order(scenario: Scenario) -> Scenario:
+    """As shaped: NCCL runs the operations of a communicator in one stream, whatever the trace says of their order."""
+    policy = scenario.workload.dependencies
+    if policy.communicator or scenario.collectives.settings.shaping is not Shaping.NCCL:
+        return scenario
+    note = (
+        f"dependencies {policy} do not order the operations of a communicator, but NCCL runs them one after another, "
+        "and so does this plan; collectives.shaping plain, gloo or mpi leaves them as the trace has them"
+    )
+    ordered = replace(scenario.workload, dependencies=replace(policy, communicator=True))
+    return replace(scenario, workload=ordered, notes=(*scenario.notes, note))
 
 
 def _read_workload(section: Section, scale: Section) -> WorkloadSettings:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
 """InfiniBand's path MTUs in payload bytes; 4096 needs Ethernet frames of 4158 bytes (jumbo)."""
+SILENCE_NS: Final = 200_000_000
+"""What an agent of ours may be silent for where its engine has no processor of its own: some turns of the scheduler."""
 _ECN_BITS: Final = {"none": 0, "ect0": 2, "ect1": 1}
 
 
@@ -81,6 +83,7 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
     timeout_ns = section.optional("timeout", timeout, 640_000_000)
     if section.has("timeout_floor") and recovery.timeout_floor_ns > timeout_ns:
         section.mistake("timeout_floor", "it is above the timeout", "lower it, or raise timeout")
+    retry_limit = section.optional("retries", integer(0, 63), 7)
     faults = read_faults(section, seed)
     transport = Transport(
         path_mtu_bytes=section.optional("path_mtu", _path_mtu, 4096),
@@ -90,12 +93,12 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         window_packets=window_packets,
         ack_every_packets=congestion.ack_every_packets,
         timeout_ns=timeout_ns,
-        retry_limit=section.optional("retries", integer(0, 63), 7),
+        retry_limit=retry_limit,
         congestion=congestion.settings,
         recovery=recovery,
         cnp=read_cnp(section.section("cnp")),
         faults=faults.rules,
-        notes=congestion.notes,
+        notes=(*congestion.notes, *_short_patience(timeout_ns, retry_limit)),
         vlan_id=vlan.optional("id", integer(0, 4094), 0 if tagged else -1),
         vlan_priority=vlan.optional("pcp", integer(0, 7), 3),
         fault_communicators=faults.communicators,
@@ -108,6 +111,17 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
     vlan.close()
     section.close()
     return transport
+
+
+def _short_patience(timeout_ns: int, retry_limit: int) -> tuple[str, ...]:
+    if timeout_ns * retry_limit >= SILENCE_NS:
+        return ()
+    patience = format_duration(timeout_ns * retry_limit)
+    note = (
+        f"transport.timeout {format_duration(timeout_ns)} x retries {retry_limit}: a queue pair gives up after {patience} "
+        "without an answer; an end that shares its processor with others can be silent for longer with nothing lost"
+    )
+    return (note,)
 
 
 def _path_mtu(text: str) -> int:

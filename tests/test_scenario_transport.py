@@ -47,6 +47,27 @@ def test_silence_means_what_nics_do() -> None:
     assert read.timeout_ns == 640_000_000
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "timeout: 2ms",
+            "transport.timeout 2ms x retries 7: a queue pair gives up after 14ms without an answer; ",
+        ),
+        (
+            "timeout: 2ms\n  retries: 63",
+            "transport.timeout 2ms x retries 63: a queue pair gives up after 126ms ",
+        ),
+        ("timeout: 40ms", ""),
+        ("timeout_floor: 2ms", ""),
+    ],
+)
+def test_patience_that_a_busy_machine_outlasts_is_remarked(text: str, told: str) -> None:
+    notes = "".join(transport(f"  {text}").notes)
+    assert notes.startswith(told)
+    assert bool(notes) is bool(told)
+
+
 def test_every_key_is_read() -> None:
     read = transport("""
   timeout: 4ms

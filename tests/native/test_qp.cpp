@@ -227,6 +227,22 @@ void the_timeout_doubles_up_to_its_cap_and_gives_up_after_the_time_that_fixed_on
   CHECK(done.flushed);
 }
 
+void time_in_which_this_end_did_not_run_is_not_the_silence_of_the_peer() {
+  Pair pair(params());
+  pair.sender.post(data(1024));
+  send_all(pair.sender, 0);
+  Nanos now = 1'000'000;  // the whole patience of 24 us is over before the first timer is looked at
+  for (int retry = 1; retry <= 3; ++retry, now += 8000) {
+    pair.sender.on_timer(now);
+    CHECK(pair.sender.fault() == QpFault::none);
+    CHECK_EQ(send_all(pair.sender, now).size(), 1u);
+  }
+  pair.sender.on_timer(now);
+  CHECK(pair.sender.fault() == QpFault::retries_exceeded);
+  CHECK_EQ(pair.sender.retries(), 3u);
+  CHECK_EQ(now - pair.sender.progress_ns(), now);
+}
+
 void a_fixed_timeout_counts_its_retries() {
   TransportParams fixed = params();
   fixed.adaptive_timeout = false;
@@ -354,6 +370,7 @@ int main() {
   a_gap_closed_in_the_same_batch_still_asks_again();
   duplicates_are_acknowledged_again();
   the_timeout_doubles_up_to_its_cap_and_gives_up_after_the_time_that_fixed_ones_would_take();
+  time_in_which_this_end_did_not_run_is_not_the_silence_of_the_peer();
   a_fixed_timeout_counts_its_retries();
   an_acknowledgement_that_overtakes_a_rewind_moves_on();
   stale_and_foreign_acknowledgements_change_nothing();

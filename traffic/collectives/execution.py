@@ -1,6 +1,6 @@
 """Executes a schedule in no time at all: every lane in order, messages in queues, at most `slots` in each.
 
-Lanes wait only for messages, for free slots, for other lanes and for their batch, so the order in which they are taken does
+Lanes wait only for messages, for free slots, for other lanes and for the batch before them on their channel, so the order in which they are taken does
 not change how far they come: if one order ends in a deadlock, all do. What they carry could depend on it, if a wait is missing:
 so whatever reads a block must come after all that brought it by the waits of its own table (`Waits`), and a second order, in
 which all sends leave as early as they can, must end the same. As in the engine, a lane is over when all it sent has
@@ -93,8 +93,8 @@ class Execution:
     wrong: list[tuple[str, str]] = field(default_factory=list)
     """(where, what) in the order found."""
     _lanes: dict[LaneKey, _LaneState] = field(default_factory=dict)
-    _batches: dict[int, dict[int, set[LaneKey]]] = field(default_factory=dict)
-    """Lanes that are not over by position and batch, the batch that runs first."""
+    _batches: dict[tuple[int, int], dict[int, set[LaneKey]]] = field(default_factory=dict)
+    """Lanes that are not over by (position, channel) and batch, the batch that runs first."""
     _ready: deque[LaneKey] = field(default_factory=deque)
     _brought: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
     """(position, atom) -> lane -> its last message that brought some of it."""
@@ -102,8 +102,8 @@ class Execution:
     def run(self, order: Order = Order.FORWARDS) -> None:
         """Execute until nothing moves."""
         self._prepare()
-        for position in self._batches:
-            self._open_batch(position)
+        for place in self._batches:
+            self._open_batch(place)
         if order is Order.FORWARDS:
             while self._ready:
                 self._advance(self._lanes[self._ready.popleft()])
@@ -134,12 +134,12 @@ class Execution:
         senders: dict[Connection, LaneKey] = {}
         receivers: dict[Connection, LaneKey] = {}
         for position, table in enumerate(self.schedule.tables):
-            batches: dict[int, set[LaneKey]] = {}
             for index, lane in sorted(enumerate(table), key=lambda numbered: numbered[1].batch):
                 key = (position, index)
                 messages = self.messages[key]
                 state = self._lanes[key] = _LaneState(key, lane, messages, None, None, over=not messages)
                 if messages:
+                    batches = self._batches.setdefault((position, lane.channel), {})
                     batches.setdefault(lane.batch, set()).add(key)
                 if lane.send_to >= 0:
                     connection = (position, lane.send_to, lane.channel)
@@ -149,7 +149,6 @@ class Execution:
                     connection = (lane.recv_from, position, lane.channel)
                     receivers[connection] = key
                     state.into = queues.setdefault(connection, deque())
-            self._batches[position] = batches
         for connection, key in senders.items():
             self._lanes[key].receiver = receivers.get(connection)
         for connection, key in receivers.items():
@@ -158,8 +157,8 @@ class Execution:
             for number in {entry.after_lane for entry in state.lane.entries} - {-1}:
                 self._lanes[position, number].dependents.append((position, index))
 
-    def _open_batch(self, position: int) -> None:
-        for key in next(iter(self._batches[position].values()), ()):
+    def _open_batch(self, place: tuple[int, int]) -> None:
+        for key in next(iter(self._batches[place].values()), ()):
             state = self._lanes[key]
             state.open = True
             self._ready.append(key)
@@ -195,13 +194,13 @@ class Execution:
         return receiver.open or receiver.over
 
     def _close(self, state: _LaneState) -> None:
-        position = state.key[0]
-        batches = self._batches[position]
+        place = (state.key[0], state.lane.channel)
+        batches = self._batches[place]
         batch = next(iter(batches))
         batches[batch].remove(state.key)
         if not batches[batch]:
             del batches[batch]
-            self._open_batch(position)
+            self._open_batch(place)
 
     def _blocked(self, state: _LaneState) -> bool:
         message = state.messages[state.next]
@@ -218,7 +217,8 @@ class Execution:
     def _waits_for(self, state: _LaneState) -> str:
         lane = state.lane
         if not state.open:
-            return f"waits for batch {next(iter(self._batches[state.key[0]]))} of its position"
+            running = next(iter(self._batches[state.key[0], lane.channel]))
+            return f"waits for batch {running} of channel {lane.channel} of its position"
         if state.next == len(state.messages):
             return f"has sent all, but position {lane.send_to} has not begun to receive it"
         message = state.messages[state.next]
@@ -272,6 +272,10 @@ class Execution:
                 self.wrong.append((step, wrong))
             yield origins
 
+    @staticmethod
+    def _may_run_beside(one: Lane, other: Lane) -> bool:
+        return one.channel != other.channel or one.batch == other.batch
+
     def _read(self, state: _LaneState, step: str, move: Move) -> None:
         """What is sent or final must not depend on which of two messages happens to come first."""
         position, index = state.key
@@ -281,7 +285,7 @@ class Execution:
             for lane, message in self._brought.get((position, atom), {}).items()
             if lane != index
             and state.waits.of(state.next).get(lane, 0) <= message
-            and self._lanes[position, lane].lane.batch == state.lane.batch
+            and self._may_run_beside(self._lanes[position, lane].lane, state.lane)
         }
         for lane in sorted(racing):
             self.wrong.append(

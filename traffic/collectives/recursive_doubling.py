@@ -21,6 +21,7 @@ from traffic.collectives.draft import (
     schedule_of,
 )
 from traffic.collectives.halving_doubling import Folding
+from traffic.collectives.turned_columns import Symmetry, crosswise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +36,8 @@ def recursive_doubling(request: Request) -> Schedule:
     assert request.size >= 2
     folding = Folding(request.size)
     lanes = _all_gather if request.collective == "all-gather" else _all_reduce
-    tables = each_channel(request, lambda position: lanes(folding, position))
+    turned = None if folding.folded else Symmetry(crosswise)
+    tables = each_channel(request, lambda position: lanes(folding, position), turned)
     return schedule_of(request, "recursive_doubling", tables)
 
 

@@ -4,13 +4,15 @@ A `Schedule` is made per (collective, algorithm, group size) and holds for every
 and the engine cuts chunks into messages (`traffic/native/schedule.h`) for the byte count at hand. Only the schedule of
 an uneven all-to-all is made for one matrix of splits, and its lanes state their bytes themselves.
 
-* A table is the part of one position. It has lanes; lanes of one batch run side by side, batches one after another.
+* A table is the part of one position. It has lanes; those of one channel and batch run side by side, the batches of a
+  channel one after another, whatever other channels do. Lanes stand in the order of their batches.
 * A lane is a sequence of entries executed strictly in order. An entry waits for the message it receives (if any)
   and for a free buffer slot of the connection it sends on (if any); executing it frees the received slot and hands
   the sent message to the connection. That is how a receive releases a send, slice by slice.
 * Channels: a connection is (communicator, channel, source, destination). Within one schedule at most one lane of a
   position sends to a given (peer, channel), and at most one receives from it.
-* Across lanes: an entry with `after_lane` also waits for another lane of its own table, of the same or an earlier batch.
+* Across lanes: an entry with `after_lane` also waits for another lane of its own table, not one of a later batch of its
+  channel.
   With `after_entry` it waits until that lane has executed that entry of the same loop and slice (both lanes then have
   the same loops and slices; one that ends earlier releases what waits for more); with -1 until that lane is over, what it
   sent being acknowledged. That is how a receive on one connection releases a send on another. An entry that neither

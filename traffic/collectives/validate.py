@@ -198,7 +198,7 @@ def _outside_wait(table: Sequence[Lane], index: int, entry: Entry) -> Iterator[s
         yield f"waits for lane {after}, outside 0 to {len(table) - 1}"
     elif after == index:
         yield "waits for its own lane"
-    elif table[after].batch > table[index].batch:
+    elif table[after].channel == table[index].channel and table[after].batch > table[index].batch:
         yield f"waits for lane {after}, which is in a later batch"
     elif not -1 <= entry.after_entry < len(table[after].entries):
         yield f"waits for entry {entry.after_entry} of lane {after}, which has {len(table[after].entries)}"

@@ -203,6 +203,7 @@ std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment, const std::st
   read_connections(nb::getattr(assignment, "connections"), *plan);
   if (const std::string wrong = validate(*plan); !wrong.empty()) refuse(wrong);
   for (Program& program : plan->programs) finish_program(program);
+  order_batches(plan->schedules);
   return plan;
 }
 

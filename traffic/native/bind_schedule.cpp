@@ -160,13 +160,14 @@ bool goes_on(const ScheduleSet& set, const Lane& lane, int32_t entry) {
   return ((set.entries[entry].kind ^ set.entries[entry + 1].kind) & kDirection) == 0;
 }
 
-// Whether what an entry waits for exists and can be over before it: a lane of its table, of no later batch.
+// Whether what an entry waits for exists and can be over before it: a lane of its table, of no later batch of its channel.
 bool waits_well(const ScheduleSet& set, int32_t table, int32_t lane, const Entry& entry) {
   if (entry.after_lane == -1) return entry.after_entry == -1;
   const int32_t first = set.lane_offsets[table];
   if (entry.after_lane < 0 || entry.after_lane >= set.lane_offsets[table + 1] - first) return false;
   const Lane& other = set.lanes[first + entry.after_lane];
-  return first + entry.after_lane != lane && other.batch <= set.lanes[lane].batch && entry.after_entry >= -1 &&
+  const bool comes_later = other.channel == set.lanes[lane].channel && other.batch > set.lanes[lane].batch;
+  return first + entry.after_lane != lane && !comes_later && entry.after_entry >= -1 &&
          entry.after_entry < other.entry_count;
 }
 

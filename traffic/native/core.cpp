@@ -157,9 +157,12 @@ uint32_t Core::open_op(uint32_t rank_index, int32_t op) {
     run = free_runs_.back();
     free_runs_.pop_back();
     std::vector<uint32_t> kept = std::move(runs_[run].lane_runs);
+    std::vector<ChannelRun> kept_channels = std::move(runs_[run].channels);
     kept.clear();
+    kept_channels.clear();
     runs_[run] = OpRun{};
     runs_[run].lane_runs = std::move(kept);
+    runs_[run].channels = std::move(kept_channels);
   }
   const LocalRank& rank = ranks_[rank_index];
   const Program& program = rank.run.program();
@@ -178,7 +181,7 @@ uint32_t Core::open_op(uint32_t rank_index, int32_t op) {
   opened.in_use = true;
   opened.rank_index = rank_index;
   opened.first_lane = plan_.schedules.lane_offsets[table];
-  opened.next_lane = opened.first_lane;
+  opened.table = static_cast<int32_t>(table);
   opened.end_lane = plan_.schedules.lane_offsets[table + 1];
   if (!plan_.schedules.dependent_offsets.empty()) {
     opened.lane_runs.assign(static_cast<size_t>(opened.end_lane - opened.first_lane), kNone);
@@ -189,20 +192,54 @@ uint32_t Core::open_op(uint32_t rank_index, int32_t op) {
   return run;
 }
 
-// Opens the lanes of the next batch that has any work; an op without any left is over.
+// Begins an op: the lanes of the first batch of every channel; an op without any work is over.
 void Core::open_lanes(uint32_t run, Nanos now) {
-  const std::vector<Lane>& lanes = plan_.schedules.lanes;
-  while (runs_[run].next_lane < runs_[run].end_lane) {
-    const int32_t batch = lanes[static_cast<size_t>(runs_[run].next_lane)].batch;
-    ++runs_[run].open_lanes;  // held while the batch is opened, so that no lane of it ends the op
-    while (runs_[run].next_lane < runs_[run].end_lane &&
-           lanes[static_cast<size_t>(runs_[run].next_lane)].batch == batch) {
-      open_lane(run, runs_[run].next_lane++, now);
+  ++runs_[run].open_lanes;  // held meanwhile, so that no lane ends the op
+  if (plan_.schedules.batch_channels.empty() || plan_.schedules.batch_channels[static_cast<size_t>(runs_[run].table)] == 0) {
+    for (int32_t lane = runs_[run].first_lane; lane < runs_[run].end_lane && failure_.empty(); ++lane) open_lane(run, lane, now);
+  } else {
+    open_first_batches(run, now);
+  }
+  if (failure_.empty() && --runs_[run].open_lanes == 0 && runs_[run].issued) finish_op(run, now);
+}
+
+// In the order of the table, which goes from channel to channel as its peers come.
+void Core::open_first_batches(uint32_t run, Nanos now) {
+  const ScheduleSet& set = plan_.schedules;
+  const int32_t channels = set.batch_channels[static_cast<size_t>(runs_[run].table)];
+  runs_[run].channels.assign(static_cast<size_t>(channels), ChannelRun{});
+  for (int32_t row = runs_[run].first_lane; row < runs_[run].end_lane; ++row) {
+    const Lane& lane = set.lanes[static_cast<size_t>(row)];
+    ChannelRun& channel = runs_[run].channels[static_cast<size_t>(lane.channel)];
+    if (channel.open_lanes == 0) {
+      channel = {row, lane.batch, 1};  // held until the other channels have begun, too
+    }
+    if (channel.batch != lane.batch) continue;
+    channel.next_lane = set.next_on_channel[static_cast<size_t>(row)];
+    open_lane(run, row, now);
+    if (!failure_.empty()) return;
+  }
+  for (int32_t c = 0; c < channels && failure_.empty(); ++c) {
+    ChannelRun& channel = runs_[run].channels[static_cast<size_t>(c)];
+    if (channel.open_lanes != 0 && --channel.open_lanes == 0) open_next_batch(run, c, now);
+  }
+}
+
+// Opens the next batch of a channel that has any work.
+void Core::open_next_batch(uint32_t run, int32_t channel, Nanos now) {
+  const ScheduleSet& set = plan_.schedules;
+  const auto on = [&]() -> ChannelRun& { return runs_[run].channels[static_cast<size_t>(channel)]; };
+  while (on().next_lane >= 0) {
+    on().batch = set.lanes[static_cast<size_t>(on().next_lane)].batch;
+    ++on().open_lanes;  // held while the batch is opened, so that no lane of it ends it
+    while (on().next_lane >= 0 && set.lanes[static_cast<size_t>(on().next_lane)].batch == on().batch) {
+      const int32_t row = on().next_lane;
+      on().next_lane = set.next_on_channel[static_cast<size_t>(row)];
+      open_lane(run, row, now);
       if (!failure_.empty()) return;
     }
-    if (--runs_[run].open_lanes != 0) return;
+    if (--on().open_lanes != 0) return;
   }
-  if (runs_[run].issued) finish_op(run, now);
 }
 
 bool Core::find_connections(const OpRun& run, const Lane& lane, int32_t& send_connection, int32_t& recv_connection) const {
@@ -258,7 +295,7 @@ void Core::open_lane(uint32_t run, int32_t lane_row, Nanos now) {
   opened.op_run = run;
   opened.number = number;
   opened.tag = static_cast<uint32_t>(op_run.record.iteration) * ops + static_cast<uint32_t>(program.sequence[op]);
-  opened.batch = lane.batch;
+  opened.channel = lane.channel;
   opened.send_connection = send_connection;
   opened.recv_connection = recv_connection;
   opened.slots = static_cast<uint32_t>(cutting.slots);
@@ -270,6 +307,7 @@ void Core::open_lane(uint32_t run, int32_t lane_row, Nanos now) {
   seek(opened.posting, kEntrySend);
   seek(opened.granting, kEntryRecv);
   ++runs_[run].open_lanes;
+  if (!runs_[run].channels.empty()) ++runs_[run].channels[static_cast<size_t>(lane.channel)].open_lanes;
   if (!runs_[run].lane_runs.empty()) runs_[run].lane_runs[static_cast<size_t>(number)] = index;
   connect_lane(index, now);
 }
@@ -311,12 +349,16 @@ void Core::lane_over(uint32_t lane, Nanos now) {
   if (over.send_connection >= 0) ends_[static_cast<size_t>(over.send_connection)].sending.remove(over.tag);
   if (over.recv_connection >= 0) ends_[static_cast<size_t>(over.recv_connection)].receiving.remove(over.tag);
   const int32_t number = over.number;
+  const int32_t channel = over.channel;
   lanes_.close(lane);
   if (!runs_[run].lane_runs.empty()) {
     runs_[run].lane_runs[static_cast<size_t>(number)] = kLaneOver;
     wake_dependents(run, number);
   }
-  if (--runs_[run].open_lanes == 0) lanes_drained(run, now);
+  if (!runs_[run].channels.empty() && --runs_[run].channels[static_cast<size_t>(channel)].open_lanes == 0) {
+    open_next_batch(run, channel, now);
+  }
+  if (--runs_[run].open_lanes == 0 && failure_.empty()) lanes_drained(run, now);
 }
 
 void Core::lanes_drained(uint32_t run, Nanos now) {
@@ -328,7 +370,7 @@ void Core::lanes_drained(uint32_t run, Nanos now) {
       if (queue.slot == static_cast<uint32_t>(rank.run.program().slot[op])) open_eager(rank_index, queue, now);
     }
   }
-  open_lanes(run, now);
+  if (runs_[run].issued) finish_op(run, now);
 }
 
 // `now` is when the last thing the op waited for reached this host, which can be before the op began (an eager

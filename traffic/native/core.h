@@ -119,17 +119,24 @@ class Core final : public PortSink, public CarrierSink {
   static constexpr uint32_t kLaneOver = UINT32_MAX - 1;
   static constexpr int32_t kEveryPort = -1;
 
+  // Where an op stands on one channel.
+  struct ChannelRun {
+    int32_t next_lane = -1;  // first of those not opened yet
+    int32_t batch = 0;       // of the lanes that are open
+    uint32_t open_lanes = 0;
+  };
   struct OpRun {
     OpRecord record{};
     uint32_t rank_index = 0;
     uint32_t open_lanes = 0;
     int32_t first_lane = 0;
-    int32_t next_lane = 0;  // of the table
     int32_t end_lane = 0;
+    int32_t table = 0;
     bool issued = false;
     bool in_use = false;
     // Where lanes of the table wait for each other: the LaneRun of each, kNone before it is opened, kLaneOver after.
     std::vector<uint32_t> lane_runs;
+    std::vector<ChannelRun> channels;  // of a table with several batches
   };
   struct EagerQueue {
     uint32_t slot;
@@ -244,6 +251,8 @@ class Core final : public PortSink, public CarrierSink {
   void issue_op(const ReadyOp& ready, Nanos now);
   uint32_t open_op(uint32_t rank_index, int32_t op);
   void open_lanes(uint32_t run, Nanos now);
+  void open_first_batches(uint32_t run, Nanos now);
+  void open_next_batch(uint32_t run, int32_t channel, Nanos now);
   void open_lane(uint32_t run, int32_t lane, Nanos now);
   void connect_lane(uint32_t lane, Nanos now);
   bool find_connections(const OpRun& run, const Lane& lane, int32_t& send_connection, int32_t& recv_connection) const;

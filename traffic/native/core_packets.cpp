@@ -25,6 +25,12 @@ T get_le(const uint8_t* at) {
   return value;
 }
 
+// Whether a dead peer or a slow one was given up is told by how long it was waited for.
+std::string patience_text(const Qp& qp, Nanos now) {
+  constexpr Nanos kNsPerMs = 1'000'000;
+  return std::to_string(qp.retries()) + " retries in " + std::to_string((now - qp.progress_ns()) / kNsPerMs) + " ms";
+}
+
 }  // namespace
 
 std::string Core::connection_text(int32_t connection) const {
@@ -159,7 +165,8 @@ void Core::retire(uint32_t index, Nanos now) {
   if (qp.fault() != QpFault::none) {
     const int32_t connection = places_[index].connection;
     fail(connection, connection_text(connection) + ": " + describe(qp.fault()) + " (queue pair " +
-                         std::to_string(qp.local_qpn()) + ", packet " + std::to_string(qp.oldest_unacknowledged()) + ")");
+                         std::to_string(qp.local_qpn()) + ", packet " + std::to_string(qp.oldest_unacknowledged()) +
+                         (qp.fault() == QpFault::retries_exceeded ? ", " + patience_text(qp, now) : "") + ")");
     return;
   }
   if (qp.has_run()) queue_transmit(index);

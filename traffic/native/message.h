@@ -53,7 +53,7 @@ MessagePart message_part(int64_t message_bytes, uint32_t part, uint32_t parts);
 struct LaneRun {
   uint32_t op_run = 0;
   uint32_t tag = 0;
-  int32_t batch = 0;
+  int32_t channel = 0;
   int32_t send_connection = kNoConnection;  // row of EnginePlan::connections
   int32_t recv_connection = kNoConnection;
   uint32_t slots = 0;

@@ -151,6 +151,28 @@ void finish_program(Program& program) {
   }
 }
 
+void order_batches(ScheduleSet& set) {
+  set.next_on_channel.clear();
+  set.batch_channels.clear();
+  if (std::all_of(set.lanes.begin(), set.lanes.end(), [](const Lane& lane) { return lane.batch == 0; })) return;
+  constexpr int32_t kNoLane = -1;
+  set.next_on_channel.assign(set.lanes.size(), kNoLane);
+  std::vector<int32_t> last;  // of each channel of the table
+  for (size_t t = 0; t + 1 < set.lane_offsets.size(); ++t) {
+    last.clear();
+    bool several = false;
+    for (int32_t row = set.lane_offsets[t]; row < set.lane_offsets[t + 1]; ++row) {
+      const Lane& lane = set.lanes[static_cast<size_t>(row)];
+      const auto channel = static_cast<size_t>(lane.channel);
+      if (channel >= last.size()) last.resize(channel + 1, kNoLane);
+      if (last[channel] != kNoLane) set.next_on_channel[static_cast<size_t>(last[channel])] = row;
+      last[channel] = row;
+      several = several || lane.batch != 0;
+    }
+    set.batch_channels.push_back(several ? static_cast<int32_t>(last.size()) : 0);
+  }
+}
+
 std::string validate(const EnginePlan& plan) {
   if (plan.iterations < 1) return "iterations: at least one is needed";
   const TransportParams& transport = plan.transport;

@@ -30,6 +30,10 @@ struct ScheduleSet {
   // Empty if no lane of the set waits for another.
   std::vector<int32_t> dependent_offsets;
   std::vector<int32_t> dependents;
+  // Of tables with several batches, which follow each other on every channel by itself: for each lane the next one of its
+  // channel (-1: none), and for each table how many channels it has. A table of one batch has 0; both empty: all have.
+  std::vector<int32_t> next_on_channel;
+  std::vector<int32_t> batch_channels;
 
   // The table of a position, -1 if it is not here.
   int32_t table(int32_t schedule, int32_t position) const;
@@ -142,6 +146,9 @@ struct EnginePlan {
 
 // Derives successors and counts; requires a program that passed `validate`'s range checks.
 void finish_program(Program& program);
+
+// Derives in which order the lanes of a channel follow each other; requires schedules that passed their range checks.
+void order_batches(ScheduleSet& set);
 
 // Empty if every index, size and enumeration of the plan is in range and consistent; else what is not, and where.
 std::string validate(const EnginePlan& plan);

@@ -49,6 +49,8 @@ class Qp {
 
   QpFault fault() const { return requester_.fault(); }
   uint32_t oldest_unacknowledged() const { return requester_.oldest_unacknowledged(); }
+  uint32_t retries() const { return requester_.retries(); }
+  Nanos progress_ns() const { return requester_.progress_ns(); }
   int64_t in_flight_bytes() const { return requester_.in_flight_bytes(); }
   Nanos smoothed_rtt_ns() const { return requester_.smoothed_rtt_ns(); }
   bool idle() const { return requester_.idle(); }

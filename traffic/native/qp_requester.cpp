@@ -258,10 +258,12 @@ Nanos Requester::deadline() const {
   return timer_base_ + wait_ns();
 }
 
-// Another try without progress. Adaptive: as long as all tries together last no longer than the fixed ones would.
+// Another try without progress. Adaptive: as long as all tries together last no longer than the fixed ones would, and never
+// fewer of them: time that passed while this end did not run is not the peer's silence.
 bool Requester::may_retry(Nanos now) {
-  const bool exhausted = adaptive_ ? now - progress_ns_ >= timeout_ns_ * static_cast<Nanos>(retry_limit_)
-                                   : retries_ >= retry_limit_;
+  const bool tried_enough = retries_ >= retry_limit_;
+  const bool exhausted =
+      tried_enough && (!adaptive_ || now - progress_ns_ >= timeout_ns_ * static_cast<Nanos>(retry_limit_));
   if (!exhausted) {
     ++retries_;
     return true;

@@ -32,6 +32,9 @@ class Requester {
 
   QpFault fault() const { return fault_; }
   uint32_t oldest_unacknowledged() const { return una_; }
+  // How often something was sent again since anything moved, and since when nothing has.
+  uint32_t retries() const { return retries_; }
+  Nanos progress_ns() const { return progress_ns_; }
   // Payload bytes sent and not yet acknowledged, counted in whole packets.
   int64_t in_flight_bytes() const;
   bool idle() const { return head_ == tail_; }
