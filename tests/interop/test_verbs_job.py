@@ -81,7 +81,7 @@ def lab(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         machine.running(sys.executable, *run, env={"PYTHONPATH": str(ROOT)}) as card,
         first_light.agent(place, "a", "--insecure", endpoint=endpoint, within=within),
     ):
-        while "waiting for a controller" not in (said := card.line() or ""):
+        while "waiting for a controller" not in (said := card.line(180) or ""):
             assert card.code is None, card.lines
         assert said
         yield Lab(place, within, card)
