@@ -131,6 +131,8 @@ async def drive(
             on_progress(session.progress())
         if session.ended:
             return
+        # What is ready is awaited without a pause: signals get their turn here, however much agents say.
+        await asyncio.sleep(0)
         if await link.wait(_TICK_MS):
             await _receive_burst(session, link, peers, on_event)
 

@@ -185,3 +185,31 @@ async def test_a_queue_outlives_the_daemon_and_what_ran_is_marked(place: Place) 
             job = await rack.reaches(running, JobState.INTERRUPTED)
             assert job.reason == "the controller went away while the job was running; no result was stored"
             assert (await rack.reaches(waiting, JobState.FINISHED)).exit_code is ExitCode.PASS
+
+
+class NeverSilent:
+    """A socket on which there is always something, so that awaiting it never pauses."""
+
+    async def poll(self, _timeout_ms: int) -> int:
+        """Something is there."""
+        return 1
+
+    async def recv_multipart(self, _flags: int) -> list[bytes]:
+        """This."""
+        return [b"someone", b"noise"]
+
+    async def send_multipart(self, _frames: list[bytes], _flags: int) -> None:
+        """Takes what it is given."""
+
+
+async def test_agents_that_never_pause_starve_neither_roads_nor_clients(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.asynccontextmanager
+    async def opened(*_: object) -> AsyncIterator[NeverSilent]:
+        yield NeverSilent()
+
+    monkeypatch.setattr("controller.rack.daemon.open_router", opened)
+    async with serving(place) as rack:
+        await rack.until(lambda: rack.daemon.tallies.refused_connections > 1000)
+        assert rack.rack.state is RackState.READY

@@ -22,7 +22,7 @@ from controller.rack import artifacts
 from controller.rack.api import Rack
 from controller.rack.dispatch import Start
 from controller.rack.events import AgentChanged, JobMoved, RackState
-from controller.rack.hub import Action, Hub
+from controller.rack.hub import Action, Hub, Standing
 from controller.rack.inherited import InheritedRuns, lock_of
 from controller.rack.job_store import JobStore, StoreFailed
 from controller.rack.log import RackLog
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from contract.messages import Hello
     from controller.rack.config import RackConfig
     from controller.rack.hub import AgentPresence
     from controller.rack.job import Job
@@ -107,7 +106,7 @@ class Daemon:
     lock: int
     """Of the state directory, given back at the end."""
     _runs: dict[str, _Run] = field(default_factory=dict)
-    _known: dict[str, tuple[int, int, Hello | None]] = field(default_factory=dict)
+    _known: dict[str, Standing] = field(default_factory=dict)
     _outgoing: list[ToAgent] = field(default_factory=list)
     _peers: Peers = field(default_factory=Peers)
     tallies: Tallies = field(default_factory=Tallies)
@@ -196,6 +195,8 @@ class Daemon:
             self.log.rack("stopped")
             return
         await self._flush(link)
+        # What is ready is awaited without a pause: roads and runs get their turn here, however much agents say.
+        await asyncio.sleep(0)
         if await link.wait(_TICK_MS):
             await self._receive(link)
             await self._flush(link)
@@ -433,11 +434,10 @@ class Daemon:
     # ---- housekeeping
 
     def _tell_agents(self, now_ns: int) -> None:
-        for presence in self.hub.presence(now_ns):
-            stands = (presence.idle_seats, presence.lent_seats, presence.hello)
-            if self._known.get(presence.name, (0, 0, None)) != stands:
-                self._known[presence.name] = stands
-                self._changed(presence)
+        for name, stands in self.hub.standings().items():
+            if self._known.get(name, (0, 0, None)) != stands:
+                self._known[name] = stands
+                self._changed(self.hub.presence_of(name, now_ns))
 
     def _changed(self, presence: AgentPresence) -> None:
         self.rack.tell(AgentChanged(presence))

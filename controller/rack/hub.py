@@ -8,6 +8,7 @@ are the daemon's.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,8 @@ MOST_SEATS: Final = 64
 """Runs at once on one agent: it has no more ports than that worth leasing one by one."""
 
 Action = Send | Tell
+Standing = tuple[int, int, Hello | None]
+"""Idle seats, lent seats, and what the agent said of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +166,31 @@ class Hub:
 
     def presence(self, now_ns: int) -> tuple[AgentPresence, ...]:
         """Every agent of the rack, in its order."""
-        return tuple(self._presence(name, now_ns) for name in self._seats)
+        lent = self._lent_seats()
+        return tuple(self._presence(name, lent[name], now_ns) for name in self._seats)
+
+    def presence_of(self, name: str, now_ns: int) -> AgentPresence:
+        """One agent of the rack."""
+        return self._presence(name, self._lent_seats()[name], now_ns)
+
+    def standings(self) -> dict[str, Standing]:
+        """Of every agent what others are told when it changes; for asking often: clocks are left out."""
+        lent = self._lent_seats()
+        return {
+            name: (
+                sum(1 for roster in self._idle if roster.member(name) is not None),
+                lent[name],
+                self._hellos.get(name),
+            )
+            for name in self._seats
+        }
 
     # ---- inside
 
-    def _presence(self, name: str, now_ns: int) -> AgentPresence:
+    def _lent_seats(self) -> Counter[str]:
+        return Counter(loan.agent for loan in self._lent.values())
+
+    def _presence(self, name: str, lent_seats: int, now_ns: int) -> AgentPresence:
         members = [member for roster in self._idle if (member := roster.member(name)) is not None]
         heard_ns = max((member.heard_ns for member in members), default=None)
         clocks = (roster.offset(name, now_ns) for roster in self._idle)
@@ -175,7 +198,7 @@ class Hub:
             name,
             self._hellos.get(name),
             len(members),
-            sum(1 for lent in self._lent.values() if lent.agent == name),
+            lent_seats,
             None if heard_ns is None else now_ns - heard_ns,
             next((clock for clock in clocks if clock is not None), None),
         )
