@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 _OUTSIDE: Final = "lies outside the rack's scenario root"
 _REMEDY: Final = "copy it below the root and name it relative to that"
-_KEYS: Final = {"scenario.trace": "workload.trace", "scenario.groups": "workload.groups"}
+_KEYS: Final = {
+    "scenario.trace": "workload.trace",
+    "scenario.groups": "workload.groups",
+    "scenario.twin": "twin",
+}
 """Fields whose key in the file has another name; for messages only."""
 _LOOKS: Final = frozenset({"open", "os.listdir", "os.scandir"})
 _confined = threading.local()
