@@ -207,7 +207,7 @@ def table(pairs: list[Pair]) -> str:
         "drops lab",
         "twin",
     )
-    rows = [(*columns, "overload", "late", "resent", "bars")]
+    rows: list[tuple[str, ...]] = [(*columns, "overload", "late", "resent", "bars")]
     for one in pairs:
         apart = 100 * (one.lab.jct_ns - one.twin.jct_ns) / one.twin.jct_ns
         lab, twin = one.lab, one.twin

@@ -217,7 +217,8 @@ def test_a_batch_that_waits_for_an_earlier_one_says_so() -> None:
     )
     lines = refused(replace(crossed, tables=both))
     assert (
-        "p2p point-to-point of 2: position 0, lane 0, entry 0: waits for batch 0 of channel 0 of its position" in lines[0]
+        "p2p point-to-point of 2: position 0, lane 0, entry 0: waits for batch 0 of channel 0 of its position"
+        in lines[0]
     )
     assert len(lines) == 4
 

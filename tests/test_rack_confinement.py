@@ -181,3 +181,9 @@ def test_within_follows_links_and_does_not_trip() -> None:
     assert not within(Path("/usr2"), Path("/usr"))
     assert not within(Path("/usr/../etc"), Path("/usr"))
     assert not within(Path("/usr/a\0b"), Path("/usr"))
+
+
+def test_a_topology_outside_the_root_is_refused(root: Path) -> None:
+    given = parse_scenario(b"workload: {trace: job}\ntwin: ../outside/secret.json\n", "scenario", root)
+    with pytest.raises(ConfigError, match=r"twin: lies outside the rack's scenario root"):
+        confine(given, root)

@@ -70,7 +70,9 @@ twin: device.yaml
     assert scenario.groups == Path("lab/g.json")
     assert scenario.twin == Path("lab/device.yaml")
     assert scenario.workload.size_unit is SizeUnit.ELEMENTS
-    assert str(scenario.workload.dependencies) == "data+ctrl+stream+communicator+recorded", "NCCL adds its own"
+    assert str(scenario.workload.dependencies) == "data+ctrl+stream+communicator+recorded", (
+        "NCCL adds its own"
+    )
     assert scenario.workload.replicate_ranks == 4
     assert scenario.workload.flops == 312 * 10**12
     assert scenario.workload.memory_bandwidth_bytes_per_s == 2 * 10**12

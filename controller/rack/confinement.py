@@ -31,6 +31,7 @@ REMEDY: Final = "copy it below the root and name it relative to that"
 _KEYS: Final = {
     "scenario.trace": "workload.trace",
     "scenario.groups": "workload.groups",
+    "scenario.twin": "twin",
     "scenario.collectives.files.path": "collectives: schedule",
 }
 """Fields whose key in the file has another name; for messages only."""
