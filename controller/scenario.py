@@ -37,6 +37,7 @@ from controller.scenario_capture import port_name
 from controller.scenario_collectives import Collectives, read_collectives
 from controller.scenario_congestion import PluginReader, refuse_plugins
 from controller.scenario_transport import Transport, read_transport
+from controller.scenario_verdict import AskedVerdict, read_verdict
 from workload.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, WorkloadSettings
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Scenario:
     seed: int
     twin: Path | None = None
     """Topology of the device under test, to hold the run against."""
+    verdict: AskedVerdict = AskedVerdict()
 
 
 def parse_scenario(
@@ -135,6 +137,7 @@ def parse_scenario(
         gather_timeout_ns=limits.optional("gather_timeout", waiting, 60 * NS_PER_S),
         seed=seed,
         twin=directory / topology if topology else None,
+        verdict=read_verdict(top.section("verdict")),
     )
     for section in (workload, scale, scale_up, faults, limits, top):
         section.close()
