@@ -16,7 +16,7 @@ from dut_profiles.catalogue import find_profile
 from results.judging import judged_files
 from results.key_figures import vocabulary
 from results.kpi_set import KpiBasis
-from results.run_dir import add_judgement, read_frames, read_run
+from results.run_dir import add_judgement, read_frames, read_inputs, read_run
 from results.verdict import EmulatorLimits, check_mistakes
 from results.verdict_set import AskedCheck
 from workload.program import OpKind
@@ -80,7 +80,14 @@ def judge_run(out_dir: Path, asked: Asked, basis: KpiBasis) -> Summary:
     """
     run = read_run(out_dir)
     summary, texts = judged_files(
-        run, read_frames(run), basis, asked.checks, asked.limits, asked.device, asked.unreadable
+        run,
+        read_frames(run),
+        basis,
+        asked.checks,
+        asked.limits,
+        asked.device,
+        asked.unreadable,
+        read_inputs(run.path),
     )
     add_judgement(out_dir, summary, texts)
     return summary

@@ -10,6 +10,8 @@ import numpy as np
 from results.junit import junit_xml
 from results.key_figures import key_figures, results_of, vocabulary
 from results.kpi_input import KpiInput
+from results.perfetto import perfetto_json
+from results.report_html import report_html
 from results.typed_json import to_json
 from results.verdict import judge
 
@@ -49,10 +51,11 @@ def judged_files(
     limits: EmulatorLimits,
     device: str = "",
     unreadable: str = "",
+    input_texts: tuple[str, str] = ("", ""),
 ) -> tuple[Summary, dict[str, str]]:
     """The summary with its verdict, and the texts of the files beside it.
 
-    `unreadable`: why the device's profile could not be read, which leaves the verdict open.
+    `unreadable`: why the device's profile could not be read, which leaves the verdict open; `input_texts`: the scenario and the rig.
     """
     plan, frames = stored
     given = kpi_input(run.summary, plan, frames, basis)
@@ -63,4 +66,9 @@ def judged_files(
             checks, results_of(given, kpis), vocabulary(), run.summary, limits, device, unreadable
         )
     summary = replace(run.summary, verdict=verdict)
-    return summary, {KPI_FILE: to_json(kpis), JUNIT_FILE: junit_xml(summary, verdict)}
+    return summary, {
+        KPI_FILE: to_json(kpis),
+        JUNIT_FILE: junit_xml(summary, verdict),
+        PERFETTO_FILE: perfetto_json(given),
+        REPORT_FILE: report_html(given, kpis, summary, *input_texts),
+    }

@@ -265,6 +265,13 @@ def read_frames(run: Run) -> tuple[PlanTables, dict[str, Frame]]:
     return read_plan(run.path), {name: frame_of(name, table) for name, table in tables.items()}
 
 
+def read_inputs(run_dir: Path) -> tuple[str, str]:
+    """Scenario and rig as the run read them. Raises `RunDirError` where they are gone."""
+    names = ("scenario.yaml", "rig.yaml")
+    scenario, rig = (_read_text(run_dir / name, SUMMARY_LIMIT_BYTES) for name in names)
+    return scenario, rig
+
+
 def _read_text(path: Path, limit_bytes: int) -> str:
     try:
         size_bytes = path.stat().st_size
