@@ -30,7 +30,7 @@ demo: $(STAMPS)/built
 	$(BIN)/etloop demo
 
 test: lint $(STAMPS)/native-tests $(STAMPS)/native-tests-sanitized
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .

@@ -32,7 +32,8 @@ from controller.rack.job import ENDED, JobState
 from controller.rack.messages import JobTold
 
 PORTS: Final = 4
-_PROCESSES: Final = 2
+_PROCESSES: Final = 8
+"""Of simulated agents: each has one interpreter for all of its own, and must answer heartbeats in time."""
 _IDLE_S: Final = 10
 _PATIENCE_S: Final = 600
 _SCENARIO: Final = "workload: {trace: job}\nmapping: {placement: round_robin}\n"
@@ -120,26 +121,28 @@ def measure_scale(directory: Path, agents: int) -> list[Figure]:
             count = str(min(share, agents - first))
             command = ("-m", "tests.many_agents", f"tcp://127.0.0.1:{control}", str(first), count)
             stack.enter_context(started(directory / f"agents-{first}.log", sys.executable, *command))
-        registered_s, first_ports = asyncio.run(_registered(settings, agents, began))
+        registered_s, port_count = asyncio.run(_registered(settings, agents, began))
         register_cpu_s = _cpu_s(pid) - before_s
         idle_from_s = _cpu_s(pid)
         time.sleep(_IDLE_S)
         idle_percent = 100 * (_cpu_s(pid) - idle_from_s) / _IDLE_S
         idle_mib = _peak_mib(pid)
         run_from_s = _cpu_s(pid)
-        job_figures = asyncio.run(_one_job(settings, pid))
-        return [
+        figures = [
             Figure("agents", agents, ""),
-            Figure("ports", first_ports, ""),
+            Figure("ports", port_count, ""),
             Figure("from their start until all are registered", registered_s, "s"),
             Figure("controller: processor time to register them", register_cpu_s, "s"),
             Figure("controller: processor time while they stand idle", idle_percent, "%"),
             Figure("controller: memory without agents, peak", empty_mib, "MiB"),
             Figure("controller: memory with all of them, peak", idle_mib, "MiB"),
-            *job_figures,
-            Figure("controller: processor time for that job", _cpu_s(pid) - run_from_s, "s"),
-            Figure("controller: memory after it, peak", _peak_mib(pid), "MiB"),
         ]
+        # Said at once: they stand, whatever becomes of the job.
+        sys.stderr.write(_table("scale, so far", figures))
+        figures += asyncio.run(_one_job(settings, pid))
+        figures.append(Figure("controller: processor time for that job", _cpu_s(pid) - run_from_s, "s"))
+        figures.append(Figure("controller: memory after it, peak", _peak_mib(pid), "MiB"))
+        return figures
 
 
 async def _registered(settings: BrokerSettings, agents: int, began: float) -> tuple[float, int]:
@@ -250,15 +253,17 @@ def main() -> None:
         }
         print(json.dumps(rows, indent=2))
         return
-    for name, lines in figures.items():
-        print(f"| {name} | |\n|---|---|")
-        for each in lines:
-            print(
-                f"| {each.what} | {each.value:,.3g} {each.unit} |"
-                if each.unit
-                else f"| {each.what} | {each.value:,.0f} |"
-            )
-        print()
+    print("\n".join(_table(name, lines) for name, lines in figures.items()))
+
+
+def _table(name: str, lines: list[Figure]) -> str:
+    rows = (
+        f"| {each.what} | {each.value:,.3g} {each.unit} |"
+        if each.unit
+        else f"| {each.what} | {each.value:,.0f} |"
+        for each in lines
+    )
+    return "\n".join((f"| {name} | |", "|---|---|", *rows, ""))
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from contract.errors import ConfigError, ExitCode, Problem
 from contract.units import approximate_bytes
 from controller.commands_plan import Prepared, prepare
-from controller.expectation import expect
+from controller.expectation import DescribedDevice, expect
 from controller.judgement import asked_of, basis_of, judge_run
 from controller.service import OnProgress, run
 from controller.session_settings import CurveServer, SessionSettings
 from controller.system_clock import wall_time_text
-from results.run_dir import add_comparison, write_run
+from results.run_dir import RunNotWritten, add_comparison, write_run
 from results.summary import RunState, Summary
 from results.table import render
 from results.typed_json import to_json
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from contract.run import RunOutcome
+    from controller.plan import Plan
     from controller.rig import Security
     from controller.session_actions import RunProgress
 
@@ -129,25 +130,31 @@ def run_live(
         plan.port_names,
     )
     if compares:
-        compared(prepared, out_dir, outcome, say)
+        compared(plan, prepared.device, out_dir, outcome, say)
     summary = judge_run(out_dir, asked, basis_of(prepared.scenario, prepared.rig, plan))
     return FinishedRun(summary, render(summary, str(out_dir)))
 
 
-def compared(prepared: Prepared, out_dir: Path, outcome: RunOutcome, say: Say) -> Summary | None:
+def compared(
+    plan: Plan, device: DescribedDevice | None, out_dir: Path, outcome: RunOutcome, say: Say
+) -> Summary | None:
     """Works out in virtual time what the run should have taken, and adds it to the run directory.
 
-    None if that was interrupted: the run stands as it is.
+    None if that was interrupted, or memory or disk do not allow it: the run stands as it is.
     """
-    plan = prepared.plan
     try:
-        expectation = expect(plan, prepared.device)
+        expectation = expect(plan, device)
+        return add_comparison(
+            out_dir, outcome, plan.tables, plan.connection_rows, expectation.runs, expectation.absent
+        )
     except KeyboardInterrupt:
-        say("interrupted: the run is kept, without ideal and twin beside it")
-        return None
-    return add_comparison(
-        out_dir, outcome, plan.tables, plan.connection_rows, expectation.runs, expectation.absent
-    )
+        why = "interrupted"
+    except MemoryError:
+        why = "out of memory"
+    except RunNotWritten as error:
+        why = str(error)
+    say(f"{why}: the run is kept, without ideal and twin beside it")
+    return None
 
 
 def refuse_used_directory(out_dir: Path) -> None:

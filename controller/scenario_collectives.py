@@ -20,6 +20,7 @@ from contract.units import (
 from contract.yaml_reader import bounded, integer, one_of, words
 from traffic.collectives.choice import Pin, Settings, Shaping, why_not
 from traffic.collectives.cutting import MAX_CHANNELS
+from traffic.collectives.deepep import TOKEN, VALUES_PER_SCALE, TokenShape
 from traffic.collectives.hardware import Cpu, Gpu, Hardware, ScaleUp
 from traffic.collectives.table import Protocol
 
@@ -44,6 +45,8 @@ COLLECTIVE_KEYS: Final = {
 SCHEDULE_SUFFIXES: Final = (".xml", ".py", ".et")
 MOST_CHANNELS_WRITTEN: Final = 1 << 16
 """Beyond is not even read as a number of channels."""
+MOST_HIDDEN: Final = 1 << 16
+"""Values of a token; no model comes near."""
 _PROTOCOLS: Final = {protocol.name.lower(): protocol for protocol in Protocol}
 _NO_CUSTOM: Final = frozenset({"point-to-point", "barrier"})
 
@@ -95,8 +98,9 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
             pins.append((collective, pin))
         own.close()
     hardware = _read_hardware(section.section("hardware"), nics_per_host)
+    token = _read_token(section.section("token"))
     section.close()
-    return Collectives(Settings(shaping, general, tuple(pins), hardware), tuple(files))
+    return Collectives(Settings(shaping, general, tuple(pins), hardware, token=token), tuple(files))
 
 
 def _read_pin(section: Section) -> Pin:
@@ -155,6 +159,16 @@ def _files(
         else:
             found.append(ScheduleFile(collective, path, section.where("schedule"), recorded_bytes))
     return tuple(found)
+
+
+def _read_token(section: Section) -> TokenShape:
+    hidden = section.optional("hidden", integer(VALUES_PER_SCALE, MOST_HIDDEN), TOKEN.hidden)
+    fp8 = section.optional("values", one_of({"fp8": True, "bf16": False}), TOKEN.fp8)
+    if hidden % VALUES_PER_SCALE:
+        what = f"{hidden} values, and DeepEP sends them in groups of {VALUES_PER_SCALE}"
+        section.mistake("hidden", what, f"write a multiple of {VALUES_PER_SCALE}")
+    section.close()
+    return TokenShape(hidden, fp8)
 
 
 def _read_hardware(section: Section, nics_per_host: int) -> Hardware:

@@ -6,6 +6,7 @@ python -m tests.many_agents ENDPOINT FIRST COUNT        agents n0000, n0001, ...
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 
@@ -27,16 +28,16 @@ class WholeEngine(FakeEngine):
 
     def __init__(self, assignment: Assignment) -> None:
         super().__init__(assignment, Behaviour.GOOD)
-        rows = [
-            (rank.rank, op, iteration)
-            for iteration in range(assignment.iterations)
-            for rank in assignment.ranks
-            for op in np.flatnonzero(assignment.programs[rank.program].kind != OpKind.DELAY)
-        ]
-        self._ops = np.zeros(len(rows), OP_RECORD)
-        for column, name in enumerate(("rank", "op", "iteration")):
-            self._ops[name] = [row[column] for row in rows]
-        self._total = len(rows)
+        parts = []
+        for rank in assignment.ranks:
+            ops = np.flatnonzero(assignment.programs[rank.program].kind != OpKind.DELAY)
+            part = np.zeros(len(ops) * assignment.iterations, OP_RECORD)
+            part["rank"] = rank.rank
+            part["op"] = np.tile(ops, assignment.iterations)
+            part["iteration"] = np.repeat(np.arange(assignment.iterations), len(ops))
+            parts.append(part)
+        self._ops = np.concatenate(parts)
+        self._total = len(self._ops)
 
     def _done(self) -> int:
         passed_ns = max(0, time.monotonic_ns() - self._start_ns)
@@ -63,9 +64,11 @@ class WholeEngine(FakeEngine):
 
 
 async def live(endpoint: str, first: int, count: int) -> None:
-    """All of them, until they are told to end."""
+    """All of them, until the process is told to end, which the one hears that listened last."""
     names = [f"n{number:04}" for number in range(first, first + count)]
-    await asyncio.gather(*(serve(AgentSettings(endpoint, name), WholeEngine) for name in names))
+    lives = [asyncio.create_task(serve(AgentSettings(endpoint, name), WholeEngine)) for name in names]
+    await asyncio.wait(lives, return_when=asyncio.FIRST_COMPLETED)
+    os._exit(0)
 
 
 if __name__ == "__main__":

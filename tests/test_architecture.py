@@ -38,6 +38,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "agent/service.py": "the agent's event loop and its socket to the controller",
     "bench/closed_forms.py": "a command line",
     "bench/queue_pairs.py": "reads the clock and its own peak memory",
+    "bench/flow_level.py": "measures its own processes",
     "bench/readers.py": "reads the clock and its own peak memory",
     "bench/rack.py": "starts a rack and looks at it",
     "bench/soak.py": "starts a rack's processes and looks at them",

@@ -60,8 +60,9 @@ def measured(place: Place, per_host: int, *options: str) -> list[dict[str, Any]]
         "0",
     )
     ended = first_light.etloop(place, "collective", *common, *options, "--json", "-")
-    assert ended.exit_code == 0, ended.err
-    found: list[dict[str, Any]] = json.loads(ended.out)["tests"]
+    found: list[dict[str, Any]] = json.loads(ended.out)["tests"] if ended.out else []
+    errors = [error for test in found for error in test["errors"]]
+    assert ended.exit_code == 0, "\n".join((*errors, ended.err[-400:]))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from contract.assignment import ScheduleTables
@@ -72,6 +72,41 @@ def test_columns_of_an_all_to_all_are_its_lanes(
     case = next(case for case in CASES if case.name == "p2p-all-to-all")
     cutting = nccl_p2p(channels=channels, parts=min(parts, channels))
     schedule = case.build(Shape(size, ranks_per_host), cutting)
+    assert isinstance(schedule.tables, LazyTables)
+    assert schedule.tables.columns([0]) is not None
+    assert lanes_of(to_columns((schedule,))) == lanes_of(to_columns((as_lanes(schedule),)))
+
+
+SYMMETRIC = [
+    f"{algorithm}-{collective}"
+    for algorithm, collectives in (
+        ("direct", ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")),
+        ("bruck", ("all-to-all", "all-gather")),
+        ("pairwise", ("all-to-all", "reduce-scatter")),
+        ("scattered", ("all-to-all",)),
+        ("deepep", ("all-to-all",)),
+        ("hierarchical", ("all-reduce", "all-to-all")),
+        ("pxn", ("all-to-all",)),
+    )
+    for collective in collectives
+]
+
+
+@settings(max_examples=100)
+@given(
+    st.sampled_from(SYMMETRIC),
+    st.integers(2, 6),
+    st.sampled_from([1, 2, 3, 4]),
+    st.sampled_from([1, 2, 3]),
+    st.sampled_from([0, 1, 3, 20]),
+)
+def test_columns_turned_from_the_first_position_are_the_lanes_of_all(
+    name: str, hosts: int, ranks_per_host: int, channels: int, window: int
+) -> None:
+    case = next(case for case in CASES if case.name == name)
+    shape, cutting = Shape(hosts * ranks_per_host, ranks_per_host), whole(channels=channels, window=window)
+    assume(case.serves(shape, cutting))
+    schedule = case.build(shape, cutting)
     assert isinstance(schedule.tables, LazyTables)
     assert schedule.tables.columns([0]) is not None
     assert lanes_of(to_columns((schedule,))) == lanes_of(to_columns((as_lanes(schedule),)))

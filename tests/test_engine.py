@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 
 AR = CollectiveName.ALL_REDUCE
 ADDRESSES = ("127.79.0.1", "127.79.0.2")
-PATIENT = replace(TRANSPORT, window_packets=0, timeout_ns=640_000_000)
+PATIENT = replace(
+    TRANSPORT,
+    window_packets=0,
+    timeout_ns=640_000_000,
+    recovery=replace(TRANSPORT.recovery, timeout_floor_ns=400_000_000),
+)
+"""What is sent again was lost, however long the machine does something else."""
 LIMIT_S = 30
 
 

@@ -7,8 +7,8 @@ import pytest
 from contract.errors import ConfigError
 from controller.scenario import parse_scenario
 from controller.scenario_collectives import Collectives, ScheduleFile
-from traffic.collectives.choice import Pin, Settings, Shaping
-from traffic.collectives.hardware import Cpu, Gpu, Hardware, ScaleUp
+from traffic.collectives.choice import Pin, Settings, Shaping, choose, with_splits
+from traffic.collectives.hardware import Cpu, Gpu, Hardware, Layout, ScaleUp
 from traffic.collectives.table import Protocol
 
 
@@ -107,6 +107,27 @@ def test_all_mistakes_are_told_together() -> None:
         "s.yaml:4: collectives.all_reduce.zzz",
         "s.yaml:5: collectives.hardware.gpu",
     ]
+
+
+def test_deepep_writes_the_token_that_is_said() -> None:
+    said = section(
+        "collectives: {all_to_all: {algorithm: deepep}, token: {hidden: 4096, values: bf16}}"
+    ).settings
+    schedule = choose("all-to-all", Layout(8, 1), 1 << 20, said).schedule()
+    assert schedule.chunk_bytes == 16 + 2 * 4096
+    usual = section("collectives: {all_to_all: {algorithm: deepep}}").settings
+    assert choose("all-to-all", Layout(8, 1), 1 << 20, usual).schedule().chunk_bytes == 7408
+    splits = tuple(tuple(0 if i == j else 50_000 for j in range(4)) for i in range(4))
+    uneven = with_splits(choose("uneven all-to-all", Layout(4, 1), 150_000, said), splits).schedule()
+    assert uneven.chunk_bytes == 16 + 2 * 4096
+
+
+def test_a_token_is_whole_groups_of_values() -> None:
+    with pytest.raises(ConfigError) as refused:
+        section("collectives: {token: {hidden: 5000, values: fp16}}")
+    text = str(refused.value)
+    assert "collectives.token.hidden: 5000 values, and DeepEP sends them in groups of 128" in text
+    assert "collectives.token.values" in text
 
 
 def test_data_may_be_split_over_queue_pairs() -> None:

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contract.clock import NS_PER_S
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
-from controller.commands_plan import lay_out
-from controller.commands_run import FinishedRun
+from controller.commands_plan import lay_out, read_device
+from controller.commands_run import FinishedRun, compared
+from controller.expectation import DescribedDevice, check_device
+from controller.judgement import asked_of, basis_of, judge_run
 from controller.rack.confinement import confine, confined
 from controller.rack.run_link import (
     Begin,
@@ -105,9 +107,15 @@ class DaemonLink:
             self._writer.write(pack(frame))
 
     async def flush(self) -> None:
-        """Waits until what was said has left."""
+        """Waits until most of what was said has left: there is room for more."""
         with contextlib.suppress(OSError):
             await self._writer.drain()
+
+    async def close(self) -> None:
+        """Returns when the daemon's socket has taken all that was said, the last word included; or the daemon is gone."""
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
 
     async def wait(self, timeout_ms: int) -> bool:
         """See `Link`."""
@@ -148,8 +156,8 @@ async def _main(link_socket: socket.socket) -> None:
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if link.begun.done():
         link.say(await _run(link, link.begun.result()))
-        await link.flush()
     listening.cancel()
+    await link.close()
 
 
 async def _run(link: DaemonLink, begin: Begin) -> Ended:
@@ -161,9 +169,9 @@ async def _run(link: DaemonLink, begin: Begin) -> Ended:
             ExitCode.RUN_ERROR, f"{link.stops[0]} while it was being prepared", stored=False, summary=""
         )
     try:
-        scenario, rig, plan = preparing.result()
+        scenario, rig, plan, device = preparing.result()
         link.say(Prepared(list(plan.assignments)))
-        return await _measured(link, begin, scenario, rig, plan)
+        return await _measured(link, begin, scenario, rig, plan, device)
     except EtloopError as error:
         return Ended(error.exit_code, str(error), stored=False, summary="")
     except MemoryError as error:
@@ -171,7 +179,7 @@ async def _run(link: DaemonLink, begin: Begin) -> Ended:
         return Ended(ExitCode.RUN_ERROR, what, stored=False, summary="")
 
 
-def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan]:
+def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan, DescribedDevice | None]:
     root = Path(begin.scenario_root)
     allowed = AllowedCode(**dict.fromkeys(begin.allowed_code, True))
     reader = compiling_reader(allowed, root)
@@ -182,6 +190,12 @@ def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan]:
     with confined(root):
         scenario = replace(scenario, collectives=with_schedule_files(scenario.collectives))
         plan = lay_out(scenario, rig, begin.run_id)
+        device = read_device(scenario.twin)
+    if scenario.twin is None:
+        # The rack's own file, wherever it lies.
+        device = read_device(rig.topology)
+    if device is not None:
+        check_device(plan, device)
     busy: dict[str, int] = json.loads(begin.host_threads)
     host_of = {agent.name: agent.host for agent in rig.agents}
     for name, assignment in plan.assignments.items():
@@ -192,7 +206,7 @@ def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan]:
             host_engine_threads=assignment.host_engine_threads + others,
         )
     check_sendable(plan.assignments)
-    return scenario, rig, plan
+    return scenario, rig, plan, device
 
 
 def _leased(rig: Rig, labels: list[str]) -> Rig:
@@ -207,7 +221,14 @@ def _leased(rig: Rig, labels: list[str]) -> Rig:
     return replace(rig, agents=tuple(agents))
 
 
-async def _measured(link: DaemonLink, begin: Begin, scenario: Scenario, rig: Rig, plan: Plan) -> Ended:
+async def _measured(
+    link: DaemonLink,
+    begin: Begin,
+    scenario: Scenario,
+    rig: Rig,
+    plan: Plan,
+    device: DescribedDevice | None,
+) -> Ended:
     settings = SessionSettings(
         run_id=begin.run_id,
         bind=rig.bind,
@@ -224,16 +245,23 @@ async def _measured(link: DaemonLink, begin: Begin, scenario: Scenario, rig: Rig
         return Ended(ExitCode.PREPARATION_FAILED, problems, stored=False, summary="")
     link.say(TrafficEnded())
     await link.flush()
-    summary = await asyncio.to_thread(
+    out_dir, outcome = Path(begin.out_dir), session.outcome(started_at)
+    await asyncio.to_thread(
         write_run,
-        Path(begin.out_dir),
-        session.outcome(started_at),
+        out_dir,
+        outcome,
         plan.tables,
         begin.scenario_text,
         f"# Ports leased to this run: {', '.join(begin.ports)}\n{begin.rig_text}",
         plan.connection_rows,
         plan.port_names,
     )
+    told: list[str] = []
+    await asyncio.to_thread(compared, plan, device, out_dir, outcome, told.append)
+    asked = asked_of(scenario, rig, told.append)
+    summary = await asyncio.to_thread(judge_run, out_dir, asked, basis_of(scenario, rig, plan))
+    for text in told:
+        link.say(Said(text))
     finished = FinishedRun(summary, render(summary, begin.out_dir))
     return Ended(finished.exit_code, session.reason, stored=True, summary=to_json(summary))
 

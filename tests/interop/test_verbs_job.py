@@ -22,7 +22,7 @@ from tests.interop.machine import GUEST_ADDRESSES, HOST_ADDRESSES, ROOT, Machine
 from tests.shared_traces import known_set, known_sets
 from tests.test_first_light_sets import Load, assert_it_is_the_trace, small
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 absent = pytest.mark.skipif(not known_sets(), reason="the real trace sets are not beside the repository")
 RANKS_PER_AGENT = 4
@@ -139,7 +139,9 @@ def test_a_set_crosses_between_card_and_endpoints(
     out = re.sub(r"\W+", "-", request.node.callspec.id)
     left = lab.replay(load, known_set(load.name).source, out)
     if "deepep" in load.collectives:
-        assert {row["algorithm"] for row in left.rows("ops") if row["collective"] == "all_to_all"} == {"deepep"}
+        assert {row["algorithm"] for row in left.rows("ops") if row["collective"] == "all_to_all"} == {
+            "deepep"
+        }
 
 
 def test_a_device_that_is_not_there_is_named(lab: Lab, synthetic: Path) -> None:

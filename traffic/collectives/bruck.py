@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from traffic.collectives.direct import exchanged
 from traffic.collectives.draft import KEEP, RECV, SEND, Move, TableDraft, each_channel, schedule_of
+from traffic.collectives.turned_columns import Symmetry, ahead
 
 if TYPE_CHECKING:
     from traffic.collectives.cutting import Request
@@ -25,9 +26,12 @@ def bruck(request: Request) -> Schedule:
     size = request.size
     assert size >= 2
     if request.collective == "all-gather":
-        tables = each_channel(request, lambda position: _all_gather(position, size))
+        # Blocks are those of all positions, whose chunk is the lane itself.
+        turned = Symmetry(ahead(size))
+        tables = each_channel(request, lambda position: _all_gather(position, size), turned)
         return schedule_of(request, "bruck", tables)
-    tables = each_channel(request, lambda position: _all_to_all(position, size))
+    turned = Symmetry(ahead(size), ahead(size))
+    tables = each_channel(request, lambda position: _all_to_all(position, size), turned)
     return schedule_of(request, "bruck", tables, blocks=size)
 
 

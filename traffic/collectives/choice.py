@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from contract.errors import PlanError, Problem
 from traffic.collectives.algorithms import ALGORITHMS
 from traffic.collectives.cutting import MAX_CHANNELS, Cutting, Request
+from traffic.collectives.deepep import TOKEN, TokenShape
 from traffic.collectives.hardware import Hardware, Layout
 from traffic.collectives.nccl_shaping import cutting_of, p2p_cutting
 from traffic.collectives.nccl_tables import NcclAlgorithm
@@ -49,6 +50,7 @@ UNEVEN: Final = "uneven all-to-all"
 POINT_TO_POINT: Final = "point-to-point"
 P2P: Final = "p2p"
 GLOO_RING: Final = "gloo_ring"
+DEEPEP: Final = "deepep"
 NO_LIMIT_BYTES: Final = 1 << 62
 
 
@@ -103,6 +105,8 @@ class Settings:
     hardware: Hardware = Hardware()
     custom: tuple[tuple[str, Custom], ...] = ()
     """(collective, schedule of the user's own); of several the first that serves an op."""
+    token: TokenShape = TOKEN
+    """What DeepEP writes, where a trace knows bytes only."""
 
     def pin_of(self, collective: str) -> Pin:
         """The binding pin of a collective; an uneven all-to-all has that of the even one."""
@@ -153,6 +157,9 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
         if settings.shaping is Shaping.NCCL
         else _other(collective, layout, op_bytes, settings, pin)
     )
+    if choice.algorithm == DEEPEP:
+        cutting = replace(choice.request.cutting, token_bytes=settings.token.dispatch_bytes)
+        choice = replace(choice, request=replace(choice.request, cutting=cutting))
     algorithm = ALGORITHMS[choice.algorithm]
     refused = (
         algorithm.limit(choice.request) if collective in algorithm.collectives else "it has no such form"

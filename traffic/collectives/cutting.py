@@ -76,6 +76,8 @@ class Cutting:
     """Grouped send/recv of equal transfers: `peers.parts_of` one of them. Uneven ones ask `peers` for each transfer."""
     segments: int = 0
     """gloo's ring: pieces of the buffer, a multiple of the group's size and at least twice it; 0: twice it."""
+    token_bytes: int = 0
+    """DeepEP: what one write carries; 0: a token of DeepSeek-V3."""
 
 
 @dataclass(frozen=True, slots=True)

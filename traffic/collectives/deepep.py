@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from traffic.collectives.direct import exchanged
 from traffic.collectives.draft import KEEP, SEND, Move, TableDraft, each_channel, schedule_of
 from traffic.collectives.table import ChunkRule, Handshake, Lane, Schedule, Split
+from traffic.collectives.turned_columns import Symmetry, ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 HEADER_BYTES: Final = 16
 """What precedes a token's values in a low-latency dispatch: its source index, padded."""
-_VALUES_PER_SCALE: Final = 128
+VALUES_PER_SCALE: Final = 128
+"""FP8 values that share a scale; `hidden` is a multiple."""
 _SLOTS: Final = 32
 """Writes of one queue pair under way; DeepEP knows no limit but the send queue."""
 
@@ -45,7 +47,7 @@ class TokenShape:
     def dispatch_bytes(self) -> int:
         """A write of a low-latency dispatch; 7,408 bytes for 7,168 values in FP8, 14,352 in BF16."""
         if self.fp8:
-            return HEADER_BYTES + self.hidden + self.hidden // _VALUES_PER_SCALE * 4
+            return HEADER_BYTES + self.hidden + self.hidden // VALUES_PER_SCALE * 4
         return HEADER_BYTES + 2 * self.hidden
 
     @property
@@ -56,7 +58,7 @@ class TokenShape:
     @property
     def normal_bytes(self) -> int:
         """A token in normal mode: values, source, scales, and expert and weight of each choice; a multiple of 16."""
-        values, scales = (self.hidden, self.hidden // _VALUES_PER_SCALE) if self.fp8 else (2 * self.hidden, 0)
+        values, scales = (self.hidden, self.hidden // VALUES_PER_SCALE) if self.fp8 else (2 * self.hidden, 0)
         return -(-(values + 8 + 4 * scales + 8 * self.top_k) // 16) * 16
 
 
@@ -65,13 +67,13 @@ TOKEN: Final = TokenShape(hidden=7168)
 
 
 def deepep(request: Request) -> Schedule:
-    """Any all-to-all as a low-latency exchange: writes of one token (`TOKEN`) each, spread evenly over the channels.
+    """Any all-to-all as a low-latency exchange: writes of one token (`Cutting.token_bytes`) each, spread evenly over the channels.
 
     For traces, which know how many bytes a pair exchanges and nothing of experts; channels stand for the experts of a rank.
     """
     size, channels = request.size, request.cutting.channels
     assert size >= 2
-    token = TOKEN.dispatch_bytes
+    token = request.cutting.token_bytes or TOKEN.dispatch_bytes
     if request.splits:
         legs = [
             _Leg(source, target, channel, part)
@@ -80,7 +82,8 @@ def deepep(request: Request) -> Schedule:
             for channel, part in enumerate(_whole_tokens(split, channels, token))
         ]
         return _schedule("deepep", size, channels, legs, token)
-    tables = each_channel(request, lambda position: _even_lanes(position, size))
+    turned = Symmetry(ahead(size), ahead(size))
+    tables = each_channel(request, lambda position: _even_lanes(position, size), turned)
     return replace(
         schedule_of(request, "deepep", tables, blocks=size),
         chunk_bytes=token,

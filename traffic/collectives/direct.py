@@ -8,6 +8,7 @@ gloo/alltoall.cc posts everything at once, to r + 1, r + 2, ...
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from traffic.collectives.draft import (
@@ -21,8 +22,11 @@ from traffic.collectives.draft import (
     each_channel,
     schedule_of,
 )
+from traffic.collectives.turned_columns import Symmetry, ahead
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from traffic.collectives.cutting import Request
     from traffic.collectives.draft import LaneDraft, Step
     from traffic.collectives.table import Lane, Schedule
@@ -33,13 +37,16 @@ def direct(request: Request) -> Schedule:
     size = request.size
     assert size >= 2
     window = request.cutting.window or size
-    lanes = {"all-gather": _all_gather, "all-to-all": _all_to_all}.get(request.collective)
-    if lanes is not None:
-        tables = each_channel(request, lambda position: lanes(position, size, window))
-    else:
-        gathers = request.collective != "reduce-scatter"
-        tables = each_channel(request, lambda position: _reduce(position, size, window, gathers=gathers))
-    return schedule_of(request, "direct", tables, blocks=0 if request.collective == "all-gather" else size)
+    gathers = request.collective == "all-gather"
+    turned = Symmetry(ahead(size), None if gathers else ahead(size))
+    lanes: dict[str, Callable[[int, int, int], tuple[Lane, ...]]] = {
+        "all-gather": _all_gather,
+        "all-to-all": _all_to_all,
+        "reduce-scatter": partial(_reduce, gathers=False),
+    }
+    of = lanes.get(request.collective, partial(_reduce, gathers=True))
+    tables = each_channel(request, lambda position: of(position, size, window), turned)
+    return schedule_of(request, "direct", tables, blocks=0 if gathers else size)
 
 
 def exchanged(source: int, destination: int, size: int) -> Move:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from traffic.collectives.lazy_tables import LazyTables
 from traffic.collectives.table import ChunkRule, Entry, EntryKind, Lane, Schedule
+from traffic.collectives.turned_columns import turned_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from traffic.collectives.cutting import Cutting, Request
+    from traffic.collectives.turned_columns import Symmetry
 
 SEND: Final = EntryKind.SEND
 RECV: Final = EntryKind.RECV
@@ -130,7 +132,7 @@ def on_channels(tables: Sequence[tuple[Lane, ...]]) -> tuple[Lane, ...]:
     if len(tables) == 1:
         return tables[0]
     keys = [(channel, index) for channel, lanes in enumerate(tables) for index in range(len(lanes))]
-    # Batches run one after another over all channels, and a table has them in order.
+    # A table has its batches in order, so that all channels begin with their first.
     keys.sort(key=lambda key: tables[key[0]][key[1]].batch)
     place_of = {key: place for place, key in enumerate(keys)}
     found: list[Lane] = []
@@ -161,10 +163,20 @@ def _placed(
     )
 
 
-def each_channel(request: Request, lanes: Callable[[int], tuple[Lane, ...]]) -> LazyTables:
-    """Tables of all positions: the same `lanes(position)` on every channel, each with its share of the bytes."""
-    channels = request.cutting.channels
-    return LazyTables(request.size, lambda position: on_channels([lanes(position)] * channels))
+def each_channel(
+    request: Request, lanes: Callable[[int], tuple[Lane, ...]], symmetry: Symmetry | None = None
+) -> LazyTables:
+    """Tables of all positions: the same `lanes(position)` on every channel, each with its share of the bytes.
+
+    With `symmetry` columns are made of position 0's table alone, which it must turn into that of any other.
+    """
+
+    def table(position: int) -> tuple[Lane, ...]:
+        return on_channels([lanes(position)] * request.cutting.channels)
+
+    if symmetry is None:
+        return LazyTables(request.size, table)
+    return LazyTables(request.size, table, lambda positions: turned_columns(table(0), symmetry, positions))
 
 
 def schedule_of(

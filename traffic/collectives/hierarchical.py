@@ -26,6 +26,7 @@ from traffic.collectives.draft import (
     each_channel,
     schedule_of,
 )
+from traffic.collectives.turned_columns import Symmetry, ahead_in_grid, slices_of_grid
 
 if TYPE_CHECKING:
     from traffic.collectives.cutting import Request
@@ -61,8 +62,11 @@ def hierarchical(request: Request) -> Schedule:
     grid = grid_of(request)
     assert grid.hosts >= 2
     assert grid.places >= 2
-    lanes = _all_to_all if request.collective == "all-to-all" else _all_reduce
-    tables = each_channel(request, lambda position: lanes(grid, *divmod(position, grid.places)))
+    exchanges = request.collective == "all-to-all"
+    lanes = _all_to_all if exchanges else _all_reduce
+    peers = ahead_in_grid(grid.hosts, grid.places)
+    turned = Symmetry(peers, peers if exchanges else slices_of_grid(grid.hosts, grid.places))
+    tables = each_channel(request, lambda position: lanes(grid, *divmod(position, grid.places)), turned)
     return schedule_of(request, "hierarchical", tables, blocks=request.size)
 
 
@@ -86,8 +90,9 @@ def _all_to_all(grid: Grid, host: int, place: int) -> tuple[Lane, ...]:
 
 
 def _for_place(grid: Grid, source: int, place: int) -> list[Move]:
-    """What a position sends to a place on all hosts."""
-    return [exchanged(source, grid.at(host, place), grid.size) for host in range(grid.hosts)]
+    """What a position sends to a place on all hosts, its own first."""
+    own = source // grid.places
+    return [exchanged(source, grid.at(own + delta, place), grid.size) for delta in range(grid.hosts)]
 
 
 def _from_host(grid: Grid, host: int, destination: int) -> list[Move]:
@@ -100,15 +105,15 @@ def _all_reduce(grid: Grid, host: int, place: int) -> tuple[Lane, ...]:
     inside = table.lane(send_to=grid.at(host, place + 1), recv_from=grid.at(host, place - 1))
     between = table.lane(send_to=grid.at(host + 1, place), recv_from=grid.at(host - 1, place))
     # Reduce-scatter: slice of the place before goes out first, the own one comes in last.
-    inside.add(SEND, _slice(grid, place - 1))
+    inside.add(SEND, _slice(grid, host, place - 1))
     for j in range(2, grid.places):
-        inside.add(ADD | SEND, _slice(grid, place - j))
-    scattered = inside.add(ADD, _slice(grid, place))
+        inside.add(ADD | SEND, _slice(grid, host, place - j))
+    scattered = inside.add(ADD, _slice(grid, host, place))
     final = _all_reduce_slice(grid, between, host, place, scattered)
-    inside.add(SEND, _slice(grid, place), [final])
+    inside.add(SEND, _slice(grid, host, place), [final])
     for j in range(1, grid.places - 1):
-        inside.add(KEEP | SEND, _slice(grid, place - j))
-    inside.add(KEEP, _slice(grid, place + 1))
+        inside.add(KEEP | SEND, _slice(grid, host, place - j))
+    inside.add(KEEP, _slice(grid, host, place + 1))
     return table.lanes()
 
 
@@ -127,7 +132,7 @@ def _all_reduce_slice(grid: Grid, lane: LaneDraft, host: int, place: int, before
     return lane.add(KEEP, part(host + 1))
 
 
-def _slice(grid: Grid, place: int) -> list[Move]:
-    """The part of the buffer that a place is answerable for between hosts, in one block for each host."""
+def _slice(grid: Grid, host: int, place: int) -> list[Move]:
+    """The part of the buffer that a place is answerable for between hosts, in one block for each host, the own one first."""
     first = place % grid.places * grid.hosts
-    return block_moves(range(first, first + grid.hosts))
+    return block_moves(first + (host + delta) % grid.hosts for delta in range(grid.hosts))

@@ -20,6 +20,7 @@ from traffic.collectives.draft import (
     each_channel,
     schedule_of,
 )
+from traffic.collectives.turned_columns import Symmetry, ahead, crosswise
 
 if TYPE_CHECKING:
     from traffic.collectives.cutting import Request
@@ -35,7 +36,8 @@ def pairwise(request: Request) -> Schedule:
     assert size >= 2
     reduces = request.collective == "reduce-scatter"
     lanes = _reduce_scatter if reduces else _all_to_all
-    tables = each_channel(request, lambda position: lanes(position, size))
+    turn = crosswise if size & (size - 1) == 0 else ahead(size)
+    tables = each_channel(request, lambda position: lanes(position, size), Symmetry(turn, turn))
     return schedule_of(request, "pairwise", tables, blocks=size)
 
 
@@ -44,7 +46,10 @@ def scattered(request: Request) -> Schedule:
     size = request.size
     assert size >= 2
     throttle = request.cutting.window or THROTTLE
-    tables = each_channel(request, lambda position: _scattered(position, size, throttle))
+    turn = ahead(size)
+    tables = each_channel(
+        request, lambda position: _scattered(position, size, throttle), Symmetry(turn, turn)
+    )
     return schedule_of(request, "scattered", tables, blocks=size)
 
 

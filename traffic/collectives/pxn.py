@@ -14,6 +14,7 @@ from traffic.collectives.alltoall import quadratic_order
 from traffic.collectives.direct import exchanged
 from traffic.collectives.draft import KEEP, RECV, SEND, TableDraft, each_channel, schedule_of
 from traffic.collectives.hierarchical import grid_of
+from traffic.collectives.turned_columns import Symmetry, ahead_in_grid
 
 if TYPE_CHECKING:
     from traffic.collectives.cutting import Request
@@ -26,7 +27,10 @@ def pxn(request: Request) -> Schedule:
     """All-to-all over at least two hosts of equally many positions."""
     grid = grid_of(request)
     assert grid.hosts >= 2
-    tables = each_channel(request, lambda position: _lanes(grid, *divmod(position, grid.places)))
+    turn = ahead_in_grid(grid.hosts, grid.places)
+    tables = each_channel(
+        request, lambda position: _lanes(grid, *divmod(position, grid.places)), Symmetry(turn, turn)
+    )
     return schedule_of(request, "pxn", tables, blocks=request.size)
 
 

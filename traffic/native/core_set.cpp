@@ -38,8 +38,10 @@ void CoreSet::start() {
   }
 }
 
-bool CoreSet::finished() const {
-  return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->finished(); });
+// Cores stay finished, so those found so once are not asked again.
+bool CoreSet::finished() {
+  while (finished_ < cores_.size() && cores_[finished_]->finished()) ++finished_;
+  return finished_ == cores_.size();
 }
 
 void CoreSet::on_datagram(int32_t port, const Datagram& datagram) {

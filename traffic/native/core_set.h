@@ -54,7 +54,7 @@ class CoreSet final : public ScaleUpLinks {
   void start_probe();
   bool probed() const;
   void start();
-  bool finished() const;
+  bool finished();
 
   void on_datagram(int32_t port, const Datagram& datagram);
   // Everything that a core can do now; then it asks to be woken for what it cannot do yet.
@@ -71,6 +71,7 @@ class CoreSet final : public ScaleUpLinks {
   VirtualRun& run_;
   std::vector<std::unique_ptr<Core>> cores_;
   std::vector<size_t> told_;  // records of a core that are in the run's
+  size_t finished_ = 0;       // cores, from the first
   bool asked_ = false;        // whether there was a probe
 };
 

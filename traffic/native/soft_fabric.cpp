@@ -54,7 +54,7 @@ std::string validate(const FabricConfig& config) {
 }
 
 SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin_ns)
-    : config_(config), sink_(sink), cards_(config.attachments.size()), now_ns_(begin_ns) {
+    : config_(config), sink_(sink), cards_(config.attachments.size()), switches_(config.switches.size()), now_ns_(begin_ns) {
   for (size_t i = 0; i < config.switches.size(); ++i) {
     nodes_.push_back(std::make_unique<Node>(*this, i, config.switches[i]));
     peers_.emplace_back(config.switches[i].ports.size());
@@ -67,66 +67,56 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
     const FabricEnd& end = config.attachments[i].end;
     peers_[end.switch_index][end.port] = {Peer::Kind::attachment, {0, static_cast<uint32_t>(i)}};
   }
-  for (const FabricOutage& outage : config.outages) {
-    push({begin_ns + outage.from_ns, 0, {}, outage.end, Kind::link, 0, 0});
-    if (outage.until_ns < kNever - begin_ns) push({begin_ns + outage.until_ns, 0, {}, outage.end, Kind::link, 1, 0});
+  for (size_t i = 0; i < config.attachments.size(); ++i) {
+    const SwitchConfig& own = config.switches[config.attachments[i].end.switch_index];
+    for (size_t dscp = 0; dscp < own.dscp_to_class.size(); ++dscp) {
+      cards_[i].priority_of[dscp] = own.group_to_priority[own.class_to_group[own.dscp_to_class[dscp]]];
+    }
+  }
+  for (size_t i = 0; i < config.outages.size(); ++i) {
+    const FabricOutage& outage = config.outages[i];
+    push(begin_ns + outage.from_ns, Kind::link, i, 0, 0);
+    if (outage.until_ns < kNever - begin_ns) push(begin_ns + outage.until_ns, Kind::link, i, 0, 1);
   }
 }
 
 SoftFabric::~SoftFabric() = default;
 
-bool SoftFabric::later(const Event& a, const Event& b) {
-  return a.at_ns != b.at_ns ? a.at_ns > b.at_ns : a.order > b.order;
+void SoftFabric::push(Nanos at_ns, Kind kind, size_t index, uint8_t priority, uint16_t quanta) {
+  events_.push({at_ns, 0, static_cast<uint32_t>(index), quanta, priority, kind});
 }
 
-void SoftFabric::push(Event event) {
-  event.order = order_++;
-  events_.push_back(event);
-  std::push_heap(events_.begin(), events_.end(), later);
-}
-
-Nanos SoftFabric::next_event() const {
-  Nanos next_ns = events_.empty() ? kNever : events_.front().at_ns;
-  for (const auto& node : nodes_) next_ns = std::min(next_ns, node->model.next_event());
-  return next_ns;
-}
+// Something was said to a switch, which may have to act earlier than it knew.
+void SoftFabric::told(size_t switch_index) { switches_.set(switch_index, nodes_[switch_index]->model.next_event()); }
 
 void SoftFabric::advance(Nanos until_ns) {
   while (true) {
-    Nanos next_ns = events_.empty() ? kNever : events_.front().at_ns;
-    Node* first = nullptr;
-    for (const auto& node : nodes_) {
-      if (node->model.next_event() >= next_ns) continue;
-      next_ns = node->model.next_event();
-      first = node.get();
-    }
+    const Nanos own_ns = events_.next_ns();
+    const Nanos switch_ns = switches_.next_ns();
+    const Nanos next_ns = std::min(own_ns, switch_ns);
     if (next_ns > until_ns || next_ns == kNever) break;
     now_ns_ = std::max(now_ns_, next_ns);
-    if (first != nullptr) {
-      first->model.advance(next_ns);
-      continue;
+    if (switch_ns < own_ns) {
+      const size_t first = switches_.next();
+      nodes_[first]->model.advance(next_ns);
+      told(first);
+    } else {
+      take(events_.pop());
     }
-    std::pop_heap(events_.begin(), events_.end(), later);
-    const Event event = events_.back();
-    events_.pop_back();
-    take(event);
   }
   now_ns_ = std::max(now_ns_, until_ns);
 }
 
 void SoftFabric::take(const Event& event) {
   switch (event.kind) {
-    case Kind::card_sent:
-      cards_[event.end.port].sending = false;
-      card_send(event.end.port, event.at_ns);
+    case Kind::card: {
+      Card& card = cards_[event.index];
+      if (card.event_ns == event.at_ns) card.event_ns = kNever;
+      card_send(event.index, event.at_ns);
       return;
-    case Kind::card_resumes: card_send(event.end.port, event.at_ns); return;
-    case Kind::frame_in: nodes_[event.end.switch_index]->model.on_frame(event.end.port, event.frame, event.at_ns); return;
-    case Kind::pause_in:
-      nodes_[event.end.switch_index]->model.on_pause(event.end.port, event.priority, event.quanta, event.at_ns);
-      return;
-    case Kind::card_pause: card_paused(event.end.port, event.priority, event.quanta, event.at_ns); return;
-    case Kind::link: link_changes(event.end, event.priority != 0, event.at_ns); return;
+    }
+    case Kind::card_pause: card_paused(event.index, event.priority, event.quanta, event.at_ns); return;
+    case Kind::link: link_changes(config_.outages[event.index].end, event.quanta != 0, event.at_ns); return;
   }
 }
 
@@ -138,16 +128,14 @@ void SoftFabric::set_link(const FabricEnd& end, bool up, Nanos at_ns) {
 
 void SoftFabric::link_changes(const FabricEnd& end, bool up, Nanos at_ns) {
   nodes_[end.switch_index]->model.on_link(end.port, up, at_ns);
+  told(end.switch_index);
   const Peer& peer = peers_[end.switch_index][end.port];
-  if (peer.kind == Peer::Kind::switch_port) nodes_[peer.end.switch_index]->model.on_link(peer.end.port, up, at_ns);
+  if (peer.kind != Peer::Kind::switch_port) return;
+  nodes_[peer.end.switch_index]->model.on_link(peer.end.port, up, at_ns);
+  told(peer.end.switch_index);
 }
 
 // ---- cards
-
-uint8_t SoftFabric::priority_of(const FabricAttachment& attachment, uint8_t dscp) const {
-  const SwitchConfig& config = config_.switches[attachment.end.switch_index];
-  return config.group_to_priority[config.class_to_group[config.dscp_to_class[dscp & 63]]];
-}
 
 bool SoftFabric::from_host(size_t attachment, const SwitchFrame& frame, Nanos at_ns) {
   at_ns = std::max(at_ns, now_ns_);
@@ -162,31 +150,49 @@ bool SoftFabric::from_host(size_t attachment, const SwitchFrame& frame, Nanos at
   count.bytes += frame.frame_bytes;
   count.waiting_bytes += frame.frame_bytes;
   count.waiting_watermark_bytes = std::max(count.waiting_watermark_bytes, count.waiting_bytes);
-  card.queues[priority_of(config_.attachments[attachment], frame.dscp)].push_back({frame, order_++});
+  card.queues[card.priority_of[frame.dscp & 63]].push_back({frame, order_++});
   ++inside_;
-  if (!card.sending) card_send(attachment, at_ns);
+  card_send(attachment, at_ns);
   return true;
+}
+
+void SoftFabric::look_at_card(size_t attachment, Nanos at_ns) {
+  Card& card = cards_[attachment];
+  if (at_ns >= card.event_ns) return;
+  card.event_ns = at_ns;
+  push(at_ns, Kind::card, attachment);
 }
 
 void SoftFabric::card_send(size_t attachment, Nanos now) {
   Card& card = cards_[attachment];
-  if (card.sending) return;
+  if (card.free_ns > now) {
+    look_at_card(attachment, card.free_ns);
+    return;
+  }
   Ring<Waiting>* oldest = nullptr;
+  Nanos resumes_ns = kNever;
   for (size_t priority = 0; priority < kPriorities; ++priority) {
     Ring<Waiting>& queue = card.queues[priority];
-    if (queue.empty() || card.paused_until_ns[priority] > now) continue;
-    if (oldest == nullptr || queue.front().order < oldest->front().order) oldest = &queue;
+    if (queue.empty()) continue;
+    if (card.paused_until_ns[priority] > now) {
+      resumes_ns = std::min(resumes_ns, card.paused_until_ns[priority]);
+    } else if (oldest == nullptr || queue.front().order < oldest->front().order) {
+      oldest = &queue;
+    }
   }
-  if (oldest == nullptr) return;
+  if (oldest == nullptr) {
+    if (resumes_ns != kNever) look_at_card(attachment, resumes_ns);
+    return;
+  }
   const SwitchFrame frame = oldest->front().frame;
   oldest->pop_front();
   card.counters.waiting_bytes -= frame.frame_bytes;
-  card.sending = true;
   const FabricEnd& end = config_.attachments[attachment].end;
   const SwitchPortConfig& port = config_.switches[end.switch_index].ports[end.port];
-  const Nanos sent_ns = now + line_ns(frame.frame_bytes, port.rate_bps);
-  push({sent_ns, 0, {}, {0, static_cast<uint32_t>(attachment)}, Kind::card_sent, 0, 0});
-  push({sent_ns + port.propagation_ns, 0, frame, end, Kind::frame_in, 0, 0});
+  card.free_ns = now + line_ns(frame.frame_bytes, port.rate_bps);
+  nodes_[end.switch_index]->model.expect_frame(end.port, frame, card.free_ns + port.propagation_ns);
+  told(end.switch_index);
+  if (card.counters.waiting_bytes > 0) look_at_card(attachment, card.free_ns);
   sink_.card_sends(attachment, now);
 }
 
@@ -199,7 +205,7 @@ void SoftFabric::card_paused(size_t attachment, uint8_t priority, uint16_t quant
   if (until_ns > since_ns) card.counters.paused_ns += std::min(until_ns, now) - since_ns;
   since_ns = now;
   until_ns = now + pause_ns(quanta, port.rate_bps);
-  push({until_ns, 0, {}, {0, static_cast<uint32_t>(attachment)}, Kind::card_resumes, 0, 0});
+card_send(attachment, now);
 }
 
 void SoftFabric::pause_from_host(size_t attachment, uint8_t priority, uint16_t quanta, Nanos at_ns) {
@@ -208,7 +214,8 @@ void SoftFabric::pause_from_host(size_t attachment, uint8_t priority, uint16_t q
   const FabricEnd& end = config_.attachments[attachment].end;
   const SwitchPortConfig& port = config_.switches[end.switch_index].ports[end.port];
   const Nanos heard_ns = at_ns + line_ns(kPauseFrameBytes, port.rate_bps) + port.propagation_ns;
-  push({heard_ns, 0, {}, end, Kind::pause_in, priority, quanta});
+  nodes_[end.switch_index]->model.expect_pause(end.port, priority, quanta, heard_ns);
+  told(end.switch_index);
 }
 
 // ---- what switches send
@@ -221,7 +228,10 @@ void SoftFabric::transmitted(size_t from_switch, size_t port, const SwitchFrame&
       --inside_;
       sink_.release(frame);
       return;
-    case Peer::Kind::switch_port: push({at_ns, 0, frame, peer.end, Kind::frame_in, 0, 0}); return;
+    case Peer::Kind::switch_port:
+      nodes_[peer.end.switch_index]->model.expect_frame(peer.end.port, frame, at_ns);
+      told(peer.end.switch_index);
+      return;
     case Peer::Kind::attachment: {
       CardCounters& count = cards_[peer.end.port].counters;
       ++count.delivered_frames;
@@ -236,10 +246,13 @@ void SoftFabric::transmitted(size_t from_switch, size_t port, const SwitchFrame&
 void SoftFabric::paused(size_t from_switch, size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) {
   const Peer& peer = peers_[from_switch][port];
   const Nanos at_ns = end_ns + config_.switches[from_switch].ports[port].propagation_ns;
-  if (peer.kind == Peer::Kind::switch_port) push({at_ns, 0, {}, peer.end, Kind::pause_in, priority, quanta});
+  if (peer.kind == Peer::Kind::switch_port) {
+    nodes_[peer.end.switch_index]->model.expect_pause(peer.end.port, priority, quanta, at_ns);
+    told(peer.end.switch_index);
+  }
   if (peer.kind != Peer::Kind::attachment) return;
   if (config_.attachments[peer.end.port].honours_pause) {
-    push({at_ns, 0, {}, peer.end, Kind::card_pause, priority, quanta});
+    push(at_ns, Kind::card_pause, peer.end.port, priority, quanta);
   }
   sink_.pause(peer.end.port, priority, quanta, at_ns);
 }
@@ -264,7 +277,7 @@ SwitchCounters SoftFabric::counters(size_t switch_index, Nanos now) const {
 const SwitchModel& SoftFabric::model(size_t switch_index) const { return nodes_[switch_index]->model; }
 
 size_t SoftFabric::waiting_frames(size_t attachment, uint8_t dscp) const {
-  return cards_[attachment].queues[priority_of(config_.attachments[attachment], dscp)].size();
+  return cards_[attachment].queues[cards_[attachment].priority_of[dscp & 63]].size();
 }
 
 }  // namespace etloop

@@ -5,14 +5,17 @@
 // they came, and holds the priorities that its switch paused, as hardware does: no host software has to be quick for it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "earliest.h"
 #include "ring.h"
 #include "switch_model.h"
+#include "time_heap.h"
 
 namespace etloop {
 
@@ -88,7 +91,7 @@ class SoftFabric {
   // The link at a switch port, and at its other end, goes down or comes up.
   void set_link(const FabricEnd& end, bool up, Nanos at_ns);
   void advance(Nanos until_ns);
-  Nanos next_event() const;
+  Nanos next_event() const { return std::min(events_.next_ns(), switches_.next_ns()); }
 
   CardCounters card(size_t attachment, Nanos now) const;
   SwitchCounters counters(size_t switch_index, Nanos now) const;
@@ -99,16 +102,16 @@ class SoftFabric {
   size_t waiting_frames(size_t attachment, uint8_t dscp) const;
 
  private:
-  enum class Kind : uint8_t { card_sent, card_resumes, frame_in, pause_in, card_pause, link };
+  enum class Kind : uint8_t { card, card_pause, link };
   struct Event {
     Nanos at_ns;
     uint64_t order;
-    SwitchFrame frame;
-    FabricEnd end;  // of `card_*`: `port` is the attachment
+    uint32_t index;  // attachment, or outage
+    uint16_t quanta;  // of `link`: whether it comes up
+    uint8_t priority;
     Kind kind;
-    uint8_t priority = 0;  // of `link`: whether it comes up
-    uint16_t quanta = 0;
   };
+  static_assert(sizeof(Event) == 24);
   struct Waiting {
     SwitchFrame frame;
     uint64_t order;
@@ -118,7 +121,9 @@ class SoftFabric {
     std::array<Nanos, kPriorities> paused_until_ns{};
     std::array<Nanos, kPriorities> paused_since_ns{};
     CardCounters counters;
-    bool sending = false;
+    Nanos free_ns = 0;          // of its link
+    Nanos event_ns = kNever;    // the next look at what it may send
+    std::array<uint8_t, 64> priority_of{};  // by DSCP
   };
   struct Node;  // a switch, and what hears it
   struct Peer {
@@ -126,23 +131,24 @@ class SoftFabric {
     FabricEnd end;  // of an attachment: `port` is its number
   };
 
-  static bool later(const Event& a, const Event& b);
-  void push(Event event);
+  void push(Nanos at_ns, Kind kind, size_t index, uint8_t priority = 0, uint16_t quanta = 0);
+  void look_at_card(size_t attachment, Nanos at_ns);
+  void told(size_t switch_index);
   void take(const Event& event);
   void link_changes(const FabricEnd& end, bool up, Nanos at_ns);
   void card_send(size_t attachment, Nanos now);
   void card_paused(size_t attachment, uint8_t priority, uint16_t quanta, Nanos now);
   void transmitted(size_t from_switch, size_t port, const SwitchFrame& frame, Nanos end_ns);
   void paused(size_t from_switch, size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns);
-  uint8_t priority_of(const FabricAttachment& attachment, uint8_t dscp) const;
 
   const FabricConfig& config_;
   FabricSink& sink_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::vector<Peer>> peers_;  // by switch, by port
   std::vector<Card> cards_;
-  std::vector<Event> events_;
-  uint64_t order_ = 0;
+  TimeHeap<Event> events_;
+  Earliest switches_;
+  uint64_t order_ = 0;  // of frames in cards
   Nanos now_ns_;
   int64_t inside_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "switch_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 
 namespace etloop {
@@ -21,14 +22,12 @@ uint64_t mixed(uint64_t z) {
 
 }  // namespace
 
+// Frames and quanta are far from 2^63 ns at 1 bit/s, so 64 bits are enough.
 Nanos line_ns(int64_t frame_bytes, int64_t rate_bps) {
-  const auto bits = static_cast<__int128>(frame_bytes + kLineOverheadBytes) * 8 * 1'000'000'000;
-  return static_cast<Nanos>((bits + rate_bps - 1) / rate_bps);
+  return ((frame_bytes + kLineOverheadBytes) * 8'000'000'000 + rate_bps - 1) / rate_bps;
 }
 
-Nanos pause_ns(uint16_t quanta, int64_t rate_bps) {
-  return static_cast<Nanos>(static_cast<__int128>(quanta) * 512 * 1'000'000'000 / rate_bps);
-}
+Nanos pause_ns(uint16_t quanta, int64_t rate_bps) { return int64_t{quanta} * 512 * 1'000'000'000 / rate_bps; }
 
 uint64_t flow_key(const uint8_t (&src)[16], const uint8_t (&dst)[16], uint16_t src_port, uint16_t dst_port,
                   uint8_t protocol) {
@@ -46,17 +45,15 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink)
   ports_.resize(config.ports.size());
   fault_seen_.assign(config.faults.size(), 0);
   if (config.balancing == LoadBalancing::flowlet) flowlets_.resize(kFlowlets);
+  for (size_t queue = 0; queue < kPriorities; ++queue) {
+    if (config.queues[queue].strict) strict_ |= static_cast<uint8_t>(1U << queue);
+  }
 }
 
 uint64_t SwitchModel::random() { return mixed(random_state_ += 0x9E3779B97F4A7C15); }
 
-bool SwitchModel::later(const Event& a, const Event& b) {
-  return a.at_ns != b.at_ns ? a.at_ns > b.at_ns : a.order > b.order;
-}
-
 void SwitchModel::schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t packet) {
-  events_.push_back({at_ns, order_++, kind, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), packet});
-  std::push_heap(events_.begin(), events_.end(), later);
+  events_.push({at_ns, 0, packet, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), kind});
 }
 
 uint32_t SwitchModel::take() {
@@ -71,42 +68,40 @@ uint32_t SwitchModel::take() {
 }
 
 void SwitchModel::on_frame(size_t port, const SwitchFrame& frame, Nanos now) {
-  SwitchPortCounters& count = counters_.ports[port];
-  ++count.rx_packets;
-  count.rx_bytes += frame.frame_bytes;
-  ++received_;
+  if (config_.latency_ns > 0) {
+    expect_frame(port, frame, now);
+    return;
+  }
   const uint32_t packet = take();
   packets_[packet].frame = frame;
   packets_[packet].in_port = static_cast<uint16_t>(port);
-  ++pending_;
-  if (config_.latency_ns > 0) {
-    schedule(now + config_.latency_ns, Kind::arrival, port, 0, packet);
-  } else {
-    arrived(packet, now);
-  }
+  arrived(packet, now);
   check_conservation();
 }
 
+void SwitchModel::expect_frame(size_t port, const SwitchFrame& frame, Nanos at_ns) {
+  const uint32_t packet = take();
+  packets_[packet].frame = frame;
+  packets_[packet].in_port = static_cast<uint16_t>(port);
+  schedule(at_ns + config_.latency_ns, Kind::arrival, port, 0, packet);
+}
+
+void SwitchModel::expect_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos at_ns) {
+  schedule(at_ns, Kind::pause, port, priority, quanta);
+}
+
 void SwitchModel::advance(Nanos now) {
-  while (!events_.empty() && events_.front().at_ns <= now) {
-    std::pop_heap(events_.begin(), events_.end(), later);
-    const Event event = events_.back();
-    events_.pop_back();
+  while (events_.next_ns() <= now) {
+    const Event event = events_.pop();
     switch (event.kind) {
       case Kind::arrival: arrived(event.packet, event.at_ns); break;
+      case Kind::pause: on_pause(event.port, event.lane, static_cast<uint16_t>(event.packet), event.at_ns); break;
       case Kind::line_free:
         ports_[event.port].line_event = false;
         serve(event.port, event.at_ns);
         break;
-      case Kind::pause_over:
-        if (ports_[event.port].queues[event.lane].paused_until_ns <= event.at_ns) {
-          set_paused(event.port, event.lane, 0, event.at_ns);
-          kick(event.port, event.at_ns);
-        }
-        break;
-      case Kind::refresh:
-        if (ports_[event.port].xoff_sent[event.lane]) send_pause(event.port, event.lane, config_.pause_quanta, event.at_ns);
-        break;
+      case Kind::pause_over: end_pause(event.port, event.lane, event.at_ns); break;
+      case Kind::refresh: refresh_pause(event.port, event.lane, event.at_ns); break;
       case Kind::watchdog: look_for_storm(event.port, event.lane, event.at_ns); break;
     }
     check_conservation();
@@ -116,8 +111,10 @@ void SwitchModel::advance(Nanos now) {
 // ---- in
 
 void SwitchModel::arrived(uint32_t packet, Nanos now) {
-  --pending_;
   Packet& p = packets_[packet];
+  ++received_;
+  ++counters_.ports[p.in_port].rx_packets;
+  counters_.ports[p.in_port].rx_bytes += p.frame.frame_bytes;
   if (!ports_[p.in_port].up) {
     ++counters_.ports[p.in_port].link_dropped_packets;
     discard(packet, SwitchDrop::link_down, now);
@@ -235,6 +232,7 @@ void SwitchModel::enqueue(uint32_t packet, size_t out_port, size_t queue, Nanos 
     packets_[q.tail].next = packet;
   }
   q.tail = packet;
+  ports_[out_port].filled |= static_cast<uint8_t>(1U << queue);
   ++queued_packets_;
   if (!config_.queues[queue].mark_at_dequeue) {
     mark(p, out_port, queue, counters_.ports[out_port].queues[queue].current_bytes);
@@ -275,32 +273,35 @@ void SwitchModel::serve(size_t port, Nanos now) {
   }
   const int queue = choose(p, now);
   if (queue < 0) return;
+  // In this order: what is sent may call for a pause, which goes before the next frame.
   send(port, static_cast<size_t>(queue), now);
+  if (p.filled == 0 || p.line_event) return;
   p.line_event = true;
   schedule(p.free_ns, Kind::line_free, port, 0);
 }
 
 int SwitchModel::choose(Port& port, Nanos now) {
-  for (int queue = kPriorities - 1; queue >= 0; --queue) {
-    const Queue& q = port.queues[queue];
-    if (config_.queues[static_cast<size_t>(queue)].strict && q.head != kNone && q.paused_until_ns <= now) return queue;
+  for (unsigned left = port.filled & strict_; left != 0;) {
+    const int queue = std::bit_width(left) - 1;
+    if (port.queues[queue].paused_until_ns <= now) return queue;
+    left &= ~(1U << queue);
   }
   return choose_weighted(port, now);
 }
 
 // Deficit round robin (Shreedhar and Varghese 1996): a queue's turn goes on while its deficit covers its next frame.
 int SwitchModel::choose_weighted(Port& port, Nanos now) {
-  const auto eligible = [&](size_t queue) {
-    const Queue& q = port.queues[queue];
-    return !config_.queues[queue].strict && q.head != kNone && q.paused_until_ns <= now;
-  };
-  bool any = false;
-  for (size_t queue = 0; queue < kPriorities; ++queue) any = any || eligible(queue);
-  if (!any) return -1;
+  unsigned ready = 0;
+  for (unsigned left = port.filled & ~unsigned{strict_}; left != 0; left &= left - 1) {
+    const int queue = std::countr_zero(left);
+    if (port.queues[queue].paused_until_ns <= now) ready |= 1U << queue;
+  }
+  if (ready == 0) return -1;
+  if (std::has_single_bit(ready)) return std::countr_zero(ready);  // it has no one to share with
   while (true) {
     const size_t queue = port.turn;
     Queue& q = port.queues[queue];
-    if (eligible(queue)) {
+    if ((ready >> queue & 1) != 0) {
       if (!port.turn_begun) {
         q.deficit_bytes += kQuantumBytes * config_.queues[queue].weight;
         port.turn_begun = true;
@@ -323,7 +324,10 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
   const uint32_t packet = q.head;
   Packet& p = packets_[packet];
   q.head = p.next;
-  if (q.head == kNone) q.tail = kNone;
+  if (q.head == kNone) {
+    q.tail = kNone;
+    ports_[port].filled &= static_cast<uint8_t>(~(1U << queue));
+  }
   QueueCounters& count = counters_.ports[port].queues[queue];
   if (config_.queues[queue].mark_at_dequeue) mark(p, port, queue, count.current_bytes);
   const int64_t bytes = p.frame.frame_bytes;
@@ -374,6 +378,7 @@ void SwitchModel::flush(size_t port, size_t queue, SwitchDrop why, Nanos now) {
     control_pause(in_port, group, now);
   }
   q.tail = kNone;
+  ports_[port].filled &= static_cast<uint8_t>(~(1U << queue));
 }
 
 void SwitchModel::on_link(size_t port, bool up, Nanos now) {
@@ -395,100 +400,6 @@ void SwitchModel::on_link(size_t port, bool up, Nanos now) {
   check_conservation();
 }
 
-// ---- PFC
-
-void SwitchModel::control_pause(size_t port, size_t group, Nanos now) {
-  if (!config_.pfc || !config_.groups[group].lossless || !ports_[port].up) return;
-  const size_t priority = config_.group_to_priority[group];
-  bool& sent = ports_[port].xoff_sent[priority];
-  if (!sent && buffer_.over_threshold(port, group)) {
-    sent = true;
-    send_pause(port, priority, config_.pause_quanta, now);
-  } else if (sent && buffer_.under_resume(port, group)) {
-    sent = false;
-    send_pause(port, priority, 0, now);
-  }
-}
-
-// A PFC frame goes before all queues, after the frame that is on the line.
-void SwitchModel::send_pause(size_t port, size_t priority, uint16_t quanta, Nanos now) {
-  Port& p = ports_[port];
-  const int64_t rate_bps = config_.ports[port].rate_bps;
-  p.free_ns = std::max(p.free_ns, now) + line_ns(kPauseFrameBytes, rate_bps);
-  ++counters_.ports[port].pfc_tx[priority];
-  sink_.pause(port, static_cast<uint8_t>(priority), quanta, p.free_ns);
-  // Said again before half of it is over, as long as it holds.
-  if (quanta != 0) schedule(now + std::max<Nanos>(1, pause_ns(quanta, rate_bps) / 2), Kind::refresh, port, priority);
-}
-
-void SwitchModel::on_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos now) {
-  ++counters_.ports[port].pfc_rx[priority];
-  if (!config_.pfc) return;
-  const size_t queue = config_.priority_to_queue[priority];
-  Queue& q = ports_[port].queues[queue];
-  q.last_pause_ns = now;
-  if (q.storm && config_.watchdog_action == WatchdogAction::forward) return;
-  const Nanos until_ns = quanta == 0 ? 0 : now + pause_ns(quanta, config_.ports[port].rate_bps);
-  set_paused(port, queue, until_ns, now);
-  if (until_ns == 0) {
-    kick(port, now);
-    return;
-  }
-  schedule(until_ns, Kind::pause_over, port, queue);
-  if (q.head != kNone && !q.watched && config_.watchdog_detect_ns > 0) {
-    q.watched = true;
-    schedule(now + config_.watchdog_detect_ns, Kind::watchdog, port, queue);
-  }
-}
-
-void SwitchModel::set_paused(size_t port, size_t queue, Nanos until_ns, Nanos now) {
-  Queue& q = ports_[port].queues[queue];
-  const bool paused = until_ns > now;
-  if (paused && q.paused_since_ns == kNever) q.paused_since_ns = now;
-  if (!paused && q.paused_since_ns != kNever) {
-    counters_.ports[port].queues[queue].paused_ns += now - q.paused_since_ns;
-    q.paused_since_ns = kNever;
-  }
-  q.paused_until_ns = until_ns;
-}
-
-// The PFC watchdog (sonic-net/sonic-swss: pfcwd): a queue that stays paused with something to send is in a storm, until no
-// pause has come for the restoration time.
-void SwitchModel::look_for_storm(size_t port, size_t queue, Nanos now) {
-  Queue& q = ports_[port].queues[queue];
-  if (q.storm) {
-    const Nanos calm_ns = q.last_pause_ns + config_.watchdog_restore_ns;
-    if (now < calm_ns) {
-      schedule(calm_ns, Kind::watchdog, port, queue);
-      return;
-    }
-    q.storm = false;
-    q.watched = false;
-    kick(port, now);
-    return;
-  }
-  if (q.paused_since_ns == kNever || q.head == kNone) {
-    q.watched = false;
-    return;
-  }
-  if (now - q.paused_since_ns < config_.watchdog_detect_ns) {
-    schedule(q.paused_since_ns + config_.watchdog_detect_ns, Kind::watchdog, port, queue);
-    return;
-  }
-  q.storm = true;
-  QueueCounters& count = counters_.ports[port].queues[queue];
-  ++count.watchdog_storms;
-  if (config_.watchdog_action == WatchdogAction::drop) {
-    const int64_t before = queued_packets_;
-    flush(port, queue, SwitchDrop::watchdog, now);
-    count.watchdog_dropped_packets += before - queued_packets_;
-  } else {
-    set_paused(port, queue, 0, now);
-    kick(port, now);
-  }
-  schedule(now + std::max<Nanos>(1, config_.watchdog_restore_ns), Kind::watchdog, port, queue);
-}
-
 // ---- counters
 
 Nanos SwitchModel::paused_ns(size_t port, size_t queue, Nanos now) const {
@@ -505,7 +416,7 @@ SwitchCounters SwitchModel::counters(Nanos now) const {
 }
 
 void SwitchModel::check_conservation() const {
-  assert(received_ == sent_ + dropped_ + queued_packets_ + pending_);
+  assert(received_ == sent_ + dropped_ + queued_packets_);
   assert(counters_.pool_bytes >= 0 && counters_.pool_bytes <= config_.buffer_bytes);
 }
 

@@ -13,6 +13,7 @@
 #include "switch_buffer.h"
 #include "switch_config.h"
 #include "switch_counters.h"
+#include "time_heap.h"
 
 namespace etloop {
 
@@ -58,9 +59,12 @@ class SwitchModel {
 
   void on_frame(size_t port, const SwitchFrame& frame, Nanos now);
   void on_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos now);
+  // The same, known before the last bit is there at `at_ns`.
+  void expect_frame(size_t port, const SwitchFrame& frame, Nanos at_ns);
+  void expect_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos at_ns);
   void on_link(size_t port, bool up, Nanos now);
   void advance(Nanos now);
-  Nanos next_event() const { return events_.empty() ? kNever : events_.front().at_ns; }
+  Nanos next_event() const { return events_.next_ns(); }
 
   // Pause times up to `now` included.
   SwitchCounters counters(Nanos now) const;
@@ -73,15 +77,16 @@ class SwitchModel {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  enum class Kind : uint8_t { arrival, line_free, pause_over, refresh, watchdog };
+  enum class Kind : uint8_t { arrival, pause, line_free, pause_over, refresh, watchdog };
   struct Event {
     Nanos at_ns;
     uint64_t order;
-    Kind kind;
+    uint32_t packet;  // of `pause`: its quanta
     uint16_t port;
-    uint8_t lane;  // queue or priority
-    uint32_t packet;
+    uint8_t lane;     // queue or priority
+    Kind kind;
   };
+  static_assert(sizeof(Event) == 24);
   struct Packet {
     SwitchFrame frame;
     uint32_t next = kNone;
@@ -97,6 +102,7 @@ class SwitchModel {
     Nanos last_pause_ns = 0;
     bool storm = false;
     bool watched = false;
+    Nanos over_event_ns = kNever;  // the next look at whether a pause is over
   };
   struct Port {
     Queue queues[kPriorities];
@@ -105,7 +111,10 @@ class SwitchModel {
     bool line_event = false;
     size_t turn = 0;  // of deficit round robin
     bool turn_begun = false;
+    uint8_t filled = 0;  // queues with packets, as bits
     bool xoff_sent[kPriorities] = {};
+    bool refresh_event[kPriorities] = {};
+    Nanos xoff_ns[kPriorities] = {};  // when it was said last
   };
   struct Flowlet {
     uint64_t flow_key = 0;
@@ -114,7 +123,6 @@ class SwitchModel {
     bool used = false;
   };
 
-  static bool later(const Event& a, const Event& b);
   void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t packet = kNone);
   void arrived(uint32_t packet, Nanos now);
   bool faulted(uint32_t packet, size_t out_port, Nanos now);
@@ -130,6 +138,9 @@ class SwitchModel {
   void flush(size_t port, size_t queue, SwitchDrop why, Nanos now);
   void kick(size_t port, Nanos now);
   void control_pause(size_t port, size_t group, Nanos now);
+  bool may_resume(size_t port, size_t priority) const;
+  void refresh_pause(size_t port, size_t priority, Nanos now);
+  void end_pause(size_t port, size_t queue, Nanos now);
   void send_pause(size_t port, size_t priority, uint16_t quanta, Nanos now);
   void set_paused(size_t port, size_t queue, Nanos until_ns, Nanos now);
   void look_for_storm(size_t port, size_t queue, Nanos now);
@@ -144,16 +155,15 @@ class SwitchModel {
   std::vector<Port> ports_;
   std::vector<Packet> packets_;
   std::vector<uint32_t> free_;
-  std::vector<Event> events_;
+  TimeHeap<Event> events_;
   std::vector<Flowlet> flowlets_;
   std::vector<int64_t> fault_seen_;
-  uint64_t order_ = 0;
+  uint8_t strict_ = 0;  // queues, as bits
   uint64_t random_state_;
   int64_t queued_packets_ = 0;
   int64_t received_ = 0;
   int64_t sent_ = 0;
   int64_t dropped_ = 0;
-  int64_t pending_ = 0;  // within `latency_ns`
 };
 
 }  // namespace etloop

@@ -20,7 +20,8 @@ struct Frame {
   uint32_t flow = 0;
   uint32_t stored = 0;
   uint32_t datagram_bytes = 0;
-  bool spoiled = false;
+  bool spoiled = false;  // by its sender, or on the way
+  uint8_t traffic_class = 0;  // as it arrives
   std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
 };
 
@@ -127,7 +128,7 @@ class Network final : public VirtualPorts, public FabricSink {
     Nanos& scheduled = wake_ns_[static_cast<size_t>(index)];
     if (due_ns == kNever || due_ns >= scheduled) return;
     scheduled = due_ns;
-    push({due_ns, order_++, index, kNoFrame, {}});
+    pending_.push({due_ns, 0, kNoFrame, index});
   }
 
   TxResult send(int32_t port, const PacketRun& run);
@@ -135,15 +136,18 @@ class Network final : public VirtualPorts, public FabricSink {
   // ---- the network's side
 
   void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override {
-    push({at_ns, order_++, port_of_[attachment], frame.handle, frame});
+    Frame& arriving = frames_[frame.handle];
+    arriving.traffic_class = static_cast<uint8_t>(frame.dscp << 2 | frame.ecn);
+    arriving.spoiled = arriving.spoiled || frame.corrupted || frame.trimmed;
+    pending_.push({at_ns, 0, frame.handle, port_of_[attachment]});
   }
   void pause(size_t, uint8_t, uint16_t, Nanos) override {}
   void release(const SwitchFrame& frame) override { free_frames_.push_back(frame.handle); }
-  void card_sends(size_t attachment, Nanos now) override {
+  void card_sends(size_t attachment, Nanos) override {
     const int32_t port = port_of_[attachment];
     if (port < 0 || !waiting_[static_cast<size_t>(port)]) return;
     waiting_[static_cast<size_t>(port)] = false;
-    wake(port, now);
+    ready_.push_back(port);
   }
 
  private:
@@ -153,12 +157,12 @@ class Network final : public VirtualPorts, public FabricSink {
     uint16_t address;
   };
   struct Pending {
-    Nanos due_ns;
+    Nanos at_ns;
     uint64_t order;
-    int32_t port;
     uint32_t handle;  // kNoFrame: only a wake-up
-    SwitchFrame frame;
+    int32_t port;
   };
+  static_assert(sizeof(Pending) == 24);
 
   void replay() {
     outcome_.start_ns = clock_.now_ns;
@@ -178,7 +182,7 @@ class Network final : public VirtualPorts, public FabricSink {
   template <typename Over>
   bool drive(Over over) {
     while (!over()) {
-      const Nanos host_ns = pending_.empty() ? kNever : pending_.front().due_ns;
+      const Nanos host_ns = pending_.next_ns();
       const Nanos network_ns = fabric_.next_event();
       const Nanos next_ns = std::min(host_ns, network_ns);
       if (next_ns == kNever) return false;
@@ -190,18 +194,17 @@ class Network final : public VirtualPorts, public FabricSink {
       clock_.now_ns = std::max(clock_.now_ns, next_ns);
       if (network_ns <= host_ns) {
         fabric_.advance(next_ns);
+        if (!give_turns()) return false;
         continue;
       }
-      std::pop_heap(pending_.begin(), pending_.end(), later);
-      const Pending next = pending_.back();
-      pending_.pop_back();
+      const Pending next = pending_.pop();
       if (next.handle != kNoFrame) {
         take_in(next);
-      } else if (wake_ns_[static_cast<size_t>(next.port)] == next.due_ns) {
+      } else if (wake_ns_[static_cast<size_t>(next.port)] == next.at_ns) {
         wake_ns_[static_cast<size_t>(next.port)] = kNever;
       }
       cores_.turn(next.port);
-      if (!outcome_.failure.empty()) return false;
+      if (!give_turns()) return false;
       if (params_.most_packets > 0 && outcome_.packets > params_.most_packets) {
         outcome_.too_many_packets = true;
         return false;
@@ -210,17 +213,26 @@ class Network final : public VirtualPorts, public FabricSink {
     return true;
   }
 
+  // To the cores whose cards have room again.
+  bool give_turns() {
+    while (!ready_.empty() && outcome_.failure.empty()) {
+      const int32_t port = ready_.back();
+      ready_.pop_back();
+      cores_.turn(port);
+    }
+    return outcome_.failure.empty();
+  }
+
   void take_in(const Pending& arrival) {
     const Frame& frame = frames_[arrival.handle];
     free_frames_.push_back(arrival.handle);
-    if (arrival.frame.corrupted || arrival.frame.trimmed || frame.spoiled) {
+    if (frame.spoiled) {
       ++outcome_.bad_packets;
       return;
     }
     const Flow& flow = flows_[frame.flow];
-    const auto traffic_class = static_cast<uint8_t>(arrival.frame.dscp << 2 | arrival.frame.ecn);
     const Datagram datagram{{frame.bytes.data(), frame.stored}, frame.datagram_bytes, flow.src_ip, flow.src_port, flow.dst_address,
-                            traffic_class, {}};
+                            frame.traffic_class, {}};
     cores_.on_datagram(arrival.port, datagram);
   }
 
@@ -232,14 +244,6 @@ class Network final : public VirtualPorts, public FabricSink {
     const uint32_t handle = free_frames_.back();
     free_frames_.pop_back();
     return handle;
-  }
-
-  void push(const Pending& pending) {
-    pending_.push_back(pending);
-    std::push_heap(pending_.begin(), pending_.end(), later);
-  }
-  static bool later(const Pending& a, const Pending& b) {
-    return a.due_ns != b.due_ns ? a.due_ns > b.due_ns : a.order > b.order;
   }
 
   const EnginePlan& plan_;
@@ -257,8 +261,8 @@ class Network final : public VirtualPorts, public FabricSink {
   std::vector<bool> waiting_;  // ports whose card had no room
   std::vector<Frame> frames_;
   std::vector<uint32_t> free_frames_;
-  std::vector<Pending> pending_;
-  uint64_t order_ = 0;
+  TimeHeap<Pending> pending_;
+  std::vector<int32_t> ready_;  // ports whose card has room again
 };
 
 TxResult CardPort::send(const PacketRun& run) { return network_.send(port_, run); }

@@ -1,0 +1,187 @@
+"""What the flow level costs: processor time and memory of collectives over up to 1,024 ranks.
+
+    python -m bench.flow_level [--ranks 256,1024] [--check]
+
+Every rank has a port of its own at 400 Gb/s; the network is ideal. Each line has a process of its own. Time is that of the
+virtual run alone, from the assignment in memory to its records; planning stands beside it. Memory is the most that the
+process held during the run beyond what it held before, which is the native copy of the plan and all state. --check ends with
+30 when a bar is not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.closed_forms import one_operation
+from controller.plan import Plan, make_plan
+from controller.rig import parse_rig
+from controller.scenario import parse_scenario
+from traffic.flow_level import flow_level, ideal_network
+from workload.trace import CollectiveKind
+
+MIB: Final = 1 << 20
+LINK_GBPS: Final = 400
+BAR_MISSED: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One collective, and how long 1,024 ranks of it may take."""
+
+    name: str
+    kind: CollectiveKind
+    pins: str
+    message_bytes: int
+    per_host: int = 1
+    bar_s: float | None = None
+
+
+CASES: Final = (
+    Case(
+        "ring all-reduce",
+        CollectiveKind.ALL_REDUCE,
+        "plain, all_reduce: {algorithm: ring}",
+        1024 * MIB,
+        1,
+        10,
+    ),
+    Case("all-to-all, NCCL", CollectiveKind.ALL_TO_ALL, "nccl", 64 * MIB, 1, 60),
+    Case("all-reduce as NCCL chooses, 8 a host", CollectiveKind.ALL_REDUCE, "nccl", 256 * MIB, 8),
+)
+MEMORY_BAR: Final = 1.25
+"""Memory with sixteen times the bytes of the all-to-all, and as many flows at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One case at one size."""
+
+    planned_s: float
+    run_s: float
+    """Processor time."""
+    wall_s: float
+    grown_bytes: int
+    virtual_ns: int
+    messages: int
+    live_flows: int
+    connections: int
+    settlings: int
+    looks: int
+
+
+def planned(case: Case, ranks: int) -> Plan:
+    """The collective over so many ranks."""
+    ports = "".join(
+        f"      - {{name: p{rank}, addresses: 10.{rank >> 8}.{rank & 255}.1, link: {LINK_GBPS}Gbps}}\n"
+        for rank in range(ranks)
+    )
+    nics = f", nics_per_host: {case.per_host}" if case.per_host > 1 else ""
+    scenario = (
+        f"workload: {{trace: none}}\ncollectives: {{shaping: {case.pins}}}\n"
+        f"mapping: {{ranks_per_host: {case.per_host}{nics}}}\n"
+    )
+    return make_plan(
+        parse_scenario(scenario.encode(), "scenario.yaml", Path()),
+        parse_rig(f"agents:\n  - name: a\n    ports:\n{ports}".encode(), "rig.yaml", Path()),
+        one_operation(case.kind, ranks, case.message_bytes),
+    )
+
+
+def measure(case: Case, ranks: int) -> Cost:
+    """The cost, in this process."""
+    begin_s = time.process_time()
+    assignment = planned(case, ranks).whole()
+    network = ideal_network(assignment)
+    planned_s = time.process_time() - begin_s
+    before_bytes = _forget_peak()
+    begin_s, begin_wall_s = time.process_time(), time.monotonic()
+    outcome = flow_level(assignment, network)
+    run_s, wall_s = time.process_time() - begin_s, time.monotonic() - begin_wall_s
+    if outcome.failure:
+        raise SystemExit(outcome.failure)
+    return Cost(
+        planned_s=planned_s,
+        run_s=run_s,
+        wall_s=wall_s,
+        grown_bytes=_status_bytes("VmHWM") - before_bytes,
+        virtual_ns=outcome.end_ns,
+        messages=outcome.messages,
+        live_flows=outcome.most_live_flows,
+        connections=len(assignment.connections.src_rank),
+        settlings=outcome.settlings,
+        looks=outcome.looks,
+    )
+
+
+def _forget_peak() -> int:
+    """Makes the peak of this process what it holds now, and returns that (Linux: proc(5), clear_refs; glibc)."""
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status_bytes("VmRSS")
+
+
+def _status_bytes(name: str) -> int:
+    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found, name
+    return int(found[1]) * 1024
+
+
+def _apart(number: int, ranks: int, factor: int) -> Cost:
+    command = [sys.executable, "-m", "bench.flow_level", "--only", f"{number},{ranks},{factor}"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200)
+    return Cost(**json.loads(done.stdout))
+
+
+def _line(case: Case, ranks: int, cost: Cost) -> str:
+    return (
+        f"{case.name:36s} {ranks:>5} {cost.planned_s:>8.1f} {cost.run_s:>8.1f} {cost.wall_s:>8.1f} {cost.messages:>9} "
+        f"{1e9 * cost.run_s / cost.messages:>9.0f} {cost.connections:>11} {cost.live_flows:>10} "
+        f"{cost.grown_bytes / MIB:>6.0f} {cost.virtual_ns / 1e6:>11.3f}"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The table of all cases."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ranks", default="256,1024", help="how many, with commas")
+    parser.add_argument("--check", action="store_true", help="end with 30 when a bar is not met")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.only is not None:
+        number, ranks, factor = map(int, chosen.only.split(","))
+        case = CASES[number]
+        larger = Case(case.name, case.kind, case.pins, case.message_bytes * factor, case.per_host)
+        print(json.dumps(asdict(measure(larger, ranks))))
+        return 0
+    met = True
+    print(
+        f"{'':36s} {'ranks':>5} {'plan s':>8} {'run s':>8} {'wall s':>8} {'messages':>9} {'ns each':>9} {'connections':>11} "
+        f"{'live flows':>10} {'MiB':>6} {'virtual ms':>11}"
+    )
+    for number, case in enumerate(CASES):
+        for ranks in map(int, chosen.ranks.split(",")):
+            cost = _apart(number, ranks, 1)
+            met &= case.bar_s is None or ranks > 1024 or cost.run_s <= case.bar_s
+            print(_line(case, ranks, cost), flush=True)
+    small, large = (_apart(1, 256, factor) for factor in (1, 16))
+    ratio = large.grown_bytes / small.grown_bytes
+    met &= ratio <= MEMORY_BAR
+    print(
+        f"memory with {large.messages / small.messages:.0f} times the messages and {large.live_flows / small.live_flows:.0f} "
+        f"times the live flows: {ratio:.2f} times (bar {MEMORY_BAR})"
+    )
+    return 0 if met or not chosen.check else BAR_MISSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,429 @@
+// What stands between the hosts of a lab, in virtual time; and the frames of any protocol that it reads, cuts and marks.
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "check.h"
+#include "frame_pool.h"
+#include "soft_fabric.h"
+#include "soft_frame.h"
+
+using namespace etloop;
+
+namespace {
+
+constexpr int64_t kGbps = 1'000'000'000;
+constexpr int32_t kFrame = 4170;
+constexpr Nanos kPropagation = 500;
+
+SwitchConfig switch_of(size_t ports, int64_t rate_bps, const std::vector<std::vector<uint16_t>>& routes) {
+  SwitchConfig config;
+  for (size_t i = 0; i < ports; ++i) config.ports.push_back({rate_bps, kPropagation});
+  config.buffer_bytes = 16 << 20;
+  for (size_t i = 0; i < kPriorities; ++i) {
+    const auto same = static_cast<uint8_t>(i);
+    config.class_to_queue[i] = config.class_to_group[i] = config.group_to_priority[i] = config.priority_to_queue[i] = same;
+    config.queues[i].alpha_log2 = 3;
+  }
+  config.dscp_to_class[26] = 3;
+  config.routes = routes;
+  return config;
+}
+
+FabricConfig star(size_t hosts, int64_t rate_bps = 10 * kGbps) {
+  FabricConfig config;
+  std::vector<std::vector<uint16_t>> routes;
+  for (uint16_t i = 0; i < hosts; ++i) routes.push_back({i});
+  config.switches.push_back(switch_of(hosts, rate_bps, routes));
+  for (uint32_t i = 0; i < hosts; ++i) config.attachments.push_back({{0, i}, true});
+  return config;
+}
+
+void make_lossless(FabricConfig& config, int64_t headroom_bytes) {
+  for (SwitchConfig& one : config.switches) {
+    one.pfc = true;
+    one.groups[3].lossless = true;
+    one.groups[3].alpha_log2 = -4;
+    one.groups[3].headroom_bytes = headroom_bytes;
+    one.groups[3].resume_offset_bytes = 2 * kFrame;
+  }
+}
+
+SwitchFrame frame_to(uint32_t destination, uint32_t handle = 0, uint64_t key = 1, uint8_t dscp = 26) {
+  SwitchFrame frame;
+  frame.handle = handle;
+  frame.destination = destination;
+  frame.frame_bytes = kFrame;
+  frame.flow_key = key;
+  frame.dscp = dscp;
+  frame.ecn = 2;
+  return frame;
+}
+
+struct Heard final : FabricSink {
+  struct Delivery {
+    size_t attachment;
+    uint32_t handle;
+    Nanos at_ns;
+  };
+  void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override {
+    CHECK(deliveries.empty() || at_ns >= last_ns[attachment]);
+    last_ns[attachment] = at_ns;
+    deliveries.push_back({attachment, frame.handle, at_ns});
+  }
+  void pause(size_t attachment, uint8_t priority, uint16_t quanta, Nanos at_ns) override {
+    pauses.push_back({attachment, static_cast<uint32_t>(priority) << 16 | quanta, at_ns});
+  }
+  void release(const SwitchFrame&) override { ++released; }
+
+  std::vector<Delivery> deliveries;
+  std::vector<Delivery> pauses;
+  std::map<size_t, Nanos> last_ns;
+  int64_t released = 0;
+};
+
+void a_card_sends_a_burst_at_the_rate_of_its_link() {
+  const FabricConfig config = star(2);
+  CHECK_EQ(validate(config), std::string());
+  Heard heard;
+  SoftFabric fabric(config, heard, 1000);
+  for (uint32_t i = 0; i < 10; ++i) CHECK(fabric.from_host(0, frame_to(1, i), 1000));
+  CHECK_EQ(fabric.frames_inside(), 10);
+  fabric.advance(1'000'000'000);
+  const Nanos line = line_ns(kFrame, 10 * kGbps);
+  CHECK_EQ(heard.deliveries.size(), size_t{10});
+  for (uint32_t i = 0; i < 10; ++i) {
+    // Store and forward: the card's line, then the switch's, each with its propagation.
+    CHECK_EQ(heard.deliveries[i].at_ns, 1000 + (i + 2) * line + 2 * kPropagation);
+    CHECK_EQ(heard.deliveries[i].handle, i);
+  }
+  CHECK_EQ(fabric.frames_inside(), 0);
+  CHECK_EQ(fabric.card(0, 1'000'000'000).waiting_watermark_bytes, 9 * kFrame);  // one is on the line at once
+}
+
+void a_card_that_is_full_refuses() {
+  FabricConfig config = star(2);
+  config.card_bytes = 3 * kFrame;
+  Heard heard;
+  SoftFabric fabric(config, heard, 0);
+  int taken = 0;
+  for (int i = 0; i < 10; ++i) taken += fabric.from_host(0, frame_to(1), 0) ? 1 : 0;
+  CHECK_EQ(taken, 4);  // one is on the line at once
+  CHECK_EQ(fabric.card(0, 0).refused_frames, 6);
+}
+
+// After a pause reaches a card, nothing of that priority begins to leave; other priorities go on.
+void a_card_honours_a_pause_within_the_propagation_delay() {
+  FabricConfig config = star(3);
+  make_lossless(config, 100'000);
+  CHECK_EQ(validate(config), std::string());
+  Heard heard;
+  SoftFabric fabric(config, heard, 0);
+  for (int i = 0; i < 2000; ++i) {
+    for (size_t sender = 1; sender < 3; ++sender) fabric.from_host(sender, frame_to(0), 0);
+  }
+  while (heard.pauses.empty()) fabric.advance(fabric.next_event());
+  const Nanos heard_ns = heard.pauses.front().at_ns;
+  const size_t sender = heard.pauses.front().attachment;
+  fabric.advance(heard_ns);
+  const int64_t at_pause = fabric.card(sender, heard_ns).waiting_bytes;
+  // Long enough for frames to leave, too short for the queue to drain to its resume threshold.
+  fabric.advance(heard_ns + 3 * line_ns(kFrame, 10 * kGbps));
+  CHECK_EQ(fabric.card(sender, heard_ns).waiting_bytes, at_pause);
+  fabric.advance(60'000'000'000);
+  CHECK_EQ(heard.deliveries.size(), size_t{4000});
+  CHECK_EQ(heard.released, 0);
+  CHECK(fabric.card(sender, 60'000'000'000).paused_ns > 0);
+  const SwitchCounters counters = fabric.counters(0, 60'000'000'000);
+  CHECK(counters.ports[sender].groups[3].headroom_watermark_bytes > 0);
+  CHECK_EQ(counters.ports[sender].groups[3].dropped_packets, 0);
+}
+
+void a_card_that_does_not_honour_pauses_overruns_the_headroom() {
+  FabricConfig config = star(3);
+  make_lossless(config, 100'000);
+  for (FabricAttachment& attachment : config.attachments) attachment.honours_pause = false;
+  Heard heard;
+  SoftFabric fabric(config, heard, 0);
+  for (int i = 0; i < 4000; ++i) {
+    for (size_t sender = 1; sender < 3; ++sender) fabric.from_host(sender, frame_to(0), 0);
+  }
+  fabric.advance(60'000'000'000);
+  CHECK(heard.released > 0);
+  CHECK_EQ(static_cast<int64_t>(heard.deliveries.size()) + heard.released, 8000);
+}
+
+// Two leaves and a spine between them: hosts 0 and 1 on one leaf, 2 on the other.
+FabricConfig two_leaves() {
+  FabricConfig config;
+  config.switches.push_back(switch_of(3, 10 * kGbps, {{0}, {1}, {2}}));
+  config.switches.push_back(switch_of(2, 10 * kGbps, {{1}, {1}, {0}}));
+  config.switches.push_back(switch_of(2, 10 * kGbps, {{0}, {0}, {1}}));
+  config.links = {{{0, 2}, {2, 0}}, {{2, 1}, {1, 1}}};
+  config.attachments = {{{0, 0}, true}, {{0, 1}, true}, {{1, 0}, true}};
+  return config;
+}
+
+void a_path_through_three_switches_takes_its_sum() {
+  const FabricConfig config = two_leaves();
+  CHECK_EQ(validate(config), std::string());
+  Heard heard;
+  SoftFabric fabric(config, heard, 0);
+  CHECK(fabric.from_host(0, frame_to(2), 0));
+  fabric.advance(1'000'000);
+  CHECK_EQ(heard.deliveries.size(), size_t{1});
+  CHECK_EQ(heard.deliveries[0].at_ns, 4 * (line_ns(kFrame, 10 * kGbps) + kPropagation));
+}
+
+// A pause travels from the congested leaf through the spine to both senders, and nothing is lost on the way.
+void pauses_spread_hop_by_hop() {
+  FabricConfig config = two_leaves();
+  for (SwitchConfig& one : config.switches) one.buffer_bytes = 1 << 20;
+  make_lossless(config, 60'000);
+  CHECK_EQ(validate(config), std::string());
+  config.switches[1].ports[0].rate_bps = kGbps;  // the last link is the slow one
+  Heard heard;
+  SoftFabric fabric(config, heard, 0);
+  for (int i = 0; i < 1000; ++i) {
+    for (size_t sender = 0; sender < 2; ++sender) fabric.from_host(sender, frame_to(2), 0);
+  }
+  fabric.advance(100'000'000'000);
+  CHECK_EQ(heard.deliveries.size(), size_t{2000});
+  CHECK(fabric.counters(2, 0).ports[1].pfc_rx[3] > 0);
+  CHECK(fabric.counters(0, 0).ports[2].pfc_rx[3] > 0);
+  CHECK(fabric.counters(0, 0).ports[0].pfc_tx[3] > 0);
+}
+
+void links_go_down_and_come_up() {
+  FabricConfig config = two_leaves();
+  config.outages = {{{0, 2}, 1'000'000, 2'000'000}};
+  Heard heard;
+  SoftFabric fabric(config, heard, 500);
+  const auto arrives = [&](Nanos at_ns) {
+    const size_t before = heard.deliveries.size();
+    fabric.from_host(0, frame_to(2), at_ns);
+    fabric.advance(at_ns + 100'000);
+    return heard.deliveries.size() > before;
+  };
+  CHECK(arrives(600'000));
+  CHECK(!arrives(1'200'000));
+  CHECK(arrives(2'100'000));
+  fabric.set_link({2, 1}, false, 3'000'000);
+  CHECK(!arrives(3'100'000));
+  fabric.set_link({2, 1}, true, 4'000'000);
+  CHECK(arrives(4'100'000));
+  CHECK_EQ(fabric.frames_inside(), 0);
+}
+
+void a_wrong_fabric_is_refused() {
+  FabricConfig twice = star(2);
+  twice.attachments[1].end = {0, 0};
+  CHECK(!validate(twice).empty());
+  FabricConfig nowhere = star(2);
+  nowhere.attachments[1].end = {0, 7};
+  CHECK(!validate(nowhere).empty());
+  FabricConfig loop = two_leaves();
+  loop.links[0].b = {9, 0};
+  CHECK(!validate(loop).empty());
+  CHECK(!validate(FabricConfig{}).empty());
+}
+
+// Whatever is sent arrives, is dropped or is still inside, at every moment; and the same again is the same.
+void nothing_is_lost_track_of() {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    std::vector<Nanos> first;
+    for (int again = 0; again < 2; ++again) {
+      std::mt19937 random(seed);
+      const size_t hosts = 2 + random() % 6;
+      FabricConfig config = star(hosts, static_cast<int64_t>(1 + random() % 100) * kGbps);
+      config.switches[0].seed = seed;
+      config.switches[0].buffer_bytes = 200'000 + random() % 1'000'000;
+      if (random() % 2 == 0) make_lossless(config, 10'000);
+      if (!validate(config).empty()) break;
+      Heard heard;
+      SoftFabric fabric(config, heard, 0);
+      Nanos now = 0;
+      int64_t sent = 0;
+      for (int i = 0; i < 2000; ++i) {
+        now += random() % 2000;
+        const size_t host = random() % hosts;
+        if (random() % 50 == 0) fabric.pause_from_host(host, 3, static_cast<uint16_t>(random() % 200), now);
+        sent += fabric.from_host(host, frame_to(static_cast<uint32_t>(random() % hosts), 0, random() % 9), now) ? 1 : 0;
+        const auto delivered = static_cast<int64_t>(heard.deliveries.size());
+        CHECK_EQ(sent, delivered + heard.released + fabric.frames_inside());
+      }
+      fabric.advance(now + 10'000'000'000);
+      CHECK_EQ(fabric.frames_inside(), 0);
+      std::vector<Nanos> times;
+      for (const auto& delivery : heard.deliveries) times.push_back(delivery.at_ns);
+      if (again == 0) {
+        first = times;
+      } else {
+        CHECK(first == times);
+      }
+    }
+  }
+}
+
+// ---- frames
+
+uint16_t sum_of(std::span<const uint8_t> bytes) {
+  uint32_t sum = 0;
+  for (size_t i = 0; i + 1 < bytes.size(); i += 2) sum += static_cast<uint32_t>(bytes[i] << 8 | bytes[i + 1]);
+  while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
+  return static_cast<uint16_t>(sum);
+}
+
+ethernet::Path path_of(bool ipv6, bool tagged) {
+  ethernet::Path path;
+  path.source = {2, 0, 0, 0, 0, 1};
+  path.destination = {2, 0, 0, 0, 0, 2};
+  if (tagged) path.tag = ethernet::Tag{100, 3};
+  path.flow.src_port = 50'000;
+  path.flow.dst_port = 4791;
+  if (ipv6) {
+    path.flow.src_ip.bytes = {0xFD, 0, 0, 1};
+    path.flow.dst_ip.bytes = {0xFD, 0, 0, 2};
+  } else {
+    path.flow.src_ip = IpAddress::v4(0x0A000001);
+    path.flow.dst_ip = IpAddress::v4(0x0A000002);
+  }
+  return path;
+}
+
+std::vector<uint8_t> frame_of(const ethernet::Path& path, size_t payload_bytes, uint8_t traffic_class = 26 << 2 | 2) {
+  std::vector<uint8_t> frame(ethernet::header_bytes(path) + payload_bytes);
+  ethernet::put_headers(path, traffic_class, 77, payload_bytes, frame);
+  for (size_t i = 0; i < payload_bytes; ++i) frame[frame.size() - payload_bytes + i] = static_cast<uint8_t>(i * 7);
+  return frame;
+}
+
+// The sum of a UDP pseudo header, which unfinished checksums hold.
+uint16_t pseudo_sum(const soft::Headers& headers, bool ipv6, size_t udp_bytes) {
+  std::vector<uint8_t> pseudo;
+  const auto add = [&](const IpAddress& address) {
+    const auto begin = address.bytes.begin() + (ipv6 ? 0 : 12);
+    pseudo.insert(pseudo.end(), begin, address.bytes.end());
+  };
+  add(headers.src_ip);
+  add(headers.dst_ip);
+  pseudo.insert(pseudo.end(), {0, 17, static_cast<uint8_t>(udp_bytes >> 8), static_cast<uint8_t>(udp_bytes)});
+  return sum_of(pseudo);
+}
+
+void joined_datagrams_are_cut_as_the_kernel_would() {
+  for (const bool ipv6 : {false, true}) {
+    for (const bool tagged : {false, true}) {
+      const ethernet::Path path = path_of(ipv6, tagged);
+      constexpr size_t kSegment = 1000;
+      std::vector<uint8_t> joined = frame_of(path, 2 * kSegment + 300);
+      const soft::Headers headers = soft::read_headers(joined);
+      CHECK(headers.use == soft::FrameUse::ip);
+      CHECK_EQ(int{headers.dscp}, 26);
+      CHECK_EQ(int{headers.ecn}, 2);
+      soft::OffloadHeader offload;
+      offload.flags = soft::kNeedsChecksum;
+      offload.gso_type = soft::kGsoUdpL4;
+      offload.gso_bytes = kSegment;
+      const size_t udp_bytes = 8 + 2 * kSegment + 300;
+      const uint16_t begun = pseudo_sum(headers, ipv6, udp_bytes);
+      joined[headers.transport_at + 6] = static_cast<uint8_t>(begun >> 8);
+      joined[headers.transport_at + 7] = static_cast<uint8_t>(begun);
+      CHECK_EQ(soft::datagrams_in(joined, headers, offload), size_t{3});
+      for (size_t i = 0; i < 3; ++i) {
+        std::vector<uint8_t> room(headers.transport_at + 8 + kSegment);
+        soft::OffloadHeader left;
+        const size_t bytes = soft::cut_datagram(joined, headers, offload, i, room, left);
+        const size_t payload = i < 2 ? kSegment : 300;
+        CHECK_EQ(bytes, headers.transport_at + 8 + payload);
+        const std::span<const uint8_t> cut(room.data(), bytes);
+        const ethernet::Frame parsed = ethernet::parse(cut, 4791);
+        CHECK(parsed.kind == ethernet::FrameKind::roce);
+        CHECK_EQ(parsed.datagram_bytes, payload);
+        CHECK(std::equal(cut.end() - static_cast<int64_t>(payload), cut.end(),
+                         joined.begin() + static_cast<int64_t>(headers.transport_at + 8 + i * kSegment)));
+        CHECK_EQ(int{left.flags}, int{soft::kNeedsChecksum});
+        CHECK_EQ(size_t{left.checksum_start}, headers.transport_at);
+        const uint16_t unfinished = static_cast<uint16_t>(cut[headers.transport_at + 6] << 8 | cut[headers.transport_at + 7]);
+        CHECK_EQ(unfinished, pseudo_sum(headers, ipv6, 8 + payload));
+        if (!ipv6) {
+          CHECK_EQ(sum_of(cut.subspan(headers.ip_at, 20)), uint16_t{0xFFFF});
+          CHECK_EQ((cut[headers.ip_at + 4] << 8 | cut[headers.ip_at + 5]), static_cast<int>(77 + i));
+        }
+      }
+    }
+  }
+}
+
+void traffic_class_is_set_with_its_checksum() {
+  for (const bool ipv6 : {false, true}) {
+    std::vector<uint8_t> frame = frame_of(path_of(ipv6, false), 100);
+    const soft::Headers before = soft::read_headers(frame);
+    soft::set_traffic_class(frame, before.ip_at, 48 << 2 | 3);
+    const soft::Headers after = soft::read_headers(frame);
+    CHECK_EQ(int{after.dscp}, 48);
+    CHECK_EQ(int{after.ecn}, 3);
+    CHECK(after.dst_ip == before.dst_ip);
+    CHECK_EQ(after.flow_key, before.flow_key);
+    if (!ipv6) CHECK_EQ(sum_of(std::span<const uint8_t>(frame).subspan(after.ip_at, 20)), uint16_t{0xFFFF});
+  }
+}
+
+void any_bytes_are_read_without_harm() {
+  std::mt19937 random(5);
+  for (const bool ipv6 : {false, true}) {
+    const std::vector<uint8_t> whole = frame_of(path_of(ipv6, true), 64);
+    for (size_t bytes = 0; bytes <= whole.size(); ++bytes) soft::read_headers({whole.data(), bytes});
+    for (int round = 0; round < 20'000; ++round) {
+      std::vector<uint8_t> frame(whole.begin(), whole.begin() + static_cast<int64_t>(random() % (whole.size() + 1)));
+      for (int flips = 0; flips < 3 && !frame.empty(); ++flips) frame[random() % frame.size()] = static_cast<uint8_t>(random());
+      const soft::Headers headers = soft::read_headers(frame);
+      soft::OffloadHeader offload;
+      offload.gso_type = soft::kGsoUdpL4;
+      offload.gso_bytes = static_cast<uint16_t>(random() % 70);
+      const size_t datagrams = soft::datagrams_in(frame, headers, offload);
+      std::vector<uint8_t> room(frame.size() + 70);
+      for (size_t i = 0; i < datagrams; ++i) {
+        soft::OffloadHeader left;
+        CHECK(soft::cut_datagram(frame, headers, offload, i, room, left) <= room.size());
+      }
+      if (headers.use == soft::FrameUse::ip) soft::set_traffic_class(frame, headers.ip_at, 7);
+    }
+  }
+}
+
+void a_pool_keeps_to_its_limit_and_gives_again() {
+  FramePool pool(4300, 3 << 20);
+  std::vector<uint32_t> taken;
+  for (uint32_t handle = pool.take(4000); handle != FramePool::kNone; handle = pool.take(4000)) taken.push_back(handle);
+  CHECK_EQ(taken.size(), size_t{512});  // two blocks of 256; a third would be too much
+  CHECK(pool.take(100) != FramePool::kNone);
+  for (const uint32_t handle : taken) {
+    pool.stored(handle).bytes = 4000;
+    pool.frame(handle)[3999] = static_cast<uint8_t>(handle);
+  }
+  for (const uint32_t handle : taken) CHECK_EQ(pool.frame(handle)[3999], static_cast<uint8_t>(handle));
+  pool.give(taken.back());
+  CHECK_EQ(pool.take(4000), taken.back());
+}
+
+}  // namespace
+
+int main() {
+  a_card_sends_a_burst_at_the_rate_of_its_link();
+  a_card_that_is_full_refuses();
+  a_card_honours_a_pause_within_the_propagation_delay();
+  a_card_that_does_not_honour_pauses_overruns_the_headroom();
+  a_path_through_three_switches_takes_its_sum();
+  pauses_spread_hop_by_hop();
+  links_go_down_and_come_up();
+  a_wrong_fabric_is_refused();
+  nothing_is_lost_track_of();
+  joined_datagrams_are_cut_as_the_kernel_would();
+  traffic_class_is_set_with_its_checksum();
+  any_bytes_are_read_without_harm();
+  a_pool_keeps_to_its_limit_and_gives_again();
+  return etloop::test::failures();
+}
