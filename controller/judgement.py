@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from contract.errors import ConfigError
+from contract.errors import ConfigError, Problem
+from controller.commands_plan import read_file
+from controller.rig import parse_rig
+from controller.scenario_verdict import AskedVerdict, conditions_of
 from dut_profiles.catalogue import find_profile
 from results.judging import judged_files
 from results.key_figures import vocabulary
 from results.kpi_set import KpiBasis
-from results.run_dir import add_judgement, read_frames, read_inputs, read_run
+from results.run_dir import add_judgement, read_frames, read_inputs, read_kpis, read_run
 from results.verdict import EmulatorLimits, check_mistakes
 from results.verdict_set import AskedCheck
 from workload.program import OpKind
@@ -44,22 +47,25 @@ class Asked:
 
 def asked_of(scenario: Scenario, rig: Rig, say: Callable[[str], None]) -> Asked:
     """The conditions of scenario and profile; says those that cannot be read."""
-    device = unreadable = ""
+    return _asked(scenario.verdict, rig.dut.profile if rig.dut is not None else "", say)
+
+
+def _asked(stated: AskedVerdict, device: str, say: Callable[[str], None]) -> Asked:
+    unreadable = ""
     checks: tuple[AskedCheck, ...] = ()
-    if rig.dut is not None:
-        device = rig.dut.profile
+    if device:
         try:
-            profile = find_profile(rig.dut.profile)
+            profile = find_profile(device)
         except ConfigError as error:
             unreadable = f"the profile {device} cannot be read: {error}"
             say(f"warning: {unreadable}")
         else:
             device = profile.name
             checks = tuple(AskedCheck(one.expression, one.why, one.where) for one in profile.checks)
-    checks += scenario.verdict.checks
+    checks += stated.checks
     for check, mistake in check_mistakes(checks, vocabulary()):
         say(f"warning: {check.where}: {check.expression}: {mistake}; the verdict will be inconclusive")
-    return Asked(checks, scenario.verdict.limits, device, unreadable)
+    return Asked(checks, stated.limits, device, unreadable)
 
 
 def basis_of(scenario: Scenario, rig: Rig, plan: Plan) -> KpiBasis:
@@ -71,6 +77,31 @@ def basis_of(scenario: Scenario, rig: Rig, plan: Plan) -> KpiBasis:
     ]
     compute = tuple(per_program[rank.program] for rank in job.ranks)
     return KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes)
+
+
+def judge_again(run_dir: Path, conditions: Path | None = None, device: str | None = None) -> Summary:
+    """Judges a run of the past by its directory alone, and replaces what the last judgement left.
+
+    By the conditions of the file `conditions` (its `verdict:`, as in a scenario) and of the profile `device`; where neither is
+    given, by those of the run's own scenario and rig.
+
+    Raises:
+        RunDirError: no run directory, or its tables or its kpis.json cannot be read.
+        ConfigError: the conditions, the profile or the run's own files cannot be used.
+    """
+    basis = read_kpis(run_dir).basis
+    said: list[str] = []
+    if conditions is None and device is None:
+        scenario_text, rig_text = read_inputs(read_run(run_dir).path)
+        where = run_dir / "scenario.yaml", run_dir / "rig.yaml"
+        checks = conditions_of(scenario_text.encode(), str(where[0]))
+        rig = parse_rig(rig_text.encode(), str(where[1]), run_dir)
+        return judge_run(run_dir, _asked(checks, rig.dut.profile if rig.dut else "", said.append), basis)
+    checks = AskedVerdict() if conditions is None else conditions_of(read_file(conditions), str(conditions))
+    asked = _asked(checks, device or "", said.append)
+    if said:
+        raise ConfigError(*(Problem("verdict", text, "see docs/verdict.md") for text in said))
+    return judge_run(run_dir, asked, basis)
 
 
 def judge_run(out_dir: Path, asked: Asked, basis: KpiBasis) -> Summary:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from contract.units import parse_share_per_million
-from contract.yaml_reader import integer, words
+from contract.yaml_reader import ConfigFile, integer, read_document, words
 from results.verdict import EmulatorLimits
 from results.verdict_set import AskedCheck
 
@@ -26,6 +26,17 @@ class AskedVerdict:
 
     checks: tuple[AskedCheck, ...] = ()
     limits: EmulatorLimits = EmulatorLimits()
+
+
+def conditions_of(text: bytes, source: str) -> AskedVerdict:
+    """The `verdict:` of a YAML text, a scenario or a file of its own; other keys are another reader's.
+
+    Raises `ConfigError` with all mistakes of the section.
+    """
+    file = ConfigFile(source)
+    asked = read_verdict(read_document(text, file).section("verdict"))
+    file.refuse_mistakes()
+    return asked
 
 
 def read_verdict(section: Section) -> AskedVerdict:

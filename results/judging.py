@@ -10,6 +10,7 @@ import numpy as np
 from results.junit import junit_xml
 from results.key_figures import key_figures, results_of, vocabulary
 from results.kpi_input import KpiInput
+from results.kpi_set import KPI_FILE
 from results.perfetto import perfetto_json
 from results.report_html import report_html
 from results.typed_json import to_json
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from results.verdict import EmulatorLimits
     from results.verdict_set import AskedCheck
 
-KPI_FILE: Final = "kpis.json"
 JUNIT_FILE: Final = "junit.xml"
 REPORT_FILE: Final = "report.html"
 PERFETTO_FILE: Final = "trace.perfetto.json"

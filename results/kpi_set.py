@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 KPI_SCHEMA: Final = "etloop-kpis/1"
+KPI_FILE: Final = "kpis.json"
 
 
 class Nature(StrEnum):
@@ -80,10 +81,10 @@ FIGURES: Final = (
     Figure("tx_packets", "packets", _N, "data packets sent"),
     Figure("lost_packets", "packets", _N, "sent, never received, and not lost by us"),
     Figure("lost_share", "ratio", _N, "lost_packets / tx_packets"),
-    Figure("retransmitted_packets", "packets", _N, "data packets sent again"),
-    Figure("retransmitted_share", "ratio", _N, "retransmitted_packets / tx_packets"),
-    Figure("retransmissions_per_s", "1/s", _N, "retransmitted_packets per second of the job"),
-    Figure("timeouts", "events", _N, "retransmission timeouts"),
+    Figure("retransmitted_packets", "packets", _T, "data packets sent again"),
+    Figure("retransmitted_share", "ratio", _T, "retransmitted_packets / tx_packets"),
+    Figure("retransmissions_per_s", "1/s", _T, "retransmitted_packets per second of the job"),
+    Figure("timeouts", "events", _T, "retransmission timeouts"),
     Figure("out_of_order_share", "ratio", _N, "packets received ahead of a missing one / received"),
     Figure("ecn_marked_share", "ratio", _N, "packets received with Congestion Experienced / received"),
     Figure("cnps", "packets", _N, "congestion notifications received"),

@@ -28,6 +28,7 @@ from results.arrow_tables import (
 from results.columns import TABLES
 from results.comparison import compare, compared_rows, expected_rows
 from results.frames import frame_of
+from results.kpi_set import KPI_FILE, KPI_SCHEMA, KpiSet
 from results.kpis import measure
 from results.plan_json import plan_from_json, plan_to_json
 from results.summary import SUMMARY_SCHEMA, Summary
@@ -263,6 +264,16 @@ def read_frames(run: Run) -> tuple[PlanTables, dict[str, Frame]]:
     if problems:
         raise RunDirError(*problems)
     return read_plan(run.path), {name: frame_of(name, table) for name, table in tables.items()}
+
+
+def read_kpis(run_dir: Path) -> KpiSet:
+    """The key figures that a run directory keeps, with what they rest on. Raises `RunDirError` where they are gone."""
+    path = run_dir / KPI_FILE
+    kpis = from_json(KpiSet, _read_text(path, PLAN_LIMIT_BYTES), str(path))
+    if kpis.schema != KPI_SCHEMA:
+        what = f"schema is {kpis.schema!r}, this version reads {KPI_SCHEMA!r}"
+        raise RunDirError(Problem(str(path), what, OTHER_VERSION))
+    return kpis
 
 
 def read_inputs(run_dir: Path) -> tuple[str, str]:

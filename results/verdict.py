@@ -35,7 +35,17 @@ TABLE_NATURES: Final = {
     **dict.fromkeys(("flows", "connections", "ports"), Nature.TRANSPORT),
     **dict.fromkeys(("switches", "queues", "counters"), Nature.DEVICE),
 }
-"""What the columns of a table are about; of ports those named in `OWN_COLUMNS` are about ourselves."""
+"""What the columns of a table are about."""
+LATE_COLUMNS: Final = frozenset(
+    {
+        "retransmitted_packets",
+        "duplicate_request",
+        "local_ack_timeout_err",
+        "roce_adp_retrans",
+        "roce_adp_retrans_to",
+    }
+)
+"""Counters of flows, connections and ports that our lateness alone can raise: an end that is silent for long is sent to again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +190,14 @@ def _unknown(outcome: Outcome, truths: NDArray[np.generic]) -> str:
 def natures_of(tree: Node) -> frozenset[Nature]:
     """What a condition is about."""
     return frozenset(
-        TABLE_NATURES[name.split(".")[0]] if "." in name else BY_NAME[name].nature
+        _column_nature(*name.split(".")) if "." in name else BY_NAME[name].nature
         for name in names_of(tree)
         if "." in name or name in BY_NAME
     )
+
+
+def _column_nature(table: str, column: str) -> Nature:
+    return Nature.TIME if column in LATE_COLUMNS else TABLE_NATURES[table]
 
 
 def _told(

@@ -35,6 +35,7 @@ WORDS: Final = Vocabulary(
         "ports": PORTS,
         "switches": {"port": "name", "lane": "id", "dropped": "packets"},
         "queues": {"depth": "bytes"},
+        "flows": {"retransmitted_packets": "packets"},
     },
 )
 
@@ -60,8 +61,9 @@ def results_by_hand(**figures: float | None) -> Results:
         },
         WORDS.tables["switches"],
     )
+    flows = frame_by_hand("flows", {"retransmitted_packets": np.array([1.0])}, WORDS.tables["flows"])
     known = {"jct_avg_ns": 2e6, "goodput_bps": 5e9, "lost_share": 0.0, "rtt_p50_ns": None} | figures
-    return Results(known, WORDS.figures, {"ports": ports, "switches": switches})
+    return Results(known, WORDS.figures, {"ports": ports, "switches": switches, "flows": flows})
 
 
 def truth(text: str) -> list[int]:
@@ -228,6 +230,7 @@ LOSSY: Final = {"own_lost_packets": 3.0}
     [
         ("our lateness may be why a job is slow", LATE, "jct_avg_ns < 1ms", Result.INCONCLUSIVE),
         ("a job that is fast in spite of it is fast", LATE, "jct_avg_ns < 1s", Result.PASS),
+        ("but sends again what was never lost", LATE, "flows.retransmitted_packets > 1", Result.INCONCLUSIVE),
         ("lateness loses no packets", LATE, "ports.lost == 0", Result.FAIL),
         ("our own losses may be why packets are missing", LOSSY, "ports.lost == 0", Result.INCONCLUSIVE),
         ("and why a job is slow", LOSSY, "jct_avg_ns < 1ms", Result.INCONCLUSIVE),
