@@ -142,9 +142,19 @@ def _add_run(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def _add_report(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = add_command(
-        commands, "report", "print the results table of a run again", "  etloop report run1/", _report
+        commands,
+        "report",
+        "print the results table of a run again, or judge it again",
+        "  etloop report run1/\n  etloop report run1/ --conditions stricter.yaml --dut sonic-tomahawk5",
+        _report,
     )
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="what --out of the run named")
+    what = "judge it again, write report.html, junit.xml, kpis.json anew, and exit with the verdict"
+    parser.add_argument("--judge", action="store_true", help=what)
+    what = "judge it by the verdict: section of this file instead of the run's own conditions"
+    parser.add_argument("--conditions", type=Path, metavar="FILE", help=what)
+    what = "and by those of this profile (a name of etloop dut list, or a file)"
+    parser.add_argument("--dut", metavar="PROFILE", help=what)
 
 
 def _add_twin(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -279,8 +289,16 @@ def _run(parsed: argparse.Namespace) -> Answer:
 
 
 def _report(parsed: argparse.Namespace) -> Answer:
-    summary = read_run(parsed.run_dir).summary
-    return Answer(to_json(summary) if parsed.json else render(summary, str(parsed.run_dir)))
+    code = ExitCode.PASS
+    if parsed.judge or parsed.conditions or parsed.dut:
+        from controller.commands_run import FinishedRun
+        from controller.judgement import judge_again
+
+        summary = judge_again(parsed.run_dir, parsed.conditions, parsed.dut)
+        code = FinishedRun(summary, "").exit_code
+    else:
+        summary = read_run(parsed.run_dir).summary
+    return Answer(to_json(summary) if parsed.json else render(summary, str(parsed.run_dir)), code)
 
 
 def _collective(parsed: argparse.Namespace) -> Answer:

@@ -20,6 +20,7 @@ from contract.errors import ConfigError, ExitCode, Problem
 from contract.units import approximate_bytes
 from controller.commands_plan import Prepared, prepare
 from controller.expectation import DescribedDevice, expect
+from controller.judgement import asked_of, basis_of, judge_run
 from controller.service import OnProgress, run
 from controller.session_settings import CurveServer, SessionSettings
 from controller.system_clock import wall_time_text
@@ -27,6 +28,7 @@ from results.run_dir import RunNotWritten, add_comparison, write_run
 from results.summary import RunState, Summary
 from results.table import render
 from results.typed_json import to_json
+from results.verdict_set import Result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +49,13 @@ _BAR_COLUMNS: Final = (
 )
 
 
+_EXIT_CODES: Final = {
+    Result.PASS: ExitCode.PASS,
+    Result.FAIL: ExitCode.VERDICT_FAILED,
+    Result.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FinishedRun:
     """A run that left its directory."""
@@ -57,9 +66,11 @@ class FinishedRun:
 
     @property
     def exit_code(self) -> ExitCode:
-        """A run passes when it ended by itself and every byte it measured is accounted for."""
-        whole = self.summary.state is RunState.DONE and self.summary.checks_hold
-        return ExitCode.PASS if whole else ExitCode.RUN_ERROR
+        """An error unless the run ended by itself and every byte it measured is accounted for; else as the verdict is."""
+        if self.summary.state is not RunState.DONE or not self.summary.checks_hold:
+            return ExitCode.RUN_ERROR
+        verdict = self.summary.verdict
+        return ExitCode.PASS if verdict is None else _EXIT_CODES[verdict.result]
 
 
 def run_files(
@@ -104,11 +115,12 @@ def run_live(
     """
     refuse_used_directory(out_dir)
     prepared = prepare(scenario_path, rig_path, run_id=run_id())
+    asked = asked_of(prepared.scenario, prepared.rig, say)
     settings = session_settings(prepared)
     plan = prepared.plan
     with shown_progress(progress_bar) as on_progress:
         outcome = asyncio.run(run(settings, plan.assignments, plan.tables, on_progress, say))
-    summary = write_run(
+    write_run(
         out_dir,
         outcome,
         plan.tables,
@@ -123,7 +135,8 @@ def run_live(
             + (" and the twin" if prepared.device else "")
             + ", in virtual time"
         )
-        summary = compared(plan, prepared.device, out_dir, outcome, say) or summary
+        compared(plan, prepared.device, out_dir, outcome, say)
+    summary = judge_run(out_dir, asked, basis_of(prepared.scenario, prepared.rig, plan))
     return FinishedRun(summary, render(summary, str(out_dir)))
 
 

@@ -37,6 +37,7 @@ from controller.scenario_capture import port_name
 from controller.scenario_collectives import Collectives, read_collectives
 from controller.scenario_congestion import PluginReader, refuse_plugins
 from controller.scenario_transport import Transport, read_transport
+from controller.scenario_verdict import AskedVerdict, read_verdict
 from traffic.collectives.choice import Shaping
 from workload.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, WorkloadSettings
 
@@ -95,6 +96,7 @@ class Scenario:
     """Topology of the device under test, to hold the run against."""
     notes: tuple[str, ...] = ()
     """What is done although the file does not say so."""
+    verdict: AskedVerdict = AskedVerdict()
 
 
 def parse_scenario(
@@ -138,6 +140,7 @@ def parse_scenario(
         gather_timeout_ns=limits.optional("gather_timeout", waiting, 60 * NS_PER_S),
         seed=seed,
         twin=directory / topology if topology else None,
+        verdict=read_verdict(top.section("verdict")),
     )
     for section in (workload, scale, scale_up, faults, limits, top):
         section.close()

@@ -27,6 +27,8 @@ from results.arrow_tables import (
 )
 from results.columns import TABLES
 from results.comparison import compare, compared_rows, expected_rows
+from results.frames import frame_of
+from results.kpi_set import KPI_FILE, KPI_SCHEMA, KpiSet
 from results.kpis import measure
 from results.plan_json import plan_from_json, plan_to_json
 from results.summary import SUMMARY_SCHEMA, Summary
@@ -39,9 +41,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from contract.run import ExpectedRun, PlanTables, RunOutcome
+    from results.expression_value import Frame
 
 SUMMARY_FILE: Final = "summary.json"
 PLAN_FILE: Final = "plan.json"
+OPTIONAL_TABLES: Final = ("cc", "comparison", "switches", "queues")
 COMPARISON_FILE: Final = "comparison.parquet"
 SUMMARY_LIMIT_BYTES: Final = 64 << 20
 PLAN_LIMIT_BYTES: Final = 1 << 30
@@ -156,6 +160,22 @@ def add_comparison(
     return summary
 
 
+def add_judgement(out_dir: Path, summary: Summary, texts: Mapping[str, str]) -> None:
+    """Put `texts` into a run directory, then `summary` in the place of the one that is there.
+
+    What an earlier judgement left is replaced. Raises `RunNotWritten`; what `write_run` left is still there.
+    """
+    try:
+        for name, text in (*texts.items(), (SUMMARY_FILE, to_json(summary))):
+            _write(out_dir / name, partial(_write_text, text), keeps=False)
+        _flush(out_dir)
+    except OSError as error:
+        problem = Problem(
+            str(out_dir), f"cannot write the judgement: {error}", "choose a directory that can be written"
+        )
+        raise RunNotWritten(str(problem)) from error
+
+
 def _write(path: Path, write: Callable[[Path], object], *, keeps: bool = True) -> None:
     """Let `write` make the file under a temporary name, then give it its own; `keeps` what has that name."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -229,6 +249,40 @@ def read_plan(run_dir: Path) -> PlanTables:
     return plan_from_json(_read_text(path, PLAN_LIMIT_BYTES), str(path))
 
 
+def read_frames(run: Run) -> tuple[PlanTables, dict[str, Frame]]:
+    """The plan, and every table of a run directory: the four of `run`, and those that not every run has.
+
+    Raises:
+        RunDirError: the plan or a table is damaged.
+    """
+    tables = {name: getattr(run, name) for name in ("ops", "collectives", "flows", "ports")}
+    problems: list[Problem] = []
+    for name in OPTIONAL_TABLES:
+        path = run.path / f"{name}.parquet"
+        if path.exists():
+            tables[name] = _read_parquet(path, problems)
+    if problems:
+        raise RunDirError(*problems)
+    return read_plan(run.path), {name: frame_of(name, table) for name, table in tables.items()}
+
+
+def read_kpis(run_dir: Path) -> KpiSet:
+    """The key figures that a run directory keeps, with what they rest on. Raises `RunDirError` where they are gone."""
+    path = run_dir / KPI_FILE
+    kpis = from_json(KpiSet, _read_text(path, PLAN_LIMIT_BYTES), str(path))
+    if kpis.schema != KPI_SCHEMA:
+        what = f"schema is {kpis.schema!r}, this version reads {KPI_SCHEMA!r}"
+        raise RunDirError(Problem(str(path), what, OTHER_VERSION))
+    return kpis
+
+
+def read_inputs(run_dir: Path) -> tuple[str, str]:
+    """Scenario and rig as the run read them. Raises `RunDirError` where they are gone."""
+    names = ("scenario.yaml", "rig.yaml")
+    scenario, rig = (_read_text(run_dir / name, SUMMARY_LIMIT_BYTES) for name in names)
+    return scenario, rig
+
+
 def _read_text(path: Path, limit_bytes: int) -> str:
     try:
         size_bytes = path.stat().st_size
@@ -241,12 +295,18 @@ def _read_text(path: Path, limit_bytes: int) -> str:
         raise RunDirError(problem) from None
 
 
-def _read_table(path: Path, problems: list[Problem]) -> Any:
+def _read_parquet(path: Path, problems: list[Problem]) -> Any:
     try:
-        table = pq.read_table(path)
+        return pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         problems.append(Problem(str(path), f"cannot be read: {reason}", RESTORE))
+        return None
+
+
+def _read_table(path: Path, problems: list[Problem]) -> Any:
+    table = _read_parquet(path, problems)
+    if table is None:
         return None
     expected = arrow_schema(TABLES[path.name])
     if not table.schema.equals(expected):

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from contract.run import PlannedChoice
+from results.verdict_set import Verdict
 
 SUMMARY_SCHEMA: Final = "etloop-summary/1"
 MOST_BASELINES: Final = 64
@@ -328,6 +329,8 @@ class Summary:
     notes: tuple[str, ...]
     comparison: ComparisonSummary | None = None
     """None in runs that were not compared, and in files of earlier versions."""
+    verdict: Verdict | None = None
+    """None in runs that ask for none, and in files of earlier versions."""
 
     @property
     def checks_hold(self) -> bool:

@@ -6,7 +6,7 @@ model's (contract/switch_counters.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -175,3 +175,15 @@ def totals(switch_ports: tuple[NDArray[np.void], ...]) -> dict[str, int]:
         for name in ("link_dropped_packets", "fault_dropped_packets", "no_route_packets"):
             sums[name] += int(ports[name].sum())
     return sums
+
+
+_PLACE: Final = {"switch": "name", "port": "name", "peer": "name", "lane": "id"}
+LANE_UNITS: Final = (
+    _PLACE
+    | {f"queue_{name}": unit for name, unit in _QUEUE}
+    | {f"group_{name}": unit for name, unit in _GROUP}
+    | {"pfc_rx": "frames", "pfc_tx": "frames"}
+)
+"""Columns of switches.parquet with their units."""
+SAMPLE_UNITS: Final = {"time_ns": "ns"} | _PLACE | dict(_SAMPLE)
+"""Columns of queues.parquet with their units."""

@@ -11,6 +11,7 @@ from contract.edges import edge_words
 from results.comparison_text import comparison_lines
 from results.summary import CheckResult, RunState
 from results.table_text import WIDTH, aligned, labelled, us, wrapped
+from results.verdict_text import verdict_lines
 
 if TYPE_CHECKING:
     from results.summary import BaselineSummary, KindSummary, Summary, TransportCounts
@@ -36,6 +37,8 @@ def render(summary: Summary, run_dir: str) -> str:
         lines += [*comparison_lines(summary.comparison), ""]
     lines += _figures(summary)
     lines += _checks(summary)
+    if summary.verdict is not None:
+        lines += verdict_lines(summary.verdict)
     lines += [line for text in summary.degraded for line in wrapped("degraded", text)]
     lines += [line for text in summary.notes for line in wrapped("note", text)]
     lines += labelled("results", run_dir)

@@ -22,6 +22,7 @@ from contract.errors import ConfigError, EtloopError, ExitCode, Problem
 from controller.commands_plan import lay_out, read_device
 from controller.commands_run import FinishedRun, compared
 from controller.expectation import DescribedDevice, check_device
+from controller.judgement import asked_of, basis_of, judge_run
 from controller.rack.confinement import confine, confined
 from controller.rack.run_link import (
     Begin,
@@ -245,7 +246,7 @@ async def _measured(
     link.say(TrafficEnded())
     await link.flush()
     out_dir, outcome = Path(begin.out_dir), session.outcome(started_at)
-    summary = await asyncio.to_thread(
+    await asyncio.to_thread(
         write_run,
         out_dir,
         outcome,
@@ -256,8 +257,9 @@ async def _measured(
         plan.port_names,
     )
     told: list[str] = []
-    found = await asyncio.to_thread(compared, plan, device, out_dir, outcome, told.append)
-    summary = found or summary
+    await asyncio.to_thread(compared, plan, device, out_dir, outcome, told.append)
+    asked = asked_of(scenario, rig, told.append)
+    summary = await asyncio.to_thread(judge_run, out_dir, asked, basis_of(scenario, rig, plan))
     for text in told:
         link.say(Said(text))
     finished = FinishedRun(summary, render(summary, begin.out_dir))

@@ -1,0 +1,74 @@
+"""From a run directory as read back to the files that judge it. Decides which files there are and in which order they are made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from results.junit import junit_xml
+from results.key_figures import key_figures, results_of, vocabulary
+from results.kpi_input import KpiInput
+from results.kpi_set import KPI_FILE
+from results.perfetto import perfetto_json
+from results.report_html import report_html
+from results.typed_json import to_json
+from results.verdict import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from contract.run import PlanTables
+    from results.expression_value import Frame
+    from results.kpi_set import KpiBasis
+    from results.run_dir import Run
+    from results.summary import Summary
+    from results.verdict import EmulatorLimits
+    from results.verdict_set import AskedCheck
+
+JUNIT_FILE: Final = "junit.xml"
+REPORT_FILE: Final = "report.html"
+PERFETTO_FILE: Final = "trace.perfetto.json"
+
+
+def kpi_input(summary: Summary, plan: PlanTables, frames: Mapping[str, Frame], basis: KpiBasis) -> KpiInput:
+    """A run with what the rig said of it."""
+    speeds = {}
+    for agent, port in zip(plan.rank_agent, plan.rank_port, strict=True):
+        name = port if "/" in port else f"{agent}/{port}"
+        if name in basis.port_bps:
+            speeds[agent, port] = basis.port_bps[name]
+    compute = None if basis.compute_ns is None else np.array(basis.compute_ns, np.int64)
+    return KpiInput(summary, plan, frames, speeds, compute, basis.mtu_bytes)
+
+
+def judged_files(
+    run: Run,
+    stored: tuple[PlanTables, Mapping[str, Frame]],
+    basis: KpiBasis,
+    checks: Sequence[AskedCheck],
+    limits: EmulatorLimits,
+    device: str = "",
+    unreadable: str = "",
+    input_texts: tuple[str, str] = ("", ""),
+) -> tuple[Summary, dict[str, str]]:
+    """The summary with its verdict, and the texts of the files beside it.
+
+    `unreadable`: why the device's profile could not be read, which leaves the verdict open; `input_texts`: the scenario and the rig.
+    """
+    plan, frames = stored
+    given = kpi_input(run.summary, plan, frames, basis)
+    kpis = key_figures(given, basis)
+    verdict = None
+    if checks or unreadable:
+        verdict = judge(
+            checks, results_of(given, kpis), vocabulary(), run.summary, limits, device, unreadable
+        )
+    summary = replace(run.summary, verdict=verdict)
+    return summary, {
+        KPI_FILE: to_json(kpis),
+        JUNIT_FILE: junit_xml(summary, verdict),
+        PERFETTO_FILE: perfetto_json(given),
+        REPORT_FILE: report_html(given, kpis, summary, *input_texts),
+    }

@@ -1,0 +1,52 @@
+"""Values of the report in words: a unit that fits, no more digits than a reader needs, a dash for what does not exist."""
+
+from __future__ import annotations
+
+
+def time_words(time_ns: float | None) -> str:
+    """Nanoseconds as ns, us, ms or s."""
+    if time_ns is None:
+        return "-"
+    for unit, one in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(time_ns) >= one:
+            return f"{time_ns / one:.4g} {unit}"
+    return f"{time_ns:.0f} ns"
+
+
+def bytes_words(size_bytes: float | None) -> str:
+    """Bytes with a decimal unit."""
+    if size_bytes is None:
+        return "-"
+    for unit, one in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(size_bytes) >= one:
+            return f"{size_bytes / one:.4g} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def rate_words(bytes_per_s: float | None) -> str:
+    """Bytes per second as GB/s, as nccl-tests has it."""
+    return "-" if bytes_per_s is None else f"{bytes_per_s / 1e9:.4g} GB/s"
+
+
+def share_words(share: float | None) -> str:
+    """A share in percent, or parts per million where it is small."""
+    if share is None:
+        return "-"
+    return f"{share * 1e6:.4g} ppm" if 0 < abs(share) < 1e-3 else f"{share * 100:.4g} %"
+
+
+def value_words(value: float, unit: str) -> str:
+    """A key figure by its unit."""
+    match unit:
+        case "ns":
+            return time_words(value)
+        case "bytes":
+            return bytes_words(value)
+        case "bit/s":
+            return f"{value / 1e9:.4g} Gbit/s"
+        case "ratio":
+            return (
+                f"{value:.4g}" if abs(value) >= 1e-3 or value == 0 else f"{value:.4g} ({share_words(value)})"
+            )
+        case _:
+            return f"{value:.6g} {unit}".strip()
