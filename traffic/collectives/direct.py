@@ -25,6 +25,8 @@ from traffic.collectives.draft import (
 from traffic.collectives.turned_columns import Symmetry, ahead
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from traffic.collectives.cutting import Request
     from traffic.collectives.draft import LaneDraft, Step
     from traffic.collectives.table import Lane, Schedule
@@ -37,7 +39,7 @@ def direct(request: Request) -> Schedule:
     window = request.cutting.window or size
     gathers = request.collective == "all-gather"
     turned = Symmetry(ahead(size), None if gathers else ahead(size))
-    lanes = {
+    lanes: Callable[[int, int, int], tuple[Lane, ...]] = {
         "all-gather": _all_gather,
         "all-to-all": _all_to_all,
         "reduce-scatter": partial(_reduce, gathers=False),
