@@ -39,7 +39,8 @@ NOT_MET: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One collective. Memory is what was added to the process by that step, at its peak."""
+    """One algorithm. Times are those of the processor (one thread, no waiting), so that other work on the machine does not
+    count; memory is what was added to the process by that step, at its peak."""
 
     name: str
     make_s: float
@@ -92,19 +93,19 @@ def measure(name: str, size: int, hosted: int, channels: int) -> Figures:
     """In this process, which should be a fresh one."""
     algorithm, request = request_of(name, size, channels)
     idle = _peak_bytes()
-    begin = time.perf_counter()
+    begin = time.process_time()
     schedule = ALGORITHMS[algorithm].build(request)
     tables = to_columns((schedule,), [range(hosted)])
     shipped = sum(getattr(tables, field.name).nbytes for field in fields(tables))
     before = _peak_bytes()
-    loading = time.perf_counter()
+    loading = time.process_time()
     StepTables(tables)
-    load_s, loaded = time.perf_counter() - loading, _peak_bytes()
-    begin = time.perf_counter()
+    load_s, loaded = time.process_time() - loading, _peak_bytes()
+    begin = time.process_time()
     everything = to_columns((schedule,))
     own = np.arange(hosted, dtype=np.int32)
     select_tables(everything, np.zeros(hosted, np.int32), own)
-    return Figures(name, time.perf_counter() - begin, _peak_bytes() - idle, shipped, load_s, loaded - before)
+    return Figures(name, time.process_time() - begin, _peak_bytes() - idle, shipped, load_s, loaded - before)
 
 
 def _peak_bytes() -> int:
