@@ -229,3 +229,59 @@ def test_a_job_runs_through_a_lab_and_its_switch_carries_every_byte(
     carried = sum(port["rx_bytes"] for port in counters["switches"][0]["ports"])
     assert carried > row["etloop"]["fabric_bytes"] > 0
     assert counters["soft_switch"]["overload_frames"] == 0
+
+
+NOBODY: Final = 65534
+LIFE: Final = """\
+import sys
+from controller.cli import main
+assert main(["lab", "up", "topology.yaml", "--unmeasured"]) == 0
+send = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('198.18.2.1', 9))"
+assert main(["lab", "exec", "a", "--", sys.executable, "-c", send]) == 0
+assert main(["lab", "status", "--json"]) == 0
+assert main(["lab", "down"]) == 0
+"""
+
+
+def test_a_user_without_rights_has_one_too(tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_text(TOPOLOGY)
+    tmp_path.chmod(0o755)
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    os.chown(runtime, NOBODY, NOBODY)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "XDG_RUNTIME_DIR": str(runtime),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+    def as_nobody(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            user=NOBODY,
+            group=NOBODY,
+            extra_groups=[],
+            cwd=directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    try:
+        if as_nobody("import controller.cli, traffic._native", tmp_path).returncode != 0:
+            pytest.skip("nobody may not read this checkout or its interpreter")
+    except PermissionError:
+        pytest.skip("nobody may not read this checkout or its interpreter")
+    done = as_nobody(LIFE, tmp_path)
+    if "no user namespace to be had" in done.stderr:
+        pytest.skip("this kernel lets no user have namespaces")
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout
+    status = json.loads(shown[shown.index("\n{\n") + 1 : shown.rindex("\n}\n") + 2])
+    ports = status["counters"]["switches"][0]["ports"]
+    assert (ports[0]["rx_packets"], ports[1]["tx_packets"]) == (1, 1)
+    assert not status["counters"]["soft_switch"]["real_time"]
+    assert "taken down" in shown

@@ -103,6 +103,22 @@ void a_card_sends_a_burst_at_the_rate_of_its_link() {
   CHECK_EQ(fabric.card(0, 1'000'000'000).waiting_watermark_bytes, 9 * kFrame);  // one is on the line at once
 }
 
+// Flows take turns, whatever the order in which the host handed over their bursts; each keeps its own order.
+void flows_of_a_card_take_turns() {
+  const FabricConfig config = star(2);
+  Heard heard;
+  SoftFabric fabric(config, heard, 0);
+  for (uint32_t i = 0; i < 10; ++i) fabric.from_host(0, frame_to(1, i, 1), 0);
+  for (uint32_t i = 10; i < 20; ++i) fabric.from_host(0, frame_to(1, i, 2), 0);
+  fabric.from_host(0, frame_to(1, 20, 1, 0), 0);  // another priority does not wait for either
+  fabric.advance(1'000'000'000);
+  std::vector<uint32_t> order;
+  for (const auto& delivery : heard.deliveries) order.push_back(delivery.handle);
+  const std::vector<uint32_t> first(order.begin(), order.begin() + 6);
+  CHECK((first == std::vector<uint32_t>{0, 20, 1, 10, 2, 11}));
+  CHECK(order.back() == 19);
+}
+
 void a_card_that_is_full_refuses() {
   FabricConfig config = star(2);
   config.card_bytes = 3 * kFrame;
@@ -413,6 +429,7 @@ void a_pool_keeps_to_its_limit_and_gives_again() {
 
 int main() {
   a_card_sends_a_burst_at_the_rate_of_its_link();
+  flows_of_a_card_take_turns();
   a_card_that_is_full_refuses();
   a_card_honours_a_pause_within_the_propagation_delay();
   a_card_that_does_not_honour_pauses_overruns_the_headroom();

@@ -150,7 +150,7 @@ bool SoftFabric::from_host(size_t attachment, const SwitchFrame& frame, Nanos at
   count.bytes += frame.frame_bytes;
   count.waiting_bytes += frame.frame_bytes;
   count.waiting_watermark_bytes = std::max(count.waiting_watermark_bytes, count.waiting_bytes);
-  card.queues[card.priority_of[frame.dscp & 63]].push_back({frame, order_++});
+  card.queues[card.priority_of[frame.dscp & 63]].push(frame);
   ++inside_;
   card_send(attachment, at_ns);
   return true;
@@ -169,23 +169,23 @@ void SoftFabric::card_send(size_t attachment, Nanos now) {
     look_at_card(attachment, card.free_ns);
     return;
   }
-  Ring<Waiting>* oldest = nullptr;
+  CardQueue* next = nullptr;
   Nanos resumes_ns = kNever;
-  for (size_t priority = 0; priority < kPriorities; ++priority) {
-    Ring<Waiting>& queue = card.queues[priority];
-    if (queue.empty()) continue;
+  for (size_t turn = 1; turn <= kPriorities && next == nullptr; ++turn) {
+    const size_t priority = (card.last_priority + turn) % kPriorities;
+    if (card.queues[priority].empty()) continue;
     if (card.paused_until_ns[priority] > now) {
       resumes_ns = std::min(resumes_ns, card.paused_until_ns[priority]);
-    } else if (oldest == nullptr || queue.front().order < oldest->front().order) {
-      oldest = &queue;
+      continue;
     }
+    next = &card.queues[priority];
+    card.last_priority = static_cast<uint8_t>(priority);
   }
-  if (oldest == nullptr) {
+  if (next == nullptr) {
     if (resumes_ns != kNever) look_at_card(attachment, resumes_ns);
     return;
   }
-  const SwitchFrame frame = oldest->front().frame;
-  oldest->pop_front();
+  const SwitchFrame frame = next->pop();
   card.counters.waiting_bytes -= frame.frame_bytes;
   const FabricEnd& end = config_.attachments[attachment].end;
   const SwitchPortConfig& port = config_.switches[end.switch_index].ports[end.port];

@@ -1,8 +1,8 @@
 // What stands between the hosts of a lab: their network cards, the links, the switches. Pure: frames and time in, frames and
 // time out. The soft switch drives it with the arrival times of real frames, however late it looks at them.
 //
-// A host hands frames over in bursts as large as it likes. A card sends them at the rate of its link, in the order in which
-// they came, and holds the priorities that its switch paused, as hardware does: no host software has to be quick for it.
+// A host hands frames over in bursts as large as it likes. A card sends them at the rate of its link, priorities and the flows
+// in each in turn, and holds the priorities that its switch paused, as hardware does: no host software has to be quick for it.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "earliest.h"
-#include "ring.h"
+#include "card_queue.h"
 #include "switch_model.h"
 #include "time_heap.h"
 
@@ -112,18 +112,15 @@ class SoftFabric {
     Kind kind;
   };
   static_assert(sizeof(Event) == 24);
-  struct Waiting {
-    SwitchFrame frame;
-    uint64_t order;
-  };
   struct Card {
-    std::array<Ring<Waiting>, kPriorities> queues;
+    std::array<CardQueue, kPriorities> queues;
     std::array<Nanos, kPriorities> paused_until_ns{};
     std::array<Nanos, kPriorities> paused_since_ns{};
     CardCounters counters;
     Nanos free_ns = 0;          // of its link
     Nanos event_ns = kNever;    // the next look at what it may send
     std::array<uint8_t, 64> priority_of{};  // by DSCP
+    uint8_t last_priority = 0;
   };
   struct Node;  // a switch, and what hears it
   struct Peer {
@@ -148,7 +145,6 @@ class SoftFabric {
   std::vector<Card> cards_;
   TimeHeap<Event> events_;
   Earliest switches_;
-  uint64_t order_ = 0;  // of frames in cards
   Nanos now_ns_;
   int64_t inside_ = 0;
 };
