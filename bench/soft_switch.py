@@ -136,7 +136,8 @@ def table(capacity: Capacity, points: list[LoadPoint]) -> str:
     ]
     lines += [
         f"{one.percent:8}  {one.offered_frames:8}  {one.forwarded_frames:9}  {one.overload_frames:12}  "
-        f"{one.added_ns_p50 / 1e3:15.1f}  {one.added_ns_p99 / 1e3:9.1f}  {one.added_ns_max / 1e3:9.1f}  {one.processor_percent:9.1f}"
+        f"{one.added_ns_p50 / 1e3:15.1f}  {one.added_ns_p99 / 1e3:9.1f}  {one.added_ns_max / 1e3:9.1f}  "
+        f"{one.processor_percent:9.1f}"
         for one in points
     ]
     return "\n".join(lines) + "\n"

@@ -1,8 +1,8 @@
 """`etloop demo`: a whole measurement on this machine, from trace files to a table of results.
 
 Makes a synthetic job as real `.et` files, a scenario and a rig: agents on the ports of a switch of software
-(`demo_lab`), or two agents on loopback addresses. Starts them as processes, and then does what `etloop run` does. Decides nothing about the run itself: everything it makes lies in the
-output directory and can be run again by hand. The agents end with the demo, whatever happens.
+(`demo_lab`), or two agents on loopback addresses. Starts them as processes, and then does what `etloop run` does. Decides
+nothing about the run itself: everything it makes lies in the output directory and can be run again by hand. The agents end with the demo, whatever happens.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class DemoRig:
 
 
 def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopback: bool = False) -> int:
-    """Runs the demo through a switch of software, or over loopback addresses where there can be none or if asked to; prints the table (or summary.json) and returns the exit code of the run.
+    """Runs the demo through a switch of software, or over loopback addresses where there can be none or if asked to.
+
+    Prints the table (or summary.json) and returns the exit code of the run.
 
     `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty,
     the next free `out_dir-2`, `-3`, ... does.

@@ -40,7 +40,10 @@ def become_root() -> bool:
         Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
     except OSError as error:
         what = f"no user namespace to be had: {error.strerror}"
-        remedy = "run it as root, or allow user namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)"
+        remedy = (
+            "run it as root, or allow user namespaces"
+            " (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)"
+        )
         raise RigError(Problem("lab", what, remedy)) from None
     return True
 

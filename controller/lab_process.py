@@ -1,7 +1,8 @@
 """The process of a lab: becomes root of a user namespace where it has to, then serves until it is told to end.
 
 Started by `lab_client` with the lab's directory and a pipe, and nobody's child from then on. The first line it writes into
-the pipe is its number, the second says whether the lab is up, or why not. Everything else is imported only after the user namespace is entered, which a process of one thread may alone.
+the pipe is its number, the second says whether the lab is up, or why not. Everything else is imported only after the user
+namespace is entered, which a process of one thread may alone.
 """
 
 from __future__ import annotations

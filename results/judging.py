@@ -1,4 +1,6 @@
-"""From a run directory as read back to the files that judge it. Decides which files there are and in which order they are made."""
+"""From a run directory as read back to the files that judge it.
+
+Decides which files there are and in which order they are made."""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ def judged_files(
 ) -> tuple[Summary, dict[str, str]]:
     """The summary with its verdict, and the texts of the files beside it.
 
-    `unreadable`: why the device's profile could not be read, which leaves the verdict open; `input_texts`: the scenario and the rig.
+    `unreadable`: why the device's profile could not be read, which leaves the verdict open; `input_texts`: the scenario and
+    the rig.
     """
     plan, frames = stored
     given = kpi_input(run.summary, plan, frames, basis)

@@ -1,4 +1,6 @@
-"""The transfers that took longest for what they had to carry, each with its story: where its time went, and what its queue pairs met.
+"""The transfers that took longest for what they had to carry, each with its story.
+
+The story is where its time went, and what its queue pairs met.
 
 Decides what counts as slow (time over the least that its port needs for its bytes) and the words of the story.
 """

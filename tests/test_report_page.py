@@ -1,4 +1,4 @@
-"""What a judged run leaves beside its tables: one page without a network, a trace that a viewer opens, and both survive any name."""
+"""What a judged run leaves beside its tables: a page without a network and a trace for a viewer; both survive any name."""
 
 from __future__ import annotations
 

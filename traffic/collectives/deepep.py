@@ -67,7 +67,8 @@ TOKEN: Final = TokenShape(hidden=7168)
 
 
 def deepep(request: Request) -> Schedule:
-    """Any all-to-all as a low-latency exchange: writes of one token (`Cutting.token_bytes`) each, spread evenly over the channels.
+    """Any all-to-all as a low-latency exchange: writes of one token (`Cutting.token_bytes`) each, spread evenly over the
+    channels.
 
     For traces, which know how many bytes a pair exchanges and nothing of experts; channels stand for the experts of a rank.
     """

@@ -4,6 +4,7 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 
@@ -37,5 +38,13 @@ struct IpAddress {
   constexpr auto operator<=>(const IpAddress&) const = default;
 };
 static_assert(sizeof(IpAddress) == 16);
+
+struct IpAddressHash {
+  size_t operator()(const IpAddress& address) const {
+    uint64_t halves[2];
+    std::memcpy(halves, address.bytes.data(), sizeof halves);
+    return static_cast<size_t>((halves[0] ^ halves[1]) * 0x9E3779B97F4A7C15 >> 7);
+  }
+};
 
 }  // namespace etloop

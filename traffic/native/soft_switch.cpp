@@ -42,14 +42,6 @@ uint64_t key_of(const ethernet::Mac& mac) {
 
 bool is_group(const ethernet::Mac& mac) { return (mac[0] & 1) != 0; }
 
-struct AddressHash {
-  size_t operator()(const IpAddress& address) const {
-    uint64_t halves[2];
-    std::memcpy(halves, address.bytes.data(), sizeof halves);
-    return static_cast<size_t>((halves[0] ^ halves[1]) * 0x9E3779B97F4A7C15 >> 7);
-  }
-};
-
 }  // namespace
 
 struct SoftSwitch::State final : FabricSink, FrameSink {
@@ -96,7 +88,7 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
   std::vector<SoftPortCounters> counters;
   std::vector<Ring<Due>> due;
   std::vector<bool> blocked;
-  std::unordered_map<IpAddress, uint32_t, AddressHash> by_address;
+  std::unordered_map<IpAddress, uint32_t, IpAddressHash> by_address;
   std::unordered_map<uint64_t, uint32_t> by_mac;
   std::vector<Arrival> arrivals;
   std::vector<pollfd> polled;
@@ -174,7 +166,8 @@ void SoftSwitch::State::on_frame(const ReceivedFrame& received) {
       pause_frame.handle = kPauseHandle;
       pause_frame.destination = priority;
       pause_frame.frame_bytes = told.quanta[priority];
-      arrivals.push_back({received.stamp_ns, static_cast<uint32_t>(arrivals.size()), static_cast<uint32_t>(receiving), pause_frame});
+      arrivals.push_back(
+          {received.stamp_ns, static_cast<uint32_t>(arrivals.size()), static_cast<uint32_t>(receiving), pause_frame});
     }
     return;
   }
