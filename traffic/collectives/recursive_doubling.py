@@ -66,15 +66,17 @@ def _all_reduce(folding: Folding, position: int) -> tuple[Lane, ...]:
 def _all_gather(folding: Folding, position: int) -> tuple[Lane, ...]:
     table = TableDraft()
     number = folding.number(position)
+    # What a folded position gets back waits for all the rest. So it has a lane of its own: of a buffer cut into chunks, later
+    # ones come in before the first goes out.
     if number < 0:
-        lane = table.lane(send_to=position + 1, recv_from=position + 1)
-        lane.add(SEND, _blocks([position]))
-        lane.add(KEEP, _blocks(p for p in range(folding.size) if p != position))
+        table.lane(send_to=position + 1).add(SEND, _blocks([position]))
+        rest = _blocks(p for p in range(folding.size) if p != position)
+        table.lane(recv_from=position + 1).add(KEEP, rest)
         return table.lanes()
+    folds = number < folding.folded
     before: list[Step] = []
-    fold = table.lane(send_to=position - 1, recv_from=position - 1) if number < folding.folded else None
-    if fold is not None:
-        before = [fold.add(KEEP, _blocks([position - 1]))]
+    if folds:
+        before = [table.lane(recv_from=position - 1).add(KEEP, _blocks([position - 1]))]
     for step in range(folding.steps):
         distance = 1 << step
         first = number & -distance
@@ -85,8 +87,9 @@ def _all_gather(folding: Folding, position: int) -> tuple[Lane, ...]:
         lane.add(KEEP | IN_TURN, _blocks(folding.stands_for(range(first, first + distance))))
         # A blocking exchange: of a folded group one side may have more, and nothing overtakes it.
         before = [lane.done]
-    if fold is not None:
-        fold.add(SEND, _blocks(p for p in range(folding.size) if p != position - 1), before)
+    if folds:
+        back = _blocks(p for p in range(folding.size) if p != position - 1)
+        table.lane(send_to=position - 1).add(SEND, back, before)
     return table.lanes()
 
 
