@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from contract.errors import ConfigError, ExitCode, Problem
 from contract.units import approximate_bytes
 from controller.commands_plan import Prepared, prepare
-from controller.expectation import DescribedDevice, expect
+from controller.expectation import DescribedDevice, Expectation, expect
 from controller.judgement import asked_of, basis_of, judge_run
 from controller.service import OnProgress, run
 from controller.session_settings import CurveServer, SessionSettings
@@ -148,10 +148,8 @@ def compared(
     None if that was interrupted, or memory or disk do not allow it: the run stands as it is.
     """
     try:
-        expectation = expect(plan, device)
-        return add_comparison(
-            out_dir, outcome, plan.tables, plan.connection_rows, expectation.runs, expectation.absent
-        )
+        expectation = expect(plan, device, iterations=iterations_reached(outcome))
+        return kept_beside(plan, out_dir, outcome, expectation)
     except KeyboardInterrupt:
         why = "interrupted"
     except MemoryError:
@@ -160,6 +158,19 @@ def compared(
         why = str(error)
     say(f"{why}: the run is kept, without ideal and twin beside it")
     return None
+
+
+def iterations_reached(outcome: RunOutcome) -> int:
+    """How many iterations a run began, one at least."""
+    begun = (int(agent.ops["iteration"].max()) + 1 for agent in outcome.agents if len(agent.ops))
+    return max(begun, default=1)
+
+
+def kept_beside(plan: Plan, out_dir: Path, outcome: RunOutcome, expectation: Expectation) -> Summary:
+    """Adds what was to be expected of a run to its directory. Raises `RunNotWritten`."""
+    return add_comparison(
+        out_dir, outcome, plan.tables, plan.connection_rows, expectation.runs, expectation.absent
+    )
 
 
 def refuse_used_directory(out_dir: Path) -> None:

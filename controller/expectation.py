@@ -65,9 +65,19 @@ class Expectation:
 _ENOUGH: Final = Affordable()
 
 
-def expect(plan: Plan, device: DescribedDevice | None, affordable: Affordable = _ENOUGH) -> Expectation:
-    """Ideal and, if a device is described, twin. Raises `PlanError` as `check_device`."""
+def expect(
+    plan: Plan,
+    device: DescribedDevice | None,
+    affordable: Affordable = _ENOUGH,
+    iterations: int | None = None,
+) -> Expectation:
+    """Ideal and, if a device is described, twin. Raises `PlanError` as `check_device`.
+
+    `iterations`: how many of the first ones, if not all; none stands beside those that a run which broke off did not reach.
+    """
     assignment = plan.whole()
+    if iterations is not None:
+        assignment = replace(assignment, iterations=min(iterations, assignment.iterations))
     if device is not None:
         assignment = at_device_rates(assignment, device.topology)
     found = [_by_flows(IDEAL, assignment, ideal_network(assignment), "", (), affordable)]

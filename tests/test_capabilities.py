@@ -210,7 +210,7 @@ def test_smaller_packets_fit_smaller_frames() -> None:
 
 def test_a_run_that_does_not_fit_ends_before_any_agent_is_given_its_part() -> None:
     play = Rehearsal("a", "b")
-    play.agents["b"].life.on_hello_changed(Hello("b", "box", 1, {}, 0, HOST))
+    play.agents["b"].life.on_hello_changed(Hello("b", "box", 1, {}, 0, replace(HOST, local_networks=())))
     play.run_to_end()
     assert play.session.state is RunState.ABORTED
     assert "is not on box" in str(play.session.problems[0])

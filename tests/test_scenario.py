@@ -94,7 +94,7 @@ twin: device.yaml
         (
             "workload: {trace: j}\nzzz: 1",
             ("s.yaml:2: zzz: unknown key; the keys here are seed, workload, scale, scale_up, faults, limits, twin, "
-            "mapping, iterations, collectives, transport"),
+            "mapping, iterations, collectives, transport, verdict"),
         ),
         (
             "workload: {trace: j}\ntransport: {path_mtu: 1500}",

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from contract.clock import NS_PER_S
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
 from controller.commands_plan import lay_out, read_device
-from controller.commands_run import FinishedRun, compared
-from controller.expectation import DescribedDevice, check_device
+from controller.commands_run import FinishedRun, iterations_reached, kept_beside
+from controller.expectation import DescribedDevice, check_device, expect
 from controller.judgement import asked_of, basis_of, judge_run
 from controller.rack.confinement import confine, confined
 from controller.rack.run_link import (
@@ -47,11 +47,12 @@ from controller.service import check_sendable, drive
 from controller.session import Session
 from controller.session_settings import SessionSettings
 from controller.system_clock import monotonic_ns, wall_time_text
-from results.run_dir import write_run
+from results.run_dir import RunNotWritten, write_run
 from results.table import render
 from results.typed_json import to_json
 
 if TYPE_CHECKING:
+    from contract.run import RunOutcome
     from controller.plan import Plan
     from controller.scenario import Scenario
     from controller.session_actions import RunProgress
@@ -257,13 +258,36 @@ async def _measured(
         plan.port_names,
     )
     told: list[str] = []
-    await asyncio.to_thread(compared, plan, device, out_dir, outcome, told.append)
+    await _hold_beside(link, plan, device, out_dir, outcome, told)
     asked = asked_of(scenario, rig, told.append)
     summary = await asyncio.to_thread(judge_run, out_dir, asked, basis_of(scenario, rig, plan))
     for text in told:
         link.say(Said(text))
     finished = FinishedRun(summary, render(summary, begin.out_dir))
     return Ended(finished.exit_code, session.reason, stored=True, summary=to_json(summary))
+
+
+async def _hold_beside(
+    link: DaemonLink,
+    plan: Plan,
+    device: DescribedDevice | None,
+    out_dir: Path,
+    outcome: RunOutcome,
+    told: list[str],
+) -> None:
+    """Adds what was to be expected of a run; not of one that is told to stop, which somebody waits for."""
+    reached = iterations_reached(outcome)
+    stopping = asyncio.create_task(link.stopping.wait())
+    expecting = asyncio.create_task(asyncio.to_thread(expect, plan, device, iterations=reached))
+    await asyncio.wait((stopping, expecting), return_when=asyncio.FIRST_COMPLETED)
+    if stopping.done():
+        told.append("stopped: the run is kept, without ideal and twin beside it")
+        return
+    stopping.cancel()
+    try:
+        await asyncio.to_thread(kept_beside, plan, out_dir, outcome, expecting.result())
+    except (MemoryError, RunNotWritten) as error:
+        told.append(f"{error or 'out of memory'}: the run is kept, without ideal and twin beside it")
 
 
 def _teller(link: DaemonLink) -> Callable[[RunProgress], None]:
