@@ -36,6 +36,7 @@ _KEEPALIVE_S: Final = 10
 _LEAST_PAUSE_S: Final = 0.5
 _MOST_PAUSE_S: Final = 30.0
 _GOODBYE_S: Final = 2.0
+_END_AGAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,10 @@ async def presence_told(settings: PresenceSettings | None, name: str) -> AsyncIt
     try:
         yield
     finally:
-        telling.cancel()
+        # Python 3.11 forgets a cancellation that comes in the moment in which `asyncio.wait_for` has what it waits for.
+        while not telling.done():
+            telling.cancel()
+            await asyncio.wait((telling,), timeout=_END_AGAIN_S)
         await asyncio.gather(telling, return_exceptions=True)
 
 

@@ -74,6 +74,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/rack/confinement.py": "watches what a run's process opens",
     "controller/rack/daemon.py": "the event loop of a rack",
     "controller/rack/embedded_broker.py": "runs a broker",
+    "controller/rack/ending.py": "ends tasks of the event loop",
     "controller/rack/events.py": "wakes those who wait for events",
     "controller/rack/http.py": "serves over HTTP",
     "controller/rack/inherited.py": "looks after processes that an earlier controller left",

@@ -21,6 +21,7 @@ from contract.peers import Peers
 from controller.rack import artifacts
 from controller.rack.api import Rack
 from controller.rack.dispatch import Start
+from controller.rack.ending import end
 from controller.rack.events import AgentChanged, JobMoved, RackState
 from controller.rack.hub import Action, Hub, Standing
 from controller.rack.inherited import InheritedRuns, lock_of
@@ -142,9 +143,7 @@ class Daemon:
                         await self._turn(link, stops)
                 finally:
                     await asyncio.gather(*(road.farewell() for road in self._roads), return_exceptions=True)
-                    for task in roads:
-                        task.cancel()
-                    await asyncio.gather(*roads, return_exceptions=True)
+                    await end(roads)
                     await self._abandon()
         return ExitCode.PASS
 

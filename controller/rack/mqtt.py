@@ -21,6 +21,7 @@ from contract.clock import NS_PER_S
 from contract.errors import Problem
 from controller.rack.api import Accepted, Known, Rack, Rejected
 from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.ending import end
 from controller.rack.events import (
     AgentChanged,
     JobChanged,
@@ -162,15 +163,21 @@ class MqttRoad:
         for topic in (topics.submit, topics.list, topics.inventory, topics.cancels):
             await client.subscribe(topic, qos=_QOS)
         listener = self._rack.listen()
+        parts: list[asyncio.Task[None]] = []
         try:
             await self._tell_all(client)
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._tell_changes(client, listener))
-                tasks.create_task(self._answer_requests(client))
-        except* (aiomqtt.MqttError, OSError) as group:
-            raise group.exceptions[0] from None
+            # No TaskGroup: one whose part fails counts as a cancellation of this task ever after (Python 3.11), and `live`
+            # asks whether there was one.
+            parts += [
+                asyncio.create_task(self._tell_changes(client, listener)),
+                asyncio.create_task(self._answer_requests(client)),
+            ]
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
         finally:
             self._rack.hush(listener)
+            await end(parts)
 
     async def _answer_requests(self, client: aiomqtt.Client) -> None:
         async for message in client.messages:
