@@ -13,7 +13,7 @@ import numpy as np
 
 from workload.findings import EXAMPLES_KEPT, Check, Severity, node_example
 from workload.program import OpKind
-from workload.splits import rows_of
+from workload.split_rows import rows_of
 from workload.trace import ABSENT, CollectiveKind, NodeKind
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from workload.findings import FindingLog
-    from workload.splits import SplitRows
+    from workload.split_rows import SplitRows
     from workload.trace import RankTrace
 
 MAX_OP_BYTES: Final = 1 << 44

@@ -33,27 +33,6 @@ EVEN: Final = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SplitRows:
-    """A row of bytes per member for each of m operations, empty where an operation has none."""
-
-    offsets: NDArray[np.int64]
-    entry_bytes: NDArray[np.int64]
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        return np.diff(self.offsets)
-
-    def sums(self) -> NDArray[np.int64]:
-        """Bytes of each row, 0 for an empty one. Wraps for entries that are no sizes."""
-        total = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.entry_bytes)])
-        return np.asarray(total[self.offsets[1:]] - total[self.offsets[:-1]], np.int64)
-
-    def rows(self, at: NDArray[np.int64], members: int) -> NDArray[np.int64]:
-        """The rows of some operations, all of `members` entries, one below the other."""
-        return np.asarray(self.entry_bytes[self.offsets[at][:, None] + np.arange(members)], np.int64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class SplitMatrices:
     """Distinct matrices: `matrices[k][i, j]` bytes go from position i to position j, before scaling."""
 
@@ -63,20 +42,6 @@ class SplitMatrices:
 
 
 NO_SPLITS: Final = SplitMatrices((), np.zeros(0, np.int32))
-
-
-def rows_of(
-    offsets: NDArray[np.int64] | None, entry_bytes: NDArray[np.int64] | None, node: NDArray[np.int64]
-) -> SplitRows | None:
-    """The rows of the operations at `node`; None if none of them has one."""
-    if offsets is None or entry_bytes is None:
-        return None
-    counts = np.diff(offsets)[node]
-    if not counts.any():
-        return None
-    own = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]).astype(np.int64)
-    within = np.arange(int(own[-1])) - np.repeat(own[:-1], counts)
-    return SplitRows(own, entry_bytes[np.repeat(offsets[:-1][node], counts) + within])
 
 
 def check_counts(
