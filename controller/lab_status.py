@@ -56,7 +56,12 @@ def counter_values(topology: Topology, snapshot: SoftSnapshot) -> Values:
             )
         ],
         "attachments": [
-            {"port": attachment.rig_port, "card": row_values(card), "soft_switch": row_values(port)}
+            {
+                "port": attachment.rig_port,
+                "end": topology.port_name(attachment.end),
+                "card": row_values(card),
+                "soft_switch": row_values(port),
+            }
             for attachment, card, port in zip(
                 topology.attachments, snapshot.cards, snapshot.ports, strict=True
             )
