@@ -43,8 +43,9 @@ class SoftSwitchRoad:
 class LinuxRoad:
     """Interfaces of a Linux host, this one or another."""
 
-    through: tuple[str, ...] = ()
-    """What is put before the command that reads there, such as ("ssh", "host-a"); () reads on this host."""
+    command: tuple[str, ...] = ()
+    """Reads there as `etloop dut linux-counters` does, such as (ssh, host-a, etloop, dut, linux-counters); the interfaces
+    are added to it. () reads on this host."""
 
 
 Road = SoftSwitchRoad | LinuxRoad
@@ -105,10 +106,10 @@ def _read_soft_switch(section: Section, _: Path) -> SoftSwitchRoad:
 
 
 def _read_linux(section: Section, _: Path) -> LinuxRoad:
-    through = section.texts("through", _word, "?")
-    if len(through) > MOST_WORDS:
-        section.mistake("through", f"{len(through)} words", f"write at most {MOST_WORDS}")
-    return LinuxRoad(through)
+    command = section.texts("command", _word, "?")
+    if len(command) > MOST_WORDS:
+        section.mistake("command", f"{len(command)} words", f"write at most {MOST_WORDS}")
+    return LinuxRoad(command)
 
 
 def _word(text: str) -> str:
