@@ -56,6 +56,8 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/cli_trace.py": "makes the random numbers of a synthetic job",
     "controller/commands_collective.py": "runs sessions for a benchmark, writes its results",
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
+    "controller/counters/credentials.py": "reads credentials from files and the environment",
+    "controller/counters/snmp.py": "asks SNMP agents, reads the clock",
     "controller/demo.py": "starts agents as processes",
     "controller/demo_lab.py": "names its lab by its own process",
     "controller/keys.py": "writes and reads key files",
