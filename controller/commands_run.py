@@ -19,12 +19,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from contract.errors import ConfigError, ExitCode, Problem
 from contract.units import approximate_bytes
 from controller.commands_plan import Prepared, prepare
+from controller.device_counting import counted_run, counting_of, device_basis
 from controller.expectation import DescribedDevice, expect
 from controller.judgement import asked_of, basis_of, judge_run
 from controller.service import OnProgress, run
 from controller.session_settings import CurveServer, SessionSettings
 from controller.system_clock import wall_time_text
-from results.run_dir import RunNotWritten, add_comparison, write_run
+from results.run_dir import RunNotWritten, add_comparison, add_device, write_run
 from results.summary import RunState, Summary
 from results.table import render
 from results.typed_json import to_json
@@ -118,8 +119,11 @@ def run_live(
     asked = asked_of(prepared.scenario, prepared.rig, say)
     settings = session_settings(prepared)
     plan = prepared.plan
+    counting = counting_of(prepared.rig, prepared.device.topology if prepared.device else None)
     with shown_progress(progress_bar) as on_progress:
-        outcome = asyncio.run(run(settings, plan.assignments, plan.tables, on_progress, say))
+        outcome, counted = asyncio.run(
+            counted_run(counting, lambda: run(settings, plan.assignments, plan.tables, on_progress, say), say)
+        )
     write_run(
         out_dir,
         outcome,
@@ -136,6 +140,8 @@ def run_live(
             + ", in virtual time"
         )
         compared(plan, prepared.device, out_dir, outcome, say)
+    if counted is not None:
+        add_device(out_dir, counted, device_basis(prepared.scenario, prepared.rig, outcome))
     summary = judge_run(out_dir, asked, basis_of(prepared.scenario, prepared.rig, plan))
     return FinishedRun(summary, render(summary, str(out_dir)))
 

@@ -7,6 +7,7 @@ Decides what all roads have in common and the keys of the soft switch's and Linu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from contract.clock import NS_PER_MS, NS_PER_S
@@ -39,6 +40,15 @@ class SoftSwitchRoad:
     lab: str
 
 
+class Side(StrEnum):
+    """At which end of the cable an interface is."""
+
+    HOST = "host"
+    """The rig's own: what it sends goes to the device, or it is the device, a NIC."""
+    DEVICE = "device"
+    """Of a switch that is a Linux host."""
+
+
 @dataclass(frozen=True, slots=True)
 class LinuxRoad:
     """Interfaces of a Linux host, this one or another."""
@@ -46,6 +56,8 @@ class LinuxRoad:
     command: tuple[str, ...] = ()
     """Reads there as `etloop dut linux-counters` does, such as (ssh, host-a, etloop, dut, linux-counters); the interfaces
     are added to it. () reads on this host."""
+    side: Side | None = None
+    """None: the profile's kind says it."""
 
 
 Road = SoftSwitchRoad | LinuxRoad
@@ -57,6 +69,7 @@ class SourceSettings:
 
     name: str
     """What results call it: the device, or the host whose interfaces are read."""
+    reader: CounterReader
     road: Road
     interval_ns: int | None
     """Between the beginnings of two readings during a run; None: what the profile states, else DEFAULT_INTERVAL_NS."""
@@ -86,7 +99,7 @@ def read_source(section: Section, directory: Path) -> SourceSettings:
     if reader is not None:
         road = _ROADS[reader](section, directory)
         section.close()
-    return SourceSettings(name, road, interval_ns, timeout_ns, ports)
+    return SourceSettings(name, reader or CounterReader.SOFT_SWITCH, road, interval_ns, timeout_ns, ports)
 
 
 def _read_ports(section: Section) -> tuple[tuple[str, str], ...]:
@@ -109,7 +122,7 @@ def _read_linux(section: Section, _: Path) -> LinuxRoad:
     command = section.texts("command", _word, "?")
     if len(command) > MOST_WORDS:
         section.mistake("command", f"{len(command)} words", f"write at most {MOST_WORDS}")
-    return LinuxRoad(command)
+    return LinuxRoad(command, section.optional("side", one_of({str(one): one for one in Side}), None))
 
 
 def _word(text: str) -> str:
