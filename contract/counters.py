@@ -87,7 +87,10 @@ class CounterReading:
 
 @dataclass(frozen=True, slots=True)
 class CounterBatch:
-    """What one reading of a device gave. Times are of the reading side's monotonic clock; the values are of some moment between."""
+    """What one reading of a device gave.
+
+    Times are of the reading side's monotonic clock; the values are of some moment between.
+    """
 
     begun_ns: int
     ended_ns: int

@@ -20,6 +20,7 @@ from contract.errors import ConfigError, ExitCode, Problem
 from contract.units import approximate_bytes
 from controller.commands_plan import Prepared, prepare
 from controller.device_counting import counted_run, counting_of, device_basis
+from controller.dut_examination import contradictions_of
 from controller.expectation import DescribedDevice, expect
 from controller.judgement import asked_of, basis_of, judge_run
 from controller.service import OnProgress, run
@@ -82,13 +83,16 @@ def run_files(
     as_json: bool = False,
     progress_bar: bool = True,
     compares: bool = True,
+    strict: bool = False,
 ) -> int:
     """As `run_live`, and prints: events to standard error, the table (or summary.json) to standard output.
 
     Returns the exit code of the run; raises as `run_live`. The bar is shown only on a terminal.
     """
     bar = progress_bar and not as_json and sys.stderr.isatty()
-    finished = run_live(scenario_path, rig_path, out_dir, say=_say, progress_bar=bar, compares=compares)
+    finished = run_live(
+        scenario_path, rig_path, out_dir, say=_say, progress_bar=bar, compares=compares, strict=strict
+    )
     sys.stdout.write(to_json(finished.summary) if as_json else finished.table)
     sys.stdout.flush()
     return int(finished.exit_code)
@@ -107,16 +111,20 @@ def run_live(
     say: Say,
     progress_bar: bool,
     compares: bool = True,
+    strict: bool = False,
 ) -> FinishedRun:
     """Runs a scenario on a rig whose agents may join before or after, and leaves the results in `out_dir`.
 
     Raises an `InputError` before any traffic if files, plan, rig or `out_dir` cannot be used. A run that breaks later
     is written like any other, with its reason. SIGINT and SIGTERM end the session, not the process. Afterwards the run is
-    held against what was to be expected of it, unless `compares` is false.
+    held against what was to be expected of it, unless `compares` is false. What the device's profile contradicts is said; where
+    it is `strict`, it is an error.
     """
     refuse_used_directory(out_dir)
     prepared = prepare(scenario_path, rig_path, run_id=run_id())
     asked = asked_of(prepared.scenario, prepared.rig, say)
+    if strict and (problems := contradictions_of(prepared.scenario, prepared.rig)):
+        raise ConfigError(*problems)
     settings = session_settings(prepared)
     plan = prepared.plan
     counting = counting_of(prepared.rig, prepared.device.topology if prepared.device else None)

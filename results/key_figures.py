@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from results.columns import COMPARISON, RATES, TABLES
+from results.device_summary import CLASSES, RECONCILIATION
+from results.device_tables import COUNTERS, DUT
 from results.expression import Vocabulary
 from results.expression_value import Frame, Results
 from results.frames import frame_by_hand
@@ -76,18 +78,18 @@ def _unit_of(name: str) -> str:
 
 KIND_UNITS: Final = {field.name: _unit_of(field.name) for field in fields(KindKpis)}
 ITERATION_UNITS: Final = {field.name: _unit_of(field.name) for field in fields(IterationSummary)}
-COUNTER_UNITS: Final = {"source": "name", "object": "name", "counter": "name", "increase": "count"}
 
 
 def vocabulary() -> Vocabulary:
     """Every name that a condition may use, whether a certain run has it or not."""
     stored = {name.removesuffix(".parquet"): columns for name, columns in TABLES.items()}
     stored |= {"cc": RATES, "comparison": COMPARISON}
+    stored |= {"dut": DUT, "counters": COUNTERS, "reconciliation": RECONCILIATION, "classes": CLASSES}
     tables: dict[str, Mapping[str, str]] = {
         name: {column.name: column.unit for column in columns} for name, columns in stored.items()
     }
     tables |= {"connections": CONNECTION_UNITS, "kinds": KIND_UNITS, "iterations": ITERATION_UNITS}
-    tables |= {"switches": LANE_UNITS, "queues": SAMPLE_UNITS, "counters": COUNTER_UNITS}
+    tables |= {"switches": LANE_UNITS, "queues": SAMPLE_UNITS}
     return Vocabulary({figure.name: figure.unit for figure in FIGURES}, tables)
 
 

@@ -188,7 +188,13 @@ class _Source:
             if late or self._stops or (phase is SamplePhase.DRAINED and fresh and self.log.at_rest):
                 return
             phase = SamplePhase.DRAINED
-            await asyncio.sleep(max(LEAST_REST_NS, self.road.refresh_ns) / NS_PER_S)
+            await self._rest(max(LEAST_REST_NS, self.road.refresh_ns))
+
+    async def _rest(self, time_ns: int) -> None:
+        """Waits, but not for long once something stands in the stops."""
+        until_ns = monotonic_ns() + time_ns
+        while not self._stops and (left_ns := until_ns - monotonic_ns()) > 0:  # noqa: ASYNC110 - a signal fills a list
+            await asyncio.sleep(min(left_ns, LEAST_REST_NS) / NS_PER_S)
 
     @staticmethod
     async def _pause(time_ns: int, event: asyncio.Event) -> None:
