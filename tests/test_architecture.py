@@ -55,6 +55,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/cli.py": "the controller's command line",
     "controller/cli_trace.py": "makes the random numbers of a synthetic job",
     "controller/commands_collective.py": "runs sessions for a benchmark, writes its results",
+    "controller/commands_counters.py": "reads devices until it is stopped, prints",
     "controller/commands_lab.py": "works out the way from one file to another",
     "controller/counters/linux.py": "starts the process that reads interfaces",
     "controller/counters/linux_process.py": "reads interfaces",
