@@ -68,6 +68,16 @@ def read_snmp(section: Section, directory: Path) -> SnmpRoad:
 
 def read_place(section: Section, directory: Path) -> CredentialsPlace:
     """`credentials` (a file) or `credentials_env` (a variable), one of which must stand."""
+    place = read_optional_place(section, directory)
+    if place is None:
+        section.mistake(
+            "credentials", "is missing", "name a file with credentials, or a variable with credentials_env"
+        )
+    return place or CredentialsPlace()
+
+
+def read_optional_place(section: Section, directory: Path) -> CredentialsPlace | None:
+    """The same, where a device may ask for no credentials."""
     file = section.optional("credentials", words, "")
     variable = section.optional("credentials_env", _variable, "")
     if bool(file) == bool(variable):

@@ -1,8 +1,8 @@
 """The messages of gNMI that counters need, as protobuf classes made from the tables below. Pure.
 
 The numbers are those of openconfig/gnmi:proto/gnmi/gnmi.proto (gNMI 0.10), which never change; fields that are not listed,
-such as extensions, are carried as unknown fields and mean nothing here. `Set` is not spoken at all. The classes live in a pool of their own, so that any
-other package's gNMI can be loaded beside them. A test compares every field with another package's.
+such as extensions, are carried as unknown fields and mean nothing here. `Set` is not spoken at all. The classes live in a
+pool of their own, so that any other package's gNMI can be loaded beside them. A test compares every field with another's.
 
 protobuf makes classes at run time, so their types are `Any`: `wire` turns them into values of ours at once.
 """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from contract.counters import CountedObject, CounterObject, CounterReading
-from controller.gnmi.paths import ANY, BadPath, Element, GnmiPath, checked
+from controller.gnmi.paths import ANY, BadPath, Element, GnmiPath, checked, matched_length
 from controller.gnmi.values import Scalar, Value, counter_value
 
 INTERFACES: Final = "openconfig-interfaces"
@@ -104,6 +104,15 @@ def module_of(names: tuple[str, ...]) -> str:
     return ETHERNET if "ethernet" in names else INTERFACES
 
 
+def is_served(pattern: GnmiPath) -> bool:
+    """Whether a pattern stands for a node of the models' counters, with or without a value at this moment."""
+    # Whatever keys it has: an interface that is not there yet is none that cannot be.
+    keyless = tuple(
+        Element(element.name, tuple((key, ANY) for key, _ in element.keys)) for element in pattern.elements
+    )
+    return any(matched_length(place, keyless) >= 0 for place in _EVERY_PLACE)
+
+
 # ---- a batch as a tree
 
 
@@ -130,6 +139,19 @@ def _place(names: tuple[str, ...], one: CountedObject) -> tuple[Element, ...]:
         value = str(one.number) if name == "queue" else one.name
         place.append(Element(name, ((key, value),) if key else ()))
     return tuple(place)
+
+
+def _served_places() -> Iterator[tuple[Element, ...]]:
+    """The place of every leaf, keys of lists included."""
+    for leaf in LEAVES:
+        place = _place(leaf.names, CountedObject(leaf.kind, ANY, 0))
+        yield place
+        for length in range(1, len(place)):
+            for key, _ in place[length - 1].keys:
+                yield (*place[:length], Element("state"), Element(key))
+
+
+_EVERY_PLACE: Final = tuple(_served_places())
 
 
 def _order(place: tuple[Element, ...]) -> tuple[tuple[str, tuple[tuple[str, int, str], ...]], ...]:
@@ -219,8 +241,8 @@ def _flat(place: tuple[Element, ...], value: Value) -> Iterator[tuple[tuple[Elem
         names = tuple(_bare(element.name) for element in place)
         key = KEYS.get(names)
         for entry in value if key else ():
-            if isinstance(entry, dict) and (name := _entry_key(entry, key or "")) is not None:
-                yield from _flat((*place[:-1], Element(names[-1], ((key or "", name),))), entry)
+            if isinstance(entry, dict) and (of := _entry_key(entry, key or "")) is not None:
+                yield from _flat((*place[:-1], Element(names[-1], ((key or "", of),))), entry)
     else:
         yield place, value
 

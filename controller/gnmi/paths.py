@@ -65,19 +65,22 @@ class GnmiPath:
         """Names of the elements, without keys."""
         return tuple(element.name for element in self.elements)
 
-    @property
-    def is_pattern(self) -> bool:
-        """Whether it may stand for several nodes."""
-        return any(
-            element.name in (ANY, ANY_DEPTH) or any(value == ANY for _, value in element.keys)
-            for element in self.elements
-        )
-
     def below(self, prefix: GnmiPath) -> GnmiPath:
         """This path, as it stands behind a prefix; target and origin are the prefix's where it has them."""
         return GnmiPath(
             prefix.elements + self.elements, prefix.target or self.target, prefix.origin or self.origin
         )
+
+
+def first_key(elements: tuple[Element, ...]) -> str:
+    """The key of the first list on a way, which is a port in all trees of counters; "" where a pattern does not say one."""
+    for element in elements:
+        if element.name == ANY_DEPTH:
+            return ""
+        if element.keys:
+            value = element.keys[0][1]
+            return "" if value == ANY else value
+    return ""
 
 
 def matched_length(elements: tuple[Element, ...], pattern: tuple[Element, ...]) -> int:

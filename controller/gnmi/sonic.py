@@ -147,12 +147,12 @@ def answer(tables: Mapping[str, Mapping[str, Row]], names: Sequence[str]) -> Val
     ports = tables[PORT_MAP][""]
     queues = tables[QUEUE_MAP][""]
     if names[1].endswith("*"):
-        wanted, rest = tuple(ports), names[2:]
+        wanted, rest = tuple(ports), tuple(names[2:])
     else:
         wanted, rest = _port_in(ports, names[1:])
     if not wanted or len(rest) > 1:
         return None
-    if rest == [QUEUES]:
+    if rest == (QUEUES,):
         return {
             queue: dict(rows[identifier])
             for queue, identifier in queues.items()
@@ -161,20 +161,21 @@ def answer(tables: Mapping[str, Mapping[str, Row]], names: Sequence[str]) -> Val
     found = {port: _chosen(rows[ports[port]], rest) for port in wanted}
     if names[1].endswith("*"):
         return {port: row for port, row in found.items() if row} or None
-    row = found[wanted[0]]
-    return (row.get(rest[0]) if rest else row) if row else None
+    only = found[wanted[0]]
+    return (only.get(rest[0]) if rest else only) if only else None
 
 
 def _chosen(row: Row, rest: Sequence[str]) -> dict[str, Value]:
+    """A row, or one field of it."""
     return {field: value for field, value in row.items() if not rest or field == rest[0]}
 
 
-def _port_in(ports: Row, names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+def _port_in(ports: Row, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The port that names begin with, and what follows. A port's own name may have slashes, which a client writes as such."""
     for length in range(len(names), 0, -1):
         if (name := "/".join(names[:length])) in ports:
-            return (name,), list(names[length:])
-    return (), []
+            return (name,), tuple(names[length:])
+    return (), ()
 
 
 # ---- what a device sent
