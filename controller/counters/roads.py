@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from controller.counters.gnmi_settings import GnmiRoad
 from controller.counters.settings import LinuxRoad, Road, SoftSwitchRoad
+from controller.counters.snmp_settings import SnmpRoad
 
 if TYPE_CHECKING:
     from controller.counters.protocol import DeviceCounters
@@ -21,5 +23,13 @@ def reader_of(road: Road, ports: tuple[str, ...]) -> DeviceCounters:
             from controller.counters.linux import LinuxCounters
 
             return LinuxCounters(road.command, ports)
+        case SnmpRoad():
+            from controller.counters.snmp import SnmpCounters
+
+            return SnmpCounters(road, ports)
+        case GnmiRoad():
+            from controller.counters.gnmi import GnmiCounters
+
+            return GnmiCounters(road, ports)
         case _:
             assert_never(road)

@@ -14,6 +14,8 @@ from contract.clock import NS_PER_MS, NS_PER_S
 from contract.counters import MOST_NAME_CHARACTERS
 from contract.units import QuantityError, format_duration, parse_duration_ns, parse_name
 from contract.yaml_reader import bounded, one_of
+from controller.counters.gnmi_settings import GnmiRoad, read_gnmi
+from controller.counters.snmp_settings import SnmpRoad, read_snmp
 from dut_profiles.profile import CounterReader
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ class LinuxRoad:
     """None: the profile's kind says it."""
 
 
-Road = SoftSwitchRoad | LinuxRoad
+Road = SoftSwitchRoad | LinuxRoad | SnmpRoad | GnmiRoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,5 +138,7 @@ def _word(text: str) -> str:
 _ROADS: Final[Mapping[CounterReader, Callable[[Section, Path], Road]]] = {
     CounterReader.SOFT_SWITCH: _read_soft_switch,
     CounterReader.LINUX: _read_linux,
+    CounterReader.SNMP: read_snmp,
+    CounterReader.GNMI: read_gnmi,
 }
 """Reader -> what reads its own keys."""

@@ -80,11 +80,10 @@ def read_optional_place(section: Section, directory: Path) -> CredentialsPlace |
     """The same, where a device may ask for no credentials."""
     file = section.optional("credentials", words, "")
     variable = section.optional("credentials_env", _variable, "")
-    if bool(file) == bool(variable):
-        what = "stands beside credentials_env" if file else "is missing"
-        section.mistake(
-            "credentials", what, "name a file with credentials, or a variable with credentials_env"
-        )
+    if file and variable:
+        section.mistake("credentials", "stands beside credentials_env", "keep one of them")
+    if not section.has("credentials") and not section.has("credentials_env"):
+        return None
     return CredentialsPlace(directory / file if file else None, variable)
 
 
