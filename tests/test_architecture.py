@@ -73,6 +73,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/lab_capacity.py": "floods a switch in a thread",
     "controller/lab_client.py": "starts a lab's process, talks to it, enters its namespaces",
     "controller/lab_enter.py": "becomes another program inside a namespace",
+    "controller/lab_gnmi.py": "the process that serves a lab's counters by gNMI",
     "controller/lab_namespaces.py": "asks the kernel for namespaces, from threads",
     "controller/lab_place.py": "sets up interfaces, addresses and routes",
     "controller/lab_process.py": "the process of a lab",

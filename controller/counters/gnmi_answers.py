@@ -10,9 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from contract.counters import MOST_READINGS, CounterObject, CounterReading, reading_mistake
+from contract.counters import (
+    MOST_NAME_CHARACTERS,
+    MOST_READINGS,
+    CounterObject,
+    CounterReading,
+    reading_mistake,
+)
 from controller.gnmi import openconfig, sonic
-from controller.gnmi.paths import GnmiPath
+from controller.gnmi.paths import GnmiPath, first_key
 from controller.gnmi.requests import Refused, path_message, path_of
 from controller.gnmi.values import BadValue, Value, value_of
 from dut_profiles.profile import CounterPaths
@@ -114,6 +120,17 @@ def readings_of(
         else:
             kept.append(reading)
     return tuple(kept), tuple(told)[:MOST_COMPLAINTS]
+
+
+def port_names(updates: Iterable[Update]) -> tuple[str, ...]:
+    """The ports of an answer to OpenConfig's `PORT_NAMES` or to SONiC's map of ports."""
+    found: dict[str, None] = {}
+    for path, value in updates:
+        if path.names[:1] == (sonic.PORT_MAP,):
+            found |= dict.fromkeys(sonic.identifiers(value))
+        elif isinstance(value, str) and first_key(path.elements):
+            found.setdefault(first_key(path.elements))
+    return tuple(name for name in found if len(name) <= MOST_NAME_CHARACTERS and name.isprintable())
 
 
 def requests_of(paths: Sequence[GnmiPath]) -> Iterator[Sequence[GnmiPath]]:

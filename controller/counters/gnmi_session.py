@@ -23,6 +23,7 @@ from controller.counters.gnmi_answers import (
     Update,
     collected,
     openconfig_groups,
+    port_names,
     prefix_message,
     readings_of,
     relative_message,
@@ -32,7 +33,7 @@ from controller.counters.gnmi_answers import (
     updates_of,
 )
 from controller.counters.gnmi_settings import GnmiEncoding, GnmiMode, GnmiRoad, Tls
-from controller.gnmi import sonic
+from controller.gnmi import openconfig, sonic
 from controller.gnmi.grpc_library import grpc
 from controller.gnmi.messages import (
     SERVICE,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 MOST_ANSWER_BYTES: Final = 1 << 24
 """Of one message."""
 MOST_DETAIL_CHARACTERS: Final = 160
+MOST_NAMES_SHOWN: Final = 8
 MOST_FILE_BYTES: Final = 1 << 20
 _ENCODINGS: Final = {
     GnmiEncoding.JSON_IETF: Encoding.JSON_IETF,
@@ -176,8 +178,10 @@ class GnmiSession:
             try:
                 updates = await self._fetched(group.paths)
             except _Failed as failed:
-                if not kept or not failed.lacks_path:
+                if not failed.lacks_path:
                     raise
+                if not kept:
+                    raise await self._without_ports(failed) from None
                 self._remarks += (f"the device has no counters of {group.name}",)
                 continue
             readings, _ = readings_of(updates, self._road.paths, self._identified)
@@ -190,9 +194,23 @@ class GnmiSession:
             else:
                 self._remarks += (f"the device has no counters of {group.name}",)
         if missing := [port for port in self._ports if port not in seen]:
-            what = f'{self._road.address}: no port is called "{missing[0]}"; it has {", ".join(sorted(seen)[:8]) or "none"}'
-            raise _Failed(CounterFailure(FailureKind.REFUSED, what))
+            raise self._failed(FailureKind.REFUSED, f'no counters of a port called "{missing[0]}"')
         self._groups = tuple(kept)
+
+    async def _without_ports(self, failed: _Failed) -> _Failed:
+        """The failure of a device that does not have the first paths, with the ports that it does have."""
+        path = sonic.path(sonic.PORT_MAP) if self._road.paths is CounterPaths.SONIC else openconfig.PORT_NAMES
+        try:
+            known = port_names(await self._fetched([path]))
+        except _Failed:
+            return failed
+        if not known:
+            return failed
+        more = ", ..." if len(known) > MOST_NAMES_SHOWN else ""
+        listed = ", ".join(known[:MOST_NAMES_SHOWN]) + more
+        missing = next((port for port in self._ports if port not in known), "")
+        what = f'no port is called "{missing}"' if missing else failed.failure.what
+        return self._failed(FailureKind.REFUSED, f"{what}; it has {listed}")
 
     async def _names(self, path: GnmiPath) -> dict[str, str]:
         try:

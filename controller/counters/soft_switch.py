@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from pathlib import Path
 from typing import Final
 
 from contract.counters import CounterBatch, CounterFailure, FailureKind
@@ -20,16 +21,17 @@ MOST_ANSWER_BYTES: Final = 1 << 26
 class SoftSwitchCounters:
     """See `DeviceCounters`."""
 
-    def __init__(self, lab: str) -> None:
-        """`lab` is a lab of this user, by its name."""
+    def __init__(self, lab: str, socket_path: Path | None = None) -> None:
+        """`lab` is a lab of this user, by its name; its socket is looked for where no path is given."""
         self._lab = lab
+        self._socket_path = socket_path
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
     async def open(self) -> CounterFailure | None:
         """See `DeviceCounters`."""
         try:
-            socket_path = lab_directory(self._lab) / SOCKET_FILE
+            socket_path = self._socket_path or lab_directory(self._lab) / SOCKET_FILE
             self._reader, self._writer = await asyncio.open_unix_connection(
                 socket_path, limit=MOST_ANSWER_BYTES
             )

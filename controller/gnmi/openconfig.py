@@ -92,6 +92,9 @@ _BEYOND: Final = tuple(_leaves(_QUEUE, CounterObject.QUEUE, (("trim-pkts", "trim
 """Understood where a device has it, and not served: revision 2.0.1 of the model does not list it."""
 _BY_NAMES: Final = {leaf.names: leaf for leaf in (*LEAVES, *_BEYOND)}
 _BY_COUNTER: Final = {(leaf.kind, leaf.counter): leaf for leaf in LEAVES}
+PORT_NAMES: Final = GnmiPath(
+    (Element("interfaces"), Element("interface", (("name", ANY),)), Element("state"), Element("name"))
+)
 GROUPS: Final = (_COUNTERS, _ETHERNET, _QUEUE)
 """Containers that a client asks for, the most wanted first: devices often lack the later ones."""
 _QUEUE_NUMBER: Final = re.compile(r"(?:.*[^0-9])?([0-9]{1,3})")
