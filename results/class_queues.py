@@ -46,6 +46,8 @@ class ClassQueue:
     source: str
     dscp: int
     """Of the class with the most packets, where several share the queue."""
+    carries: str
+    """"data" (all but notifications), "notifications" or "both"."""
     expected_queue: int
     agent_packets: int
     queue_packets: int | None
@@ -91,11 +93,13 @@ def _of_port(
     expected: Sequence[ExpectedClass],
 ) -> list[ClassQueue]:
     wanted: dict[int, dict[int, int]] = {}
+    carried: dict[int, set[str]] = {}
     for one in expected:
         count = received.cnps if one.is_cnp else received.packets
         if count:
             classes = wanted.setdefault(one.queue, {})
             classes[one.dscp] = classes.get(one.dscp, 0) + count
+            carried.setdefault(one.queue, set()).add("notifications" if one.is_cnp else "data")
     rows = []
     for queue, classes in sorted(wanted.items()):
         count = sum(classes.values())
@@ -108,6 +112,7 @@ def _of_port(
                 device_port,
                 source,
                 max(classes, key=lambda dscp: (classes[dscp], -dscp)),
+                "both" if len(carried[queue]) > 1 else next(iter(carried[queue])),
                 queue,
                 count,
                 left,

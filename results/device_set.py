@@ -72,6 +72,8 @@ class DeviceSource:
     """Read before the run and after it, and never set back: increases are those of the run."""
     at_rest: bool
     """The last two readings were the same."""
+    is_host_side: bool
+    """The rig's own interfaces were read, not the device's ports."""
     error_ns: int
     """Half the longest reading: how well the moment of a value is known."""
     notes: tuple[str, ...]

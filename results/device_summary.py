@@ -51,7 +51,9 @@ RECONCILIATION: Final = (
 """reconciliation.parquet."""
 CLASSES: Final = (
     *(Column(name, ColumnType.TEXT, "name") for name in ("port", "device_port", "source")),
-    *(Column(name, ColumnType.INT32, "id") for name in ("dscp", "expected_queue")),
+    Column("dscp", ColumnType.INT32, "id"),
+    Column("carries", ColumnType.TEXT, "name"),
+    Column("expected_queue", ColumnType.INT32, "id"),
     Column("agent_packets", ColumnType.INT64, "packets"),
     Column("queue_packets", ColumnType.INT64, "packets", nullable=True),
     Column("missing_packets", ColumnType.INT64, "packets", nullable=True),
@@ -203,6 +205,7 @@ def _source(one: IndexedSource) -> DeviceSource:
         series=len(source.series),
         whole=bool(len(source.series)) and bool(one.increases.whole.all()),
         at_rest=source.at_rest,
+        is_host_side=source.is_host_side,
         error_ns=int(source.row_error_ns.max(initial=0)),
         notes=source.notes,
     )
