@@ -137,6 +137,7 @@ def answer_lab(parsed: argparse.Namespace) -> Answer:
 def _up(parsed: argparse.Namespace) -> Answer:
     from controller.lab_client import lab_up
     from controller.lab_plan import plan_lab, rig_text
+    from controller.lab_profile import map_deviations
     from controller.topology_file import parse_topology
 
     try:
@@ -167,6 +168,7 @@ def _up(parsed: argparse.Namespace) -> Answer:
             rig_text(plan, backend=order.backend, topology=beside, lab=order.name),
             parsed.name,
         )
+        status |= {"notes": map_deviations(topology)}
     return _shown(status, as_json=parsed.json)
 
 
@@ -193,7 +195,8 @@ def _write(path: Path, text: str, lab: str) -> None:
 def _shown(status: Values, *, as_json: bool) -> Answer:
     from controller.lab_status import status_text
 
-    return Answer(to_json(status) if as_json else status_text(status), ExitCode.PASS)
+    notes = "".join(f"note: {note}\n" for note in status.get("notes", ()))
+    return Answer(to_json(status) if as_json else status_text(status) + notes, ExitCode.PASS)
 
 
 def _checked_name(name: str) -> None:
