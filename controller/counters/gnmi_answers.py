@@ -62,13 +62,13 @@ def updates_of(notification: Any) -> Iterator[Update]:
         raise Unreadable(error.what) from None
 
 
-def collected(notifications: Iterable[Any]) -> list[Update]:
-    """All updates of some notifications. Raises `Unreadable`, also where there are more than an honest device has."""
+def collected(notifications: Iterable[Any], most: int = MOST_UPDATES) -> list[Update]:
+    """All updates of some notifications. Raises `Unreadable`, also where there are more than `most`."""
     found: list[Update] = []
     for notification in notifications:
         for update in updates_of(notification):
-            if len(found) == MOST_UPDATES:
-                raise Unreadable(f"more than {MOST_UPDATES} updates")
+            if len(found) == most:
+                raise Unreadable(f"more than {most} updates")
             found.append(update)
     return found
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from google.protobuf.message import DecodeError
 
 from contract.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
 from contract.errors import ConfigError, Problem
@@ -154,12 +157,18 @@ class GnmiSession:
             if road.credentials is not None:
                 login = gnmi_login(credentials_text(road.credentials), road.credentials)
                 self._metadata = (("username", login.user), ("password", login.password))
-            options = [("grpc.max_receive_message_length", MOST_ANSWER_BYTES)]
+            # Of one's own: else a connection that failed a moment ago fails for every later one to that address, too.
+            options: list[tuple[str, int | str]] = [
+                ("grpc.max_receive_message_length", MOST_ANSWER_BYTES),
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+            ]
             if road.tls is None:
                 self._channel = grpc.aio.insecure_channel(str(road.address), options=options)
                 return
             if road.tls.name:
-                options.append(("grpc.ssl_target_name_override", road.tls.name))  # type: ignore[arg-type]
+                options.append(("grpc.ssl_target_name_override", road.tls.name))
             credentials = _channel_credentials(road.tls)
         except ConfigError as error:
             what = "; ".join(str(one) for one in error.problems)
@@ -231,28 +240,27 @@ class GnmiSession:
         assert self._channel is not None
         request = GetRequest(prefix=prefix_message(self._target), encoding=_ENCODINGS[self._road.encoding])
         request.path.extend(relative_message(path) for path in paths)
-        call = self._channel.unary_unary(
-            f"/{SERVICE}/Get",
-            request_serializer=GetRequest.SerializeToString,
-            response_deserializer=GetResponse.FromString,
-        )
-        response = await self._guarded(call(request, metadata=self._metadata))
-        return self._collected(response.notification)
+        call: Any = self._channel.unary_unary(f"/{SERVICE}/Get")
+        content = await self._guarded(call(request.SerializeToString(), metadata=self._metadata))
+        try:
+            return collected(_parsed(GetResponse, content).notification)
+        except Unreadable as error:
+            raise self._failed(FailureKind.NONSENSE, str(error)) from None
 
     async def _once(self, paths: Sequence[GnmiPath]) -> list[Update]:
-        notifications = []
+        notifications: list[Any] = []
 
-        async def receive() -> None:
+        async def receive() -> list[Update]:
             async with contextlib.aclosing(self._subscription(paths, ListMode.ONCE)) as responses:
                 async for response in responses:
                     if kind_of(response) == "sync_response":
-                        return
+                        break
                     notifications.append(response.update)
                     if len(notifications) > MOST_UPDATES:
                         raise Unreadable(f"more than {MOST_UPDATES} notifications")
+            return collected(notifications)
 
-        await self._guarded(receive())
-        return self._collected(notifications)
+        return await self._guarded(receive())
 
     def _call_stream(self) -> AsyncIterator[Any]:
         return self._subscription([path for group in self._groups for path in group.paths], ListMode.STREAM)
@@ -270,28 +278,17 @@ class GnmiSession:
             if mode is ListMode.STREAM:
                 subscription.mode = SubscriptionMode.SAMPLE
                 subscription.sample_interval = self._road.sample_ns
-        open_call = self._channel.stream_stream(
-            f"/{SERVICE}/Subscribe",
-            request_serializer=SubscribeRequest.SerializeToString,
-            response_deserializer=SubscribeResponse.FromString,
-        )
-        call = open_call(metadata=self._metadata)
+        call: Any = self._channel.stream_stream(f"/{SERVICE}/Subscribe")(metadata=self._metadata)
         try:
-            await call.write(request)
-            async for response in call:
-                yield response
+            await call.write(request.SerializeToString())
+            async for content in call:
+                yield _parsed(SubscribeResponse, content)
         finally:
             call.cancel()
 
     @property
     def _target(self) -> str:
         return sonic.TARGET if self._road.paths is CounterPaths.SONIC else self._road.target
-
-    def _collected(self, notifications: Any) -> list[Update]:
-        try:
-            return collected(notifications)
-        except Unreadable as error:
-            raise self._failed(FailureKind.NONSENSE, str(error)) from None
 
     async def _guarded(self, asked: Awaitable[T]) -> T:
         """What a call gives; every way in which it can fail as a failure."""
@@ -304,7 +301,7 @@ class GnmiSession:
             kind = _KINDS.get(code, FailureKind.NONSENSE)
             if kind is FailureKind.UNREACHABLE and self._has_read:
                 kind = FailureKind.ENDED
-            if "certificate" in detail.lower() or "handshake" in detail.lower():
+            if re.search("certificate|handshake|verification", detail, re.IGNORECASE):
                 kind = FailureKind.REFUSED
                 detail = (
                     f"TLS: {detail}; give tls: {{ca: FILE}}, or plaintext: true where the device has no TLS"
@@ -367,6 +364,14 @@ class _Samples:
             if len(self._newest) > MOST_UPDATES:
                 raise Unreadable(f"more than {MOST_UPDATES} paths")
             self._changed.set()
+
+
+def _parsed(kind: Any, content: bytes) -> Any:
+    # Not by the library, whose answer to bytes that are no message is None.
+    try:
+        return kind.FromString(content)
+    except DecodeError:
+        raise Unreadable(f"bytes that are no {kind.DESCRIPTOR.name}") from None
 
 
 def _channel_credentials(tls: Tls) -> Any:

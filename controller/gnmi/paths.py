@@ -115,11 +115,11 @@ def path_of(text: str, *, target: str = "", origin: str = "") -> GnmiPath:
             key, place = _until(text, place + 1, "=")
             value, place = _until(text, place + 1, "]")
             if place >= len(text):
-                raise BadPath(f'a key of "{name[:64]}" does not end with ]')
+                raise BadPath(f"a key of {name[:64]!r} does not end with ]")
             keys.append((key, value))
             place += 1
         if place < len(text) and text[place] != "/":
-            raise BadPath(f'"{text[place:][:16]}" stands behind a key')
+            raise BadPath(f"{text[place:][:16]!r} stands behind a key")
         place += 1
         elements.append(Element(name, tuple(sorted(keys))))
     return checked(GnmiPath(tuple(elements), target, origin))
@@ -131,7 +131,7 @@ def checked(path: GnmiPath) -> GnmiPath:
         raise BadPath(f"it has {len(path.elements)} elements, more than {MOST_ELEMENTS}")
     for element in path.elements:
         if len(element.keys) > MOST_KEYS or len({key for key, _ in element.keys}) < len(element.keys):
-            raise BadPath(f'"{element.name[:64]}" has more than {MOST_KEYS} keys, or one of them twice')
+            raise BadPath(f"{element.name[:64]!r} has more than {MOST_KEYS} keys, or one of them twice")
         for word in (element.name, *(word for key in element.keys for word in key)):
             if not 0 < len(word) <= MOST_CHARACTERS or not word.isprintable():
                 raise BadPath("a name or a key is empty, too long or not printable")

@@ -43,11 +43,11 @@ from controller.gnmi.requests import (
     ENCODINGS,
     Refused,
     SubscribeAsked,
-    SubscribedPath,
     get_asked,
     path_message,
     subscribe_asked,
 )
+from controller.gnmi.sampled import Sampled
 from controller.gnmi.tree import Tree
 from controller.system_clock import monotonic_ns
 
@@ -112,6 +112,7 @@ class GnmiServer:
             if port == 0:
                 raise RuntimeError("not bound")  # noqa: TRY301
         except RuntimeError:
+            await server.stop(None)
             what = "cannot be listened on, or the certificate and key do not fit"
             remedy = "give an address of this host and a free port, and PEM files that belong together"
             raise RigError(Problem(f"gNMI at {address}", what, remedy)) from None
@@ -201,14 +202,14 @@ class GnmiServer:
         self, asked: SubscribeAsked, requests: AsyncIterator[bytes]
     ) -> AsyncGenerator[bytes, None]:
         more = asyncio.ensure_future(anext(aiter(requests), None))
-        schedule = [_Sampled(one) for one in asked.paths]
+        schedule = [Sampled(one) for one in asked.paths]
         try:
             now_ns = monotonic_ns()
             tree = await self._tree()
             for sampled in schedule:
                 # Always made, so that a path that is not there is refused at once.
-                responses = sampled.due(tree, now_ns, asked.encoding)
-                for response in () if asked.updates_only else responses:
+                updates = sampled.due(tree, now_ns, asked.encoding)
+                for response in () if asked.updates_only else _responses(sampled.asked.path, updates):
                     yield response
             yield _synchronised()
             while True:
@@ -225,7 +226,8 @@ class GnmiServer:
                 if due:
                     tree = await self._tree()
                 for sampled in due:
-                    for response in sampled.due(tree, now_ns, asked.encoding):
+                    updates = sampled.due(tree, now_ns, asked.encoding)
+                    for response in _responses(sampled.asked.path, updates):
                         yield response
         finally:
             more.cancel()
@@ -260,43 +262,6 @@ class GnmiServer:
                     failure, self._is_open = batch, False
                     await self._device.close()
         raise Refused("UNAVAILABLE", f"the device's counters cannot be read: {failure}")
-
-
-class _Sampled:
-    """One path of a stream: when it is due, and what of it is sent then."""
-
-    def __init__(self, path: SubscribedPath) -> None:
-        self._path = path
-        self._begin_ns = -1
-        self._sent: dict[bytes, bytes] = {}
-        self._beat_ns = 0
-        self.next_ns = 0
-
-    def due(self, tree: Tree, now_ns: int, encoding: Encoding) -> list[bytes]:
-        """The responses of this moment, and the next moment set. Raises `Refused`."""
-        path = self._path
-        if self._begin_ns < 0:
-            self._begin_ns = now_ns
-        # From the begin on, so that samples do not drift; those that were missed are not made up for.
-        past = (now_ns - self._begin_ns) // path.sample_ns
-        self.next_ns = self._begin_ns + (past + 1) * path.sample_ns
-        updates = tree.subscribed(path.path, encoding)
-        if path.suppress_redundant:
-            beats = path.heartbeat_ns > 0 and now_ns - self._beat_ns >= path.heartbeat_ns
-            if beats or not self._sent:
-                self._beat_ns = now_ns
-            content = {
-                update.path.SerializeToString(deterministic=True): update.val.SerializeToString()
-                for update in updates
-            }
-            fresh = [
-                update
-                for update, (key, value) in zip(updates, content.items(), strict=True)
-                if beats or self._sent.get(key) != value
-            ]
-            self._sent = content
-            updates = tuple(fresh)
-        return _responses(path.path, updates)
 
 
 def _updates(tree: Tree, paths: Sequence[GnmiPath], encoding: Encoding) -> list[bytes]:
