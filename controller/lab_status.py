@@ -118,6 +118,8 @@ def status_text(values: Values) -> str:
             addresses = port["addresses"]
             span = addresses[0] if len(addresses) == 1 else f"{addresses[0]} to {addresses[-1]}"
             lines.append(f"  {port['port']}  {port['interface']}  {span}  {format_rate(port['rate_bps'])}")
+    if values.get("gnmi"):
+        lines.append(f"gNMI at {values['gnmi']['address']}: {values['gnmi']['process']}")
     lines += ["", *_port_table(counters), "", *_soft_lines(counters)]
     return "\n".join(lines) + "\n"
 
