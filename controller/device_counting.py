@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from contract.assignment import PortBackend
 from contract.counted import CountedDevice
 from contract.errors import ConfigError
+from controller.counters.gnmi_settings import GnmiRoad, with_stated_paths
 from controller.counters.roads import reader_of
 from controller.counters.sampling import Sampled, Sampling
 from controller.counters.settings import DEFAULT_INTERVAL_NS, LinuxRoad, Side, SoftSwitchRoad
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from contract.run import RunOutcome
     from contract.topology import Topology
-    from controller.counters.settings import SourceSettings
+    from controller.counters.settings import Road, SourceSettings
     from controller.rig import Rig
     from controller.scenario import Scenario
     from dut_profiles.profile import CounterAccess, DutProfile
@@ -75,7 +76,7 @@ def _sampled(
     return Sampled(
         name=source.name,
         reader_name=str(source.reader),
-        reader=reader_of(source.road, tuple(port for _, port in source.ports)),
+        reader=reader_of(_stated(source.road, profile), tuple(port for _, port in source.ports)),
         interval_ns=source.interval_ns or stated_ns or DEFAULT_INTERVAL_NS,
         timeout_ns=source.timeout_ns,
         refresh_ns=stated_ns or _AT_ONCE_NS,
@@ -84,6 +85,12 @@ def _sampled(
         host_side=_is_host_side(source, profile),
         rig_ports=frozenset(port for port, _ in peers),
     )
+
+
+def _stated(road: Road, profile: DutProfile | None) -> Road:
+    """A road with what it leaves to the profile."""
+    accesses = profile.counters.access if profile is not None else ()
+    return with_stated_paths(road, accesses) if isinstance(road, GnmiRoad) else road
 
 
 def _is_host_side(source: SourceSettings, profile: DutProfile | None) -> bool:
@@ -96,7 +103,9 @@ def _is_host_side(source: SourceSettings, profile: DutProfile | None) -> bool:
 
 def _access(source: SourceSettings, profile: DutProfile | None) -> CounterAccess | None:
     accesses = profile.counters.access if profile is not None else ()
-    return next((access for access in accesses if access.reader is source.reader), None)
+    same = [access for access in accesses if access.reader is source.reader]
+    wanted = source.road.paths if isinstance(source.road, GnmiRoad) else None
+    return next((access for access in same if access.paths is wanted), same[0] if same else None)
 
 
 def _port_names(topology: Topology | None) -> frozenset[str]:

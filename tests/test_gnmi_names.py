@@ -213,7 +213,7 @@ def test_what_is_no_json_is_told(content: bytes) -> None:
 
 def test_openconfig_and_back() -> None:
     readings = switch_readings()
-    leaves = openconfig.leaves_of(readings)
+    leaves = [(GnmiPath(place), value) for place, value in openconfig.leaves_of(readings)]
     back, complaints = openconfig.readings_of(leaves)
     assert complaints == ()
     there = (CounterObject.PORT, CounterObject.QUEUE)

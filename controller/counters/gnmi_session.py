@@ -98,6 +98,7 @@ class GnmiSession:
 
     def __init__(self, road: GnmiRoad, ports: tuple[str, ...]) -> None:
         self._road = road
+        self._paths = road.paths or CounterPaths.OPENCONFIG
         self._ports = ports
         self._channel: grpc.aio.Channel | None = None
         self._metadata: tuple[tuple[str, str], ...] = ()
@@ -131,7 +132,7 @@ class GnmiSession:
                 ended_ns = monotonic_ns()
         except _Failed as failed:
             return failed.failure
-        readings, complaints = readings_of(updates, self._road.paths, self._identified)
+        readings, complaints = readings_of(updates, self._paths, self._identified)
         if not readings:
             return CounterFailure(
                 FailureKind.NONSENSE, f"{self._road.address} answers without a counter in it"
@@ -176,7 +177,7 @@ class GnmiSession:
         self._channel = grpc.aio.secure_channel(str(road.address), credentials, options=options)
 
     async def _find_groups(self) -> None:
-        if self._road.paths is CounterPaths.SONIC:
+        if self._paths is CounterPaths.SONIC:
             names = {kind: await self._names(path) for kind, path in sonic_maps()}
             groups, self._identified = sonic_groups(self._ports, names)
         else:
@@ -193,7 +194,7 @@ class GnmiSession:
                     raise await self._without_ports(failed) from None
                 self._remarks += (f"the device has no counters of {group.name}",)
                 continue
-            readings, _ = readings_of(updates, self._road.paths, self._identified)
+            readings, _ = readings_of(updates, self._paths, self._identified)
             seen |= {reading.object.name for reading in readings if reading.object.kind is CounterObject.PORT}
             if readings:
                 kept.append(group)
@@ -208,7 +209,7 @@ class GnmiSession:
 
     async def _without_ports(self, failed: _Failed) -> _Failed:
         """The failure of a device that does not have the first paths, with the ports that it does have."""
-        path = sonic.path(sonic.PORT_MAP) if self._road.paths is CounterPaths.SONIC else openconfig.PORT_NAMES
+        path = sonic.path(sonic.PORT_MAP) if self._paths is CounterPaths.SONIC else openconfig.PORT_NAMES
         try:
             known = port_names(await self._fetched([path]))
         except _Failed:
@@ -288,7 +289,7 @@ class GnmiSession:
 
     @property
     def _target(self) -> str:
-        return sonic.TARGET if self._road.paths is CounterPaths.SONIC else self._road.target
+        return sonic.TARGET if self._paths is CounterPaths.SONIC else self._road.target
 
     async def _guarded(self, asked: Awaitable[T]) -> T:
         """What a call gives; every way in which it can fail as a failure."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,14 +13,18 @@ from contract.yaml_reader import bounded, one_of, words, yes_or_no
 from controller.counters.address import Address, address
 from controller.counters.credentials import CredentialsPlace
 from controller.counters.snmp_settings import read_optional_place
-from dut_profiles.profile import CounterPaths
+from dut_profiles.profile import CounterPaths, CounterReader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from contract.yaml_reader import Section
+    from dut_profiles.profile import CounterAccess
 
 GNMI_PORT: Final = 9339
 """IANA's for gNMI. Devices have their own: SONiC's container 8080 or 50051, Arista 6030, Cisco 57400."""
 DEFAULT_SAMPLE_NS: Final = NS_PER_S
+_PATHS: Final = (CounterPaths.OPENCONFIG, CounterPaths.SONIC)
 LEAST_SAMPLE_NS: Final = 10 * NS_PER_MS
 MOST_SAMPLE_NS: Final = 3600 * NS_PER_S
 
@@ -65,7 +69,8 @@ class GnmiRoad:
     credentials: CredentialsPlace | None = None
     tls: Tls | None = Tls()
     """None: clear text, which must be asked for."""
-    paths: CounterPaths = CounterPaths.OPENCONFIG
+    paths: CounterPaths | None = None
+    """Whose names are asked for; None: those that the device's profile states, else OpenConfig's."""
     mode: GnmiMode = GnmiMode.GET
     encoding: GnmiEncoding = GnmiEncoding.JSON_IETF
     target: str = ""
@@ -84,8 +89,7 @@ def read_gnmi(section: Section, directory: Path) -> GnmiRoad:
     tls = _read_tls(section.section("tls"), directory)
     if plaintext and section.has("tls"):
         section.mistake("plaintext", "stands beside tls", "keep one of them")
-    known = {str(one): one for one in (CounterPaths.OPENCONFIG, CounterPaths.SONIC)}
-    paths = section.optional("paths", one_of(known), CounterPaths.OPENCONFIG)
+    paths = section.optional("paths", one_of({str(one): one for one in _PATHS}), None)
     mode = section.optional("mode", one_of({str(one): one for one in GnmiMode}), GnmiMode.GET)
     encodings = {str(one): one for one in GnmiEncoding}
     encoding = section.optional("encoding", one_of(encodings), GnmiEncoding.JSON_IETF)
@@ -99,6 +103,12 @@ def read_gnmi(section: Section, directory: Path) -> GnmiRoad:
     if section.has("sample_interval") and mode is not GnmiMode.SAMPLE:
         section.mistake("sample_interval", "is only of mode sample", "leave it out, or write mode: sample")
     return GnmiRoad(where, place, None if plaintext else tls, paths, mode, encoding, target, sample_ns)
+
+
+def with_stated_paths(road: GnmiRoad, accesses: Iterable[CounterAccess]) -> GnmiRoad:
+    """A road that says whose names it asks for: its own, else the first that a profile states for gNMI."""
+    stated = (one.paths for one in accesses if one.reader is CounterReader.GNMI and one.paths in _PATHS)
+    return replace(road, paths=road.paths or next(stated, CounterPaths.OPENCONFIG))
 
 
 def _read_tls(section: Section, directory: Path) -> Tls:

@@ -119,20 +119,35 @@ def is_served(pattern: GnmiPath) -> bool:
 # ---- a batch as a tree
 
 
-def leaves_of(readings: Iterable[CounterReading]) -> tuple[tuple[GnmiPath, Scalar], ...]:
-    """The leaves of OpenConfig's tree that readings are values of, keys of lists included, in the order of their paths."""
-    found: dict[tuple[Element, ...], Scalar] = {}
+def leaves_of(readings: Iterable[CounterReading]) -> tuple[tuple[tuple[Element, ...], Scalar], ...]:
+    """The leaves of OpenConfig's tree that readings are values of, keys of lists included, in the order of the readings."""
+    found: list[tuple[tuple[Element, ...], Scalar]] = []
+    entries: dict[tuple[CounterObject, str, int], tuple[Element, ...]] = {}
+    keyed: set[tuple[str, str]] = set()
     for reading in readings:
         leaf = _BY_COUNTER.get((reading.object.kind, reading.counter))
         if leaf is None:
             continue
-        place = _place(leaf.names, reading.object)
-        found[place] = reading.value
-        for length in range(1, len(place)):
-            for key, value in place[length - 1].keys:
-                entry = place[:length]
-                found[(*entry, Element("state"), Element(key))] = value
-    return tuple((GnmiPath(place), found[place]) for place in sorted(found, key=_order))
+        one = reading.object
+        identity = (one.kind, one.name, one.number)
+        entry = entries.get(identity)
+        if entry is None:
+            entry = entries[identity] = _place(_ENTRY[one.kind], one)
+            found += _key_leaves(entry, one, keyed)
+        found.append((entry + _TAILS[leaf.names], reading.value))
+    return tuple(found)
+
+
+def _key_leaves(
+    entry: tuple[Element, ...], one: CountedObject, keyed: set[tuple[str, str]]
+) -> Iterator[tuple[tuple[Element, ...], Scalar]]:
+    """The keys of the lists on the way to an entry, as leaves of the entries' state, each once."""
+    for length, element in enumerate(entry, 1):
+        for key, value in element.keys:
+            number = "" if key == "interface-id" or one.number < 0 else str(one.number)
+            if (which := (f"{key} {one.name}", number)) not in keyed:
+                keyed.add(which)
+                yield (*entry[:length], Element("state"), Element(key)), value
 
 
 def _place(names: tuple[str, ...], one: CountedObject) -> tuple[Element, ...]:
@@ -142,6 +157,13 @@ def _place(names: tuple[str, ...], one: CountedObject) -> tuple[Element, ...]:
         value = str(one.number) if name == "queue" else one.name
         place.append(Element(name, ((key, value),) if key else ()))
     return tuple(place)
+
+
+_ENTRY: Final = {CounterObject.PORT: _COUNTERS[:2], CounterObject.QUEUE: _QUEUE[:-1]}
+"""Of each kind, the way to its entry of a list."""
+_TAILS: Final = {
+    leaf.names: tuple(Element(name) for name in leaf.names[len(_ENTRY[leaf.kind]) :]) for leaf in LEAVES
+}
 
 
 def _served_places() -> Iterator[tuple[Element, ...]]:
@@ -155,21 +177,6 @@ def _served_places() -> Iterator[tuple[Element, ...]]:
 
 
 _EVERY_PLACE: Final = tuple(_served_places())
-
-
-def _order(place: tuple[Element, ...]) -> tuple[tuple[str, tuple[tuple[str, int, str], ...]], ...]:
-    # Numbers in names by their value, so that port 10 stands behind port 9.
-    return tuple(
-        (element.name, tuple(part for _, value in element.keys for part in _natural(value)))
-        for element in place
-    )
-
-
-def _natural(text: str) -> tuple[tuple[str, int, str], ...]:
-    return tuple(
-        ("", int(part), part) if part.isascii() and part.isdecimal() else (part, 0, part)
-        for part in re.split(r"([0-9]{1,18})", text)
-    )
 
 
 # ---- what a device sent

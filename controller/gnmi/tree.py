@@ -37,15 +37,22 @@ class Tree:
     readings: tuple[CounterReading, ...]
 
     @cached_property
-    def _leaves(self) -> Leaves:
-        return tuple((path.elements, value) for path, value in leaves_of(self.readings))
+    def _leaves_of_ports(self) -> dict[str, Leaves]:
+        return {}
 
     @cached_property
-    def _of_port(self) -> Mapping[str, Leaves]:
-        found: dict[str, list[tuple[Place, Scalar]]] = {}
-        for leaf in self._leaves:
-            found.setdefault(first_key(leaf[0]), []).append(leaf)
-        return {port: tuple(leaves) for port, leaves in found.items()}
+    def _readings_of_ports(self) -> Mapping[str, Sequence[CounterReading]]:
+        found: dict[str, list[CounterReading]] = {}
+        for reading in self.readings:
+            found.setdefault(reading.object.name, []).append(reading)
+        return found
+
+    def _leaves(self, port: str) -> Leaves:
+        """The leaves of one port, of "" those of all, made when they are first asked for."""
+        if port not in self._leaves_of_ports:
+            readings = self._readings_of_ports.get(port, ()) if port else self.readings
+            self._leaves_of_ports[port] = leaves_of(readings)
+        return self._leaves_of_ports[port]
 
     @cached_property
     def _tables(self) -> Mapping[str, Mapping[str, Row]]:
@@ -55,10 +62,8 @@ class Tree:
         """The updates for one path. Raises `Refused` where there is nothing."""
         if path.target == TARGET:
             return self._sonic_updates(path, encoding)
-        port = first_key(path.elements)
-        # One port's leaves are looked through where a pattern names the port; a request has many such patterns.
-        leaves_there = self._of_port.get(port, ()) if port else self._leaves
-        found = _nodes(leaves_there, path.elements)
+        # Where a pattern names its port, only that one's leaves are looked through; a request has many such patterns.
+        found = _nodes(self._leaves(first_key(path.elements)), path.elements)
         if not found:
             raise Refused("NOT_FOUND", f"{path}: nothing is there")
         if encoding is Encoding.PROTO:
