@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from contract.errors import ConfigError, Problem, RigError
 from contract.units import QuantityError
 from controller.counters.address import Address, address
-from controller.counters.credentials import CredentialsPlace, credentials_text, gnmi_login
+from controller.counters.credentials import credentials_text, gnmi_login
 from controller.counters.gnmi_settings import GNMI_PORT
 from controller.counters.soft_switch import SoftSwitchCounters
 from controller.lab_client import lab_directory
@@ -98,8 +98,8 @@ def serve(order: GnmiOrder) -> None:
     except ImportError as error:
         what = f"{error.name} is not installed"
         raise ConfigError(Problem("etloop lab gnmi", what, "pip install 'etloop[gnmi]'")) from None
-    place = CredentialsPlace(order.credentials) if order.credentials else None
-    login = gnmi_login(credentials_text(place), place) if place else None
+    file = order.credentials
+    login = gnmi_login(credentials_text(file), file) if file else None
     keys = _keys(order)
     server = GnmiServer(SoftSwitchCounters(order.lab, order.socket_path), login)
     asyncio.run(_serve(order, server, keys))

@@ -20,7 +20,6 @@ from typing import Final, cast
 import pytest
 
 from controller.counters.address import Address
-from controller.counters.credentials import CredentialsPlace
 from controller.counters.snmp_settings import SnmpRoad
 
 COMMUNITY: Final = "secret-community"
@@ -61,7 +60,7 @@ class Agent:
     """What it serves by script below 1.3.111 and 1.3.6.1.4.1.9: lines of OID, type and value."""
 
     def road(self, credentials: Path | None = None, **more: object) -> SnmpRoad:
-        place = CredentialsPlace(credentials or self.community)
+        place = credentials or self.community
         return SnmpRoad(Address("127.0.0.1", self.port), place, **more)  # type: ignore[arg-type]
 
 
@@ -222,6 +221,6 @@ async def scripted(directory: Path, behaviour: Behaviour) -> AsyncIterator[SnmpR
     port = transport.get_extra_info("sockname")[1]
     secret = secret_file(directory / "community.yaml", f"community: {COMMUNITY}\n")
     try:
-        yield SnmpRoad(Address("127.0.0.1", port), CredentialsPlace(secret), answer_ns=150_000_000, tries=2)
+        yield SnmpRoad(Address("127.0.0.1", port), secret, answer_ns=150_000_000, tries=2)
     finally:
         transport.close()

@@ -12,7 +12,7 @@ import pytest
 from contract.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
 from contract.errors import RigError
 from controller.counters.address import Address
-from controller.counters.credentials import CredentialsPlace, Login
+from controller.counters.credentials import Login
 from controller.counters.gnmi import GnmiCounters
 from controller.counters.gnmi_settings import GnmiEncoding, GnmiMode, GnmiRoad, Tls
 from controller.gnmi.grpc_library import grpc
@@ -171,8 +171,8 @@ def server_keys(keys: Path, *, clients: str = "") -> ServerKeys:
 
 
 async def test_tls_and_sign_in(keys: Path, tmp_path: Path) -> None:
-    secret = CredentialsPlace(secret_file(tmp_path / "right.yaml", "{user: admin, password: hush-hush}"))
-    wrong = CredentialsPlace(secret_file(tmp_path / "wrong.yaml", "{user: admin, password: hush-hosh}"))
+    secret = secret_file(tmp_path / "right.yaml", "{user: admin, password: hush-hush}")
+    wrong = secret_file(tmp_path / "wrong.yaml", "{user: admin, password: hush-hosh}")
     tls = Tls(keys / "device.pem", name="device")
     cases = (
         ("all is right", secret, tls, None, ""),

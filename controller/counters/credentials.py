@@ -1,7 +1,7 @@
-"""Credentials of a device: where they lie, and what such a text means. A shell: reads files and the environment.
+"""Credentials of a device: files that only their owner can read, and what stands in them. A shell: looks at files' modes.
 
-A rig never holds a secret, it names a file or a variable that does; both hold the same small YAML mapping. Nothing of the
-text is repeated in any message, because a mistake in it may be the secret itself; values are left out of every `repr`.
+A rig never holds a secret, it names a file that does, a small YAML mapping. Nothing of its text is repeated in any message,
+because a mistake in it may be the secret itself; values are left out of every `repr`.
 """
 
 from __future__ import annotations
@@ -50,17 +50,6 @@ class PrivacyProtocol(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CredentialsPlace:
-    """Where credentials lie: a file, or a variable of the environment."""
-
-    file: Path | None = None
-    variable: str = ""
-
-    def __str__(self) -> str:
-        return str(self.file) if self.file is not None else f"the variable {self.variable}"
-
-
-@dataclass(frozen=True, slots=True)
 class Community:
     """What SNMPv2c has for a password, in clear text on the wire."""
 
@@ -86,41 +75,36 @@ class Login:
     password: str = field(repr=False)
 
 
-def credentials_text(place: CredentialsPlace) -> bytes:
-    """What lies there. Raises `ConfigError` where nothing does, or where others than its owner can read the file."""
-    if place.file is None:
-        text = os.environ.get(place.variable)
-        if text is None:
-            raise ConfigError(Problem(str(place), "is not set", "set it in the environment of this command"))
-        return text.encode(errors="surrogateescape")[: MOST_BYTES + 1]
+def credentials_text(file: Path) -> bytes:
+    """The content of a file of credentials. Raises `ConfigError` if it cannot be read, or others than its owner can."""
     try:
-        with place.file.open("rb") as opened:
+        with file.open("rb") as opened:
             if os.fstat(opened.fileno()).st_mode & _OTHERS:
-                remedy = f"chmod 600 {place.file}, and change what others have read"
-                raise ConfigError(Problem(str(place), "others than its owner can use it", remedy))
+                remedy = f"chmod 600 {file}, and change what others have read"
+                raise ConfigError(Problem(str(file), "others than its owner can use it", remedy))
             return opened.read(MOST_BYTES + 1)
     except OSError as error:
         remedy = "name a file that this user can read"
-        raise ConfigError(Problem(str(place), f"cannot be read: {error.strerror}", remedy)) from None
+        raise ConfigError(Problem(str(file), f"cannot be read: {error.strerror}", remedy)) from None
 
 
-def snmp_credentials(text: bytes, place: CredentialsPlace) -> Community | SnmpUser:
+def snmp_credentials(text: bytes, name: Path) -> Community | SnmpUser:
     """A community, or a user of SNMPv3. Raises `ConfigError` without repeating anything of the text."""
     remedy = (
         "give community; or user, auth (such as sha256), auth_password, privacy (such as aes128) and privacy_password, with "
         f"passwords of {LEAST_PASSWORD_CHARACTERS} to {MOST_SECRET_CHARACTERS} characters"
     )
-    return _read(text, place, remedy, _snmp)
+    return _read(text, name, remedy, _snmp)
 
 
-def gnmi_login(text: bytes, place: CredentialsPlace) -> Login:
+def gnmi_login(text: bytes, name: Path) -> Login:
     """A user and a password. Raises `ConfigError` without repeating anything of the text."""
     remedy = f"give user and password, printable ASCII of at most {MOST_SECRET_CHARACTERS} characters"
-    return _read(text, place, remedy, _login)
+    return _read(text, name, remedy, _login)
 
 
-def _read(text: bytes, place: CredentialsPlace, remedy: str, read: Callable[[Section], T]) -> T:
-    file = ConfigFile(str(place))
+def _read(text: bytes, name: Path, remedy: str, read: Callable[[Section], T]) -> T:
+    file = ConfigFile(str(name))
     try:
         if len(text) > MOST_BYTES:
             file.mistake(None, "", "too long", "")
@@ -131,7 +115,7 @@ def _read(text: bytes, place: CredentialsPlace, remedy: str, read: Callable[[Sec
         file.refuse_mistakes()
     except ConfigError as error:
         # The problems quote what they are about; only their line is told.
-        lines = dict.fromkeys(_line_of(problem.where, str(place)) for problem in error.problems)
+        lines = dict.fromkeys(_line_of(problem.where, str(name)) for problem in error.problems)
         raise ConfigError(
             *(Problem(where, "these credentials are not understood", remedy) for where in lines)
         ) from None

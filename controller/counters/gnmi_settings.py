@@ -11,8 +11,6 @@ from contract.clock import NS_PER_MS, NS_PER_S
 from contract.units import format_duration, parse_duration_ns
 from contract.yaml_reader import bounded, one_of, words, yes_or_no
 from controller.counters.address import Address, address
-from controller.counters.credentials import CredentialsPlace
-from controller.counters.snmp_settings import read_optional_place
 from dut_profiles.profile import CounterPaths, CounterReader
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ class GnmiRoad:
     """A gNMI server."""
 
     address: Address
-    credentials: CredentialsPlace | None = None
+    credentials: Path | None = None
     tls: Tls | None = Tls()
     """None: clear text, which must be asked for."""
     paths: CounterPaths | None = None
@@ -84,7 +82,7 @@ def read_gnmi(section: Section, directory: Path) -> GnmiRoad:
     where = section.required(
         "address", address(GNMI_PORT), Address("?", GNMI_PORT), "write HOST or HOST:PORT"
     )
-    place = read_optional_place(section, directory)
+    credentials = section.optional("credentials", words, "")
     plaintext = section.optional("plaintext", yes_or_no, False)
     tls = _read_tls(section.section("tls"), directory)
     if plaintext and section.has("tls"):
@@ -102,7 +100,16 @@ def read_gnmi(section: Section, directory: Path) -> GnmiRoad:
     sample_ns = section.optional("sample_interval", duration, DEFAULT_SAMPLE_NS)
     if section.has("sample_interval") and mode is not GnmiMode.SAMPLE:
         section.mistake("sample_interval", "is only of mode sample", "leave it out, or write mode: sample")
-    return GnmiRoad(where, place, None if plaintext else tls, paths, mode, encoding, target, sample_ns)
+    return GnmiRoad(
+        where,
+        directory / credentials if credentials else None,
+        None if plaintext else tls,
+        paths,
+        mode,
+        encoding,
+        target,
+        sample_ns,
+    )
 
 
 def with_stated_paths(road: GnmiRoad, accesses: Iterable[CounterAccess]) -> GnmiRoad:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contract.clock import NS_PER_MS, NS_PER_S
-from contract.units import QuantityError, format_duration, parse_duration_ns
+from contract.units import format_duration, parse_duration_ns
 from contract.yaml_reader import bounded, integer, one_of, words, yes_or_no
 from controller.counters.address import Address, address
-from controller.counters.credentials import CredentialsPlace
 
 if TYPE_CHECKING:
     from contract.yaml_reader import Section
@@ -36,7 +35,7 @@ class SnmpRoad:
     """An SNMP agent. Whether version 2c or 3 is spoken follows from the credentials."""
 
     address: Address
-    credentials: CredentialsPlace
+    credentials: Path
     names: InterfaceNames = InterfaceNames.IF_NAME
     octets_include_fcs: bool = True
     """Whether the device counts octets as IF-MIB says; an agent on Linux gives what its kernel has, without the FCS."""
@@ -52,7 +51,8 @@ def read_snmp(section: Section, directory: Path) -> SnmpRoad:
         address=section.required(
             "address", address(SNMP_PORT), Address("?", SNMP_PORT), "write HOST or HOST:PORT of the agent"
         ),
-        credentials=read_place(section, directory),
+        credentials=directory
+        / section.required("credentials", words, "?", "name a file with the community or the user"),
         names=section.optional(
             "names", one_of({str(one): one for one in InterfaceNames}), InterfaceNames.IF_NAME
         ),
@@ -64,32 +64,3 @@ def read_snmp(section: Section, directory: Path) -> SnmpRoad:
         ),
         tries=section.optional("tries", integer(1, MOST_TRIES), DEFAULT_TRIES),
     )
-
-
-def read_place(section: Section, directory: Path) -> CredentialsPlace:
-    """`credentials` (a file) or `credentials_env` (a variable), one of which must stand."""
-    place = read_optional_place(section, directory)
-    if place is None:
-        section.mistake(
-            "credentials", "is missing", "name a file with credentials, or a variable with credentials_env"
-        )
-    return place or CredentialsPlace()
-
-
-def read_optional_place(section: Section, directory: Path) -> CredentialsPlace | None:
-    """The same, where a device may ask for no credentials."""
-    file = section.optional("credentials", words, "")
-    variable = section.optional("credentials_env", _variable, "")
-    if file and variable:
-        section.mistake("credentials", "stands beside credentials_env", "keep one of them")
-    if not section.has("credentials") and not section.has("credentials_env"):
-        return None
-    return CredentialsPlace(directory / file if file else None, variable)
-
-
-def _variable(text: str) -> str:
-    if not text.isascii() or not text.isidentifier() or len(text) > 128:
-        raise QuantityError(
-            "not the name of a variable", "write a name such as ETLOOP_SNMP, never the secret"
-        )
-    return text
