@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from contract.counters import CountedObject, CounterObject
 from results.device_increase import increases_of
 from results.reconcile import DevicePort
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from contract.counted import CountedDevice, CountedSource
     from results.device_increase import Increases
 
@@ -21,6 +25,14 @@ class IndexedSource:
     source: CountedSource
     increases: Increases
     numbers: dict[tuple[CountedObject, str], int]
+    order: NDArray[np.int64]
+    """Rows by series, in time."""
+    first: NDArray[np.int64]
+    """Where each series begins in `order`, and the end."""
+
+    def rows(self, number: int) -> NDArray[np.int64]:
+        """Rows of one series, in time."""
+        return self.order[self.first[number] : self.first[number + 1]]
 
     def increase(self, one: CountedObject, counter: str) -> int | None:
         """Of the run; None where it is not known for the whole of it."""
@@ -39,13 +51,17 @@ class IndexedSource:
 
 def indexed(device: CountedDevice) -> tuple[IndexedSource, ...]:
     """All roads in their order."""
-    return tuple(
-        IndexedSource(
-            source,
-            increases_of(source),
-            {(one.object, one.counter): number for number, one in enumerate(source.series)},
-        )
-        for source in device.sources
+    return tuple(_indexed(source) for source in device.sources)
+
+
+def _indexed(source: CountedSource) -> IndexedSource:
+    order = np.argsort(source.row_series, kind="stable")
+    return IndexedSource(
+        source,
+        increases_of(source),
+        {(one.object, one.counter): number for number, one in enumerate(source.series)},
+        order,
+        np.searchsorted(source.row_series[order], np.arange(len(source.series) + 1)),
     )
 
 

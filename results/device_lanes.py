@@ -40,6 +40,7 @@ _SAMPLED: Final[Mapping[str, tuple[CounterObject, str]]] = {
     "paused_ns": (CounterObject.QUEUE, "paused_ns"),
 }
 """Column of queues.parquet -> what it is of a device."""
+_ABSENT: Final = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,19 +104,25 @@ def _final(lane: _Lane, kind: CounterObject, counter: str) -> int | None:
 
 def device_samples_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table | None:
     """queues.parquet: lanes on which something moved, over time; None where none did or nothing was sampled."""
-    parts = [part for lane in _lanes(sources) if (part := _samples(lane, start_ns)) is not None]
+    parts = [(lane, part) for lane in _lanes(sources) if (part := _samples(lane)) is not None]
     if not parts:
         return None
-    columns: dict[str, list[Any]] = {
-        name: [value for part in parts for value in part[name]] for name in SAMPLE_UNITS
-    }
+    sizes = [len(part["time_ns"]) for _, part in parts]
+    columns: dict[str, Any] = {"time_ns": np.concatenate([part["time_ns"] for _, part in parts]) - start_ns}
+    places = [lane.place() for lane, _ in parts]
+    for index, name in enumerate(_PLACE):
+        columns[name] = np.repeat(np.array([place[index] for place in places], object), sizes).tolist()
+    for name in _SAMPLED:
+        values = np.concatenate([part[name] for _, part in parts])
+        columns[name] = pa.array(values, mask=values == _ABSENT)
     return _table(columns, SAMPLE_UNITS)
 
 
-def _samples(lane: _Lane, start_ns: int) -> dict[str, list[Any]] | None:
+def _samples(lane: _Lane) -> dict[str, NDArray[np.int64]] | None:
+    """Columns of one lane from the begin of the run on, `_ABSENT` where a reading lacked a value; None where nothing moved."""
     source = lane.source.source
     rows = {
-        name: np.flatnonzero(source.row_series == number)
+        name: lane.source.rows(number)
         for name, (kind, counter) in _SAMPLED.items()
         if (number := lane.source.numbers.get((lane.at(kind), counter))) is not None
     }
@@ -125,19 +132,15 @@ def _samples(lane: _Lane, start_ns: int) -> dict[str, list[Any]] | None:
     longest = max(rows.values(), key=len)
     times = source.row_time_ns[longest]
     during = source.row_phase[longest] != SamplePhase.BEFORE
-    count = len(times)
-    table: dict[str, list[Any]] = {"time_ns": (times - start_ns)[during].tolist()}
-    for index, name in enumerate(_PLACE):
-        table[name] = [lane.place()[index]] * int(during.sum())
+    table = {"time_ns": times[during]}
     for name in _SAMPLED:
-        known: list[int | None] = [None] * count
+        known = np.full(len(times), _ABSENT, np.int64)
         if name in rows:
-            place = {
-                int(time): value
-                for time, value in zip(source.row_time_ns[rows[name]], values[name], strict=True)
-            }
-            known = [None if (value := place.get(int(time))) is None else int(value) for time in times]
-        table[name] = [value for value, wanted in zip(known, during, strict=True) if wanted]
+            own = source.row_time_ns[rows[name]]
+            at = np.minimum(np.searchsorted(times, own), len(times) - 1)
+            same = times[at] == own
+            known[at[same]] = values[name][same]
+        table[name] = known[during]
     return table
 
 
@@ -150,18 +153,17 @@ def _since_begin(values: NDArray[np.uint64], name: str) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(np.maximum(steps, 0))]).astype(np.int64)
 
 
-def _table(columns: dict[str, list[Any]], units: Mapping[str, str]) -> pa.Table:
+def _table(columns: Mapping[str, Any], units: Mapping[str, str]) -> pa.Table:
     fields, arrays = [], []
     for name, unit in units.items():
         text = unit == "name"
         kind = (
             pa.dictionary(pa.int32(), pa.string()) if text else pa.int32() if name == "lane" else pa.int64()
         )
-        array = (
-            pa.array(columns[name], pa.string()).dictionary_encode()
-            if text
-            else pa.array(columns[name], kind)
-        )
+        given = columns[name]
+        if text:
+            given = pa.array(given, pa.string()).dictionary_encode()
+        array = given if isinstance(given, pa.Array) else pa.array(given, kind)
         fields.append(pa.field(name, kind, True, {"unit": unit}))
         arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
