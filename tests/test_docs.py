@@ -19,7 +19,7 @@ from dut_profiles.profile_file import parse_profile
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-WITH_ACTIONS = {"dut"}
+WITH_ACTIONS = {"dut", "lab"}
 """Commands whose next word is a command of its own, with its own options."""
 EXAMPLES = sorted(path for top in ("examples", "deploy/compose") for path in (ROOT / top).rglob("*.yaml"))
 

@@ -232,7 +232,13 @@ LONG.path.elem[0].name = "x" * 300
 
 LIARS: Final[tuple[tuple[str, GnmiMode, Answers, FailureKind, str], ...]] = (
     ("no such call", GnmiMode.GET, {}, FailureKind.REFUSED, "UNIMPLEMENTED"),
-    ("an answer that is no message", GnmiMode.GET, {"Get": lambda _: b"\xff\xff"}, FailureKind.NONSENSE, "bytes that are no GetResponse"),
+    (
+        "an answer that is no message",
+        GnmiMode.GET,
+        {"Get": lambda _: b"\xff\xff"},
+        FailureKind.NONSENSE,
+        "bytes that are no GetResponse",
+    ),
     ("an empty answer", GnmiMode.GET, {"Get": lambda _: b""}, FailureKind.REFUSED, "without a counter in it"),
     (
         "an answer that is too large",
@@ -256,7 +262,13 @@ LIARS: Final[tuple[tuple[str, GnmiMode, Answers, FailureKind, str], ...]] = (
         "a path cannot be read",
     ),
     ("no rights", GnmiMode.GET, {"Get": lambda _: grpc.StatusCode.PERMISSION_DENIED}, FailureKind.REFUSED, "PERMISSION_DENIED"),
-    ("a defect of its own", GnmiMode.GET, {"Get": lambda _: grpc.StatusCode.INTERNAL}, FailureKind.NONSENSE, "INTERNAL: as the test"),
+    (
+        "a defect of its own",
+        GnmiMode.GET,
+        {"Get": lambda _: grpc.StatusCode.INTERNAL},
+        FailureKind.NONSENSE,
+        "INTERNAL: as the test",
+    ),
     ("nothing but the end", GnmiMode.ONCE, {"Subscribe": lambda _: []}, FailureKind.REFUSED, "without a counter in it"),
     (
         "a stream that ends before it begins",

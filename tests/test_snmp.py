@@ -239,7 +239,10 @@ HOSTILE: Final[tuple[tuple[str, Behaviour, FailureKind, str], ...]] = (
     ("an error instead", lambda r: r.answer({}, error=5), FailureKind.REFUSED, "lets us see no interfaces"),
     (
         "names that are none",
-        lambda r: r.answer({f"{IF_NAME}.1": text("\x1b[31m"), f"{IF_NAME}.2": text(""), f"{IF_NAME}.3": text("x" * 200)} | {"1.4.1": text("")}),
+        lambda r: r.answer(
+            {f"{IF_NAME}.{row}": text(name) for row, name in enumerate(("\x1b[31m", "", "x" * 200), 1)}
+            | {"1.4.1": text("")}
+        ),
         FailureKind.REFUSED,
         "no interface has a name",
     ),
