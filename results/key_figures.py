@@ -18,7 +18,7 @@ from results.expression_value import Frame, Results
 from results.frames import frame_by_hand
 from results.kpi_input import CONNECTION_UNITS, KpiInput, connection_frame
 from results.kpi_job import curves, job_figures, kind_kpis, one_way_figures, skew_and_transfer_figures
-from results.kpi_network import port_figures, slip_figures, transport_figures, uplink_figures
+from results.kpi_network import device_figures, port_figures, slip_figures, transport_figures, uplink_figures
 from results.kpi_rates import rate_figures
 from results.kpi_set import FIGURES, KPI_SCHEMA, KindKpis, Kpi, KpiSet
 from results.summary import IterationSummary
@@ -45,6 +45,7 @@ def key_figures(given: KpiInput, basis: KpiBasis) -> KpiSet:
         transport_figures(given, connection_frame(given)),
         port_figures(given),
         uplink_figures(given),
+        device_figures(given),
         slip_figures(given),
     ):
         found.update(part)

@@ -20,7 +20,8 @@ from results.device_increase import increases_of
 from results.device_index import device_ports, indexed
 from results.device_set import Agreement, Direction
 from results.device_summary import DeviceBasis, RigPortFacts
-from results.judging import judged_files
+from results.judging import judged_files, kpi_input
+from results.key_figures import key_figures
 from results.kpi_set import KpiBasis
 from results.reconcile import AgentPort, DevicePort, reconcile
 from results.run_dir import add_device, read_frames, read_run, write_run
@@ -276,6 +277,24 @@ def test_a_run_directory_gets_the_devices_counters(tmp_path: Path) -> None:
     page = texts["report.html"]
     assert "Of agents and device, 4 directions of cables: 4 frame for frame." in page
     assert "counted by the device" in page
+
+
+def test_key_figures_of_the_device(tmp_path: Path) -> None:
+    judged(
+        tmp_path,
+        counted(),
+        "dut_dropped_packets == 7 and dut_pfc_tx_frames == 2 and dut_difference_share == 0",
+    )
+    run = read_run(tmp_path)
+    basis = KpiBasis({}, None, 4096)
+    kpis = key_figures(kpi_input(run.summary, *read_frames(run), basis), basis)
+    assert kpis.value("dut_dropped_packets") == 7
+    assert kpis.value("dut_pfc_tx_frames") == 2
+    assert kpis.value("dut_difference_share") == 0
+    absent = {kpi.name: kpi.absent for kpi in kpis.figures if kpi.value is None}
+    assert absent["dut_ecn_marked_packets"] == "not counted over the whole run", (
+        "the device does not count marks"
+    )
 
 
 def test_a_mapped_class_in_another_queue_fails_and_names_the_queue(tmp_path: Path) -> None:
