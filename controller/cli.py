@@ -138,6 +138,8 @@ def _add_run(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--no-twin", action="store_true", help="do not work out afterwards what the run should have taken"
     )
+    what = "refuse what the profile of the device contradicts, instead of warning (etloop dut check tells it, too)"
+    parser.add_argument("--strict", action="store_true", help=what)
 
 
 def _add_report(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -284,6 +286,7 @@ def _run(parsed: argparse.Namespace) -> Answer:
         as_json=parsed.json,
         progress_bar=not parsed.no_progress,
         compares=not parsed.no_twin,
+        strict=parsed.strict,
     )
     return Answer("", ExitCode(code))
 

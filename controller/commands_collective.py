@@ -37,13 +37,14 @@ from controller.collective_table import (
 from controller.commands_plan import Prepared, read_file
 from controller.commands_run import refuse_used_directory, run_id, session_settings, shown_progress
 from controller.commands_trace import to_json
+from controller.device_counting import counted_run, counting_of, device_basis
 from controller.plan import make_plan
 from controller.rig import Rig, parse_rig
 from controller.schedule_files import with_schedule_files
 from controller.service import run
 from controller.system_clock import wall_time_text
 from results.kpis import Measurement, measure
-from results.run_dir import write_run
+from results.run_dir import add_device, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,7 +178,13 @@ def _measure(request: Request, spec: BenchSpec, trial: _Trial) -> list[TestResul
     plan = trial.prepared.plan
     settings = session_settings(trial.prepared)
     with shown_progress(request.progress_bar) as on_progress:
-        outcome = asyncio.run(run(settings, plan.assignments, plan.tables, on_progress, demo.say))
+        outcome, counted = asyncio.run(
+            counted_run(
+                counting_of(trial.prepared.rig, None) if trial.directory is not None else None,
+                lambda: run(settings, plan.assignments, plan.tables, on_progress, demo.say),
+                demo.say,
+            )
+        )
     measurement = measure(outcome, plan.tables, plan.connection_rows)
     if trial.directory is not None:
         write_run(
@@ -189,6 +196,9 @@ def _measure(request: Request, spec: BenchSpec, trial: _Trial) -> list[TestResul
             plan.connection_rows,
             plan.port_names,
         )
+        if counted is not None:
+            basis = device_basis(trial.prepared.scenario, trial.prepared.rig, outcome)
+            add_device(trial.directory, counted, basis)
     tests = _tests(request, spec, trial, outcome, measurement, started_at)
     if request.json_file != "-":
         sys.stdout.write("".join(_text(request, spec, test) + "\n" for test in tests))

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from contract.errors import ConfigError, ExitCode, InputError, Problem
 from controller.commands_plan import read_cc_plugin, read_file
 from controller.commands_trace import Answer, to_json
-from controller.dut_demands import demands_of, links_of
+from controller.dut_examination import examination_of
 from controller.rig import Rig, parse_rig
 from controller.scenario import Scenario, parse_scenario
 from dut_profiles.catalogue import find_profile, profile_names
-from dut_profiles.contradictions import examine
 from dut_profiles.examination import Examination, Gravity
-from dut_profiles.job_contradictions import examine_job, examine_rig
 from dut_profiles.profile import DutProfile
 from dut_profiles.stated import stated_values
 from dut_profiles.stated_text import said
@@ -111,11 +109,9 @@ def answer_check(
     Raises `ConfigError` with the mistakes of all files together. The exit code says whether there is a contradiction.
     """
     profile, scenario, rig = _read_all(name_or_path, scenario_path, rig_path)
-    examination = examine(profile)
-    if rig is not None:
-        examination += examine_rig(profile, links_of(rig, str(rig_path)))
-    if scenario is not None:
-        examination += examine_job(profile, demands_of(scenario, rig, str(scenario_path)))
+    examination = examination_of(
+        profile, scenario, rig, scenario_name=str(scenario_path), rig_name=str(rig_path)
+    )
     code = ExitCode.PREPARATION_FAILED if examination.contradictions else ExitCode.PASS
     if as_json:
         told = {"profile": profile.name, "exit_code": int(code), **asdict(examination)}

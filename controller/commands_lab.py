@@ -25,6 +25,7 @@ EXAMPLE: Final = """\
   etloop lab exec a -- ping -c 3 198.18.2.1
   etloop lab down"""
 _NAME: Final = "lab"
+DEFAULT_GNMI_BIND: Final = "127.0.0.1:9339"
 _BACKENDS: Final = ("udp", "packet", "xdp")
 
 
@@ -56,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help=f"default {DEFAULT_MTU_BYTES}B",
     )
+    up.add_argument(
+        "--gnmi",
+        default="",
+        metavar="ADDRESS:PORT",
+        help="also serve the switches' counters by gNMI, in clear text on a loopback address",
+    )
     promise = up.add_mutually_exclusive_group()
     promise.add_argument(
         "--beyond", action="store_true", help="come up at rates that this host does not hold"
@@ -64,6 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--unmeasured", action="store_true", help="do not measure what this host holds, promise nothing"
     )
     status = actions.add_parser("status", help="what it is and what its switches counted")
+    gnmi = actions.add_parser("gnmi", help="serve the counters of its switches by gNMI")
+    _add_gnmi_arguments(gnmi)
     run = actions.add_parser("exec", help="run a command in an agent's namespace")
     run.add_argument("agent", metavar="AGENT")
     run.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
@@ -74,6 +83,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for one in (up, status, run, link, down):
         one.add_argument("--name", default=_NAME, help=f"of the lab (default {_NAME})")
         one.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+
+
+def _add_gnmi_arguments(gnmi: argparse.ArgumentParser) -> None:
+    gnmi.add_argument(
+        "--bind", default=DEFAULT_GNMI_BIND, metavar="ADDRESS:PORT", help=f"default {DEFAULT_GNMI_BIND}"
+    )
+    gnmi.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM; without it, clear text")
+    gnmi.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM, belongs to it")
+    gnmi.add_argument("--client-ca", type=Path, metavar="FILE", help="PEM: only clients it signed get in")
+    gnmi.add_argument(
+        "--credentials", type=Path, metavar="FILE", help="user and password that clients must give"
+    )
+    gnmi.add_argument(
+        "--insecure", action="store_true", help="speak clear text on addresses that other machines reach"
+    )
+    gnmi.add_argument("--socket", type=Path, help=argparse.SUPPRESS)  # a lab says where its own is
+    gnmi.add_argument("--name", default=_NAME, help=f"of the lab (default {_NAME})")
 
 
 def answer_lab(parsed: argparse.Namespace) -> Answer:
@@ -87,6 +113,11 @@ def answer_lab(parsed: argparse.Namespace) -> Answer:
             return _up(parsed)
         case "status":
             return _shown(lab_ask(parsed.name, {"ask": "status"}), as_json=parsed.json)
+        case "gnmi":
+            from controller.lab_gnmi import order_of, serve
+
+            serve(order_of(parsed))
+            return Answer("")
         case "exec":
             command = parsed.words[1:] if parsed.words[:1] == ["--"] else parsed.words
             if not command:
@@ -106,6 +137,7 @@ def answer_lab(parsed: argparse.Namespace) -> Answer:
 def _up(parsed: argparse.Namespace) -> Answer:
     from controller.lab_client import lab_up
     from controller.lab_plan import plan_lab, rig_text
+    from controller.lab_profile import map_deviations
     from controller.topology_file import parse_topology
 
     try:
@@ -124,14 +156,29 @@ def _up(parsed: argparse.Namespace) -> Answer:
         agents=parsed.agents,
         measure=not parsed.unmeasured,
         beyond=parsed.beyond,
+        gnmi=_local_gnmi(parsed.gnmi),
     )
     topology = parse_topology(text.encode(), order.source)
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
     status = lab_up(order)
     if parsed.rig_out is not None:
         beside = os.path.relpath(parsed.topology, parsed.rig_out.parent)
-        _write(parsed.rig_out, rig_text(plan, backend=order.backend, topology=beside), parsed.name)
+        _write(
+            parsed.rig_out,
+            rig_text(plan, backend=order.backend, topology=beside, lab=order.name),
+            parsed.name,
+        )
+        status |= {"notes": map_deviations(topology)}
     return _shown(status, as_json=parsed.json)
+
+
+def _local_gnmi(text: str) -> str:
+    from controller.lab_gnmi import bind_of, is_loopback
+
+    if text and not is_loopback(bind := bind_of(text, "--gnmi")):
+        remedy = "give one of 127.0.0.0/8, or run etloop lab gnmi, which has TLS"
+        raise ConfigError(Problem("--gnmi", f"{bind} is reachable from other machines", remedy))
+    return str(bind) if text else ""
 
 
 def _write(path: Path, text: str, lab: str) -> None:
@@ -148,7 +195,8 @@ def _write(path: Path, text: str, lab: str) -> None:
 def _shown(status: Values, *, as_json: bool) -> Answer:
     from controller.lab_status import status_text
 
-    return Answer(to_json(status) if as_json else status_text(status), ExitCode.PASS)
+    notes = "".join(f"note: {note}\n" for note in status.get("notes", ()))
+    return Answer(to_json(status) if as_json else status_text(status) + notes, ExitCode.PASS)
 
 
 def _checked_name(name: str) -> None:

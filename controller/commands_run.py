@@ -19,12 +19,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from contract.errors import ConfigError, ExitCode, Problem
 from contract.units import approximate_bytes
 from controller.commands_plan import Prepared, prepare
+from controller.device_counting import counted_run, counting_of, device_basis
+from controller.dut_examination import contradictions_of
 from controller.expectation import DescribedDevice, Expectation, expect
 from controller.judgement import asked_of, basis_of, judge_run
 from controller.service import OnProgress, run
 from controller.session_settings import CurveServer, SessionSettings
 from controller.system_clock import wall_time_text
-from results.run_dir import RunNotWritten, add_comparison, write_run
+from results.run_dir import RunNotWritten, add_comparison, add_device, write_run
 from results.summary import RunState, Summary
 from results.table import render
 from results.typed_json import to_json
@@ -81,13 +83,16 @@ def run_files(
     as_json: bool = False,
     progress_bar: bool = True,
     compares: bool = True,
+    strict: bool = False,
 ) -> int:
     """As `run_live`, and prints: events to standard error, the table (or summary.json) to standard output.
 
     Returns the exit code of the run; raises as `run_live`. The bar is shown only on a terminal.
     """
     bar = progress_bar and not as_json and sys.stderr.isatty()
-    finished = run_live(scenario_path, rig_path, out_dir, say=_say, progress_bar=bar, compares=compares)
+    finished = run_live(
+        scenario_path, rig_path, out_dir, say=_say, progress_bar=bar, compares=compares, strict=strict
+    )
     sys.stdout.write(to_json(finished.summary) if as_json else finished.table)
     sys.stdout.flush()
     return int(finished.exit_code)
@@ -106,20 +111,27 @@ def run_live(
     say: Say,
     progress_bar: bool,
     compares: bool = True,
+    strict: bool = False,
 ) -> FinishedRun:
     """Runs a scenario on a rig whose agents may join before or after, and leaves the results in `out_dir`.
 
     Raises an `InputError` before any traffic if files, plan, rig or `out_dir` cannot be used. A run that breaks later
     is written like any other, with its reason. SIGINT and SIGTERM end the session, not the process. Afterwards the run is
-    held against what was to be expected of it, unless `compares` is false.
+    held against what was to be expected of it, unless `compares` is false. What the device's profile contradicts is said; where
+    it is `strict`, it is an error.
     """
     refuse_used_directory(out_dir)
     prepared = prepare(scenario_path, rig_path, run_id=run_id())
     asked = asked_of(prepared.scenario, prepared.rig, say)
+    if strict and (problems := contradictions_of(prepared.scenario, prepared.rig)):
+        raise ConfigError(*problems)
     settings = session_settings(prepared)
     plan = prepared.plan
+    counting = counting_of(prepared.rig, prepared.device.topology if prepared.device else None)
     with shown_progress(progress_bar) as on_progress:
-        outcome = asyncio.run(run(settings, plan.assignments, plan.tables, on_progress, say))
+        outcome, counted = asyncio.run(
+            counted_run(counting, lambda: run(settings, plan.assignments, plan.tables, on_progress, say), say)
+        )
     write_run(
         out_dir,
         outcome,
@@ -136,6 +148,8 @@ def run_live(
             + ", in virtual time"
         )
         compared(plan, prepared.device, out_dir, outcome, say)
+    if counted is not None:
+        add_device(out_dir, counted, device_basis(prepared.scenario, prepared.rig, outcome))
     summary = judge_run(out_dir, asked, basis_of(prepared.scenario, prepared.rig, plan))
     return FinishedRun(summary, render(summary, str(out_dir)))
 

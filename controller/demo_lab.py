@@ -96,7 +96,7 @@ def demo_lab(directory: Path, bind: str) -> Iterator[DemoLab]:
     lab_up(order)
     try:
         (directory / "topology.yaml").write_text(TOPOLOGY)
-        (directory / "rig.yaml").write_text(rig_text(plan))
+        (directory / "rig.yaml").write_text(rig_text(plan, lab=name))
         yield DemoLab(name, directory)
     finally:
         with contextlib.suppress(RigError):

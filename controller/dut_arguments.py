@@ -1,22 +1,27 @@
-"""The command line of `etloop dut`: list, show, check, fabric."""
+"""The command line of `etloop dut`: list, show, check, counters, fabric."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from contract.clock import NS_PER_S
+from contract.units import parse_duration_ns
+from controller.cli_values import quantity
 from controller.commands_dut import answer_check, answer_list, answer_show
 from controller.commands_fabric import answer_fabric
+from controller.commands_trace import Answer
+from controller.counters.settings import LEAST_INTERVAL_NS
 
 if TYPE_CHECKING:
     import argparse
 
-    from controller.commands_trace import Answer
 
-SUMMARY: Final = "devices under test: list and show profiles, find what in one cannot be; read fabrics"
+SUMMARY: Final = "devices under test: profiles, what in one cannot be, counters, fabrics"
 EXAMPLE: Final = (
     "  etloop dut show sonic-tomahawk5\n"
-    "  etloop dut check sonic-tomahawk5 --scenario scenario.yaml --rig rig.yaml"
+    "  etloop dut check sonic-tomahawk5 --scenario scenario.yaml --rig rig.yaml\n"
+    "  etloop dut counters --rig rig.yaml --watch"
 )
 _PROFILE: Final = "name of a shipped profile, or a file that ends in .yaml"
 
@@ -43,7 +48,26 @@ def add_dut(parser: argparse.ArgumentParser) -> None:
         "--annotations", type=Path, metavar="FILE", help="ranks, addresses, profiles of nodes"
     )
     fabric.add_argument("--out", type=Path, metavar="DIR", help="write rig.yaml and mapping.yaml there")
-    for action in (listing, show, check, fabric):
+    counters = actions.add_parser("counters", help="what the device of a rig counts now, or as it moves")
+    counters.add_argument(
+        "--rig", type=Path, required=True, metavar="FILE", help="rig.yaml with dut.counters"
+    )
+    counters.add_argument(
+        "--watch", action="store_true", help="again and again, what moved each time; ends with Ctrl-C"
+    )
+    counters.add_argument(
+        "--every",
+        type=quantity(parse_duration_ns),
+        default=NS_PER_S,
+        metavar="TIME",
+        help="between two readings of --watch (default 1s)",
+    )
+    linux = actions.add_parser(
+        "linux-counters",
+        help="read interfaces of this host for a reader elsewhere: a line in, a line of JSON out",
+    )
+    linux.add_argument("interfaces", nargs="*", metavar="INTERFACE", help="default: all but the loopback")
+    for action in (listing, show, check, fabric, counters):
         action.add_argument("--json", action="store_true", help="answer in JSON, for programs")
 
 
@@ -53,6 +77,16 @@ def answer_dut(parsed: argparse.Namespace) -> Answer:
         return answer_list(as_json=parsed.json)
     if parsed.action == "show":
         return answer_show(parsed.profile, as_json=parsed.json)
+    if parsed.action == "counters":
+        # Here, because only this needs them: sockets and processes.
+        from controller.commands_counters import CountersRequest, show_counters
+
+        every_ns = max(parsed.every, LEAST_INTERVAL_NS) if parsed.watch else None
+        return Answer("", show_counters(CountersRequest(parsed.rig, every_ns, parsed.json)))
+    if parsed.action == "linux-counters":
+        from controller.counters.linux_process import main
+
+        return Answer("", main(parsed.interfaces))
     if parsed.action == "fabric":
         return answer_fabric(parsed.description, parsed.annotations, parsed.out, as_json=parsed.json)
     return answer_check(parsed.profile, parsed.scenario, parsed.rig, as_json=parsed.json)

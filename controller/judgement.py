@@ -6,16 +6,19 @@ Nothing in here ends a run: a profile or a condition that cannot be read is said
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from contract.errors import ConfigError, Problem
 from controller.commands_plan import read_file
+from controller.dut_examination import contradictions_of
 from controller.rig import parse_rig
 from controller.scenario_verdict import AskedVerdict, conditions_of
 from dut_profiles.catalogue import find_profile
+from dut_profiles.profile import DutKind
+from dut_profiles.profile_file import DEFAULT_TOLERANCE_PER_MILLION
 from results.judging import judged_files
 from results.key_figures import vocabulary
 from results.kpi_set import KpiBasis
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from controller.plan import Plan
     from controller.rig import Rig
     from controller.scenario import Scenario
+    from dut_profiles.profile import DutProfile
     from results.summary import Summary
 
 
@@ -43,14 +47,33 @@ class Asked:
     device: str
     unreadable: str
     """Why the profile that the rig names cannot be read; "" otherwise."""
+    notes: tuple[str, ...] = ()
+    """What of scenario and rig the profile contradicts; goes into the results."""
 
 
 def asked_of(scenario: Scenario, rig: Rig, say: Callable[[str], None]) -> Asked:
     """The conditions of scenario and profile; says those that cannot be read."""
-    return _asked(scenario.verdict, rig.dut.profile if rig.dut is not None else "", say)
+    dut = rig.dut
+    if dut is None:
+        return _asked(scenario.verdict, "", say)
+    asked = _asked(scenario.verdict, dut.profile, say, counted=bool(dut.counters))
+    found = contradictions_of(scenario, rig)
+    for problem in found:
+        say(f"warning: the profile {asked.device} says otherwise: {problem}")
+    return replace(
+        asked, notes=tuple(f"the profile {asked.device} says otherwise: {problem}" for problem in found)
+    )
 
 
-def _asked(stated: AskedVerdict, device: str, say: Callable[[str], None]) -> Asked:
+def _asked(
+    stated: AskedVerdict,
+    device: str,
+    say: Callable[[str], None],
+    *,
+    counted: bool = False,
+    counted_by: str = "",
+) -> Asked:
+    """`counted`: counters are read, or were; `counted_by`: by which profile's maps, where it is not `device`."""
     unreadable = ""
     checks: tuple[AskedCheck, ...] = ()
     if device:
@@ -62,10 +85,35 @@ def _asked(stated: AskedVerdict, device: str, say: Callable[[str], None]) -> Ask
         else:
             device = profile.name
             checks = tuple(AskedCheck(one.expression, one.why, one.where) for one in profile.checks)
+            if counted:
+                agree, *queues = counting_checks(profile)
+                # Queues were looked at by the maps of the profile that the run had.
+                checks += (agree, *(queues if counted_by in ("", profile.name) else ()))
     checks += stated.checks
     for check, mistake in check_mistakes(checks, vocabulary()):
         say(f"warning: {check.where}: {check.expression}: {mistake}; the verdict will be inconclusive")
     return Asked(checks, stated.limits, device, unreadable)
+
+
+def counting_checks(profile: DutProfile) -> tuple[AskedCheck, ...]:
+    """What must hold wherever a device's counters are read: they agree with the agents', and packets took their queues."""
+    tolerance = profile.counters.tolerance_per_million
+    claim = tolerance.best
+    allowed = DEFAULT_TOLERANCE_PER_MILLION if claim is None else claim.value
+    where = "counters.tolerance, by default" if claim is None else claim.where
+    agree = AskedCheck(
+        f"reconciliation.difference_share <= {allowed}ppm",
+        "device and agents count the same packets on every cable, as far as the profile's tolerance",
+        where,
+    )
+    if profile.kind is not DutKind.SWITCH or profile.maps.class_to_queue.value is None:
+        return (agree,)
+    queues = AskedCheck(
+        f"classes.missing_share <= {allowed}ppm",
+        "the job's packets leave by the queues that the profile's maps name for their DSCP",
+        profile.maps.class_to_queue.best.where if profile.maps.class_to_queue.best is not None else where,
+    )
+    return agree, queues
 
 
 def basis_of(scenario: Scenario, rig: Rig, plan: Plan) -> KpiBasis:
@@ -96,9 +144,18 @@ def judge_again(run_dir: Path, conditions: Path | None = None, device: str | Non
         where = run_dir / "scenario.yaml", run_dir / "rig.yaml"
         checks = conditions_of(scenario_text.encode(), str(where[0]))
         rig = parse_rig(rig_text.encode(), str(where[1]), run_dir)
-        return judge_run(run_dir, _asked(checks, rig.dut.profile if rig.dut else "", said.append), basis)
+        dut = rig.dut
+        asked = _asked(checks, dut.profile if dut else "", said.append, counted=bool(dut and dut.counters))
+        return judge_run(run_dir, asked, basis)
     checks = AskedVerdict() if conditions is None else conditions_of(read_file(conditions), str(conditions))
-    asked = _asked(checks, device or "", said.append)
+    counted = read_run(run_dir).summary.dut
+    asked = _asked(
+        checks,
+        device or "",
+        said.append,
+        counted=counted is not None,
+        counted_by=counted.profile if counted is not None else "",
+    )
     if said:
         raise ConfigError(*(Problem("verdict", text, "see docs/verdict.md") for text in said))
     return judge_run(run_dir, asked, basis)
@@ -110,6 +167,8 @@ def judge_run(out_dir: Path, asked: Asked, basis: KpiBasis) -> Summary:
     Returns the summary with its verdict. Raises `RunNotWritten` where they cannot be written; the run stands as it is.
     """
     run = read_run(out_dir)
+    fresh = tuple(note for note in asked.notes if note not in run.summary.notes)
+    run = replace(run, summary=replace(run.summary, notes=run.summary.notes + fresh))
     summary, texts = judged_files(
         run,
         read_frames(run),

@@ -11,6 +11,9 @@ from controller.lab_plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYT
 ORDER_FILE: Final = "order.json"
 SOCKET_FILE: Final = "lab.sock"
 LOG_FILE: Final = "lab.log"
+GNMI_LOG_FILE: Final = "gnmi.log"
+GNMI_READY: Final = "serves gNMI at "
+"""How the process that serves it begins its first line; the address follows."""
 MOST_REQUEST_BYTES: Final = 4096
 LEAST_INTERVAL_MS: Final = 10
 
@@ -34,6 +37,8 @@ class LabOrder:
     """Whether it measures what this host holds."""
     beyond: bool = False
     """Whether it comes up at rates that this host does not hold."""
+    gnmi: str = ""
+    """HOST:PORT at which its counters are served by gNMI; "" for nowhere."""
 
 
 def order_text(order: LabOrder) -> str:

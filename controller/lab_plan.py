@@ -31,6 +31,9 @@ LINE_OVERHEAD_BYTES: Final = 14 + 4 + 20
 """Beside an IP packet on the line: Ethernet header, check sequence, preamble and gap."""
 AGENTS_SHARE: Final = 0.5
 """Of what the host forwards with nothing else to do, what is promised: the agents need the rest."""
+LAB_PROFILE: Final = "soft-switch"
+LAB_INTERVAL: Final = "100ms"
+"""Between two readings of a lab's counters."""
 _MAC: Final = "02:e7:00:00:{:02x}:{:02x}"
 _LONGEST_INTERFACE: Final = 15
 
@@ -50,6 +53,8 @@ class LabPort:
     addresses: tuple[str, ...]
     rate_bps: int
     rail: int | None
+    end: str
+    """The switch port that it is on, as "leaf0/3"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,7 @@ def plan_lab(
                 addresses=attachment.addresses or _addresses(number, addresses),
                 rate_bps=topology.port_of(attachment.end).rate_bps,
                 rail=attachment.rail,
+                end=topology.port_name(attachment.end),
             )
         )
     _refuse_clashes(topology.attachments, by_agent)
@@ -168,12 +174,16 @@ def about_rate(rate_bps: int) -> str:
     return format_rate(max(rate_bps // unit * unit, 1))
 
 
-def rig_text(plan: LabPlan, *, backend: str = "udp", topology: str = "") -> str:
-    """A rig file for the agents of the lab; `topology` is the path of its topology file from there, for the twin."""
+def rig_text(plan: LabPlan, *, backend: str = "udp", topology: str = "", lab: str = "") -> str:
+    """A rig file for the agents of the lab; `topology` is the path of its topology file from there, for the twin.
+
+    With `lab`, the lab's name, it also says where the counters of its switches are read.
+    """
     lines = [
         "# Made by etloop lab up. The agents stand in namespaces of this host and reach the controller through it.",
         f"controller: {{bind: '{plan.bind}'}}",
         *([f"topology: {json.dumps(topology)}"] if topology else []),
+        *(_dut_lines(plan, lab) if lab else []),
         "agents:",
     ]
     for agent in plan.agents:
@@ -190,6 +200,24 @@ def rig_text(plan: LabPlan, *, backend: str = "udp", topology: str = "") -> str:
                 keys.append(f"rail: {port.rail}")
             lines.append(f"      - {{{', '.join(keys)}}}")
     return "\n".join(lines) + "\n"
+
+
+def _dut_lines(plan: LabPlan, lab: str) -> list[str]:
+    ports = [
+        f"        {json.dumps(f'{agent.name}/{port.port}')}: {json.dumps(port.end)}"
+        for agent in plan.agents
+        for port in agent.ports
+    ]
+    return [
+        "dut:",
+        f"  profile: {LAB_PROFILE}",
+        "  counters:",
+        "    - reader: soft_switch",
+        f"      lab: {lab}",
+        f"      interval: {LAB_INTERVAL}",
+        "      ports:",
+        *ports,
+    ]
 
 
 def _rate(rate_bps: int) -> str:

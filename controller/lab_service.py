@@ -23,9 +23,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from contract.errors import Problem, RigError
 from contract.topology import SwitchEnd, Topology
 from controller.lab_capacity import measure_capacity, open_in
 from controller.lab_order import (
+    GNMI_LOG_FILE,
+    GNMI_READY,
     LEAST_INTERVAL_MS,
     MOST_REQUEST_BYTES,
     ORDER_FILE,
@@ -41,6 +44,7 @@ from controller.topology_file import parse_topology
 from traffic.soft_switch import SoftSwitch
 
 AGENT_END_S: Final = 5
+GNMI_UP_S: Final = 20
 GLANCE_S: Final = 0.5
 """Between two looks at whether the switch still runs."""
 
@@ -88,6 +92,8 @@ class Lab:
         self._described = described
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
         self._directory = Path()
+        self._gnmi: asyncio.subprocess.Process | None = None
+        self._gnmi_at = ""
         self._end = asyncio.Event()
 
     async def serve(self, directory: Path, tell: Callable[[dict[str, object]], None]) -> None:
@@ -104,6 +110,9 @@ class Lab:
             server = await asyncio.start_unix_server(self._converse, socket_path, limit=MOST_REQUEST_BYTES)
             stack.push_async_callback(_close, server)
             stack.callback(self._end_agents)
+            if self._order.gnmi:
+                stack.push_async_callback(self._end_gnmi)
+                await self._start_gnmi(socket_path)
             if self._order.agents:
                 self._start_agents()
             tell(self._status())
@@ -178,14 +187,56 @@ class Lab:
             "namespaces": self._place.agents,
             "processes": {name: _said_of(process) for name, process in self._agents.items()},
             "directory": str(self._directory),
+            "gnmi": self._gnmi_values(),
             "counters": self._counters(),
         }
+
+    # ---- gNMI
+
+    async def _start_gnmi(self, socket_path: Path) -> None:
+        """Starts the process that serves gNMI; returns when it does. Raises `RigError` with its reason if it does not."""
+        with (self._directory / GNMI_LOG_FILE).open("wb") as log:
+            self._gnmi = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "controller.cli", "lab", "gnmi", "--name", self._order.name),
+                *("--bind", self._order.gnmi, "--socket", str(socket_path)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=_our_environment(),
+            )
+        assert self._gnmi.stdout is not None
+        line = ""
+        with contextlib.suppress(TimeoutError):
+            said = await asyncio.wait_for(self._gnmi.stdout.readline(), GNMI_UP_S)
+            line = said.decode(errors="replace")
+        if not line.startswith(GNMI_READY):
+            log_text = (self._directory / GNMI_LOG_FILE).read_text(errors="replace").strip()
+            last = log_text.splitlines()[-1].removeprefix("etloop: ") if log_text else "it said nothing"
+            what = f"its process did not begin: {last}"
+            raise RigError(Problem("lab up --gnmi", what, "give another address, or leave it out"))
+        self._gnmi_at = line.removeprefix(GNMI_READY).split(",")[0]
+
+    async def _end_gnmi(self) -> None:
+        if self._gnmi is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._gnmi.terminate()
+        try:
+            await asyncio.wait_for(self._gnmi.wait(), AGENT_END_S)
+        except TimeoutError:
+            self._gnmi.kill()
+            await self._gnmi.wait()
+
+    def _gnmi_values(self) -> Values | None:
+        if self._gnmi is None:
+            return None
+        code = self._gnmi.returncode
+        said = f"running, process {self._gnmi.pid}" if code is None else f"ended with {code}"
+        return {"address": self._gnmi_at, "process": said}
 
     # ---- agents
 
     def _start_agents(self) -> None:
-        ours = str(Path(__file__).resolve().parent.parent)
-        path = os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH", ""))))
         for name, namespace in self._place.agents.items():
             enter = (
                 "controller.lab_enter",
@@ -202,7 +253,7 @@ class Lab:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, "PYTHONPATH": path},
+                    env=_our_environment(),
                     pass_fds=(namespace,),
                 )
 
@@ -215,6 +266,15 @@ class Lab:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _our_environment() -> dict[str, str]:
+    """For programs of ours: they find the same code as this process, whatever the working directory holds."""
+    ours = str(Path(__file__).resolve().parent.parent)
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH", "")))),
+    }
 
 
 def _said_of(process: subprocess.Popen[bytes]) -> str:

@@ -56,7 +56,12 @@ def counter_values(topology: Topology, snapshot: SoftSnapshot) -> Values:
             )
         ],
         "attachments": [
-            {"port": attachment.rig_port, "card": row_values(card), "soft_switch": row_values(port)}
+            {
+                "port": attachment.rig_port,
+                "end": topology.port_name(attachment.end),
+                "card": row_values(card),
+                "soft_switch": row_values(port),
+            }
             for attachment, card, port in zip(
                 topology.attachments, snapshot.cards, snapshot.ports, strict=True
             )
@@ -113,6 +118,8 @@ def status_text(values: Values) -> str:
             addresses = port["addresses"]
             span = addresses[0] if len(addresses) == 1 else f"{addresses[0]} to {addresses[-1]}"
             lines.append(f"  {port['port']}  {port['interface']}  {span}  {format_rate(port['rate_bps'])}")
+    if values.get("gnmi"):
+        lines.append(f"gNMI at {values['gnmi']['address']}: {values['gnmi']['process']}")
     lines += ["", *_port_table(counters), "", *_soft_lines(counters)]
     return "\n".join(lines) + "\n"
 

@@ -31,10 +31,13 @@ from contract.yaml_reader import (
     words,
     yes_or_no,
 )
+from controller.rig_counters import read_counters
 from dut_profiles.catalogue import is_path
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from controller.counters.settings import SourceSettings
 
 ROCE_UDP_PORT: Final = 4791
 DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"
@@ -100,6 +103,8 @@ class RigDut:
 
     profile: str
     """Name of a shipped profile, or path of a file (`dut_profiles.catalogue`)."""
+    counters: tuple[SourceSettings, ...] = ()
+    """By which roads its counters are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +132,20 @@ def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
     security = _read_security(top.section("security"), directory)
     agents = tuple(_read_agent(agent) for agent in top.sections("agents", "list the agents with their ports"))
     _refuse_repetitions(top, agents)
-    dut = _read_dut(top.section("dut"), directory) if top.has("dut") else None
+    dut = _read_dut(top.section("dut"), directory, agents) if top.has("dut") else None
     topology = top.optional("topology", words, "")
     top.close()
     file.refuse_mistakes()
     return Rig(bind, agents, security, dut, directory / topology if topology else None)
 
 
-def _read_dut(section: Section, directory: Path) -> RigDut:
+def _read_dut(section: Section, directory: Path, agents: tuple[RigAgent, ...]) -> RigDut:
     remedy = "name a shipped profile (etloop dut list) or a file that ends in .yaml"
     profile = section.required("profile", words, "", remedy)
+    ports = {f"{agent.name}/{port.name}" for agent in agents for port in agent.ports}
+    counters = read_counters(section, directory, ports)
     section.close()
-    return RigDut(str(directory / profile) if is_path(profile) else profile)
+    return RigDut(str(directory / profile) if is_path(profile) else profile, counters)
 
 
 def _read_security(section: Section, directory: Path) -> Security:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
+from contract.counters import CounterObject
 from dut_profiles.stated import Source, Stated
 
 PRIORITIES: Final = 8
@@ -127,16 +128,6 @@ class CounterPaths(StrEnum):
     MLX5 = "mlx5"
     BNXT = "bnxt"
     ETHTOOL = "ethtool"
-
-
-class CounterObject(StrEnum):
-    """What has counters."""
-
-    PORT = "port"
-    PRIORITY = "priority"
-    QUEUE = "queue"
-    GROUP = "group"
-    POOL = "pool"
 
 
 @dataclass(frozen=True, slots=True)

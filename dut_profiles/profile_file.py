@@ -10,6 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+from contract.counters import CounterObject
 from contract.units import parse_factor, parse_name, parse_share_per_million
 from contract.yaml_reader import ConfigFile, Section, integer, one_of, read_document, yes_or_no
 from dut_profiles.map_file import read_maps
@@ -23,7 +24,6 @@ from dut_profiles.profile import (
     Breakout,
     Buffer,
     CounterAccess,
-    CounterObject,
     CounterPaths,
     CounterReader,
     Counters,

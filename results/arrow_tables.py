@@ -58,7 +58,7 @@ def _text(codes: NDArray[np.integer], names: Sequence[str]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(indices, pa.array(list(names), pa.string()))
 
 
-def _table(columns: tuple[Column, ...], values: Mapping[str, object]) -> pa.Table:
+def column_table(columns: tuple[Column, ...], values: Mapping[str, object]) -> pa.Table:
     schema = arrow_schema(columns)
     assert list(values) == schema.names, set(values) ^ set(schema.names)
     arrays = []
@@ -82,7 +82,7 @@ def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) ->
     communicator = plan.communicator[row]
     sizes = np.array([len(members) for _, members in tables.communicators] or [0], np.int32)
     op_names = [OP_NAMES.get(OpCode(code), "") if code else "" for code in range(len(OpCode) + 1)]
-    return _table(
+    return column_table(
         OPS,
         {
             "rank": plan.rank[row],
@@ -125,7 +125,7 @@ def collectives_table(tables: PlanTables, groups: PlannedGroups, rows: Collectiv
     group = rows.group
     communicator = groups.communicator[group]
     is_pair = communicator < 0
-    return _table(
+    return column_table(
         COLLECTIVES,
         {
             "iteration": rows.iteration,
@@ -158,7 +158,7 @@ def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -
     """flows.parquet: one row per queue pair end that was counted."""
     plan, connection, queue_pair = tables.connections, flows.connection, flows.queue_pair
     sends = flows.records["sends_data"] == 1
-    return _table(
+    return column_table(
         FLOWS,
         {
             "agent": _text(flows.agent, [agent.agent for agent in outcome.agents]),
@@ -183,7 +183,7 @@ def comparison_table(tables: PlanTables, groups: PlannedGroups, rows: ComparedRo
     """comparison.parquet: one row per iteration and collective that ideal, twin or run completed."""
     group = rows.group
     communicator = groups.communicator[group]
-    return _table(
+    return column_table(
         COMPARISON,
         {
             "iteration": rows.iteration,
@@ -227,7 +227,7 @@ def rates_table(
     if not any(len(part) for part in parts):
         return None
     records, connection = np.concatenate(parts), np.concatenate(connections)
-    return _table(
+    return column_table(
         RATES,
         {
             "agent": _text(np.concatenate(agents), [agent.agent for agent in outcome.agents]),
@@ -262,7 +262,7 @@ def ports_table(
         for agent in outcome.agents
         for index, name in enumerate(_port_names(agent, tables, port_names.get(agent.agent)))
     ]
-    return _table(
+    return column_table(
         PORTS,
         {
             "agent": pa.array([agent.agent for agent, _, _ in rows], pa.string()).dictionary_encode(),

@@ -32,6 +32,17 @@ LABELS: Final[dict[str, tuple[str, ...]]] = {
     "cc": ("agent", "src_rank", "dst_rank", "local_qpn", "time_ns"),
     "comparison": ("iteration", "kind", "communicator", "src_rank", "dst_rank", "sequence"),
     "counters": ("source", "object", "counter"),
+    "dut": ("source", "object", "counter", "time_ns"),
+    "reconciliation": ("port", "device_port", "direction"),
+    "classes": (
+        "port",
+        "device_port",
+        "dscp",
+        "expected_queue",
+        "queue_packets",
+        "found_queue",
+        "found_packets",
+    ),
 }
 """Columns that tell a reader which row it is."""
 

@@ -1,6 +1,7 @@
 """From a run directory as read back to the files that judge it.
 
-Decides which files there are and in which order they are made."""
+Decides which files there are and in which order they are made.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +46,14 @@ def kpi_input(summary: Summary, plan: PlanTables, frames: Mapping[str, Frame], b
     return KpiInput(summary, plan, frames, speeds, compute, basis.mtu_bytes)
 
 
+def _overload(summary: Summary) -> tuple[str, ...]:
+    """In which respects a soft switch was itself the limit."""
+    lost = summary.dut.counters.get("port_overload_frames", 0) if summary.dut is not None else 0
+    if not lost:
+        return ()
+    return (f"the soft switch lost {lost} frames because its host could not keep up (overload_frames)",)
+
+
 def judged_files(
     run: Run,
     stored: tuple[PlanTables, Mapping[str, Frame]],
@@ -65,9 +74,9 @@ def judged_files(
     kpis = key_figures(given, basis)
     verdict = None
     if checks or unreadable:
-        verdict = judge(
-            checks, results_of(given, kpis), vocabulary(), run.summary, limits, device, unreadable
-        )
+        results = results_of(given, kpis)
+        overload = _overload(run.summary)
+        verdict = judge(checks, results, vocabulary(), run.summary, limits, device, unreadable, overload)
     summary = replace(run.summary, verdict=verdict)
     return summary, {
         KPI_FILE: to_json(kpis),

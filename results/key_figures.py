@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from results.columns import COMPARISON, RATES, TABLES
+from results.device_summary import CLASSES, RECONCILIATION
+from results.device_tables import COUNTERS, DUT
 from results.expression import Vocabulary
 from results.expression_value import Frame, Results
 from results.frames import frame_by_hand
 from results.kpi_input import CONNECTION_UNITS, KpiInput, connection_frame
 from results.kpi_job import curves, job_figures, kind_kpis, one_way_figures, skew_and_transfer_figures
-from results.kpi_network import port_figures, slip_figures, transport_figures, uplink_figures
+from results.kpi_network import device_figures, port_figures, slip_figures, transport_figures, uplink_figures
 from results.kpi_rates import rate_figures
 from results.kpi_set import FIGURES, KPI_SCHEMA, KindKpis, Kpi, KpiSet
 from results.summary import IterationSummary
@@ -43,6 +45,7 @@ def key_figures(given: KpiInput, basis: KpiBasis) -> KpiSet:
         transport_figures(given, connection_frame(given)),
         port_figures(given),
         uplink_figures(given),
+        device_figures(given),
         slip_figures(given),
     ):
         found.update(part)
@@ -76,18 +79,18 @@ def _unit_of(name: str) -> str:
 
 KIND_UNITS: Final = {field.name: _unit_of(field.name) for field in fields(KindKpis)}
 ITERATION_UNITS: Final = {field.name: _unit_of(field.name) for field in fields(IterationSummary)}
-COUNTER_UNITS: Final = {"source": "name", "object": "name", "counter": "name", "increase": "count"}
 
 
 def vocabulary() -> Vocabulary:
     """Every name that a condition may use, whether a certain run has it or not."""
     stored = {name.removesuffix(".parquet"): columns for name, columns in TABLES.items()}
     stored |= {"cc": RATES, "comparison": COMPARISON}
+    stored |= {"dut": DUT, "counters": COUNTERS, "reconciliation": RECONCILIATION, "classes": CLASSES}
     tables: dict[str, Mapping[str, str]] = {
         name: {column.name: column.unit for column in columns} for name, columns in stored.items()
     }
     tables |= {"connections": CONNECTION_UNITS, "kinds": KIND_UNITS, "iterations": ITERATION_UNITS}
-    tables |= {"switches": LANE_UNITS, "queues": SAMPLE_UNITS, "counters": COUNTER_UNITS}
+    tables |= {"switches": LANE_UNITS, "queues": SAMPLE_UNITS}
     return Vocabulary({figure.name: figure.unit for figure in FIGURES}, tables)
 
 

@@ -5,7 +5,7 @@ Decides these formulas (docs/metrics.md derives them). A counter that no agent s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -114,6 +114,44 @@ def uplink_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
             link = (str(switch), str(port))
             loads[link] = loads.get(link, 0.0) + float(carried)
     yield from balance("uplinks", np.array(list(loads.values()), np.float64))
+
+
+_OF_DEVICE: Final = {
+    "dut_dropped_packets": (
+        ("queue_dropped_packets", "group_dropped_packets"),
+        ("port_rx_dropped_packets", "port_tx_dropped_packets"),
+    ),
+    "dut_ecn_marked_packets": (("queue_ecn_marked_packets",), ("port_ecn_marked_packets",)),
+    "dut_pfc_tx_frames": (("priority_pfc_tx",),),
+    "dut_pfc_rx_frames": (("priority_pfc_rx",),),
+    "dut_paused_ns": (("queue_paused_ns",),),
+}
+"""Keys of `dut.counters` that are added up, or others where there is none of them."""
+
+
+def device_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
+    """What the device itself counted over the whole run, and how far it is from what the agents did."""
+    device = given.summary.dut
+    for name, ways in _OF_DEVICE.items():
+        if device is None:
+            yield name, "the rig names no road to the device's counters"
+            continue
+        known = next(
+            (found for keys in ways if (found := [key for key in keys if key in device.counters])), []
+        )
+        yield (
+            name,
+            float(sum(device.counters[key] for key in known)) if known else "not counted over the whole run",
+        )
+    shares = (
+        [row.difference_share for row in device.reconciliation if row.difference_share is not None]
+        if device
+        else []
+    )
+    yield (
+        "dut_difference_share",
+        max(shares) if shares else "no cable was counted at both ends over the whole run",
+    )
 
 
 def slip_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:

@@ -91,6 +91,14 @@ FIGURES: Final = (
     Figure("pause_frames", "frames", _N, "PFC pause frames that ports received"),
     Figure("paused_ns", "ns", _N, "time that ports' priorities were paused, added up"),
     Figure("paused_share", "ratio", _N, "the most paused port's time / time of the job"),
+    Figure("dut_dropped_packets", "packets", _D, "dropped by the device, as it counts"),
+    Figure("dut_ecn_marked_packets", "packets", _D, "marked by the device, as it counts"),
+    Figure("dut_pfc_tx_frames", "frames", _D, "PFC pause frames that the device sent"),
+    Figure("dut_pfc_rx_frames", "frames", _D, "PFC pause frames that the device received"),
+    Figure("dut_paused_ns", "ns", _D, "time that queues of the device were paused, added up"),
+    Figure(
+        "dut_difference_share", "ratio", _N, "greatest difference of device's and agents' counts of a cable"
+    ),
     Figure("slip_p50_ns", "ns", _O, "our lateness of an op, median"),
     Figure("slip_p99_ns", "ns", _O, "our lateness of an op, 99th percentile"),
     Figure("slip_max_ns", "ns", _O, "our lateness of an op, greatest"),

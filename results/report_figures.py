@@ -1,7 +1,7 @@
 """The plots of report.html, drawn by plotly.js in the reader's browser: as pieces of HTML that hold their own data.
 
-Decides what is drawn and how much of it: at most `MOST_LINES` lines a plot, the busiest first. `report_html` puts them on
-the page.
+Decides what is drawn and how much of it: at most `MOST_LINES` lines a plot, the busiest first. `report_html` puts them on the
+page.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from contract.assignment import Path
+from results.device_series import Line, port_rates, signals
 from results.port_series import port_series
 
 if TYPE_CHECKING:
@@ -54,44 +55,59 @@ def completion_figure(kpis: KpiSet) -> Any | None:
 
 def port_figure(given: KpiInput) -> Any | None:
     """Load of ports, and below it on the same axis what switches did to it, where the run sampled that."""
-    series = port_series(given)
-    if series is None:
+    counted = (port_rates(given, "rx"), port_rates(given, "tx"))
+    lines = counted if any(counted) else _estimated(given)
+    if lines is None:
         return None
-    signals = _signals(given)
+    told = signals(given)
+    by_whom = "counted by the device" if any(counted) else "payload, by the records of ops"
+    titles = [f"sent to the device (Gbit/s, {by_whom})", f"received from it (Gbit/s, {by_whom})"]
     figure = make_subplots(
-        rows=2 + bool(signals), cols=1, shared_xaxes=True, vertical_spacing=0.06,
-        subplot_titles=["sent (Gbit/s)", "received (Gbit/s)", *(["marks, drops and pauses (per sample)"] if signals else [])],
+        rows=2 + bool(told), cols=1, shared_xaxes=True, vertical_spacing=0.06,
+        subplot_titles=titles + (["marks, notifications, pauses and drops between two readings"] if told else []),
     )  # fmt: skip
-    middle_ms = (series.edges_ns[:-1] + series.edges_ns[1:]) / 2e6
-    busiest = np.argsort(-(series.tx_bps + series.rx_bps).sum(axis=1), kind="stable")[:MOST_LINES]
-    for row, rates in ((1, series.tx_bps), (2, series.rx_bps)):
-        for port in busiest:
-            name = escape(series.ports[int(port)])
-            line = go.Scatter(
-                x=middle_ms, y=rates[port] / 1e9, name=name, legendgroup=name, showlegend=row == 1
-            )
-            figure.add_trace(line, row=row, col=1)
-    for name, time_ms, counts in signals:
-        figure.add_trace(go.Scatter(x=time_ms, y=counts, name=escape(name), line_shape="hv"), row=3, col=1)
-    figure.update_xaxes(title_text="time of the run (ms)", row=2 + bool(signals), col=1)
-    figure.update_layout(height=420 + 180 * bool(signals))
+    loads: dict[str, float] = {}
+    for line in (*lines[0], *lines[1]):
+        held_ns = np.diff(line.times_ns, append=line.times_ns[-1:])
+        loads[line.name] = loads.get(line.name, 0.0) + float((line.values * held_ns).sum())
+    busiest = sorted(loads, key=lambda name: -loads[name])[:MOST_LINES]
+    for row, of_way in enumerate(lines, 1):
+        for line in (line for name in busiest for line in of_way if line.name == name):
+            name = escape(line.name)
+            figure.add_trace(
+                go.Scatter(
+                    x=line.times_ns / 1e6, y=line.values / 1e9, name=name, legendgroup=name,
+                    showlegend=row == 1, line_shape="hv",
+                ),
+                row=row, col=1,
+            )  # fmt: skip
+    for line in told:
+        figure.add_trace(
+            go.Scatter(x=line.times_ns / 1e6, y=line.values, name=escape(line.name), line_shape="hv"),
+            row=3,
+            col=1,
+        )
+    for gap in given.summary.dut.gaps[:MOST_LINES] if given.summary.dut is not None else ():
+        figure.add_vrect(
+            x0=gap.begin_ns / 1e6, x1=gap.end_ns / 1e6, fillcolor="gray", opacity=0.12, line_width=0
+        )
+    signals_shown = bool(told)
+    figure.update_xaxes(title_text="time of the run (ms)", row=2 + signals_shown, col=1)
+    figure.update_layout(height=420 + 180 * signals_shown)
     return figure
 
 
-def _signals(given: KpiInput) -> list[tuple[str, Any, Any]]:
-    """Per counter of queues.parquet that moved: its sum over all lanes of all switches, by sample."""
-    queues = given.frames.get("queues")
-    if queues is None or not queues.rows:
-        return []
-    time_ns = given.column("queues", "time_ns")
-    times, member = np.unique(time_ns, return_inverse=True)
-    found = []
-    for name in ("marked_packets", "dropped_packets", "trimmed_packets", "pfc_tx", "pfc_rx"):
-        totals = np.bincount(member.reshape(-1), given.column("queues", name), len(times))
-        moved = np.diff(totals, prepend=0.0)
-        if moved.any():
-            found.append((name, times / 1e6, np.maximum(moved, 0)))
-    return found
+def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]] | None:
+    """Load of the agents' ports by their records, where no device told its own."""
+    series = port_series(given)
+    if series is None:
+        return None
+    edges = series.edges_ns
+    sent, received = (
+        [Line(name, edges, np.append(rates[number], 0.0)) for number, name in enumerate(series.ports)]
+        for rates in (series.tx_bps, series.rx_bps)
+    )
+    return sent, received
 
 
 def matrix_figure(given: KpiInput) -> Any | None:

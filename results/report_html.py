@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 import plotly.offline
 
 from results.kpi_set import BY_NAME, Nature
+from results.report_device import device_section
 from results.report_figures import completion_figure, matrix_figure, piece, port_figure
+from results.report_table import html_table
 from results.report_words import bytes_words, rate_words, share_words, time_words, value_words
 from results.slowest import slowest_transfers
 from results.verdict_set import Result
 from results.verdict_text import WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from results.kpi_input import KpiInput
     from results.kpi_set import KpiSet
     from results.summary import Summary
@@ -30,8 +30,8 @@ MOST_ROWS: Final = 60
 _STYLE: Final = """
 body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;max-width:1180px;padding:1.5em;color:#1c2733}
 h1{font-size:1.5em;margin:0}h2{font-size:1.15em;margin:2em 0 .5em;border-bottom:1px solid #d5dce4;padding-bottom:.2em}
-table{border-collapse:collapse;font-size:.92em}td,th{padding:.22em .7em;text-align:left}
-td,th{border-bottom:1px solid #e8edf2;vertical-align:top}
+table{border-collapse:collapse;font-size:.92em}
+td,th{padding:.22em .7em;text-align:left;border-bottom:1px solid #e8edf2;vertical-align:top}
 th{font-weight:600;color:#51606f}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.dim{color:#75828f}
 .badge{display:inline-block;padding:.15em .7em;border-radius:.3em;color:#fff;font-weight:600}
 .pass{background:#1b7f4b}.fail{background:#b3261e}.inconclusive{background:#9a6b00}.none{background:#6b7885}
@@ -49,6 +49,7 @@ def report_html(given: KpiInput, kpis: KpiSet, summary: Summary, scenario_text: 
         _plot("Completion", completion_figure(kpis), "completion", "Nothing completed."),
         _plot("Ports over time", port_figure(given), "ports", "Nothing crossed the device."),
         _port_notes(given),
+        device_section(summary),
         _plot("Traffic matrix", matrix_figure(given), "matrix", "Nothing crosses the device."),
         _slowest(given),
         _degraded(summary),
@@ -91,7 +92,7 @@ def _verdict(summary: Summary) -> str:
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict.reasons)
     own = "".join(f"<p><b>The emulator was the limit:</b> {escape(word)}</p>" for word in verdict.emulator)
     rows = [_check_row(one) for one in verdict.checks]
-    return f"{head}<ul>{reasons}</ul>{own}{broke}{_table(('result', 'condition', 'found', 'limit', 'why'), rows)}"
+    return f"{head}<ul>{reasons}</ul>{own}{broke}{html_table(('result', 'condition', 'found', 'limit', 'why'), rows)}"
 
 
 def _check_row(one: CheckOutcome) -> tuple[str, ...]:
@@ -120,7 +121,7 @@ def _figures(kpis: KpiSet, summary: Summary) -> str:
         times = tuple("-" if side is None else time_words(side.iteration_jct_avg_ns) for side in sides)
         rows.append(("iteration, mean (JCT)", *times))
     beside = (
-        _table(("", "ideal", "twin", "measured"), rows, numbers=(1, 2, 3))
+        html_table(("", "ideal", "twin", "measured"), rows, numbers=(1, 2, 3))
         if rows
         else ("<p class=dim>Neither an ideal network nor a twin stands beside this run.</p>")
     )
@@ -135,7 +136,7 @@ def _figures(kpis: KpiSet, summary: Summary) -> str:
                     else f"<span class=dim>{escape(kpi.absent)}</span>"
                 )
                 told.append((f"<code>{escape(kpi.name)}</code>", value, escape(figure.words)))
-    return f"<h2>Key figures</h2>{beside}{_table(('figure', 'value', 'what'), told)}"
+    return f"<h2>Key figures</h2>{beside}{html_table(('figure', 'value', 'what'), told)}"
 
 
 def _collectives(kpis: KpiSet, summary: Summary) -> str:
@@ -159,7 +160,7 @@ def _collectives(kpis: KpiSet, summary: Summary) -> str:
         return "<h2>Collectives</h2><p class=dim>None completed.</p>"
     more = len(kpis.kinds) - len(rows)
     rest = f"<p class=dim>And {more} more in kpis.json.</p>" if more else ""
-    return f"<h2>Collectives</h2>{_table(heads, rows, numbers=range(2, len(heads)))}{rest}"
+    return f"<h2>Collectives</h2>{html_table(heads, rows, numbers=range(2, len(heads)))}{rest}"
 
 
 def _plot(title: str, figure: object | None, name: str, absent: str) -> str:
@@ -181,14 +182,16 @@ def _port_notes(given: KpiInput) -> str:
         name = columns["port"][row] or f"port {int(columns['port_index'][row].item())}"
         rows.append((escape(f"{columns['agent'][row]} {name}"), *cells, paused, lost))
     heads = ("port", "sent", "received", "pause frames", "paused", "lost by us")
-    sampled = "queues" in given.frames
-    note = "" if sampled else " Counters of the device were not sampled over time in this run."
+    how = (
+        "Rates are what the device's ports counted between two readings; where counters were not read, a line is drawn level."
+        if "dut" in given.frames
+        else "What a rank sends for an op is spread evenly over its time: the device's counters were not read in this run."
+    )
     told = (
         f"Over the whole run: {marks.np_ecn_marked_roce_packets} packets marked, "
-        f"{marks.rp_cnp_handled + marks.rp_cnp_ignored} CNPs, {marks.retransmitted_packets} retransmissions. "
-        f"What a rank sends for an op is spread evenly over its time.{note}"
+        f"{marks.rp_cnp_handled + marks.rp_cnp_ignored} CNPs, {marks.retransmitted_packets} retransmissions. {how}"
     )
-    return f"<p class=dim>{escape(told)}</p>{_table(heads, rows, numbers=range(1, 6))}"
+    return f"<p class=dim>{escape(told)}</p>{html_table(heads, rows, numbers=range(1, 6))}"
 
 
 def _slowest(given: KpiInput) -> str:
@@ -196,7 +199,7 @@ def _slowest(given: KpiInput) -> str:
     if not stories:
         return "<h2>Slowest transfers</h2><p class=dim>Nothing crossed the device.</p>"
     rows = [(escape(one.name), time_words(one.transfer_ns), escape(one.story)) for one in stories]
-    return f"<h2>Slowest transfers</h2>{_table(('op of a rank', 'took', 'story'), rows, numbers=(1,))}"
+    return f"<h2>Slowest transfers</h2>{html_table(('op of a rank', 'took', 'story'), rows, numbers=(1,))}"
 
 
 def _degraded(summary: Summary) -> str:
@@ -208,7 +211,7 @@ def _degraded(summary: Summary) -> str:
     ]  # fmt: skip
     told = "".join(f"<li>{escape(line)}</li>" for line in lines) or "<li class=dim>nothing</li>"
     heads = ("agent", "host", "ranks", "ops", "clock error", "versions")
-    return f"<h2>Degraded, and worth knowing</h2><ul>{told}</ul>{_table(heads, agents)}"
+    return f"<h2>Degraded, and worth knowing</h2><ul>{told}</ul>{html_table(heads, agents)}"
 
 
 def _again(summary: Summary, scenario_text: str, rig_text: str) -> str:
@@ -222,17 +225,3 @@ def _again(summary: Summary, scenario_text: str, rig_text: str) -> str:
         f"<pre>{escape(commands)}</pre><details><summary>scenario.yaml</summary><pre>{escape(scenario_text)}</pre></details>"
         f"<details><summary>rig.yaml</summary><pre>{escape(rig_text)}</pre></details>"
     )
-
-
-def _table(heads: Sequence[str], rows: Sequence[tuple[str, ...]], numbers: Iterable[int] = ()) -> str:
-    """`rows` hold HTML already."""
-    if not rows:
-        return ""
-    right = set(numbers)
-    kind = [" class=n" if index in right else "" for index in range(len(heads))]
-    head = "".join(f"<th{kind[index]}>{escape(text)}</th>" for index, text in enumerate(heads))
-    body = "".join(
-        f"<tr>{''.join(f'<td{kind[index]}>{cell}</td>' for index, cell in enumerate(row))}</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

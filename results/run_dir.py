@@ -27,6 +27,7 @@ from results.arrow_tables import (
 )
 from results.columns import TABLES
 from results.comparison import compare, compared_rows, expected_rows
+from results.device_summary import device_results
 from results.frames import frame_of
 from results.kpi_set import KPI_FILE, KPI_SCHEMA, KpiSet
 from results.kpis import measure
@@ -40,12 +41,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from contract.counted import CountedDevice
     from contract.run import ExpectedRun, PlanTables, RunOutcome
+    from results.device_summary import DeviceBasis
     from results.expression_value import Frame
 
 SUMMARY_FILE: Final = "summary.json"
 PLAN_FILE: Final = "plan.json"
-OPTIONAL_TABLES: Final = ("cc", "comparison", "switches", "queues")
+OPTIONAL_TABLES: Final = (
+    *("cc", "comparison", "switches", "queues"),
+    *("dut", "counters", "reconciliation", "classes"),
+)
 COMPARISON_FILE: Final = "comparison.parquet"
 SUMMARY_LIMIT_BYTES: Final = 64 << 20
 PLAN_LIMIT_BYTES: Final = 1 << 30
@@ -155,6 +161,28 @@ def add_comparison(
     except OSError as error:
         problem = Problem(
             str(out_dir), f"cannot write the comparison: {error}", "choose a directory that can be written"
+        )
+        raise RunNotWritten(str(problem)) from error
+    return summary
+
+
+def add_device(out_dir: Path, counted: CountedDevice, basis: DeviceBasis) -> Summary:
+    """Put what was read of the device's counters into a run directory; returns the new summary.
+
+    Raises:
+        RunNotWritten: the directory cannot be written; what is there stays.
+    """
+    run = read_run(out_dir)
+    found = device_results(counted, basis, *read_frames(run))
+    summary = replace(run.summary, dut=found.summary)
+    try:
+        for name, table in found.tables.items():
+            _write(out_dir / name, partial(pq.write_table, table, compression="zstd"))
+        _write(out_dir / SUMMARY_FILE, partial(_write_text, to_json(summary)), keeps=False)
+        _flush(out_dir)
+    except OSError as error:
+        problem = Problem(
+            str(out_dir), f"cannot write the counters: {error}", "choose a directory that can be written"
         )
         raise RunNotWritten(str(problem)) from error
     return summary

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from contract.run import PlannedChoice
+from results.device_set import DeviceSummary
 from results.verdict_set import Verdict
 
 SUMMARY_SCHEMA: Final = "etloop-summary/1"
@@ -331,6 +332,8 @@ class Summary:
     """None in runs that were not compared, and in files of earlier versions."""
     verdict: Verdict | None = None
     """None in runs that ask for none, and in files of earlier versions."""
+    dut: DeviceSummary | None = None
+    """None in runs whose rig names no road to the device's counters, and in files of earlier versions."""
 
     @property
     def checks_hold(self) -> bool:

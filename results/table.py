@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.edges import edge_words
 from results.comparison_text import comparison_lines
+from results.device_text import device_lines
 from results.summary import CheckResult, RunState
 from results.table_text import WIDTH, aligned, labelled, us, wrapped
 from results.verdict_text import verdict_lines
@@ -36,6 +37,8 @@ def render(summary: Summary, run_dir: str) -> str:
     if summary.comparison is not None:
         lines += [*comparison_lines(summary.comparison), ""]
     lines += _figures(summary)
+    if summary.dut is not None:
+        lines += device_lines(summary.dut)
     lines += _checks(summary)
     if summary.verdict is not None:
         lines += verdict_lines(summary.verdict)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 ROWS_SHOWN: Final = 10
 TABLE_NATURES: Final = {
     **dict.fromkeys(("ops", "collectives", "iterations", "kinds", "cc", "comparison"), Nature.TIME),
-    **dict.fromkeys(("flows", "connections", "ports"), Nature.TRANSPORT),
-    **dict.fromkeys(("switches", "queues", "counters"), Nature.DEVICE),
+    **dict.fromkeys(("flows", "connections", "ports", "reconciliation", "classes"), Nature.TRANSPORT),
+    **dict.fromkeys(("switches", "queues", "counters", "dut"), Nature.DEVICE),
 }
 """What the columns of a table are about."""
 LATE_COLUMNS: Final = frozenset(

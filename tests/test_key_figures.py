@@ -120,6 +120,17 @@ ABSENT: Final = {
     **dict.fromkeys(("convergence_p50_ns", "convergence_max_ns", "rates_jain"), "does not ask for samples"),
     **dict.fromkeys(("ports_jain", "ports_max_to_mean"), "nothing was sent"),
     **dict.fromkeys(("uplinks_jain", "uplinks_max_to_mean"), "no counters of switches"),
+    **dict.fromkeys(
+        (
+            "dut_dropped_packets",
+            "dut_ecn_marked_packets",
+            "dut_pfc_tx_frames",
+            "dut_pfc_rx_frames",
+            "dut_paused_ns",
+        ),
+        "names no road",
+    ),
+    "dut_difference_share": "no cable was counted at both ends",
     "busy_share": "no loop turned",
 }
 

@@ -21,6 +21,7 @@ from contract.clock import NS_PER_S
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
 from controller.commands_plan import lay_out, read_device
 from controller.commands_run import FinishedRun, iterations_reached, kept_beside
+from controller.device_counting import counted_run, counting_of, device_basis
 from controller.expectation import DescribedDevice, check_device, expect
 from controller.judgement import asked_of, basis_of, judge_run
 from controller.rack.confinement import confine, confined
@@ -47,7 +48,7 @@ from controller.service import check_sendable, drive
 from controller.session import Session
 from controller.session_settings import SessionSettings
 from controller.system_clock import monotonic_ns, wall_time_text
-from results.run_dir import RunNotWritten, write_run
+from results.run_dir import RunNotWritten, add_device, write_run
 from results.table import render
 from results.typed_json import to_json
 
@@ -240,13 +241,19 @@ async def _measured(
     )
     started_at = wall_time_text()
     session = Session(settings, plan.assignments, plan.tables, monotonic_ns())
-    await drive(session, link, link.stops, _teller(link), lambda text: link.say(Said(text)))
+    counting = counting_of(rig, device.topology if device is not None else None)
+
+    async def lived() -> RunOutcome:
+        await drive(session, link, link.stops, _teller(link), lambda text: link.say(Said(text)))
+        return session.outcome(started_at)
+
+    outcome, counted = await counted_run(counting, lived, lambda text: link.say(Said(text)), link.stops)
     if session.problems:
         problems = "\n".join(str(problem) for problem in session.problems)
         return Ended(ExitCode.PREPARATION_FAILED, problems, stored=False, summary="")
     link.say(TrafficEnded())
     await link.flush()
-    out_dir, outcome = Path(begin.out_dir), session.outcome(started_at)
+    out_dir = Path(begin.out_dir)
     await asyncio.to_thread(
         write_run,
         out_dir,
@@ -259,6 +266,8 @@ async def _measured(
     )
     told: list[str] = []
     await _hold_beside(link, plan, device, out_dir, outcome, told)
+    if counted is not None:
+        await asyncio.to_thread(add_device, out_dir, counted, device_basis(scenario, rig, outcome))
     asked = asked_of(scenario, rig, told.append)
     summary = await asyncio.to_thread(judge_run, out_dir, asked, basis_of(scenario, rig, plan))
     for text in told:

@@ -1,0 +1,160 @@
+"""The messages of gNMI that counters need, as protobuf classes made from the tables below. Pure.
+
+The numbers are those of openconfig/gnmi:proto/gnmi/gnmi.proto (gNMI 0.10), which never change; fields that are not listed,
+such as extensions, are carried as unknown fields and mean nothing here. `Set` is not spoken at all. The classes live in a
+pool of their own, so that any other package's gNMI can be loaded beside them. A test compares every field with another's.
+
+protobuf makes classes at run time, so their types are `Any`: `wire` turns them into values of ours at once.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+PACKAGE: Final = "gnmi"
+SERVICE: Final = "gnmi.gNMI"
+VERSION: Final = "0.10.0"
+"""Of the protocol, as Capabilities tells it."""
+
+
+class Encoding(IntEnum):
+    """How values travel."""
+
+    JSON = 0
+    BYTES = 1
+    PROTO = 2
+    ASCII = 3
+    JSON_IETF = 4
+
+
+class ListMode(IntEnum):
+    """What kind of subscription a list is."""
+
+    STREAM = 0
+    ONCE = 1
+    POLL = 2
+
+
+class SubscriptionMode(IntEnum):
+    """When a path of a stream is sent."""
+
+    TARGET_DEFINED = 0
+    ON_CHANGE = 1
+    SAMPLE = 2
+
+
+class DataType(IntEnum):
+    """What a Get asks for."""
+
+    ALL = 0
+    CONFIG = 1
+    STATE = 2
+    OPERATIONAL = 3
+
+
+_ENUMS: Final[dict[str, type[IntEnum]]] = {
+    "Encoding": Encoding,
+    "SubscriptionMode": SubscriptionMode,
+    "SubscriptionList.Mode": ListMode,
+    "GetRequest.DataType": DataType,
+}
+# name -> fields "type name = number"; `*` repeats, `|` is a member of the message's oneof.
+_MESSAGES: Final = {
+    "Notification": "int64 timestamp=1, Path prefix=2, *Update update=4, *Path delete=5, bool atomic=6",
+    "Update": "Path path=1, TypedValue val=3, uint32 duplicates=4",
+    "TypedValue": "|string string_val=1, |int64 int_val=2, |uint64 uint_val=3, |bool bool_val=4, |bytes bytes_val=5, "
+    "|float float_val=6, |Decimal64 decimal_val=7, |ScalarArray leaflist_val=8, |bytes json_val=10, |bytes json_ietf_val=11, "
+    "|string ascii_val=12, |bytes proto_bytes=13, |double double_val=14",
+    "Path": "*string element=1, string origin=2, *PathElem elem=3, string target=4",
+    "PathElem": "string name=1, *PathElem.KeyEntry key=2",
+    "Decimal64": "int64 digits=1, uint32 precision=2",
+    "ScalarArray": "*TypedValue element=1",
+    "SubscribeRequest": "|SubscriptionList subscribe=1, |Poll poll=3",
+    "Poll": "",
+    "SubscribeResponse": "|Notification update=1, |bool sync_response=3",
+    "SubscriptionList": "Path prefix=1, *Subscription subscription=2, SubscriptionList.Mode mode=5, bool allow_aggregation=6, "
+    "*ModelData use_models=7, Encoding encoding=8, bool updates_only=9",
+    "Subscription": "Path path=1, SubscriptionMode mode=2, uint64 sample_interval=3, bool suppress_redundant=4, "
+    "uint64 heartbeat_interval=5",
+    "GetRequest": "Path prefix=1, *Path path=2, GetRequest.DataType type=3, Encoding encoding=5, *ModelData use_models=6",
+    "GetResponse": "*Notification notification=1",
+    "CapabilityRequest": "",
+    "CapabilityResponse": "*ModelData supported_models=1, *Encoding supported_encodings=2, string gNMI_version=3",
+    "ModelData": "string name=1, string organization=2, string version=3",
+}
+_ONEOF: Final = "one_of"
+_Field = descriptor_pb2.FieldDescriptorProto
+_SCALARS: Final = {
+    "bool": _Field.TYPE_BOOL,
+    "bytes": _Field.TYPE_BYTES,
+    "double": _Field.TYPE_DOUBLE,
+    "float": _Field.TYPE_FLOAT,
+    "int64": _Field.TYPE_INT64,
+    "string": _Field.TYPE_STRING,
+    "uint32": _Field.TYPE_UINT32,
+    "uint64": _Field.TYPE_UINT64,
+}
+
+
+def _file() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="etloop/gnmi.proto", package=PACKAGE, syntax="proto3")
+    messages = {}
+    for name, fields in _MESSAGES.items():
+        messages[name] = message = file.message_type.add(name=name)
+        if "|" in fields:
+            message.oneof_decl.add(name=_ONEOF)
+        for field in filter(None, fields.split(", ")):
+            _add_field(message, field)
+    entry = messages["PathElem"].nested_type.add(name="KeyEntry")
+    entry.options.map_entry = True
+    _add_field(entry, "string key=1")
+    _add_field(entry, "string value=2")
+    for name, members in _ENUMS.items():
+        owner, _, own = name.rpartition(".")
+        enum = (messages[owner] if owner else file).enum_type.add(name=own)
+        for member in members:
+            enum.value.add(name=member.name, number=member.value)
+    return file
+
+
+def _add_field(message: Any, written: str) -> None:
+    kind, _, rest = written.lstrip("*|").partition(" ")
+    name, _, number = rest.partition("=")
+    field = message.field.add(name=name, number=int(number))
+    field.label = _Field.LABEL_REPEATED if written[0] == "*" else _Field.LABEL_OPTIONAL
+    if kind in _SCALARS:
+        field.type = _SCALARS[kind]
+    else:
+        field.type = _Field.TYPE_ENUM if kind in _ENUMS else _Field.TYPE_MESSAGE
+        field.type_name = f".{PACKAGE}.{kind}"
+    if written[0] == "|":
+        field.oneof_index = 0
+
+
+POOL: Final = descriptor_pool.DescriptorPool()
+POOL.Add(_file())
+
+
+def _class(name: str) -> Any:
+    return message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+Notification: Final = _class("Notification")
+Update: Final = _class("Update")
+TypedValue: Final = _class("TypedValue")
+Path: Final = _class("Path")
+SubscribeRequest: Final = _class("SubscribeRequest")
+SubscribeResponse: Final = _class("SubscribeResponse")
+Subscription: Final = _class("Subscription")
+GetRequest: Final = _class("GetRequest")
+GetResponse: Final = _class("GetResponse")
+CapabilityRequest: Final = _class("CapabilityRequest")
+CapabilityResponse: Final = _class("CapabilityResponse")
+
+
+def kind_of(message: Any) -> str:
+    """Which member of a message's oneof is there; "" if none is."""
+    return message.WhichOneof(_ONEOF) or ""
