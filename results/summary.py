@@ -15,6 +15,8 @@ from results.verdict_set import Verdict
 
 SUMMARY_SCHEMA: Final = "etloop-summary/1"
 MOST_BASELINES: Final = 64
+VIRTUAL_TIME: Final = "in virtual time"
+"""Stands for the wall time at which a run began that took place in none: the same inputs give the same bytes."""
 
 
 class RunState(StrEnum):
