@@ -29,6 +29,8 @@ class Basis(StrEnum):
     """From run to run: everything that differs between runs of one thing is in it."""
     ITERATIONS = "iterations"
     """Within one run only, and an allowance for what differs between runs."""
+    ROUNDS = "rounds"
+    """From round to round: each run of B is held against the run of A beside it."""
     NOTHING = "nothing"
     """One value."""
 
@@ -131,13 +133,27 @@ def difference(a: Mean, b: Mean, confidence: float, *, relative: bool) -> Differ
     variance = a.variance + b.variance
     if math.isinf(variance):
         return Difference(_told(gap, relative), -math.inf, math.inf, confidence, 1.0, relative)
-    if variance <= 0:
-        same = 1.0 if gap == 0 else 0.0
-        change = _told(gap, relative)
-        return Difference(change, change, change, confidence, same, relative)
     spent = sum(one.variance**2 / one.freedom for one in (a, b) if one.variance > 0)
+    return _interval(gap, variance, variance**2 / spent if spent > 0 else math.inf, confidence, relative)
+
+
+def paired_difference(
+    a: NDArray[np.float64], b: NDArray[np.float64], confidence: float, *, relative: bool
+) -> Difference:
+    """The same of runs that belong together, `a[i]` and `b[i]`, by Student's t of what is between them."""
+    gaps = np.log(b / a) if relative else b - a
+    mean = float(gaps.mean())
+    if len(gaps) < 2:
+        return Difference(_told(mean, relative), -math.inf, math.inf, confidence, 1.0, relative)
+    return _interval(mean, float(gaps.var(ddof=1)) / len(gaps), len(gaps) - 1.0, confidence, relative)
+
+
+def _interval(gap: float, variance: float, freedom: float, confidence: float, relative: bool) -> Difference:
+    if variance <= 0:
+        change = _told(gap, relative)
+        return Difference(change, change, change, confidence, 1.0 if gap == 0 else 0.0, relative)
     # Many degrees are as good as infinitely many, and the library's functions take them.
-    freedom = min(variance**2 / spent, 1e9) if spent > 0 else 1e9
+    freedom = min(freedom, 1e9)
     error = math.sqrt(variance)
     reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
     p_value = min(2 * float(stdtr(freedom, -abs(gap) / error)), 1.0)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 SUMMARY_FILE: Final = "summary.json"
 PLAN_FILE: Final = "plan.json"
+TOPOLOGY_FILE: Final = "topology.yaml"
 OPTIONAL_TABLES: Final = ("cc", "comparison", "switches", "queues")
 COMPARISON_FILE: Final = "comparison.parquet"
 SUMMARY_LIMIT_BYTES: Final = 64 << 20
@@ -281,6 +282,12 @@ def read_inputs(run_dir: Path) -> tuple[str, str]:
     names = ("scenario.yaml", "rig.yaml")
     scenario, rig = (_read_text(run_dir / name, SUMMARY_LIMIT_BYTES) for name in names)
     return scenario, rig
+
+
+def read_topology(run_dir: Path) -> str | None:
+    """The topology that a run directory keeps; None if the run had none. Raises `RunDirError` where it is damaged."""
+    path = run_dir / TOPOLOGY_FILE
+    return _read_text(path, SUMMARY_LIMIT_BYTES) if path.exists() else None
 
 
 def _read_text(path: Path, limit_bytes: int) -> str:
