@@ -39,6 +39,20 @@ class Prepared:
     """What scenario or rig say that the ports are attached to."""
 
 
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file of settings, or what somebody made of it."""
+
+    path: Path
+    """Names it in messages; paths in it are relative to where it lies."""
+    content: bytes | None = None
+    """Instead of what the file holds; None: that."""
+
+    def read(self) -> bytes:
+        """Its text. Raises `ConfigError`."""
+        return read_file(self.path) if self.content is None else self.content
+
+
 def prepare(
     scenario_path: Path, rig_path: Path, run_id: str = "plan", progress: Progress | None = None
 ) -> Prepared:
@@ -46,17 +60,29 @@ def prepare(
 
     Raises an `InputError` with the mistakes of both files together, or with those of the trace or the plan.
     """
+    return prepare_inputs(InputFile(scenario_path), InputFile(rig_path), None, run_id, progress)
+
+
+def prepare_inputs(
+    scenario_file: InputFile,
+    rig_file: InputFile,
+    topology_file: InputFile | None,
+    run_id: str = "plan",
+    progress: Progress | None = None,
+) -> Prepared:
+    """As `prepare`; a `topology_file` stands for the one that scenario or rig name."""
     problems: list[Problem] = []
     scenario = rig = None
     scenario_bytes = rig_bytes = b""
     try:
-        scenario_bytes = read_file(scenario_path)
-        scenario = parse_scenario(scenario_bytes, str(scenario_path), scenario_path.parent, read_cc_plugin)
+        scenario_bytes = scenario_file.read()
+        path = scenario_file.path
+        scenario = parse_scenario(scenario_bytes, str(path), path.parent, read_cc_plugin)
     except ConfigError as error:
         problems += error.problems
     try:
-        rig_bytes = read_file(rig_path)
-        rig = parse_rig(rig_bytes, str(rig_path), rig_path.parent)
+        rig_bytes = rig_file.read()
+        rig = parse_rig(rig_bytes, str(rig_file.path), rig_file.path.parent)
     except ConfigError as error:
         problems += error.problems
     if scenario is not None:
@@ -66,7 +92,10 @@ def prepare(
             problems += error.problems
     if scenario is None or rig is None or problems:
         raise ConfigError(*problems)
-    device = read_device(scenario.twin or rig.topology)
+    if topology_file is None:
+        device = read_device(scenario.twin or rig.topology)
+    else:
+        device = _device_of(topology_file)
     plan = lay_out(scenario, rig, run_id, progress)
     if device is not None:
         check_device(plan, device)
@@ -76,9 +105,11 @@ def prepare(
 
 def read_device(path: Path | None) -> DescribedDevice | None:
     """The topology of a file, None without one. Raises `ConfigError` with all its mistakes."""
-    if path is None:
-        return None
-    return DescribedDevice(parse_topology(read_file(path), str(path)), str(path))
+    return None if path is None else _device_of(InputFile(path))
+
+
+def _device_of(file: InputFile) -> DescribedDevice:
+    return DescribedDevice(parse_topology(file.read(), str(file.path)), str(file.path))
 
 
 def lay_out(scenario: Scenario, rig: Rig, run_id: str, progress: Progress | None = None) -> Plan:
