@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, EtloopError, InputError, Problem
 from contract.yaml_reader import LARGEST_FILE_BYTES
+from controller.build_jobs import build_jobs, with_all_schedule_files
 from controller.commands_trace import Answer, to_json
 from controller.expectation import DescribedDevice, check_device
-from controller.plan import Plan, make_plan
+from controller.plan import Plan, plan_jobs
 from controller.plan_report import report_plan
 from controller.plan_text import render_plan
 from controller.rig import Rig, parse_rig
 from controller.scenario import Scenario, parse_scenario
 from controller.scenario_congestion import Plugin
-from controller.schedule_files import with_schedule_files
 from controller.topology_file import parse_topology
 from traffic.cc_library import library_of, read_plugin
 from traffic.congestion import of_library
-from workload.files import Progress, read_trace
-from workload.job import build_job
+from workload.files import Progress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +86,7 @@ def prepare_inputs(
         problems += error.problems
     if scenario is not None:
         try:
-            scenario = replace(scenario, collectives=with_schedule_files(scenario.collectives))
+            scenario = with_all_schedule_files(scenario)
         except InputError as error:
             problems += error.problems
     if scenario is None or rig is None or problems:
@@ -114,8 +113,7 @@ def _device_of(file: InputFile) -> DescribedDevice:
 
 def lay_out(scenario: Scenario, rig: Rig, run_id: str, progress: Progress | None = None) -> Plan:
     """Reads what the scenario names and plans it on the rig. Raises an `InputError` with what cannot be used."""
-    job = build_job(read_trace(scenario.trace, scenario.groups, progress), scenario.workload)
-    return make_plan(scenario, rig, job, run_id)
+    return plan_jobs(scenario, rig, build_jobs(scenario, progress), run_id)
 
 
 def answer_plan(
