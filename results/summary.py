@@ -17,6 +17,8 @@ SUMMARY_SCHEMA: Final = "etloop-summary/1"
 MOST_BASELINES: Final = 64
 VIRTUAL_TIME: Final = "in virtual time"
 """Stands for the wall time at which a run began that took place in none: the same inputs give the same bytes."""
+OVERLOADED: Final = "the soft switch lost"
+"""How a run's degradation begins whose device was a soft switch that this machine did not keep up with."""
 
 
 class RunState(StrEnum):
