@@ -115,11 +115,30 @@ def run_live(
     """
     refuse_used_directory(out_dir)
     prepared = prepare(scenario_path, rig_path, run_id=run_id())
+    return run_prepared(prepared, out_dir, say=say, progress_bar=progress_bar, compares=compares)
+
+
+def run_prepared(
+    prepared: Prepared,
+    out_dir: Path,
+    *,
+    say: Say,
+    progress_bar: bool,
+    compares: bool = True,
+    pages: bool = True,
+    overload: Callable[[], tuple[str, ...]] = tuple,
+) -> FinishedRun:
+    """As `run_live`, of a plan that has been laid out.
+
+    Without `pages` the report and the trace for a viewer are left out, which `etloop report --judge` makes later. `overload` is
+    asked after the run in which respects a soft switch that stood for the device was itself the limit.
+    """
     asked = asked_of(prepared.scenario, prepared.rig, say)
     settings = session_settings(prepared)
     plan = prepared.plan
     with shown_progress(progress_bar) as on_progress:
         outcome = asyncio.run(run(settings, plan.assignments, plan.tables, on_progress, say))
+    overloaded = overload()
     write_run(
         out_dir,
         outcome,
@@ -136,7 +155,8 @@ def run_live(
             + ", in virtual time"
         )
         compared(plan, prepared.device, out_dir, outcome, say)
-    summary = judge_run(out_dir, asked, basis_of(prepared.scenario, prepared.rig, plan))
+    basis = basis_of(prepared.scenario, prepared.rig, plan)
+    summary = judge_run(out_dir, asked, basis, pages=pages, overload=overloaded)
     return FinishedRun(summary, render(summary, str(out_dir)))
 
 

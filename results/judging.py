@@ -52,23 +52,29 @@ def judged_files(
     device: str = "",
     unreadable: str = "",
     input_texts: tuple[str, str] = ("", ""),
+    *,
+    pages: bool = True,
+    overload: tuple[str, ...] = (),
 ) -> tuple[Summary, dict[str, str]]:
     """The summary with its verdict, and the texts of the files beside it.
 
-    `unreadable`: why the device's profile could not be read, which leaves the verdict open; `input_texts`: the scenario and the rig.
+    `unreadable`: why the device's profile could not be read, which leaves the verdict open; `input_texts`: the scenario and the rig. Without
+    `pages` only what programs read is made. `overload`: in which respects a soft switch was itself the limit.
     """
     plan, frames = stored
-    given = kpi_input(run.summary, plan, frames, basis)
+    degraded = tuple(dict.fromkeys((*run.summary.degraded, *overload)))
+    given = kpi_input(replace(run.summary, degraded=degraded), plan, frames, basis)
     kpis = key_figures(given, basis)
     verdict = None
     if checks or unreadable:
         verdict = judge(
-            checks, results_of(given, kpis), vocabulary(), run.summary, limits, device, unreadable
+            checks, results_of(given, kpis), vocabulary(), given.summary, limits, device, unreadable, overload
         )
-    summary = replace(run.summary, verdict=verdict)
-    return summary, {
-        KPI_FILE: to_json(kpis),
-        JUNIT_FILE: junit_xml(summary, verdict),
+    summary = replace(given.summary, verdict=verdict)
+    texts = {KPI_FILE: to_json(kpis), JUNIT_FILE: junit_xml(summary, verdict)}
+    if not pages:
+        return summary, texts
+    return summary, texts | {
         PERFETTO_FILE: perfetto_json(given),
         REPORT_FILE: report_html(given, kpis, summary, *input_texts),
     }

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from contract.errors import ConfigError
 from contract.yaml_tree import values_by_path
 from results.run_dir import read_inputs, read_kpis, read_run, read_topology
-from results.summary import VIRTUAL_TIME, RunState
+from results.summary import OVERLOADED, VIRTUAL_TIME, RunState
 from results.typed_json import RunDirError
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ def _broken(summary: Summary, counted: tuple[int, ...]) -> str:
         return f"it broke off: {summary.reason.splitlines()[0] if summary.reason else 'no reason is known'}"
     if not summary.checks_hold:
         return "its records do not add up (checks)"
+    if overloaded := [word for word in summary.degraded if word.startswith(OVERLOADED)]:
+        return f"{overloaded[0]}; it is not to be believed"
     return "" if counted else "no iteration is complete"
 
 
