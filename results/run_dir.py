@@ -177,6 +177,24 @@ def add_judgement(out_dir: Path, summary: Summary, texts: Mapping[str, str]) -> 
         raise RunNotWritten(str(problem)) from error
 
 
+def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
+    """Put texts into a directory, in the place of those of the same names. Raises `RunNotWritten`."""
+    try:
+        for name, text in texts.items():
+            _write(directory / name, partial(_write_text, text), keeps=False)
+        _flush(directory)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise RunNotWritten(
+            str(Problem(str(directory), what, "make room, or choose another directory"))
+        ) from error
+
+
+def read_index(path: Path) -> str:
+    """The text of a file that we wrote for ourselves. Raises `RunDirError`."""
+    return _read_text(path, SUMMARY_LIMIT_BYTES)
+
+
 def _write(path: Path, write: Callable[[Path], object], *, keeps: bool = True) -> None:
     """Let `write` make the file under a temporary name, then give it its own; `keeps` what has that name."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
