@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from results.job_frames import of_jobs
 from results.junit import junit_xml
 from results.key_figures import key_figures, results_of, vocabulary
 from results.kpi_input import KpiInput
@@ -40,7 +41,7 @@ def kpi_input(summary: Summary, plan: PlanTables, frames: Mapping[str, Frame], b
         if name in basis.port_bps:
             speeds[agent, port] = basis.port_bps[name]
     compute = None if basis.compute_ns is None else np.array(basis.compute_ns, np.int64)
-    return KpiInput(summary, plan, frames, speeds, compute, basis.mtu_bytes)
+    return KpiInput(summary, plan, of_jobs(frames, plan), speeds, compute, basis.mtu_bytes, frames["ops"])
 
 
 def judged_files(

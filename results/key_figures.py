@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from results.columns import COMPARISON, RATES, TABLES
+from results.columns import COMPARISON, JOBS, RATES, TABLES
 from results.expression import Vocabulary
 from results.expression_value import Frame, Results
 from results.frames import frame_by_hand
@@ -82,7 +82,7 @@ COUNTER_UNITS: Final = {"source": "name", "object": "name", "counter": "name", "
 def vocabulary() -> Vocabulary:
     """Every name that a condition may use, whether a certain run has it or not."""
     stored = {name.removesuffix(".parquet"): columns for name, columns in TABLES.items()}
-    stored |= {"cc": RATES, "comparison": COMPARISON}
+    stored |= {"cc": RATES, "comparison": COMPARISON, "jobs": JOBS}
     tables: dict[str, Mapping[str, str]] = {
         name: {column.name: column.unit for column in columns} for name, columns in stored.items()
     }

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from contract.assignment import Path
+from results.job_shares import background_ranks
 from results.port_series import port_series
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _signals(given: KpiInput) -> list[tuple[str, Any, Any]]:
 def matrix_figure(given: KpiInput) -> Any | None:
     """Payload through the device by source and destination, of the whole run as planned."""
     links = given.plan.connections
-    wire = links.path == Path.WIRE
+    wire = (links.path == Path.WIRE) & ~background_ranks(given.plan)[links.src_rank]
     if not wire.any():
         return None
     ranks = len(given.plan.rank_agent)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from results.kpi_set import BY_NAME, Nature
 from results.report_figures import completion_figure, matrix_figure, piece, port_figure
+from results.report_jobs import jobs_section
 from results.report_parts import page, table
 from results.report_words import bytes_words, rate_words, share_words, time_words, value_words
 from results.slowest import slowest_transfers
@@ -31,6 +32,7 @@ def report_html(given: KpiInput, kpis: KpiSet, summary: Summary, scenario_text: 
     parts = [
         _head(summary),
         _verdict(summary),
+        jobs_section(given, summary),
         _figures(kpis, summary),
         _collectives(kpis, summary),
         _plot("Completion", completion_figure(kpis), "completion", "Nothing completed."),

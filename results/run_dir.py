@@ -21,6 +21,7 @@ from results.arrow_tables import (
     collectives_table,
     comparison_table,
     flows_table,
+    jobs_table,
     ops_table,
     ports_table,
     rates_table,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 SUMMARY_FILE: Final = "summary.json"
 PLAN_FILE: Final = "plan.json"
 TOPOLOGY_FILE: Final = "topology.yaml"
-OPTIONAL_TABLES: Final = ("cc", "comparison", "switches", "queues")
+OPTIONAL_TABLES: Final = ("cc", "comparison", "switches", "queues", "jobs")
 COMPARISON_FILE: Final = "comparison.parquet"
 SUMMARY_LIMIT_BYTES: Final = 64 << 20
 PLAN_LIMIT_BYTES: Final = 1 << 30
@@ -94,6 +95,8 @@ def write_run(
         "flows.parquet": flows_table(outcome, tables, result.flows),
         "ports.parquet": ports_table(outcome, tables, port_names or {}),
     }
+    if (jobs := jobs_table(result.ops, tables)) is not None:
+        parquet["jobs.parquet"] = jobs
     if (rates := rates_table(outcome, tables, connection_rows)) is not None:
         parquet["cc.parquet"] = rates
     texts = {

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from contract.run import PlannedChoice
+from results.job_shares import JobShare
 from results.verdict_set import Verdict
 
 SUMMARY_SCHEMA: Final = "etloop-summary/1"
@@ -335,6 +336,8 @@ class Summary:
     """None in runs that were not compared, and in files of earlier versions."""
     verdict: Verdict | None = None
     """None in runs that ask for none, and in files of earlier versions."""
+    jobs: tuple[JobShare, ...] = ()
+    """Of a run of several jobs, or with background; all other figures of jobs are without the background."""
 
     @property
     def checks_hold(self) -> bool:

@@ -16,7 +16,8 @@ from contract.records import CC_RECORD
 from contract.run import AgentRecords, RunOutcome
 from results.judging import kpi_input
 from results.key_figures import key_figures
-from results.kpi_job import curve, interference_factor
+from results.job_shares import interference_factor
+from results.kpi_job import curve
 from results.kpi_network import balance
 from results.kpi_rates import settling_ns
 from results.kpi_set import FIGURES, KindKpis, KpiBasis, KpiSet
@@ -121,6 +122,7 @@ ABSENT: Final = {
     **dict.fromkeys(("ports_jain", "ports_max_to_mean"), "nothing was sent"),
     **dict.fromkeys(("uplinks_jain", "uplinks_max_to_mean"), "no counters of switches"),
     "busy_share": "no loop turned",
+    "interference_max": "no job ran alone and beside others",
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, get_args, get_type_hints
 import pytest
 
 from results.checks import check_run
-from results.columns import COMPARISON, TABLES, Column
+from results.columns import COMPARISON, JOBS, TABLES, Column
 from results.kinds import CONVENTIONS
 from results.measured import match_flows, match_ops
 from results.summary import SUMMARY_SCHEMA, CheckResult, RunState, Summary
@@ -43,13 +43,13 @@ def summary_keys(cls: Any = Summary) -> set[str]:
     return keys
 
 
-@pytest.mark.parametrize(("file", "columns"), [*TABLES.items(), ("comparison.parquet", COMPARISON)])
+@pytest.mark.parametrize(("file", "columns"), [*TABLES.items(), ("comparison.parquet", COMPARISON), ("jobs.parquet", JOBS)])
 def test_every_column_is_derived(file: str, columns: tuple[Column, ...]) -> None:
     missing = {column.name for column in columns} - named(section(file))
     assert missing == set(), f"derive them in docs/metrics.md, section {file}"
 
 
-@pytest.mark.parametrize(("file", "columns"), [*TABLES.items(), ("comparison.parquet", COMPARISON)])
+@pytest.mark.parametrize(("file", "columns"), [*TABLES.items(), ("comparison.parquet", COMPARISON), ("jobs.parquet", JOBS)])
 def test_no_line_outlives_its_column(file: str, columns: tuple[Column, ...]) -> None:
     rows = [line.split("|")[1] for line in section(file).splitlines() if line.startswith("| `")]
     extra = named("\n".join(rows)) - {column.name for column in columns}
