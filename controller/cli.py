@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import EtloopError, ExitCode
-from controller import cli_collective, cli_twin, commands_compare, commands_lab
+from controller import cli_collective, cli_twin, commands_compare, commands_lab, commands_sweep
 from controller.cli_commands import Commands, add_command
 from controller.cli_trace import add_inspect, add_lint, add_synth
 from controller.cli_values import queue_pair_counts, turns, whole
@@ -168,6 +168,9 @@ def _add_experiments(commands: Commands[argparse.ArgumentParser]) -> None:
     compare = commands_compare
     parser = add_command(commands, "compare", compare.SUMMARY, compare.EXAMPLE, compare.answer_compare)
     compare.add_arguments(parser)
+    sweep = commands_sweep
+    parser = add_command(commands, "sweep", sweep.SUMMARY, sweep.EXAMPLE, sweep.answer_sweep)
+    sweep.add_arguments(parser)
 
 
 def _add_collective(commands: Commands[argparse.ArgumentParser]) -> None:
