@@ -57,7 +57,9 @@ class SweepDirectory:
         path = self.path / SWEEP_FILE
         if not path.is_file():
             what = f"has no {SWEEP_FILE}, so no sweep began here"
-            raise ConfigError(Problem(str(self.path), what, "leave --resume out, or name the sweep's directory"))
+            raise ConfigError(
+                Problem(str(self.path), what, "leave --resume out, or name the sweep's directory")
+            )
         told = from_json(SweepTold, read_index(path), str(path))
         if told.schema != SWEEP_SCHEMA:
             what = f"schema is {told.schema!r}, this version reads {SWEEP_SCHEMA!r}"

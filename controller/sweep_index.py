@@ -64,7 +64,8 @@ def refuse_another(
         if x != y
     ]
     problems = [
-        Problem(f"{where}: {what}", f"was {x} when the sweep began, and is {y}", AFRESH) for what, x, y in found
+        Problem(f"{where}: {what}", f"was {x} when the sweep began, and is {y}", AFRESH)
+        for what, x, y in found
     ]
     if now.repeats < before.repeats:
         what = f"were {before.repeats} when the sweep began, and are {now.repeats}"
