@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from contract.errors import InputError, PlanError, Problem
+from contract.units import approximate_duration
 from controller.job_set import ANY_CLASS, JobPart, JobSet, only
 from controller.load_jobs import job_of
+from controller.loads import duration_ns
 from controller.scenario_collectives import Collectives
 from controller.schedule_files import with_schedule_files
 from workload.files import read_trace
@@ -99,6 +101,15 @@ def _side_by_side(scenario: Scenario, built: list[Job]) -> JobSet:
             JobPart(job.name, job.first_rank, job.ranks, load.mapping, settings, True, traffic_class)
         )
     return JobSet(made.job, tuple(placed), made.jobs, made.phases, made.turns, made.communicator_job)
+
+
+def background_notes(scenario: Scenario) -> tuple[str, ...]:
+    """How long background goes on that was not told when to stop."""
+    return tuple(
+        f"background {load.name} goes on with the jobs, for at most {approximate_duration(duration_ns(load.load))}"
+        for load in scenario.background
+        if not load.stop_ns
+    )
 
 
 def _traffic_class(load: BackgroundEntry, scenario: Scenario) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, EtloopError, InputError, Problem
 from contract.yaml_reader import LARGEST_FILE_BYTES
-from controller.build_jobs import build_jobs, with_all_schedule_files
+from controller.build_jobs import background_notes, build_jobs, with_all_schedule_files
 from controller.commands_trace import Answer, to_json
 from controller.expectation import DescribedDevice, check_device
 from controller.plan import Plan, plan_jobs
@@ -113,6 +113,7 @@ def _device_of(file: InputFile) -> DescribedDevice:
 
 def lay_out(scenario: Scenario, rig: Rig, run_id: str, progress: Progress | None = None) -> Plan:
     """Reads what the scenario names and plans it on the rig. Raises an `InputError` with what cannot be used."""
+    scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
     return plan_jobs(scenario, rig, build_jobs(scenario, progress), run_id)
 
 

@@ -155,7 +155,9 @@ def _by_flows(
 def _whole_iterations(assignment: Assignment, ops: NDArray[np.void]) -> tuple[NDArray[np.void], int]:
     """The ops of the first iterations that are complete, and how many these are."""
     per_program = [int((program.kind != 0).sum()) for program in assignment.programs]
-    expected = sum(per_program[rank.program] for rank in assignment.ranks)
+    awaited = [rank for rank in assignment.ranks if not rank.background]
+    expected = sum(per_program[rank.program] for rank in awaited)
+    ops = ops[np.isin(ops["rank"], [rank.rank for rank in awaited])]
     counts = np.bincount(ops["iteration"], minlength=1)
     lacking = np.flatnonzero(counts != expected)
     whole = int(lacking[0]) if len(lacking) else len(counts)

@@ -18,7 +18,7 @@ import numpy as np
 from contract.errors import ConfigError, Problem
 from contract.units import NS_PER_S, approximate_bytes
 from controller.collective_spec import amount_of
-from controller.loads import CollectiveLoad, IncastLoad, Load, StorageLoad
+from controller.loads import MOST_TRANSFERS, CollectiveLoad, IncastLoad, Load, StorageLoad
 from results.kinds import CONVENTIONS
 from traffic.collectives.selection import op_bytes_for
 from workload.program import Communicator, Job, OpKind, Program, RankProgram
@@ -32,8 +32,6 @@ COMMAND_BYTES: Final = 64
 """Of an NVMe command (NVM Express Base Specification, submission queue entry)."""
 COMPLETION_BYTES: Final = 16
 """Of a completion queue entry."""
-MOST_TRANSFERS: Final = 1 << 18
-"""Of all senders or clients of a load together."""
 
 
 def job_of(load: Load, where: str) -> Job:

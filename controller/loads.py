@@ -6,7 +6,7 @@ Decides words, limits and defaults; the programs that follow are made by `load_j
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from contract.units import (
@@ -32,6 +32,8 @@ LOAD_KEYS: Final = ("collective", "incast", "storage")
 MOST_LOAD_RANKS: Final = 1024
 MOST_BURSTS: Final = 1 << 16
 """Bursts of an incast, and transfers of a storage client."""
+MOST_TRANSFERS: Final = 1 << 16
+"""Of all senders or clients of a load together: the plan lists every one."""
 MOST_LOAD_BYTES: Final = 1 << 40
 MOST_DEPTH: Final = 1024
 _LONGEST_NS: Final = 3600 * NS_PER_S
@@ -145,11 +147,34 @@ def _read_incast(section: Section, bursts: int) -> IncastLoad:
     )
 
 
-def read_incast(section: Section, lasting_ns: int) -> IncastLoad:
-    """An incast that goes on for a time: as many bursts as begin in it."""
+def read_incast(section: Section) -> IncastLoad:
+    """An incast without an end: its period is what says how much of it there is."""
     load = _read_incast(section, 1)
     period_ns = section.required("period", _duration(1), NS_PER_S, "write how often, such as 10ms")
-    return IncastLoad(load.senders, load.burst_bytes, period_ns, max(1, -(-lasting_ns // period_ns)))
+    return replace(load, period_ns=max(period_ns, 1))
+
+
+def lasting(load: IncastLoad | StorageLoad, duration_ns: int) -> IncastLoad | StorageLoad:
+    """The load for a time: as many bursts, or transfers of a client, as begin in it."""
+    if isinstance(load, IncastLoad):
+        return replace(load, bursts=max(1, -(-duration_ns // load.period_ns)))
+    mean_bits = 8 * sum(load.sizes_bytes) / len(load.sizes_bytes)
+    return replace(load, transfers=max(1, round(duration_ns * load.rate_bps / mean_bits / NS_PER_S)))
+
+
+def clipped(load: IncastLoad | StorageLoad) -> IncastLoad | StorageLoad:
+    """The load as far as it can be planned."""
+    if isinstance(load, IncastLoad):
+        return replace(load, bursts=min(load.bursts, max(1, MOST_TRANSFERS // load.senders)))
+    return replace(load, transfers=min(load.transfers, max(1, MOST_TRANSFERS // load.clients)))
+
+
+def duration_ns(load: IncastLoad | StorageLoad) -> int:
+    """How long a load goes on at its own pace."""
+    if isinstance(load, IncastLoad):
+        return load.bursts * load.period_ns
+    mean_bits = 8 * sum(load.sizes_bytes) / len(load.sizes_bytes)
+    return int(load.transfers * mean_bits * NS_PER_S / load.rate_bps)
 
 
 def read_storage(section: Section, transfers: int, seed: int) -> StorageLoad:
@@ -168,12 +193,6 @@ def read_storage(section: Section, transfers: int, seed: int) -> StorageLoad:
         transfers=transfers,
         seed=section.optional("seed", integer(0, 2**63 - 1), seed),
     )
-
-
-def transfers_in(load: StorageLoad, lasting_ns: int) -> int:
-    """How many transfers a client begins in a time, at its rate."""
-    mean_bits = 8 * sum(load.sizes_bytes) / len(load.sizes_bytes)
-    return max(1, round(lasting_ns * load.rate_bps / mean_bits / NS_PER_S))
 
 
 def _ranks(section: Section, key: str, least: int) -> int:

@@ -170,6 +170,7 @@ def _ranks(
     jobs: JobSet, demand: Demand, placement: Placement, ports: list[int]
 ) -> tuple[tuple[ProgramColumns, ...], tuple[RankAssignment, ...]]:
     own_port = {port: own for own, port in enumerate(ports)}
+    part_of_rank = jobs.part_of_rank().tolist()
     own_program: dict[int, int] = {}
     ranks = []
     for rank in jobs.job.ranks:
@@ -177,6 +178,7 @@ def _ranks(
         if port not in own_port:
             continue
         variant = demand.variant_of_rank[rank.rank]
+        part = jobs.parts[part_of_rank[rank.rank]]
         ranks.append(
             RankAssignment(
                 rank=rank.rank,
@@ -185,6 +187,8 @@ def _ranks(
                 address=placement.address[rank.rank],
                 communicators=rank.communicators,
                 peers=rank.peers,
+                background=part.background,
+                traffic_class=part.traffic_class,
             )
         )
     return tuple(_program(demand.variants[variant]) for variant in own_program), tuple(ranks)

@@ -6,12 +6,12 @@ is one job; how several become one plan is decided by `workload.side_by_side` an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from contract.units import NS_PER_S, format_duration, parse_duration_ns, parse_name
 from contract.yaml_reader import bounded, integer
-from controller.loads import IncastLoad, StorageLoad, read_incast, read_storage, transfers_in
+from controller.loads import IncastLoad, StorageLoad, clipped, lasting, read_incast, read_storage
 from controller.scenario_collectives import Collectives, read_collectives
 from controller.scenario_mapping import Mapping, PlacementRule, read_mapping
 from controller.scenario_workload import Scales, Source, in_nccl_order, read_source
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 MOST_JOBS: Final = 16
 MOST_BACKGROUNDS: Final = 16
 MOST_ROUNDS: Final = 10_000
-USUAL_BACKGROUND_NS: Final = 60 * NS_PER_S
-"""How long background goes on that has no `stop`, if the jobs last that long."""
+USUAL_BACKGROUND_NS: Final = 10 * NS_PER_S
+"""How long background goes on that has no `stop`, if the jobs last that long; less where that is too much to be planned."""
 LONGEST_NS: Final = 24 * 3600 * NS_PER_S
 JOB_NAME: Final = "job"
 """Of the one job beside background."""
@@ -141,7 +141,6 @@ def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
     stop_ns = section.optional("stop", _time, 0)
     if section.has("stop") and stop_ns <= start_ns:
         section.mistake("stop", "it is not after start", "raise stop, or leave it out")
-    lasting_ns = stop_ns - start_ns if stop_ns > start_ns else USUAL_BACKGROUND_NS
     kinds = [key for key in ("incast", "storage") if section.has(key)]
     if len(kinds) != 1:
         what = "no load is named" if not kinds else "two loads are named"
@@ -152,11 +151,14 @@ def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
     if not kinds:
         load = IncastLoad(1, 1, NS_PER_S, 1)
     elif key == "incast":
-        load = read_incast(own, lasting_ns)
+        load = read_incast(own)
     else:
         load = read_storage(own, 1, seed)
-        load = replace(load, transfers=transfers_in(load, lasting_ns))
     own.close()
+    if stop_ns > start_ns:
+        load = lasting(load, stop_ns - start_ns)
+    else:
+        load = clipped(lasting(load, USUAL_BACKGROUND_NS))
     mapping = Mapping(1, PlacementRule.ROUND_ROBIN, ())
     return BackgroundEntry(
         name=name,

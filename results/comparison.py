@@ -115,8 +115,10 @@ def compare(
     ideal, twin = by_network.get(IDEAL), by_network.get(TWIN)
     groups = measurement.groups
     identity = np.stack([groups.kind, groups.algorithm, groups.ranks], axis=1)
-    unique, kind_of_group = np.unique(identity, axis=0, return_inverse=True)
-    kind_of_group = kind_of_group.reshape(-1)
+    of_jobs = np.unique(groups.group_of_op[counted_ops(tables)])
+    unique, kind_of_job_group = np.unique(identity[of_jobs], axis=0, return_inverse=True)
+    kind_of_group = np.full(len(identity), -1, np.int64)
+    kind_of_group[of_jobs] = kind_of_job_group.reshape(-1)
     kinds = []
     for index, (kind, algorithm, ranks) in enumerate(unique.tolist()):
         member = kind_of_group == index

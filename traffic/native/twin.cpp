@@ -28,6 +28,7 @@ struct Frame {
 struct Flow {
   IpAddress src_ip = {};
   uint16_t src_port = 0;
+  uint8_t traffic_class = 0;
   uint16_t dst_address = 0;  // among those of the receiving port
   int32_t dst_port = -1;     // of the plan
   uint64_t key = 0;
@@ -101,7 +102,8 @@ class Network final : public VirtualPorts, public FabricSink {
 
   TxPort& port(int32_t index) override { return *card_ports_[static_cast<size_t>(index)]; }
 
-  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& error) override {
+  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
+                FlowId& flow, std::string& error) override {
     const PlannedPort& planned = plan_.ports[static_cast<size_t>(index)];
     const auto place = place_of_.find(dst_ip);
     if (place == place_of_.end()) {
@@ -111,6 +113,7 @@ class Network final : public VirtualPorts, public FabricSink {
     Flow made;
     made.src_ip = planned.addresses[address];
     made.src_port = src_port;
+    made.traffic_class = traffic_class;
     made.dst_port = place->second.port;
     made.dst_address = place->second.address;
     made.destination = params_.attachment_of_port[static_cast<size_t>(made.dst_port)];
@@ -276,7 +279,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
   const auto index = static_cast<size_t>(port);
   const uint32_t attachment = params_.attachment_of_port[index];
   const uint8_t traffic_class =
-      run.traffic_class == kFlowClass ? plan_.transport.traffic_class : static_cast<uint8_t>(run.traffic_class);
+      run.traffic_class == kFlowClass ? flows_[run.flow].traffic_class : static_cast<uint8_t>(run.traffic_class);
   SwitchFrame on_link;
   on_link.dscp = traffic_class >> 2;
   on_link.ecn = traffic_class & kEcnMask;
