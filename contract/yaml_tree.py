@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 LONGEST_PATH: Final = 256
-_NULL_TAG: Final = "tag:yaml.org,2002:null"
-_TEXT_TAG: Final = "tag:yaml.org,2002:str"
+NULL_TAG: Final = "tag:yaml.org,2002:null"
+TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _MAP_TAG: Final = "tag:yaml.org,2002:map"
 
 
@@ -80,7 +80,7 @@ def value_text(node: yaml.Node) -> str:
 
 def is_null(node: yaml.Node) -> bool:
     """Whether nothing is written there."""
-    return isinstance(node, yaml.ScalarNode) and node.tag == _NULL_TAG
+    return isinstance(node, yaml.ScalarNode) and node.tag == NULL_TAG
 
 
 def _leaves(node: yaml.Node, path: str) -> Iterator[tuple[str, str]]:
@@ -129,7 +129,7 @@ def _put(node: yaml.Node, key: str, value: yaml.Node, path: tuple[str, ...]) -> 
             node.value[index : index + 1] = [] if is_null(value) else [(name, value)]
             return
     if not is_null(value):
-        node.value.append((yaml.ScalarNode(_TEXT_TAG, key), value))
+        node.value.append((yaml.ScalarNode(TEXT_TAG, key), value))
 
 
 def _index(node: yaml.SequenceNode, key: str, path: tuple[str, ...]) -> int:

@@ -36,7 +36,7 @@ EXAMPLE: Final = (
 )
 EXIT_CODES: Final = (
     "0 all runs whole and no verdict worse than pass, 20 one inconclusive, 30 one failed, 50 one broke off, "
-    "65 nothing was run, 130 Ctrl-C"
+    "65 files, rig or lab cannot be used, 130 Ctrl-C"
 )
 
 

@@ -15,7 +15,7 @@ import yaml
 
 from contract.units import QuantityError, format_bytes, parse_bytes
 from contract.yaml_reader import ConfigFile, Section, bounded, integer, one_of, read_document, words
-from contract.yaml_tree import Change, is_null, parse_path, value_text
+from contract.yaml_tree import NULL_TAG, TEXT_TAG, Change, is_null, parse_path, value_text
 from controller.lab_plan import (
     DEFAULT_ADDRESSES,
     DEFAULT_BIND,
@@ -86,6 +86,8 @@ class Sweep:
     compare: str
     """Name of the axis whose settings are held against its first one."""
     axes: tuple[Axis, ...]
+    common: tuple[Change, ...]
+    """What every point changes, before its settings."""
     lab: LabWish
 
 
@@ -116,6 +118,7 @@ def parse_sweep(text: bytes, source: str, directory: Path) -> Sweep:
         seed=top.optional("seed", integer(0, 2**31 - 1), 1),
         compare=compare,
         axes=axes,
+        common=_read_changes(top.section("set"), directory),
         lab=_read_lab(top.section("lab")),
     )
     top.close()
@@ -181,15 +184,18 @@ def _named_settings(section: Section, directory: Path) -> tuple[Setting, ...]:
             section.mistake(
                 label, "the name of the setting is too long", f"use at most {LONGEST_LABEL} letters"
             )
-        changes = section.section(label)
-        found = []
-        for path in changes.entry_names():
-            value = changes.node(path) or yaml.ScalarNode("tag:yaml.org,2002:null", "")
-            found.append(_change(changes, path, _path(changes, path, path), value, directory))
-        changes.close()
-        settings.append(Setting(label, tuple(found)))
+        settings.append(Setting(label, _read_changes(section.section(label), directory)))
     section.close()
     return tuple(settings)
+
+
+def _read_changes(section: Section, directory: Path) -> tuple[Change, ...]:
+    found = []
+    for path in section.entry_names():
+        value = section.node(path) or yaml.ScalarNode(NULL_TAG, "")
+        found.append(_change(section, path, _path(section, path, path), value, directory))
+    section.close()
+    return tuple(found)
 
 
 def _read_zips(top: Section, directory: Path) -> tuple[Axis, ...]:
@@ -240,7 +246,7 @@ def _change(section: Section, key: str, keys: tuple[str, ...], value: yaml.Node,
     """A change; the name of another file is made a path from where we are."""
     if len(keys) == 1 and keys[0] in {"scenario", "topology", "rig"}:
         if isinstance(value, yaml.ScalarNode) and value.value.strip():
-            value = yaml.ScalarNode("tag:yaml.org,2002:str", str(directory / value.value))
+            value = yaml.ScalarNode(TEXT_TAG, str(directory / value.value))
         else:
             section.mistake(
                 key, "names no file", f"write the name of a file, or a path such as {keys[0]}.KEY"

@@ -74,7 +74,7 @@ def points(sweep: Sweep) -> tuple[Point, ...]:
     found = []
     for number, settings in enumerate(product(*(axis.settings for axis in sweep.axes))):
         labels = tuple((axis.name, setting.label) for axis, setting in zip(sweep.axes, settings, strict=True))
-        changes = tuple(change for setting in settings for change in setting.changes)
+        changes = (*sweep.common, *(change for setting in settings for change in setting.changes))
         found.append(Point(f"p{number:03d}", labels, changes))
     return tuple(found)
 

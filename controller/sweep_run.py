@@ -20,7 +20,7 @@ from controller.lab_client import lab_ask, lab_down, lab_up
 from controller.lab_order import LabOrder
 from controller.sweep_points import Point, PointFiles, Turn
 from results.report_words import time_words
-from results.run_dir import keep_files
+from results.run_dir import keep_files, read_run
 from results.summary import OVERLOADED
 from results.sweep_set import Mode, RunResult, RunTold, SweepTold
 from traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings, seeded
@@ -74,8 +74,12 @@ def carry_out(
     with _Runs(sweep, how, say) as runs:
         for number, turn in enumerate(turns):
             point, files = points[turn.point]
-            if directory.has(point.name, turn.round) and not _broke(told, point.name, turn.round):
-                continue
+            if directory.has(point.name, turn.round):
+                if not _is_told(told, point.name, turn.round):  # killed between the run and its index
+                    summary = read_run(directory.run(point.name, turn.round)).summary
+                    told = _with(told, run_told(point.name, turn.round, FinishedRun(summary, "")))
+                if not _broke(told, point.name, turn.round):
+                    continue
             room = directory.room(point.name, turn.round)
             try:
                 finished = runs.run(point, files, turn.round, room)
@@ -87,8 +91,7 @@ def carry_out(
                 raise KeyboardInterrupt
             directory.finish(point.name, turn.round)
             one = run_told(point.name, turn.round, finished)
-            kept = tuple(run for run in told.runs if (run.point, run.round) != (one.point, one.round))
-            told = replace(told, runs=(*kept, one))
+            told = _with(told, one)
             directory.keep(told)
             say(
                 f"[{number + 1}/{len(turns)}] {point.name} round {turn.round} ({point.words}): {_words(finished, one)}"
@@ -109,6 +112,15 @@ def run_told(point: str, number: int, finished: FinishedRun) -> RunTold:
     return RunTold(point, number, result, "")
 
 
+def _with(told: SweepTold, one: RunTold) -> SweepTold:
+    kept = tuple(run for run in told.runs if (run.point, run.round) != (one.point, one.round))
+    return replace(told, runs=(*kept, one))
+
+
+def _is_told(told: SweepTold, point: str, number: int) -> bool:
+    return any((run.point, run.round) == (point, number) for run in told.runs)
+
+
 def _broke(told: SweepTold, point: str, number: int) -> bool:
     return any(
         run.result is RunResult.BROKEN for run in told.runs if (run.point, run.round) == (point, number)
@@ -124,6 +136,10 @@ def _words(finished: FinishedRun, one: RunTold) -> str:
     return "; ".join([f"iteration {iteration}", *notes, *overloaded])
 
 
+def _silent(_: str) -> None:
+    """Nobody listens."""
+
+
 class _Runs:
     """What several runs share: plans in virtual time, a lab in real time. Left, nothing of it is there any more."""
 
@@ -131,6 +147,7 @@ class _Runs:
         self._sweep = sweep
         self._how = how
         self._say = say
+        self._say_of_sessions = say
         self._plans: dict[str, Prepared] = {}
         self._lab = _Lab(sweep, beyond=how.beyond)
 
@@ -149,10 +166,12 @@ class _Runs:
         if self._how.mode is Mode.LAB:
             self._lab.up(files)
             overload = self._lab.overload_since_now()
+        # What a session says of itself is news once; a run that breaks off has its reason in its results.
+        say, self._say_of_sessions = self._say_of_sessions, _silent
         finished = run_prepared(
             prepared,
             room,
-            say=self._say,
+            say=say,
             progress_bar=False,
             compares=self._how.beside_ideal,
             pages=False,
@@ -195,6 +214,7 @@ class _Lab:
         if text == self._text:
             return
         self.down()
+        self._text = text  # before it is up: whatever interrupts that, `down` looks for it
         lab_up(
             LabOrder(
                 name=self._name,
@@ -208,7 +228,6 @@ class _Lab:
                 beyond=self._beyond,
             )
         )
-        self._text = text
 
     def down(self) -> None:
         """Ends it, if one is up."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from contract.errors import ConfigError, Problem
 from results.contrast_parts import differing_things, mean_figures, plain_figures, shifts, troubles
-from results.contrast_set import CONTRAST_SCHEMA, Contrast, ContrastSettings, Line, SideTold
+from results.contrast_set import CONTRAST_SCHEMA, Contrast, ContrastSettings, Interference, Line, SideTold
 from results.inference import (
     Basis,
     Difference,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from results.side import Side
 
 JCT: Final = "jct"
+JOB: Final = "job "
 MORE_IS_BETTER: Final = frozenset(
     "overlap_fraction goodput_bps busiest_port_share share_of_ideal rates_jain ports_jain uplinks_jain".split()
 )
@@ -76,13 +77,29 @@ def contrast(a: Side, b: Side, settings: ContrastSettings) -> Contrast:
         carriers=_most(parts, better=better),
         ranks=_most(ranks, better=better),
         troubles=troubles(a, b)[:MOST_TOLD],
-        interference=(),
+        interference=_interference(a, b, lines),
         only_a=only_a,
         only_b=only_b,
         plain=plain_figures(a, b),
         differing=differing[:100],
         differing_total=len(differing),
         warnings=(*_absent(lines, settings), *_single_runs(a, b, settings), *warnings),
+    )
+
+
+def _interference(a: Side, b: Side, lines: tuple[Line, ...]) -> tuple[Interference, ...]:
+    jobs = [set(side.runs[0].jobs) for side in (a, b)]
+    if jobs[0] == jobs[1]:
+        return ()
+    return tuple(
+        Interference(
+            line.name.removeprefix(JOB),
+            1 + line.change,
+            None if line.low is None else 1 + line.low,
+            None if line.high is None else 1 + line.high,
+        )
+        for line in lines
+        if line.name.startswith(JOB)
     )
 
 
@@ -153,7 +170,7 @@ def _lines(a: Side, b: Side, settings: ContrastSettings) -> tuple[Line, ...]:
     rest = 1 - allowed / 2 / max(others, 1)
     times: list[tuple[str, str, Times]] = [(JCT, "iteration, mean (JCT)", lambda run: run.jct_ns)]
     times += [
-        (f"job {job}", "iteration of this job", lambda run, job=job: run.jobs[job])  # type: ignore[misc]
+        (f"{JOB}{job}", "iteration of this job", lambda run, job=job: run.jobs[job])  # type: ignore[misc]
         for job in jobs
     ]
     times += [

@@ -53,6 +53,7 @@ def contrast_html(found: Contrast, a: Side, b: Side) -> str:
         _sides(found),
         "<h2>Change, B against A</h2>" + piece(change_figure(found.lines), "changes"),
         tested_table(found),
+        _interference(found),
         "<h2>Iterations</h2>" + piece(iterations_figure(sides), "iterations"),
         "<h2>Completion</h2>" + piece(completion_figure(sides), "completion"),
         carriers_part(found),
@@ -211,6 +212,19 @@ def carriers_part(found: Contrast) -> str:
     if len(parts) == 1 or not (found.carriers or found.ranks or found.troubles):
         parts.append("<p class=dim>Nothing.</p>")
     return "".join(parts)
+
+
+def _interference(found: Contrast) -> str:
+    rows = [
+        (
+            escape(one.job),
+            f"{one.factor:.3f}",
+            "unknown" if one.low is None or one.high is None else f"{one.low:.3f} .. {one.high:.3f}",
+        )
+        for one in found.interference
+    ]
+    heads = ("job", "factor: time in B / in A", "interval")
+    return f"<h2>Interference</h2>{table(heads, rows, numbers=(1, 2))}" if rows else ""
 
 
 def _shift_table(title: str, shifts: Sequence[Shift]) -> str:

@@ -84,6 +84,16 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
+class Interference:
+    """How many times longer a job takes in B than in A, which have different jobs beside it (BMWG, interference factor)."""
+
+    job: str
+    factor: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """A counter of the flows from one rank to another, as means over runs."""
 
@@ -133,8 +143,8 @@ class Contrast:
     ranks: tuple[Shift, ...]
     """Ranks whose transfers did."""
     troubles: tuple[Trouble, ...]
-    interference: tuple[Shift, ...]
-    """Jobs that both sides have, where one of them has others beside: their times."""
+    interference: tuple[Interference, ...]
+    """Jobs that both sides have, where the sides are not of the same jobs."""
     only_a: int
     """Collectives and pairs that the other side does not have."""
     only_b: int

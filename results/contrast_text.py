@@ -31,6 +31,7 @@ def render_contrast(found: Contrast) -> str:
     lines += [line for warning in found.warnings for line in wrapped("warning", warning)]
     lines.append("")
     lines += _tested(found)
+    lines += _interference(found)
     if found.verdict is not Outcome.ALIKE:
         title = "shorter in B" if found.verdict is Outcome.IMPROVEMENT else "longer in B"
         lines += _shifts(f"{title}: collectives, per iteration", found.carriers)
@@ -111,6 +112,16 @@ def _cv(cv: float | None, basis: Basis) -> str:
     if cv is None:
         return "-"
     return f"{cv:.1%}{'*' if basis is not Basis.RUNS else ''}"
+
+
+def _interference(found: Contrast) -> list[str]:
+    if not found.interference:
+        return []
+    lines = ["", "interference factor: time beside the jobs of B / beside those of A"]
+    for one in found.interference:
+        bounds = "" if one.low is None or one.high is None else f"  ({one.low:.3f} .. {one.high:.3f})"
+        lines.append(f"  {one.job}: {one.factor:.3f}{bounds}")
+    return lines
 
 
 def _shifts(title: str, shifts: tuple[Shift, ...]) -> list[str]:

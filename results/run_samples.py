@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from contract.errors import ConfigError
 from contract.yaml_tree import values_by_path
+from results.job_shares import Phase
 from results.run_dir import read_inputs, read_kpis, read_run, read_topology
 from results.summary import OVERLOADED, VIRTUAL_TIME, RunState
 from results.typed_json import RunDirError
@@ -80,7 +81,7 @@ class RunSamples:
     figures: dict[str, float]
     """Of kpis.json, where they exist."""
     jobs: dict[str, NDArray[np.float64]]
-    """By job of a run of several: per iteration, from its first issue to its last completion."""
+    """By job of a run of several, `JOB`, or `JOB, alone` in its phase alone: per round, first issue to last completion."""
     things: dict[str, dict[str, str]]
     """What it was a run of: by thing (scenario, rig, ...), value by path."""
 
@@ -207,15 +208,14 @@ def _troubles(flows: Any) -> dict[tuple[int, int, str], int]:
 
 
 def _jobs(ops: Any) -> dict[str, NDArray[np.float64]]:
-    if "job" not in ops.column_names:
-        return {}
-    keys = ["job", "iteration"]
-    rows = _plain(ops, *keys, "issued_ns", "completed_ns")
+    """None of a run of one job; background and barriers between phases have no phase."""
+    keys = ["job", "phase", "iteration"]
+    rows = _plain(ops.filter(pc.is_valid(ops["phase"])), *keys, "issued_ns", "completed_ns")
     grouped = rows.group_by(keys).aggregate([("issued_ns", "min"), ("completed_ns", "max")])
     found: dict[str, list[float]] = {}
     for row in grouped.sort_by([(key, "ascending") for key in keys]).to_pylist():
-        if row["job"] is not None:
-            found.setdefault(row["job"], []).append(row["completed_ns_max"] - row["issued_ns_min"])
+        name = f"{row['job']}, alone" if row["phase"] == Phase.ALONE else row["job"]
+        found.setdefault(name, []).append(row["completed_ns_max"] - row["issued_ns_min"])
     return {name: np.array(times, np.float64) for name, times in found.items()}
 
 

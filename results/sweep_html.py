@@ -116,7 +116,7 @@ def _table(told: SweepTold, group: Group, results: Mapping[str, PointResult]) ->
         label = f"<b>{escape(point.labels[told.compare])}</b> <span class=dim>{point.name}</span>"
         result = results.get(point.name)
         if result is None:
-            rows.append((label, "0", *("" for _ in range(4 + len(shown))), "no run"))
+            rows.append((label, "0", *("" for _ in range(5 + len(shown))), "no run"))
             continue
         figures = {one.name: one for one in result.figures}
         change, interval, word = change_cells(result)
@@ -129,7 +129,8 @@ def _table(told: SweepTold, group: Group, results: Mapping[str, PointResult]) ->
                 *(spread_words(figures.get(name)) for name in shown),
                 change,
                 interval,
-                badge(result.outcome) if result.outcome is not None else f"<span class=dim>{word}</span>",
+                "" if result.outcome is None else badge(result.outcome),
+                f"<span class=dim>{escape(word)}</span>",
             )
         )
     heads = (
@@ -141,8 +142,9 @@ def _table(told: SweepTold, group: Group, results: Mapping[str, PointResult]) ->
         "change",
         "interval",
         "",
+        "",
     )
-    return table(heads, rows, numbers=range(1, len(heads) - 1))
+    return table(heads, rows, numbers=range(1, len(heads) - 2))
 
 
 def times_figure(there: Sequence[tuple[str, Side]]) -> Any:

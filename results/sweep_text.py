@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from results.contrast import JCT as IN_ALL
 from results.contrast_text import WORDS
+from results.inference import Outcome
 from results.report_words import value_words
 from results.sweep_results import JCT
 from results.table_text import printable, wrapped
@@ -120,7 +122,19 @@ def change_cells(result: PointResult) -> tuple[str, str, str]:
     interval = "unknown"
     if result.low is not None and result.high is not None:
         interval = f"{result.low:+.1%} .. {result.high:+.1%}"
-    return f"{result.change:+.1%}", interval, WORDS[result.outcome].lower()
+    return f"{result.change:+.1%}", interval, outcome_words(result)
+
+
+def outcome_words(result: PointResult) -> str:
+    """What may be said of a point, and of what where that is not the job's time."""
+    if result.outcome is None:
+        return ""
+    word = WORDS[result.outcome].lower()
+    decided = result.outcome in {Outcome.REGRESSION, Outcome.IMPROVEMENT}
+    of = [reason.split(":", 1)[0] for reason in result.reasons]
+    if not decided or of[:1] == [IN_ALL]:
+        return word
+    return f"{word} of {of[0]}{f' and {len(of) - 1} more' if len(of) > 1 else ''}"
 
 
 def cv_words(spread: Spread) -> str:
