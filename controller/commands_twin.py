@@ -5,6 +5,7 @@ Reads the files, runs the twin, tells what came of it as `run` does, and keeps i
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,9 +16,10 @@ import pyarrow.parquet as pq
 from contract.errors import ConfigError, ExitCode, InputError, Problem
 from contract.units import approximate_duration, format_rate
 from controller.commands_plan import Prepared, prepare, read_file
-from controller.commands_run import refuse_used_directory
+from controller.commands_run import FinishedRun, refuse_used_directory
 from controller.commands_trace import Answer, to_json
 from controller.expectation import at_device_rates, expect
+from controller.judgement import asked_of, basis_of, judge_run
 from controller.topology_file import parse_topology
 from controller.twin_records import connection_rows, run_outcome
 from results.kpis import measure
@@ -68,8 +70,12 @@ def answer_twin(request: TwinRequest, progress: Progress | None = None) -> Answe
     topology = seeded(topology, request.settings.seed)
     text = read_file(path) if request.out_dir is not None else b""
     summary, outcome = run_twin(prepared, topology, text, request.settings, request.out_dir)
+    if request.out_dir is not None:
+        asked = asked_of(prepared.scenario, prepared.rig, _say)
+        basis = basis_of(prepared.scenario, prepared.rig, prepared.plan)
+        summary = judge_run(request.out_dir, asked, basis)
     answer = TwinAnswer(summary, outcome, topology, _notes(prepared, topology, outcome))
-    code = ExitCode.RUN_ERROR if outcome.failure or not summary.checks_hold else ExitCode.PASS
+    code = FinishedRun(summary, "").exit_code
     return Answer(_as_json(answer) if request.as_json else _as_text(answer, request.out_dir), code)
 
 
@@ -110,6 +116,10 @@ def run_twin(
         expectation = expect(plan, None)
         summary = add_comparison(out_dir, records, tables, rows, expectation.runs, (IS_THE_TWIN,))
     return summary, outcome
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 def _write_table(table: object, path: Path) -> None:
