@@ -25,7 +25,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "results": frozenset({"contract"}),
     "controller": frozenset({"contract", "workload", "traffic", "dut_profiles", "results"}),
     "agent": frozenset({"contract", "traffic"}),
-    "bench": frozenset({"contract", "controller", "traffic", "workload"}),
+    "bench": frozenset({"contract", "controller", "results", "traffic", "workload"}),
 }
 """Folder -> the folders it may import from, besides itself. Data flows one way."""
 
@@ -37,6 +37,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "agent/seats.py": "starts and ends the tasks of an agent's connections",
     "agent/service.py": "the agent's event loop and its socket to the controller",
     "bench/closed_forms.py": "a command line",
+    "bench/compare.py": "a command line",
     "bench/queue_pairs.py": "reads the clock and its own peak memory",
     "bench/flow_level.py": "measures its own processes",
     "bench/readers.py": "reads the clock and its own peak memory",
