@@ -200,6 +200,21 @@ class ExpectedRun:
     """What was left out."""
 
 
+@dataclass(frozen=True, slots=True)
+class LinkEvent:
+    """A link of the device that was to go down or come up during the run."""
+
+    at_ns: int
+    """When it was to, after the start."""
+    link: str
+    """A port of a switch, as "leaf0/3"."""
+    up: bool
+    done_ns: int
+    """When it had; -1: it did not."""
+    why: str
+    """Why not; "" if it did."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RunOutcome:
     """How a session ended and all that was collected until then."""
@@ -214,3 +229,5 @@ class RunOutcome:
     start_ns: int
     """Controller's monotonic clock at the planned start: time 0 of the tables."""
     agents: tuple[AgentRecords, ...]
+    events: tuple[LinkEvent, ...] = ()
+    """Of the scenario's timeline."""

@@ -130,7 +130,11 @@ def _up(parsed: argparse.Namespace) -> Answer:
     status = lab_up(order)
     if parsed.rig_out is not None:
         beside = os.path.relpath(parsed.topology, parsed.rig_out.parent)
-        _write(parsed.rig_out, rig_text(plan, backend=order.backend, topology=beside), parsed.name)
+        _write(
+            parsed.rig_out,
+            rig_text(plan, backend=order.backend, topology=beside, lab=parsed.name),
+            parsed.name,
+        )
     return _shown(status, as_json=parsed.json)
 
 

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -21,6 +21,7 @@ from contract.units import approximate_bytes
 from controller.commands_plan import Prepared, prepare
 from controller.expectation import DescribedDevice, expect
 from controller.judgement import asked_of, basis_of, judge_run
+from controller.link_timeline import LinkTimeline
 from controller.service import OnProgress, run
 from controller.session_settings import CurveServer, SessionSettings
 from controller.system_clock import wall_time_text
@@ -127,17 +128,25 @@ def run_prepared(
     compares: bool = True,
     pages: bool = True,
     overload: Callable[[], tuple[str, ...]] = tuple,
+    lab: str = "",
 ) -> FinishedRun:
     """As `run_live`, of a plan that has been laid out.
 
     Without `pages` the report and the trace for a viewer are left out, which `etloop report --judge` makes later. `overload` is
-    asked after the run in which respects a soft switch that stood for the device was itself the limit.
+    asked after the run in which respects a soft switch that stood for the device was itself the limit. `lab` is the one that the
+    scenario's timeline is carried out on, if it is not the one that the rig names.
     """
     asked = asked_of(prepared.scenario, prepared.rig, say)
     settings = session_settings(prepared)
     plan = prepared.plan
-    with shown_progress(progress_bar) as on_progress:
-        outcome = asyncio.run(run(settings, plan.assignments, plan.tables, on_progress, say))
+    timeline = LinkTimeline(prepared.scenario.timeline, lab or prepared.rig.lab)
+    try:
+        with shown_progress(progress_bar) as on_progress:
+            beside = timeline.accompany if prepared.scenario.timeline else None
+            outcome = asyncio.run(run(settings, plan.assignments, plan.tables, on_progress, say, beside))
+    finally:
+        timeline.restore()
+    outcome = replace(outcome, events=timeline.events())
     overloaded = overload()
     write_run(
         out_dir,

@@ -6,20 +6,22 @@ Reads the files, runs the twin, tells what came of it as `run` does, and keeps i
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 
-from contract.errors import ConfigError, ExitCode, InputError, Problem
+from contract.errors import ConfigError, InputError, Problem
+from contract.run import LinkEvent
 from contract.units import approximate_duration, format_rate
 from controller.commands_plan import Prepared, prepare, read_file
 from controller.commands_run import FinishedRun, refuse_used_directory
 from controller.commands_trace import Answer, to_json
-from controller.expectation import at_device_rates, expect
+from controller.expectation import at_device_rates, expect, link_changes
 from controller.judgement import asked_of, basis_of, judge_run
+from controller.scenario_timeline import ENDED
 from controller.topology_file import parse_topology
 from controller.twin_records import connection_rows, run_outcome
 from results.kpis import measure
@@ -31,7 +33,10 @@ from traffic.routes import routes
 from traffic.twin import TwinOutcome, TwinSettings, attachments_of, seeded, twin
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from contract.topology import Topology
+    from controller.scenario_timeline import TimelineEvent
     from results.summary import Summary
     from workload.files import Progress
 
@@ -95,9 +100,12 @@ def run_twin(
     plan = prepared.plan
     assignment = at_device_rates(plan.whole(), topology)
     rig_ports = tuple(port.name for port in assignment.ports)
+    events = prepared.scenario.timeline
+    settings = replace(settings, link_changes=link_changes(events, topology))
     outcome = twin(assignment, rig_ports, topology, settings)
     attachments = attachments_of(assignment, rig_ports, topology, routes(topology))
     records = run_outcome(plan, outcome, TWIN_ID, attachments)
+    records = replace(records, events=told_events(events, outcome.end_ns - outcome.start_ns))
     tables, rows = plan.tables, connection_rows(plan)
     if out_dir is None:
         return measure(records, tables, rows).summary, outcome
@@ -116,6 +124,19 @@ def run_twin(
         expectation = expect(plan, None)
         summary = add_comparison(out_dir, records, tables, rows, expectation.runs, (IS_THE_TWIN,))
     return summary, outcome
+
+
+def told_events(events: Sequence[TimelineEvent], lasted_ns: int) -> tuple[LinkEvent, ...]:
+    """A timeline in virtual time, where everything happens when it is to, as long as there is a job."""
+    return tuple(
+        LinkEvent(
+            event.at_ns,
+            event.link,
+            event.up,
+            *((event.at_ns, "") if event.at_ns <= lasted_ns else (-1, ENDED)),
+        )
+        for event in events
+    )
 
 
 def _say(line: str) -> None:

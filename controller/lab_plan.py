@@ -168,12 +168,14 @@ def about_rate(rate_bps: int) -> str:
     return format_rate(max(rate_bps // unit * unit, 1))
 
 
-def rig_text(plan: LabPlan, *, backend: str = "udp", topology: str = "") -> str:
-    """A rig file for the agents of the lab; `topology` is the path of its topology file from there, for the twin."""
+def rig_text(plan: LabPlan, *, backend: str = "udp", topology: str = "", lab: str = "") -> str:
+    """A rig file for the agents of the lab; `topology` is the path of its topology file from there, for the twin, `lab` its
+    name, for timelines."""
     lines = [
         "# Made by etloop lab up. The agents stand in namespaces of this host and reach the controller through it.",
         f"controller: {{bind: '{plan.bind}'}}",
         *([f"topology: {json.dumps(topology)}"] if topology else []),
+        *([f"lab: {lab}"] if lab else []),
         "agents:",
     ]
     for agent in plan.agents:

@@ -30,6 +30,7 @@ from controller.scenario_jobs import (
     read_jobs,
 )
 from controller.scenario_mapping import Mapping, read_mapping
+from controller.scenario_timeline import TimelineEvent, read_timeline
 from controller.scenario_transport import Transport, read_transport
 from controller.scenario_verdict import AskedVerdict, read_verdict
 from controller.scenario_workload import Scales, in_nccl_order, read_source
@@ -73,6 +74,7 @@ class Scenario:
     rounds: int = 0
     """So often every job by itself, then all together; 0: together, once."""
     background: tuple[BackgroundEntry, ...] = ()
+    timeline: tuple[TimelineEvent, ...] = ()
 
     @property
     def plan_iterations(self) -> int:
@@ -137,6 +139,7 @@ def parse_scenario(
         verdict=read_verdict(top.section("verdict")),
         rounds=several.rounds,
         background=read_background(top, jobs, seed),
+        timeline=read_timeline(top),
     )
     for section in (scale, scale_up, faults, limits, top):
         section.close()

@@ -71,7 +71,7 @@ def carry_out(
     after several runs in a row that broke off. The index is right in every case.
     """
     broken_in_a_row = 0
-    with _Runs(sweep, how, say) as runs:
+    with Runs(sweep, how, say) as runs:
         for number, turn in enumerate(turns):
             point, files = points[turn.point]
             if directory.has(point.name, turn.round):
@@ -140,7 +140,7 @@ def _silent(_: str) -> None:
     """Nobody listens."""
 
 
-class _Runs:
+class Runs:
     """What several runs share: plans in virtual time, a lab in real time. Left, nothing of it is there any more."""
 
     def __init__(self, sweep: Sweep, how: How, say: Say) -> None:
@@ -176,6 +176,7 @@ class _Runs:
             compares=self._how.beside_ideal,
             pages=False,
             overload=overload,
+            lab=self._lab.name,
         )
         _keep_topology(files, room)
         return finished
@@ -206,6 +207,11 @@ class _Lab:
         self._beyond = beyond
         self._name = f"sweep-{os.getpid()}"
         self._text: str | None = None
+
+    @property
+    def name(self) -> str:
+        """As its commands and timelines call it."""
+        return self._name
 
     def up(self, files: PointFiles) -> None:
         """Brings up the lab of these files, if it is not. Raises `InputError` where it cannot be."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from results.checks import check_run
 from results.collectives import CollectiveRows, PlannedGroups, group_ops, measure_groups
+from results.events_text import missed_events
 from results.job_shares import background_ranks, counted_ops, job_shares
 from results.kinds import CONVENTIONS, bus_factor
 from results.measured import MeasuredFlows, MeasuredOps, match_flows, match_ops
@@ -99,9 +100,13 @@ def measure(
         clock=_clock(outcome),
         checks=check_run(outcome, tables, all_ops, flows),
         agents=_agents(outcome, tables, ops),
-        degraded=tuple(f"{agent.agent}: {text}" for agent in outcome.agents for text in agent.degraded),
+        degraded=(
+            *(f"{agent.agent}: {text}" for agent in outcome.agents for text in agent.degraded),
+            *missed_events(outcome.events),
+        ),
         notes=tables.notes,
         jobs=job_shares(all_ops, tables),
+        timeline=outcome.events,
     )
     return Measurement(all_ops, flows, groups, everything, ops, collectives, summary)
 

@@ -73,6 +73,10 @@ def port_figure(given: KpiInput) -> Any | None:
             figure.add_trace(line, row=row, col=1)
     for name, time_ms, counts in signals:
         figure.add_trace(go.Scatter(x=time_ms, y=counts, name=escape(name), line_shape="hv"), row=3, col=1)
+    for event in given.summary.timeline:
+        if event.done_ns >= 0:
+            figure.add_vline(x=event.done_ns / 1e6, line_dash="dot", line_color="#2e7d32" if event.up else "#b3261e",
+                             annotation_text=escape(f"{event.link} {'up' if event.up else 'down'}"))  # fmt: skip
     figure.update_xaxes(title_text="time of the run (ms)", row=2 + bool(signals), col=1)
     figure.update_layout(height=420 + 180 * bool(signals))
     return figure

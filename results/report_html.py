@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from results.kpi_set import BY_NAME, Nature
 from results.report_figures import completion_figure, matrix_figure, piece, port_figure
-from results.report_jobs import jobs_section
+from results.report_jobs import events_list, jobs_section
 from results.report_parts import page, table
 from results.report_words import bytes_words, rate_words, share_words, time_words, value_words
 from results.slowest import slowest_transfers
@@ -36,6 +36,7 @@ def report_html(given: KpiInput, kpis: KpiSet, summary: Summary, scenario_text: 
         _figures(kpis, summary),
         _collectives(kpis, summary),
         _plot("Completion", completion_figure(kpis), "completion", "Nothing completed."),
+        events_list(summary.timeline),
         _plot("Ports over time", port_figure(given), "ports", "Nothing crossed the device."),
         _port_notes(given),
         _plot("Traffic matrix", matrix_figure(given), "matrix", "Nothing crosses the device."),

@@ -5,12 +5,16 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from results.events_text import event_words
 from results.job_figures import bandwidth_figure, completion_by_phase
 from results.report_figures import piece
 from results.report_parts import table
 from results.report_words import bytes_words, share_words, time_words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from contract.run import LinkEvent
     from results.job_shares import JobShare, PhaseTimes
     from results.kpi_input import KpiInput
     from results.summary import Summary
@@ -42,6 +46,14 @@ def jobs_section(given: KpiInput, summary: Summary) -> str:
         if figure is not None and jobs:
             parts.append(f"<h3>{title}</h3>{piece(figure, name)}")
     return "".join(parts)
+
+
+def events_list(events: Sequence[LinkEvent]) -> str:
+    """What became of the timeline; "" where there was none."""
+    if not events:
+        return ""
+    told = "".join(f"<li>{escape(event_words(event))}</li>" for event in events)
+    return f"<h2>Timeline</h2><ul>{told}</ul>"
 
 
 def _job_row(one: JobShare) -> tuple[str, ...]:

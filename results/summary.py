@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from contract.run import PlannedChoice
+from contract.run import LinkEvent, PlannedChoice
 from results.job_shares import JobShare
 from results.verdict_set import Verdict
 
@@ -338,6 +338,8 @@ class Summary:
     """None in runs that ask for none, and in files of earlier versions."""
     jobs: tuple[JobShare, ...] = ()
     """Of a run of several jobs, or with background; all other figures of jobs are without the background."""
+    timeline: tuple[LinkEvent, ...] = ()
+    """Links that were to go down or come up."""
 
     @property
     def checks_hold(self) -> bool:

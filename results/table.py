@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.edges import edge_words
 from results.comparison_text import comparison_lines
+from results.events_text import event_words
 from results.jobs_text import job_lines
 from results.summary import CheckResult, RunState
 from results.table_text import WIDTH, aligned, labelled, us, wrapped
@@ -37,6 +38,7 @@ def render(summary: Summary, run_dir: str) -> str:
     if summary.comparison is not None:
         lines += [*comparison_lines(summary.comparison), ""]
     lines += _figures(summary)
+    lines += [line for event in summary.timeline for line in wrapped("timeline", event_words(event))]
     lines += _checks(summary)
     if summary.verdict is not None:
         lines += verdict_lines(summary.verdict)

@@ -196,6 +196,9 @@ def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan, DescribedDevice | None]:
         device = read_device(rig.topology)
     if device is not None:
         check_device(plan, device)
+    if scenario.timeline:
+        what = "a rack has no way to take links of its device down"
+        raise ConfigError(Problem(scenario.timeline[0].where, what, "remove the timeline"))
     busy: dict[str, int] = json.loads(begin.host_threads)
     host_of = {agent.name: agent.host for agent in rig.agents}
     for name, assignment in plan.assignments.items():

@@ -169,6 +169,9 @@ class Network final : public VirtualPorts, public FabricSink {
 
   void replay() {
     outcome_.start_ns = clock_.now_ns;
+    for (const LinkChange& change : params_.link_changes) {
+      fabric_.set_link_later(change.end, change.up, clock_.now_ns + change.at_ns);
+    }
     cores_.start();
     const bool over = drive([&] { return cores_.finished(); });
     if (over || !outcome_.failure.empty()) return;
@@ -321,6 +324,11 @@ std::string validate(const TwinParams& params, const EnginePlan& plan, const Fab
   std::sort(taken.begin(), taken.end());
   if (std::adjacent_find(taken.begin(), taken.end()) != taken.end()) return "two ports of the plan share an attachment";
   if (!taken.empty() && taken.back() >= network.attachments.size()) return "a port of the plan is attached to nothing";
+  for (const LinkChange& change : params.link_changes) {
+    const bool known = change.end.switch_index < network.switches.size() &&
+                       change.end.port < network.switches[change.end.switch_index].ports.size();
+    if (!known || change.at_ns < 0) return "a link that is to change is of no switch";
+  }
   for (const PlannedConnection& connection : plan.connections) {
     if (connection.path != Path::wire) continue;
     for (const IpAddress& ip : {connection.src_ip, connection.dst_ip}) {
