@@ -10,6 +10,7 @@ happens more often than the comparison promises (by more than chance allows), wh
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.contrast import contrast
-from results.contrast_set import ContrastSettings
-from results.inference import Outcome
+from results.contrast_set import ContrastSettings, Outcome
 from results.run_samples import RunSamples
 from results.side import Side
 
@@ -140,7 +140,7 @@ _NOTHING: Final = RunSamples(
 
 def too_often(wrong: float, comparisons: int, promised: float) -> bool:
     """Whether it is more than promised by more than chance allows."""
-    return wrong > promised + STANDARD_ERRORS * (promised * (1 - promised) / comparisons) ** 0.5
+    return wrong > promised + STANDARD_ERRORS * math.sqrt(promised * (1 - promised) / comparisons)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

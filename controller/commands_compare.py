@@ -106,7 +106,7 @@ def answer_compare(parsed: argparse.Namespace) -> Answer:
 
 def exit_code(found: Contrast) -> ExitCode:
     """Of a comparison."""
-    from results.inference import Outcome
+    from results.contrast_set import Outcome
 
     return {Outcome.REGRESSION: ExitCode.VERDICT_FAILED, Outcome.OPEN: ExitCode.INCONCLUSIVE}.get(
         found.verdict, ExitCode.PASS

@@ -7,6 +7,7 @@ place or another order. Only more repeats may be asked for than before.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import ConfigError, Problem
@@ -42,7 +43,9 @@ def told_of(sweep: Sweep, mode: Mode, points: Sequence[PointTold]) -> SweepTold:
 
 def point_told(point: Point, files: PointFiles, plan: Plan) -> PointTold:
     """A point with digests of everything that it depends on."""
-    digest = hashlib.sha256(plan_to_json(plan.tables).encode()).hexdigest()[:32]
+    # Where the traces lie does not matter.
+    laid_out = plan_to_json(replace(plan.tables, source=""))
+    digest = hashlib.sha256(laid_out.encode()).hexdigest()[:32]
     return PointTold(point.name, dict(point.labels), files.digest, digest)
 
 

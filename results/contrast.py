@@ -15,12 +15,19 @@ import numpy as np
 
 from contract.errors import ConfigError, Problem
 from results.contrast_parts import differing_things, mean_figures, plain_figures, shifts, troubles
-from results.contrast_set import CONTRAST_SCHEMA, Contrast, ContrastSettings, Interference, Line, SideTold
-from results.inference import (
+from results.contrast_set import (
+    CONTRAST_SCHEMA,
     Basis,
+    Contrast,
+    ContrastSettings,
+    Interference,
+    Line,
+    Outcome,
+    SideTold,
+)
+from results.inference import (
     Difference,
     Mean,
-    Outcome,
     difference,
     mean_of_iterations,
     mean_of_runs,

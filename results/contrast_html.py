@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
+from results.contrast_set import Basis, Outcome
 from results.contrast_text import WORDS, change_words, false_alarms_text, interval_words
-from results.inference import Basis, Outcome
 from results.kpi_job import curve
 from results.report_figures import piece
 from results.report_parts import page, table

@@ -6,11 +6,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
-from results.inference import Basis, Outcome
-
 CONTRAST_SCHEMA: Final = "etloop-compare/1"
+
+
+class Basis(StrEnum):
+    """What the uncertainty of a mean is known from."""
+
+    RUNS = "runs"
+    """From run to run: everything that differs between runs of one thing is in it."""
+    ITERATIONS = "iterations"
+    """Within one run only, and an allowance for what differs between runs."""
+    ROUNDS = "rounds"
+    """From round to round: each run of B is held against the run of A beside it."""
+    NOTHING = "nothing"
+    """One value."""
+
+
+class Outcome(StrEnum):
+    """What can be said of B against A."""
+
+    REGRESSION = "regression"
+    IMPROVEMENT = "improvement"
+    ALIKE = "no difference"
+    OPEN = "too few to say"
 
 
 @dataclass(frozen=True, slots=True)

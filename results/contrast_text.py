@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from results.inference import Basis, Outcome
+from results.contrast_set import Basis, Outcome
 from results.report_words import time_words, value_words
 from results.table_text import printable, wrapped
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
+
+from results.contrast_set import Basis, Outcome
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,28 +21,6 @@ if TYPE_CHECKING:
 LEAST_ITERATIONS: Final = 5
 """Of a single run: of fewer neither their variance nor how they hang together can be told."""
 _MOST_CORRELATION: Final = 0.98
-
-
-class Basis(StrEnum):
-    """What the uncertainty of a mean is known from."""
-
-    RUNS = "runs"
-    """From run to run: everything that differs between runs of one thing is in it."""
-    ITERATIONS = "iterations"
-    """Within one run only, and an allowance for what differs between runs."""
-    ROUNDS = "rounds"
-    """From round to round: each run of B is held against the run of A beside it."""
-    NOTHING = "nothing"
-    """One value."""
-
-
-class Outcome(StrEnum):
-    """What can be said of B against A."""
-
-    REGRESSION = "regression"
-    IMPROVEMENT = "improvement"
-    ALIKE = "no difference"
-    OPEN = "too few to say"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from results.inference import Outcome
+from results.contrast_set import Outcome
 
 SWEEP_SCHEMA: Final = "etloop-sweep/1"
 

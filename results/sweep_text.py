@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from results.contrast import JCT as IN_ALL
+from results.contrast_set import Outcome
 from results.contrast_text import WORDS
-from results.inference import Outcome
 from results.report_words import value_words
 from results.sweep_results import JCT
 from results.table_text import printable, wrapped

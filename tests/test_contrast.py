@@ -11,9 +11,8 @@ from bench.compare import CASES, main, rates, too_often
 from contract.errors import ConfigError
 from results.contrast import contrast
 from results.contrast_html import contrast_html
-from results.contrast_set import ContrastSettings
+from results.contrast_set import ContrastSettings, Outcome
 from results.contrast_text import render_contrast
-from results.inference import Outcome
 from results.kpi_set import BY_NAME
 from results.run_samples import Part, RunSamples
 from results.side import Side

@@ -19,9 +19,15 @@ empty:
 """
 
 
+def node_of(text: str) -> yaml.Node:
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert node is not None
+    return node
+
+
 def changed(path: str, value: str) -> dict[str, str]:
     """Values by path after one change of TEXT."""
-    text = changed_text(TEXT, "t", (Change(parse_path(path), yaml.compose(value, Loader=yaml.SafeLoader)),))
+    text = changed_text(TEXT, "t", (Change(parse_path(path), node_of(value)),))
     return values_by_path(text.encode(), "t")
 
 
@@ -39,7 +45,7 @@ def test_values_by_path() -> None:
     }
 
 
-CHANGES = (
+CHANGES: tuple[tuple[str, str, str, dict[str, str | None]], ...] = (
     ("a value is replaced", "trace", "other", {"trace": "other"}),
     ("one within a section", "scale.bytes", "1/8", {"scale.bytes": "1/8"}),
     ("an item of a list", "ports.1", "c/p0", {"ports.1": "c/p0"}),
@@ -66,8 +72,8 @@ def test_a_change_changes_what_it_names(path: str, value: str, expected: dict[st
 
 
 def test_later_changes_see_earlier_ones_and_values_may_be_used_again() -> None:
-    section = yaml.compose("{algorithm: swift}", Loader=yaml.SafeLoader)
-    number = yaml.compose("5", Loader=yaml.SafeLoader)
+    section = node_of("{algorithm: swift}")
+    number = node_of("5")
     changes = (Change(("a",), section), Change(("b",), section), Change(("a", "beta"), number))
     text = changed_text(b"x: 1\n", "t", changes)
     assert "&" not in text, "anchors are not read again"
@@ -80,7 +86,10 @@ def test_later_changes_see_earlier_ones_and_values_may_be_used_again() -> None:
 
 
 REFUSED = (
-    ("trace.key", '"trace.key" leads into a single value; name the key itself, or give the section as the value'),
+    (
+        "trace.key",
+        '"trace.key" leads into a single value; name the key itself, or give the section as the value',
+    ),
     ("ports.2", '"ports.2" is no item of a list of 2; number its items from 0'),
     ("ports.first", '"ports.first" is no item of a list of 2; number its items from 0'),
     ("a..b", '"a..b" is not a key path; write keys with dots, such as transport.cc.profile'),
@@ -114,5 +123,5 @@ def test_a_changed_text_says_what_it_was_told(values: dict[str, str], value: str
 
 
 def test_values_in_one_line() -> None:
-    node = yaml.compose("{a: [1, {b: c}], d: x}", Loader=yaml.SafeLoader)
+    node = node_of("{a: [1, {b: c}], d: x}")
     assert value_text(node) == "{a: [1, {b: c}], d: x}"
