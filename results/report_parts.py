@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 _STYLE: Final = """
 body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;max-width:1180px;padding:1.5em;color:#1c2733}
 h1{font-size:1.5em;margin:0}h2{font-size:1.15em;margin:2em 0 .5em;border-bottom:1px solid #d5dce4;padding-bottom:.2em}
-table{border-collapse:collapse;font-size:.92em}td,th{padding:.22em .7em;text-align:left;border-bottom:1px solid #e8edf2;vertical-align:top}
+table{border-collapse:collapse;font-size:.92em}td,th{padding:.22em .7em;text-align:left}
+td,th{border-bottom:1px solid #e8edf2;vertical-align:top}
 th{font-weight:600;color:#51606f}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.dim{color:#75828f}
 .badge{display:inline-block;padding:.15em .7em;border-radius:.3em;color:#fff;font-weight:600}
 .pass{background:#1b7f4b}.fail{background:#b3261e}.inconclusive{background:#9a6b00}.none{background:#6b7885}

@@ -73,18 +73,38 @@ VERDICTS = (
     ("the same runs again", A, A, Outcome.ALIKE),
     ("a tenth of a percent, of runs that differ by half", A, scaled(A, 1.001), Outcome.ALIKE),
     ("two runs that lie far apart", A, side("B", run(9.0), run(12.0)), Outcome.OPEN),
-    ("one run each, five percent apart", side("A", run(10.0, spread=0.01)), side("B", run(10.6, spread=0.01)), Outcome.REGRESSION),
-    ("one run each, alike: how runs differ is not known", side("A", run(10.0)), side("B", run(10.0)), Outcome.OPEN),
+    (
+        "one run each, five percent apart",
+        side("A", run(10.0, spread=0.01)),
+        side("B", run(10.6, spread=0.01)),
+        Outcome.REGRESSION,
+    ),
+    (
+        "one run each, alike: how runs differ is not known",
+        side("A", run(10.0)),
+        side("B", run(10.0)),
+        Outcome.OPEN,
+    ),
     (
         "one run each in virtual time, where the same is the same",
         side("A", run(10.0, virtual=True)),
         side("B", run(10.0, virtual=True)),
         Outcome.ALIKE,
     ),
-    ("of four iterations nothing is known", side("A", run(10.0, iterations=4)), side("B", run(20.0, iterations=4)), Outcome.OPEN),
+    (
+        "of four iterations nothing is known",
+        side("A", run(10.0, iterations=4)),
+        side("B", run(20.0, iterations=4)),
+        Outcome.OPEN,
+    ),
     ("a run that broke off is no small thing", A, replace(A, left_out=("r4: it broke off",)), Outcome.OPEN),
-    ("but does not hide a regression", A, replace(SLOWER, left_out=("r4: it broke off",)), Outcome.REGRESSION),
-)  # fmt: skip
+    (
+        "but does not hide a regression",
+        A,
+        replace(SLOWER, left_out=("r4: it broke off",)),
+        Outcome.REGRESSION,
+    ),
+)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,8 @@ def test_sections_lists_and_nulls_are_values_and_are_numbered_where_their_text_i
 
 def test_paths_lead_into_topology_and_rig_and_files_may_be_others() -> None:
     found = sweep(
-        "axes:\n  topology.single.rate: [1Gbps, 2Gbps]\n  rig.controller.bind: ['tcp://127.0.0.1:7000']\n  scenario: [s.yaml, other.yaml]\n"
+        "axes:\n  topology.single.rate: [1Gbps, 2Gbps]\n  rig.controller.bind: ['tcp://127.0.0.1:7000']\n"
+        "  scenario: [s.yaml, other.yaml]\n"
     )
     files = [point_files(found, point, read, lab=True) for point in points(found)]
     assert [values_by_path(one.topology.content or b"", "t")["single.rate"] for one in files if one.topology] == [
@@ -112,21 +113,71 @@ def test_points_differ_in_their_digest_where_they_differ_in_a_value() -> None:
 
 MISTAKES = (
     ("no scenario", "axes: {seed: [1]}\n", "scenario: is missing; name the scenario that is changed", ""),
-    ("no axis", "", "axes: there is no axis; write axes: {transport.qps_per_connection: [1, 4]} or the like", TOP),
+    (
+        "no axis",
+        "",
+        "axes: there is no axis; write axes: {transport.qps_per_connection: [1, 4]} or the like",
+        TOP,
+    ),
     ("an axis of nothing", "axes: {seed: []}\n", "axes.seed: has no values; list at least one", TOP),
-    ("an axis that is none", "axes: {seed: 4}\n", "axes.seed: is no axis; write a list of values for a key path", TOP),
+    (
+        "an axis that is none",
+        "axes: {seed: 4}\n",
+        "axes.seed: is no axis; write a list of values for a key path",
+        TOP,
+    ),
     ("a path that is none", "axes: {'a b': [1]}\n", '"a b" is not a key path; write keys with dots', TOP),
     ("a typo", "axis: {seed: [1]}\n", "axis: unknown key; did you mean axes?", TOP),
-    ("an axis that is not there", "axes: {seed: [1]}\ncompare: sed\n", 'compare: "sed" is not one of the choices; write seed (did you mean seed?)', TOP),
+    (
+        "an axis that is not there",
+        "axes: {seed: [1]}\ncompare: sed\n",
+        'compare: "sed" is not one of the choices; write seed (did you mean seed?)',
+        TOP,
+    ),
     ("the same axis twice", "axes: {seed: [1]}\nzip: [{seed: [2]}]\n", 'the axis "seed" is there twice', TOP),
-    ("lists of different length", "zip: [{seed: [1, 2], iterations: [3]}]\n", "lists that go together differ: seed has 2, iterations has 1", TOP),
-    ("too many points", f"axes: {{seed: {list(range(70))}, iterations: {list(range(70))}}}\n", "4900 points; keep to 4096", TOP),
-    ("too many runs", f"axes: {{seed: {list(range(300))}}}\nrepeats: 100\n", "300 points, 100 times each, are 30000 runs", TOP),
-    ("no repeats", "axes: {seed: [1]}\nrepeats: 0\n", "repeats: 0 is out of range; write a whole number from 1 to 1000", TOP),
-    ("another file that has no name", "axes: {topology: [[x]]}\n", "names no file; write the name of a file, or a path such as topology.KEY", TOP),
-    ("an odd order", "axes: {seed: [1]}\norder: random\n", "order: \"random\" is not one of the choices; write interleaved or listed", TOP),
-    ("a backend of the lab", "axes: {seed: [1]}\nlab: {backend: dpdk}\n", 'lab.backend: "dpdk" is not one of the choices', TOP),
-)  # fmt: skip
+    (
+        "lists of different length",
+        "zip: [{seed: [1, 2], iterations: [3]}]\n",
+        "lists that go together differ: seed has 2, iterations has 1",
+        TOP,
+    ),
+    (
+        "too many points",
+        f"axes: {{seed: {list(range(70))}, iterations: {list(range(70))}}}\n",
+        "4900 points; keep to 4096",
+        TOP,
+    ),
+    (
+        "too many runs",
+        f"axes: {{seed: {list(range(300))}}}\nrepeats: 100\n",
+        "300 points, 100 times each, are 30000 runs",
+        TOP,
+    ),
+    (
+        "no repeats",
+        "axes: {seed: [1]}\nrepeats: 0\n",
+        "repeats: 0 is out of range; write a whole number from 1 to 1000",
+        TOP,
+    ),
+    (
+        "another file that has no name",
+        "axes: {topology: [[x]]}\n",
+        "names no file; write the name of a file, or a path such as topology.KEY",
+        TOP,
+    ),
+    (
+        "an odd order",
+        "axes: {seed: [1]}\norder: random\n",
+        'order: "random" is not one of the choices; write interleaved or listed',
+        TOP,
+    ),
+    (
+        "a backend of the lab",
+        "axes: {seed: [1]}\nlab: {backend: dpdk}\n",
+        'lab.backend: "dpdk" is not one of the choices',
+        TOP,
+    ),
+)
 
 
 @pytest.mark.parametrize(
@@ -145,11 +196,31 @@ def test_mistakes_are_told_together() -> None:
 
 
 OF_POINTS = (
-    ("a path through a value", "axes: {iterations.x: [1]}\n", '"iterations.x" leads into a single value', TOP),
-    ("a topology that is not there", "axes: {topology.single.rate: [1Gbps]}\n", "changes the topology, and the sweep names none; write topology: FILE", "scenario: s.yaml\n"),
-    ("nothing that says which ports there are", "axes: {iterations: [1]}\n", "nothing says which ports there are; write rig: FILE, give --rig FILE", "scenario: s.yaml\n"),
-    ("a topology of its own mistakes", "axes: {topology.single.rate: [fast]}\n", "point p000 (topology.single.rate=fast): t.yaml", TOP),
-)  # fmt: skip
+    (
+        "a path through a value",
+        "axes: {iterations.x: [1]}\n",
+        '"iterations.x" leads into a single value',
+        TOP,
+    ),
+    (
+        "a topology that is not there",
+        "axes: {topology.single.rate: [1Gbps]}\n",
+        "changes the topology, and the sweep names none; write topology: FILE",
+        "scenario: s.yaml\n",
+    ),
+    (
+        "nothing that says which ports there are",
+        "axes: {iterations: [1]}\n",
+        "nothing says which ports there are; write rig: FILE, give --rig FILE",
+        "scenario: s.yaml\n",
+    ),
+    (
+        "a topology of its own mistakes",
+        "axes: {topology.single.rate: [fast]}\n",
+        "point p000 (topology.single.rate=fast): t.yaml",
+        TOP,
+    ),
+)
 
 
 @pytest.mark.parametrize(
