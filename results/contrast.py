@@ -175,7 +175,7 @@ def _lines(a: Side, b: Side, settings: ContrastSettings) -> tuple[Line, ...]:
     allowed = 1 - settings.confidence
     first = 1 - (allowed / 2 if others else allowed)
     rest = 1 - allowed / 2 / max(others, 1)
-    times: list[tuple[str, str, Times]] = [(JCT, "iteration, mean (JCT)", lambda run: run.jct_ns)]
+    times: list[tuple[str, str, Times]] = [(JCT, "the job, per iteration", lambda run: run.jct_ns)]
     times += [
         (f"{JOB}{job}", "iteration of this job", lambda run, job=job: run.jobs[job])  # type: ignore[misc]
         for job in jobs

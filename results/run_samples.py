@@ -67,7 +67,8 @@ class RunSamples:
     doubts: tuple[str, ...]
     """In which respects the emulator was the limit, where a verdict says so; what was degraded."""
     jct_ns: NDArray[np.float64]
-    """By iteration."""
+    """By iteration: from the end of the one before to its own end. Iterations may overlap (a rank that is done begins the next
+    one), and what overlaps is not counted twice: their sum is what the job took."""
     kinds: dict[str, NDArray[np.float64]]
     """By `KIND, N ranks`: per iteration, the mean of its collectives."""
     kind_bytes_per_s: dict[str, float]
@@ -94,7 +95,6 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
     run = read_run(run_dir)
     summary = run.summary
     counted = counted_iterations(summary, warm_up)
-    by_number = {one.iteration: one.jct_ns for one in summary.per_iteration}
     collectives = _counted_rows(run.collectives, counted, complete=True)
     kpis = _figures(run_dir)
     return RunSamples(
@@ -102,7 +102,7 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
         virtual=summary.started_at == VIRTUAL_TIME,
         broken=_broken(summary, counted),
         doubts=(*(summary.verdict.emulator if summary.verdict else ()), *summary.degraded),
-        jct_ns=np.array([by_number[number] for number in counted], np.float64),
+        jct_ns=_steps(summary, counted),
         kinds=_kinds(collectives),
         kind_bytes_per_s=_bandwidths(summary),
         parts=_parts(collectives),
@@ -116,8 +116,15 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
 
 def counted_iterations(summary: Summary, warm_up: int) -> tuple[int, ...]:
     """Numbers of complete iterations after the warm-up; all of them where that would leave none."""
-    complete = tuple(one.iteration for one in summary.per_iteration if one.complete and one.jct_ns > 0)
+    complete = tuple(one.iteration for one in summary.per_iteration if one.complete)
     return complete[warm_up:] if len(complete) > warm_up else complete
+
+
+def _steps(summary: Summary, counted: tuple[int, ...]) -> NDArray[np.float64]:
+    """Of the first iteration of a run, its own time."""
+    ends = {one.iteration: one.end_ns for one in summary.per_iteration}
+    own = {one.iteration: one.start_ns for one in summary.per_iteration}
+    return np.array([ends[number] - ends.get(number - 1, own[number]) for number in counted], np.float64)
 
 
 def _broken(summary: Summary, counted: tuple[int, ...]) -> str:

@@ -54,7 +54,7 @@ def sweep_html(
         parts.append(_group(told, group, results, sides, number))
     if len(found) > MOST_GROUPS:
         parts.append(f"<p class=dim>{len(found) - MOST_GROUPS} more groups are in sweep.json.</p>")
-    parts.append(_details(found))
+    parts.append(_details(found, told.compare))
     parts.append(_broken(told))
     return page(f"ETLoop sweep: {told.source}", parts)
 
@@ -194,11 +194,12 @@ def bandwidth_figure(there: Sequence[tuple[str, Side]]) -> Any:
     return figure
 
 
-def _details(found: Sequence[Group]) -> str:
+def _details(found: Sequence[Group], axis: str) -> str:
     parts = ["<h2>In full</h2>"]
     told = [(group, name, held) for group in found for name, held in group.contrasts.items()]
     for number, (group, name, held) in enumerate(told[:MOST_DETAILS]):
-        title = f"{held.b.name} against {held.a.name}{': ' + group.words if group.words else ''}"
+        labels = {point.name: point.labels[axis] for point in group.points}
+        title = f"{labels[name]} against {labels[group.points[0].name]}{': ' + group.words if group.words else ''}"
         parts.append(
             f"<details><summary>{badge(held.verdict)} {escape(title)} <span class=dim>{name}</span></summary>"
             f"{verdict_part(held)}{piece(change_figure(held.lines), f'changes{number}')}{tested_table(held)}"

@@ -13,6 +13,7 @@ import numpy as np
 
 from results.contrast import contrast
 from results.contrast_set import Contrast, ContrastSettings
+from results.expression_value import aggregate
 from results.inference import variation
 from results.kpi_set import FIGURES
 from results.sweep_set import PointResult, PointTold, Spread, SweepTold
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from results.side import Side
 
 JCT: Final = "jct_ns"
+"""The job's time per iteration, as it is tested."""
+P99: Final = "step_p99_ns"
+"""Its 99th percentile over the iterations of a run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +99,7 @@ def _result(name: str, side: Side, held: Contrast | None, against: str) -> Point
 def spreads(side: Side) -> tuple[Spread, ...]:
     """The job's time without the warm-up, every key figure, bus bandwidth by kind: each over the runs that have it."""
     found = [_spread(JCT, "ns", [float(run.jct_ns.mean()) for run in side.runs])]
+    found.append(_spread(P99, "ns", [aggregate("p99", run.jct_ns) for run in side.runs]))
     for figure in FIGURES:
         values = [run.figures[figure.name] for run in side.runs if figure.name in run.figures]
         if values:

@@ -8,7 +8,7 @@ from results.contrast import JCT as IN_ALL
 from results.contrast_set import Outcome
 from results.contrast_text import WORDS
 from results.report_words import value_words
-from results.sweep_results import JCT
+from results.sweep_results import JCT, P99
 from results.table_text import printable, wrapped
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from results.sweep_set import PointResult, Spread, SweepTold
 
 COLUMNS: Final = (
-    "jct_p99_ns",
-    "jct_per_ideal",
+    P99,
     "share_of_ideal",
     "retransmitted_share",
     "ecn_marked_share",
@@ -30,8 +29,7 @@ COLUMNS: Final = (
 )
 """Key figures that have a column where they are not alike in all points."""
 TITLES: Final = {
-    "jct_p99_ns": "p99",
-    "jct_per_ideal": "/ ideal",
+    P99: "p99",
     "share_of_ideal": "of ideal",
     "retransmitted_share": "retransmitted",
     "ecn_marked_share": "marked",
