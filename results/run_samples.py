@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from contract.errors import ConfigError
 from contract.yaml_tree import values_by_path
 from results.job_shares import Phase
+from results.kpi_set import KPI_FILE
 from results.run_dir import read_inputs, read_kpis, read_run, read_topology
 from results.summary import OVERLOADED, VIRTUAL_TIME, RunState
-from results.typed_json import RunDirError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -227,10 +227,9 @@ def _jobs(ops: Any) -> dict[str, NDArray[np.float64]]:
 
 
 def _figures(run_dir: Path) -> dict[str, float]:
-    try:
-        kpis = read_kpis(run_dir)
-    except RunDirError:
-        return {}  # of an earlier version, or told by `etloop twin`, which has none
+    if not (run_dir / KPI_FILE).exists():
+        return {}  # what an earlier version left, or a run that was killed before it was judged
+    kpis = read_kpis(run_dir)
     return {one.name: one.value for one in kpis.figures if one.value is not None}
 
 

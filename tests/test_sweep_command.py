@@ -1,4 +1,4 @@
-"""`etloop sweep` and `etloop compare`, from command line to exit code, over small jobs in virtual time."""
+"""`etloop sweep`, from command line to exit code, over small jobs in virtual time."""
 
 from __future__ import annotations
 
@@ -18,159 +18,18 @@ from controller.commands_twin import run_twin
 from controller.sweep_directory import SweepDirectory
 from controller.sweep_points import PointFiles
 from tests.first_light import FULL
+from tests.sweep_by_hand import TOPOLOGY, answered, copy_study, make_study
 from tests.test_docs import ROOT
-
-SCENARIO = "workload: {trace: job}\niterations: 8\nmapping: {ranks_per_host: 1}\n"
-TOPOLOGY = "single: {ports: [a/p0, b/p0, c/p0, d/p0], rate: 10Gbps, switch: {latency: 600ns}}\n"
-SWEEP = """\
-scenario: s.yaml
-topology: t.yaml
-repeats: 3
-axes:
-  topology.single.rate: [10Gbps, 9.5Gbps]
-"""
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished sweep over two speeds, and its files."""
-    directory = tmp_path_factory.mktemp("study")
-    assert (
-        main(
-            [
-                "synth",
-                str(directory / "job"),
-                "--sweep",
-                "all_reduce,all_to_all",
-                "--sizes",
-                "64KiB-64KiB",
-                "--ranks",
-                "4",
-            ]
-        )
-        == 0
-    )
-    (directory / "s.yaml").write_text(SCENARIO)
-    (directory / "t.yaml").write_text(TOPOLOGY)
-    (directory / "sweep.yaml").write_text(SWEEP)
-    assert (
-        main(["sweep", str(directory / "sweep.yaml"), "--twin", "--out", str(directory / "out")])
-        == ExitCode.PASS
-    )
-    return directory
+    return make_study(tmp_path_factory.mktemp("study"))
 
 
 @pytest.fixture
 def files(study: Path, tmp_path: Path) -> Path:
-    """The same files, and the finished sweep, to be changed."""
-    for name in ("s.yaml", "t.yaml", "sweep.yaml"):
-        shutil.copy(study / name, tmp_path)
-    (tmp_path / "job").symlink_to(study / "job")
-    shutil.copytree(study / "out", tmp_path / "out")
-    return tmp_path
-
-
-def point(study: Path, number: int) -> str:
-    return str(study / "out" / "points" / f"p{number:03d}")
-
-
-def answered(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = main(words)
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
-def test_a_planted_regression_of_five_percent_is_found(
-    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A link that is five percent slower; the job is all network."""
-    page = tmp_path / "compare.html"
-    code, out, _ = answered(capsys, "compare", point(study, 0), point(study, 1), "--html", str(page))
-    assert code == ExitCode.VERDICT_FAILED
-    assert "verdict         REGRESSION" in out
-    assert "jct: +5." in out
-    assert "longer in B: collectives, per iteration" in out
-    assert "topology single.rate: 10Gbps | 9.5Gbps" in out
-    assert "REGRESSION" in page.read_text()
-
-
-def test_and_is_an_improvement_the_other_way_round(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = answered(capsys, "compare", point(study, 1), point(study, 0), "--json")
-    assert code == ExitCode.PASS
-    answer = json.loads(out)
-    assert answer["verdict"] == "improvement"
-    assert answer["lines"][0]["name"] == "jct"
-    assert answer["settings"]["in_rounds"] is True
-
-
-def test_two_runs_of_the_same_thing_are_no_regression(
-    study: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Other seeds of the switch, so other marks."""
-    for number in (1, 2):
-        code, out, _ = answered(
-            capsys, "compare", f"{point(study, 0)}/r000", f"{point(study, 0)}/r{number:03d}"
-        )
-        assert code in {ExitCode.PASS, ExitCode.INCONCLUSIVE}, out
-        assert "A and B are one run each: what another seed would change is not in the intervals" in out
-        assert "A and B are runs of the same files" in out
-
-
-def test_a_copy_of_a_run_is_no_different_from_it(
-    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(f"{point(study, 0)}/r000", tmp_path / "copy")
-    code, out, _ = answered(capsys, "compare", f"{point(study, 0)}/r000", str(tmp_path / "copy"))
-    assert code == ExitCode.PASS
-    assert "verdict         NO DIFFERENCE" in out
-
-
-REFUSALS = (
-    (
-        "a directory that is not there",
-        ("{p0}", "{here}/none"),
-        "cannot be looked into: No such file or directory",
-    ),
-    ("an empty one", ("{p0}", "{here}"), "holds no run; name what --out of `etloop run` named"),
-    ("a sweep", ("{out}", "{p0}"), "it is a sweep; name two of its points"),
-    ("the same twice", ("{p0}", "{p0}"), "is A itself; name two different directories"),
-    ("a figure that is none", ("{p0}", "{p1}", "--figures", "speed"), 'there is no figure "speed"'),
-    (
-        "a page that cannot be written",
-        ("{p0}", "{p1}", "--html", "{here}/no/x.html"),
-        "cannot be written: No such file",
-    ),
-)
-
-
-@pytest.mark.parametrize(("words", "told"), [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS])
-def test_what_cannot_be_compared(
-    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
-) -> None:
-    places = {"p0": point(study, 0), "p1": point(study, 1), "out": str(study / "out"), "here": str(tmp_path)}
-    code, _, err = answered(capsys, "compare", *(word.format(**places) for word in words))
-    assert code == ExitCode.PREPARATION_FAILED
-    assert told in err
-
-
-def test_odd_shares_are_refused_on_the_command_line(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for option, value in (("--confidence", "20%"), ("--confidence", "100%"), ("--least-effect", "0.1")):
-        with pytest.raises(SystemExit) as ended:
-            main(["compare", point(study, 0), point(study, 1), option, value])
-        assert ended.value.code == ExitCode.USAGE
-    assert "is out of range; write 50% to 99.9999%" in capsys.readouterr().err
-
-
-def test_a_run_that_broke_off_is_left_out_and_keeps_the_answer_open(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    summary = files / "out" / "points" / "p000" / "r001" / "summary.json"
-    text = json.loads(summary.read_text()) | {"state": "aborted", "reason": "agent 'b' was lost"}
-    summary.write_text(json.dumps(text))
-    code, out, _ = answered(capsys, "compare", point(files, 1), point(files, 0))
-    assert code == ExitCode.INCONCLUSIVE
-    assert "r001: it broke off: agent 'b' was lost" in out
+    return copy_study(study, tmp_path)
 
 
 def test_the_table_the_index_and_the_page_of_a_sweep(study: Path) -> None:
