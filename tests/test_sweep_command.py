@@ -15,6 +15,7 @@ from controller import sweep_run
 from controller.cli import STOPPED_BY_SIGINT, main
 from controller.commands_run import FinishedRun
 from controller.commands_twin import run_twin
+from controller.demo import agents, choose_rig, rig_text
 from controller.sweep_directory import SweepDirectory
 from controller.sweep_points import PointFiles
 from tests.first_light import FULL
@@ -335,3 +336,29 @@ def test_the_example_lays_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         code, out, err = answered(capsys, "sweep", str(place / name), "--twin", "--dry-run")
         assert code == ExitCode.PASS, err
         assert "6 points" in out
+
+
+@pytest.mark.e2e
+def test_a_sweep_on_a_rig_whose_agents_serve_one_run_after_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig = choose_rig()
+    (tmp_path / "rig.yaml").write_text(rig_text(rig))
+    words = ("synth", str(tmp_path / "job"), "--sweep", "all_reduce", "--sizes", "4KiB-4KiB", "--ranks", "4")
+    assert main(words) == 0
+    (tmp_path / "s.yaml").write_text(
+        "workload: {trace: job}\nmapping: {placement: round_robin}\niterations: 6\n"
+    )
+    (tmp_path / "sweep.yaml").write_text(
+        "scenario: s.yaml\nrepeats: 1\naxes: {transport.qps_per_connection: [1, 2]}\n"
+    )
+    with agents(tmp_path, rig.endpoint, once=False):
+        asked = ("--rig", str(tmp_path / "rig.yaml"), "--out", str(tmp_path / "out"))
+        code, out, err = answered(capsys, "sweep", str(tmp_path / "sweep.yaml"), *asked)
+    assert code == ExitCode.PASS, err
+    assert "2 points, 2 runs, live" in out
+    assert err.count("joined from") == 2, "what sessions say is told once"
+    kept = SweepDirectory(tmp_path / "out").run("p001", 0)
+    assert (kept / "kpis.json").exists()
+    assert not (kept / "report.html").exists()
+    assert (tmp_path / "out" / "compare.html").exists()
