@@ -5,7 +5,6 @@ Reads the files, runs the twin, tells what came of it as `run` does, and keeps i
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -75,11 +74,12 @@ def answer_twin(request: TwinRequest, progress: Progress | None = None) -> Answe
     topology = seeded(topology, request.settings.seed)
     text = read_file(path) if request.out_dir is not None else b""
     summary, outcome = run_twin(prepared, topology, text, request.settings, request.out_dir)
+    said: list[str] = []
     if request.out_dir is not None:
-        asked = asked_of(prepared.scenario, prepared.rig, _say)
+        asked = asked_of(prepared.scenario, prepared.rig, said.append)
         basis = basis_of(prepared.scenario, prepared.rig, prepared.plan)
         summary = judge_run(request.out_dir, asked, basis)
-    answer = TwinAnswer(summary, outcome, topology, _notes(prepared, topology, outcome))
+    answer = TwinAnswer(summary, outcome, topology, (*said, *_notes(prepared, topology, outcome)))
     code = FinishedRun(summary, "").exit_code
     return Answer(_as_json(answer) if request.as_json else _as_text(answer, request.out_dir), code)
 
@@ -137,10 +137,6 @@ def told_events(events: Sequence[TimelineEvent], lasted_ns: int) -> tuple[LinkEv
         )
         for event in events
     )
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
 
 
 def _write_table(table: object, path: Path) -> None:

@@ -108,6 +108,13 @@ def _refuse_odd_jobs(job: Job) -> None:
     assert [rank.rank for rank in job.ranks] == list(range(len(job.ranks)))
 
 
+def _algorithms(demand: Demand) -> tuple[tuple[str, ...], NDArray[np.int16]]:
+    """Names in use, and of each schedule the number of its name."""
+    names = [schedule.algorithm for schedule in demand.schedules]
+    distinct = tuple(dict.fromkeys(names))
+    return distinct, np.array([distinct.index(name) for name in names], np.int16)
+
+
 def _several(jobs: JobSet, ops: OpColumns) -> PlannedJobs | None:
     if not jobs.jobs:
         return None
@@ -129,9 +136,7 @@ def _tables(
 ) -> PlanTables:
     job = jobs.job
     ports = [placement.ports[port] for port in placement.port]
-    names = [schedule.algorithm for schedule in demand.schedules]
-    algorithms = tuple(dict.fromkeys(names))
-    algorithm_of_schedule = np.array([algorithms.index(name) for name in names], np.int16)
+    algorithms, algorithm_of_schedule = _algorithms(demand)
     ops = demand.ops
     columns = connections.columns
     return PlanTables(

@@ -99,7 +99,9 @@ async def run(
 
     A run that breaks after traffic began returns with state "aborted" and what arrived until then; so does one that
     the user stops (SIGINT, SIGTERM). `on_event` gets a line for people now and then, `on_progress` the totals about
-    ten times a second. `companion` lives beside the session and is cancelled when that has ended. Raises `ConfigError` for a bind address or keys that cannot be used, `PlanError` for an
+    ten times a second. `companion` lives beside the session and is cancelled when that has ended.
+
+    Raises `ConfigError` for a bind address or keys that cannot be used, `PlanError` for an
     assignment too large to send, and `RigError` if an agent, an address or a connection is not ready.
     """
     check_exposure(settings)

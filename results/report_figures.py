@@ -1,6 +1,7 @@
 """The plots of report.html, drawn by plotly.js in the reader's browser: as pieces of HTML that hold their own data.
 
-Decides what is drawn and how much of it: at most `MOST_LINES` lines a plot, the busiest first. `report_html` puts them on the page.
+Decides what is drawn and how much of it: at most `MOST_LINES` lines a plot, the busiest first. `report_html` puts them on a
+page.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/cli.py": "the controller's command line",
     "controller/cli_trace.py": "makes the random numbers of a synthetic job",
     "controller/commands_collective.py": "runs sessions for a benchmark, writes its results",
+    "controller/link_timeline.py": "waits beside a session and asks the lab to take links down",
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
     "controller/demo.py": "starts agents as processes",
     "controller/demo_lab.py": "names its lab by its own process",

@@ -132,28 +132,90 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (JOBS + "workload: {trace: t}", "s.yaml:5: workload: jobs have a workload each; move it into one of the jobs"),
-        ("jobs: []", "s.yaml:1: jobs: is missing or empty; write jobs such as - {name: a, workload: {trace: traces/}}"),
-        (f"rounds: 2\nworkload: {{collective: {AR}}}", "s.yaml:1: rounds: rounds are of several jobs; write jobs, or iterations for one job"),
-        (f"rounds: 2\njobs: [{{name: a, workload: {{collective: {AR}}}}}]", "s.yaml:1: rounds: a round of one job has nothing beside it; write two jobs or more"),
-        (f"jobs: [{{name: a, start: 1s, workload: {{collective: {AR}}}}}]", "s.yaml:1: jobs[0].start: nothing is beside this job; remove it, or write another job"),
-        (JOBS + "  - {name: a, workload: {trace: t}}", 's.yaml:5: jobs[2].name: "a" is the name of another one; choose another name'),
-        ("jobs: [{name: a, workload: {}}]", "s.yaml:1: jobs[0].workload.trace: is missing; name the directory, prefix or archive of the .et files, or write a load"),
-        (f"workload: {{trace: t, collective: {AR}}}", "s.yaml:1: workload.trace: it is of traces, and a load stands in place of one; remove it"),
-        (f"workload: {{incast: {{senders: 1, size: 1B}}, collective: {AR}}}", "s.yaml:1: workload.incast: collective stands beside it; keep one of them"),
-        ("workload: {collective: {kind: all_redduce, ranks: 2, size: 1B}}", 's.yaml:1: workload.collective.kind: "all_redduce" is not one of the choices'),
-        ("workload: {collective: {kind: all_reduce, ranks: 1, size: 1B}}", "s.yaml:1: workload.collective.ranks: 1 is out of range; write a whole number from 2 to 1024"),
-        ("workload: {collective: {kind: all_reduce, ranks: 2}}", "s.yaml:1: workload.collective.size: is missing; write the size of a rank's buffer, such as 64MiB"),
-        (f"workload: {{collective: {AR}}}\nbackground: [{{name: b}}]", "s.yaml:2: background[0].name: no load is named; write one of incast and storage"),
-        (f"workload: {{collective: {AR}}}\nbackground: [{{name: b, incast: {{senders: 1, size: 1B}}}}]", "s.yaml:2: background[0].incast.period: is missing; write how often, such as 10ms"),
-        (f"workload: {{collective: {AR}}}\nbackground: [{{name: job, incast: {{senders: 1, size: 1B, period: 1s}}}}]", 's.yaml:2: background[0].name: "job" is the name of another one; choose another name'),
-        (f"workload: {{collective: {AR}}}\nbackground: [{{name: b, start: 2s, stop: 2s, incast: {{senders: 1, size: 1B, period: 1s}}}}]", "s.yaml:2: background[0].stop: it is not after start; raise stop, or leave it out"),
-        (f"workload: {{collective: {AR}}}\nmapping: {{placement: explicit, explicit: {{0-3: a/p0}}, ports: [a/p0]}}", "s.yaml:2: mapping.ports: an explicit placement names the ports itself; remove ports"),
-        (f"workload: {{collective: {AR}}}\ntimeline: [{{at: 1s, link: x, state: down}}]", 's.yaml:2: timeline[0].link: "x" is not a port of a switch; write switch and port, such as leaf0/3'),
-        (f"workload: {{collective: {AR}}}\ntimeline: [{{at: 1s, link: s/0, state: up}}]", "s.yaml:2: timeline[0].state: s/0 is up already at that time; let down and up take turns"),
-        (f"workload: {{collective: {AR}}}\ntimeline: [{{at: 1s, link: s/0, state: off}}]", 's.yaml:2: timeline[0].state: "off" is not one of the choices; write down or up'),
+        (
+            JOBS + "workload: {trace: t}",
+            "s.yaml:5: workload: jobs have a workload each; move it into one of the jobs",
+        ),
+        (
+            "jobs: []",
+            "s.yaml:1: jobs: is missing or empty; write jobs such as - {name: a, workload: {trace: traces/}}",
+        ),
+        (
+            f"rounds: 2\nworkload: {{collective: {AR}}}",
+            "s.yaml:1: rounds: rounds are of several jobs; write jobs, or iterations for one job",
+        ),
+        (
+            f"rounds: 2\njobs: [{{name: a, workload: {{collective: {AR}}}}}]",
+            "s.yaml:1: rounds: a round of one job has nothing beside it; write two jobs or more",
+        ),
+        (
+            f"jobs: [{{name: a, start: 1s, workload: {{collective: {AR}}}}}]",
+            "s.yaml:1: jobs[0].start: nothing is beside this job; remove it, or write another job",
+        ),
+        (
+            JOBS + "  - {name: a, workload: {trace: t}}",
+            's.yaml:5: jobs[2].name: "a" is the name of another one; choose another name',
+        ),
+        (
+            "jobs: [{name: a, workload: {}}]",
+            "s.yaml:1: jobs[0].workload.trace: is missing; name the directory, prefix or archive of the .et "
+            "files, or write a load",
+        ),
+        (
+            f"workload: {{trace: t, collective: {AR}}}",
+            "s.yaml:1: workload.trace: it is of traces, and a load stands in place of one; remove it",
+        ),
+        (
+            f"workload: {{incast: {{senders: 1, size: 1B}}, collective: {AR}}}",
+            "s.yaml:1: workload.incast: collective stands beside it; keep one of them",
+        ),
+        (
+            "workload: {collective: {kind: all_redduce, ranks: 2, size: 1B}}",
+            's.yaml:1: workload.collective.kind: "all_redduce" is not one of the choices',
+        ),
+        (
+            "workload: {collective: {kind: all_reduce, ranks: 1, size: 1B}}",
+            "s.yaml:1: workload.collective.ranks: 1 is out of range; write a whole number from 2 to 1024",
+        ),
+        (
+            "workload: {collective: {kind: all_reduce, ranks: 2}}",
+            "s.yaml:1: workload.collective.size: is missing; write the size of a rank's buffer, such as 64MiB",
+        ),
+        (
+            f"workload: {{collective: {AR}}}\nbackground: [{{name: b}}]",
+            "s.yaml:2: background[0].name: no load is named; write one of incast and storage",
+        ),
+        (
+            f"workload: {{collective: {AR}}}\nbackground: [{{name: b, incast: {{senders: 1, size: 1B}}}}]",
+            "s.yaml:2: background[0].incast.period: is missing; write how often, such as 10ms",
+        ),
+        (
+            f"workload: {{collective: {AR}}}\nbackground: [{{name: job, incast: {{senders: 1, size: 1B, period: 1s}}}}]",
+            's.yaml:2: background[0].name: "job" is the name of another one; choose another name',
+        ),
+        (
+            f"workload: {{collective: {AR}}}\nbackground: [{{name: b, start: 2s, stop: 2s, incast: {{senders: 1, "
+            f"size: 1B, period: 1s}}}}]",
+            "s.yaml:2: background[0].stop: it is not after start; raise stop, or leave it out",
+        ),
+        (
+            f"workload: {{collective: {AR}}}\nmapping: {{placement: explicit, explicit: {{0-3: a/p0}}, ports: [a/p0]}}",
+            "s.yaml:2: mapping.ports: an explicit placement names the ports itself; remove ports",
+        ),
+        (
+            f"workload: {{collective: {AR}}}\ntimeline: [{{at: 1s, link: x, state: down}}]",
+            's.yaml:2: timeline[0].link: "x" is not a port of a switch; write switch and port, such as leaf0/3',
+        ),
+        (
+            f"workload: {{collective: {AR}}}\ntimeline: [{{at: 1s, link: s/0, state: up}}]",
+            "s.yaml:2: timeline[0].state: s/0 is up already at that time; let down and up take turns",
+        ),
+        (
+            f"workload: {{collective: {AR}}}\ntimeline: [{{at: 1s, link: s/0, state: off}}]",
+            's.yaml:2: timeline[0].state: "off" is not one of the choices; write down or up',
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_told_with_place_and_remedy(text: str, message: str) -> None:
     found = mistakes(text)
     assert any(one.startswith(message) for one in found), found
