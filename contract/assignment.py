@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated
 
 from contract.congestion import CongestionSettings
+from contract.evolution import since
 from contract.ip_address import IP_ADDRESS
 from contract.transport import CaptureSettings, CnpSettings, FaultRule, PauseRule, RecoverySettings
 
@@ -179,6 +180,10 @@ class RankAssignment:
     """Index into the port's addresses."""
     communicators: tuple[int, ...]
     peers: tuple[int, ...]
+    background: bool = since(2, default=False)
+    """It goes through its program once, whatever `iterations` says, and the run does not wait for it."""
+    traffic_class: int = since(2, default=-1)
+    """Of all packets of its queue pairs; -1: that of the transport."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,7 +32,7 @@ class ProtocolVersion(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-PROTOCOL_VERSION: Final = ProtocolVersion(2, 1)
+PROTOCOL_VERSION: Final = ProtocolVersion(2, 2)
 OLDEST_MINOR: Final = 0
 """Of this major, the oldest minor that is still spoken: one back is promised."""
 

@@ -103,6 +103,30 @@ class PlannedChoice:
     is modelled."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """One of several jobs of a plan; its ranks are [first_rank, first_rank + ranks)."""
+
+    name: str
+    first_rank: int
+    ranks: int
+    passes: int
+    """How often its ranks go through their programs in a phase."""
+    background: bool = False
+    """Load beside the jobs: it ends with them, and is in none of their figures."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedJobs:
+    """Several jobs in one plan. An iteration of the plan is a round: its phases one after the other."""
+
+    jobs: tuple[PlannedJob, ...]
+    phases: tuple[tuple[int, ...], ...]
+    """Per phase the jobs (indices) that run in it. Of several phases each ends with a barrier of all their ranks."""
+    turn: NDArray[np.int32]
+    """Of each row of `PlannedOps`: phase * passes of its job + pass; -1 for the barriers between phases."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanTables:
     """The plan as results need it; written as plan.json beside the records."""
@@ -128,6 +152,8 @@ class PlanTables:
     shaping: str = ""
     """Whose traffic it is: "nccl 2.30.7" and so on; "" in tables that no scenario made."""
     choices: tuple[PlannedChoice, ...] = ()
+    several: PlannedJobs | None = None
+    """None where the plan is of one job, and of nothing beside it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,6 +200,21 @@ class ExpectedRun:
     """What was left out."""
 
 
+@dataclass(frozen=True, slots=True)
+class LinkEvent:
+    """A link of the device that was to go down or come up during the run."""
+
+    at_ns: int
+    """When it was to, after the start."""
+    link: str
+    """A port of a switch, as "leaf0/3"."""
+    up: bool
+    done_ns: int
+    """When it had; -1: it did not."""
+    why: str
+    """Why not; "" if it did."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RunOutcome:
     """How a session ended and all that was collected until then."""
@@ -188,3 +229,5 @@ class RunOutcome:
     start_ns: int
     """Controller's monotonic clock at the planned start: time 0 of the tables."""
     agents: tuple[AgentRecords, ...]
+    events: tuple[LinkEvent, ...] = ()
+    """Of the scenario's timeline."""

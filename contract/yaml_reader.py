@@ -172,6 +172,14 @@ class Section:
         """All keys of the mapping, for mappings whose keys are names that the user chooses."""
         return tuple(self._entries)
 
+    def node(self, key: str) -> yaml.Node | None:
+        """The value of `key` as it stands in the file, for values that are passed on unread; None where it is absent."""
+        return self._entries[key][1] if self.has(key) else None
+
+    def nodes(self, key: str) -> list[yaml.Node]:
+        """The items of the list under `key` as they stand in the file; none where it is absent."""
+        return self._sequence(key)
+
     def optional(self, key: str, parse: Callable[[str], T], default: T) -> T:
         """The value of `key` as `parse` reads it; `default` where the key is absent."""
         if not self.has(key):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import EtloopError, ExitCode
-from controller import cli_collective, cli_twin, commands_lab
+from controller import cli_collective, cli_twin, commands_compare, commands_lab, commands_sweep
 from controller.cli_commands import Commands, add_command
 from controller.cli_trace import add_inspect, add_lint, add_synth
 from controller.cli_values import queue_pair_counts, turns, whole
@@ -96,6 +96,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_report(commands)
     _add_twin(commands)
+    _add_experiments(commands)
     _add_collective(commands)
     _add_capture(commands)
     add_dut(add_command(commands, "dut", DUT_SUMMARY, DUT_EXAMPLE, answer_dut, answers_in_json=False))
@@ -163,6 +164,15 @@ def _add_twin(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = add_command(commands, "twin", cli_twin.SUMMARY, cli_twin.EXAMPLE, cli_twin.answer)
     _add_files(parser)
     cli_twin.add_arguments(parser)
+
+
+def _add_experiments(commands: Commands[argparse.ArgumentParser]) -> None:
+    compare = commands_compare
+    parser = add_command(commands, "compare", compare.SUMMARY, compare.EXAMPLE, compare.answer_compare)
+    compare.add_arguments(parser)
+    sweep = commands_sweep
+    parser = add_command(commands, "sweep", sweep.SUMMARY, sweep.EXAMPLE, sweep.answer_sweep)
+    sweep.add_arguments(parser)
 
 
 def _add_collective(commands: Commands[argparse.ArgumentParser]) -> None:

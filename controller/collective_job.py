@@ -16,6 +16,7 @@ from controller.collective_spec import Amount, BenchSpec, Half
 from results.kinds import CONVENTIONS, SEND_RECV
 from traffic.collectives.selection import op_bytes_for
 from workload.program import Communicator, Job, OpKind, Program, RankProgram
+from workload.program_writer import ProgramWriter
 from workload.trace import CollectiveKind
 
 if TYPE_CHECKING:
@@ -46,37 +47,11 @@ class BenchJob:
     spans: tuple[Span, ...]
 
 
-class _ProgramWriter:
+class _ProgramWriter(ProgramWriter):
     """Ops of one rank's program in order; all ranks have the same."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[OpKind, int, int, int, int]] = []
-        self.deps: list[tuple[int, ...]] = []
-        self._used: dict[tuple[OpKind, int], int] = {}
-
-    def add(self, op: OpKind, kind: int, slot: int, message_bytes: int, deps: tuple[int, ...]) -> int:
-        sequence = self._used.get((op, slot), 0)
-        self._used[op, slot] = sequence + 1
-        self.rows.append((op, kind, slot, sequence, message_bytes))
-        self.deps.append(deps)
-        return len(self.rows) - 1
 
     def collective(self, kind: int, slot: int, message_bytes: int, deps: tuple[int, ...]) -> int:
         return self.add(OpKind.COLLECTIVE, kind, slot, op_bytes_for(kind, message_bytes), deps)
-
-    def program(self) -> Program:
-        op, kind, slot, sequence, message_bytes = zip(*self.rows, strict=True)
-        offsets = np.concatenate([[0], np.cumsum([len(deps) for deps in self.deps])])
-        return Program(
-            kind=np.array(op, np.uint8),
-            collective=np.array(kind, np.int8),
-            slot=np.array(slot, np.int32),
-            sequence=np.array(sequence, np.int32),
-            message_bytes=np.array(message_bytes, np.int64),
-            delay_ns=np.zeros(len(op), np.int64),
-            dep_offsets=offsets.astype(np.int64),
-            deps=np.array([dep for deps in self.deps for dep in deps], np.int32),
-        )
 
 
 def bench_job(spec: BenchSpec) -> BenchJob:

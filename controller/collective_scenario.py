@@ -23,7 +23,7 @@ from workload.trace import CollectiveKind
 if TYPE_CHECKING:
     from controller.collective_spec import Variant
 
-_OWN: Final = ("workload", "scale", "iterations")
+_OWN: Final = ("workload", "scale", "iterations", "jobs", "rounds", "background", "timeline")
 NO_TRACE: Final = "benchmark"
 
 

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, EtloopError, InputError, Problem
 from contract.yaml_reader import LARGEST_FILE_BYTES
+from controller.build_jobs import background_notes, build_jobs, with_all_schedule_files
 from controller.commands_trace import Answer, to_json
 from controller.expectation import DescribedDevice, check_device
-from controller.plan import Plan, make_plan
+from controller.plan import Plan, plan_jobs
 from controller.plan_report import report_plan
 from controller.plan_text import render_plan
 from controller.rig import Rig, parse_rig
 from controller.scenario import Scenario, parse_scenario
 from controller.scenario_congestion import Plugin
-from controller.schedule_files import with_schedule_files
 from controller.topology_file import parse_topology
 from traffic.cc_library import library_of, read_plugin
 from traffic.congestion import of_library
-from workload.files import Progress, read_trace
-from workload.job import build_job
+from workload.files import Progress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +38,20 @@ class Prepared:
     """What scenario or rig say that the ports are attached to."""
 
 
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file of settings, or what somebody made of it."""
+
+    path: Path
+    """Names it in messages; paths in it are relative to where it lies."""
+    content: bytes | None = None
+    """Instead of what the file holds; None: that."""
+
+    def read(self) -> bytes:
+        """Its text. Raises `ConfigError`."""
+        return read_file(self.path) if self.content is None else self.content
+
+
 def prepare(
     scenario_path: Path, rig_path: Path, run_id: str = "plan", progress: Progress | None = None
 ) -> Prepared:
@@ -46,27 +59,42 @@ def prepare(
 
     Raises an `InputError` with the mistakes of both files together, or with those of the trace or the plan.
     """
+    return prepare_inputs(InputFile(scenario_path), InputFile(rig_path), None, run_id, progress)
+
+
+def prepare_inputs(
+    scenario_file: InputFile,
+    rig_file: InputFile,
+    topology_file: InputFile | None,
+    run_id: str = "plan",
+    progress: Progress | None = None,
+) -> Prepared:
+    """As `prepare`; a `topology_file` stands for the one that scenario or rig name."""
     problems: list[Problem] = []
     scenario = rig = None
     scenario_bytes = rig_bytes = b""
     try:
-        scenario_bytes = read_file(scenario_path)
-        scenario = parse_scenario(scenario_bytes, str(scenario_path), scenario_path.parent, read_cc_plugin)
+        scenario_bytes = scenario_file.read()
+        path = scenario_file.path
+        scenario = parse_scenario(scenario_bytes, str(path), path.parent, read_cc_plugin)
     except ConfigError as error:
         problems += error.problems
     try:
-        rig_bytes = read_file(rig_path)
-        rig = parse_rig(rig_bytes, str(rig_path), rig_path.parent)
+        rig_bytes = rig_file.read()
+        rig = parse_rig(rig_bytes, str(rig_file.path), rig_file.path.parent)
     except ConfigError as error:
         problems += error.problems
     if scenario is not None:
         try:
-            scenario = replace(scenario, collectives=with_schedule_files(scenario.collectives))
+            scenario = with_all_schedule_files(scenario)
         except InputError as error:
             problems += error.problems
     if scenario is None or rig is None or problems:
         raise ConfigError(*problems)
-    device = read_device(scenario.twin or rig.topology)
+    if topology_file is None:
+        device = read_device(scenario.twin or rig.topology)
+    else:
+        device = _device_of(topology_file)
     plan = lay_out(scenario, rig, run_id, progress)
     if device is not None:
         check_device(plan, device)
@@ -76,15 +104,17 @@ def prepare(
 
 def read_device(path: Path | None) -> DescribedDevice | None:
     """The topology of a file, None without one. Raises `ConfigError` with all its mistakes."""
-    if path is None:
-        return None
-    return DescribedDevice(parse_topology(read_file(path), str(path)), str(path))
+    return None if path is None else _device_of(InputFile(path))
+
+
+def _device_of(file: InputFile) -> DescribedDevice:
+    return DescribedDevice(parse_topology(file.read(), str(file.path)), str(file.path))
 
 
 def lay_out(scenario: Scenario, rig: Rig, run_id: str, progress: Progress | None = None) -> Plan:
     """Reads what the scenario names and plans it on the rig. Raises an `InputError` with what cannot be used."""
-    job = build_job(read_trace(scenario.trace, scenario.groups, progress), scenario.workload)
-    return make_plan(scenario, rig, job, run_id)
+    scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
+    return plan_jobs(scenario, rig, build_jobs(scenario, progress), run_id)
 
 
 def answer_plan(

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -23,6 +23,7 @@ from controller.device_counting import counted_run, counting_of, device_basis
 from controller.dut_examination import contradictions_of
 from controller.expectation import DescribedDevice, Expectation, expect
 from controller.judgement import asked_of, basis_of, judge_run
+from controller.link_timeline import LinkTimeline
 from controller.service import OnProgress, run
 from controller.session_settings import CurveServer, SessionSettings
 from controller.system_clock import wall_time_text
@@ -122,16 +123,50 @@ def run_live(
     """
     refuse_used_directory(out_dir)
     prepared = prepare(scenario_path, rig_path, run_id=run_id())
+    return run_prepared(
+        prepared, out_dir, say=say, progress_bar=progress_bar, compares=compares, strict=strict
+    )
+
+
+def run_prepared(
+    prepared: Prepared,
+    out_dir: Path,
+    *,
+    say: Say,
+    progress_bar: bool,
+    compares: bool = True,
+    strict: bool = False,
+    pages: bool = True,
+    overload: Callable[[], tuple[str, ...]] = tuple,
+    lab: str = "",
+) -> FinishedRun:
+    """As `run_live`, of a plan that has been laid out.
+
+    Without `pages` the report and the trace for a viewer are left out, which `etloop report --judge` makes later. `overload` is
+    asked after the run in which respects a soft switch that stood for the device was itself the limit. `lab` is the one that the
+    scenario's timeline is carried out on, if it is not the one that the rig names.
+    """
     asked = asked_of(prepared.scenario, prepared.rig, say)
     if strict and (problems := contradictions_of(prepared.scenario, prepared.rig)):
         raise ConfigError(*problems)
     settings = session_settings(prepared)
     plan = prepared.plan
     counting = counting_of(prepared.rig, prepared.device.topology if prepared.device else None)
-    with shown_progress(progress_bar) as on_progress:
-        outcome, counted = asyncio.run(
-            counted_run(counting, lambda: run(settings, plan.assignments, plan.tables, on_progress, say), say)
-        )
+    timeline = LinkTimeline(prepared.scenario.timeline, lab or prepared.rig.lab)
+    beside = timeline.accompany if prepared.scenario.timeline else None
+    try:
+        with shown_progress(progress_bar) as on_progress:
+            outcome, counted = asyncio.run(
+                counted_run(
+                    counting,
+                    lambda: run(settings, plan.assignments, plan.tables, on_progress, say, beside),
+                    say,
+                )
+            )
+    finally:
+        timeline.restore()
+    outcome = replace(outcome, events=timeline.events())
+    overloaded = overload()
     write_run(
         out_dir,
         outcome,
@@ -150,7 +185,8 @@ def run_live(
         compared(plan, prepared.device, out_dir, outcome, say)
     if counted is not None:
         add_device(out_dir, counted, device_basis(prepared.scenario, prepared.rig, outcome))
-    summary = judge_run(out_dir, asked, basis_of(prepared.scenario, prepared.rig, plan))
+    basis = basis_of(prepared.scenario, prepared.rig, plan)
+    summary = judge_run(out_dir, asked, basis, pages=pages, overload=overloaded)
     return FinishedRun(summary, render(summary, str(out_dir)))
 
 

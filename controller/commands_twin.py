@@ -5,23 +5,26 @@ Reads the files, runs the twin, tells what came of it as `run` does, and keeps i
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 
-from contract.errors import ConfigError, ExitCode, InputError, Problem
+from contract.errors import ConfigError, InputError, Problem
+from contract.run import LinkEvent
 from contract.units import approximate_duration, format_rate
 from controller.commands_plan import Prepared, prepare, read_file
-from controller.commands_run import refuse_used_directory
+from controller.commands_run import FinishedRun, refuse_used_directory
 from controller.commands_trace import Answer, to_json
-from controller.expectation import at_device_rates
+from controller.expectation import at_device_rates, expect, link_changes
+from controller.judgement import asked_of, basis_of, judge_run
+from controller.scenario_timeline import ENDED
 from controller.topology_file import parse_topology
 from controller.twin_records import connection_rows, run_outcome
 from results.kpis import measure
-from results.run_dir import keep_files, write_run
+from results.run_dir import TOPOLOGY_FILE, add_comparison, keep_files, write_run
 from results.switch_tables import lanes_table, samples_table, totals
 from results.switch_text import render_switches
 from results.table import render
@@ -29,11 +32,15 @@ from traffic.routes import routes
 from traffic.twin import TwinOutcome, TwinSettings, attachments_of, seeded, twin
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from contract.topology import Topology
+    from controller.scenario_timeline import TimelineEvent
     from results.summary import Summary
     from workload.files import Progress
 
 TWIN_ID: Final = "twin"
+IS_THE_TWIN: Final = "twin: this run is the twin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +72,71 @@ def answer_twin(request: TwinRequest, progress: Progress | None = None) -> Answe
         refuse_used_directory(request.out_dir)
     prepared, topology, path = _read(request, progress)
     topology = seeded(topology, request.settings.seed)
-    assignment = at_device_rates(prepared.plan.whole(), topology)
-    rig_ports = tuple(port.name for port in assignment.ports)
-    outcome = twin(assignment, rig_ports, topology, request.settings)
-    attachments = attachments_of(assignment, rig_ports, topology, routes(topology))
-    records = run_outcome(prepared.plan, outcome, TWIN_ID, attachments)
-    tables, rows = prepared.plan.tables, connection_rows(prepared.plan)
-    if request.out_dir is None:
-        summary = measure(records, tables, rows).summary
-    else:
-        names = prepared.plan.port_names
-        texts = (prepared.scenario_text, prepared.rig_text)
-        summary = write_run(request.out_dir, records, tables, *texts, rows, names)
-        keep_files(
-            request.out_dir,
-            {
-                "switches.parquet": partial(_write_table, lanes_table(topology, outcome.switch_ports)),
-                "queues.parquet": partial(
-                    _write_table, samples_table(topology, outcome.samples, outcome.start_ns)
-                ),
-                "topology.yaml": partial(_write_bytes, read_file(path)),
-            },
-        )
-    answer = TwinAnswer(summary, outcome, topology, _notes(prepared, topology, outcome))
-    code = ExitCode.RUN_ERROR if outcome.failure or not summary.checks_hold else ExitCode.PASS
+    text = read_file(path) if request.out_dir is not None else b""
+    summary, outcome = run_twin(prepared, topology, text, request.settings, request.out_dir)
+    said: list[str] = []
+    if request.out_dir is not None:
+        asked = asked_of(prepared.scenario, prepared.rig, said.append)
+        basis = basis_of(prepared.scenario, prepared.rig, prepared.plan)
+        summary = judge_run(request.out_dir, asked, basis)
+    answer = TwinAnswer(summary, outcome, topology, (*said, *_notes(prepared, topology, outcome)))
+    code = FinishedRun(summary, "").exit_code
     return Answer(_as_json(answer) if request.as_json else _as_text(answer, request.out_dir), code)
+
+
+def run_twin(
+    prepared: Prepared,
+    topology: Topology,
+    topology_text: bytes,
+    settings: TwinSettings,
+    out_dir: Path | None,
+    *,
+    beside_ideal: bool = False,
+) -> tuple[Summary, TwinOutcome]:
+    """A plan through the twin; the results are kept in `out_dir` if there is one, `beside_ideal` with the ideal network's.
+
+    Raises `PlanError` as `traffic.twin.twin`, `RunNotWritten`.
+    """
+    plan = prepared.plan
+    assignment = at_device_rates(plan.whole(), topology)
+    rig_ports = tuple(port.name for port in assignment.ports)
+    events = prepared.scenario.timeline
+    settings = replace(settings, link_changes=link_changes(events, topology))
+    outcome = twin(assignment, rig_ports, topology, settings)
+    attachments = attachments_of(assignment, rig_ports, topology, routes(topology))
+    records = run_outcome(plan, outcome, TWIN_ID, attachments)
+    records = replace(records, events=told_events(events, outcome.end_ns - outcome.start_ns))
+    tables, rows = plan.tables, connection_rows(plan)
+    if out_dir is None:
+        return measure(records, tables, rows).summary, outcome
+    texts = (prepared.scenario_text, prepared.rig_text)
+    summary = write_run(out_dir, records, tables, *texts, rows, plan.port_names)
+    samples = samples_table(topology, outcome.samples, outcome.start_ns)
+    keep_files(
+        out_dir,
+        {
+            "switches.parquet": partial(_write_table, lanes_table(topology, outcome.switch_ports)),
+            "queues.parquet": partial(_write_table, samples),
+            TOPOLOGY_FILE: partial(_write_bytes, topology_text),
+        },
+    )
+    if beside_ideal:
+        expectation = expect(plan, None)
+        summary = add_comparison(out_dir, records, tables, rows, expectation.runs, (IS_THE_TWIN,))
+    return summary, outcome
+
+
+def told_events(events: Sequence[TimelineEvent], lasted_ns: int) -> tuple[LinkEvent, ...]:
+    """A timeline in virtual time, where everything happens when it is to, as long as there is a job."""
+    return tuple(
+        LinkEvent(
+            event.at_ns,
+            event.link,
+            event.up,
+            *((event.at_ns, "") if event.at_ns <= lasted_ns else (-1, ENDED)),
+        )
+        for event in events
+    )
 
 
 def _write_table(table: object, path: Path) -> None:

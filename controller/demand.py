@@ -19,18 +19,16 @@ from numpy.typing import NDArray
 
 from contract.errors import PlanError, Problem
 from contract.units import approximate_bytes
-from controller.placement import host_of
 from controller.schedule_set import ChosenOp, ScheduleSet
 from traffic._native import StepTables
 from traffic.collectives.columns import to_columns
 from workload.program import Communicator, Job, OpKind, Program, RankProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from contract.assignment import ScheduleTables
-    from controller.scenario import Mapping
-    from traffic.collectives.choice import Settings
+    from controller.job_set import JobSet
     from traffic.collectives.table import Schedule
 
 POINT_TO_POINT: Final = -1
@@ -115,28 +113,34 @@ class Demand:
     chosen: tuple[ChosenOp, ...]
 
 
+_Slot = tuple[int, int, int]
+"""Of a communicator: its size, its consecutive members on each host, and the part whose settings shape it."""
 _Sends = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]
 
 
-def demand_of(job: Job, mapping: Mapping, settings: Settings) -> Demand:
-    """The demand of a job whose ranks are spread over hosts as `mapping` says; `settings` shape its collectives.
+def demand_of(jobs: JobSet) -> Demand:
+    """The demand of a set of jobs, each spread over hosts as its mapping says and shaped as its settings say.
 
-    Raises `PlanError` for a collective that has no schedule, or none as `settings` pin it.
+    Raises `PlanError` for a collective that has no schedule, or none as settings pin it.
     """
-    schedule_set = ScheduleSet(settings, job.source, job.splits)
-    layout = [(len(group.members), _ranks_per_host(group, mapping)) for group in job.communicators]
-    variant_index: dict[tuple[int, tuple[tuple[int, int], ...], bytes], int] = {}
+    job, host, part_of_rank = jobs.job, jobs.hosts(), jobs.part_of_rank().tolist()
+    schedule_set = ScheduleSet([part.settings for part in jobs.parts], job.source, job.splits)
+    layout = [
+        (len(group.members), _ranks_per_host(group, host), part)
+        for group, part in zip(job.communicators, jobs.settings_of_communicator(), strict=True)
+    ]
+    variant_index: dict[tuple[int, int, tuple[_Slot, ...], bytes], int] = {}
     variants: list[ProgramVariant] = []
     variant_of_rank: list[int] = []
     for rank in job.ranks:
         slots = tuple(layout[communicator] for communicator in rank.communicators)
-        key = (rank.program, slots, b"" if rank.splits is None else rank.splits.tobytes())
+        part = part_of_rank[rank.rank]
+        key = (rank.program, part, slots, b"" if rank.splits is None else rank.splits.tobytes())
         if key not in variant_index:
             variant_index[key] = len(variants)
             program = job.programs[rank.program]
-            variants.append(
-                ProgramVariant(program, _schedule_column(program, slots, rank.splits, schedule_set))
-            )
+            column = _schedule_column(program, slots, part, rank.splits, schedule_set)
+            variants.append(ProgramVariant(program, column))
         variant_of_rank.append(variant_index[key])
     if not schedule_set.schedules:
         # A job that only computes: columns want a row.
@@ -170,12 +174,12 @@ def _refuse_immense(ops: OpColumns) -> None:
         raise PlanError(Problem(f"rank {rank} node {node}", what + more, remedy))
 
 
-def _ranks_per_host(group: Communicator, mapping: Mapping) -> int:
+def _ranks_per_host(group: Communicator, host: Sequence[int]) -> int:
     """Consecutive members on each host, 1 where hosts hold different numbers of them (as NCCL then assumes)."""
-    hosts = [host_of(rank, mapping) for rank in group.members]
+    hosts = [host[rank] for rank in group.members]
     runs: list[int] = []
-    for position, host in enumerate(hosts):
-        if position and host == hosts[position - 1]:
+    for position, own in enumerate(hosts):
+        if position and own == hosts[position - 1]:
             runs[-1] += 1
         else:
             runs.append(1)
@@ -185,14 +189,15 @@ def _ranks_per_host(group: Communicator, mapping: Mapping) -> int:
 
 def _schedule_column(
     program: Program,
-    slots: tuple[tuple[int, int], ...],
+    slots: tuple[_Slot, ...],
+    part: int,
     splits: NDArray[np.int32] | None,
     schedule_set: ScheduleSet,
 ) -> NDArray[np.int32]:
     column = np.full(len(program), -1, np.int32)
     pairs = (program.kind == OpKind.SEND) | (program.kind == OpKind.RECV)
     sizes, inverse = np.unique(program.message_bytes[pairs], return_inverse=True)
-    sends = [schedule_set.index_of_send(op_bytes) for op_bytes in sizes.tolist()]
+    sends = [schedule_set.index_of_send(op_bytes, part) for op_bytes in sizes.tolist()]
     column[pairs] = np.array(sends, np.int32)[inverse.reshape(-1)]
     collective = program.kind == OpKind.COLLECTIVE
     split = np.full(len(program), -1, np.int32) if splits is None else splits
@@ -200,11 +205,11 @@ def _schedule_column(
     used, inverse = np.unique(what.astype(np.int64)[collective], axis=0, return_inverse=True)
     index = np.empty(len(used), np.int32)
     for row, (slot, kind, matrix, op_bytes) in enumerate(used.tolist()):
-        size, ranks_per_host = slots[slot]
+        size, ranks_per_host, shaped_as = slots[slot]
         if matrix >= 0:
-            index[row] = schedule_set.index_of_splits(matrix, ranks_per_host)
+            index[row] = schedule_set.index_of_splits(matrix, ranks_per_host, shaped_as)
         else:
-            index[row] = schedule_set.index_of(kind, size, ranks_per_host, op_bytes)
+            index[row] = schedule_set.index_of(kind, size, ranks_per_host, op_bytes, shaped_as)
     column[collective] = index[inverse.reshape(-1)]
     return column
 

@@ -13,18 +13,22 @@ import numpy as np
 
 from contract.assignment import Path
 from contract.run import ExpectedRun
+from controller.scenario_timeline import ends_of
 from results.switch_tables import totals
 from traffic.flow_level import FlowLevelSettings, FlowNetwork, flow_level, ideal_network
 from traffic.flow_network import left_out, network_of
 from traffic.routes import routes
-from traffic.twin import TwinSettings, attachments_of, twin
+from traffic.twin import LinkChange, TwinSettings, attachments_of, twin
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from contract.assignment import Assignment
     from contract.topology import Topology
     from controller.plan import Plan
+    from controller.scenario_timeline import TimelineEvent
 
 IDEAL: Final = "ideal"
 TWIN: Final = "twin"
@@ -85,7 +89,7 @@ def expect(
     if device is None:
         absent.append(NO_TOPOLOGY)
     else:
-        found.append(_twin(assignment, device, affordable))
+        found.append(_twin(assignment, device, affordable, plan.parts.scenario.timeline))
     runs = []
     for run in found:
         if isinstance(run, ExpectedRun):
@@ -99,6 +103,7 @@ def check_device(plan: Plan, device: DescribedDevice) -> None:
     """Raises `PlanError` if ports that the plan uses are not attached to the device, or cannot reach each other."""
     assignment = plan.whole()
     attachments_of(assignment, _names(assignment), device.topology, routes(device.topology))
+    ends_of(plan.parts.scenario.timeline, device.topology)
 
 
 def at_device_rates(assignment: Assignment, topology: Topology) -> Assignment:
@@ -116,14 +121,27 @@ def packets_of_iteration(assignment: Assignment, payload_bytes: NDArray[np.int64
     return int((-(-payload_bytes[wire] // assignment.transport.path_mtu_bytes)).sum())
 
 
-def _twin(assignment: Assignment, device: DescribedDevice, affordable: Affordable) -> ExpectedRun | str:
+def link_changes(timeline: Sequence[TimelineEvent], topology: Topology) -> tuple[LinkChange, ...]:
+    """A scenario's timeline as the twin takes it. Raises `PlanError` for links that the topology does not have."""
+    ends = ends_of(timeline, topology)
+    return tuple(LinkChange(end, event.up, event.at_ns) for end, event in zip(ends, timeline, strict=True))
+
+
+def _twin(
+    assignment: Assignment,
+    device: DescribedDevice,
+    affordable: Affordable,
+    timeline: Sequence[TimelineEvent],
+) -> ExpectedRun | str:
     topology, names = device.topology, _names(assignment)
-    settings = TwinSettings(most_packets=affordable.packets)
+    settings = TwinSettings(most_packets=affordable.packets, link_changes=link_changes(timeline, topology))
     outcome = twin(assignment, names, topology, settings)
     ops, whole = _whole_iterations(assignment, outcome.ops)
     if outcome.too_many_packets and whole == 0:
         network = network_of(assignment, names, topology)
         notes = (f"one iteration has more than {affordable.packets} packets", *left_out(topology))
+        if timeline:
+            notes += ("without the timeline",)
         return _by_flows(TWIN, assignment, network, device.source, notes, affordable)
     complete = whole if outcome.too_many_packets else assignment.iterations
     return ExpectedRun(
@@ -165,7 +183,9 @@ def _by_flows(
 def _whole_iterations(assignment: Assignment, ops: NDArray[np.void]) -> tuple[NDArray[np.void], int]:
     """The ops of the first iterations that are complete, and how many these are."""
     per_program = [int((program.kind != 0).sum()) for program in assignment.programs]
-    expected = sum(per_program[rank.program] for rank in assignment.ranks)
+    awaited = [rank for rank in assignment.ranks if not rank.background]
+    expected = sum(per_program[rank.program] for rank in awaited)
+    ops = ops[np.isin(ops["rank"], [rank.rank for rank in awaited])]
     counts = np.bincount(ops["iteration"], minlength=1)
     lacking = np.flatnonzero(counts != expected)
     whole = int(lacking[0]) if len(lacking) else len(counts)

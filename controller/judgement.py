@@ -161,9 +161,12 @@ def judge_again(run_dir: Path, conditions: Path | None = None, device: str | Non
     return judge_run(run_dir, asked, basis)
 
 
-def judge_run(out_dir: Path, asked: Asked, basis: KpiBasis) -> Summary:
-    """Adds key figures, verdict, junit.xml, report.html and trace.perfetto.json to a run directory.
+def judge_run(
+    out_dir: Path, asked: Asked, basis: KpiBasis, *, pages: bool = True, overload: tuple[str, ...] = ()
+) -> Summary:
+    """Adds key figures, verdict, junit.xml and, with `pages`, report.html and trace.perfetto.json to a run directory.
 
+    `overload`: in which respects a soft switch that stood for the device was itself the limit.
     Returns the summary with its verdict. Raises `RunNotWritten` where they cannot be written; the run stands as it is.
     """
     run = read_run(out_dir)
@@ -178,6 +181,8 @@ def judge_run(out_dir: Path, asked: Asked, basis: KpiBasis) -> Summary:
         asked.device,
         asked.unreadable,
         read_inputs(run.path),
+        pages=pages,
+        overload=overload,
     )
     add_judgement(out_dir, summary, texts)
     return summary

@@ -177,12 +177,14 @@ def about_rate(rate_bps: int) -> str:
 def rig_text(plan: LabPlan, *, backend: str = "udp", topology: str = "", lab: str = "") -> str:
     """A rig file for the agents of the lab; `topology` is the path of its topology file from there, for the twin.
 
-    With `lab`, the lab's name, it also says where the counters of its switches are read.
+    With `lab`, the lab's name, it also says on which lab timelines are carried out and where the counters of its switches
+    are read.
     """
     lines = [
         "# Made by etloop lab up. The agents stand in namespaces of this host and reach the controller through it.",
         f"controller: {{bind: '{plan.bind}'}}",
         *([f"topology: {json.dumps(topology)}"] if topology else []),
+        *([f"lab: {lab}"] if lab else []),
         *(_dut_lines(plan, lab) if lab else []),
         "agents:",
     ]

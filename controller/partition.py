@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from controller.demand import Demand, ProgramVariant
+    from controller.job_set import JobSet
     from controller.placement import Placement
     from controller.rig import Rig
     from controller.scenario import Scenario
@@ -78,12 +79,13 @@ def partition(
     run_id: str,
     scenario: Scenario,
     rig: Rig,
-    job: Job,
+    jobs: JobSet,
     demand: Demand,
     placement: Placement,
     connections: PlacedConnections,
 ) -> tuple[dict[str, Assignment], dict[str, NDArray[np.int32]]]:
     """Per agent that has ranks: its assignment, and the row of the whole job's connections behind each of its own."""
+    job = jobs.job
     used = [place.agent for place in placement.ports]
     host_ports: dict[str, int] = {}
     first_thread: dict[str, int] = {}
@@ -103,11 +105,11 @@ def partition(
             continue
         here = np.isin(connections.src_port, ports) | np.isin(connections.dst_port, ports)
         rows[agent.name] = np.flatnonzero(here).astype(np.int32)
-        programs, ranks = _ranks(job, demand, placement, ports)
+        programs, ranks = _ranks(jobs, demand, placement, ports)
         assignments[agent.name] = Assignment(
             run_id=run_id,
             agent=agent.name,
-            iterations=scenario.iterations,
+            iterations=scenario.plan_iterations,
             ports=tuple(_port_settings(placement, connections, index, pauses) for index in ports),
             transport=_transport(scenario, all(port.segmentation_offload for port in agent.ports)),
             scale_up_bps=scenario.scale_up_bps,
@@ -128,21 +130,22 @@ def partition(
 def whole_job(
     run_id: str,
     scenario: Scenario,
-    job: Job,
+    jobs: JobSet,
     demand: Demand,
     placement: Placement,
     connections: PlacedConnections,
 ) -> Assignment:
     """All agents' parts as one assignment, for virtual time: ports are called "agent/port", connections are all of them."""
+    job = jobs.job
     ports = range(len(placement.ports))
-    programs, ranks = _ranks(job, demand, placement, list(ports))
+    programs, ranks = _ranks(jobs, demand, placement, list(ports))
     members = [group.members for group in job.communicators]
     pauses = pauses_of(scenario.transport.pauses, placement)
     settings = (_port_settings(placement, connections, index, pauses) for index in ports)
     return Assignment(
         run_id=run_id,
         agent="",
-        iterations=scenario.iterations,
+        iterations=scenario.plan_iterations,
         ports=tuple(
             replace(port, name=f"{place.agent}/{port.name}")
             for place, port in zip(placement.ports, settings, strict=True)
@@ -164,16 +167,18 @@ def whole_job(
 
 
 def _ranks(
-    job: Job, demand: Demand, placement: Placement, ports: list[int]
+    jobs: JobSet, demand: Demand, placement: Placement, ports: list[int]
 ) -> tuple[tuple[ProgramColumns, ...], tuple[RankAssignment, ...]]:
     own_port = {port: own for own, port in enumerate(ports)}
+    part_of_rank = jobs.part_of_rank().tolist()
     own_program: dict[int, int] = {}
     ranks = []
-    for rank in job.ranks:
+    for rank in jobs.job.ranks:
         port = placement.port[rank.rank]
         if port not in own_port:
             continue
         variant = demand.variant_of_rank[rank.rank]
+        part = jobs.parts[part_of_rank[rank.rank]]
         ranks.append(
             RankAssignment(
                 rank=rank.rank,
@@ -182,6 +187,8 @@ def _ranks(
                 address=placement.address[rank.rank],
                 communicators=rank.communicators,
                 peers=rank.peers,
+                background=part.background,
+                traffic_class=part.traffic_class,
             )
         )
     return tuple(_program(demand.variants[variant]) for variant in own_program), tuple(ranks)

@@ -15,12 +15,12 @@ The k-th rank of a port takes its k-th address; when the port has fewer, ranks s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from contract.errors import PlanError, Problem
 from controller.rails import port_sets
-from controller.scenario import Mapping, PlacementRule
+from controller.scenario_mapping import Mapping, PlacementRule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +70,8 @@ def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> 
 
     Raises `PlanError` when the scenario's explicit placement does not fit the rig or the job.
     """
+    if mapping.ports:
+        rig = _with_ports(rig, mapping.ports)
     labels = [f"{agent.name}/{port.name}" for agent in rig.agents for port in agent.ports]
     rig_ports = [(agent.name, port) for agent in rig.agents for port in agent.ports]
     nic: tuple[int, ...] = ()
@@ -98,7 +100,10 @@ def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> 
         port=tuple(row[port] for port in of_rank),
         address=tuple(order[rank] % len(rig_ports[of_rank[rank]][1].addresses) for rank in range(ranks)),
         ports=ports,
-        notes=tuple(_notes(ports, [labels[port] for port in range(len(labels)) if not members[port]])),
+        notes=(
+            *unused_ports([labels[port] for port in range(len(labels)) if not members[port]]),
+            *shared_addresses(ports),
+        ),
         nic=nic,
     )
 
@@ -174,10 +179,31 @@ def _offer(label: str, labels: Sequence[str]) -> str:
     return f"the agents are {', '.join(agents)}"
 
 
-def _notes(ports: Sequence[PortPlace], idle: Sequence[str]) -> list[str]:
+def _with_ports(rig: Rig, wanted: Sequence[str]) -> Rig:
+    """The rig as far as a mapping's `ports` go."""
+    labels = [f"{agent.name}/{port.name}" for agent in rig.agents for port in agent.ports]
+    problems = [
+        Problem("mapping.ports", f'the rig has no port "{label}"', _offer(label, labels))
+        for label in wanted
+        if label not in labels
+    ]
+    if problems:
+        raise PlanError(*problems)
+    agents = (
+        replace(agent, ports=tuple(port for port in agent.ports if f"{agent.name}/{port.name}" in wanted))
+        for agent in rig.agents
+    )
+    return replace(rig, agents=tuple(agent for agent in agents if agent.ports))
+
+
+def unused_ports(idle: Sequence[str]) -> tuple[str, ...]:
+    """What a reader is told of ports that no rank is on."""
+    return (f"ports without ranks, left unused: {', '.join(idle)}",) if idle else ()
+
+
+def shared_addresses(ports: Sequence[PortPlace]) -> tuple[str, ...]:
+    """What a reader is told where ranks of a port have one address."""
     notes = []
-    if idle:
-        notes.append(f"ports without ranks, left unused: {', '.join(idle)}")
     for port in ports:
         addresses = len(port.port.addresses)
         if len(port.ranks) > addresses:
@@ -185,4 +211,4 @@ def _notes(ports: Sequence[PortPlace], idle: Sequence[str]) -> list[str]:
                 f"{port.label}: {len(port.ranks)} ranks share {addresses} "
                 f"address{'es' if addresses > 1 else ''}, so the device sees fewer addresses than the job has ranks"
             )
-    return notes
+    return tuple(notes)

@@ -13,11 +13,13 @@ import numpy as np
 
 from contract.assignment import Assignment, Path
 from contract.errors import PlanError, Problem
-from contract.run import PlannedConnections, PlannedOps, PlanTables
+from contract.run import PlannedConnections, PlannedJobs, PlannedOps, PlanTables
 from controller.connections import PlacedConnections, connect
-from controller.demand import Demand, PairColumns, demand_of
+from controller.demand import Demand, OpColumns, PairColumns, demand_of
+from controller.job_set import JobSet, only
+from controller.joint_placement import place_jobs
 from controller.partition import OpBytes, op_bytes, partition, whole_job
-from controller.placement import Placement, host_of, place
+from controller.placement import Placement
 from controller.plan_choices import planned_choices, shaping_words
 from controller.scenario_faults import refuse_idle_faults, resolve_communicators
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from controller.rig import Rig
-    from controller.scenario import Mapping, Scenario
+    from controller.scenario import Scenario
     from workload.program import Job
 
 
@@ -36,9 +38,14 @@ class PlanParts:
     run_id: str
     scenario: Scenario
     """With communicators in fault rules looked up."""
-    job: Job
+    jobs: JobSet
     demand: Demand
     connections: PlacedConnections
+
+    @property
+    def job(self) -> Job:
+        """All jobs as one."""
+        return self.jobs.job
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +64,7 @@ class Plan:
         """The job as one assignment, for virtual time. Made anew by every call."""
         parts = self.parts
         return whole_job(
-            parts.run_id, parts.scenario, parts.job, parts.demand, self.placement, parts.connections
+            parts.run_id, parts.scenario, parts.jobs, parts.demand, self.placement, parts.connections
         )
 
     @property
@@ -70,11 +77,16 @@ class Plan:
 
 
 def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = "plan") -> Plan:
-    """Lays a job out on a rig. Raises `PlanError` where it does not fit, with what would."""
+    """Lays one job out on a rig. Raises `PlanError` where it does not fit, with what would."""
+    return plan_jobs(scenario, rig, only(job, scenario.mapping, scenario.collectives.settings), run_id)
+
+
+def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = "plan") -> Plan:
+    """Lays all jobs of a set out on a rig. Raises as `make_plan`."""
+    job = jobs.job
     _refuse_odd_jobs(job)
-    demand = demand_of(job, scenario.mapping, scenario.collectives.settings)
-    ranks = len(job.ranks)
-    placement = place(ranks, _host_bytes(demand.pairs, ranks, scenario.mapping), scenario.mapping, rig)
+    demand = demand_of(jobs)
+    placement = place_jobs(jobs, demand.pairs, rig)
     transport = scenario.transport
     connections = connect(
         demand.pairs, placement, transport.qps_per_connection, scenario.seed, transport.source_ports
@@ -84,9 +96,9 @@ def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = "plan") -> P
     refuse_idle_faults(faults, connections.columns)
     scenario = replace(scenario, transport=replace(transport, faults=faults))
     moved = op_bytes(job, demand, placement)
-    assignments, rows = partition(run_id, scenario, rig, job, demand, placement, connections)
-    tables = _tables(scenario, job, demand, placement, connections, moved)
-    parts = PlanParts(run_id, scenario, job, demand, connections)
+    assignments, rows = partition(run_id, scenario, rig, jobs, demand, placement, connections)
+    tables = _tables(scenario, jobs, demand, placement, connections, moved)
+    parts = PlanParts(run_id, scenario, jobs, demand, connections)
     return Plan(assignments, rows, tables, placement, parts)
 
 
@@ -96,34 +108,40 @@ def _refuse_odd_jobs(job: Job) -> None:
     assert [rank.rank for rank in job.ranks] == list(range(len(job.ranks)))
 
 
-def _host_bytes(pairs: PairColumns, ranks: int, mapping: Mapping) -> list[int]:
-    """Per host, the bytes that leave and enter it in one iteration."""
-    host = np.array([host_of(rank, mapping) for rank in range(ranks)])
-    src, dst = host[pairs.src_rank], host[pairs.dst_rank]
-    between = np.where(src != dst, pairs.payload_bytes, 0)
-    total = np.zeros(int(host[-1]) + 1, np.int64)
-    np.add.at(total, src, between)
-    np.add.at(total, dst, between)
-    return [int(one) for one in total]
+def _algorithms(demand: Demand) -> tuple[tuple[str, ...], NDArray[np.int16]]:
+    """Names in use, and of each schedule the number of its name."""
+    names = [schedule.algorithm for schedule in demand.schedules]
+    distinct = tuple(dict.fromkeys(names))
+    return distinct, np.array([distinct.index(name) for name in names], np.int16)
+
+
+def _several(jobs: JobSet, ops: OpColumns) -> PlannedJobs | None:
+    if not jobs.jobs:
+        return None
+    program = np.array([rank.program for rank in jobs.job.ranks], np.int64)[ops.rank]
+    turn = np.empty(len(ops.rank), np.int32)
+    for index in np.unique(program).tolist():
+        rows = program == index
+        turn[rows] = jobs.turns[index][ops.op[rows]]
+    return PlannedJobs(jobs.jobs, jobs.phases, turn)
 
 
 def _tables(
     scenario: Scenario,
-    job: Job,
+    jobs: JobSet,
     demand: Demand,
     placement: Placement,
     connections: PlacedConnections,
     moved: OpBytes,
 ) -> PlanTables:
+    job = jobs.job
     ports = [placement.ports[port] for port in placement.port]
-    names = [schedule.algorithm for schedule in demand.schedules]
-    algorithms = tuple(dict.fromkeys(names))
-    algorithm_of_schedule = np.array([algorithms.index(name) for name in names], np.int16)
+    algorithms, algorithm_of_schedule = _algorithms(demand)
     ops = demand.ops
     columns = connections.columns
     return PlanTables(
         source=job.source,
-        iterations=scenario.iterations,
+        iterations=scenario.plan_iterations,
         rank_agent=tuple(port.agent for port in ports),
         rank_host=placement.host,
         rank_port=tuple(port.port.name for port in ports),
@@ -166,8 +184,9 @@ def _tables(
         policy=job.policy,
         edges=dict(job.edges),
         baselines=job.baselines,
-        shaping=shaping_words(scenario.collectives.settings),
+        shaping=", ".join(dict.fromkeys(shaping_words(part.settings) for part in jobs.parts)),
         choices=planned_choices(demand),
+        several=_several(jobs, ops),
         notes=(
             *job.notes,
             *scenario.notes,

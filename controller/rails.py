@@ -13,7 +13,7 @@ from contract.errors import PlanError, Problem
 
 if TYPE_CHECKING:
     from controller.rig import Rig, RigAgent
-    from controller.scenario import Mapping
+    from controller.scenario_mapping import Mapping
 
 PortSet = tuple[int, ...]
 """Ports that carry a host, by NIC; numbered as the rig lists its ports, agent by agent."""

@@ -117,6 +117,8 @@ class Rig:
     dut: RigDut | None = None
     topology: Path | None = None
     """What the ports are attached to, where that is described."""
+    lab: str = ""
+    """The lab that stands for the device, where one does."""
 
 
 def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
@@ -134,9 +136,10 @@ def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
     _refuse_repetitions(top, agents)
     dut = _read_dut(top.section("dut"), directory, agents) if top.has("dut") else None
     topology = top.optional("topology", words, "")
+    lab = top.optional("lab", parse_name, "")
     top.close()
     file.refuse_mistakes()
-    return Rig(bind, agents, security, dut, directory / topology if topology else None)
+    return Rig(bind, agents, security, dut, directory / topology if topology else None, lab)
 
 
 def _read_dut(section: Section, directory: Path, agents: tuple[RigAgent, ...]) -> RigDut:

@@ -45,9 +45,17 @@ class ChosenOp:
 class ScheduleSet:
     """The schedules in use; each gets the next index the first time it is asked for."""
 
-    def __init__(self, settings: Settings, source: str, splits: Sequence[NDArray[np.int64]]) -> None:
+    def __init__(
+        self, settings: Sequence[Settings], source: str, splits: Sequence[NDArray[np.int64]]
+    ) -> None:
+        """`settings` are those of every part of the job set; a question names the part that it asks for."""
         self.schedules: list[Schedule] = []
-        self._settings = settings
+        # Parts that are shaped alike share their choices.
+        self._distinct: list[Settings] = []
+        for one in settings:
+            if one not in self._distinct:
+                self._distinct.append(one)
+        self._settings = [self._distinct.index(one) for one in settings]
         self._source = source
         self._splits = splits
         self._chosen: dict[tuple[object, ...], ChosenOp] = {}
@@ -59,27 +67,32 @@ class ScheduleSet:
         """Every sort of op that was asked for, in the order of asking."""
         return tuple(self._chosen.values())
 
-    def index_of(self, collective: int, size: int, ranks_per_host: int, op_bytes: int) -> int:
+    def index_of(self, collective: int, size: int, ranks_per_host: int, op_bytes: int, part: int = 0) -> int:
         """The schedule of a collective, by its Chakra number."""
-        key = (collective, size, min(size, ranks_per_host), op_bytes)
+        shaped = self._settings[part]
+        key = (collective, size, min(size, ranks_per_host), op_bytes, shaped)
         if key not in self._chosen:
-            choice = choose_for(collective, size, op_bytes, self._settings, ranks_per_host=ranks_per_host)
+            settings = self._distinct[shaped]
+            choice = choose_for(collective, size, op_bytes, settings, ranks_per_host=ranks_per_host)
             self._keep(key, choice, op_bytes)
         return self._chosen[key].schedule
 
-    def index_of_send(self, op_bytes: int) -> int:
+    def index_of_send(self, op_bytes: int, part: int = 0) -> int:
         """The schedule of a send and its receive."""
-        key = ("send", op_bytes)
+        shaped = self._settings[part]
+        key = ("send", op_bytes, shaped)
         if key not in self._chosen:
-            self._keep(key, choose_for_send(op_bytes, self._settings), op_bytes)
+            self._keep(key, choose_for_send(op_bytes, self._distinct[shaped]), op_bytes)
         return self._chosen[key].schedule
 
-    def index_of_splits(self, split: int, ranks_per_host: int) -> int:
+    def index_of_splits(self, split: int, ranks_per_host: int, part: int = 0) -> int:
         """The schedule of a matrix of `Job.splits`."""
         matrix = self._splits[split]
-        key = ("splits", split, min(ranks_per_host, len(matrix)))
+        shaped = self._settings[part]
+        key = ("splits", split, min(ranks_per_host, len(matrix)), shaped)
         if key not in self._chosen:
-            choice = choose_for_splits(matrix.tolist(), self._settings, ranks_per_host=ranks_per_host)
+            settings = self._distinct[shaped]
+            choice = choose_for_splits(matrix.tolist(), settings, ranks_per_host=ranks_per_host)
             self._uneven_lanes += 2 * int(np.count_nonzero(matrix)) * choice.request.cutting.parts
             if self._uneven_lanes > MOST_UNEVEN_LANES:
                 what = (

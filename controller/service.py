@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -43,6 +43,8 @@ _LINGER_MS: Final = 1000
 
 OnProgress = Callable[[RunProgress], None]
 OnEvent = Callable[[str], None]
+Companion = Callable[[Session], Coroutine[None, None, None]]
+"""What lives beside a session, such as a timeline."""
 
 
 class Link(Protocol):
@@ -91,12 +93,15 @@ async def run(
     tables: PlanTables,
     on_progress: OnProgress | None = None,
     on_event: OnEvent | None = None,
+    companion: Companion | None = None,
 ) -> RunOutcome:
     """Gathers the agents of `assignments`, runs the plan and returns all that was measured.
 
     A run that breaks after traffic began returns with state "aborted" and what arrived until then; so does one that
     the user stops (SIGINT, SIGTERM). `on_event` gets a line for people now and then, `on_progress` the totals about
-    ten times a second. Raises `ConfigError` for a bind address or keys that cannot be used, `PlanError` for an
+    ten times a second. `companion` lives beside the session and is cancelled when that has ended.
+
+    Raises `ConfigError` for a bind address or keys that cannot be used, `PlanError` for an
     assignment too large to send, and `RigError` if an agent, an address or a connection is not ready.
     """
     check_exposure(settings)
@@ -105,7 +110,15 @@ async def run(
     async with open_router(settings.bind, settings.curve) as router:
         with stop_signals() as stops:
             session = Session(settings, assignments, tables, monotonic_ns())
-            await drive(session, RouterLink(router), stops, on_progress or _ignore, on_event or _ignore)
+            beside = asyncio.ensure_future(companion(session)) if companion is not None else None
+            try:
+                await drive(session, RouterLink(router), stops, on_progress or _ignore, on_event or _ignore)
+            finally:
+                if beside is not None:
+                    beside.cancel()
+                    await asyncio.wait((beside,))
+            if beside is not None and not beside.cancelled() and (failure := beside.exception()) is not None:
+                raise failure
     if session.problems:
         raise RigError(*session.problems)
     return session.outcome(started_at)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from contract.records import PORT_RECORD
 from contract.run import AgentRecords, RunOutcome
+from results.summary import VIRTUAL_TIME
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from controller.plan import Plan
     from traffic.twin import TwinOutcome
-
-STARTED: Final = "in virtual time"
-"""In the place of a wall time: the same inputs give the same bytes."""
 
 
 def run_outcome(plan: Plan, twin: TwinOutcome, run_id: str, attachments: list[int]) -> RunOutcome:
@@ -37,7 +35,7 @@ def run_outcome(plan: Plan, twin: TwinOutcome, run_id: str, attachments: list[in
         run_id=run_id,
         state="aborted" if twin.failure else "done",
         reason=twin.failure,
-        started_at=STARTED,
+        started_at=VIRTUAL_TIME,
         start_ns=twin.start_ns,
         agents=tuple(
             AgentRecords(

@@ -16,11 +16,21 @@ from results.columns import (
     COMPARISON,
     FLOW_COUNTERS,
     FLOWS,
+    JOBS,
     OPS,
     PORT_COUNTERS,
     PORTS,
     RATES,
     ColumnType,
+)
+from results.job_shares import (
+    BARRIER_GROUP,
+    background_ranks,
+    job_of_rank,
+    pass_of_op,
+    pass_rows,
+    phase_of_op,
+    sort_of_phase,
 )
 from results.kinds import CONVENTIONS, OP_NAMES, OpCode
 
@@ -112,6 +122,49 @@ def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) ->
             "tx_messages": records["tx_messages"],
             "rx_messages": records["rx_messages"],
             "agent": _text(measured.agent, [agent.agent for agent in outcome.agents]),
+            **_of_jobs(tables, row),
+        },
+    )
+
+
+def _of_jobs(tables: PlanTables, row: NDArray[np.int64]) -> dict[str, pa.Array]:
+    """Job, phase and pass of planned ops; of what stands between jobs none of it."""
+    job = job_of_rank(tables)[tables.ops.rank[row]].astype(np.int64)
+    phase, number = phase_of_op(tables)[row], pass_of_op(tables)[row]
+    sorts: list[str] = []
+    if tables.several is not None:
+        job[tables.several.turn[row] < 0] = -1
+        sorts = [sort_of_phase(tables.several, one).value for one in range(len(tables.several.phases))]
+    return {
+        "job": _text(job, _job_names(tables)),
+        "phase": _text(phase, sorts),
+        "pass": _absent(number, number < 0),
+    }
+
+
+def _job_names(tables: PlanTables) -> list[str]:
+    return [] if tables.several is None else [job.name for job in tables.several.jobs]
+
+
+def jobs_table(ops: MeasuredOps, tables: PlanTables) -> pa.Table | None:
+    """jobs.parquet: one row per round, job and pass; None for a run of one job with nothing beside it."""
+    several = tables.several
+    if several is None:
+        return None
+    rows = pass_rows(ops, tables)
+    sorts = [sort_of_phase(several, one).value for one in range(len(several.phases))]
+    return column_table(
+        JOBS,
+        {
+            "round": rows.round,
+            "job": _text(rows.job, _job_names(tables)),
+            "phase": _text(rows.phase, sorts),
+            "pass": rows.number,
+            "start_ns": rows.start_ns,
+            "end_ns": rows.end_ns,
+            "jct_ns": rows.end_ns - rows.start_ns,
+            "ops_recorded": rows.ops_recorded,
+            "complete": rows.complete,
         },
     )
 
@@ -150,6 +203,7 @@ def collectives_table(tables: PlanTables, groups: PlannedGroups, rows: Collectiv
             "recorded_ranks": groups.recorded_ranks[group],
             "algbw_bytes_per_s": pa.array(rows.algbw, mask=np.isnan(rows.algbw)),
             "busbw_bytes_per_s": pa.array(rows.busbw, mask=np.isnan(rows.busbw)),
+            **_of_jobs(tables, groups.first_op[group]),
         },
     )
 
@@ -173,10 +227,22 @@ def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -
             "local_qpn": flows.records["local_qpn"],
             "remote_qpn": flows.records["remote_qpn"],
             "udp_source_port": np.where(sends, plan.src_udp_port[queue_pair], plan.dst_udp_port[queue_pair]),
-            "planned_connection_bytes": plan.payload_bytes[connection] * tables.iterations,
+            "planned_connection_bytes": plan.payload_bytes[connection]
+            * np.where(background_ranks(tables)[plan.src_rank[connection]], 1, tables.iterations),
             **{column.name: flows.records[column.name] for column in FLOW_COUNTERS},
+            "job": _text(_job_of_connection(tables)[connection], _job_names(tables)),
         },
     )
+
+
+def _job_of_connection(tables: PlanTables) -> NDArray[np.int64]:
+    """-1 of those that only carry barriers between jobs: their ends are of two jobs."""
+    job = job_of_rank(tables).astype(np.int64)
+    src, dst = job[tables.connections.src_rank], job[tables.connections.dst_rank]
+    between = np.array([name == BARRIER_GROUP for name, _ in tables.communicators], np.bool_)
+    communicator = tables.connections.communicator
+    carries = (communicator >= 0) & between[communicator] if len(between) else np.zeros(len(src), np.bool_)
+    return np.where((src == dst) & ~carries, src, -1)
 
 
 def comparison_table(tables: PlanTables, groups: PlannedGroups, rows: ComparedRows) -> pa.Table:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from contract.assignment import Path
+from results.job_shares import background_ranks
 from results.kinds import CONVENTIONS, OpCode
 from results.summary import Check, CheckResult
 
@@ -82,13 +83,14 @@ def _agents_complete(outcome: RunOutcome, judged: bool) -> Check:
 
 
 def _all_ops_completed(tables: PlanTables, ops: MeasuredOps, judged: bool) -> Check:
-    planned_rows = len(tables.ops.rank)
-    planned = planned_rows * tables.iterations
-    missing = planned - len(ops)
+    # Background ends with the jobs, wherever it is then.
+    awaited = ~background_ranks(tables)[tables.ops.rank]
+    planned = int(awaited.sum()) * tables.iterations
+    missing = planned - int(awaited[ops.plan_row].sum())
     examples: list[str] = []
     if missing:
         for iteration in range(tables.iterations):
-            seen = np.zeros(planned_rows, np.bool_)
+            seen = ~awaited
             seen[ops.plan_row[ops.records["iteration"] == iteration]] = True
             absent = np.flatnonzero(~seen)[: EXAMPLE_LIMIT - len(examples)]
             examples += [f"{op_words(tables, int(row), iteration)} left no record" for row in absent]
@@ -189,7 +191,7 @@ def _connection_bytes(tables: PlanTables, flows: MeasuredFlows, judged: bool) ->
     plan = tables.connections
     planned = plan.payload_bytes * tables.iterations
     sent, received = connection_payload(flows, len(plan.src_rank))
-    on_wire = plan.path == Path.WIRE
+    on_wire = (plan.path == Path.WIRE) & ~background_ranks(tables)[plan.src_rank]
     rows = np.flatnonzero(on_wire & ((sent != planned) | (received != planned)))
     examples = []
     for row in rows[:EXAMPLE_LIMIT]:

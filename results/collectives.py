@@ -26,6 +26,8 @@ class PlannedGroups:
 
     group_of_op: NDArray[np.int64]
     """Of each row of `PlanTables.ops`."""
+    first_op: NDArray[np.int64]
+    """Of each group its first row of `PlanTables.ops`."""
     kind: NDArray[np.int64]
     """Index into `kinds.CONVENTIONS`."""
     communicator: NDArray[np.int64]
@@ -111,6 +113,7 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
     recorded_ns, recorded_ranks = _recorded(tables.baselines, unique)
     return PlannedGroups(
         group_of_op=group_of_op,
+        first_op=first_op.astype(np.int64),
         kind=kind,
         communicator=communicator,
         src_rank=np.where(pair, unique[:, 1], -1),

@@ -37,6 +37,13 @@ def _columns(type_: ColumnType, unit: str, *names: str) -> tuple[Column, ...]:
     return tuple(Column(name, type_, unit) for name in names)
 
 
+_OF_JOBS: Final = (
+    Column("job", ColumnType.TEXT, "name", nullable=True),
+    Column("phase", ColumnType.TEXT, "name", nullable=True),
+    Column("pass", ColumnType.INT32, "id", nullable=True),
+)
+"""Of a run of several jobs; absent in others."""
+
 OPS: Final = (
     *_columns(ColumnType.INT32, "id", "rank", "iteration", "op"),
     Column("node_id", ColumnType.UINT64, "id"),
@@ -56,6 +63,7 @@ OPS: Final = (
     *_columns(ColumnType.INT64, "bytes", "local_tx_bytes", "local_rx_bytes"),
     *_columns(ColumnType.INT32, "messages", "tx_messages", "rx_messages"),
     Column("agent", ColumnType.TEXT, "name"),
+    *_OF_JOBS,
 )
 
 COLLECTIVES: Final = (
@@ -75,6 +83,7 @@ COLLECTIVES: Final = (
     Column("recorded_ranks", ColumnType.INT32, "ranks"),
     Column("algbw_bytes_per_s", ColumnType.FLOAT64, "bytes/s", nullable=True),
     Column("busbw_bytes_per_s", ColumnType.FLOAT64, "bytes/s", nullable=True),
+    *_OF_JOBS,
 )
 
 FLOW_COUNTERS: Final = (
@@ -110,6 +119,7 @@ FLOWS: Final = (
     Column("udp_source_port", ColumnType.INT32, "id"),
     Column("planned_connection_bytes", ColumnType.INT64, "bytes"),
     *FLOW_COUNTERS,
+    Column("job", ColumnType.TEXT, "name", nullable=True),
 )
 
 PORT_COUNTERS: Final = (
@@ -175,6 +185,16 @@ COMPARISON: Final = (
     Column("measured_ns", ColumnType.INT64, "ns", nullable=True),
 )
 """comparison.parquet, of a run that was held against what was expected of it."""
+
+JOBS: Final = (
+    Column("round", ColumnType.INT32, "id"),
+    *_columns(ColumnType.TEXT, "name", "job", "phase"),
+    Column("pass", ColumnType.INT32, "id"),
+    *_columns(ColumnType.INT64, "ns", "start_ns", "end_ns", "jct_ns"),
+    Column("ops_recorded", ColumnType.INT64, "ops"),
+    Column("complete", ColumnType.BOOL, "flag"),
+)
+"""jobs.parquet, of a run of several jobs or with background."""
 
 TABLES: Final = {
     "ops.parquet": OPS,

@@ -14,6 +14,7 @@ import numpy as np
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from contract.run import AgentRecords, RunOutcome
 from results.collectives import CollectiveRows, PlannedGroups, measure_groups
+from results.job_shares import counted_ops
 from results.kinds import CONVENTIONS, bus_factor
 from results.measured import MeasuredOps, match_ops
 from results.summary import (
@@ -86,6 +87,7 @@ def expected_rows(run: ExpectedRun, tables: PlanTables, groups: PlannedGroups) -
         ),
     )
     ops = match_ops(outcome, tables)
+    ops = ops.only(counted_ops(tables)[ops.plan_row])
     return ExpectedRows(run, ops, measure_groups(ops, groups))
 
 
@@ -113,13 +115,15 @@ def compare(
     ideal, twin = by_network.get(IDEAL), by_network.get(TWIN)
     groups = measurement.groups
     identity = np.stack([groups.kind, groups.algorithm, groups.ranks], axis=1)
-    unique, kind_of_group = np.unique(identity, axis=0, return_inverse=True)
-    kind_of_group = kind_of_group.reshape(-1)
+    of_jobs = np.unique(groups.group_of_op[counted_ops(tables)])
+    unique, kind_of_job_group = np.unique(identity[of_jobs], axis=0, return_inverse=True)
+    kind_of_group = np.full(len(identity), -1, np.int64)
+    kind_of_group[of_jobs] = kind_of_job_group.reshape(-1)
     kinds = []
     for index, (kind, algorithm, ranks) in enumerate(unique.tolist()):
         member = kind_of_group == index
         factor = float(bus_factor(np.array([kind]), np.array([ranks]))[0])
-        measured = _kind_figures(measurement.collectives, groups, member, factor)
+        measured = _kind_figures(measurement.job_collectives, groups, member, factor)
         sides = [
             _kind_figures(side.collectives, groups, member, factor) if side else None
             for side in (ideal, twin)
@@ -151,7 +155,9 @@ def compare(
 def compared_rows(measurement: Measurement, expected: Sequence[ExpectedRows]) -> ComparedRows:
     """Collective by collective."""
     groups = len(measurement.groups.kind)
-    sides = {rows.run.network: rows.collectives for rows in expected} | {"measured": measurement.collectives}
+    sides = {rows.run.network: rows.collectives for rows in expected} | {
+        "measured": measurement.job_collectives
+    }
     keys = {name: (rows.iteration * groups + rows.group)[rows.complete] for name, rows in sides.items()}
     cells = np.unique(np.concatenate([*keys.values()]))
     columns = {name: np.full(len(cells), -1, np.int64) for name in (IDEAL, TWIN, "measured")}
@@ -168,7 +174,7 @@ def _expected_summary(rows: ExpectedRows, tables: PlanTables) -> ExpectedSummary
         level=run.level,
         described_by=run.described_by,
         iterations=run.iterations,
-        complete=len(rows.ops) == len(tables.ops.rank) * run.iterations,
+        complete=len(rows.ops) == int(counted_ops(tables).sum()) * run.iterations,
         failure=run.failure,
         counters=dict(run.counters),
         notes=run.notes,
@@ -178,8 +184,8 @@ def _expected_summary(rows: ExpectedRows, tables: PlanTables) -> ExpectedSummary
 def _job(
     measurement: Measurement, tables: PlanTables, ideal: ExpectedRows | None, twin: ExpectedRows | None
 ) -> JobComparison:
-    per_iteration = len(tables.ops.rank)
-    measured = _job_figures(measurement.ops, per_iteration)
+    per_iteration = int(counted_ops(tables).sum())
+    measured = _job_figures(measurement.job_ops, per_iteration)
     sides = [_job_figures(side.ops, per_iteration) if side else None for side in (ideal, twin)]
     ratios = [
         _ratio(measured.iteration_jct_avg_ns, side.iteration_jct_avg_ns if side else None) for side in sides
@@ -300,8 +306,8 @@ def _kind_reasons(
     if joined_ns is None:
         return ("none completed",)
     found = []
-    records = measurement.ops.records
-    mine = member[measurement.groups.group_of_op[measurement.ops.plan_row]]
+    records = measurement.job_ops.records
+    mine = member[measurement.groups.group_of_op[measurement.job_ops.plan_row]]
     slip_ns = np.sort((records["issued_ns"] - records["intended_ns"])[mine])
     p99_ns = int(slip_ns[-(-len(slip_ns) * 99 // 100) - 1]) if len(slip_ns) else 0
     if p99_ns > NOTICEABLE * joined_ns:

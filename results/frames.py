@@ -31,6 +31,7 @@ LABELS: Final[dict[str, tuple[str, ...]]] = {
     "queues": ("switch", "port", "lane", "time_ns"),
     "cc": ("agent", "src_rank", "dst_rank", "local_qpn", "time_ns"),
     "comparison": ("iteration", "kind", "communicator", "src_rank", "dst_rank", "sequence"),
+    "jobs": ("round", "job", "phase", "pass"),
     "counters": ("source", "object", "counter"),
     "dut": ("source", "object", "counter", "time_ns"),
     "reconciliation": ("port", "device_port", "direction"),

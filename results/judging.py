@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from results.job_frames import of_jobs
 from results.junit import junit_xml
 from results.key_figures import key_figures, results_of, vocabulary
 from results.kpi_input import KpiInput
@@ -43,7 +44,7 @@ def kpi_input(summary: Summary, plan: PlanTables, frames: Mapping[str, Frame], b
         if name in basis.port_bps:
             speeds[agent, port] = basis.port_bps[name]
     compute = None if basis.compute_ns is None else np.array(basis.compute_ns, np.int64)
-    return KpiInput(summary, plan, frames, speeds, compute, basis.mtu_bytes)
+    return KpiInput(summary, plan, of_jobs(frames, plan), speeds, compute, basis.mtu_bytes, frames["ops"])
 
 
 def _overload(summary: Summary) -> tuple[str, ...]:
@@ -63,24 +64,29 @@ def judged_files(
     device: str = "",
     unreadable: str = "",
     input_texts: tuple[str, str] = ("", ""),
+    *,
+    pages: bool = True,
+    overload: tuple[str, ...] = (),
 ) -> tuple[Summary, dict[str, str]]:
     """The summary with its verdict, and the texts of the files beside it.
 
     `unreadable`: why the device's profile could not be read, which leaves the verdict open; `input_texts`: the scenario and
-    the rig.
+    the rig. Without `pages` only what programs read is made. `overload`: in which respects a soft switch was itself the limit.
     """
     plan, frames = stored
-    given = kpi_input(run.summary, plan, frames, basis)
+    degraded = tuple(dict.fromkeys((*run.summary.degraded, *overload)))
+    given = kpi_input(replace(run.summary, degraded=degraded), plan, frames, basis)
     kpis = key_figures(given, basis)
     verdict = None
     if checks or unreadable:
+        told = (*overload, *_overload(run.summary))
         results = results_of(given, kpis)
-        overload = _overload(run.summary)
-        verdict = judge(checks, results, vocabulary(), run.summary, limits, device, unreadable, overload)
-    summary = replace(run.summary, verdict=verdict)
-    return summary, {
-        KPI_FILE: to_json(kpis),
-        JUNIT_FILE: junit_xml(summary, verdict),
+        verdict = judge(checks, results, vocabulary(), given.summary, limits, device, unreadable, told)
+    summary = replace(given.summary, verdict=verdict)
+    texts = {KPI_FILE: to_json(kpis), JUNIT_FILE: junit_xml(summary, verdict)}
+    if not pages:
+        return summary, texts
+    return summary, texts | {
         PERFETTO_FILE: perfetto_json(given),
         REPORT_FILE: report_html(given, kpis, summary, *input_texts),
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from results.columns import COMPARISON, RATES, TABLES
+from results.columns import COMPARISON, JOBS, RATES, TABLES
 from results.device_summary import CLASSES, RECONCILIATION
 from results.device_tables import COUNTERS, DUT
 from results.expression import Vocabulary
@@ -84,7 +84,7 @@ ITERATION_UNITS: Final = {field.name: _unit_of(field.name) for field in fields(I
 def vocabulary() -> Vocabulary:
     """Every name that a condition may use, whether a certain run has it or not."""
     stored = {name.removesuffix(".parquet"): columns for name, columns in TABLES.items()}
-    stored |= {"cc": RATES, "comparison": COMPARISON}
+    stored |= {"cc": RATES, "comparison": COMPARISON, "jobs": JOBS}
     stored |= {"dut": DUT, "counters": COUNTERS, "reconciliation": RECONCILIATION, "classes": CLASSES}
     tables: dict[str, Mapping[str, str]] = {
         name: {column.name: column.unit for column in columns} for name, columns in stored.items()

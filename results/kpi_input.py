@@ -52,6 +52,8 @@ class KpiInput:
     """Per rank, compute of an iteration; None where it is not known."""
     mtu_bytes: int = 4096
     """Payload of a packet."""
+    load: Frame | None = None
+    """Ops of everything that crossed the ports, background included; None: those of `frames`."""
 
     def column(self, table: str, name: str) -> NDArray[np.float64]:
         """A numeric column."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from results.expression_value import aggregate
+from results.job_shares import background_ranks, counted_ops
 from results.kinds import CONVENTIONS, SEND_RECV, BusFactor
 from results.kpi_input import least_network_ns
 from results.kpi_set import Curve, KindKpis
@@ -26,14 +27,10 @@ MOST_CURVES: Final = 32
 
 NO_ITERATION: Final = "no iteration is complete"
 NO_SPEED: Final = "the speed of a port is not known"
+SEVERAL_JOBS: Final = "the run is of several jobs, which have no roofline together"
 NO_COMPUTE: Final = "the compute of the job is not known"
 Value = float | str
 """A figure, or why there is none."""
-
-
-def interference_factor(contended_jct_ns: float, alone_jct_ns: float) -> float:
-    """How many times longer a job takes beside others than alone (BMWG, JCT Interference Factor)."""
-    return contended_jct_ns / alone_jct_ns
 
 
 def job_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
@@ -45,8 +42,13 @@ def job_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     jct_ns: Value = float(jct.mean()) if jct.size else NO_ITERATION
     compute_ns: Value = NO_COMPUTE
     if given.compute_ns is not None:
-        compute_ns = float(given.compute_ns.max(initial=0))
+        compute_ns = float(given.compute_ns[~background_ranks(given.plan)].max(initial=0))
     network_ns = iteration_network_ns(given)
+    jobs = [one for one in given.summary.jobs if not one.background]
+    if len(jobs) > 1:
+        compute_ns = network_ns = SEVERAL_JOBS
+    factors = [one.interference for one in jobs if one.interference is not None]
+    yield "interference_max", max(factors) if factors else "no job ran alone and beside others"
     yield "compute_ns", compute_ns
     yield "network_ns", network_ns
     yield "roofline_ns", roofline_ns(compute_ns, network_ns)
@@ -72,7 +74,10 @@ def iteration_network_ns(given: KpiInput) -> Value:
     """What the busiest direction of a port needs for its payload of one iteration at line rate."""
     ops = given.plan.ops
     zero = np.zeros(len(ops.rank), np.int64)
-    tx, rx = ops.wire_tx_bytes.astype(np.float64), ops.wire_rx_bytes.astype(np.float64)
+    counted = counted_ops(given.plan)
+    tx, rx = (
+        np.where(counted, column, 0).astype(np.float64) for column in (ops.wire_tx_bytes, ops.wire_rx_bytes)
+    )
     least = float(least_network_ns(given, ops.rank.astype(np.int64), tx, rx, zero, 1)[0])
     return NO_SPEED if np.isnan(least) else least
 

@@ -54,6 +54,7 @@ FIGURES: Final = (
     Figure("jct_per_twin", "ratio", _T, "JCT / twin"),
     Figure("comm_overhead_ns", "ns", _T, "JCT - compute"),
     Figure("overlap_fraction", "ratio", _T, "share of the network time hidden behind compute"),
+    Figure("interference_max", "ratio", _T, "several jobs: greatest mean of time together / time alone"),
     Figure("goodput_bps", "bit/s", _T, "payload through the device per time"),
     Figure("busiest_port_share", "ratio", _T, "network_ns / JCT: load of the busiest port"),
     Figure("share_of_ideal", "ratio", _T, "collectives: least time of their bytes through the device / time"),

@@ -12,6 +12,8 @@ import numpy as np
 
 from results.checks import check_run
 from results.collectives import CollectiveRows, PlannedGroups, group_ops, measure_groups
+from results.events_text import missed_events
+from results.job_shares import background_ranks, counted_ops, job_shares
 from results.kinds import CONVENTIONS, bus_factor
 from results.measured import MeasuredFlows, MeasuredOps, match_flows, match_ops
 from results.summary import (
@@ -44,9 +46,14 @@ class Measurement:
     """A run's records joined with its plan, and the figures that follow."""
 
     ops: MeasuredOps
+    """All that was recorded."""
     flows: MeasuredFlows
     groups: PlannedGroups
     collectives: CollectiveRows
+    """Likewise."""
+    job_ops: MeasuredOps
+    """Of the jobs: without background and what stands between jobs (`job_shares`)."""
+    job_collectives: CollectiveRows
     summary: Summary
 
 
@@ -57,9 +64,13 @@ def measure(
     ops = match_ops(outcome, tables)
     flows = match_flows(outcome, tables, connection_rows)
     groups = group_ops(tables)
-    collectives = measure_groups(ops, groups)
-    planned = len(tables.ops.rank) * tables.iterations
-    per_iteration = _iterations(ops, len(tables.ops.rank), tables.iterations)
+    everything = measure_groups(ops, groups)
+    counted = counted_ops(tables)
+    all_ops, ops = ops, ops.only(counted[ops.plan_row])
+    collectives = measure_groups(ops, groups) if len(ops) < len(all_ops) else everything
+    ops_per_iteration = int(counted.sum())
+    planned = ops_per_iteration * tables.iterations
+    per_iteration = _iterations(ops, ops_per_iteration, tables.iterations)
     summary = Summary(
         schema=SUMMARY_SCHEMA,
         run_id=outcome.run_id,
@@ -82,15 +93,22 @@ def measure(
         baselines=_baselines(tables, groups, collectives),
         baselines_total=len(_compared(groups, collectives)),
         slip=_slip(ops),
-        bytes=_bytes(tables, ops),
-        transport=_transport(outcome, flows),
+        bytes=_bytes(tables, ops, counted),
+        transport=_transport(
+            outcome, flows.records[~background_ranks(tables)[tables.connections.src_rank[flows.connection]]]
+        ),
         clock=_clock(outcome),
-        checks=check_run(outcome, tables, ops, flows),
+        checks=check_run(outcome, tables, all_ops, flows),
         agents=_agents(outcome, tables, ops),
-        degraded=tuple(f"{agent.agent}: {text}" for agent in outcome.agents for text in agent.degraded),
+        degraded=(
+            *(f"{agent.agent}: {text}" for agent in outcome.agents for text in agent.degraded),
+            *missed_events(outcome.events),
+        ),
         notes=tables.notes,
+        jobs=job_shares(all_ops, tables),
+        timeline=outcome.events,
     )
-    return Measurement(ops=ops, flows=flows, groups=groups, collectives=collectives, summary=summary)
+    return Measurement(all_ops, flows, groups, everything, ops, collectives, summary)
 
 
 def nearest_rank(ordered: NDArray[np.int64], percent: int) -> int:
@@ -241,7 +259,7 @@ def _share(part_bytes: int, whole_bytes: int) -> float | None:
     return part_bytes / whole_bytes if whole_bytes else None
 
 
-def _bytes(tables: PlanTables, ops: MeasuredOps) -> ByteCounts:
+def _bytes(tables: PlanTables, ops: MeasuredOps, counted: NDArray[np.bool_]) -> ByteCounts:
     plan, records = tables.ops, ops.records
     wire_tx_bytes, local_tx_bytes = int(records["wire_tx_bytes"].sum()), int(records["local_tx_bytes"].sum())
     return ByteCounts(
@@ -249,8 +267,8 @@ def _bytes(tables: PlanTables, ops: MeasuredOps) -> ByteCounts:
         wire_rx_bytes=int(records["wire_rx_bytes"].sum()),
         local_tx_bytes=local_tx_bytes,
         local_rx_bytes=int(records["local_rx_bytes"].sum()),
-        planned_wire_tx_bytes=int(plan.wire_tx_bytes.sum()) * tables.iterations,
-        planned_local_tx_bytes=int(plan.local_tx_bytes.sum()) * tables.iterations,
+        planned_wire_tx_bytes=int(plan.wire_tx_bytes[counted].sum()) * tables.iterations,
+        planned_local_tx_bytes=int(plan.local_tx_bytes[counted].sum()) * tables.iterations,
         fabric_share=_share(wire_tx_bytes, wire_tx_bytes + local_tx_bytes),
         messages=int(records["tx_messages"].sum()),
         message_bytes=int(plan.message_bytes[ops.plan_row].sum()),
@@ -258,9 +276,9 @@ def _bytes(tables: PlanTables, ops: MeasuredOps) -> ByteCounts:
     )
 
 
-def _transport(outcome: RunOutcome, flows: MeasuredFlows) -> TransportCounts:
+def _transport(outcome: RunOutcome, flows: NDArray[np.void]) -> TransportCounts:
     def total(column: str) -> int:
-        return int(flows.records[column].sum())
+        return int(flows[column].sum())
 
     def port_total(column: str) -> int:
         return sum(int(agent.ports[column].sum()) for agent in outcome.agents)

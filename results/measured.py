@@ -46,6 +46,14 @@ class MeasuredOps:
     def __len__(self) -> int:
         return len(self.records)
 
+    def only(self, rows: NDArray[np.bool_]) -> MeasuredOps:
+        """Some of the ops, in their order; what was refused is not theirs."""
+        if rows.all():
+            return self
+        return MeasuredOps(
+            self.records[rows], self.has_first_tx[rows], self.plan_row[rows], self.agent[rows], 0, 0
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredFlows:

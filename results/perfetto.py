@@ -152,12 +152,16 @@ def _switch_events(given: KpiInput) -> Iterator[dict[str, object]]:
     yield _named("process_name", SWITCHES_PROCESS, 0, "switches")
     columns = queues.columns
     time_ns = given.column("queues", "time_ns")
+    counters = {name: given.column("queues", name) for name in _LANE_COUNTERS}
+    told: dict[str, float] = {}
     for row in range(min(queues.rows, MOST_OPS)):
         place = f"{columns['switch'][row]}/{columns['port'][row]} lane {int(columns['lane'][row].item())}"
-        for name in _LANE_COUNTERS:
-            yield _counter(
-                SWITCHES_PROCESS, f"{place} {name}", float(time_ns[row]), float(columns[name][row].item())
-            )
+        for name, values in counters.items():
+            track, value = f"{place} {name}", float(values[row])
+            # A viewer holds a counter at its last value, and most samples change nothing.
+            if told.get(track) != value:
+                told[track] = value
+                yield _counter(SWITCHES_PROCESS, track, float(time_ns[row]), value)
 
 
 def _counter(process: int, name: str, time_ns: float, value: float) -> dict[str, object]:

@@ -10,7 +10,15 @@ import numpy as np
 
 from contract.errors import Problem
 from contract.ip_address import ip_bytes, ip_column, ip_text
-from contract.run import PlannedChoice, PlannedConnections, PlannedOps, PlanTables, RecordedBaselines
+from contract.run import (
+    PlannedChoice,
+    PlannedConnections,
+    PlannedJob,
+    PlannedJobs,
+    PlannedOps,
+    PlanTables,
+    RecordedBaselines,
+)
 from results.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json
 
 if TYPE_CHECKING:
@@ -68,6 +76,13 @@ class _Communicator:
 
 
 @dataclass(frozen=True, slots=True)
+class _Several:
+    jobs: tuple[PlannedJob, ...]
+    phases: tuple[tuple[int, ...], ...]
+    turn: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _PlanFile:
     """plan.json as it stands."""
 
@@ -90,6 +105,7 @@ class _PlanFile:
     connections: dict[str, tuple[int, ...]]
     addresses: dict[str, tuple[str, ...]]
     baselines: dict[str, tuple[int, ...]] | None
+    several: _Several | None = None
 
 
 def plan_to_json(tables: PlanTables) -> str:
@@ -118,6 +134,13 @@ def plan_to_json(tables: PlanTables) -> str:
         "baselines": None
         if tables.baselines is None
         else {name: getattr(tables.baselines, name).tolist() for name in _BASELINE_TYPES},
+        "several": None
+        if tables.several is None
+        else {
+            "jobs": [asdict(job) for job in tables.several.jobs],
+            "phases": tables.several.phases,
+            "turn": tables.several.turn.tolist(),
+        },
     }
     lines = (f"{json.dumps(key)}: {json.dumps(entry, ensure_ascii=False)}" for key, entry in value.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -142,6 +165,7 @@ def plan_from_json(text: str, where: str) -> PlanTables:
         if file.baselines is None
         else _columns(file.baselines, _BASELINE_TYPES, f"{where}.baselines", problems)
     )
+    several = _several(file, where, problems)
     if problems:
         raise RunDirError(*problems)
     return PlanTables(
@@ -162,7 +186,29 @@ def plan_from_json(text: str, where: str) -> PlanTables:
         baselines=None if baselines is None else RecordedBaselines(**baselines),
         shaping=file.shaping,
         choices=file.choices,
+        several=several,
     )
+
+
+def _several(file: _PlanFile, where: str, problems: list[Problem]) -> PlannedJobs | None:
+    """The jobs of the plan, whose numbers other columns are looked up by; what does not fit is added to `problems`."""
+    if file.several is None:
+        return None
+    jobs, where = file.several.jobs, f"{where}.several"
+    columns = _columns({"turn": file.several.turn}, {"turn": np.int32}, where, problems)
+    first = 0
+    for job in jobs:
+        if job.first_rank != first or job.ranks < 1 or job.passes < 1:
+            problems.append(Problem(where, f"job {job.name[:64]} does not follow the one before it", RESTORE))
+        first = job.first_rank + job.ranks
+    turns = len(file.several.phases) * max((job.passes for job in jobs), default=0)
+    known = all(0 <= member < len(jobs) for members in file.several.phases for member in members)
+    fits = first == len(file.rank_agent) and known and all(-1 <= turn < turns for turn in file.several.turn)
+    if not fits or len(file.several.turn) != len(file.ops.get("rank", ())):
+        problems.append(Problem(where, "ranks, phases or turns are not those of the plan", RESTORE))
+    if problems:
+        return None
+    return PlannedJobs(jobs, file.several.phases, columns["turn"])
 
 
 def _columns(

@@ -31,7 +31,12 @@ class PortSeries:
 
 def port_series(given: KpiInput, bins: int = BINS) -> PortSeries | None:
     """None where nothing crossed the device."""
-    sent, received = given.column("ops", "wire_tx_bytes"), given.column("ops", "wire_rx_bytes")
+    load = given.frames["ops"] if given.load is None else given.load
+
+    def of_load(name: str) -> NDArray[np.float64]:
+        return load.columns[name].astype(np.float64)
+
+    sent, received = of_load("wire_tx_bytes"), of_load("wire_rx_bytes")
     if not (sent.any() or received.any()):
         return None
     names = [
@@ -40,9 +45,9 @@ def port_series(given: KpiInput, bins: int = BINS) -> PortSeries | None:
     ]
     ports = tuple(dict.fromkeys(names))
     numbers = np.array([ports.index(name) for name in names])
-    port = numbers[given.column("ops", "rank").astype(np.int64)]
-    end = given.column("ops", "completed_ns")
-    issued, first_tx = given.column("ops", "issued_ns"), given.column("ops", "first_tx_ns")
+    port = numbers[of_load("rank").astype(np.int64)]
+    end = of_load("completed_ns")
+    issued, first_tx = of_load("issued_ns"), of_load("first_tx_ns")
     begin = np.where(np.isnan(first_tx), issued, first_tx)
     edges = np.linspace(float(issued.min()), float(end.max()), bins + 1)
     rates = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from results.device_set import Agreement
 from results.device_text import WAYS, agreement_words, share_text, source_words, total_words
-from results.report_table import html_table
+from results.report_parts import table
 
 if TYPE_CHECKING:
     from results.device_set import DeviceSummary, ReconciledPort
@@ -53,7 +53,7 @@ def _reconciliation(device: DeviceSummary) -> str:
     rows = [_row(row) for row in device.reconciliation[:MOST_ROWS]]
     more = len(device.reconciliation) - len(rows)
     rest = f"<p class=dim>And {more} more in reconciliation.parquet.</p>" if more > 0 else ""
-    return html_table(heads, rows, numbers=_NUMBERS) + rest
+    return table(heads, rows, numbers=_NUMBERS) + rest
 
 
 def _row(row: ReconciledPort) -> tuple[str, ...]:
@@ -87,4 +87,4 @@ def _gaps(device: DeviceSummary) -> str:
     more = device.gaps_total - len(rows)
     rest = f"<p class=dim>And {more} more.</p>" if more > 0 else ""
     heads = ("not read", "from (ms)", "to (ms)", "why")
-    return f"<p><b>Gaps</b></p>{html_table(heads, rows, numbers=(1, 2))}{rest}"
+    return f"<p><b>Gaps</b></p>{table(heads, rows, numbers=(1, 2))}{rest}"

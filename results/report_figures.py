@@ -15,6 +15,7 @@ from plotly.subplots import make_subplots
 
 from contract.assignment import Path
 from results.device_series import Line, port_rates, signals
+from results.job_shares import background_ranks
 from results.port_series import port_series
 
 if TYPE_CHECKING:
@@ -87,14 +88,23 @@ def port_figure(given: KpiInput) -> Any | None:
             row=3,
             col=1,
         )
-    for gap in given.summary.dut.gaps[:MOST_LINES] if given.summary.dut is not None else ():
-        figure.add_vrect(
-            x0=gap.begin_ns / 1e6, x1=gap.end_ns / 1e6, fillcolor="gray", opacity=0.12, line_width=0
-        )
+    _mark_gaps_and_events(figure, given)
     signals_shown = bool(told)
     figure.update_xaxes(title_text="time of the run (ms)", row=2 + signals_shown, col=1)
     figure.update_layout(height=420 + 180 * signals_shown)
     return figure
+
+
+def _mark_gaps_and_events(figure: Any, given: KpiInput) -> None:
+    """Times in which the device was not read, and links that went down or came up."""
+    for gap in given.summary.dut.gaps[:MOST_LINES] if given.summary.dut is not None else ():
+        figure.add_vrect(
+            x0=gap.begin_ns / 1e6, x1=gap.end_ns / 1e6, fillcolor="gray", opacity=0.12, line_width=0
+        )
+    for event in given.summary.timeline:
+        if event.done_ns >= 0:
+            figure.add_vline(x=event.done_ns / 1e6, line_dash="dot", line_color="#2e7d32" if event.up else "#b3261e",
+                             annotation_text=escape(f"{event.link} {'up' if event.up else 'down'}"))  # fmt: skip
 
 
 def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]] | None:
@@ -113,7 +123,7 @@ def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]] | None:
 def matrix_figure(given: KpiInput) -> Any | None:
     """Payload through the device by source and destination, of the whole run as planned."""
     links = given.plan.connections
-    wire = links.path == Path.WIRE
+    wire = (links.path == Path.WIRE) & ~background_ranks(given.plan)[links.src_rank]
     if not wire.any():
         return None
     ranks = len(given.plan.rank_agent)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-import plotly.offline
-
 from results.kpi_set import BY_NAME, Nature
 from results.report_device import device_section
 from results.report_figures import completion_figure, matrix_figure, piece, port_figure
-from results.report_table import html_table
+from results.report_jobs import events_list, jobs_section
+from results.report_parts import page, table
 from results.report_words import bytes_words, rate_words, share_words, time_words, value_words
 from results.slowest import slowest_transfers
 from results.verdict_set import Result
@@ -27,16 +26,6 @@ if TYPE_CHECKING:
     from results.verdict_set import CheckOutcome
 
 MOST_ROWS: Final = 60
-_STYLE: Final = """
-body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;max-width:1180px;padding:1.5em;color:#1c2733}
-h1{font-size:1.5em;margin:0}h2{font-size:1.15em;margin:2em 0 .5em;border-bottom:1px solid #d5dce4;padding-bottom:.2em}
-table{border-collapse:collapse;font-size:.92em}
-td,th{padding:.22em .7em;text-align:left;border-bottom:1px solid #e8edf2;vertical-align:top}
-th{font-weight:600;color:#51606f}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.dim{color:#75828f}
-.badge{display:inline-block;padding:.15em .7em;border-radius:.3em;color:#fff;font-weight:600}
-.pass{background:#1b7f4b}.fail{background:#b3261e}.inconclusive{background:#9a6b00}.none{background:#6b7885}
-pre{background:#f4f6f9;padding:.8em;overflow:auto;font-size:.85em}code{background:#f4f6f9;padding:0 .25em}
-"""
 
 
 def report_html(given: KpiInput, kpis: KpiSet, summary: Summary, scenario_text: str, rig_text: str) -> str:
@@ -44,9 +33,11 @@ def report_html(given: KpiInput, kpis: KpiSet, summary: Summary, scenario_text: 
     parts = [
         _head(summary),
         _verdict(summary),
+        jobs_section(given, summary),
         _figures(kpis, summary),
         _collectives(kpis, summary),
         _plot("Completion", completion_figure(kpis), "completion", "Nothing completed."),
+        events_list(summary.timeline),
         _plot("Ports over time", port_figure(given), "ports", "Nothing crossed the device."),
         _port_notes(given),
         device_section(summary),
@@ -55,13 +46,7 @@ def report_html(given: KpiInput, kpis: KpiSet, summary: Summary, scenario_text: 
         _degraded(summary),
         _again(summary, scenario_text, rig_text),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>ETLoop {escape(summary.run_id)}</title><style>{_STYLE}</style>"
-        f"<script>{plotly.offline.get_plotlyjs()}</script></head><body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
-    )
+    return page(f"ETLoop {summary.run_id}", parts)
 
 
 def _head(summary: Summary) -> str:
@@ -92,7 +77,9 @@ def _verdict(summary: Summary) -> str:
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict.reasons)
     own = "".join(f"<p><b>The emulator was the limit:</b> {escape(word)}</p>" for word in verdict.emulator)
     rows = [_check_row(one) for one in verdict.checks]
-    return f"{head}<ul>{reasons}</ul>{own}{broke}{html_table(('result', 'condition', 'found', 'limit', 'why'), rows)}"
+    return (
+        f"{head}<ul>{reasons}</ul>{own}{broke}{table(('result', 'condition', 'found', 'limit', 'why'), rows)}"
+    )
 
 
 def _check_row(one: CheckOutcome) -> tuple[str, ...]:
@@ -121,7 +108,7 @@ def _figures(kpis: KpiSet, summary: Summary) -> str:
         times = tuple("-" if side is None else time_words(side.iteration_jct_avg_ns) for side in sides)
         rows.append(("iteration, mean (JCT)", *times))
     beside = (
-        html_table(("", "ideal", "twin", "measured"), rows, numbers=(1, 2, 3))
+        table(("", "ideal", "twin", "measured"), rows, numbers=(1, 2, 3))
         if rows
         else ("<p class=dim>Neither an ideal network nor a twin stands beside this run.</p>")
     )
@@ -136,7 +123,7 @@ def _figures(kpis: KpiSet, summary: Summary) -> str:
                     else f"<span class=dim>{escape(kpi.absent)}</span>"
                 )
                 told.append((f"<code>{escape(kpi.name)}</code>", value, escape(figure.words)))
-    return f"<h2>Key figures</h2>{beside}{html_table(('figure', 'value', 'what'), told)}"
+    return f"<h2>Key figures</h2>{beside}{table(('figure', 'value', 'what'), told)}"
 
 
 def _collectives(kpis: KpiSet, summary: Summary) -> str:
@@ -160,7 +147,7 @@ def _collectives(kpis: KpiSet, summary: Summary) -> str:
         return "<h2>Collectives</h2><p class=dim>None completed.</p>"
     more = len(kpis.kinds) - len(rows)
     rest = f"<p class=dim>And {more} more in kpis.json.</p>" if more else ""
-    return f"<h2>Collectives</h2>{html_table(heads, rows, numbers=range(2, len(heads)))}{rest}"
+    return f"<h2>Collectives</h2>{table(heads, rows, numbers=range(2, len(heads)))}{rest}"
 
 
 def _plot(title: str, figure: object | None, name: str, absent: str) -> str:
@@ -191,7 +178,7 @@ def _port_notes(given: KpiInput) -> str:
         f"Over the whole run: {marks.np_ecn_marked_roce_packets} packets marked, "
         f"{marks.rp_cnp_handled + marks.rp_cnp_ignored} CNPs, {marks.retransmitted_packets} retransmissions. {how}"
     )
-    return f"<p class=dim>{escape(told)}</p>{html_table(heads, rows, numbers=range(1, 6))}"
+    return f"<p class=dim>{escape(told)}</p>{table(heads, rows, numbers=range(1, 6))}"
 
 
 def _slowest(given: KpiInput) -> str:
@@ -199,7 +186,7 @@ def _slowest(given: KpiInput) -> str:
     if not stories:
         return "<h2>Slowest transfers</h2><p class=dim>Nothing crossed the device.</p>"
     rows = [(escape(one.name), time_words(one.transfer_ns), escape(one.story)) for one in stories]
-    return f"<h2>Slowest transfers</h2>{html_table(('op of a rank', 'took', 'story'), rows, numbers=(1,))}"
+    return f"<h2>Slowest transfers</h2>{table(('op of a rank', 'took', 'story'), rows, numbers=(1,))}"
 
 
 def _degraded(summary: Summary) -> str:
@@ -211,7 +198,7 @@ def _degraded(summary: Summary) -> str:
     ]  # fmt: skip
     told = "".join(f"<li>{escape(line)}</li>" for line in lines) or "<li class=dim>nothing</li>"
     heads = ("agent", "host", "ranks", "ops", "clock error", "versions")
-    return f"<h2>Degraded, and worth knowing</h2><ul>{told}</ul>{html_table(heads, agents)}"
+    return f"<h2>Degraded, and worth knowing</h2><ul>{told}</ul>{table(heads, agents)}"
 
 
 def _again(summary: Summary, scenario_text: str, rig_text: str) -> str:

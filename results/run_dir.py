@@ -21,6 +21,7 @@ from results.arrow_tables import (
     collectives_table,
     comparison_table,
     flows_table,
+    jobs_table,
     ops_table,
     ports_table,
     rates_table,
@@ -48,8 +49,9 @@ if TYPE_CHECKING:
 
 SUMMARY_FILE: Final = "summary.json"
 PLAN_FILE: Final = "plan.json"
+TOPOLOGY_FILE: Final = "topology.yaml"
 OPTIONAL_TABLES: Final = (
-    *("cc", "comparison", "switches", "queues"),
+    *("cc", "comparison", "switches", "queues", "jobs"),
     *("dut", "counters", "reconciliation", "classes"),
 )
 COMPARISON_FILE: Final = "comparison.parquet"
@@ -99,6 +101,8 @@ def write_run(
         "flows.parquet": flows_table(outcome, tables, result.flows),
         "ports.parquet": ports_table(outcome, tables, port_names or {}),
     }
+    if (jobs := jobs_table(result.ops, tables)) is not None:
+        parquet["jobs.parquet"] = jobs
     if (rates := rates_table(outcome, tables, connection_rows)) is not None:
         parquet["cc.parquet"] = rates
     texts = {
@@ -202,6 +206,24 @@ def add_judgement(out_dir: Path, summary: Summary, texts: Mapping[str, str]) -> 
             str(out_dir), f"cannot write the judgement: {error}", "choose a directory that can be written"
         )
         raise RunNotWritten(str(problem)) from error
+
+
+def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
+    """Put texts into a directory, in the place of those of the same names. Raises `RunNotWritten`."""
+    try:
+        for name, text in texts.items():
+            _write(directory / name, partial(_write_text, text), keeps=False)
+        _flush(directory)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise RunNotWritten(
+            str(Problem(str(directory), what, "make room, or choose another directory"))
+        ) from error
+
+
+def read_index(path: Path) -> str:
+    """The text of a file that we wrote for ourselves. Raises `RunDirError`."""
+    return _read_text(path, SUMMARY_LIMIT_BYTES)
 
 
 def _write(path: Path, write: Callable[[Path], object], *, keeps: bool = True) -> None:
@@ -309,6 +331,12 @@ def read_inputs(run_dir: Path) -> tuple[str, str]:
     names = ("scenario.yaml", "rig.yaml")
     scenario, rig = (_read_text(run_dir / name, SUMMARY_LIMIT_BYTES) for name in names)
     return scenario, rig
+
+
+def read_topology(run_dir: Path) -> str | None:
+    """The topology that a run directory keeps; None if the run had none. Raises `RunDirError` where it is damaged."""
+    path = run_dir / TOPOLOGY_FILE
+    return _read_text(path, SUMMARY_LIMIT_BYTES) if path.exists() else None
 
 
 def _read_text(path: Path, limit_bytes: int) -> str:

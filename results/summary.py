@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from contract.run import PlannedChoice
+from contract.run import LinkEvent, PlannedChoice
 from results.device_set import DeviceSummary
+from results.job_shares import JobShare
 from results.verdict_set import Verdict
 
 SUMMARY_SCHEMA: Final = "etloop-summary/1"
 MOST_BASELINES: Final = 64
+VIRTUAL_TIME: Final = "in virtual time"
+"""Stands for the wall time at which a run began that took place in none: the same inputs give the same bytes."""
+OVERLOADED: Final = "the soft switch lost"
+"""How a run's degradation begins whose device was a soft switch that this machine did not keep up with."""
 
 
 class RunState(StrEnum):
@@ -334,6 +339,10 @@ class Summary:
     """None in runs that ask for none, and in files of earlier versions."""
     dut: DeviceSummary | None = None
     """None in runs whose rig names no road to the device's counters, and in files of earlier versions."""
+    jobs: tuple[JobShare, ...] = ()
+    """Of a run of several jobs, or with background; all other figures of jobs are without the background."""
+    timeline: tuple[LinkEvent, ...] = ()
+    """Links that were to go down or come up."""
 
     @property
     def checks_hold(self) -> bool:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from contract.edges import edge_words
 from results.comparison_text import comparison_lines
 from results.device_text import device_lines
+from results.events_text import event_words
+from results.jobs_text import job_lines
 from results.summary import CheckResult, RunState
 from results.table_text import WIDTH, aligned, labelled, us, wrapped
 from results.verdict_text import verdict_lines
@@ -33,12 +35,13 @@ _ALGORITHM_LIMIT: Final = 10
 
 def render(summary: Summary, run_dir: str) -> str:
     """The table of a run whose files lie in `run_dir`; ends with a newline."""
-    lines = [*_header(summary), "", *_kinds(summary), "", *_baselines(summary)]
+    lines = [*_header(summary), "", *job_lines(summary), *_kinds(summary), "", *_baselines(summary)]
     if summary.comparison is not None:
         lines += [*comparison_lines(summary.comparison), ""]
     lines += _figures(summary)
     if summary.dut is not None:
         lines += device_lines(summary.dut)
+    lines += [line for event in summary.timeline for line in wrapped("timeline", event_words(event))]
     lines += _checks(summary)
     if summary.verdict is not None:
         lines += verdict_lines(summary.verdict)

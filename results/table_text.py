@@ -31,10 +31,14 @@ def labelled(label: str, text: str) -> list[str]:
 
 def wrapped(label: str, text: str) -> list[str]:
     """`text` after its label, broken between words where the line is full; a longer word is broken where it must."""
-    # Agents write some of these texts, and a terminal obeys control characters.
-    shown = "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
+    shown = printable(" ".join(text.split()))
     parts = wrap(shown, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
     return [line for index, part in enumerate(parts) for line in labelled("" if index else label, part)]
+
+
+def printable(text: str) -> str:
+    """The text without what a terminal would obey: agents and files write some of what is shown."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def us(time_ns: int | None) -> str:

@@ -25,7 +25,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     "results": frozenset({"contract"}),
     "controller": frozenset({"contract", "workload", "traffic", "dut_profiles", "results"}),
     "agent": frozenset({"contract", "traffic"}),
-    "bench": frozenset({"contract", "controller", "traffic", "workload"}),
+    "bench": frozenset({"contract", "controller", "results", "traffic", "workload"}),
 }
 """Folder -> the folders it may import from, besides itself. Data flows one way."""
 
@@ -37,6 +37,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "agent/seats.py": "starts and ends the tasks of an agent's connections",
     "agent/service.py": "the agent's event loop and its socket to the controller",
     "bench/closed_forms.py": "a command line",
+    "bench/compare.py": "a command line",
     "bench/queue_pairs.py": "reads the clock and its own peak memory",
     "bench/flow_level.py": "measures its own processes",
     "bench/readers.py": "reads the clock and its own peak memory",
@@ -61,6 +62,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/counters/linux_process.py": "reads interfaces",
     "controller/counters/sampling.py": "reads devices side by side, on a clock",
     "controller/counters/soft_switch.py": "asks a lab",
+    "controller/link_timeline.py": "waits beside a session and asks the lab to take links down",
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
     "controller/counters/credentials.py": "reads credentials from files and the environment",
     "controller/counters/gnmi_session.py": "a connection to a gNMI server, reads the clock",
@@ -79,6 +81,9 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/lab_process.py": "the process of a lab",
     "controller/lab_relay.py": "carries connections between namespaces",
     "controller/lab_service.py": "a lab's event loop, socket and agents",
+    "controller/commands_sweep.py": "draws the order of a sweep's runs, tells how far it is",
+    "controller/sweep_directory.py": "removes what interrupted runs of a sweep left, flushes directories",
+    "controller/sweep_run.py": "names a sweep's labs by its own process",
     "controller/rack/artifacts.py": "removes what finished jobs left",
     "controller/rack/blocking.py": "keeps a client's event loop in a thread",
     "controller/rack/client.py": "a client's connection to the broker",

@@ -13,7 +13,7 @@ from contract.ip_address import NO_ADDRESS
 from controller.connections import FIRST_QPN, QPN_SPACE, connect, select_connections
 from controller.demand import PairColumns
 from controller.placement import Placement, place
-from controller.scenario import Mapping, PlacementRule
+from controller.scenario_mapping import Mapping, PlacementRule
 from controller.source_ports import udp_source_port
 from tests.plan_by_hand import rig_of
 

@@ -15,7 +15,8 @@ from contract.errors import Problem, RigError
 from controller import demo, demo_lab
 from controller.lab_order import LabOrder
 from controller.rig import ROCE_UDP_PORT, parse_rig
-from controller.scenario import PlacementRule, parse_scenario
+from controller.scenario import parse_scenario
+from controller.scenario_mapping import PlacementRule
 from controller.topology_file import parse_topology
 from results.run_dir import read_run
 from workload.synthetic import SyntheticSpec, synthesize
@@ -27,7 +28,7 @@ RIG = demo.DemoRig("tcp://127.0.0.1:7420", ("127.0.1.1-127.0.1.4", "127.0.2.1-12
 def test_the_scenario_is_one_that_the_reader_accepts() -> None:
     scenario = parse_scenario(demo.scenario_text(7).encode(), "scenario.yaml", Path("/demo"))
     assert scenario.iterations == 7
-    assert scenario.trace == Path("/demo/trace")
+    assert scenario.jobs[0].source.trace == Path("/demo/trace")
     assert scenario.mapping.rule is PlacementRule.EXPLICIT
     assert len(scenario.mapping.explicit) == SyntheticSpec().world_size
 

@@ -14,6 +14,7 @@ from controller.cli import main as controller_main
 from controller.rack.config import parse_rack_config
 from controller.rig import parse_rig
 from controller.scenario import parse_scenario
+from controller.sweep_file import parse_sweep
 from controller.topology_file import parse_topology
 from dut_profiles.profile_file import parse_profile
 
@@ -40,7 +41,7 @@ def read_configuration(text: str, name: str) -> None:
     if "topology.yaml" in name:
         parse_topology(text.encode(), name)
         return
-    parsers = {"rig.yaml": parse_rig, "controller.yaml": parse_rack_config}
+    parsers = {"rig.yaml": parse_rig, "controller.yaml": parse_rack_config, "sweep.yaml": parse_sweep}
     parse = next((parser for file, parser in parsers.items() if file in name), parse_scenario)
     parse(text.encode(), name, ROOT)
 
@@ -48,9 +49,8 @@ def read_configuration(text: str, name: str) -> None:
 @pytest.mark.parametrize(("document", "text"), list(blocks("yaml")))
 def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
     name = text.splitlines()[0].removeprefix("# ")
-    assert name in {"scenario.yaml", "rig.yaml", "controller.yaml", "profile.yaml", "topology.yaml"}, (
-        f"{document}: say in the first line which file it is"
-    )
+    known = {"scenario.yaml", "rig.yaml", "controller.yaml", "profile.yaml", "topology.yaml", "sweep.yaml"}
+    assert name in known, f"{document}: say in the first line which file it is"
     read_configuration(text, name)
 
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from contract.records import CC_RECORD
 from contract.run import AgentRecords, RunOutcome
+from results.job_shares import interference_factor
 from results.judging import kpi_input
 from results.key_figures import key_figures
-from results.kpi_job import curve, interference_factor
+from results.kpi_job import curve
 from results.kpi_network import balance
 from results.kpi_rates import settling_ns
 from results.kpi_set import FIGURES, KindKpis, KpiBasis, KpiSet
@@ -132,6 +133,7 @@ ABSENT: Final = {
     ),
     "dut_difference_share": "no cable was counted at both ends",
     "busy_share": "no loop turned",
+    "interference_max": "no job ran alone and beside others",
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, get_args, get_type_hints
 import pytest
 
 from results.checks import check_run
-from results.columns import COMPARISON, TABLES, Column
+from results.columns import COMPARISON, JOBS, TABLES, Column
 from results.device_summary import CLASSES, RECONCILIATION
 from results.device_tables import COUNTERS, DUT
 from results.kinds import CONVENTIONS
@@ -21,6 +21,7 @@ from tests.records_by_hand import connection_rows_by_hand, outcome_by_hand, tabl
 PAGE: Final = (Path(__file__).parent.parent / "docs" / "metrics.md").read_text(encoding="utf-8")
 OTHER_TABLES: Final = {
     "comparison.parquet": COMPARISON,
+    "jobs.parquet": JOBS,
     "reconciliation.parquet": RECONCILIATION,
     "classes.parquet": CLASSES,
     "counters.parquet": COUNTERS,

@@ -31,7 +31,7 @@ def planned(dependencies: str, shaping: str) -> Plan:
     trace = trace_of(*[nodes] * RANKS, groups={"tensor": everybody, "data": everybody})
     text = f"workload: {{trace: job, dependencies: {dependencies}}}\ncollectives: {{shaping: {shaping}}}\n"
     scenario = parse_scenario(text.encode(), "s.yaml", Path())
-    job = build_job(trace, scenario.workload)
+    job = build_job(trace, scenario.jobs[0].source.settings)
     return make_plan(scenario, rig_of({"a": RANKS}), job)
 
 

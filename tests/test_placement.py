@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from contract.errors import PlanError
 from controller.placement import place
-from controller.scenario import Mapping, PlacementRule
+from controller.scenario_mapping import Mapping, PlacementRule
 from tests.plan_by_hand import rig_of
 
 ROUND_ROBIN = PlacementRule.ROUND_ROBIN

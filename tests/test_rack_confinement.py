@@ -39,7 +39,9 @@ def read(root: Path, trace: str, groups: str = "") -> None:
     given = scenario(root, trace, groups)
     confine(given, root)
     with confined(root):
-        read_trace(given.trace, given.groups)
+        source = given.jobs[0].source
+        assert source.trace is not None
+        read_trace(source.trace, source.groups)
 
 
 @pytest.mark.parametrize("trace", ["job", "./job", "job/../job", "job/job", "not/../job"])

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from controller.scenario import PlacementRule, parse_scenario
+from controller.scenario import parse_scenario
+from controller.scenario_mapping import PlacementRule
 from tests.plan_by_hand import scenario_of
 from workload.settings import DependencyPolicy, SizeUnit
 
@@ -28,15 +29,15 @@ def mistakes(text: str | bytes) -> list[str]:
 
 def test_defaults_are_those_of_the_field() -> None:
     scenario = scenario_of()
-    assert scenario.trace == Path("lab/job")
-    assert scenario.groups is None
+    assert scenario.jobs[0].source.trace == Path("lab/job")
+    assert scenario.jobs[0].source.groups is None
     assert scenario.iterations == 1
     assert scenario.transport.path_mtu_bytes == 4096
     assert scenario.transport.traffic_class == 0x6A, "DSCP 26 and ECT(0)"
     assert scenario.transport.retry_limit == 7
     assert scenario.mapping.rule is PlacementRule.BLOCKED
     assert scenario.mapping.ranks_per_host == 1
-    assert scenario.workload.dependencies is DependencyPolicy.DATA_COMMUNICATOR
+    assert scenario.jobs[0].source.settings.dependencies is DependencyPolicy.DATA_COMMUNICATOR
     assert scenario.drop_per_million == 0
     assert scenario.stall_timeout_ns == 5_000_000_000
 
@@ -66,17 +67,17 @@ twin: device.yaml
         "s.yaml",
         Path("lab"),
     )
-    assert scenario.trace == Path("/abs/job")
-    assert scenario.groups == Path("lab/g.json")
+    assert scenario.jobs[0].source.trace == Path("/abs/job")
+    assert scenario.jobs[0].source.groups == Path("lab/g.json")
     assert scenario.twin == Path("lab/device.yaml")
-    assert scenario.workload.size_unit is SizeUnit.ELEMENTS
-    assert str(scenario.workload.dependencies) == "data+ctrl+stream+communicator+recorded", (
+    assert scenario.jobs[0].source.settings.size_unit is SizeUnit.ELEMENTS
+    assert str(scenario.jobs[0].source.settings.dependencies) == "data+ctrl+stream+communicator+recorded", (
         "NCCL adds its own"
     )
-    assert scenario.workload.replicate_ranks == 4
-    assert scenario.workload.flops == 312 * 10**12
-    assert scenario.workload.memory_bandwidth_bytes_per_s == 2 * 10**12
-    assert scenario.workload.bytes_scale == Fraction(1, 1000)
+    assert scenario.jobs[0].source.settings.replicate_ranks == 4
+    assert scenario.jobs[0].source.settings.flops == 312 * 10**12
+    assert scenario.jobs[0].source.settings.memory_bandwidth_bytes_per_s == 2 * 10**12
+    assert scenario.jobs[0].source.settings.bytes_scale == Fraction(1, 1000)
     assert (scenario.bytes_scale_text, scenario.time_scale_text) == ("1/1000", "0.25")
     assert scenario.mapping.explicit == ((0, "a/p0"), (1, "a/p0"), (2, "b/p1"))
     assert scenario.transport.path_mtu_bytes == 1024
@@ -89,12 +90,15 @@ twin: device.yaml
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("iterations: 1", "s.yaml: workload.trace: is missing; name the directory, prefix or archive of the .et files"),
+        (
+            "iterations: 1",
+            "s.yaml: workload.trace: is missing; name the directory, prefix or archive of the .et files, or write a load",
+        ),
         ("workload: {trace: j}\ntransprot: {}", "s.yaml:2: transprot: unknown key; did you mean transport?"),
         (
             "workload: {trace: j}\nzzz: 1",
-            ("s.yaml:2: zzz: unknown key; the keys here are seed, workload, scale, scale_up, faults, limits, twin, "
-            "mapping, iterations, collectives, transport, verdict"),
+            ("s.yaml:2: zzz: unknown key; the keys here are seed, scale, scale_up, faults, limits, twin, "
+            "iterations, mapping, collectives, rounds, jobs, workload, transport, verdict, background"),
         ),
         (
             "workload: {trace: j}\ntransport: {path_mtu: 1500}",

@@ -19,6 +19,7 @@ from contract.records import PORT_RECORD
 from contract.run import AgentRecords, RunOutcome
 from controller import schedule_set
 from controller.demand import Demand, demand_of
+from controller.job_set import only
 from controller.plan import Plan, make_plan
 from controller.plan_report import report_plan
 from controller.plan_text import render_plan
@@ -45,7 +46,7 @@ BAD_NETWORK: Final = SimulationSettings(
 
 def _demand(job: Job) -> Demand:
     scenario = scenario_of()
-    return demand_of(job, scenario.mapping, scenario.collectives.settings)
+    return demand_of(only(job, scenario.mapping, scenario.collectives.settings))
 
 
 def planned(job: Job, ports: int, text: str = "") -> Plan:

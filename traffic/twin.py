@@ -25,11 +25,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from contract.assignment import Assignment
-    from contract.topology import Topology
+    from contract.topology import SwitchEnd, Topology
     from traffic.routes import Routes
 
 SAMPLE_INTERVAL_NS: Final = 10_000
 MOST_SAMPLES: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChange:
+    """A link that goes down or comes up; both of its ends do."""
+
+    end: SwitchEnd
+    up: bool
+    at_ns: int
+    """After the ranks began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,8 @@ class TwinSettings:
     """Packets after which the run is given up; 0: none."""
     cc_library: str = ""
     """Compiled congestion control plugin of the assignment."""
+    link_changes: tuple[LinkChange, ...] = ()
+    """Links that go down or come up while the job runs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

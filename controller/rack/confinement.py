@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 OUTSIDE: Final = "lies outside the rack's scenario root"
 REMEDY: Final = "copy it below the root and name it relative to that"
 _KEYS: Final = {
-    "scenario.trace": "workload.trace",
-    "scenario.groups": "workload.groups",
+    "scenario.jobs.source.trace": "workload.trace",
+    "scenario.jobs.source.groups": "workload.groups",
+    "scenario.jobs.collectives.files.path": "collectives: schedule",
     "scenario.twin": "twin",
     "scenario.collectives.files.path": "collectives: schedule",
 }
@@ -42,11 +43,12 @@ _installed = threading.Lock()
 
 def confine(scenario: Scenario, root: Path) -> None:
     """Raises `ConfigError` with every path of the scenario that leaves `root`, links followed."""
-    problems = [
+    # What stands at the top of the file may stand for several jobs.
+    problems = dict.fromkeys(
         Problem(_KEYS.get(key, key), OUTSIDE, REMEDY)
         for key, path in paths_of(scenario)
         if not all(within(place, root) for place in _places(path))
-    ]
+    )
     if problems:
         raise ConfigError(*problems)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contract.clock import NS_PER_S
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
+from controller.build_jobs import with_all_schedule_files
 from controller.commands_plan import lay_out, read_device
 from controller.commands_run import FinishedRun, iterations_reached, kept_beside
 from controller.device_counting import counted_run, counting_of, device_basis
@@ -43,7 +44,6 @@ from controller.rack.run_link import (
 from controller.rack.submitted_code import AllowedCode, compiling_reader, refuse_python
 from controller.rig import Rig, parse_rig
 from controller.scenario import parse_scenario
-from controller.schedule_files import with_schedule_files
 from controller.service import check_sendable, drive
 from controller.session import Session
 from controller.session_settings import SessionSettings
@@ -190,7 +190,7 @@ def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan, DescribedDevice | None]:
     refuse_python(scenario, allowed)
     rig = _leased(parse_rig(begin.rig_text.encode(), "the rack's rig", Path(begin.rig_root)), begin.ports)
     with confined(root):
-        scenario = replace(scenario, collectives=with_schedule_files(scenario.collectives))
+        scenario = with_all_schedule_files(scenario)
         plan = lay_out(scenario, rig, begin.run_id)
         device = read_device(scenario.twin)
     if scenario.twin is None:
@@ -198,6 +198,9 @@ def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan, DescribedDevice | None]:
         device = read_device(rig.topology)
     if device is not None:
         check_device(plan, device)
+    if scenario.timeline:
+        what = "a rack has no way to take links of its device down"
+        raise ConfigError(Problem(scenario.timeline[0].where, what, "remove the timeline"))
     busy: dict[str, int] = json.loads(begin.host_threads)
     host_of = {agent.name: agent.host for agent in rig.agents}
     for name, assignment in plan.assignments.items():

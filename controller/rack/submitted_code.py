@@ -66,7 +66,7 @@ def refuse_python(scenario: Scenario, allowed: AllowedCode) -> None:
         return
     refusals = [
         (file.where, _refused(file.path, "allow: {python_schedules: true}", "a schedule as MSCCL XML"))
-        for file in scenario.collectives.files
+        for file in scenario.schedule_files
         if file.path.suffix == _CODE_SUFFIX
     ]
     if refusals:

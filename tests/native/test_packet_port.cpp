@@ -65,7 +65,6 @@ PortConfig settings(Backend backend, const IpAddress& address, const char* inter
   config.backend = backend;
   config.addresses = {address};
   config.interface = interface;
-  config.traffic_class = 0x6A;
   config.link_bps = 100'000'000'000;
   return config;
 }
@@ -83,7 +82,7 @@ std::unique_ptr<DevicePort> opened(const PortConfig& config) {
 FlowId flow_to(DevicePort& port, const IpAddress& destination) {
   std::string error;
   FlowId flow = 0;
-  CHECK(port.add_flow(0, destination, kSourcePort, flow, error));
+  CHECK(port.add_flow(0, destination, kSourcePort, 0x6A, flow, error));
   CHECK_EQ(error, std::string());
   return flow;
 }

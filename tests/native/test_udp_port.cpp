@@ -48,7 +48,6 @@ class Keeper final : public PortSink {
 PortConfig settings(std::vector<IpAddress> addresses) {
   PortConfig config;
   config.addresses = std::move(addresses);
-  config.traffic_class = 0x6A;
   return config;
 }
 
@@ -65,7 +64,7 @@ std::unique_ptr<UdpPort> opened(const PortConfig& config) {
 FlowId flow_to(UdpPort& port, const IpAddress& destination, uint16_t source_port = kSourcePort) {
   std::string error;
   FlowId flow = 0;
-  CHECK(port.add_flow(0, destination, source_port, flow, error));
+  CHECK(port.add_flow(0, destination, source_port, 0x6A, flow, error));
   CHECK_EQ(error, std::string());
   return flow;
 }
@@ -257,7 +256,7 @@ void errors_name_the_address_and_the_remedy() {
   const Descriptor other = open_sender(kA, kSourcePort, {}, error);
   auto a = opened(settings({kA}));
   FlowId flow = 0;
-  CHECK(!a->add_flow(0, kB, kSourcePort, flow, error));
+  CHECK(!a->add_flow(0, kB, kSourcePort, 0x6A, flow, error));
   CHECK_EQ(error,
            std::string("127.91.0.1 UDP port 49443 is in use; another process holds this source port; end it, or keep "
                        "it off (sysctl net.ipv4.ip_local_reserved_ports)"));

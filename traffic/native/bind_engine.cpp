@@ -52,7 +52,6 @@ class PortLoops {
       config.port.addresses = plan_->ports[p].addresses;
       config.port.udp_port = plan_->ports[p].udp_port;
       config.port.path_mtu = plan_->transport.path_mtu;
-      config.port.traffic_class = plan_->transport.traffic_class;
       config.port.segmentation_offload = read_value<bool>(transport, "segmentation_offload");
       config.port.drop_per_million = read_value<uint32_t>(transport, "drop_per_million");
       config.port.drop_seed = read_value<uint64_t>(transport, "drop_seed") + p;

@@ -27,6 +27,11 @@ TwinParams params_from(nb::handle attachments, nb::handle settings) {
   params.sample_interval_ns = read_value<int64_t>(settings, "sample_interval_ns");
   params.most_samples = read_value<size_t>(settings, "most_samples");
   params.most_packets = read_value<int64_t>(settings, "most_packets");
+  for (nb::handle change : nb::getattr(settings, "link_changes")) {
+    const nb::object end = nb::getattr(change, "end");
+    params.link_changes.push_back({{read_value<uint32_t>(end, "switch"), read_value<uint32_t>(end, "port")},
+                                   read_value<bool>(change, "up"), read_value<int64_t>(change, "at_ns")});
+  }
   return params;
 }
 

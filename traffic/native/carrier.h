@@ -36,6 +36,7 @@ struct EndSettings {
   bool sends_data = false;
   uint16_t address = 0;  // index of the port's address
   IpAddress peer_ip = {};
+  uint8_t traffic_class = 0;
 };
 
 class CarrierSink {

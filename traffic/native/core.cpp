@@ -99,7 +99,7 @@ void Core::begin_iteration(uint32_t rank_index, Nanos at_ns) {
     rank.run.begin_iteration(at_ns, ready_);
   } while (rank.run.iteration_over() && !rank.run.finished());
   if (rank.run.finished()) {
-    ++ranks_finished_;
+    if (rank.awaited) ++ranks_finished_;
     return;
   }
   for (EagerQueue& queue : rank.eager) {
@@ -382,7 +382,7 @@ void Core::finish_op(uint32_t run, Nanos now) {
   const uint32_t rank_index = over.rank_index;
   const int32_t op = over.record.op;
   records_.push_back(over.record);
-  ++status_.ops_done;
+  if (ranks_[rank_index].awaited) ++status_.ops_done;
   over.in_use = false;
   free_runs_.push_back(run);
   complete(rank_index, op, now);
@@ -393,10 +393,10 @@ void Core::complete(uint32_t rank_index, int32_t op, Nanos at_ns) {
   const size_t known = ready_.size();
   rank.run.complete(op, at_ns, ready_);
   for (size_t i = known; i < ready_.size(); ++i) ready_[i].trigger_ns = trigger_ns_;
-  status_.last_progress_ns = std::max(status_.last_progress_ns, at_ns);
+  note_progress(rank_index, at_ns);
   if (!rank.run.iteration_over()) return;
   if (rank.run.finished()) {
-    ++ranks_finished_;
+    if (rank.awaited) ++ranks_finished_;
   } else {
     begin_iteration(rank_index, rank.run.last_completion_ns());
   }

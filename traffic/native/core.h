@@ -33,8 +33,9 @@ class Clock {
   virtual Nanos now() = 0;
 };
 
-// Opens the five-tuple (local address index, peer, UDP source port) at the port. False: the text says why.
-using FlowOpener = std::function<bool(uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& error)>;
+// Opens the five-tuple (local address index, peer, UDP source port) with its traffic class at the port. False: the text says why.
+using FlowOpener = std::function<bool(uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
+                                      FlowId& flow, std::string& error)>;
 
 // Point-to-point receives are granted this many ahead of their RECV op (eager receives; docs/decisions.md).
 inline constexpr size_t kEagerReceives = 16;
@@ -97,7 +98,8 @@ class Core final : public PortSink, public CarrierSink {
   void send_probes(Nanos now);
   Nanos next_deadline() const;
 
-  bool finished() const { return ranks_finished_ == ranks_.size(); }
+  // All ranks that the run waits for.
+  bool finished() const { return ranks_finished_ == ranks_awaited_; }
   const std::string& failure() const { return failure_; }
   int32_t failed_connection() const { return failed_connection_; }
   const CoreStatus& status() const { return status_; }
@@ -184,6 +186,8 @@ class Core final : public PortSink, public CarrierSink {
     std::vector<EagerQueue> eager;
     std::vector<uint32_t> receive_run;  // RECV op -> OpRun opened ahead of it; kNone: not yet; kBegun: the op has begun
     Nanos egress_free_ns = 0;           // of the scale-up model
+    bool awaited = true;                // by the run; else its progress is none
+    uint8_t traffic_class = 0;
   };
   // A message that a card at this end will only know by the number of its grant.
   struct GrantedMessage {
@@ -234,6 +238,7 @@ class Core final : public PortSink, public CarrierSink {
     IpAddress peer_ip;
     uint16_t address;
     uint32_t ordinal;  // among those of its connection
+    uint8_t traffic_class;
   };
 
   Core(const EnginePlan& plan, int32_t port);
@@ -247,6 +252,9 @@ class Core final : public PortSink, public CarrierSink {
 
   // ops (core.cpp)
   void begin_iteration(uint32_t rank_index, Nanos at_ns);
+  void note_progress(uint32_t rank_index, Nanos now) {
+    if (ranks_[rank_index].awaited) status_.last_progress_ns = std::max(status_.last_progress_ns, now);
+  }
   void local_arrived(const Event& event, Nanos now);
   void issue_op(const ReadyOp& ready, Nanos now);
   uint32_t open_op(uint32_t rank_index, int32_t op);
@@ -383,7 +391,8 @@ class Core final : public PortSink, public CarrierSink {
   std::vector<uint64_t> turnarounds_;
   std::string failure_;
   int32_t failed_connection_ = kNoConnection;
-  size_t ranks_finished_ = 0;
+  size_t ranks_finished_ = 0;  // of those that are awaited
+  size_t ranks_awaited_ = 0;
   Nanos start_ns_ = kNever;
   Nanos trigger_ns_ = 0;  // arrival of the message whose consequences are being worked out, 0 if there is none
   Nanos port_free_ns_ = 0;

@@ -36,7 +36,8 @@ bool Core::open_carried(size_t row, std::string& error) {
         return false;
       }
       const auto address = static_cast<uint16_t>(own - addresses.begin());
-      if (!carrier_->add_end({static_cast<int32_t>(row), q, sends, address, peer_ip}, error)) return false;
+      const uint8_t traffic_class = ranks_[sends ? ends.src_index : ends.dst_index].traffic_class;
+      if (!carrier_->add_end({static_cast<int32_t>(row), q, sends, address, peer_ip, traffic_class}, error)) return false;
       const auto index = static_cast<uint32_t>(qps_.size());
       const uint32_t remote = sends ? planned.dst_qpn : planned.src_qpn;
       // Records name an end by its number in the plan; the card's own is in `endpoints`.
@@ -44,7 +45,7 @@ bool Core::open_carried(size_t row, std::string& error) {
       qps_.emplace_back(local, remote, 0, plan_.transport, QpResources{});
       qps_.back().counters.connection = static_cast<int32_t>(row);
       qps_.back().counters.sends_data = sends ? 1 : 0;
-      places_.push_back({static_cast<int32_t>(row), sends, peer_ip, address, static_cast<uint32_t>(q)});
+      places_.push_back({static_cast<int32_t>(row), sends, peer_ip, address, static_cast<uint32_t>(q), traffic_class});
       (sends ? ends.send_qps : ends.recv_qps).push_back(index);
       if (sends) prober_.add(static_cast<int32_t>(row), q, index);
     }

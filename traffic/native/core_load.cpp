@@ -58,11 +58,12 @@ int32_t Core::ConnectionIndex::find(int32_t channel, int32_t position) const {
 }
 
 bool Core::load_ranks(std::string& error) {
+  int64_t records = 0;
   for (const PlannedRank& planned : plan_.ranks) {
     if (port_ != kEveryPort && planned.port != port_) continue;
     const auto index = static_cast<uint32_t>(ranks_.size());
     const Program& program = plan_.programs[planned.program];
-    LocalRank rank{planned.rank, RankRun(index, program, plan_.iterations), {}, {}, {}, {}, 0};
+    LocalRank rank{planned.rank, RankRun(index, program, planned.background ? 1 : plan_.iterations), {}, {}, {}, {}, 0};
     for (const int32_t c : planned.communicators) {
       const auto first = plan_.communicator_members.begin() + plan_.communicator_offsets[c];
       const auto last = plan_.communicator_members.begin() + plan_.communicator_offsets[c + 1];
@@ -89,15 +90,19 @@ bool Core::load_ranks(std::string& error) {
       rank.eager.push_back(std::move(queue));
     }
     rank.receive_run.assign(program.size(), kNone);
-    total_ops_ += program.network_ops * plan_.iterations;
+    rank.awaited = !planned.background;
+    rank.traffic_class = planned.traffic_class < 0 ? plan_.transport.traffic_class : static_cast<uint8_t>(planned.traffic_class);
+    ranks_awaited_ += rank.awaited ? 1 : 0;
+    total_ops_ += rank.awaited ? program.network_ops * plan_.iterations : 0;
+    records += program.network_ops * (rank.awaited ? plan_.iterations : 1);
     ranks_.push_back(std::move(rank));
   }
   constexpr int64_t kMostRecords = 1LL << 26;
-  if (total_ops_ > kMostRecords) {
-    error = "a port would record " + std::to_string(total_ops_) + " ops, more than 2^26; run fewer iterations";
+  if (records > kMostRecords) {
+    error = "a port would record " + std::to_string(records) + " ops, more than 2^26; run fewer iterations";
     return false;
   }
-  records_.reserve(static_cast<size_t>(total_ops_));
+  records_.reserve(static_cast<size_t>(records));
   return index_connections(error);
 }
 
@@ -207,7 +212,9 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
         return false;
       }
       FlowId flow = 0;
-      if (!open_flow(static_cast<uint16_t>(address), peer_ip, sends ? qp.src_udp_port : qp.dst_udp_port, flow, error)) {
+      const uint8_t traffic_class = ranks_[sends ? ends.src_index : ends.dst_index].traffic_class;
+      if (!open_flow(static_cast<uint16_t>(address), peer_ip, sends ? qp.src_udp_port : qp.dst_udp_port, traffic_class, flow,
+                     error)) {
         return false;
       }
       const auto index = static_cast<uint32_t>(qps_.size());
@@ -218,7 +225,8 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
       qps_.emplace_back(local, remote, flow, plan_.transport, resources);
       qps_.back().counters.connection = static_cast<int32_t>(row);
       qps_.back().counters.sends_data = sends ? 1 : 0;
-      places_.push_back({static_cast<int32_t>(row), sends, peer_ip, static_cast<uint16_t>(address), static_cast<uint32_t>(q)});
+      places_.push_back({static_cast<int32_t>(row), sends, peer_ip, static_cast<uint16_t>(address), static_cast<uint32_t>(q),
+                         traffic_class});
       uint32_t& slot = qp_by_number_[local - port.qpn_base];
       if (slot != kNone) {
         error = connection_text(static_cast<int32_t>(row)) + ": queue pair number " + std::to_string(local) + " is used twice";
@@ -236,7 +244,7 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
 
 void Core::load_faults() {
   if (plan_.transport.faults.empty()) return;
-  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults, plan_.transport.traffic_class);
+  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults);
   for (uint32_t i = 0; i < qps_.size(); ++i) {
     const PlannedConnection& c = plan_.connections[static_cast<size_t>(places_[i].connection)];
     const ConnectionEnds& ends = ends_[static_cast<size_t>(places_[i].connection)];
@@ -244,7 +252,7 @@ void Core::load_faults() {
     const auto number = std::find(mine.begin(), mine.end(), i) - mine.begin();
     const Qp& qp = qps_[i];
     faults_->add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(number), qp.local_qpn(), qp.remote_qpn(), qp.flow(),
-                      c.communicator, c.channel});
+                      places_[i].traffic_class, c.communicator, c.channel});
   }
 }
 

@@ -311,7 +311,7 @@ void Core::count_arrival(uint32_t lane, int64_t part_bytes, bool message_complet
   } else {
     record.local_rx_bytes += part_bytes;
   }
-  status_.last_progress_ns = std::max(status_.last_progress_ns, now);
+  note_progress(runs_[lanes_[lane].op_run].rank_index, now);
   trigger_ns_ = now;
   pump(lane, now);
   trigger_ns_ = 0;
@@ -352,7 +352,7 @@ void Core::message_acknowledged(uint32_t lane, uint32_t index, Nanos now) {
   } else {
     lanes_[lane].acknowledge(index);
   }
-  status_.last_progress_ns = std::max(status_.last_progress_ns, now);
+  note_progress(runs_[lanes_[lane].op_run].rank_index, now);
   pump(lane, now);
 }
 

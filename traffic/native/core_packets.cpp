@@ -184,7 +184,7 @@ void Core::on_probe(const wire::Packet& packet, const Datagram& datagram, uint32
   }
   const uint8_t seen = packet.payload[4];
   if (packet.psn < prober_.size() && prober_.qp(packet.psn) == index) {
-    prober_.on_reply(packet.psn, seen, plan_.transport.traffic_class, now);
+    prober_.on_reply(packet.psn, seen, places_[index].traffic_class, now);
     const uint32_t offered = get_le<uint32_t>(packet.payload);
     const uint32_t window = plan_.transport.window_packets == 0 ? offered : plan_.transport.window_packets;
     flow_probed(index, prober_.result(packet.psn).round_trip_ns, window);

@@ -7,8 +7,9 @@ namespace etloop {
 bool CoreSet::make(int64_t receive_buffer_bytes) {
   for (size_t p = 0; p < plan_.ports.size(); ++p) {
     const auto index = static_cast<int32_t>(p);
-    const auto open = [this, index](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& error) {
-      return ports_.add_flow(index, address, dst_ip, src_port, flow, error);
+    const auto open = [this, index](uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
+                                    FlowId& flow, std::string& error) {
+      return ports_.add_flow(index, address, dst_ip, src_port, traffic_class, flow, error);
     };
     auto core = Core::make(plan_, index, receive_buffer_bytes, open, run_.failure);
     if (core == nullptr) return false;

@@ -36,7 +36,7 @@ class VirtualPorts {
  public:
   virtual ~VirtualPorts() = default;
   virtual TxPort& port(int32_t index) = 0;
-  virtual bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow,
+  virtual bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow,
                         std::string& error) = 0;
   // The core wants its turn at `due_ns`.
   virtual void wake(int32_t index, Nanos due_ns) = 0;

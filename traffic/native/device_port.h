@@ -27,7 +27,6 @@ struct PortConfig {
   std::vector<IpAddress> addresses;
   uint16_t udp_port = wire::kRoceUdpPort;
   uint32_t path_mtu = 4096;
-  uint8_t traffic_class = 0;
   int64_t link_bps = 0;        // of pause times
   int32_t vlan_id = -1;        // -1: untagged; 0: a tag that carries the priority alone
   uint8_t vlan_priority = 0;
@@ -42,7 +41,8 @@ struct PortConfig {
 class DevicePort : public TxPort {
  public:
   // Opens a flow from one of the port's addresses. False: `error` says why.
-  virtual bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, FlowId& flow, std::string& error) = 0;
+  virtual bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow,
+                        std::string& error) = 0;
 
   // Receives what is there, at most about `budget` datagrams, and hands every packet to `sink` with the time at which
   // the kernel took it from the device, on the monotonic clock. Returns their number.

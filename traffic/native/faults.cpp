@@ -173,7 +173,7 @@ void FaultInjector::apply(const FaultRule& rule, uint32_t end, PacketRun&& singl
       break;
     case FaultAction::mark_ce:
       single.traffic_class = static_cast<int16_t>(
-          (single.traffic_class == kFlowClass ? traffic_class_ : single.traffic_class) | kCongestionExperienced);
+          (single.traffic_class == kFlowClass ? ends_[end].end.traffic_class : single.traffic_class) | kCongestionExperienced);
       enqueue(single);
       break;
     case FaultAction::send_nak:

@@ -26,11 +26,12 @@ class FaultInjector final : public TxPort {
     uint32_t local_qpn = 0;
     uint32_t remote_qpn = 0;
     FlowId flow = 0;
+    uint8_t traffic_class = 0;
     int32_t communicator = -1;
     int32_t channel = 0;
   };
 
-  FaultInjector(const std::vector<FaultRule>& rules, uint8_t traffic_class) : rules_(rules), traffic_class_(traffic_class) {}
+  explicit FaultInjector(const std::vector<FaultRule>& rules) : rules_(rules) {}
 
   // Ends are numbered in the order they are added; every flow belongs to one.
   void add_end(const End& end);
@@ -91,7 +92,6 @@ class FaultInjector final : public TxPort {
   void answer_unasked(const FaultRule& rule, uint32_t end, const wire::Packet& packet);
 
   const std::vector<FaultRule>& rules_;
-  uint8_t traffic_class_;
   std::vector<EndState> ends_;
   std::vector<uint32_t> end_of_flow_;
   TxPort* port_ = nullptr;

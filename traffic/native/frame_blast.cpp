@@ -65,7 +65,7 @@ bool open_packet_socket(const Interface& interface, uint16_t protocol, Descripto
 // Headers that reach the peer, and a payload after them.
 bool make_frame(FrameFlows& flows, const BlastSettings& settings, std::vector<uint8_t>& frame, std::string& error) {
   FlowId flow = 0;
-  if (!flows.add_flow(0, settings.dst_ip, kSourcePort, flow, error)) return false;
+  if (!flows.add_flow(0, settings.dst_ip, kSourcePort, 0, flow, error)) return false;
   const Nanos deadline = monotonic_ns() + kNeighbourTimeoutNs;
   std::span<const uint8_t> header;
   while ((header = flows.headers(flow, kFlowClass, settings.segment_bytes, monotonic_ns())).empty()) {

@@ -49,7 +49,8 @@ bool FrameFlows::open(std::string& error) {
   return true;
 }
 
-bool FrameFlows::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, FlowId& flow, std::string& error) {
+bool FrameFlows::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
+                          FlowId& flow, std::string& error) {
   assert(address < config_.addresses.size());
   const IpAddress& src_ip = config_.addresses[address];
   const std::optional<IpAddress> hop_ip = neighbours_.next_hop(interface_, src_ip, dst_ip, error);
@@ -57,7 +58,7 @@ bool FrameFlows::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t sr
   const auto [at, is_new] = hop_of_.try_emplace(*hop_ip, hops_.size());
   if (is_new) hops_.push_back({neighbours_.look_up(interface_, *hop_ip), monotonic_ns(), *hop_ip});
   Flow added{{.source = interface_.mac, .destination = {}, .tag = {}, .flow = {src_ip, dst_ip, src_port, config_.udp_port}},
-             at->second};
+             at->second, traffic_class};
   if (config_.vlan_id >= 0) added.path.tag = ethernet::Tag{static_cast<uint16_t>(config_.vlan_id), config_.vlan_priority};
   flow = static_cast<FlowId>(flows_.size());
   flows_.push_back(added);
@@ -73,7 +74,7 @@ std::span<const uint8_t> FrameFlows::headers(FlowId flow, int16_t traffic_class,
   }
   if (!hop.mac) return {};
   of.path.destination = *hop.mac;
-  const uint8_t in_use = traffic_class == kFlowClass ? config_.traffic_class : static_cast<uint8_t>(traffic_class);
+  const uint8_t in_use = traffic_class == kFlowClass ? of.traffic_class : static_cast<uint8_t>(traffic_class);
   return {header_.data(), ethernet::put_headers(of.path, in_use, 0, datagram_bytes, header_)};
 }
 
@@ -84,7 +85,7 @@ uint8_t FrameFlows::priority(const Flow& flow, uint8_t traffic_class) const {
 
 Nanos FrameFlows::paused_until(FlowId flow, int16_t traffic_class, Nanos now) const {
   if (pauses.frames() == 0) return kNever;
-  const uint8_t in_use = traffic_class == kFlowClass ? config_.traffic_class : static_cast<uint8_t>(traffic_class);
+  const uint8_t in_use = traffic_class == kFlowClass ? flows_[flow].traffic_class : static_cast<uint8_t>(traffic_class);
   return pauses.paused_until(priority(flows_[flow], in_use), now);
 }
 

@@ -18,7 +18,8 @@ class FrameFlows {
   // does not answer our peers with "port unreachable". False: `error` says why.
   bool open(std::string& error);
 
-  bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, FlowId& flow, std::string& error);
+  bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
+                FlowId& flow, std::string& error);
   const Interface& interface() const { return interface_; }
 
   // Headers of a flow's next packet with a datagram of this length; none while its neighbour is not known, and then the
@@ -52,6 +53,7 @@ class FrameFlows {
   struct Flow {
     ethernet::Path path;
     size_t hop;
+    uint8_t traffic_class;
   };
   bool deliver(std::span<const uint8_t> frame, const ethernet::Frame& parsed, const std::optional<ethernet::Tag>& tag,
                PortSink& sink, Nanos arrived_ns);

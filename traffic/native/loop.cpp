@@ -79,8 +79,9 @@ bool PortLoop::open_packets(std::string& error) {
   port_ = open_port(config_.port, error);
   if (port_ == nullptr) return false;
   DevicePort& device = *port_;
-  const auto open_flow = [&device](uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& why) {
-    return device.add_flow(address, dst_ip, src_port, flow, why);
+  const auto open_flow = [&device](uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
+                                   FlowId& flow, std::string& why) {
+    return device.add_flow(address, dst_ip, src_port, traffic_class, flow, why);
   };
   core_ = Core::make(*plan_, static_cast<int32_t>(index_), device.counters().receive_buffer_bytes, open_flow, error);
   return core_ != nullptr;

@@ -343,8 +343,9 @@ std::unique_ptr<PacketPort> PacketPort::open(const PortConfig& config, std::stri
   return std::unique_ptr<PacketPort>(new PacketPort(std::move(state)));
 }
 
-bool PacketPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, FlowId& flow, std::string& error) {
-  return state_->flows.add_flow(address, dst_ip, src_port, flow, error);
+bool PacketPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
+                          FlowId& flow, std::string& error) {
+  return state_->flows.add_flow(address, dst_ip, src_port, traffic_class, flow, error);
 }
 
 const PortRecord& PacketPort::counters() const { return state_->flows.counters; }

@@ -67,6 +67,8 @@ struct PlannedRank {
   int32_t address;
   std::vector<int32_t> communicators;
   std::vector<int32_t> peers;
+  bool background = false;     // goes through its program once, and the run does not wait for it
+  int16_t traffic_class = -1;  // of its packets; -1: that of the transport
 };
 
 struct PlannedConnection {

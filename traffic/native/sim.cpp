@@ -63,9 +63,10 @@ class Network;
 class SimPort final : public TxPort {
  public:
   SimPort(Network& network, int32_t port) : network_(network), port_(port) {}
-  bool add_flow(IpAddress src_ip, IpAddress dst_ip, uint16_t src_port, FlowId& flow) {
+  bool add_flow(IpAddress src_ip, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow) {
     flow = static_cast<FlowId>(flows_.size());
     flows_.push_back({src_ip, dst_ip, src_port, wire::kRoceUdpPort});
+    classes_.push_back(traffic_class);
     return true;
   }
   TxResult send(const PacketRun& run) override;
@@ -76,6 +77,7 @@ class SimPort final : public TxPort {
   Network& network_;
   int32_t port_;
   std::vector<wire::IpFlow> flows_;
+  std::vector<uint8_t> classes_;  // by flow
 };
 
 class Network final : public VirtualPorts {
@@ -115,9 +117,10 @@ class Network final : public VirtualPorts {
     return false;
   }
   TxPort& port(int32_t index) override { return *ports_[static_cast<size_t>(index)]; }
-  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string&) override {
+  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
+                FlowId& flow, std::string&) override {
     const IpAddress src_ip = plan_.ports[static_cast<size_t>(index)].addresses[address];
-    return ports_[static_cast<size_t>(index)]->add_flow(src_ip, dst_ip, src_port, flow);
+    return ports_[static_cast<size_t>(index)]->add_flow(src_ip, dst_ip, src_port, traffic_class, flow);
   }
   void wake(int32_t port, Nanos due_ns) override {
     Nanos& scheduled = wake_ns_[static_cast<size_t>(port)];
@@ -128,8 +131,6 @@ class Network final : public VirtualPorts {
   bool dead(int32_t port) const override { return port == params_.dying_port && clock_.now_ns >= params_.dies_at_ns; }
   void transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet, uint8_t traffic_class,
                 bool spoil_icrc);
-
-  uint8_t traffic_class() const { return plan_.transport.traffic_class; }
 
  private:
   struct Place {
@@ -342,7 +343,7 @@ TxResult SimPort::send(const PacketRun& run) {
   if (!network_.takes_more(port_)) return TxResult::would_block;
   wire::Packet packet = run.head;
   const uint8_t traffic_class =
-      run.traffic_class == kFlowClass ? network_.traffic_class() : static_cast<uint8_t>(run.traffic_class);
+      run.traffic_class == kFlowClass ? classes_[run.flow] : static_cast<uint8_t>(run.traffic_class);
   for (uint32_t i = 0; i < run.count; ++i) {
     packet.psn = (run.head.psn + i) & wire::kPsnMask;
     if (run.count > 1) {

@@ -73,10 +73,9 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
       cards_[i].priority_of[dscp] = own.group_to_priority[own.class_to_group[own.dscp_to_class[dscp]]];
     }
   }
-  for (size_t i = 0; i < config.outages.size(); ++i) {
-    const FabricOutage& outage = config.outages[i];
-    push(begin_ns + outage.from_ns, Kind::link, i, 0, 0);
-    if (outage.until_ns < kNever - begin_ns) push(begin_ns + outage.until_ns, Kind::link, i, 0, 1);
+  for (const FabricOutage& outage : config.outages) {
+    set_link_later(outage.end, false, begin_ns + outage.from_ns);
+    if (outage.until_ns < kNever - begin_ns) set_link_later(outage.end, true, begin_ns + outage.until_ns);
   }
 }
 
@@ -116,7 +115,7 @@ void SoftFabric::take(const Event& event) {
       return;
     }
     case Kind::card_pause: card_paused(event.index, event.priority, event.quanta, event.at_ns); return;
-    case Kind::link: link_changes(config_.outages[event.index].end, event.quanta != 0, event.at_ns); return;
+    case Kind::link: link_changes(changing_[event.index], event.quanta != 0, event.at_ns); return;
   }
 }
 
@@ -124,6 +123,11 @@ void SoftFabric::set_link(const FabricEnd& end, bool up, Nanos at_ns) {
   at_ns = std::max(at_ns, now_ns_);
   advance(at_ns);
   link_changes(end, up, at_ns);
+}
+
+void SoftFabric::set_link_later(const FabricEnd& end, bool up, Nanos at_ns) {
+  changing_.push_back(end);
+  push(std::max(at_ns, now_ns_), Kind::link, changing_.size() - 1, 0, up ? 1 : 0);
 }
 
 void SoftFabric::link_changes(const FabricEnd& end, bool up, Nanos at_ns) {

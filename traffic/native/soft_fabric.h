@@ -90,6 +90,8 @@ class SoftFabric {
   void pause_from_host(size_t attachment, uint8_t priority, uint16_t quanta, Nanos at_ns);
   // The link at a switch port, and at its other end, goes down or comes up.
   void set_link(const FabricEnd& end, bool up, Nanos at_ns);
+  // The same in the future.
+  void set_link_later(const FabricEnd& end, bool up, Nanos at_ns);
   void advance(Nanos until_ns);
   Nanos next_event() const { return std::min(events_.next_ns(), switches_.next_ns()); }
 
@@ -106,7 +108,7 @@ class SoftFabric {
   struct Event {
     Nanos at_ns;
     uint64_t order;
-    uint32_t index;  // attachment, or outage
+    uint32_t index;  // attachment, or of `changing_`
     uint16_t quanta;  // of `link`: whether it comes up
     uint8_t priority;
     Kind kind;
@@ -143,6 +145,7 @@ class SoftFabric {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::vector<Peer>> peers_;  // by switch, by port
   std::vector<Card> cards_;
+  std::vector<FabricEnd> changing_;  // links, by the numbers that events have
   TimeHeap<Event> events_;
   Earliest switches_;
   Nanos now_ns_;

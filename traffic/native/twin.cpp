@@ -28,6 +28,7 @@ struct Frame {
 struct Flow {
   IpAddress src_ip = {};
   uint16_t src_port = 0;
+  uint8_t traffic_class = 0;
   uint16_t dst_address = 0;  // among those of the receiving port
   int32_t dst_port = -1;     // of the plan
   uint64_t key = 0;
@@ -101,7 +102,8 @@ class Network final : public VirtualPorts, public FabricSink {
 
   TxPort& port(int32_t index) override { return *card_ports_[static_cast<size_t>(index)]; }
 
-  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, FlowId& flow, std::string& error) override {
+  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
+                FlowId& flow, std::string& error) override {
     const PlannedPort& planned = plan_.ports[static_cast<size_t>(index)];
     const auto place = place_of_.find(dst_ip);
     if (place == place_of_.end()) {
@@ -111,6 +113,7 @@ class Network final : public VirtualPorts, public FabricSink {
     Flow made;
     made.src_ip = planned.addresses[address];
     made.src_port = src_port;
+    made.traffic_class = traffic_class;
     made.dst_port = place->second.port;
     made.dst_address = place->second.address;
     made.destination = params_.attachment_of_port[static_cast<size_t>(made.dst_port)];
@@ -166,6 +169,9 @@ class Network final : public VirtualPorts, public FabricSink {
 
   void replay() {
     outcome_.start_ns = clock_.now_ns;
+    for (const LinkChange& change : params_.link_changes) {
+      fabric_.set_link_later(change.end, change.up, clock_.now_ns + change.at_ns);
+    }
     cores_.start();
     const bool over = drive([&] { return cores_.finished(); });
     if (over || !outcome_.failure.empty()) return;
@@ -276,7 +282,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
   const auto index = static_cast<size_t>(port);
   const uint32_t attachment = params_.attachment_of_port[index];
   const uint8_t traffic_class =
-      run.traffic_class == kFlowClass ? plan_.transport.traffic_class : static_cast<uint8_t>(run.traffic_class);
+      run.traffic_class == kFlowClass ? flows_[run.flow].traffic_class : static_cast<uint8_t>(run.traffic_class);
   SwitchFrame on_link;
   on_link.dscp = traffic_class >> 2;
   on_link.ecn = traffic_class & kEcnMask;
@@ -318,6 +324,11 @@ std::string validate(const TwinParams& params, const EnginePlan& plan, const Fab
   std::sort(taken.begin(), taken.end());
   if (std::adjacent_find(taken.begin(), taken.end()) != taken.end()) return "two ports of the plan share an attachment";
   if (!taken.empty() && taken.back() >= network.attachments.size()) return "a port of the plan is attached to nothing";
+  for (const LinkChange& change : params.link_changes) {
+    const bool known = change.end.switch_index < network.switches.size() &&
+                       change.end.port < network.switches[change.end.switch_index].ports.size();
+    if (!known || change.at_ns < 0) return "a link that is to change is of no switch";
+  }
   for (const PlannedConnection& connection : plan.connections) {
     if (connection.path != Path::wire) continue;
     for (const IpAddress& ip : {connection.src_ip, connection.dst_ip}) {

@@ -16,6 +16,13 @@
 
 namespace etloop {
 
+// A link that changes at a time of the job.
+struct LinkChange {
+  FabricEnd end;
+  bool up = false;
+  Nanos at_ns = 0;  // after the ranks began
+};
+
 struct TwinParams {
   std::vector<uint32_t> attachment_of_port;  // by port of the plan
   int64_t receive_buffer_bytes = 64 << 20;
@@ -24,6 +31,7 @@ struct TwinParams {
   Nanos sample_interval_ns = 0;  // 0: no series
   size_t most_samples = 1 << 20;
   int64_t most_packets = 0;  // 0: any number; more end the run
+  std::vector<LinkChange> link_changes;
 };
 
 struct TwinOutcome : VirtualRun {

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <tuple>
 #include <utility>
 
 #include "datagram_capture.h"
@@ -35,6 +36,7 @@ struct Flow {
   int fd;
   SocketAddress destination;
   wire::IpFlow tuple;
+  uint8_t traffic_class;
 };
 
 // What a control message of a received datagram says.
@@ -119,7 +121,7 @@ struct UdpPort::State {
   DatagramCapture capture;
   std::vector<Descriptor> receivers;
   std::vector<Nanos> drained_ns;  // when each receiver was last seen empty: what it holds came later
-  std::map<std::pair<uint16_t, uint16_t>, Descriptor> senders;  // by address index and source port
+  std::map<std::tuple<uint16_t, uint16_t, uint8_t>, Descriptor> senders;  // by address index, source port and class
   std::vector<Flow> flows;
   Descriptor poll;  // all receivers for reading, blocked senders for one writable event
   bool sender_blocked = false;
@@ -334,20 +336,21 @@ std::unique_ptr<UdpPort> UdpPort::open(const PortConfig& config, std::string& er
   return std::unique_ptr<UdpPort>(new UdpPort(std::move(state)));
 }
 
-bool UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, FlowId& flow, std::string& error) {
+bool UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
+                       FlowId& flow, std::string& error) {
   assert(address < state_->config.addresses.size());
   const IpAddress& src_ip = state_->config.addresses[address];
-  Descriptor& sender = state_->senders[{address, src_port}];
+  Descriptor& sender = state_->senders[{address, src_port, traffic_class}];
   if (sender.get() < 0) {
     const int priority = state_->config.vlan_id >= 0 ? state_->config.vlan_priority : -1;
-    const SenderOptions options{state_->config.traffic_class, state_->config.segmentation_offload, priority};
+    const SenderOptions options{traffic_class, state_->config.segmentation_offload, priority};
     sender = open_sender(src_ip, src_port, options, error);
   }
   if (sender.get() < 0) return false;
   const uint16_t dst_port = state_->config.udp_port;
   flow = static_cast<FlowId>(state_->flows.size());
   state_->flows.push_back(
-      {sender.get(), socket_address(dst_ip, dst_port), {src_ip, dst_ip, src_port, dst_port}});
+      {sender.get(), socket_address(dst_ip, dst_port), {src_ip, dst_ip, src_port, dst_port}, traffic_class});
   return true;
 }
 
@@ -358,7 +361,7 @@ TxResult UdpPort::send(const PacketRun& run) {
   if (result == TxResult::sent && state.capture.is_on()) {
     const bool counts_ids = state.config.segmentation_offload && run.count > 1;
     const uint8_t traffic_class =
-        run.traffic_class == kFlowClass ? state.config.traffic_class : static_cast<uint8_t>(run.traffic_class);
+        run.traffic_class == kFlowClass ? state.flows[run.flow].traffic_class : static_cast<uint8_t>(run.traffic_class);
     state.capture.sent(state.flows[run.flow].tuple, traffic_class, datagrams, datagrams.size() / run.count, counts_ids,
                        monotonic_ns());
   }

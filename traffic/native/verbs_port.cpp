@@ -198,7 +198,7 @@ bool VerbsPort::connect(uint32_t index, const Endpoint& peer, std::string& error
   std::memcpy(attributes.address.route.destination.raw, end.settings.peer_ip.bytes.data(), 16);
   attributes.address.route.gid_index = static_cast<uint8_t>(end.gid_index);
   attributes.address.route.hop_limit = 64;
-  attributes.address.route.traffic_class = transport.traffic_class;
+  attributes.address.route.traffic_class = end.settings.traffic_class;
   constexpr uint32_t kToReceive = verbs::kSetState | verbs::kSetAddress | verbs::kSetPathMtu | verbs::kSetDestinationPair |
                                   verbs::kSetReceivePsn | verbs::kSetReadsIn | verbs::kSetMinRnrTimer;
   constexpr uint32_t kToSend = verbs::kSetState | verbs::kSetTimeout | verbs::kSetRetries | verbs::kSetRnrRetries |

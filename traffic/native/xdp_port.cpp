@@ -87,8 +87,9 @@ std::unique_ptr<XdpPort> XdpPort::open(const PortConfig& config, std::string& er
   return std::unique_ptr<XdpPort>(new XdpPort(std::move(state)));
 }
 
-bool XdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, FlowId& flow, std::string& error) {
-  return state_->flows.add_flow(address, dst_ip, src_port, flow, error);
+bool XdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
+                       FlowId& flow, std::string& error) {
+  return state_->flows.add_flow(address, dst_ip, src_port, traffic_class, flow, error);
 }
 
 TxResult XdpPort::send(const PacketRun& run) {
