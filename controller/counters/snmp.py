@@ -232,14 +232,15 @@ class SnmpCounters:
         from gufo.snmp import SnmpAuthError, SnmpError
 
         where = self._road.address
+        is_refused = False
         try:
             for _ in range(self._road.tries):
                 begun_ns = monotonic_ns()
                 with contextlib.suppress(TimeoutError):
                     return await ask()
-                if monotonic_ns() - begun_ns < self._road.answer_ns // 2:
-                    # The library tells an ICMP refusal as a timeout, too, but at once.
-                    raise _Failed(FailureKind.UNREACHABLE, f"nothing listens at UDP {where}")
+                # The library tells an ICMP refusal as a timeout, too, but at once.
+                if is_refused := monotonic_ns() - begun_ns < self._road.answer_ns // 2:
+                    break
         except OSError as error:
             raise _Failed(FailureKind.UNREACHABLE, f"{where}: {error.strerror or error}") from None
         except SnmpAuthError:
@@ -248,6 +249,14 @@ class SnmpCounters:
         except (SnmpError, ValueError) as error:
             what = f"{where} answers what is no SNMP: {str(error)[:128]}"
             raise _Failed(FailureKind.NONSENSE, what) from None
+        except BaseException as error:
+            # A panic of the library's Rust, which is no Exception in Python and must not end a run.
+            if type(error).__name__ != "PanicException":
+                raise
+            what = f"{where} answers what breaks the SNMP library: {str(error)[:128]}"
+            raise _Failed(FailureKind.NONSENSE, what) from None
+        if is_refused:
+            raise _Failed(FailureKind.UNREACHABLE, f"nothing listens at UDP {where}")
         waited = self._road.answer_ns * self._road.tries / NS_PER_S
         secret = "key of privacy" if self._encrypted else "community"
         what = f"no answer from {where} in {waited:g} s; agents also say nothing to a wrong {secret}"
