@@ -127,7 +127,7 @@ def run_live(
         raise ConfigError(*problems)
     settings = session_settings(prepared)
     plan = prepared.plan
-    counting = counting_of(prepared.rig, prepared.device.topology if prepared.device else None)
+    counting = counting_of(prepared.rig)
     with shown_progress(progress_bar) as on_progress:
         outcome, counted = asyncio.run(
             counted_run(counting, lambda: run(settings, plan.assignments, plan.tables, on_progress, say), say)

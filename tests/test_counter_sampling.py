@@ -232,9 +232,9 @@ def test_impossible_and_repeated_values_are_left_out_and_told() -> None:
 
 
 def test_a_port_of_the_rig_that_the_device_does_not_know_is_told() -> None:
-    one = log()
+    one = SourceLog("tor", frozenset({"Ethernet0", "Ethernet8"}), 0)
     one.add(batch(1, 1), SamplePhase.BEFORE)
-    source = finished(one, (("Ethernet0", "a/p0"), ("Ethernet8", "b/p0")))
+    source = finished(one, (("Ethernet0", "a/p0"), ("Ethernet8", "b/p0"), ("up", "spine/0")))
     assert source.notes == ("tells nothing of a port Ethernet8, which the rig says leads to it",)
 
 

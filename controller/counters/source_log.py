@@ -95,9 +95,8 @@ class SourceLog:
         """All of it; what is not the log's own is handed in."""
         at_rest = self.at_rest
         self._end_gap(now_ns)
-        seen = {port for port, _ in peers}
         known = {series.object.name for series in self._series if series.object.kind is CounterObject.PORT}
-        for missing in sorted(seen - known)[:MOST_NOTES] if self.readings else ():
+        for missing in sorted(self._ports - known)[:MOST_NOTES] if self.readings else ():
             self._note(f"tells nothing of a port {missing}, which the rig says leads to it")
         sizes = [len(numbers) for numbers, *_ in self._columns]
 
