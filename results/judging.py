@@ -46,7 +46,7 @@ def kpi_input(summary: Summary, plan: PlanTables, frames: Mapping[str, Frame], b
     return KpiInput(summary, plan, frames, speeds, compute, basis.mtu_bytes)
 
 
-def _overload(summary: Summary) -> tuple[str, ...]:
+def overload_of(summary: Summary) -> tuple[str, ...]:
     """In which respects a soft switch was itself the limit."""
     lost = summary.dut.counters.get("port_overload_frames", 0) if summary.dut is not None else 0
     if not lost:
@@ -75,7 +75,7 @@ def judged_files(
     verdict = None
     if checks or unreadable:
         results = results_of(given, kpis)
-        overload = _overload(run.summary)
+        overload = overload_of(run.summary)
         verdict = judge(checks, results, vocabulary(), run.summary, limits, device, unreadable, overload)
     summary = replace(run.summary, verdict=verdict)
     return summary, {
