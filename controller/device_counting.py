@@ -174,7 +174,7 @@ async def counted_run(
     """
     if counting is None:
         return await runs(), None
-    sampling = Sampling(counting.roads)
+    sampling = Sampling(counting.roads, say)
     try:
         for trouble in await sampling.begin():
             say(f"{trouble}; the run goes on, and the gap will be marked")

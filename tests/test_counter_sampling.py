@@ -72,6 +72,10 @@ class Device:
             raise ZeroDivisionError("a defect")
 
 
+SAID: Final[list[str]] = []
+"""What the last run's sampling said while it ran."""
+
+
 def road(device: Device, name: str = "tor", **settings: int) -> Sampled:
     values = {"interval_ns": 1_000_000, "timeout_ns": 50_000_000, "refresh_ns": 0} | settings
     return Sampled(
@@ -90,7 +94,10 @@ async def sampled(
     *devices: Device, during: Device | None = None
 ) -> tuple[tuple[str, ...], list[CountedSource]]:
     """A run that lasts until `during` has told all it has."""
-    sampling = Sampling(tuple(road(device, f"tor{number}") for number, device in enumerate(devices)))
+    SAID.clear()
+    sampling = Sampling(
+        tuple(road(device, f"tor{number}") for number, device in enumerate(devices)), SAID.append
+    )
     troubles = await sampling.begin()
     sampling.started()
     if during is not None:
@@ -138,6 +145,7 @@ def test_a_device_that_stops_midway_keeps_what_it_told_and_is_marked() -> None:
     assert gap.why == "ended: it went away"
     assert gap.begin_ns == int(source.row_time_ns[-1]), "the gap begins with the last reading"
     assert SamplePhase.AFTER not in phases(source)
+    assert SAID == ["counters by tor0: ended: it went away; the run goes on, and the gap will be marked"]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +174,7 @@ def test_what_never_rests_is_read_as_long_as_it_may_and_said_so() -> None:
     device = Device(list(range(1000)))
 
     async def lived() -> CountedSource:
-        sampling = Sampling((road(device),))
+        sampling = Sampling((road(device),), print)
         await sampling.begin()
         sampling.started()
         return (await sampling.finish(["stopped by Ctrl-C"]))[0]
@@ -182,7 +190,7 @@ def test_giving_up_closes_every_road() -> None:
     device = Device([1, "stall"])
 
     async def lived() -> None:
-        sampling = Sampling((road(device),))
+        sampling = Sampling((road(device),), print)
         await sampling.begin()
         await sampling.give_up()
 
@@ -211,6 +219,14 @@ def test_values_beyond_the_bound_are_dropped_but_those_after_the_run() -> None:
     assert source.row_value.tolist() == [1, 2, 3, 10]
     assert source.readings == 10
     assert source.notes == ("3 values were kept; of what was read after 0.0 s only the end is",)
+
+
+def test_a_first_reading_that_comes_late_has_a_gap_before_it() -> None:
+    one = log()
+    one.add(batch(1, 7), SamplePhase.DURING)
+    (gap,) = finished(one).gaps
+    assert (gap.begin_ns, gap.end_ns) == (0, 7)
+    assert gap.why == "late: the first reading came when the run had begun"
 
 
 def test_impossible_and_repeated_values_are_left_out_and_told() -> None:

@@ -66,9 +66,10 @@ class Sampled:
 class Sampling:
     """The counters of one run. `begin`, then the run, then `finish`."""
 
-    def __init__(self, roads: tuple[Sampled, ...]) -> None:
+    def __init__(self, roads: tuple[Sampled, ...], say: Callable[[str], None]) -> None:
+        """`say` gets a line for people when a road fails during the run, and when it comes back."""
         now_ns = monotonic_ns()
-        self._sources = [_Source(road, now_ns) for road in roads]
+        self._sources = [_Source(road, now_ns, say) for road in roads]
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> tuple[str, ...]:
@@ -103,6 +104,9 @@ class Sampling:
         if self._tasks:
             limit_ns = max(source.finish_limit_ns for source in self._sources)
             _, stuck = await asyncio.wait(self._tasks, timeout=limit_ns / NS_PER_S)
+            for source, task in zip(self._sources, self._tasks, strict=True):
+                if task in stuck:
+                    source.log.fail(CounterFailure(FailureKind.LATE, "given up after the run"))
             await _cancelled(stuck)
         return tuple(source.records() for source in self._sources)
 
@@ -120,8 +124,10 @@ async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
 class _Source:
     """One road while it is sampled."""
 
-    def __init__(self, road: Sampled, now_ns: int) -> None:
+    def __init__(self, road: Sampled, now_ns: int, say: Callable[[str], None]) -> None:
         self.road = road
+        self._say = say
+        self._told = False
         self.log = SourceLog(road.name, road.rig_ports, now_ns)
         self.phase = SamplePhase.BEFORE
         self.first_answer = asyncio.Event()
@@ -207,14 +213,22 @@ class _Source:
         result = await self._attempt()
         if isinstance(result, CounterFailure):
             self.trouble = str(result)
-            self.log.fail(result)
+            if self.log.fail(result) and self.phase is SamplePhase.DURING:
+                self._tell(f"{result}; the run goes on, and the gap will be marked")
+                self._told = True
             self._open = False
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.road.reader.close(), _CLOSE_LIMIT_NS / NS_PER_S)
             return False
+        if self._told:
+            self._tell("read again")
+            self._told = False
         # The run may have begun meanwhile: then it is no reading from before.
         self.log.add(result, self.phase if phase is SamplePhase.BEFORE else phase)
         return True
+
+    def _tell(self, text: str) -> None:
+        self._say(f"counters by {self.road.name}: {text}")
 
     async def _attempt(self) -> CounterBatch | CounterFailure:
         if not self._open:
