@@ -58,6 +58,11 @@ class Tree:
     def _tables(self) -> Mapping[str, Mapping[str, Row]]:
         return tables_of(self.readings)
 
+    @property
+    def leaves_made(self) -> int:
+        """How many leaves of OpenConfig's tree were made so far: what answering has cost."""
+        return sum(map(len, self._leaves_of_ports.values()))
+
     def updates(self, path: GnmiPath, encoding: Encoding) -> tuple[Any, ...]:
         """The updates for one path. Raises `Refused` where there is nothing."""
         if path.target == TARGET:
