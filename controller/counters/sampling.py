@@ -111,14 +111,20 @@ class Sampling:
         return tuple(source.records() for source in self._sources)
 
     async def give_up(self) -> None:
-        """Closes all roads without another reading: there was no run."""
+        """Closes all roads: there was no run."""
+        for source in self._sources:
+            source.end(["given up"])
         await _cancelled(self._tasks)
 
 
 async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    if tasks:
+        done, _ = await asyncio.wait(tasks, timeout=2 * _CLOSE_LIMIT_NS / NS_PER_S)
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # looked at, so that nothing is said of it
 
 
 class _Source:
@@ -164,8 +170,7 @@ class _Source:
             await self._sample()
             await self._drain()
         finally:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.road.reader.close(), _CLOSE_LIMIT_NS / NS_PER_S)
+            await self._close()
 
     async def _sample(self) -> None:
         next_ns = monotonic_ns()
@@ -202,11 +207,21 @@ class _Source:
         while not self._stops and (left_ns := until_ns - monotonic_ns()) > 0:  # noqa: ASYNC110 - a signal fills a list
             await asyncio.sleep(min(left_ns, LEAST_REST_NS) / NS_PER_S)
 
+    async def _close(self) -> None:
+        try:
+            async with asyncio.timeout(_CLOSE_LIMIT_NS / NS_PER_S):
+                await self.road.reader.close()
+        except TimeoutError:
+            self.log.note(f"did not close within {_CLOSE_LIMIT_NS / NS_PER_S:g} s")
+        except Exception as error:  # noqa: BLE001 - as in _in_time
+            self.log.note(f"closing failed: {type(error).__name__}: {str(error)[:128]}")
+
     @staticmethod
     async def _pause(time_ns: int, event: asyncio.Event) -> None:
         if time_ns > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), time_ns / NS_PER_S)
+                async with asyncio.timeout(time_ns / NS_PER_S):
+                    await event.wait()
 
     async def _read(self, phase: SamplePhase) -> bool:
         """One reading, with what has to come before it; false after a failure, which is noted."""
@@ -217,8 +232,7 @@ class _Source:
                 self._tell(f"{result}; the run goes on, and the gap will be marked")
                 self._told = True
             self._open = False
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.road.reader.close(), _CLOSE_LIMIT_NS / NS_PER_S)
+            await self._close()
             return False
         if self._told:
             self._tell("read again")
@@ -240,7 +254,9 @@ class _Source:
 
     async def _in_time(self, act: Callable[[], Awaitable[T]], late: str) -> T | CounterFailure:
         try:
-            return await asyncio.wait_for(act(), self.road.timeout_ns / NS_PER_S)
+            # Not wait_for, which in Python 3.11 may forget that its task was cancelled.
+            async with asyncio.timeout(self.road.timeout_ns / NS_PER_S):
+                return await act()
         except TimeoutError:
             what = f"{late} within {self.road.timeout_ns / NS_PER_S:g} s"
             return CounterFailure(FailureKind.LATE, what)
