@@ -83,6 +83,7 @@ class SnmpCounters:
         self._uptime: Answer = None
 
     async def open(self) -> CounterFailure | None:
+        """See `DeviceCounters`."""
         await self.close()
         try:
             await self._connect()
@@ -94,6 +95,7 @@ class SnmpCounters:
         return None
 
     async def read(self) -> CounterBatch | CounterFailure:
+        """See `DeviceCounters`."""
         begun_ns = monotonic_ns()
         if self._session is None:
             return CounterFailure(FailureKind.ENDED, f"{self._road.address} is not open")
@@ -116,6 +118,7 @@ class SnmpCounters:
         return CounterBatch(begun_ns, monotonic_ns(), readings, complaints)
 
     async def close(self) -> None:
+        """See `DeviceCounters`."""
         self._session = None  # the library closes its socket with the last reference
 
     # ---- opening
