@@ -32,6 +32,7 @@ from controller.gnmi.messages import (
 from controller.gnmi.paths import path_of
 from controller.gnmi.requests import Refused, SubscribedPath, get_asked, path_message, subscribe_asked
 from controller.gnmi.sampled import Sampled
+from controller.gnmi.server import GnmiServer
 from controller.gnmi.tree import Tree
 from dut_profiles.profile import CounterPaths
 from tests.gnmi_by_hand import (
@@ -305,6 +306,48 @@ async def test_updates_only_leaves_out_what_is_there_at_the_begin() -> None:
         kinds = [kind_of(one) async for _, one in _numbered(responses(stream), 2)]
         assert kinds == ["sync_response", "update"]
         stream.cancel()
+
+
+async def test_a_device_that_does_not_answer_keeps_nobody_waiting_for_ever() -> None:
+    device = Device()
+
+    async def stuck() -> Any:
+        await asyncio.Event().wait()
+
+    server = GnmiServer(device, patience_ns=50_000_000)
+    address = Address("127.0.0.1", await server.open(Address("127.0.0.1", 0), None))
+    async with calling(address) as call:
+        device.read = stuck  # type: ignore[method-assign]
+        with pytest.raises(grpc.aio.AioRpcError, match=r"late: nothing came within 0\.05 s"):
+            await call("Get", asked("/interfaces"))
+        del device.read
+        assert await call("Get", asked("/interfaces"))
+    await server.close()
+
+
+async def test_an_answer_that_its_client_left_behind_is_nobody_elses() -> None:
+    """A reading that was given up may leave half a conversation with the device: it is opened anew before the next."""
+    device = Device()
+    begun, gone = asyncio.Event(), asyncio.Event()
+
+    async def stuck() -> Any:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            gone.set()
+
+    async with serving(device) as address, calling(address) as call:
+        assert await call("Get", asked("/interfaces"))
+        opened = device.opened
+        device.read = stuck  # type: ignore[method-assign]
+        given_up = call("Get", asked("/interfaces"))
+        await begun.wait()
+        given_up.cancel()
+        await gone.wait()
+        del device.read
+        assert await call("Get", asked("/interfaces"))
+        assert device.opened == opened + 1
 
 
 async def test_more_calls_than_are_served_at_once_are_refused() -> None:

@@ -30,6 +30,7 @@ from controller.counters.snmp import SnmpCounters
 from controller.counters.snmp_objects import COLUMNS, IF_NAME, SYS_UPTIME
 from controller.counters.snmp_rows import (
     Interface,
+    asked_first,
     candidates,
     chosen,
     instances_of,
@@ -413,6 +414,13 @@ def test_of_columns_with_the_same_counter_the_first_served_counts() -> None:
     dot1, dot3 = f"{PFC}.3.1", "1.3.6.1.2.1.10.7.10.1.5.1"
     assert [one.name for one, _ in served(instances, {dot1: 1, dot3: 2})] == ["ieee8021PfcIndications"]
     assert [one.name for one, _ in served(instances, {dot3: 2})] == ["dot3HCInPauseFrames"]
+
+
+def test_who_is_asked_first_is_spread_over_all() -> None:
+    many = tuple(Interface(index, f"p{index}") for index in range(1, 101))
+    assert [one.index for one in asked_first(many)] == [1, 34, 67, 100]
+    assert asked_first(many[:1]) == many[:1]
+    assert asked_first(many[:2]) == many[:2]
 
 
 def test_names_that_stand_twice_mean_no_interface() -> None:

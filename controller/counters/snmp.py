@@ -1,7 +1,7 @@
 """Reader of an SNMP agent, version 2c or 3 (authenticated and encrypted). A shell: gufo-snmp's asyncio session over UDP.
 
-Opening finds the interfaces by a bulk walk of their names, and by asking for everything of one of them which columns this
-agent serves; reading asks for those of all interfaces, a bounded number a request. A request without an answer is repeated
+Opening finds the interfaces by a bulk walk of their names, and by asking for everything of a few of them which columns
+this agent serves; reading asks for those of all interfaces, a bounded number a request. A request without an answer is repeated
 (`SnmpRoad.tries`). What a value means is `snmp_rows`'s; the library checks request numbers, engine and signatures.
 """
 
@@ -16,7 +16,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from contract.clock import NS_PER_S
-from contract.counters import CounterBatch, CounterFailure, FailureKind
+from contract.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
 from contract.errors import ConfigError
 from controller.counters.credentials import (
     AuthProtocol,
@@ -26,11 +26,12 @@ from controller.counters.credentials import (
     credentials_text,
     snmp_credentials,
 )
-from controller.counters.snmp_objects import IF_ALIAS, IF_DESCR, IF_NAME, SYS_UPTIME
+from controller.counters.snmp_objects import IF_ALIAS, IF_DESCR, IF_NAME, SYS_UPTIME, Column
 from controller.counters.snmp_rows import (
     Answer,
     Instance,
     Interface,
+    asked_first,
     candidates,
     chosen,
     instances_of,
@@ -182,13 +183,16 @@ class SnmpCounters:
         return found
 
     async def _served_by(self, interfaces: Sequence[Interface]) -> tuple[Instance, ...]:
-        """The instances to read. What one interface has counts for all: they are of one agent."""
-        first = candidates(interfaces[-1])  # the first is often a loopback, which has less
-        columns = served(first, await self._answers([one.oid for one in first]))
+        """The instances to read. What some interfaces have counts for all: they are of one agent."""
+        columns: dict[tuple[CounterObject, str, int], tuple[Column, int]] = {}
+        for one in asked_first(interfaces):
+            instances = candidates(one)
+            for column, number in served(instances, await self._answers([each.oid for each in instances])):
+                columns.setdefault((column.kind, column.counter, number), (column, number))
         if not columns:
-            what = f"{self._road.address} lets us see no counters of {interfaces[-1].name}"
+            what = f"{self._road.address} lets us see no counters of {interfaces[0].name}"
             raise _Failed(FailureKind.REFUSED, what)
-        return instances_of(interfaces, columns)
+        return instances_of(interfaces, tuple(columns.values()))
 
     # ---- requests
 
