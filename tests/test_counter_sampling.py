@@ -34,7 +34,10 @@ def batch(value: int, at_ns: int = 0, complaints: tuple[str, ...] = ()) -> Count
 
 @dataclass
 class Device:
-    """Answers with what it is given, one thing a question; the last again and again. "stall" never answers, "raise" is a defect."""
+    """Answers with what it is given, one thing a question; the last again and again.
+
+    "stall" never answers, "raise" is a defect.
+    """
 
     answers: list[int | CounterFailure | str]
     opens: list[CounterFailure | str | None] = field(default_factory=lambda: [None])

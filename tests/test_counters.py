@@ -1,4 +1,4 @@
-"""Counters of devices: the canonical list, what roads' own names come to, and what a rig may say of roads. No device is needed."""
+"""Counters of devices: the canonical list, what roads' own names come to, what a rig may say of roads. No device is needed."""
 
 from __future__ import annotations
 
