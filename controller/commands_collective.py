@@ -180,7 +180,7 @@ def _measure(request: Request, spec: BenchSpec, trial: _Trial) -> list[TestResul
     with shown_progress(request.progress_bar) as on_progress:
         outcome, counted = asyncio.run(
             counted_run(
-                counting_of(trial.prepared.rig, None) if trial.directory is not None else None,
+                counting_of(trial.prepared.rig) if trial.directory is not None else None,
                 lambda: run(settings, plan.assignments, plan.tables, on_progress, demo.say),
                 demo.say,
             )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from contract.clock import NS_PER_S
 from contract.counters import CounterFailure, FailureKind
 from contract.errors import ConfigError, ExitCode, Problem
-from controller.commands_plan import read_device, read_file
+from controller.commands_plan import read_file
 from controller.counters.reading_text import reading_json, reading_text, values_of
 from controller.device_counting import counting_of
 from controller.rig import parse_rig
@@ -43,8 +43,7 @@ class CountersRequest:
 def show_counters(request: CountersRequest) -> int:
     """Reads and prints until it is done or stopped; returns the exit code. Raises `ConfigError` for a rig that names no road."""
     rig = parse_rig(read_file(request.rig), str(request.rig), request.rig.parent)
-    device = read_device(rig.topology)
-    counting = counting_of(rig, device.topology if device is not None else None)
+    counting = counting_of(rig)
     if counting is None:
         remedy = "write dut: {profile: NAME, counters: [{reader: ...}]} (docs/counters.md)"
         raise ConfigError(Problem(str(request.rig), "names no road to a device's counters", remedy))

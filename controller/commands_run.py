@@ -151,7 +151,7 @@ def run_prepared(
         raise ConfigError(*problems)
     settings = session_settings(prepared)
     plan = prepared.plan
-    counting = counting_of(prepared.rig, prepared.device.topology if prepared.device else None)
+    counting = counting_of(prepared.rig)
     timeline = LinkTimeline(prepared.scenario.timeline, lab or prepared.rig.lab)
     beside = timeline.accompany if prepared.scenario.timeline else None
     try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from contract.assignment import PortBackend
 from contract.counted import CountedDevice
 from contract.errors import ConfigError
+from controller.commands_plan import read_device
 from controller.counters.gnmi_settings import GnmiRoad, with_stated_paths
 from controller.counters.roads import reader_of
 from controller.counters.sampling import Sampled, Sampling
@@ -49,10 +50,15 @@ class Counting:
     roads: tuple[Sampled, ...]
 
 
-def counting_of(rig: Rig, topology: Topology | None) -> Counting | None:
-    """What a rig asks to be read; None where it names no road to counters."""
+def counting_of(rig: Rig) -> Counting | None:
+    """What a rig asks to be read; None where it names no road to counters.
+
+    Raises `ConfigError` if the rig names a topology that cannot be read: it says what the device's other ports lead to.
+    """
     if rig.dut is None or not rig.dut.counters:
         return None
+    described = read_device(rig.topology)
+    topology = described.topology if described is not None else None
     try:
         profile = find_profile(rig.dut.profile)
     except ConfigError:
@@ -168,7 +174,7 @@ async def counted_run(
     """
     if counting is None:
         return await runs(), None
-    sampling = Sampling(counting.roads)
+    sampling = Sampling(counting.roads, say)
     try:
         for trouble in await sampling.begin():
             say(f"{trouble}; the run goes on, and the gap will be marked")

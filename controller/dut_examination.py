@@ -1,4 +1,7 @@
-"""Holds a profile against a scenario and a rig, before a run or for `etloop dut check`. What is looked for is `dut_profiles`'s."""
+"""Holds a profile against a scenario and a rig, before a run or for `etloop dut check`.
+
+What is looked for, `dut_profiles` decides.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def map_deviations(topology: Topology) -> tuple[str, ...]:
             dscp, queue, stated = differing[0]
             more = f" (and {len(differing) - 1} more)" if len(differing) > 1 else ""
             notes.append(
-                f"{switch.name} maps DSCP {dscp} to queue {queue}, the profile {LAB_PROFILE} to {stated}{more}: a verdict will say "
-                "so; if it is meant, let the rig name a copy of the profile with these maps"
+                f"{switch.name} maps DSCP {dscp} to queue {queue}, the profile {LAB_PROFILE} to {stated}{more}: a verdict will "
+                "say so; if it is meant, let the rig name a copy of the profile with these maps"
             )
     return tuple(notes)

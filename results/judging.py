@@ -47,7 +47,7 @@ def kpi_input(summary: Summary, plan: PlanTables, frames: Mapping[str, Frame], b
     return KpiInput(summary, plan, of_jobs(frames, plan), speeds, compute, basis.mtu_bytes, frames["ops"])
 
 
-def _overload(summary: Summary) -> tuple[str, ...]:
+def overload_of(summary: Summary) -> tuple[str, ...]:
     """In which respects a soft switch was itself the limit."""
     lost = summary.dut.counters.get("port_overload_frames", 0) if summary.dut is not None else 0
     if not lost:
@@ -79,7 +79,7 @@ def judged_files(
     kpis = key_figures(given, basis)
     verdict = None
     if checks or unreadable:
-        told = (*overload, *_overload(run.summary))
+        told = (*overload, *overload_of(run.summary))
         results = results_of(given, kpis)
         verdict = judge(checks, results, vocabulary(), given.summary, limits, device, unreadable, told)
     summary = replace(given.summary, verdict=verdict)

@@ -92,6 +92,11 @@ def port_figure(given: KpiInput) -> Any | None:
     signals_shown = bool(told)
     figure.update_xaxes(title_text="time of the run (ms)", row=2 + signals_shown, col=1)
     figure.update_layout(height=420 + 180 * signals_shown)
+    job = given.summary.job
+    if job.start_ns is not None and job.end_ns is not None and any(counted):
+        # Readings begin long before the job, while agents are gathered; who wants to see that, zooms out.
+        margin_ns = (job.end_ns - job.start_ns) / 20
+        figure.update_xaxes(range=[(job.start_ns - margin_ns) / 1e6, (job.end_ns + margin_ns) / 1e6])
     return figure
 
 

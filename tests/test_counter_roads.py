@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -182,3 +186,41 @@ def test_whose_names_are_asked_for() -> None:
     assert with_stated_paths(road, ()).paths is CounterPaths.OPENCONFIG
     said = replace(road, paths=CounterPaths.OPENCONFIG)
     assert with_stated_paths(said, accesses).paths is CounterPaths.OPENCONFIG
+
+
+WITHOUT: Final = """
+import asyncio, sys
+from pathlib import Path
+sys.modules["grpc"] = sys.modules["gufo.snmp.aio"] = None
+from contract.errors import ConfigError
+from controller.counters.address import Address
+from controller.counters.gnmi_settings import GnmiRoad
+from controller.counters.roads import reader_of
+from controller.counters.snmp_settings import SnmpRoad
+from controller.lab_gnmi import GnmiOrder, serve
+
+for road in (GnmiRoad(Address("127.0.0.1", 1)), SnmpRoad(Address("127.0.0.1", 1), Path(sys.argv[1]))):
+    print(asyncio.run(reader_of(road, ()).open()))
+try:
+    serve(GnmiOrder("lab", Address("127.0.0.1", 1), Path("lab.sock")))
+except ConfigError as error:
+    print(error)
+"""
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_extra(tmp_path: Path) -> None:
+    secret = secret_file(tmp_path / "snmp.yaml", "community: hush")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(secret)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "refused: grpc is not installed: pip install 'etloop[gnmi]'",
+        "refused: the package gufo-snmp is not installed: pip install 'etloop[snmp]'",
+        "etloop lab gnmi: grpc is not installed; pip install 'etloop[gnmi]'",
+    ]

@@ -34,7 +34,10 @@ def batch(value: int, at_ns: int = 0, complaints: tuple[str, ...] = ()) -> Count
 
 @dataclass
 class Device:
-    """Answers with what it is given, one thing a question; the last again and again. "stall" never answers, "raise" is a defect."""
+    """Answers with what it is given, one thing a question; the last again and again.
+
+    "stall" never answers, "raise" is a defect.
+    """
 
     answers: list[int | CounterFailure | str]
     opens: list[CounterFailure | str | None] = field(default_factory=lambda: [None])
@@ -72,6 +75,10 @@ class Device:
             raise ZeroDivisionError("a defect")
 
 
+SAID: Final[list[str]] = []
+"""What the last run's sampling said while it ran."""
+
+
 def road(device: Device, name: str = "tor", **settings: int) -> Sampled:
     values = {"interval_ns": 1_000_000, "timeout_ns": 50_000_000, "refresh_ns": 0} | settings
     return Sampled(
@@ -90,7 +97,10 @@ async def sampled(
     *devices: Device, during: Device | None = None
 ) -> tuple[tuple[str, ...], list[CountedSource]]:
     """A run that lasts until `during` has told all it has."""
-    sampling = Sampling(tuple(road(device, f"tor{number}") for number, device in enumerate(devices)))
+    SAID.clear()
+    sampling = Sampling(
+        tuple(road(device, f"tor{number}") for number, device in enumerate(devices)), SAID.append
+    )
     troubles = await sampling.begin()
     sampling.started()
     if during is not None:
@@ -138,6 +148,7 @@ def test_a_device_that_stops_midway_keeps_what_it_told_and_is_marked() -> None:
     assert gap.why == "ended: it went away"
     assert gap.begin_ns == int(source.row_time_ns[-1]), "the gap begins with the last reading"
     assert SamplePhase.AFTER not in phases(source)
+    assert SAID == ["counters by tor0: ended: it went away; the run goes on, and the gap will be marked"]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +177,7 @@ def test_what_never_rests_is_read_as_long_as_it_may_and_said_so() -> None:
     device = Device(list(range(1000)))
 
     async def lived() -> CountedSource:
-        sampling = Sampling((road(device),))
+        sampling = Sampling((road(device),), print)
         await sampling.begin()
         sampling.started()
         return (await sampling.finish(["stopped by Ctrl-C"]))[0]
@@ -182,7 +193,7 @@ def test_giving_up_closes_every_road() -> None:
     device = Device([1, "stall"])
 
     async def lived() -> None:
-        sampling = Sampling((road(device),))
+        sampling = Sampling((road(device),), print)
         await sampling.begin()
         await sampling.give_up()
 
@@ -213,6 +224,14 @@ def test_values_beyond_the_bound_are_dropped_but_those_after_the_run() -> None:
     assert source.notes == ("3 values were kept; of what was read after 0.0 s only the end is",)
 
 
+def test_a_first_reading_that_comes_late_has_a_gap_before_it() -> None:
+    one = log()
+    one.add(batch(1, 7), SamplePhase.DURING)
+    (gap,) = finished(one).gaps
+    assert (gap.begin_ns, gap.end_ns) == (0, 7)
+    assert gap.why == "late: the first reading came when the run had begun"
+
+
 def test_impossible_and_repeated_values_are_left_out_and_told() -> None:
     one = log()
     twice = CounterReading(PORT, "rx_packets", 1)
@@ -232,9 +251,9 @@ def test_impossible_and_repeated_values_are_left_out_and_told() -> None:
 
 
 def test_a_port_of_the_rig_that_the_device_does_not_know_is_told() -> None:
-    one = log()
+    one = SourceLog("tor", frozenset({"Ethernet0", "Ethernet8"}), 0)
     one.add(batch(1, 1), SamplePhase.BEFORE)
-    source = finished(one, (("Ethernet0", "a/p0"), ("Ethernet8", "b/p0")))
+    source = finished(one, (("Ethernet0", "a/p0"), ("Ethernet8", "b/p0"), ("up", "spine/0")))
     assert source.notes == ("tells nothing of a port Ethernet8, which the rig says leads to it",)
 
 

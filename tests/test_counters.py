@@ -1,4 +1,4 @@
-"""Counters of devices: the canonical list, what roads' own names come to, and what a rig may say of roads. No device is needed."""
+"""Counters of devices: the canonical list, what roads' own names come to, what a rig may say of roads. No device is needed."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_a_reading_is_told_in_full_then_by_what_moved() -> None:
     first, second = batch(rx_packets=5, tx_packets=0), batch(rx_packets=9, tx_packets=0)
     peers = {"Ethernet0": "a/p0"}
     assert reading_text("tor", first, peers, None) == (
-        "tor: 2 counters, 1 that are not 0, read within 2.5 ms\n  Ethernet0 (a/p0)  rx_packets 5\n"
+        "tor: 2 counters, 1 that are not 0; their moment known to 1250.0 us\n  Ethernet0 (a/p0)  rx_packets 5\n"
     )
     assert "1 that moved" in reading_text("tor", second, peers, values_of(first))
     assert "rx_packets 4\n" in reading_text("tor", second, peers, values_of(first))

@@ -27,6 +27,9 @@ with IPRoute() as route:
         # Neighbour discovery would be counted, too.
         open(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", "w").write("1")
         route.link("set", index=route.link_lookup(ifname=name)[0], state="up")
+    # The kernel lets frames out only when it has looked at both ends.
+    while {route.link("get", ifname=name)[0].get_attr("IFLA_OPERSTATE") for name in ("v0", "v1")} != {"UP"}:
+        pass
 with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as line:
     line.bind(("v0", 0))
     for _ in range(7):

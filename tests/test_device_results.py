@@ -15,18 +15,21 @@ from hypothesis import strategies as st
 from contract.counted import CountedDevice, CountedSource, CounterGap, SamplePhase, Series
 from contract.counters import CountedObject, CounterObject
 from contract.run import RunOutcome
+from controller.judgement import counting_checks
+from dut_profiles.catalogue import find_profile, profile_names
 from results.class_queues import ExpectedClass, ReceivedClasses, class_queues
 from results.device_increase import increases_of
 from results.device_index import device_ports, indexed
 from results.device_set import Agreement, Direction
 from results.device_summary import DeviceBasis, RigPortFacts
-from results.judging import judged_files, kpi_input
-from results.key_figures import key_figures
+from results.judging import judged_files, kpi_input, overload_of
+from results.key_figures import key_figures, results_of, vocabulary
 from results.kpi_set import KpiBasis
 from results.reconcile import AgentPort, DevicePort, reconcile
 from results.run_dir import add_device, read_frames, read_run, write_run
+from results.summary import Summary
 from results.table import render
-from results.verdict import EmulatorLimits
+from results.verdict import EmulatorLimits, check_mistakes, judge
 from results.verdict_set import AskedCheck, Result
 from tests.records_by_hand import (
     START_NS,
@@ -223,6 +226,9 @@ BASIS: Final = DeviceBasis(
 )
 
 
+KPI_BASIS: Final = KpiBasis({}, None, 4096)
+
+
 def outcome() -> RunOutcome:
     """The run by hand, whose ports counted what `counted` did."""
     changed = outcome_by_hand()
@@ -241,23 +247,27 @@ def outcome() -> RunOutcome:
     return changed
 
 
-def judged(run_dir: Path, device: CountedDevice, *conditions: str) -> Any:
+def judged(run_dir: Path, device: CountedDevice, *conditions: str) -> Summary:
+    """The summary of a run directory that got a device's counters and was judged by conditions."""
     names = {"a": ("p0",), "b": ("p0",)}
     write_run(run_dir, outcome(), tables_by_hand(), "", "", connection_rows_by_hand(), names)
-    add_device(run_dir, device, BASIS)
+    run = replace(read_run(run_dir), summary=add_device(run_dir, device, BASIS))
+    given = kpi_input(run.summary, *read_frames(run), KPI_BASIS)
     checks = [AskedCheck(one, "why", "here") for one in conditions]
-    run = read_run(run_dir)
-    return judged_files(
-        run, read_frames(run), KpiBasis({}, None, 4096), checks, EmulatorLimits(slip_share=9.0)
+    results = results_of(given, key_figures(given, KPI_BASIS))
+    limits, overload = EmulatorLimits(slip_share=9.0), overload_of(run.summary)
+    return replace(
+        run.summary, verdict=judge(checks, results, vocabulary(), run.summary, limits, overload=overload)
     )
 
 
 def test_a_run_directory_gets_the_devices_counters(tmp_path: Path) -> None:
-    summary, texts = judged(tmp_path, counted(), "reconciliation.difference_share <= 0.1%")
+    summary = judged(tmp_path, counted(), "reconciliation.difference_share <= 0.1%")
     assert summary.dut is not None
     assert [row.agreement for row in summary.dut.reconciliation] == [Agreement.EXACT] * 4
     assert summary.dut.counters == {"queue_dropped_packets": 7, "priority_pfc_tx": 2}
     assert summary.dut.sources[0].whole
+    assert summary.verdict is not None
     assert summary.verdict.result is Result.PASS
     table = render(summary, "here")
     assert "agreement       of agents and device, 4 directions of cables: 4 frame for frame" in table
@@ -274,6 +284,8 @@ def test_a_run_directory_gets_the_devices_counters(tmp_path: Path) -> None:
     assert [row["increase"] for row in counters if row["counter"] == "pfc_tx"] == [2]
     assert [row["most"] for row in counters if row["counter"] == "current_bytes"] == [400]
     assert pq.read_table(tmp_path / "dut.parquet").num_rows == 2 * 13 + 3
+    run = read_run(tmp_path)
+    _, texts = judged_files(run, read_frames(run), KPI_BASIS, (), EmulatorLimits())
     page = texts["report.html"]
     assert "Of agents and device, 4 directions of cables: 4 frame for frame." in page
     assert "counted by the device" in page
@@ -286,8 +298,7 @@ def test_key_figures_of_the_device(tmp_path: Path) -> None:
         "dut_dropped_packets == 7 and dut_pfc_tx_frames == 2 and dut_difference_share == 0",
     )
     run = read_run(tmp_path)
-    basis = KpiBasis({}, None, 4096)
-    kpis = key_figures(kpi_input(run.summary, *read_frames(run), basis), basis)
+    kpis = key_figures(kpi_input(run.summary, *read_frames(run), KPI_BASIS), KPI_BASIS)
     assert kpis.value("dut_dropped_packets") == 7
     assert kpis.value("dut_pfc_tx_frames") == 2
     assert kpis.value("dut_difference_share") == 0
@@ -298,9 +309,10 @@ def test_key_figures_of_the_device(tmp_path: Path) -> None:
 
 
 def test_a_mapped_class_in_another_queue_fails_and_names_the_queue(tmp_path: Path) -> None:
-    summary, _ = judged(
+    summary = judged(
         tmp_path, counted(), "classes.missing_share <= 1%", "switches.queue_dropped_packets == 0"
     )
+    assert summary.verdict is not None
     assert summary.verdict.result is Result.FAIL
     classes, dropped = summary.verdict.checks
     assert classes.rows == (
@@ -313,7 +325,8 @@ def test_a_mapped_class_in_another_queue_fails_and_names_the_queue(tmp_path: Pat
 def test_counters_that_stopped_leave_what_they_would_have_told_open(tmp_path: Path) -> None:
     gap = CounterGap("lab", START_NS + 10, START_NS + 90, "ended: the lab ended")
     device = counted(gaps=(gap,), row_phase=np.full(29, DURING, np.int8))
-    summary, _ = judged(tmp_path, device, "reconciliation.difference_share <= 0.1%", "lost_share <= 100%")
+    summary = judged(tmp_path, device, "reconciliation.difference_share <= 0.1%", "lost_share <= 100%")
+    assert summary.verdict is not None
     reconciliation, lost = summary.verdict.checks
     assert reconciliation.result is Result.INCONCLUSIVE
     assert reconciliation.reason == "a value is missing in 4 of 4 rows"
@@ -327,9 +340,10 @@ def test_counters_that_stopped_leave_what_they_would_have_told_open(tmp_path: Pa
 def test_a_road_that_never_answered_leaves_tables_without_rows_and_says_so(tmp_path: Path) -> None:
     gap = CounterGap("lab", START_NS, START_NS + 90, "unreachable: nobody there")
     device = CountedDevice("soft-switch", 1000, (source_of({}, readings=0, gaps=(gap,), at_rest=False),))
-    summary, _ = judged(
+    summary = judged(
         tmp_path, device, 'counters[counter == "x"].increase == 0', "classes.missing_share <= 1%"
     )
+    assert summary.verdict is not None
     assert [one.result for one in summary.verdict.checks] == [Result.INCONCLUSIVE] * 2
     assert "NONE READ" in render(summary, "here")
     assert read_run(tmp_path).summary.dut == summary.dut
@@ -339,8 +353,9 @@ def test_a_soft_switch_that_was_overloaded_is_not_held_against_the_device(tmp_pa
     source = counted().sources[0]
     rows = source_of({(A_PORT, "overload_frames"): moved(3), (A_PORT, "rx_packets"): moved(1)})
     device = CountedDevice("soft-switch", 1000, (rows,))
-    summary, _ = judged(tmp_path, device, "reconciliation.difference_share <= 0.1%")
+    summary = judged(tmp_path, device, "reconciliation.difference_share <= 0.1%")
     assert source.name == "lab"
+    assert summary.verdict is not None
     assert summary.verdict.result is Result.INCONCLUSIVE
     assert summary.verdict.emulator == (
         "the soft switch lost 3 frames because its host could not keep up (overload_frames)",
@@ -348,7 +363,8 @@ def test_a_soft_switch_that_was_overloaded_is_not_held_against_the_device(tmp_pa
 
 
 def test_ports_of_the_rig_that_no_road_knows_are_told(tmp_path: Path) -> None:
-    summary, _ = judged(tmp_path, counted(peers=(("s/0", "a/p0"),)))
+    summary = judged(tmp_path, counted(peers=(("s/0", "a/p0"),)))
+    assert summary.dut is not None
     assert summary.dut.notes == ("no road to counters says which port of the device leads to b/p0",)
 
 
@@ -356,3 +372,10 @@ def test_a_linux_interface_counts_without_check_sequences() -> None:
     rows = {(A_PORT, "rx_packets"): moved(2), (A_PORT, "rx_bytes_without_fcs"): moved(200)}
     (port, _) = device_ports(indexed(CountedDevice("x", 0, (source_of(rows),))), frozenset({"a/p0", "b/p0"}))
     assert (port.rx_frames, port.rx_bytes, port.tx_bytes, port.with_fcs) == (2, 200, None, False)
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_conditions_of_shipped_profiles_can_be_read(name: str) -> None:
+    profile = find_profile(name)
+    checks = [AskedCheck(one.expression, one.why, one.where) for one in profile.checks]
+    assert check_mistakes([*checks, *counting_checks(profile)], vocabulary()) == ()

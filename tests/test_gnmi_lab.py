@@ -26,10 +26,11 @@ from controller.lab_order import GNMI_READY, LabOrder
 from controller.lab_status import status_text
 from dut_profiles.profile import CounterPaths
 from tests.snmp_by_hand import secret_file
+from tests.test_counters_lab import Bench, bench
 from tests.test_lab import Desk, desk, has_ended, watched
 from tests.test_lab_truths import namespaces_are_allowed
 
-__all__ = ["desk"]
+__all__ = ["bench", "desk"]
 
 PATIENCE_S: Final = 60
 TOPOLOGY: Final = "single: {rate: 100Mbps, ports: [a/p0, b/p0]}\n"
@@ -164,6 +165,53 @@ dut:
     shown = capfd.readouterr().out
     assert "hush" not in shown
     assert "switch/0" in json.dumps(json.loads(shown))
+
+
+GNMI_ROADS: Final = """\
+    - reader: gnmi
+      name: openconfig
+      address: 127.0.0.1:{port}
+      plaintext: true
+      paths: openconfig
+      timeout: 20s
+      ports: {{a/p0: switch/0, b/p0: switch/1, c/p0: switch/2}}
+    - reader: gnmi
+      name: sonic
+      address: 127.0.0.1:{port}
+      plaintext: true
+      paths: sonic
+      mode: sample
+      sample_interval: 200ms
+      timeout: 20s
+      ports: {{a/p0: switch/0, b/p0: switch/1, c/p0: switch/2}}
+agents:
+"""
+
+
+@pytest.mark.e2e
+@needs_namespaces
+@pytest.mark.skipif(os.environ.get("ETLOOP_FULL") != "1", reason="a whole run; ETLOOP_FULL=1 does it")
+def test_a_run_read_by_gnmi_agrees_frame_for_frame(bench: Bench) -> None:
+    port = free_port()
+    rig = (bench.directory / "rig.yaml").read_text()
+    (bench.directory / "gnmi.yaml").write_text(rig.replace("agents:\n", GNMI_ROADS.format(port=port), 1))
+    command = [sys.executable, "-P", "-m", "controller.cli", "lab", "gnmi", "--bind", f"127.0.0.1:{port}"]
+    ours = str(Path(__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": ours, "XDG_RUNTIME_DIR": str(bench.directory)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(GNMI_READY)
+        bench.run("gnmi", "gnmi.yaml", 0, trace="small", dscp=10)
+        process.terminate()
+        process.wait(PATIENCE_S)
+    device = bench.summary("gnmi")["dut"]
+    rows = [
+        (row["source"], row["difference_frames"], row["difference_bytes"]) for row in device["reconciliation"]
+    ]
+    assert sorted(rows) == sorted(
+        (name, 0, 0) for name in ("soft_switch", "openconfig", "sonic") for _ in range(6)
+    )
+    assert device["gaps"] == []
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from contract.counters import CounterObject, CounterReading
+from contract.counters import CountedObject, CounterObject, CounterReading
 from controller.counters.address import Address
 from controller.counters.gnmi_settings import GnmiRoad
 from controller.gnmi.grpc_library import grpc
@@ -21,14 +23,16 @@ from controller.gnmi.messages import (
     Encoding,
     GetRequest,
     ListMode,
+    Path,
     SubscribeRequest,
     SubscribeResponse,
     SubscriptionMode,
     kind_of,
 )
 from controller.gnmi.paths import path_of
-from controller.gnmi.requests import SubscribedPath, path_message
+from controller.gnmi.requests import Refused, SubscribedPath, get_asked, path_message, subscribe_asked
 from controller.gnmi.sampled import Sampled
+from controller.gnmi.server import GnmiServer
 from controller.gnmi.tree import Tree
 from dut_profiles.profile import CounterPaths
 from tests.gnmi_by_hand import (
@@ -304,6 +308,48 @@ async def test_updates_only_leaves_out_what_is_there_at_the_begin() -> None:
         stream.cancel()
 
 
+async def test_a_device_that_does_not_answer_keeps_nobody_waiting_for_ever() -> None:
+    device = Device()
+
+    async def stuck() -> Any:
+        await asyncio.Event().wait()
+
+    server = GnmiServer(device, patience_ns=50_000_000)
+    address = Address("127.0.0.1", await server.open(Address("127.0.0.1", 0), None))
+    async with calling(address) as call:
+        device.read = stuck  # type: ignore[method-assign]
+        with pytest.raises(grpc.aio.AioRpcError, match=r"late: nothing came within 0\.05 s"):
+            await call("Get", asked("/interfaces"))
+        del device.read
+        assert await call("Get", asked("/interfaces"))
+    await server.close()
+
+
+async def test_an_answer_that_its_client_left_behind_is_nobody_elses() -> None:
+    """A reading that was given up may leave half a conversation with the device: it is opened anew before the next."""
+    device = Device()
+    begun, gone = asyncio.Event(), asyncio.Event()
+
+    async def stuck() -> Any:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            gone.set()
+
+    async with serving(device) as address, calling(address) as call:
+        assert await call("Get", asked("/interfaces"))
+        opened = device.opened
+        device.read = stuck  # type: ignore[method-assign]
+        given_up = call("Get", asked("/interfaces"))
+        await begun.wait()
+        given_up.cancel()
+        await gone.wait()
+        del device.read
+        assert await call("Get", asked("/interfaces"))
+        assert device.opened == opened + 1
+
+
 async def test_more_calls_than_are_served_at_once_are_refused() -> None:
     async with serving(Device()) as address, calling(address) as call:
         streams = [call("Subscribe") for _ in range(64)]
@@ -316,3 +362,82 @@ async def test_more_calls_than_are_served_at_once_are_refused() -> None:
         assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for stream in streams:
             stream.cancel()
+
+
+# ---- whatever is asked
+
+
+NAMES: Final = st.sampled_from(
+    [
+        "interfaces",
+        "interface",
+        "qos",
+        "state",
+        "counters",
+        "in-octets",
+        "*",
+        "...",
+        "COUNTERS",
+        "Ethernet*",
+        "Queues",
+    ]
+) | st.text(max_size=8)
+WORDS: Final = st.sampled_from(["name", "interface-id", "s0/0", "*", "3", ""]) | st.text(max_size=8)
+
+
+@st.composite
+def any_paths(draw: st.DrawFn) -> Any:
+    path = Path(
+        target=draw(st.sampled_from(["", "COUNTERS_DB", "x"])),
+        origin=draw(st.sampled_from(["", "openconfig", "cli"])),
+    )
+    for _ in range(draw(st.integers(0, 8))):
+        path.elem.add(name=draw(NAMES)).key.update(draw(st.dictionaries(WORDS, WORDS, max_size=2)))
+    return path
+
+
+@settings(max_examples=50)
+@given(prefix=any_paths(), paths=st.lists(any_paths(), max_size=4), encoding=st.integers(-1, 6))
+def test_any_request_is_answered_or_refused(prefix: Any, paths: list[Any], encoding: int) -> None:
+    tree = Tree(switch_readings())
+    get = GetRequest(prefix=prefix, path=paths, encoding=encoding)
+    subscribe = SubscribeRequest()
+    subscribe.subscribe.prefix.CopyFrom(prefix)
+    subscribe.subscribe.encoding = encoding
+    for path in paths:
+        subscribe.subscribe.subscription.add(path=path, mode=SubscriptionMode.SAMPLE)
+
+    def got() -> None:
+        asked_paths = get_asked(get)
+        assert all(tree.updates(path, asked_paths.encoding) for path in asked_paths.paths)
+
+    def streamed() -> None:
+        listed_paths = subscribe_asked(subscribe)
+        for one in listed_paths.paths:
+            assert len(Sampled(one).due(tree, 0, listed_paths.encoding)) <= 1000
+
+    for answer in (got, streamed):
+        refused = refusal(answer)
+        assert refused is None or (refused.status in grpc.StatusCode.__members__ and refused.what)
+
+
+def refusal(answer: Callable[[], None]) -> Refused | None:
+    try:
+        answer()
+    except Refused as refused:
+        return refused
+    return None
+
+
+def test_many_paths_of_one_port_cost_that_port_alone() -> None:
+    """As a rig of many ports asks; each of these is looked for among one port's leaves, not among all."""
+    readings = [
+        CounterReading(CountedObject(CounterObject.QUEUE, f"s0/{port}", queue), "packets", port)
+        for port in range(128)
+        for queue in range(8)
+    ]
+    tree = Tree(tuple(readings))
+    for port in range(128):
+        text = f"/qos/interfaces/interface[interface-id=s0/{port}]/output/queues/queue[name=*]/state/transmit-pkts"
+        assert len(tree.updates(path_of(text), Encoding.PROTO)) == 8
+    assert tree.leaves_made == 128 * (1 + 8 * 2)

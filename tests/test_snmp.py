@@ -7,7 +7,9 @@ types are real there and the values are made up.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,7 @@ from controller.counters.snmp import SnmpCounters
 from controller.counters.snmp_objects import COLUMNS, IF_NAME, SYS_UPTIME
 from controller.counters.snmp_rows import (
     Interface,
+    asked_first,
     candidates,
     chosen,
     instances_of,
@@ -48,11 +51,13 @@ from tests.snmp_by_hand import (
     counter32,
     counter64,
     number,
+    oid,
     response,
     scripted,
     secret_file,
     snmpd,
     text,
+    tlv,
     write_table,
 )
 
@@ -216,6 +221,13 @@ def honest(request: Request) -> bytes:
     return request.answer({oid: rows.get(oid, NO_SUCH_INSTANCE) for oid in request.oids})
 
 
+def cut_off(request: Request) -> bytes:
+    """A length that says two more bytes tell it, and ends there: gufo-snmp 0.13.0 panics (src/ber/header.rs:96)."""
+    row = tlv(0x30, oid(f"{IF_NAME}.1") + b"\x04\x82")
+    answer = number(request.request_id) + number(0) + number(0) + tlv(0x30, row)
+    return tlv(0x30, number(1) + text(COMMUNITY) + tlv(0xA2, answer))
+
+
 def endless(request: Request) -> bytes:
     index = max(
         (int(oid.rsplit(".", 1)[1]) for oid in request.oids if oid.startswith(f"{IF_NAME}.")), default=0
@@ -235,6 +247,7 @@ HOSTILE: Final[tuple[tuple[str, Behaviour, FailureKind, str], ...]] = (
         "in circles",
     ),
     ("a walk without end", endless, FailureKind.NONSENSE, "more than 8192 rows"),
+    ("a length that is cut off", cut_off, FailureKind.NONSENSE, "breaks the SNMP library: index out of bounds"),
     ("no interfaces", lambda r: r.answer({f"{IF_NAME}.1": END_OF_VIEW}), FailureKind.REFUSED, "no interfaces"),
     ("an error instead", lambda r: r.answer({}, error=5), FailureKind.REFUSED, "lets us see no interfaces"),
     (
@@ -327,6 +340,49 @@ async def test_nonsense_midway_is_a_failure_or_a_complaint_and_the_reader_lives(
         assert batch.complaints[0].startswith("the SNMP agent began anew 0 s ago")
 
 
+def mutated(content: bytes, rng: random.Random) -> bytes:
+    """Up to three bytes changed, taken away or added."""
+    found = bytearray(content)
+    for _ in range(rng.randrange(1, 4)):
+        place = rng.randrange(len(found) + 1)
+        match rng.randrange(3):
+            case 0:
+                found[place : place + 1] = bytes([rng.randrange(256)])
+            case 1:
+                del found[place : place + rng.randrange(1, 5)]
+            case _:
+                found[place:place] = rng.randbytes(rng.randrange(1, 5))
+    return bytes(found)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_bytes_come_the_reader_answers_with_values(
+    seed: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The library's own decoder panics at some of these, which Python sees as no Exception at all."""
+    rng = random.Random(seed)
+
+    def sometimes(request: Request) -> bytes:
+        answer = honest(request)
+        return mutated(answer, rng) if is_hostile[-1] and rng.random() < 0.5 else answer
+
+    is_hostile = [True]
+    kinds = set()
+    async with scripted(tmp_path, sometimes) as road:
+        hasty = replace(road, answer_ns=5_000_000, tries=1)
+        for _ in range(60):
+            reader = SnmpCounters(hasty, ("p0",))
+            outcome: object = await reader.open() or await reader.read()
+            assert isinstance(outcome, CounterBatch | CounterFailure)
+            kinds.add(outcome.kind if isinstance(outcome, CounterFailure) else "batch")
+        is_hostile.append(False)
+        reader = SnmpCounters(replace(road, tries=10), ("p0",))
+        assert await reader.open() is None
+        assert values(await reader.read()) == {("p0", "rx_bytes"): 5}
+    capfd.readouterr()  # what Rust says of a panic
+    assert FailureKind.NONSENSE in kinds
+
+
 # ---- pure
 
 
@@ -358,6 +414,13 @@ def test_of_columns_with_the_same_counter_the_first_served_counts() -> None:
     dot1, dot3 = f"{PFC}.3.1", "1.3.6.1.2.1.10.7.10.1.5.1"
     assert [one.name for one, _ in served(instances, {dot1: 1, dot3: 2})] == ["ieee8021PfcIndications"]
     assert [one.name for one, _ in served(instances, {dot3: 2})] == ["dot3HCInPauseFrames"]
+
+
+def test_who_is_asked_first_is_spread_over_all() -> None:
+    many = tuple(Interface(index, f"p{index}") for index in range(1, 101))
+    assert [one.index for one in asked_first(many)] == [1, 34, 67, 100]
+    assert asked_first(many[:1]) == many[:1]
+    assert asked_first(many[:2]) == many[:2]
 
 
 def test_names_that_stand_twice_mean_no_interface() -> None:

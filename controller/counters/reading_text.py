@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from contract.counters import BY_OBJECT_AND_NAME, CounterBatch, CounterFailure, CounterNature
+from contract.counters import (
+    BY_OBJECT_AND_NAME,
+    CounterBatch,
+    CounterFailure,
+    CounterNature,
+    CounterObject,
+)
+from results.table_text import us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +36,12 @@ def reading_text(
     now = values_of(result)
     shown = now if before is None else _moved(now, before)
     shown = {key: value for key, value in shown.items() if value}
-    taken_ms = (result.ended_ns - result.begun_ns) / 1e6
     what = "that are not 0" if before is None else "that moved"
-    lines = [f"{name}: {len(now)} counters, {len(shown)} {what}, read within {taken_ms:.1f} ms"]
-    objects = sorted({one for one, _ in shown})
+    known = f"their moment known to {us(result.error_ns)} us"
+    lines = [f"{name}: {len(now)} counters, {len(shown)} {what}; {known}"]
+    objects = sorted(
+        {one for one, _ in shown}, key=lambda one: (one.name, list(CounterObject).index(one.kind), one.number)
+    )
     width = max((len(_title(one, peers)) for one in objects), default=0)
     for one in objects:
         told = ", ".join(f"{counter} {value}" for (at, counter), value in shown.items() if at == one)

@@ -66,9 +66,10 @@ class Sampled:
 class Sampling:
     """The counters of one run. `begin`, then the run, then `finish`."""
 
-    def __init__(self, roads: tuple[Sampled, ...]) -> None:
+    def __init__(self, roads: tuple[Sampled, ...], say: Callable[[str], None]) -> None:
+        """`say` gets a line for people when a road fails during the run, and when it comes back."""
         now_ns = monotonic_ns()
-        self._sources = [_Source(road, now_ns) for road in roads]
+        self._sources = [_Source(road, now_ns, say) for road in roads]
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> tuple[str, ...]:
@@ -103,25 +104,36 @@ class Sampling:
         if self._tasks:
             limit_ns = max(source.finish_limit_ns for source in self._sources)
             _, stuck = await asyncio.wait(self._tasks, timeout=limit_ns / NS_PER_S)
+            for source, task in zip(self._sources, self._tasks, strict=True):
+                if task in stuck:
+                    source.log.fail(CounterFailure(FailureKind.LATE, "given up after the run"))
             await _cancelled(stuck)
         return tuple(source.records() for source in self._sources)
 
     async def give_up(self) -> None:
-        """Closes all roads without another reading: there was no run."""
+        """Closes all roads: there was no run."""
+        for source in self._sources:
+            source.end(["given up"])
         await _cancelled(self._tasks)
 
 
 async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    if tasks:
+        done, _ = await asyncio.wait(tasks, timeout=2 * _CLOSE_LIMIT_NS / NS_PER_S)
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # looked at, so that nothing is said of it
 
 
 class _Source:
     """One road while it is sampled."""
 
-    def __init__(self, road: Sampled, now_ns: int) -> None:
+    def __init__(self, road: Sampled, now_ns: int, say: Callable[[str], None]) -> None:
         self.road = road
+        self._say = say
+        self._told = False
         self.log = SourceLog(road.name, road.rig_ports, now_ns)
         self.phase = SamplePhase.BEFORE
         self.first_answer = asyncio.Event()
@@ -158,8 +170,7 @@ class _Source:
             await self._sample()
             await self._drain()
         finally:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.road.reader.close(), _CLOSE_LIMIT_NS / NS_PER_S)
+            await self._close()
 
     async def _sample(self) -> None:
         next_ns = monotonic_ns()
@@ -196,25 +207,42 @@ class _Source:
         while not self._stops and (left_ns := until_ns - monotonic_ns()) > 0:  # noqa: ASYNC110 - a signal fills a list
             await asyncio.sleep(min(left_ns, LEAST_REST_NS) / NS_PER_S)
 
+    async def _close(self) -> None:
+        try:
+            async with asyncio.timeout(_CLOSE_LIMIT_NS / NS_PER_S):
+                await self.road.reader.close()
+        except TimeoutError:
+            self.log.note(f"did not close within {_CLOSE_LIMIT_NS / NS_PER_S:g} s")
+        except Exception as error:  # noqa: BLE001 - as in _in_time
+            self.log.note(f"closing failed: {type(error).__name__}: {str(error)[:128]}")
+
     @staticmethod
     async def _pause(time_ns: int, event: asyncio.Event) -> None:
         if time_ns > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), time_ns / NS_PER_S)
+                async with asyncio.timeout(time_ns / NS_PER_S):
+                    await event.wait()
 
     async def _read(self, phase: SamplePhase) -> bool:
         """One reading, with what has to come before it; false after a failure, which is noted."""
         result = await self._attempt()
         if isinstance(result, CounterFailure):
             self.trouble = str(result)
-            self.log.fail(result)
+            if self.log.fail(result) and self.phase is SamplePhase.DURING:
+                self._tell(f"{result}; the run goes on, and the gap will be marked")
+                self._told = True
             self._open = False
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.road.reader.close(), _CLOSE_LIMIT_NS / NS_PER_S)
+            await self._close()
             return False
+        if self._told:
+            self._tell("read again")
+            self._told = False
         # The run may have begun meanwhile: then it is no reading from before.
         self.log.add(result, self.phase if phase is SamplePhase.BEFORE else phase)
         return True
+
+    def _tell(self, text: str) -> None:
+        self._say(f"counters by {self.road.name}: {text}")
 
     async def _attempt(self) -> CounterBatch | CounterFailure:
         if not self._open:
@@ -226,7 +254,9 @@ class _Source:
 
     async def _in_time(self, act: Callable[[], Awaitable[T]], late: str) -> T | CounterFailure:
         try:
-            return await asyncio.wait_for(act(), self.road.timeout_ns / NS_PER_S)
+            # Not wait_for, which in Python 3.11 may forget that its task was cancelled.
+            async with asyncio.timeout(self.road.timeout_ns / NS_PER_S):
+                return await act()
         except TimeoutError:
             what = f"{late} within {self.road.timeout_ns / NS_PER_S:g} s"
             return CounterFailure(FailureKind.LATE, what)

@@ -1,7 +1,7 @@
 """Reader of an SNMP agent, version 2c or 3 (authenticated and encrypted). A shell: gufo-snmp's asyncio session over UDP.
 
-Opening finds the interfaces by a bulk walk of their names, and by asking for everything of one of them which columns this
-agent serves; reading asks for those of all interfaces, a bounded number a request. A request without an answer is repeated
+Opening finds the interfaces by a bulk walk of their names, and by asking for everything of a few of them which columns
+this agent serves; reading asks for those of all interfaces, a bounded number a request. A request without an answer is repeated
 (`SnmpRoad.tries`). What a value means is `snmp_rows`'s; the library checks request numbers, engine and signatures.
 """
 
@@ -16,7 +16,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from contract.clock import NS_PER_S
-from contract.counters import CounterBatch, CounterFailure, FailureKind
+from contract.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
 from contract.errors import ConfigError
 from controller.counters.credentials import (
     AuthProtocol,
@@ -26,11 +26,12 @@ from controller.counters.credentials import (
     credentials_text,
     snmp_credentials,
 )
-from controller.counters.snmp_objects import IF_ALIAS, IF_DESCR, IF_NAME, SYS_UPTIME
+from controller.counters.snmp_objects import IF_ALIAS, IF_DESCR, IF_NAME, SYS_UPTIME, Column
 from controller.counters.snmp_rows import (
     Answer,
     Instance,
     Interface,
+    asked_first,
     candidates,
     chosen,
     instances_of,
@@ -83,6 +84,7 @@ class SnmpCounters:
         self._uptime: Answer = None
 
     async def open(self) -> CounterFailure | None:
+        """See `DeviceCounters`."""
         await self.close()
         try:
             await self._connect()
@@ -94,6 +96,7 @@ class SnmpCounters:
         return None
 
     async def read(self) -> CounterBatch | CounterFailure:
+        """See `DeviceCounters`."""
         begun_ns = monotonic_ns()
         if self._session is None:
             return CounterFailure(FailureKind.ENDED, f"{self._road.address} is not open")
@@ -116,6 +119,7 @@ class SnmpCounters:
         return CounterBatch(begun_ns, monotonic_ns(), readings, complaints)
 
     async def close(self) -> None:
+        """See `DeviceCounters`."""
         self._session = None  # the library closes its socket with the last reference
 
     # ---- opening
@@ -179,13 +183,16 @@ class SnmpCounters:
         return found
 
     async def _served_by(self, interfaces: Sequence[Interface]) -> tuple[Instance, ...]:
-        """The instances to read. What one interface has counts for all: they are of one agent."""
-        first = candidates(interfaces[-1])  # the first is often a loopback, which has less
-        columns = served(first, await self._answers([one.oid for one in first]))
+        """The instances to read. What some interfaces have counts for all: they are of one agent."""
+        columns: dict[tuple[CounterObject, str, int], tuple[Column, int]] = {}
+        for one in asked_first(interfaces):
+            instances = candidates(one)
+            for column, number in served(instances, await self._answers([each.oid for each in instances])):
+                columns.setdefault((column.kind, column.counter, number), (column, number))
         if not columns:
-            what = f"{self._road.address} lets us see no counters of {interfaces[-1].name}"
+            what = f"{self._road.address} lets us see no counters of {interfaces[0].name}"
             raise _Failed(FailureKind.REFUSED, what)
-        return instances_of(interfaces, columns)
+        return instances_of(interfaces, tuple(columns.values()))
 
     # ---- requests
 
@@ -232,14 +239,15 @@ class SnmpCounters:
         from gufo.snmp import SnmpAuthError, SnmpError
 
         where = self._road.address
+        is_refused = False
         try:
             for _ in range(self._road.tries):
                 begun_ns = monotonic_ns()
                 with contextlib.suppress(TimeoutError):
                     return await ask()
-                if monotonic_ns() - begun_ns < self._road.answer_ns // 2:
-                    # The library tells an ICMP refusal as a timeout, too, but at once.
-                    raise _Failed(FailureKind.UNREACHABLE, f"nothing listens at UDP {where}")
+                # The library tells an ICMP refusal as a timeout, too, but at once.
+                if is_refused := monotonic_ns() - begun_ns < self._road.answer_ns // 2:
+                    break
         except OSError as error:
             raise _Failed(FailureKind.UNREACHABLE, f"{where}: {error.strerror or error}") from None
         except SnmpAuthError:
@@ -248,6 +256,14 @@ class SnmpCounters:
         except (SnmpError, ValueError) as error:
             what = f"{where} answers what is no SNMP: {str(error)[:128]}"
             raise _Failed(FailureKind.NONSENSE, what) from None
+        except BaseException as error:
+            # A panic of the library's Rust, which is no Exception in Python and must not end a run.
+            if type(error).__name__ != "PanicException":
+                raise
+            what = f"{where} answers what breaks the SNMP library: {str(error)[:128]}"
+            raise _Failed(FailureKind.NONSENSE, what) from None
+        if is_refused:
+            raise _Failed(FailureKind.UNREACHABLE, f"nothing listens at UDP {where}")
         waited = self._road.answer_ns * self._road.tries / NS_PER_S
         secret = "key of privacy" if self._encrypted else "community"
         what = f"no answer from {where} in {waited:g} s; agents also say nothing to a wrong {secret}"

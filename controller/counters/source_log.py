@@ -50,7 +50,9 @@ class SourceLog:
         self.readings = 0
 
     def add(self, batch: CounterBatch, phase: SamplePhase) -> None:
-        """A reading that succeeded; it ends a gap."""
+        """A reading that succeeded; it ends a gap. A first one after the begin of the run has a gap before it."""
+        if not self.readings and phase is not SamplePhase.BEFORE and not self._failing:
+            self._failing = "late: the first reading came when the run had begun"
         self._end_gap(batch.at_ns)
         self._last_ns = batch.at_ns
         self.readings += 1
@@ -68,10 +70,12 @@ class SourceLog:
         self._counts = [*self._counts[-1:], moving]
         self._keep(numbers, values, batch, phase)
 
-    def fail(self, failure: CounterFailure) -> None:
-        """A reading that did not come about, or an attempt to get at the device; it begins a gap unless there is one."""
-        if not self._failing:
+    def fail(self, failure: CounterFailure) -> bool:
+        """A reading that did not come about, or an attempt to get at the device. Whether it begins a gap: there may be one."""
+        begins = not self._failing
+        if begins:
             self._failing = str(failure)
+        return begins
 
     @property
     def at_rest(self) -> bool:
@@ -95,9 +99,8 @@ class SourceLog:
         """All of it; what is not the log's own is handed in."""
         at_rest = self.at_rest
         self._end_gap(now_ns)
-        seen = {port for port, _ in peers}
         known = {series.object.name for series in self._series if series.object.kind is CounterObject.PORT}
-        for missing in sorted(seen - known)[:MOST_NOTES] if self.readings else ():
+        for missing in sorted(self._ports - known)[:MOST_NOTES] if self.readings else ():
             self._note(f"tells nothing of a port {missing}, which the rig says leads to it")
         sizes = [len(numbers) for numbers, *_ in self._columns]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from google.protobuf.message import DecodeError
 
 from contract.clock import NS_PER_S
-from contract.counters import CounterFailure
+from contract.counters import CounterBatch, CounterFailure, FailureKind
 from contract.errors import Problem, RigError
 from controller.counters.address import Address
 from controller.counters.credentials import Login
@@ -61,6 +61,7 @@ MOST_ANSWER_BYTES: Final = 4 << 20
 """What gRPC's clients take unless they are told otherwise."""
 MOST_CALLS: Final = 64
 UPDATES_A_NOTIFICATION: Final = 1000
+PATIENCE_NS: Final = 5 * NS_PER_S
 END_S: Final = 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -78,9 +79,15 @@ class ServerKeys:
 class GnmiServer:
     """Serves one device until it is closed."""
 
-    def __init__(self, device: DeviceCounters, login: Login | None = None) -> None:
-        """`login`: who must sign in, in each call's metadata; None lets everybody in who can connect."""
+    def __init__(
+        self, device: DeviceCounters, login: Login | None = None, *, patience_ns: int = PATIENCE_NS
+    ) -> None:
+        """`login`: who must sign in, in each call's metadata; None lets everybody in who can connect.
+
+        `patience_ns`: how long the device may take for one reading.
+        """
         self._device = device
+        self._patience_s = patience_ns / NS_PER_S
         self._login = login
         self._is_open = False
         self._turn = asyncio.Lock()
@@ -250,18 +257,30 @@ class GnmiServer:
     async def _tree(self) -> Tree:
         """The device's counters, read after this was called."""
         async with self._turn:
-            failure: CounterFailure | None = None
-            for _ in range(2):  # once more where the device was gone for a while
-                if not self._is_open:
-                    failure = await self._device.open()
-                    self._is_open = failure is None
-                if self._is_open:
-                    batch = await self._device.read()
-                    if not isinstance(batch, CounterFailure):
-                        return Tree(batch.readings)
-                    failure, self._is_open = batch, False
-                    await self._device.close()
-        raise Refused("UNAVAILABLE", f"the device's counters cannot be read: {failure}")
+            try:
+                outcome = await asyncio.wait_for(self._read(), self._patience_s)
+            except TimeoutError:
+                outcome = CounterFailure(FailureKind.LATE, f"nothing came within {self._patience_s:g} s")
+        if isinstance(outcome, CounterFailure):
+            raise Refused("UNAVAILABLE", f"the device's counters cannot be read: {outcome}")
+        return Tree(outcome.readings)
+
+    async def _read(self) -> CounterBatch | CounterFailure:
+        """One reading; a device that was gone is opened once more."""
+        outcome: CounterBatch | CounterFailure | None = None
+        for _ in range(2):
+            if not self._is_open:
+                await self._device.close()
+                if (failure := await self._device.open()) is not None:
+                    return failure
+            # A reading that is given up, because its client left, leaves an answer behind that nobody may take for the next.
+            self._is_open = False
+            outcome = await self._device.read()
+            if isinstance(outcome, CounterBatch):
+                self._is_open = True
+                return outcome
+        assert outcome is not None
+        return outcome
 
 
 def _updates(tree: Tree, paths: Sequence[GnmiPath], encoding: Encoding) -> list[bytes]:

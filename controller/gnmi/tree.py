@@ -6,13 +6,12 @@ one value a node that the path stands for, with its subtree in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.gnmi.messages import Encoding, Update
 from controller.gnmi.openconfig import is_served, leaves_of, module_of
-from controller.gnmi.paths import ANY_DEPTH, Element, GnmiPath, first_key, matched_length
+from controller.gnmi.paths import Element, GnmiPath, first_key, matched_length
 from controller.gnmi.requests import Refused, path_message
 from controller.gnmi.sonic import TARGET, answer, tables_of
 from controller.gnmi.values import Scalar, Value, leaf_json, typed_json, typed_leaf
@@ -30,33 +29,35 @@ MOST_UPDATE_LEAVES: Final = 250_000
 """Of one answer, leaf by leaf."""
 
 
-@dataclass(frozen=True)
 class Tree:
     """A device's counters at one moment."""
 
-    readings: tuple[CounterReading, ...]
+    def __init__(self, readings: Sequence[CounterReading]) -> None:
+        self._readings = readings
+        self._leaves_of_ports: dict[str, Leaves] = {}
 
     @cached_property
-    def _leaves_of_ports(self) -> dict[str, Leaves]:
-        return {}
+    def _tables(self) -> Mapping[str, Mapping[str, Row]]:
+        return tables_of(self._readings)
 
     @cached_property
     def _readings_of_ports(self) -> Mapping[str, Sequence[CounterReading]]:
         found: dict[str, list[CounterReading]] = {}
-        for reading in self.readings:
+        for reading in self._readings:
             found.setdefault(reading.object.name, []).append(reading)
         return found
 
     def _leaves(self, port: str) -> Leaves:
         """The leaves of one port, of "" those of all, made when they are first asked for."""
         if port not in self._leaves_of_ports:
-            readings = self._readings_of_ports.get(port, ()) if port else self.readings
+            readings = self._readings_of_ports.get(port, ()) if port else self._readings
             self._leaves_of_ports[port] = leaves_of(readings)
         return self._leaves_of_ports[port]
 
-    @cached_property
-    def _tables(self) -> Mapping[str, Mapping[str, Row]]:
-        return tables_of(self.readings)
+    @property
+    def leaves_made(self) -> int:
+        """How many leaves of OpenConfig's tree were made so far: what answering has cost."""
+        return sum(map(len, self._leaves_of_ports.values()))
 
     def updates(self, path: GnmiPath, encoding: Encoding) -> tuple[Any, ...]:
         """The updates for one path. Raises `Refused` where there is nothing."""
@@ -108,15 +109,12 @@ def _update(path: GnmiPath, value: Any) -> Any:
 
 
 def _nodes(leaves: Leaves, pattern: Place) -> dict[Place, list[tuple[Place, Scalar]]]:
-    """The nodes that a pattern stands for, each with its leaves."""
+    """The nodes that a pattern stands for, each with its leaves. Of a list without keys, the entries are the nodes."""
     found: dict[Place, list[tuple[Place, Scalar]]] = {}
-    has_lists = bool(pattern) and pattern[-1].name != ANY_DEPTH
     for place, value in leaves:
         length = matched_length(place, pattern)
         if length >= 0:
-            # A list as a whole is asked for without keys; its entries are the nodes.
-            node = place[:length] if has_lists or length == 0 else place
-            found.setdefault(node, []).append((place, value))
+            found.setdefault(place[:length], []).append((place, value))
     return found
 
 

@@ -244,7 +244,7 @@ async def _measured(
     )
     started_at = wall_time_text()
     session = Session(settings, plan.assignments, plan.tables, monotonic_ns())
-    counting = counting_of(rig, device.topology if device is not None else None)
+    counting = counting_of(rig)
 
     async def lived() -> RunOutcome:
         await drive(session, link, link.stops, _teller(link), lambda text: link.say(Said(text)))
