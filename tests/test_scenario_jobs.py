@@ -158,8 +158,10 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
         ),
         (
             "jobs: [{name: a, workload: {}}]",
-            "s.yaml:1: jobs[0].workload.trace: is missing; name the directory, prefix or archive of the .et "
-            "files, or write a load",
+            (
+                "s.yaml:1: jobs[0].workload.trace: is missing; name the directory, prefix or archive of the .et "
+                "files, or write a load"
+            ),
         ),
         (
             f"workload: {{trace: t, collective: {AR}}}",
@@ -194,8 +196,10 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
             's.yaml:2: background[0].name: "job" is the name of another one; choose another name',
         ),
         (
-            f"workload: {{collective: {AR}}}\nbackground: [{{name: b, start: 2s, stop: 2s, incast: {{senders: 1, "
-            f"size: 1B, period: 1s}}}}]",
+            (
+                f"workload: {{collective: {AR}}}\nbackground: [{{name: b, start: 2s, stop: 2s, incast: {{senders: 1, "
+                f"size: 1B, period: 1s}}}}]"
+            ),
             "s.yaml:2: background[0].stop: it is not after start; raise stop, or leave it out",
         ),
         (
