@@ -50,6 +50,7 @@ from contract.messages import (
     Report,
     Start,
     Started,
+    StreamCount,
     Waits,
     Welcome,
     clipped,
@@ -154,6 +155,7 @@ class HandedOver:
     flows: NDArray[np.void]
     ports: NDArray[np.void]
     rates: NDArray[np.void] = field(default_factory=lambda: np.empty(0, CC_RECORD))
+    streams: tuple[StreamCount, ...] = ()
 
 
 class AgentLife:
@@ -384,6 +386,7 @@ class AgentLife:
                     len(left.flows),
                     left.ports,
                     len(left.rates),
+                    left.streams,
                 )
             )
         )

@@ -418,9 +418,8 @@ def _hand_over(engine: Engine | None, started: bool) -> HandedOver:
         status = engine.status()
         end = _ENDS.get(phase_of(status), EngineEnd.STOPPED)
         engine.stop()
-        return HandedOver(
-            end, status.failure, engine.take_records(), engine.flows(), engine.ports(), engine.rates()
-        )
+        records, counters = engine.take_records(), (engine.flows(), engine.ports(), engine.rates())
+        return HandedOver(end, status.failure, records, *counters, engine.streams())
     except ENGINE_ERRORS as error:
         _log.exception("the engine failed while handing over")
         return HandedOver(EngineEnd.FAILED, str(_engine_problem(error)), ops, flows, ports)

@@ -208,6 +208,27 @@ class ConnectionColumns:
     dst_udp_port: NDArray[np.uint16]
 
 
+@dataclass(frozen=True, slots=True)
+class UdpStream:
+    """One end of a stream of plain UDP datagrams beside the jobs."""
+
+    name: str
+    sends: bool
+    """Whether this is the end that sends."""
+    src_ip: str
+    dst_ip: str
+    udp_port: int
+    """That the receiving end listens on."""
+    traffic_class: int
+    rate_bps: int
+    """Of the payload."""
+    datagram_bytes: int
+    start_ns: int
+    """After the start of the run."""
+    stop_ns: int
+    """0: with the run."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
     """All that one agent needs for one run."""
@@ -232,3 +253,4 @@ class Assignment:
     """Communicator c has the members communicator_members[communicator_offsets[c]:communicator_offsets[c + 1]]."""
     connections: ConnectionColumns
     capture: CaptureSettings = CaptureSettings()
+    streams: tuple[UdpStream, ...] = since(2, default=())

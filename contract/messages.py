@@ -229,6 +229,18 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamCount:
+    """What one end of a stream of plain UDP counted."""
+
+    name: str
+    sends: bool
+    datagrams: int
+    payload_bytes: int
+    left_out: int
+    """Sending: datagrams that were not sent in time; receiving: such that were not of the stream."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """Closes what an agent hands over. The counts let the controller see that nothing is missing."""
 
@@ -239,6 +251,7 @@ class Finished:
     flows_sent: int
     ports: PortRecords
     rates_sent: int = 0
+    streams: tuple[StreamCount, ...] = since(2, droppable=True, default=())
 
 
 @dataclass(frozen=True, slots=True)

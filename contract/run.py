@@ -12,6 +12,8 @@ from contract.records import CC_RECORD
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from contract.messages import StreamCount
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedOps:
@@ -176,6 +178,8 @@ class AgentRecords:
     """Whether the agent finished and sent its flow and port counters."""
     rates: NDArray[np.void] = field(default_factory=lambda: np.empty(0, CC_RECORD))
     """Rates and windows over time; empty if they were not asked for."""
+    streams: tuple[StreamCount, ...] = ()
+    """Of plain UDP beside the jobs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

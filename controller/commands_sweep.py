@@ -34,6 +34,8 @@ EXAMPLE: Final = (
     "  etloop sweep examples/congestion_control/sweep.yaml --twin --out study/\n"
     "  etloop sweep sweep.yaml --rig rig.yaml --out study/ --resume"
 )
+SAID_EVERY: Final = 50
+"""Points laid out between two words about how far it is."""
 EXIT_CODES: Final = (
     "0 all runs whole and no verdict worse than pass, 20 one inconclusive, 30 one failed, 50 one broke off, "
     "65 files, rig or lab cannot be used, 130 Ctrl-C"
@@ -125,7 +127,10 @@ def _laid_out(sweep: Sweep, mode: Mode) -> tuple[tuple[tuple[Point, PointFiles],
     told: list[PointTold] = []
     problems: list[Problem] = []
     seen: set[Problem] = set()
-    for point in points(sweep):
+    every = points(sweep)
+    for number, point in enumerate(every):
+        if number % SAID_EVERY == 0 and len(every) > SAID_EVERY:
+            _say(f"laying out {len(every)} points: {number} done")
         try:
             files = point_files(sweep, point, read, lab=mode is Mode.LAB)
             told.append(_told(point, files, mode))

@@ -184,6 +184,9 @@ def _notes(prepared: Prepared, topology: Topology, outcome: TwinOutcome) -> tupl
         if place.port.link_bps != rates[place.label]
     ]
     transport = prepared.scenario.transport
+    if prepared.scenario.streams:
+        names = ", ".join(stream.name for stream in prepared.scenario.streams)
+        notes.append(f"background of plain UDP ({names}) is of real ports; the twin has none")
     if prepared.scenario.drop_per_million:
         notes.append("faults.drop is of real ports; the twin drops nothing on its own")
     if any(port.pauses for port in prepared.plan.whole().ports):

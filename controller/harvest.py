@@ -38,6 +38,7 @@ class Harvest:
     flows_limit: int
     ports_limit: int
     rates_limit: int
+    streams_limit: int = 0
     degraded: tuple[str, ...] = ()
     finished: Finished | None = None
     ops_received: int = 0
@@ -54,7 +55,7 @@ class Harvest:
         ports = len(assignment.ports)
         asked = assignment.transport.congestion.series_interval_ns > 0
         rates_limit = ports * max(MOST_RATE_ROWS, flows_limit) if asked else 0
-        return cls(agent, most_ops(assignment), flows_limit, ports, rates_limit)
+        return cls(agent, most_ops(assignment), flows_limit, ports, rates_limit, len(assignment.streams))
 
     def take_report(self, report: Report) -> None:
         """Adds completed ops."""
@@ -84,6 +85,7 @@ class Harvest:
     def take_finished(self, finished: Finished) -> None:
         """Closes the harvest."""
         self._within("port", len(finished.ports), self.ports_limit)
+        self._within("stream", len(finished.streams), self.streams_limit)
         self.finished = finished
 
     def _within(self, what: str, received: int, limit: int) -> None:
@@ -119,4 +121,5 @@ class Harvest:
             degraded=self.degraded,
             versions=versions,
             complete=complete and not self.shortfall(),
+            streams=self.finished.streams if self.finished is not None else (),
         )

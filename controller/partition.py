@@ -24,6 +24,7 @@ from contract.transport import CaptureSettings, PauseRule
 from controller.connections import PlacedConnections, select_connections
 from controller.scenario_capture import captures_of
 from controller.scenario_pauses import pauses_of
+from controller.udp_background import streams_of
 from traffic.collectives.columns import select_tables
 from workload.program import Job, OpKind
 
@@ -97,6 +98,8 @@ def partition(
     all_members = np.array([rank for group in members for rank in group], np.int32)
     assignments: dict[str, Assignment] = {}
     rows: dict[str, NDArray[np.int32]] = {}
+    agents = {place.agent for place in placement.ports}
+    streams = streams_of(scenario.streams, rig, agents)
     captures = captures_of(scenario.transport.capture, placement)
     pauses = pauses_of(scenario.transport.pauses, placement)
     for agent in rig.agents:
@@ -123,6 +126,7 @@ def partition(
             communicator_members=all_members,
             connections=select_connections(connections.columns, rows[agent.name]),
             capture=captures.get(agent.name, CaptureSettings()),
+            streams=streams.get(agent.name, ()),
         )
     return assignments, rows
 

@@ -26,6 +26,7 @@ from controller.scenario_jobs import (
     JOB_NAME,
     BackgroundEntry,
     JobEntry,
+    StreamEntry,
     read_background,
     read_jobs,
 )
@@ -74,6 +75,8 @@ class Scenario:
     rounds: int = 0
     """So often every job by itself, then all together; 0: together, once."""
     background: tuple[BackgroundEntry, ...] = ()
+    streams: tuple[StreamEntry, ...] = ()
+    """Background of plain UDP."""
     timeline: tuple[TimelineEvent, ...] = ()
 
     @property
@@ -119,6 +122,7 @@ def parse_scenario(
         source_read = read_source(top.section("workload"), directory, scales, seed)
         source_read, notes = in_nccl_order(source_read, collectives.settings)
         jobs = (JobEntry(JOB_NAME, source_read, iterations, 0, mapping, collectives),)
+    background = read_background(top, jobs, seed)
     scenario = Scenario(
         jobs=jobs,
         bytes_scale_text=_text_of(scale, "bytes"),
@@ -138,7 +142,8 @@ def parse_scenario(
         notes=notes,
         verdict=read_verdict(top.section("verdict")),
         rounds=several.rounds,
-        background=read_background(top, jobs, seed),
+        background=background.loads,
+        streams=background.streams,
         timeline=read_timeline(top),
     )
     for section in (scale, scale_up, faults, limits, top):

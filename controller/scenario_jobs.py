@@ -9,9 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from contract.units import NS_PER_S, format_duration, parse_duration_ns, parse_name
+from contract.units import (
+    NS_PER_S,
+    format_bytes,
+    format_duration,
+    format_rate,
+    parse_bytes,
+    parse_duration_ns,
+    parse_name,
+    parse_rate_bps,
+)
 from contract.yaml_reader import bounded, integer
 from controller.loads import IncastLoad, StorageLoad, clipped, lasting, read_incast, read_storage
+from controller.scenario_capture import port_name
 from controller.scenario_collectives import Collectives, read_collectives
 from controller.scenario_mapping import Mapping, PlacementRule, read_mapping
 from controller.scenario_workload import Scales, Source, in_nccl_order, read_source
@@ -23,6 +33,10 @@ if TYPE_CHECKING:
 
 MOST_JOBS: Final = 16
 MOST_BACKGROUNDS: Final = 16
+LEAST_DATAGRAM_BYTES: Final = 16
+MOST_DATAGRAM_BYTES: Final = 8900
+MOST_STREAM_BPS: Final = 10_000_000_000
+"""A thread of Python sends no more; it tells what it left out."""
 MOST_ROUNDS: Final = 10_000
 USUAL_BACKGROUND_NS: Final = 10 * NS_PER_S
 """How long background goes on that has no `stop`, if the jobs last that long; less where that is too much to be planned."""
@@ -56,6 +70,31 @@ class BackgroundEntry:
     dscp: int
     """-1: as the jobs."""
     where: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEntry:
+    """One entry of `background` of plain UDP."""
+
+    name: str
+    from_port: str
+    """As "agent/port"."""
+    to_port: str
+    rate_bps: int
+    datagram_bytes: int
+    dscp: int
+    start_ns: int
+    stop_ns: int
+    """0: with the run."""
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """What `background` says: loads that queue pairs carry, and plain UDP."""
+
+    loads: tuple[BackgroundEntry, ...] = ()
+    streams: tuple[StreamEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,33 +157,70 @@ def read_jobs(
     return Several(tuple(entries), rounds, tuple(notes))
 
 
-def read_background(top: Section, jobs: tuple[JobEntry, ...], seed: int) -> tuple[BackgroundEntry, ...]:
+def read_background(top: Section, jobs: tuple[JobEntry, ...], seed: int) -> Background:
     """The entries of `background:`. Mistakes go to the file of `top`."""
     if not top.has("background"):
-        return ()
+        return Background()
     sections = top.sections("background", "write loads such as - {name: b, incast: {...}}")
     if len(sections) > MOST_BACKGROUNDS:
         top.mistake("background", f"there are {len(sections)} loads", f"write at most {MOST_BACKGROUNDS}")
     taken = [job.name for job in jobs]
-    entries = []
+    loads: list[BackgroundEntry] = []
+    streams: list[StreamEntry] = []
     for section in sections[:MOST_BACKGROUNDS]:
         name = section.required("name", parse_name, "", "give the load a name")
         _refuse_twice(section, name, taken)
         taken.append(name)
-        entries.append(_read_entry(section, name, seed))
+        if section.has("udp"):
+            streams.append(_read_stream(section, name))
+        else:
+            loads.append(_read_entry(section, name, seed))
         section.close()
-    return tuple(entries)
+    return Background(tuple(loads), tuple(streams))
 
 
-def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
+def _read_span(section: Section) -> tuple[int, int]:
     start_ns = section.optional("start", _time, 0)
     stop_ns = section.optional("stop", _time, 0)
     if section.has("stop") and stop_ns <= start_ns:
         section.mistake("stop", "it is not after start", "raise stop, or leave it out")
+    return start_ns, stop_ns
+
+
+def _read_stream(section: Section, name: str) -> StreamEntry:
+    start_ns, stop_ns = _read_span(section)
+    for key in ("incast", "storage", "mapping"):
+        if section.has(key):
+            section.mistake(
+                key, "plain UDP stands beside it", "write an entry for each load; UDP names its ports"
+            )
+    own = section.section("udp")
+    size = bounded(parse_bytes, LEAST_DATAGRAM_BYTES, MOST_DATAGRAM_BYTES, format_bytes)
+    rate = bounded(parse_rate_bps, 1000, MOST_STREAM_BPS, format_rate)
+    remedy = 'write agent and port as the rig names them, such as "a/p0"'
+    entry = StreamEntry(
+        name=name,
+        from_port=own.required("from", port_name, "a/p", remedy),
+        to_port=own.required("to", port_name, "b/p", remedy),
+        rate_bps=own.required("rate", rate, 1000, "write the rate of the payload, such as 100Mbps"),
+        datagram_bytes=own.optional("size", size, 1400),
+        dscp=section.optional("dscp", integer(0, 63), 0),
+        start_ns=start_ns,
+        stop_ns=stop_ns,
+        where=section.where("udp"),
+    )
+    if own.has("to") and entry.from_port == entry.to_port:
+        own.mistake("to", "the stream would not leave its port", "name two ports")
+    own.close()
+    return entry
+
+
+def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
+    start_ns, stop_ns = _read_span(section)
     kinds = [key for key in ("incast", "storage") if section.has(key)]
     if len(kinds) != 1:
         what = "no load is named" if not kinds else "two loads are named"
-        section.mistake(kinds[-1] if kinds else "name", what, "write one of incast and storage")
+        section.mistake(kinds[-1] if kinds else "name", what, "write one of incast, storage and udp")
     key = kinds[0] if kinds else "incast"
     own = section.section(key)
     load: IncastLoad | StorageLoad

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from results.table_text import printable, us
 
 if TYPE_CHECKING:
-    from results.summary import Summary
+    from results.summary import StreamSummary, Summary
 
 _HEADINGS: Final = (
     ("", "", "JCT (us)", "", "", "interference factor", "", "", "beside"),
@@ -16,10 +16,24 @@ _HEADINGS: Final = (
 _NAME_LIMIT: Final = 20
 
 
+def stream_words(one: StreamSummary) -> str:
+    """What became of a stream of plain UDP."""
+    if one.sent_datagrams is None or one.received_datagrams is None:
+        return "an end of it did not tell"
+    told = f"{one.sent_datagrams} datagrams sent, {one.received_datagrams} received"
+    lost = one.sent_datagrams - one.received_datagrams
+    told += f" ({lost / one.sent_datagrams:.2%} lost)" if one.sent_datagrams else ""
+    return told + (f"; {one.left_out} left out, the agent was too slow" if one.left_out else "")
+
+
 def job_lines(summary: Summary) -> list[str]:
     """A table of jobs, and what background there was; nothing in a run of one job."""
+    streams = [
+        f"background {printable(one.name)[:_NAME_LIMIT]}: plain UDP, {stream_words(one)}"
+        for one in summary.streams
+    ]
     if not summary.jobs:
-        return []
+        return [*streams, ""] if streams else []
     rows: list[tuple[str, ...]] = [*_HEADINGS]
     for one in summary.jobs:
         if one.background:
@@ -55,4 +69,4 @@ def job_lines(summary: Summary) -> list[str]:
             lines.append(
                 f"background {printable(one.name)[:_NAME_LIMIT]}: {moved}; in no figure above or below"
             )
-    return [*lines, ""]
+    return [*lines, *streams, ""]

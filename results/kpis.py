@@ -29,6 +29,7 @@ from results.summary import (
     OpCounts,
     RunState,
     SlipSummary,
+    StreamSummary,
     Summary,
     TransportCounts,
 )
@@ -106,6 +107,7 @@ def measure(
         ),
         notes=tables.notes,
         jobs=job_shares(all_ops, tables),
+        streams=_streams(outcome),
         timeline=outcome.events,
     )
     return Measurement(all_ops, flows, groups, everything, ops, collectives, summary)
@@ -316,6 +318,25 @@ def _transport(outcome: RunOutcome, flows: NDArray[np.void]) -> TransportCounts:
         receive_overflows=port_total("receive_overflows"),
         would_block=port_total("would_block"),
     )
+
+
+def _streams(outcome: RunOutcome) -> tuple[StreamSummary, ...]:
+    ends = [count for agent in outcome.agents for count in agent.streams]
+    found = []
+    for name in dict.fromkeys(count.name for count in ends):
+        sent = next((count for count in ends if count.name == name and count.sends), None)
+        came = next((count for count in ends if count.name == name and not count.sends), None)
+        found.append(
+            StreamSummary(
+                name=name,
+                sent_datagrams=sent.datagrams if sent else None,
+                sent_bytes=sent.payload_bytes if sent else None,
+                left_out=sent.left_out if sent else None,
+                received_datagrams=came.datagrams if came else None,
+                received_bytes=came.payload_bytes if came else None,
+            )
+        )
+    return tuple(found)
 
 
 def _clock(outcome: RunOutcome) -> ClockSummary:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from results.events_text import event_words
 from results.job_figures import bandwidth_figure, completion_by_phase
+from results.jobs_text import stream_words
 from results.report_figures import piece
 from results.report_parts import table
 from results.report_words import bytes_words, share_words, time_words
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 
 def jobs_section(given: KpiInput, summary: Summary) -> str:
     """Tables and plots of the jobs; "" where the run is of one."""
+    streams = "".join(f"<li>{escape(one.name)}: {escape(stream_words(one))}</li>" for one in summary.streams)
+    udp = f"<h2>Background of plain UDP</h2><ul>{streams}</ul>" if streams else ""
     if not summary.jobs:
-        return ""
+        return udp
     jobs = [one for one in summary.jobs if not one.background]
     parts = ["<h2>Jobs side by side</h2>"]
     heads = ("job", "ranks", "JCT alone", "JCT together", "interference factor", "by round", "beside others")
@@ -45,7 +48,7 @@ def jobs_section(given: KpiInput, summary: Summary) -> str:
     ):
         if figure is not None and jobs:
             parts.append(f"<h3>{title}</h3>{piece(figure, name)}")
-    return "".join(parts)
+    return "".join([*parts, udp])
 
 
 def events_list(events: Sequence[LinkEvent]) -> str:

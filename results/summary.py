@@ -299,6 +299,19 @@ class ComparisonSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamSummary:
+    """One stream of plain UDP beside the jobs; None where an end did not tell."""
+
+    name: str
+    sent_datagrams: int | None
+    sent_bytes: int | None
+    left_out: int | None
+    """Datagrams that the sending agent did not manage to send in time."""
+    received_datagrams: int | None
+    received_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """summary.json."""
 
@@ -341,6 +354,8 @@ class Summary:
     """None in runs whose rig names no road to the device's counters, and in files of earlier versions."""
     jobs: tuple[JobShare, ...] = ()
     """Of a run of several jobs, or with background; all other figures of jobs are without the background."""
+    streams: tuple[StreamSummary, ...] = ()
+    """Background of plain UDP."""
     timeline: tuple[LinkEvent, ...] = ()
     """Links that were to go down or come up."""
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from agent.cli import main
 from contract.assignment import Assignment
 from contract.errors import ExitCode, Problem, RigError
-from contract.messages import QueuePairEnd
+from contract.messages import QueuePairEnd, StreamCount
 from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD, WaitKind
 
 OP_NS = 20_000_000
@@ -158,6 +158,9 @@ class FakeEngine:
 
     def ports(self) -> NDArray[np.void]:
         return np.zeros(1, PORT_RECORD)
+
+    def streams(self) -> tuple[StreamCount, ...]:
+        return ()
 
     def rates(self) -> NDArray[np.void]:
         return np.empty(0, CC_RECORD)

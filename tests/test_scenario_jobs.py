@@ -81,6 +81,38 @@ def test_background_is_read_with_its_class_and_its_time() -> None:
     assert background_notes(read) == ("background s goes on with the jobs, for at most 10 s",)
 
 
+def test_plain_udp_is_sent_and_received_by_the_agents_of_its_ports() -> None:
+    read = scenario(
+        f"workload: {{collective: {AR}}}\nmapping: {{placement: round_robin}}\n"
+        "background: [{name: u, udp: {from: a/p0, to: b/p0, rate: 8Mbps, size: 1000B}, dscp: 46, start: 1s}]"
+    )
+    assert read.background == ()
+    plan = plan_jobs(read, rig_of({"a": 1, "b": 1}), build_jobs(read))
+    (sends,), (receives,) = plan.assignments["a"].streams, plan.assignments["b"].streams
+    assert (sends.sends, receives.sends) == (True, False)
+    assert (sends.src_ip, sends.dst_ip, sends.udp_port) == (
+        receives.src_ip,
+        receives.dst_ip,
+        receives.udp_port,
+    )
+    assert (sends.traffic_class, sends.rate_bps, sends.start_ns, sends.stop_ns) == (
+        46 << 2,
+        8_000_000,
+        1_000_000_000,
+        0,
+    )
+    elsewhere = scenario(
+        f"workload: {{collective: {AR}}}\nmapping: {{ports: [a/p0]}}\n"
+        "background: [{name: u, udp: {from: a/p0, to: b/p0, rate: 8Mbps}}, {name: v, udp: {from: a/p0, to: z/p0, rate: 8Mbps}}]"
+    )
+    with pytest.raises(PlanError) as raised:
+        plan_jobs(elsewhere, rig_of({"a": 1, "b": 1}), build_jobs(elsewhere))
+    assert [problem.what for problem in raised.value.problems] == [
+        "agent b takes no part in the run: no rank is there",
+        'the rig has no port "z/p0"',
+    ]
+
+
 def test_what_cannot_be_planned_is_cut_where_no_end_is_said_and_refused_where_one_is() -> None:
     load = "{name: s, storage: {clients: 1, servers: 1, sizes: [1KiB], rate: 100Gbps}"
     base = f"workload: {{collective: {AR}}}\nbackground: [{load}"
@@ -185,7 +217,7 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
         ),
         (
             f"workload: {{collective: {AR}}}\nbackground: [{{name: b}}]",
-            "s.yaml:2: background[0].name: no load is named; write one of incast and storage",
+            "s.yaml:2: background[0].name: no load is named; write one of incast, storage and udp",
         ),
         (
             f"workload: {{collective: {AR}}}\nbackground: [{{name: b, incast: {{senders: 1, size: 1B}}}}]",

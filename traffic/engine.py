@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from contract.errors import Problem, RigError
-from contract.messages import QueuePairEnd
+from contract.messages import QueuePairEnd, StreamCount
 from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
 from traffic import _native
 from traffic.capture import plan_capture
 from traffic.cc_library import library_for
+from traffic.udp_streams import UdpStreams
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,8 +90,15 @@ def rows(raw: bytes, dtype: np.dtype[np.void]) -> NDArray[np.void]:
 class Engine:
     """The engine of one assignment: open, probe, start, watch, stop, read what it counted."""
 
-    def __init__(self, assignment: Assignment, loops: _native.PortLoops, degraded: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        loops: _native.PortLoops,
+        degraded: tuple[str, ...],
+        streams: UdpStreams | None = None,
+    ) -> None:
         self._assignment = assignment
+        self._streams = streams or UdpStreams(())
         self._loops = loops
         self._taken = [0] * loops.ports()
         self._waits: list[NDArray[np.void] | None] = []
@@ -143,7 +151,12 @@ class Engine:
             degraded.append(
                 f"{threads} engine threads share {len(processors)} cores: idle loops sleep instead of polling"
             )
-        return Engine(assignment, loops, tuple(degraded))
+        try:
+            streams = UdpStreams(assignment.streams)
+        except RigError:
+            loops.close()
+            raise
+        return Engine(assignment, loops, tuple(degraded), streams)
 
     @property
     def ends(self) -> tuple[QueuePairEnd, ...]:
@@ -175,12 +188,13 @@ class Engine:
         self, connection: int, ordinal: int, verdict: int, seen_class: int, round_trip_ns: int
     ) -> ProbeOutcome:
         transport = self._assignment.transport
+        sent_class = self._class_of(connection)
         problems = {
             _Verdict.GOOD: "",
             _Verdict.PENDING: "not probed",
             _Verdict.NO_REPLY: f"no reply to probes of {transport.path_mtu_bytes} payload bytes",
             _Verdict.WRONG_TRAFFIC_CLASS: (
-                f"sent with traffic class {transport.traffic_class:#04x}, arrived with {seen_class:#04x}"
+                f"sent with traffic class {sent_class:#04x}, arrived with {seen_class:#04x}"
             ),
             _Verdict.TOO_LARGE: f"the local interface does not carry a path MTU of {transport.path_mtu_bytes} bytes",
         }
@@ -188,9 +202,16 @@ class Engine:
         row = int(self._assignment.connections.qp_offsets[connection]) + ordinal
         return ProbeOutcome(connection, row, problem == "", round_trip_ns, problem)
 
+    def _class_of(self, connection: int) -> int:
+        """Traffic class of what is sent on a connection."""
+        src_rank = int(self._assignment.connections.src_rank[connection])
+        own = next((rank.traffic_class for rank in self._assignment.ranks if rank.rank == src_rank), -1)
+        return own if own >= 0 else self._assignment.transport.traffic_class
+
     def start(self, start_ns: int) -> None:
         """Lets every rank begin at `start_ns` of this machine's monotonic clock."""
         self._loops.start(start_ns)
+        self._streams.start(start_ns)
 
     def status(self) -> EngineStatus:
         """The state of the run now; after `stop` the state it was stopped in."""
@@ -257,6 +278,11 @@ class Engine:
             [rows(self._loops.rates(port), CC_RECORD) for port in range(self._loops.ports())]
         )
 
+    def streams(self) -> tuple[StreamCount, ...]:
+        """What the ends of plain UDP counted. Stops the loops."""
+        self.stop()
+        return self._streams.counts()
+
     def turnarounds(self) -> tuple[tuple[int, int], ...]:
         """Histogram of turnaround times: (least nanoseconds of the bucket, count). Stops the loops.
 
@@ -272,9 +298,11 @@ class Engine:
             return
         self._last = self.status()
         self._stopped = True
+        self._streams.stop()
         self._loops.stop()
 
     def close(self) -> None:
         """Stops and gives the sockets back; only `status`, `stop` and `close` answer after."""
         self.stop()
+        self._streams.close()
         self._loops.close()

@@ -1,0 +1,63 @@
+"""Background of plain UDP: entries of a scenario -> the ends that each agent gets. Pure.
+
+Decides addresses and UDP ports of streams. They are sent by kernel sockets of the agents, whatever carries the jobs' packets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from contract.assignment import UdpStream
+from contract.errors import PlanError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from controller.rig import Rig
+    from controller.scenario_jobs import StreamEntry
+
+FIRST_PORT: Final = 47910
+"""Streams are received on this UDP port and those above; below the range that Linux hands out by itself."""
+
+
+def streams_of(
+    entries: Sequence[StreamEntry], rig: Rig, agents: Collection[str]
+) -> dict[str, tuple[UdpStream, ...]]:
+    """Per agent its ends. `agents` are those that take part. Raises `PlanError` with every port that cannot be an end."""
+    ports = {f"{agent.name}/{port.name}": port for agent in rig.agents for port in agent.ports}
+    problems: list[Problem] = []
+    found: dict[str, list[UdpStream]] = {}
+    for number, entry in enumerate(entries):
+        ends = [entry.from_port, entry.to_port]
+        for label in ends:
+            if label not in ports:
+                what = f'the rig has no port "{label}"'
+                problems.append(Problem(entry.where, what, f"its ports are {', '.join(list(ports)[:12])}"))
+            elif label.partition("/")[0] not in agents:
+                what = f"agent {label.partition('/')[0]} takes no part in the run: no rank is there"
+                problems.append(Problem(entry.where, what, "place a rank there, or choose another port"))
+        if problems:
+            continue
+        addresses = [ports[label].addresses[0] for label in ends]
+        if (":" in addresses[0]) != (":" in addresses[1]):
+            what = f"{addresses[0]} and {addresses[1]} are not of one family"
+            problems.append(Problem(entry.where, what, "choose ports of one"))
+            continue
+        for label, sends in ((entry.from_port, True), (entry.to_port, False)):
+            found.setdefault(label.partition("/")[0], []).append(
+                UdpStream(
+                    name=entry.name,
+                    sends=sends,
+                    src_ip=addresses[0],
+                    dst_ip=addresses[1],
+                    udp_port=FIRST_PORT + number,
+                    traffic_class=entry.dscp << 2,
+                    rate_bps=entry.rate_bps,
+                    datagram_bytes=entry.datagram_bytes,
+                    start_ns=entry.start_ns,
+                    stop_ns=entry.stop_ns,
+                )
+            )
+    if problems:
+        raise PlanError(*problems)
+    return {agent: tuple(ends) for agent, ends in found.items()}
