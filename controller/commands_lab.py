@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -191,6 +192,8 @@ def _attach(parsed: argparse.Namespace) -> Answer:
         measure=not parsed.unmeasured,
         beyond=parsed.beyond,
     )
+    # While it waits for interfaces; the first process of a container ends by no signal that it does not handle.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     shown = to_json if parsed.json else status_text
 
     def tell(status: Values) -> None:

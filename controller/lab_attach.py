@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import signal
 import socket
 import struct
 import time
@@ -56,8 +55,6 @@ def serve_attached(
     `words` are "agent/port=interface" for every attachment, or nothing for the cables of `lab plug`.
     Raises `InputError` where it cannot run, and `RigError` when it cannot go on.
     """
-    # The first process of a container ends by no signal that it does not handle.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     topology = parse_topology(order.topology.encode(), order.source)
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
     wiring = wire(topology, plan, words) if words else cables(plan)

@@ -75,7 +75,7 @@ def _refuse_same_namespace(switch_pid: int) -> None:
         remedy = "name the process of etloop lab attach, as this process sees it (1 in its container)"
         raise ConfigError(Problem("--into", f"there is no process {switch_pid}", remedy))
     try:
-        same = (where / "ns/net").readlink() == Path("/proc/self/ns/net").readlink()
+        same = (where / "ns/net").readlink() == Path("/proc/thread-self/ns/net").readlink()
     except OSError:
         return
     if same:

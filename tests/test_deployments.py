@@ -204,7 +204,7 @@ def test_containers_of_ours_have_no_privileges_but_those_that_a_switch_needs() -
         assert {key: service[key] for key in asked & service.keys()} == PRIVILEGES.get(name, {}), name
 
 
-def test_who_is_privileged_reaches_no_network_but_the_switch_and_no_secret() -> None:
+def test_who_is_privileged_is_given_no_network_of_its_own_and_no_secret() -> None:
     for name in PRIVILEGES:
         service = compose()["services"][name]
         assert "networks" not in service, name
