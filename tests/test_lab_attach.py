@@ -258,7 +258,7 @@ def room() -> Iterator[Room]:
             return made
 
         switch = namespace()
-        process = inside(switch, partial(subprocess.Popen, ["sleep", "600"]))
+        process = inside(switch, lambda: subprocess.Popen(["sleep", "600"]))
         stack.callback(process.wait)
         stack.callback(process.kill)
         yield Room(switch, process, {name: namespace() for name in "abc"})
@@ -343,15 +343,17 @@ def test_a_switch_waits_for_its_cables_carries_and_ends_when_one_is_pulled(
     options = ["--addresses", "2", "--unmeasured", "--wait", f"{PATIENCE_S}s"]
     log = (tmp_path / "switch.log").open("w")
     with log:
-        start = partial(
-            subprocess.Popen,
-            [*command, *options],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                [*command, *options],
+                cwd=tmp_path,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
         process = inside(room.switch, start)
     try:
         plan = plan_lab(topology_of(THREE), addresses=2)

@@ -247,7 +247,8 @@ void SoftSwitch::State::arrive(const soft::Headers& headers, uint32_t handle, Na
     add(destination, handle);
     return;
   }
-  const bool for_all = StationTable::is_group(headers.destination) ? !StationTable::ends_here(headers.destination) : config.learns;
+  const ethernet::Mac& mac = headers.destination;
+  const bool for_all = StationTable::is_group(mac) ? !StationTable::ends_here(mac) : config.learns;
   if (destination == kNowhere && for_all) {
     for (uint32_t port = 0; port < sockets.size(); ++port) {
       if (port == receiving) continue;
