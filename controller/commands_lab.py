@@ -1,14 +1,17 @@
-"""`etloop lab up|status|exec|link|down`: switches of software between namespaces of this host. Arguments in, answers out."""
+"""`etloop lab`: switches of software between namespaces of this host, or between interfaces. Arguments in, answers out."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from contract.clock import NS_PER_S
 from contract.errors import ConfigError, ExitCode, Problem
-from contract.units import QuantityError, parse_bytes, parse_name
+from contract.units import QuantityError, parse_bytes, parse_duration_ns, parse_name
+from controller.cli_commands import Commands
 from controller.cli_values import quantity, whole
 from controller.commands_trace import Answer, to_json
 from controller.lab_order import LabOrder
@@ -17,13 +20,16 @@ from controller.lab_plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYT
 if TYPE_CHECKING:
     from controller.lab_status import Values
 
-SUMMARY: Final = "run switches of software between namespaces of this host, and agents in them"
+SUMMARY: Final = (
+    "run switches of software, between namespaces of this host with agents in them or between interfaces"
+)
 EXAMPLE: Final = """\
   etloop lab up topology.yaml --rig-out rig.yaml --agents
   etloop run scenario.yaml --rig rig.yaml --out run1/
   etloop lab status
   etloop lab exec a -- ping -c 3 198.18.2.1
-  etloop lab down"""
+  etloop lab down
+  etloop lab attach topology.yaml --port a/p0=eth1 --port b/p0=eth2     a switch between two network cards"""
 _NAME: Final = "lab"
 DEFAULT_GNMI_BIND: Final = "127.0.0.1:9339"
 _BACKENDS: Final = ("udp", "packet", "xdp")
@@ -33,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What stands after `etloop lab`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     up = actions.add_parser("up", help="make a lab of a topology file")
-    up.add_argument("topology", type=Path, metavar="TOPOLOGY", help="topology.yaml")
     up.add_argument("--rig-out", type=Path, metavar="FILE", help="also write a rig file for its agents")
     up.add_argument("--agents", action="store_true", help="also start an agent in every namespace")
     up.add_argument("--backend", choices=_BACKENDS, default="udp", help="of the rig's ports (default udp)")
@@ -44,32 +49,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"where the controller will listen (default {DEFAULT_BIND})",
     )
     up.add_argument(
-        "--addresses",
-        type=whole,
-        default=DEFAULT_ADDRESSES,
-        metavar="N",
-        help=f"of a port to which the file gives none: one a rank (default {DEFAULT_ADDRESSES})",
-    )
-    up.add_argument(
-        "--mtu",
-        type=quantity(parse_bytes),
-        default=DEFAULT_MTU_BYTES,
-        metavar="SIZE",
-        help=f"default {DEFAULT_MTU_BYTES}B",
-    )
-    up.add_argument(
         "--gnmi",
         default="",
         metavar="ADDRESS:PORT",
         help="also serve the switches' counters by gNMI, in clear text on a loopback address",
     )
-    promise = up.add_mutually_exclusive_group()
-    promise.add_argument(
-        "--beyond", action="store_true", help="come up at rates that this host does not hold"
+    attach = _add_attach(actions)
+    plug = actions.add_parser("plug", help="give this network namespace an agent's ports on such a switch")
+    _add_network(plug)
+    plug.add_argument("agent", metavar="AGENT", help="whose ports, as the topology file names it")
+    plug.add_argument(
+        "--into", type=whole, required=True, metavar="PID", help="the process of etloop lab attach"
     )
-    promise.add_argument(
-        "--unmeasured", action="store_true", help="do not measure what this host holds, promise nothing"
-    )
+    for one in (up, attach):
+        _add_network(one)
+        _add_promise(one)
     status = actions.add_parser("status", help="what it is and what its switches counted")
     gnmi = actions.add_parser("gnmi", help="serve the counters of its switches by gNMI")
     _add_gnmi_arguments(gnmi)
@@ -80,8 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     link.add_argument("port", metavar="SWITCH/PORT")
     link.add_argument("state", choices=("down", "up"))
     down = actions.add_parser("down", help="end it; nothing of it is left")
-    for one in (up, status, run, link, down):
+    for one in (up, attach, status, run, link, down):
         one.add_argument("--name", default=_NAME, help=f"of the lab (default {_NAME})")
+    for one in (up, attach, plug, status, run, link, down):
         one.add_argument("--json", action="store_true", help="answer in JSON, for programs")
 
 
@@ -102,15 +97,69 @@ def _add_gnmi_arguments(gnmi: argparse.ArgumentParser) -> None:
     gnmi.add_argument("--name", default=_NAME, help=f"of the lab (default {_NAME})")
 
 
+def _add_attach(actions: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    attach = actions.add_parser(
+        "attach", help="run the switch alone, between interfaces of this network namespace, until told to end"
+    )
+    attach.add_argument(
+        "--port",
+        action="append",
+        default=[],
+        metavar="AGENT/PORT=INTERFACE",
+        help="the interface of a port of the topology, for each (default: cables that etloop lab plug brings)",
+    )
+    attach.add_argument(
+        "--wait",
+        type=quantity(parse_duration_ns),
+        default=0,
+        metavar="TIME",
+        help="for interfaces that are still to come (default 0s)",
+    )
+    return attach
+
+
+def _add_network(command: argparse.ArgumentParser) -> None:
+    """What the same topology file needs beside it to become the same lab."""
+    command.add_argument("topology", type=Path, metavar="TOPOLOGY", help="topology.yaml")
+    command.add_argument(
+        "--addresses",
+        type=whole,
+        default=DEFAULT_ADDRESSES,
+        metavar="N",
+        help=f"of a port to which the file gives none: one a rank (default {DEFAULT_ADDRESSES})",
+    )
+    command.add_argument(
+        "--mtu",
+        type=quantity(parse_bytes),
+        default=DEFAULT_MTU_BYTES,
+        metavar="SIZE",
+        help=f"default {DEFAULT_MTU_BYTES}B",
+    )
+
+
+def _add_promise(command: argparse.ArgumentParser) -> None:
+    promise = command.add_mutually_exclusive_group()
+    promise.add_argument(
+        "--beyond", action="store_true", help="come up at rates that this host does not hold"
+    )
+    promise.add_argument(
+        "--unmeasured", action="store_true", help="do not measure what this host holds, promise nothing"
+    )
+
+
 def answer_lab(parsed: argparse.Namespace) -> Answer:
     """Does one action. Raises `InputError` where it cannot."""
     # Here, because only a lab needs them: sockets, processes, netlink.
     from controller.lab_client import lab_ask, lab_down, lab_exec
 
+    if parsed.action == "plug":
+        return _plug(parsed)
     _checked_name(parsed.name)
     match parsed.action:
         case "up":
             return _up(parsed)
+        case "attach":
+            return _attach(parsed)
         case "status":
             return _shown(lab_ask(parsed.name, {"ask": "status"}), as_json=parsed.json)
         case "gnmi":
@@ -140,11 +189,7 @@ def _up(parsed: argparse.Namespace) -> Answer:
     from controller.lab_profile import map_deviations
     from controller.topology_file import parse_topology
 
-    try:
-        text = parsed.topology.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"cannot be read: {error.strerror if isinstance(error, OSError) else 'it is not UTF-8 text'}"
-        raise ConfigError(Problem(str(parsed.topology), what, "name a topology file")) from None
+    text = _text_of(parsed.topology)
     order = LabOrder(
         name=parsed.name,
         topology=text,
@@ -179,6 +224,49 @@ def _local_gnmi(text: str) -> str:
         remedy = "give one of 127.0.0.0/8, or run etloop lab gnmi, which has TLS"
         raise ConfigError(Problem("--gnmi", f"{bind} is reachable from other machines", remedy))
     return str(bind) if text else ""
+
+
+def _attach(parsed: argparse.Namespace) -> Answer:
+    from controller.lab_attach import last_words, serve_attached
+    from controller.lab_status import status_text
+
+    order = LabOrder(
+        name=parsed.name,
+        topology=_text_of(parsed.topology),
+        source=str(parsed.topology),
+        mtu_bytes=parsed.mtu,
+        addresses=parsed.addresses,
+        measure=not parsed.unmeasured,
+        beyond=parsed.beyond,
+    )
+    # While it waits for interfaces; the first process of a container ends by no signal that it does not handle.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    shown = to_json if parsed.json else status_text
+
+    def tell(status: Values) -> None:
+        print(shown(status), flush=True)
+
+    return Answer(*last_words(serve_attached(order, tuple(parsed.port), parsed.wait / NS_PER_S, tell), shown))
+
+
+def _plug(parsed: argparse.Namespace) -> Answer:
+    from controller.lab_plan import plan_lab
+    from controller.lab_plug import plug
+    from controller.lab_wiring import agent_named
+    from controller.topology_file import parse_topology
+
+    topology = parse_topology(_text_of(parsed.topology).encode(), str(parsed.topology))
+    plan = plan_lab(topology, mtu_bytes=parsed.mtu, addresses=parsed.addresses)
+    said = plug(plan, agent_named(plan, parsed.agent), parsed.into)
+    return Answer(to_json({"ports": said}) if parsed.json else "\n".join(said) + "\n")
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"cannot be read: {error.strerror if isinstance(error, OSError) else 'it is not UTF-8 text'}"
+        raise ConfigError(Problem(str(path), what, "name a topology file")) from None
 
 
 def _write(path: Path, text: str, lab: str) -> None:

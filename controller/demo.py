@@ -2,7 +2,8 @@
 
 Makes a synthetic job as real `.et` files, a scenario and a rig: agents on the ports of a switch of software
 (`demo_lab`), or two agents on loopback addresses. Starts them as processes, and then does what `etloop run` does. Decides
-nothing about the run itself: everything it makes lies in the output directory and can be run again by hand. The agents end with the demo, whatever happens.
+nothing about the run itself: everything it makes lies in the output directory and can be run again by hand. The agents end
+with the demo, whatever happens.
 """
 
 from __future__ import annotations

@@ -53,12 +53,7 @@ def lab_up(order: LabOrder) -> Values:
 
     Raises `InputError` with what the lab's process found, `RigError` if a lab of that name is up or it does not come up.
     """
-    directory = lab_directory(order.name)
-    if _answers(directory):
-        what = f'a lab called "{order.name}" is up'
-        raise RigError(Problem("lab", what, "take it down (etloop lab down), or name this one with --name"))
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(mode=0o700)
+    directory = lab_taken(order.name)
     (directory / ORDER_FILE).write_text(order_text(order))
     reading, writing = os.pipe()
     with (directory / LOG_FILE).open("wb") as log:
@@ -84,6 +79,22 @@ def lab_up(order: LabOrder) -> Values:
         what = f"its process ended or hung before it was up: {tail[0] if tail else 'it said nothing'}"
         raise RigError(Problem("lab", what, "try again; if it stays so, this is a defect of etloop"))
     raise InputError(*(Problem(*problem) for problem in said["problems"]))
+
+
+def lab_taken(name: str) -> Path:
+    """The directory of a lab to be, empty. Raises `RigError` if a lab of that name is up."""
+    directory = lab_directory(name)
+    if _answers(directory):
+        what = f'a lab called "{name}" is up'
+        raise RigError(Problem("lab", what, "take it down (etloop lab down), or name this one with --name"))
+    release(directory)
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+def release(directory: Path) -> None:
+    """Removes what a lab kept."""
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def lab_ask(name: str, question: Values) -> Values:
@@ -121,6 +132,9 @@ def lab_exec(name: str, agent: str, command: Sequence[str]) -> int:
     """Runs a command in an agent's namespace, with this terminal; returns its exit code. It ends when the lab does."""
     status = lab_ask(name, {"ask": "status"})
     namespaces = status["namespaces"]
+    if not namespaces:
+        what = "the lab has no namespaces: its switch is attached to interfaces"
+        raise RigError(Problem("lab exec", what, "run the command where the agent is"))
     if agent not in namespaces:
         raise RigError(
             Problem("lab exec", f'the lab has no agent "{agent}"', f"name one of {', '.join(namespaces)}")

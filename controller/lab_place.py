@@ -79,12 +79,12 @@ def _make_cables(plan: LabPlan, place: LabPlace) -> None:
                     "mtu": plan.mtu_bytes,
                 }
                 kernel.link("add", ifname=port.switch_interface, kind="veth", mtu=plan.mtu_bytes, peer=peer)
-                kernel.link("set", index=_index(kernel, port.switch_interface), state="up")
+                kernel.link("set", index=index_of(kernel, port.switch_interface), state="up")
 
 
 def _settle(agent: LabAgent, plan: LabPlan) -> None:
     speaks_ipv6 = any(
-        _family(address) == socket.AF_INET6 for port in agent.ports for address in port.addresses
+        family_of(address) == socket.AF_INET6 for port in agent.ports for address in port.addresses
     )
     for which in ("all", "default"):
         set_in_proc(f"ipv4/conf/{which}/rp_filter", "0")
@@ -94,10 +94,10 @@ def _settle(agent: LabAgent, plan: LabPlan) -> None:
         else:
             set_in_proc(f"ipv6/conf/{which}/disable_ipv6", "1")
     with IPRoute() as kernel:
-        kernel.link("set", index=_index(kernel, "lo"), state="up")
+        kernel.link("set", index=index_of(kernel, "lo"), state="up")
         for number, port in enumerate(agent.ports):
-            _no_tcp_offload(port.interface)
-            index = _index(kernel, port.interface)
+            no_tcp_offload(port.interface)
+            index = index_of(kernel, port.interface)
             kernel.link("set", index=index, state="up")
             _address(kernel, port, index, FIRST_TABLE + number, several=len(agent.ports) > 1)
             for other in plan.ports:
@@ -106,7 +106,7 @@ def _settle(agent: LabAgent, plan: LabPlan) -> None:
                 for address in other.addresses:
                     kernel.neigh(
                         "add",
-                        family=_family(address),
+                        family=family_of(address),
                         dst=address,
                         lladdr=other.mac,
                         ifindex=index,
@@ -116,10 +116,10 @@ def _settle(agent: LabAgent, plan: LabPlan) -> None:
 
 def _address(kernel: Any, port: LabPort, index: int, table: int, *, several: bool) -> None:
     """Addresses of a port; what is sent from them leaves by it, whatever the destination."""
-    families = {_family(address) for address in port.addresses}
+    families = {family_of(address) for address in port.addresses}
     for address in port.addresses:
-        bits = _bits(address)
-        kernel.addr("add", index=index, family=_family(address), address=address, prefixlen=bits)
+        bits = bits_of(address)
+        kernel.addr("add", index=index, family=family_of(address), address=address, prefixlen=bits)
     for family in families:
         anywhere = "0.0.0.0/0" if family == socket.AF_INET else "::/0"
         routes: list[dict[str, int]] = [{"table": table}] if several else []
@@ -129,24 +129,27 @@ def _address(kernel: Any, port: LabPort, index: int, table: int, *, several: boo
             kernel.route("add", family=family, dst=anywhere, oif=index, scope=SCOPE_LINK, **keys)
     if several:
         for address in port.addresses:
-            source = f"{address}/{_bits(address)}"
-            kernel.rule("add", family=_family(address), src=source, table=table, priority=RULE_PRIORITY)
+            source = f"{address}/{bits_of(address)}"
+            kernel.rule("add", family=family_of(address), src=source, table=table, priority=RULE_PRIORITY)
 
 
-def _family(address: str) -> int:
+def family_of(address: str) -> int:
+    """AF_INET or AF_INET6."""
     return socket.AF_INET if ip_address(address).version == 4 else socket.AF_INET6
 
 
-def _bits(address: str) -> int:
+def bits_of(address: str) -> int:
+    """Length of the prefix that is the address alone."""
     return ip_address(address).max_prefixlen
 
 
-def _index(kernel: Any, interface: str) -> int:
+def index_of(kernel: Any, interface: str) -> int:
+    """Of an interface that is there, in the namespace that `kernel` speaks to."""
     found: int = kernel.link_lookup(ifname=interface)[0]
     return found
 
 
-def _no_tcp_offload(interface: str) -> None:
+def no_tcp_offload(interface: str) -> None:
     """Joined TCP segments cannot be cut by the switch; the host's stack cuts them before the link (ethtool -K tso off)."""
     value = array("I", [_ETHTOOL_STSO, 0])
     request = struct.pack("16sP16x", interface.encode(), value.buffer_info()[0])

@@ -36,7 +36,7 @@ from controller.lab_order import (
     LabOrder,
     read_order,
 )
-from controller.lab_place import LabPlace, lab_place
+from controller.lab_place import lab_place
 from controller.lab_plan import LabPlan, plan_lab, refuse_promise
 from controller.lab_relay import endpoint_of, relay_from
 from controller.lab_status import Values, counter_values, plan_values
@@ -65,46 +65,57 @@ def serve_lab(directory: Path, tell: Callable[[dict[str, object]], None]) -> Non
     with lab_place(plan) as place:
         switch = open_in(place, topology, plan)
         try:
-            lab = Lab(order, topology, plan, place, switch, plan_values(plan, capacity, promised=promised))
-            asyncio.run(lab.serve(directory, tell))
+            described = plan_values(plan, capacity, promised=promised)
+            lab = Lab(order, topology, plan, place.agents, switch, described, switch.failure)
+            if ended_by := asyncio.run(lab.serve(directory, tell)):
+                print(f"the soft switch ended: {ended_by}", file=sys.stderr, flush=True)
         finally:
             switch.stop()
             (directory / SOCKET_FILE).unlink(missing_ok=True)
 
 
 class Lab:
-    """One lab that is up."""
+    """One lab that is up.
+
+    `namespaces` are those of its agents, by descriptors of this process: none where the switch stands between interfaces.
+    `trouble` says why it cannot go on, and is empty while it can.
+    """
 
     def __init__(
         self,
         order: LabOrder,
         topology: Topology,
         plan: LabPlan,
-        place: LabPlace,
+        namespaces: dict[str, int],
         switch: SoftSwitch,
         described: Values,
+        trouble: Callable[[], str],
     ) -> None:
         self._order = order
         self._topology = topology
         self._plan = plan
-        self._place = place
+        self._namespaces = namespaces
         self._switch = switch
         self._described = described
+        self._trouble = trouble
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
         self._directory = Path()
         self._gnmi: asyncio.subprocess.Process | None = None
         self._gnmi_at = ""
         self._end = asyncio.Event()
 
-    async def serve(self, directory: Path, tell: Callable[[dict[str, object]], None]) -> None:
-        """Answers until a signal or a question ends the lab; its agents have ended when this returns."""
+    async def serve(self, directory: Path, tell: Callable[[dict[str, object]], None]) -> str:
+        """Answers until a signal or a question ends the lab, or returns why it cannot go on.
+
+        Its agents have ended when this returns.
+        """
         self._directory = directory
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._end.set)
         async with contextlib.AsyncExitStack() as stack:
             host, port = endpoint_of(self._plan.bind)
-            for namespace in self._place.agents.values():
+            for namespace in self._namespaces.values():
                 stack.push_async_callback(_close, await relay_from(namespace, host, port))
             socket_path = directory / SOCKET_FILE
             server = await asyncio.start_unix_server(self._converse, socket_path, limit=MOST_REQUEST_BYTES)
@@ -115,13 +126,13 @@ class Lab:
                 await self._start_gnmi(socket_path)
             if self._order.agents:
                 self._start_agents()
-            tell(self._status())
+            tell(self.status())
             while not self._end.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._end.wait(), GLANCE_S)
-                if failure := self._switch.failure():
-                    print(f"the soft switch ended: {failure}", file=sys.stderr, flush=True)
-                    return
+                if trouble := self._trouble():
+                    return trouble
+            return ""
 
     # ---- questions
 
@@ -144,7 +155,7 @@ class Lab:
             return
         match question:
             case "status":
-                await _say(writer, self._status())
+                await _say(writer, self.status())
             case "counters" if every_ms == 0:
                 await _say(writer, self._counters())
             case "counters":
@@ -180,11 +191,12 @@ class Lab:
     def _counters(self) -> Values:
         return counter_values(self._topology, self._switch.snapshot())
 
-    def _status(self) -> Values:
+    def status(self) -> Values:
+        """What the lab is, with its counters as of now; the last ones once its switch has stopped."""
         return self._described | {
             "name": self._order.name,
             "pid": os.getpid(),
-            "namespaces": self._place.agents,
+            "namespaces": self._namespaces,
             "processes": {name: _said_of(process) for name, process in self._agents.items()},
             "directory": str(self._directory),
             "gnmi": self._gnmi_values(),
@@ -237,7 +249,7 @@ class Lab:
     # ---- agents
 
     def _start_agents(self) -> None:
-        for name, namespace in self._place.agents.items():
+        for name, namespace in self._namespaces.items():
             enter = (
                 "controller.lab_enter",
                 "--net",

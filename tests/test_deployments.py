@@ -164,14 +164,51 @@ def test_whoever_stops_the_controller_waits_longer_than_it_drains() -> None:
 # ---- compose
 
 
-def test_containers_of_ours_have_no_privileges() -> None:
+PRIVILEGES = {
+    "soft-switch": {"user": "0:0", "cap_add": ["NET_RAW", "NET_ADMIN"], "network_mode": "none"},
+    "cable-a": {
+        "user": "0:0",
+        "cap_add": ["NET_ADMIN"],
+        "network_mode": "service:agent-a",
+        "pid": "service:soft-switch",
+    },
+    "cable-b": {
+        "user": "0:0",
+        "cap_add": ["NET_ADMIN"],
+        "network_mode": "service:agent-b",
+        "pid": "service:soft-switch",
+    },
+}
+"""What a switch and its cables need of their engine, and nothing else of ours needs anything."""
+
+
+def test_containers_of_ours_have_no_privileges_but_those_that_a_switch_needs() -> None:
     ours = {name: each for name, each in compose()["services"].items() if name != "mosquitto"}
-    assert set(ours) == {"controller", "agent-a", "agent-b", "demo"}
+    assert set(ours) == {"controller", "agent-a", "agent-b", "demo", *PRIVILEGES}
+    asked = {
+        "privileged",
+        "cap_add",
+        "pid",
+        "network_mode",
+        "devices",
+        "user",
+        "ipc",
+        "userns_mode",
+        "group_add",
+        "cgroup_parent",
+    }
     for name, service in ours.items():
         assert service["cap_drop"] == ["ALL"], name
         assert service["read_only"] is True, name
         assert service["security_opt"] == ["no-new-privileges:true"], name
-        assert not {"privileged", "cap_add", "pid", "network_mode", "devices"} & service.keys(), name
+        assert {key: service[key] for key in asked & service.keys()} == PRIVILEGES.get(name, {}), name
+
+
+def test_who_is_privileged_is_given_no_network_of_its_own_and_no_secret() -> None:
+    for name in PRIVILEGES:
+        service = compose()["services"][name]
+        assert "networks" not in service, name
+        assert service["volumes"] == ["./deploy/compose:/etc/etloop:ro"], name
 
 
 def test_compose_accepts_the_file() -> None:

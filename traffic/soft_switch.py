@@ -33,9 +33,9 @@ class SoftPort:
     interface: str
     """In the network namespace of the thread that opens the switch."""
     mac: bytes
-    """Of the host, 6 bytes."""
+    """Of the host, 6 bytes; zeros: not known."""
     addresses: tuple[str, ...]
-    """IP addresses of the host, by which packets find it."""
+    """IP addresses of the host, by which packets find it before its MAC is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,9 @@ class SoftLimits:
     """Frames handed over so long after their modelled time are counted as late."""
     spin_ns: int = 0
     """How long before a deadline the switch's thread stays awake. 0: it sleeps until then."""
+    learns: bool = False
+    """Whether it finds out by itself who is behind its ports, as a bridge: every frame is taken in, its sender's place learned
+    (of 4,096 stations), and one for nobody known goes to all other ports. Else such frames are lost and counted."""
 
 
 @dataclass(frozen=True, slots=True)

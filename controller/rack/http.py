@@ -75,7 +75,7 @@ class HttpRoad:
         try:
             host, port = self._bind
             await web.TCPSite(runner, host, port).start()
-            self._log.rack("http listens", at=f"{host}:{port}")
+            self._log.rack("http listens", address=f"{host}:{port}")
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()

@@ -1,7 +1,8 @@
 """Executes a schedule in no time at all: every lane in order, messages in queues, at most `slots` in each.
 
 Lanes wait only for messages, for free slots, for other lanes and for the batch before them on their channel, so the order
-in which they are taken does not change how far they come: if one order ends in a deadlock, all do. What they carry could depend on it, if a wait is missing:
+in which they are taken does not change how far they come: if one order ends in a deadlock, all do. What they carry could depend
+on it, if a wait is missing:
 so whatever reads a block must come after all that brought it by the waits of its own table (`Waits`), and a second order, in
 which all sends leave as early as they can, must end the same. As in the engine, a lane is over when all it sent has
 been taken by a receiver that has begun. Timing, acknowledgements and loss are the engine's.

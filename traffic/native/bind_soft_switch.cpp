@@ -43,6 +43,7 @@ class BoundSoftSwitch {
     config.fabric.card_bytes = read_value<int64_t>(limits, "card_bytes");
     config.late_ns = read_value<int64_t>(limits, "late_ns");
     config.spin_ns = read_value<int64_t>(limits, "spin_ns");
+    config.learns = read_value<bool>(limits, "learns");
     std::string error;
     switch_ = SoftSwitch::open(config, error);
     if (switch_ == nullptr) throw std::runtime_error(error);

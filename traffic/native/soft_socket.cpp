@@ -57,7 +57,7 @@ struct SoftSocket::State {
     }
   }
 
-  bool open(const std::string& interface, std::string& error);
+  bool open(const std::string& interface, bool promiscuous, std::string& error);
   bool hand_over(size_t slot, FrameSink& sink, Nanos now, Nanos real_offset_ns);
 
   Descriptor socket;
@@ -71,7 +71,7 @@ struct SoftSocket::State {
   std::array<iovec, 2 * kSendBatch> sent_parts{};
 };
 
-bool SoftSocket::State::open(const std::string& interface, std::string& error) {
+bool SoftSocket::State::open(const std::string& interface, bool promiscuous, std::string& error) {
   // Protocol 0: nothing arrives before all options are set.
   socket = Descriptor(::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int fd = socket.get();
@@ -103,8 +103,16 @@ bool SoftSocket::State::open(const std::string& interface, std::string& error) {
   link.sll_family = AF_PACKET;
   link.sll_protocol = htons(ETH_P_ALL);
   link.sll_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&link), sizeof link) == 0) return true;
-  error = "cannot bind a packet socket to " + interface + ": " + errno_text(errno);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&link), sizeof link) != 0) {
+    error = "cannot bind a packet socket to " + interface + ": " + errno_text(errno);
+    return false;
+  }
+  if (!promiscuous) return true;
+  packet_mreq all{};
+  all.mr_ifindex = link.sll_ifindex;
+  all.mr_type = PACKET_MR_PROMISC;
+  if (setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) == 0) return true;
+  error = "cannot take all frames of " + interface + ": " + errno_text(errno);
   return false;
 }
 
@@ -135,9 +143,9 @@ bool SoftSocket::State::hand_over(size_t slot, FrameSink& sink, Nanos now, Nanos
   return true;
 }
 
-std::unique_ptr<SoftSocket> SoftSocket::open(const std::string& interface, std::string& error) {
+std::unique_ptr<SoftSocket> SoftSocket::open(const std::string& interface, bool promiscuous, std::string& error) {
   auto state = std::make_unique<State>();
-  if (!state->open(interface, error)) return nullptr;
+  if (!state->open(interface, promiscuous, error)) return nullptr;
   return std::unique_ptr<SoftSocket>(new SoftSocket(std::move(state)));
 }
 

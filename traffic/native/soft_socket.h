@@ -33,8 +33,9 @@ class SoftSocket {
  public:
   static constexpr size_t kSendBatch = 64;
 
-  // On an interface of the calling thread's network namespace. Null: `error` says why.
-  static std::unique_ptr<SoftSocket> open(const std::string& interface, std::string& error);
+  // On an interface of the calling thread's network namespace; `promiscuous`: also what is for other stations than the
+  // interface, which network cards withhold. Null: `error` says why.
+  static std::unique_ptr<SoftSocket> open(const std::string& interface, bool promiscuous, std::string& error);
   ~SoftSocket();
 
   int fd() const;

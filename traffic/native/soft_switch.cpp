@@ -20,6 +20,7 @@
 #include "ip_address.h"
 #include "ring.h"
 #include "soft_socket.h"
+#include "station_table.h"
 #include "system_clock.h"
 #include "udp_socket.h"
 
@@ -31,16 +32,8 @@ constexpr size_t kSocketBudget = 512;  // joined frames of one socket in a turn
 constexpr Nanos kLongestSleepNs = 100'000'000;
 constexpr Nanos kRetryNs = 50'000;  // after the kernel had no room, which no readiness event ever ends
 constexpr uint32_t kPauseHandle = FramePool::kNone;
-constexpr uint32_t kNowhere = UINT32_MAX;
+constexpr uint32_t kNowhere = StationTable::kNowhere;
 constexpr soft::OffloadHeader kNoOffload{};
-
-uint64_t key_of(const ethernet::Mac& mac) {
-  uint64_t key = 0;
-  for (const uint8_t byte : mac) key = key << 8 | byte;
-  return key;
-}
-
-bool is_group(const ethernet::Mac& mac) { return (mac[0] & 1) != 0; }
 
 }  // namespace
 
@@ -89,7 +82,7 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
   std::vector<Ring<Due>> due;
   std::vector<bool> blocked;
   std::unordered_map<IpAddress, uint32_t, IpAddressHash> by_address;
-  std::unordered_map<uint64_t, uint32_t> by_mac;
+  StationTable stations;
   std::vector<Arrival> arrivals;
   std::vector<pollfd> polled;
   std::vector<uint8_t> tagged;  // a frame whose tag is put back
@@ -124,11 +117,11 @@ bool SoftSwitch::State::open(std::string& error) {
   wake = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   for (size_t i = 0; i < config.ports.size(); ++i) {
     const SoftPortConfig& port = config.ports[i];
-    auto socket = SoftSocket::open(port.interface, error);
+    auto socket = SoftSocket::open(port.interface, config.learns, error);
     if (socket == nullptr) return false;
     polled.push_back({socket->fd(), POLLIN, 0});
     sockets.push_back(std::move(socket));
-    by_mac[key_of(port.host_mac)] = static_cast<uint32_t>(i);
+    if (port.host_mac != ethernet::Mac{}) stations.fix(port.host_mac, static_cast<uint32_t>(i));
     for (const IpAddress& address : port.addresses) by_address[address] = static_cast<uint32_t>(i);
   }
   polled.push_back({wake.get(), POLLIN, 0});
@@ -157,6 +150,11 @@ void SoftSwitch::State::on_frame(const ReceivedFrame& received) {
     }
   }
   const soft::Headers headers = soft::read_headers(bytes);
+  if (config.learns && bytes.size() >= ethernet::kMacsBytes) {
+    ethernet::Mac source{};
+    std::copy_n(bytes.begin() + source.size(), source.size(), source.begin());
+    stations.learn(source, static_cast<uint32_t>(receiving));
+  }
   if (headers.use == soft::FrameUse::pause) {
     ++count.rx_pause_frames;
     const ethernet::Pause told = *ethernet::parse_pause(bytes);
@@ -242,14 +240,16 @@ void SoftSwitch::State::arrive(const soft::Headers& headers, uint32_t handle, Na
   uint32_t destination = kNowhere;
   if (const auto found = by_address.find(headers.dst_ip); headers.use == soft::FrameUse::ip && found != by_address.end()) {
     destination = found->second;
-  } else if (const auto station = by_mac.find(key_of(headers.destination)); station != by_mac.end()) {
-    destination = station->second;
+  } else {
+    destination = stations.find(headers.destination);
   }
   if (destination != kNowhere && destination != receiving) {
     add(destination, handle);
     return;
   }
-  if (destination == kNowhere && is_group(headers.destination)) {
+  const ethernet::Mac& mac = headers.destination;
+  const bool for_all = StationTable::is_group(mac) ? !StationTable::ends_here(mac) : config.learns;
+  if (destination == kNowhere && for_all) {
     for (uint32_t port = 0; port < sockets.size(); ++port) {
       if (port == receiving) continue;
       if (const uint32_t copy = copy_of(handle); copy != FramePool::kNone) add(port, copy);

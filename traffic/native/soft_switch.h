@@ -18,7 +18,7 @@ namespace etloop {
 
 struct SoftPortConfig {
   std::string interface;  // in the network namespace of the thread that opens the switch
-  ethernet::Mac host_mac{};
+  ethernet::Mac host_mac{};          // zeros: not known
   std::vector<IpAddress> addresses;  // of the host behind it
 };
 
@@ -29,6 +29,9 @@ struct SoftSwitchConfig {
   int64_t memory_bytes = 256 << 20;  // of frames inside; more are overload
   Nanos late_ns = 1'000'000;         // frames handed over later than this after their time count as late
   Nanos spin_ns = 0;                 // before a deadline; else the thread sleeps
+  // Who is behind the ports is found out, as a bridge does: every frame is taken in, its sender's place learned, and one for
+  // nobody known goes to all other ports. Else such frames are lost and counted.
+  bool learns = false;
 };
 
 struct SoftPortCounters {
@@ -37,7 +40,7 @@ struct SoftPortCounters {
   int64_t tx_frames = 0;
   int64_t tx_pause_frames = 0;
   int64_t rx_pause_frames = 0;
-  int64_t unknown_destination_frames = 0;  // for an address that nobody here has
+  int64_t unknown_destination_frames = 0;  // for nobody behind another port
   // Overload and what else is not the model's doing:
   int64_t socket_dropped_frames = 0;  // as they came, joined or not
   int64_t memory_dropped_frames = 0;
