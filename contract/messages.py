@@ -32,7 +32,7 @@ class ProtocolVersion(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-PROTOCOL_VERSION: Final = ProtocolVersion(2, 1)
+PROTOCOL_VERSION: Final = ProtocolVersion(2, 2)
 OLDEST_MINOR: Final = 0
 """Of this major, the oldest minor that is still spoken: one back is promised."""
 
@@ -123,6 +123,8 @@ class Loaded:
     """What the engine will do less well than asked."""
     ends: tuple[QueuePairEnd, ...] = ()
     """Its queue pair ends on network cards."""
+    capabilities: tuple[str, ...] = since(2, droppable=True, default=())
+    """What its ports have of what a host may offer or not, such as departure times, and why not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,8 @@ class AgentRecords:
     """Whether the agent finished and sent its flow and port counters."""
     rates: NDArray[np.void] = field(default_factory=lambda: np.empty(0, CC_RECORD))
     """Rates and windows over time; empty if they were not asked for."""
+    capabilities: tuple[str, ...] = ()
+    """What its ports had of what a host may offer or not, such as departure times; none from agents of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

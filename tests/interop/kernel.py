@@ -6,6 +6,7 @@ and only the image and the modules of `WANTED` with what they depend on are kept
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -26,11 +27,13 @@ WANTED: Final = (
     "crc32_generic",
     "ib_uverbs",
     "rdma_rxe",
+    "veth",
+    "sch_fq",
 )
 """rdma_rxe asks the kernel's crypto interface for crc32 by name, which no dependency says."""
 _KEPT: Final = re.compile(
-    r"\./lib/modules/[^/]+/kernel/(drivers/(infiniband/(core|sw/rxe)|virtio|char)|drivers/net/(virtio_net|net_failover)"
-    r"|net/(9p|core|ipv4|ipv6)|fs/(9p|netfs|fscache)|crypto|lib|arch/x86/crypto).*\.ko"
+    r"\./lib/modules/[^/]+/kernel/(drivers/(infiniband/(core|sw/rxe)|virtio|char)|drivers/net/(virtio_net|net_failover|veth)"
+    r"|net/(9p|core|ipv4|ipv6|sched)|fs/(9p|netfs|fscache)|crypto|lib|arch/x86/crypto).*\.ko"
 )
 _FETCH_SECONDS: Final = 300
 
@@ -50,6 +53,8 @@ class Kernel:
 
 def kernel(cache: Path) -> Kernel:
     """The kernel in `cache`, fetched there first if it is not. Raises NoKernelError."""
+    # What was kept by another choice of modules stays where it is.
+    cache /= hashlib.sha256(_KEPT.pattern.encode()).hexdigest()[:12]
     if not (cache / "complete").exists():
         _fetch(cache)
     image = next((cache / "boot").glob("vmlinuz-*"))
