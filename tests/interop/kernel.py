@@ -6,7 +6,6 @@ and only the image and the modules of `WANTED` with what they depend on are kept
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -27,10 +26,10 @@ WANTED: Final = (
     "crc32_generic",
     "ib_uverbs",
     "rdma_rxe",
-    "veth",
-    "sch_fq",
 )
 """rdma_rxe asks the kernel's crypto interface for crc32 by name, which no dependency says."""
+WELCOME: Final = ("veth", "sch_fq")
+"""Loaded where they are; a cache that was unpacked before they were asked for has none."""
 _KEPT: Final = re.compile(
     r"\./lib/modules/[^/]+/kernel/(drivers/(infiniband/(core|sw/rxe)|virtio|char)|drivers/net/(virtio_net|net_failover|veth)"
     r"|net/(9p|core|ipv4|ipv6|sched)|fs/(9p|netfs|fscache)|crypto|lib|arch/x86/crypto).*\.ko"
@@ -53,8 +52,6 @@ class Kernel:
 
 def kernel(cache: Path) -> Kernel:
     """The kernel in `cache`, fetched there first if it is not. Raises NoKernelError."""
-    # What was kept by another choice of modules stays where it is.
-    cache /= hashlib.sha256(_KEPT.pattern.encode()).hexdigest()[:12]
     if not (cache / "complete").exists():
         _fetch(cache)
     image = next((cache / "boot").glob("vmlinuz-*"))
@@ -131,7 +128,7 @@ def _in_loading_order(folder: Path) -> tuple[Path, ...]:
             load(needed)
         ordered.append(path)
 
-    for wanted in WANTED:
+    for wanted in (*WANTED, *(name for name in WELCOME if (folder / f"{name}.ko").exists())):
         load(wanted)
     return tuple(ordered)
 
