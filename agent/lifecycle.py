@@ -295,12 +295,18 @@ class AgentLife:
 
     # ---- the engine
 
-    def on_opened(self, degraded: tuple[str, ...], ends: tuple[QueuePairEnd, ...] = ()) -> tuple[Action, ...]:
+    def on_opened(
+        self,
+        degraded: tuple[str, ...],
+        ends: tuple[QueuePairEnd, ...] = (),
+        capabilities: tuple[str, ...] = (),
+    ) -> tuple[Action, ...]:
         """The engine asked for is there."""
         if self.state is AgentState.LOADING and self._assignment is not None:
             self._advance(AgentEvent.OPENED)
             self._do(*(Log(text) for text in degraded))
-            self._do(Say(Loaded(self._assignment.run_id, tuple(clipped(text) for text in degraded), ends)))
+            less, has = (tuple(clipped(text) for text in texts) for texts in (degraded, capabilities))
+            self._do(Say(Loaded(self._assignment.run_id, less, ends, has)))
         elif self.state is AgentState.COLLECTING:
             self._do(HandOver())
         else:

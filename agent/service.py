@@ -288,7 +288,7 @@ class _Agent:
             return self._life.on_open_failed((_engine_problem(error),))
         self._started = False
         self._waits_asked = False
-        return self._life.on_opened(self._engine.degraded, self._engine.ends)
+        return self._life.on_opened(self._engine.degraded, self._engine.ends, self._engine.capabilities)
 
     async def _look_at_engine(self) -> None:
         engine, now_ns = self._engine, time.monotonic_ns()

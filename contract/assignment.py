@@ -90,7 +90,7 @@ class PortSettings:
     interface: str = ""
     """Of the host; empty: the one that has the first address."""
     queues: int = 1
-    """Receive queues of the interface that an XDP port takes, from 0."""
+    """Of an XDP port: receive queues of the interface that it takes, from 0. Of a UDP port: threads that share its addresses."""
     busy_poll_us: int = 0
     """How long a look into an empty queue of an XDP port drives the device; 0: its interrupts do."""
     pauses: tuple[PauseRule, ...] = ()
@@ -98,6 +98,11 @@ class PortSettings:
     """Of a VERBS port: the RDMA device, such as "mlx5_0", which deals other queue pair numbers than those above."""
     gid_index: int = -1
     """Entry of the device's GID table; -1: found by address."""
+
+    @property
+    def engine_threads(self) -> int:
+        """Threads that carry the port; an address is not divided among them."""
+        return min(self.queues, len(self.addresses)) if self.backend is PortBackend.UDP else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -123,6 +123,8 @@ class Loaded:
     """What the engine will do less well than asked."""
     ends: tuple[QueuePairEnd, ...] = ()
     """Its queue pair ends on network cards."""
+    capabilities: tuple[str, ...] = since(2, droppable=True, default=())
+    """What its ports have of what a host may offer or not, such as departure times, and why not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,9 +106,12 @@ PORT_RECORD: Final = np.dtype(
         ("injected_naks", "<i8"),
         ("injected_rnr_naks", "<i8"),
         ("injected_cnps", "<i8"),
+        ("scheduled_datagrams", "<i8"),  # sent with a departure time that the kernel kept
+        ("stamped_messages", "<i8"),  # received with a stamp of kernel or card; joined datagrams share one
+        ("card_stamped_messages", "<i8"),  # of these, with one of the network card
     ]
 )
-"""Totals of one port at the end of a run. 216 bytes."""
+"""Totals of one port at the end of a run. 240 bytes."""
 
 
 CC_RECORD: Final = np.dtype(
@@ -157,6 +160,8 @@ WAIT_RECORD: Final = np.dtype(
 )
 """One thing that one unfinished op waits for. 40 bytes."""
 
-RECORD_COLUMNS_SINCE: Final[Mapping[str, Mapping[str, int]]] = {}
+RECORD_COLUMNS_SINCE: Final[Mapping[str, Mapping[str, int]]] = {
+    "port record": {"scheduled_datagrams": 2, "stamped_messages": 2, "card_stamped_messages": 2},
+}
 """Columns that came with a minor version of the protocol: record name in the codec -> column -> minor. They are 0 where a
 peer does not send them."""

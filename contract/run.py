@@ -180,6 +180,8 @@ class AgentRecords:
     """Rates and windows over time; empty if they were not asked for."""
     streams: tuple[StreamCount, ...] = ()
     """Of plain UDP beside the jobs."""
+    capabilities: tuple[str, ...] = ()
+    """What its ports had of what a host may offer or not, such as departure times; none from agents of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

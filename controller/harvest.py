@@ -40,6 +40,7 @@ class Harvest:
     rates_limit: int
     streams_limit: int = 0
     degraded: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
     finished: Finished | None = None
     ops_received: int = 0
     flows_received: int = 0
@@ -54,7 +55,8 @@ class Harvest:
         flows_limit = 2 * len(assignment.connections.src_qpn)
         ports = len(assignment.ports)
         asked = assignment.transport.congestion.series_interval_ns > 0
-        rates_limit = ports * max(MOST_RATE_ROWS, flows_limit) if asked else 0
+        threads = sum(port.engine_threads for port in assignment.ports)
+        rates_limit = threads * max(MOST_RATE_ROWS, flows_limit) if asked else 0
         return cls(agent, most_ops(assignment), flows_limit, ports, rates_limit, len(assignment.streams))
 
     def take_report(self, report: Report) -> None:
@@ -119,6 +121,7 @@ class Harvest:
             clock_offset_ns=offset.offset_ns,
             clock_error_ns=offset.error_ns,
             degraded=self.degraded,
+            capabilities=self.capabilities,
             versions=versions,
             complete=complete and not self.shortfall(),
             streams=self.finished.streams if self.finished is not None else (),

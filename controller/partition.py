@@ -87,12 +87,15 @@ def partition(
 ) -> tuple[dict[str, Assignment], dict[str, NDArray[np.int32]]]:
     """Per agent that has ranks: its assignment, and the row of the whole job's connections behind each of its own."""
     job = jobs.job
-    used = [place.agent for place in placement.ports]
+    threads: dict[str, int] = {}
+    for place in placement.ports:
+        own = min(place.port.most_threads, len(place.ranks))
+        threads[place.agent] = threads.get(place.agent, 0) + own
     host_ports: dict[str, int] = {}
     first_thread: dict[str, int] = {}
     for agent in rig.agents:
         first_thread[agent.name] = host_ports.get(agent.host, 0)
-        host_ports[agent.host] = first_thread[agent.name] + used.count(agent.name)
+        host_ports[agent.host] = first_thread[agent.name] + threads.get(agent.name, 0)
     members = [group.members for group in job.communicators]
     member_offsets = np.concatenate([[0], np.cumsum([len(group) for group in members])]).astype(np.int32)
     all_members = np.array([rank for group in members for rank in group], np.int32)
@@ -151,7 +154,8 @@ def whole_job(
         agent="",
         iterations=scenario.plan_iterations,
         ports=tuple(
-            replace(port, name=f"{place.agent}/{port.name}")
+            # Virtual time has no threads: what a port's queues share out among them is the port's.
+            replace(port, name=f"{place.agent}/{port.name}", queues=1)
             for place, port in zip(placement.ports, settings, strict=True)
         ),
         transport=_transport(scenario, segmentation_offload=True),

@@ -68,12 +68,18 @@ class RigPort:
     backend: PortBackend = PortBackend.UDP
     interface: str = ""
     queues: int = 1
+    """Of a udp port: threads that share its addresses; of an xdp port: receive queues that it takes."""
     busy_poll_us: int = 0
     """Of an xdp port; 0: interrupts drive its interface."""
     device: str = ""
     """Of a verbs port: the RDMA device, as `rdma link` lists it."""
     gid_index: int = -1
     """Of a verbs port: the entry of its GID table; -1: found by address."""
+
+    @property
+    def most_threads(self) -> int:
+        """Engine threads that carry it once all its addresses have ranks."""
+        return self.queues if self.backend is PortBackend.UDP else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,14 +220,24 @@ def _read_port(section: Section) -> RigPort:
         gid_index=section.optional("gid_index", integer(0, 255), -1),
     )
     _check_device(section, port)
-    if port.queues > 1 and port.backend is not PortBackend.XDP:
-        section.mistake("queues", "only an xdp port takes receive queues", "remove it, or write backend: xdp")
+    _check_queues(section, port)
     if port.busy_poll_us and port.backend is not PortBackend.XDP:
         section.mistake(
             "busy_poll", "only an xdp port polls its interface", "remove it, or write backend: xdp"
         )
     section.close()
     return port
+
+
+def _check_queues(section: Section, port: RigPort) -> None:
+    if port.queues > 1 and port.backend not in (PortBackend.UDP, PortBackend.XDP):
+        what = f"a {port.backend.name.lower()} port has one queue"
+        section.mistake("queues", what, "remove it, or write backend: udp or xdp")
+    if port.backend is PortBackend.UDP and port.addresses and port.queues > len(port.addresses):
+        what = f"{port.queues} queues for {len(port.addresses)} addresses, and each address is in one queue"
+        section.mistake(
+            "queues", what, f"write {len(port.addresses)} or less, or give the port more addresses"
+        )
 
 
 def _check_device(section: Section, port: RigPort) -> None:

@@ -247,6 +247,7 @@ class Session:
         match message:
             case Loaded() if self.state is RunState.ASSIGN:
                 self._harvests[name].degraded = message.degraded
+                self._harvests[name].capabilities = message.capabilities
                 self._ends[name] = message.ends
                 self._actions += [Tell(f"agent '{name}': {what}") for what in message.degraded]
                 self._answered(name, now_ns)

@@ -148,6 +148,8 @@ PORT_COUNTERS: Final = (
         ),
         *("injected_marks", "injected_naks", "injected_rnr_naks", "injected_cnps"),
     ),
+    Column("scheduled_datagrams", ColumnType.INT64, "datagrams"),
+    *_columns(ColumnType.INT64, "messages", "stamped_messages", "card_stamped_messages"),
 )
 
 PORTS: Final = (

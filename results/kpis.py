@@ -361,6 +361,7 @@ def _agents(outcome: RunOutcome, tables: PlanTables, ops: MeasuredOps) -> tuple[
             clock_error_ns=agent.clock_error_ns,
             degraded=agent.degraded,
             versions=dict(agent.versions),
+            capabilities=agent.capabilities,
         )
         for index, agent in enumerate(outcome.agents)
     )

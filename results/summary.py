@@ -64,6 +64,8 @@ class AgentSummary:
     clock_error_ns: int
     degraded: tuple[str, ...]
     versions: dict[str, str]
+    capabilities: tuple[str, ...] = ()
+    """What its ports had of what a host may offer or not; none in files of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)

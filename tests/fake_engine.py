@@ -68,6 +68,7 @@ class ProbeOutcome:
 
 class FakeEngine:
     degraded = ("it is a fake",)
+    capabilities = ("it can be anything",)
     ends: tuple[QueuePairEnd, ...] = ()
 
     def __init__(self, assignment: Assignment, behaviour: Behaviour) -> None:

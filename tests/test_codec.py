@@ -190,7 +190,7 @@ REFUSED = {
         "LoadFailed.problems[1]: missing field remedy, what",
     ),
     "a tuple that is no array": (
-        body("Loaded", {"run_id": "r", "ends": [], "degraded": "ab"}),
+        body("Loaded", {"run_id": "r", "ends": [], "degraded": "ab", "capabilities": []}),
         "Loaded.degraded: expected an array, got text",
     ),
     "a map that is none": (

@@ -157,8 +157,8 @@ def test_key_files_are_relative_to_the_rig() -> None:
         (
             "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 1Gbps, queues: 2}]}]",
             (
-                "r.yaml:1: agents[0].ports[0].queues: only an xdp port takes receive queues; "
-                "remove it, or write backend: xdp"
+                "r.yaml:1: agents[0].ports[0].queues: 2 queues for 1 addresses, and each address is in one queue; "
+                "write 1 or less, or give the port more addresses"
             ),
         ),
         (

@@ -200,6 +200,9 @@ class PortLoops:
     def degraded(self, port: int) -> list[str]:
         """What a port does otherwise than it was asked to, a sentence each."""
 
+    def capabilities(self, port: int) -> list[str]:
+        """What a port has of what a host may offer or not, and why not, a sentence each."""
+
     def ports(self) -> int: ...
     def receive_buffer_bytes(self, port: int) -> int: ...
 

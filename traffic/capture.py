@@ -7,6 +7,7 @@ and for less.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,19 @@ class CaptureTarget:
     """The most that a file takes; what comes after is counted and not kept."""
 
     def paths(self, assignment: Assignment) -> tuple[Path, ...]:
-        """One file a port: RUN-AGENT-PORT.pcapng, whatever characters a controller put into the names."""
+        """One file a port: RUN-AGENT-PORT.pcapng, whatever characters a controller put into the names.
+
+        Of a port with several queues, each has one: RUN-AGENT-PORT-qN.pcapng.
+        """
+        ports = Counter(port.name for port in assignment.ports)
+        seen: dict[str, int] = {}
+        names = []
+        for port in assignment.ports:
+            queue = seen[port.name] = seen.get(port.name, -1) + 1
+            marked = f"-q{queue}" if ports[port.name] > 1 else ""
+            names.append(f"{assignment.run_id}-{assignment.agent}-{port.name}{marked}")
         return tuple(
-            self.directory / (re.sub(r"[^A-Za-z0-9._-]", "_", f"run-{name}") + ".pcapng")
-            for name in (f"{assignment.run_id}-{assignment.agent}-{port.name}" for port in assignment.ports)
+            self.directory / (re.sub(r"[^A-Za-z0-9._-]", "_", f"run-{name}") + ".pcapng") for name in names
         )
 
 

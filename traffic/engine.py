@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from contract.assignment import PortBackend
 from contract.errors import Problem, RigError
 from contract.messages import QueuePairEnd, StreamCount
 from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
 from traffic import _native
 from traffic.capture import plan_capture
 from traffic.cc_library import library_for
+from traffic.port_queues import gather_counters, spread_queues
 from traffic.udp_streams import UdpStreams
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from contract.assignment import Assignment
     from traffic.capture import CaptureTarget
+    from traffic.port_queues import Spread
 
 SPIN_NS: Final = 50_000
 """How long an idle loop polls before it sleeps, where every loop of the host has a core: longer than a round trip
@@ -92,12 +95,13 @@ class Engine:
 
     def __init__(
         self,
-        assignment: Assignment,
+        spread: Spread,
         loops: _native.PortLoops,
         degraded: tuple[str, ...],
         streams: UdpStreams | None = None,
     ) -> None:
-        self._assignment = assignment
+        self._assignment = spread.assignment
+        self._port_of = spread.port_of
         self._streams = streams or UdpStreams(())
         self._loops = loops
         self._taken = [0] * loops.ports()
@@ -112,6 +116,9 @@ class Engine:
 
         Raises RigError if an address is not here, a UDP port is taken, or the assignment does not hold together.
         """
+        asked = assignment.ports
+        spread = spread_queues(assignment)
+        assignment = spread.assignment
         kept = plan_capture(assignment, capture)
         processors = _native.usable_processors()
         threads = max(assignment.host_engine_threads, len(assignment.ports))
@@ -147,6 +154,17 @@ class Engine:
             for what in loops.degraded(index)
         ]
         degraded += kept.degraded
+        degraded += [
+            f"port {port.name}: {port.engine_threads} of {port.queues} queues have ranks, one for every address in use"
+            for port in asked
+            if port.backend is PortBackend.UDP and port.engine_threads < port.queues
+        ]
+        degraded += [
+            f"port {port.name}: {port.engine_threads} queues on {len(processors)} cores take turns; "
+            f"write queues: {len(processors)} or less"
+            for port in asked
+            if port.engine_threads > len(processors)
+        ]
         if not spins:
             degraded.append(
                 f"{threads} engine threads share {len(processors)} cores: idle loops sleep instead of polling"
@@ -156,7 +174,7 @@ class Engine:
         except RigError:
             loops.close()
             raise
-        return Engine(assignment, loops, tuple(degraded), streams)
+        return Engine(spread, loops, tuple(dict.fromkeys(degraded)), streams)
 
     @property
     def ends(self) -> tuple[QueuePairEnd, ...]:
@@ -265,10 +283,20 @@ class Engine:
         )
 
     def ports(self) -> NDArray[np.void]:
-        """One PORT_RECORD row per port. Stops the loops."""
+        """One PORT_RECORD row per port of the rig, its queues added up. Stops the loops."""
         self.stop()
-        return np.concatenate(
-            [rows(self._loops.counters(port), PORT_RECORD) for port in range(self._loops.ports())]
+        loops = [rows(self._loops.counters(loop), PORT_RECORD) for loop in range(self._loops.ports())]
+        return gather_counters(np.concatenate(loops), self._port_of)
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What the ports have of what a host may offer or not, such as departure times, and why not."""
+        return tuple(
+            dict.fromkeys(
+                f"port {self._assignment.ports[loop].name}: {what}"
+                for loop in range(self._loops.ports())
+                for what in self._loops.capabilities(loop)
+            )
         )
 
     def rates(self) -> NDArray[np.void]:

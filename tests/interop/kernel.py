@@ -28,9 +28,11 @@ WANTED: Final = (
     "rdma_rxe",
 )
 """rdma_rxe asks the kernel's crypto interface for crc32 by name, which no dependency says."""
+WELCOME: Final = ("veth", "sch_fq")
+"""Loaded where they are; a cache that was unpacked before they were asked for has none."""
 _KEPT: Final = re.compile(
-    r"\./lib/modules/[^/]+/kernel/(drivers/(infiniband/(core|sw/rxe)|virtio|char)|drivers/net/(virtio_net|net_failover)"
-    r"|net/(9p|core|ipv4|ipv6)|fs/(9p|netfs|fscache)|crypto|lib|arch/x86/crypto).*\.ko"
+    r"\./lib/modules/[^/]+/kernel/(drivers/(infiniband/(core|sw/rxe)|virtio|char)|drivers/net/(virtio_net|net_failover|veth)"
+    r"|net/(9p|core|ipv4|ipv6|sched)|fs/(9p|netfs|fscache)|crypto|lib|arch/x86/crypto).*\.ko"
 )
 _FETCH_SECONDS: Final = 300
 
@@ -126,7 +128,7 @@ def _in_loading_order(folder: Path) -> tuple[Path, ...]:
             load(needed)
         ordered.append(path)
 
-    for wanted in WANTED:
+    for wanted in (*WANTED, *(name for name in WELCOME if (folder / f"{name}.ko").exists())):
         load(wanted)
     return tuple(ordered)
 

@@ -17,11 +17,12 @@ namespace {
 constexpr uint64_t kLine = 100'000'000'000;
 
 struct Driven {
-  explicit Driven(const etloop_cc_algorithm& algorithm, const char* profile, std::vector<cc::GivenParameter> given = {}) {
+  explicit Driven(const etloop_cc_algorithm& algorithm, const char* profile, std::vector<cc::GivenParameter> given = {},
+                  uint32_t burst_bytes = 4178) {
     std::vector<std::string> mistakes;
     params.algorithm = &algorithm;
     params.parameters = cc::parameter_values(algorithm, profile, given, mistakes);
-    params.burst_bytes = 4178;
+    params.burst_bytes = burst_bytes;
     CHECK(mistakes.empty());
     control = std::make_unique<FlowControl>(params, FlowPath{kLine, 256 * 4096, 16'000, 4096, 4178}, state);
     control->allowed(1, 0, 0);
@@ -169,6 +170,59 @@ void a_paced_rate_is_kept_over_ten_milliseconds() {
   }
 }
 
+// A port that keeps departure times makes up for a loop that sleeps too long: what leaves does not know of it.
+void a_late_loop_moves_no_departure() {
+  for (const double rate : {100e6, 1e9, 7.7e9, 50e9}) {
+    Driven driven(cc::kDcqcn, "connectx", {{"rate_on_first_cnp", rate}, {"min_rate", rate}, {"max_rate", rate}}, 65'536);
+    driven.control->notified(0, 0);
+    const Nanos lateness = 100'000;  // below half of what is handed over ahead
+    Nanos now = 10'000;
+    Nanos last = 0;
+    int64_t sent = 0;
+    while (now < 20'000'000) {
+      const uint32_t packets = driven.control->allowed(64, 0, now, 1'000'000'000);
+      if (packets == 0) {
+        now = std::max(now + 1, driven.control->wake_ns() + lateness);
+        continue;
+      }
+      const Nanos departs = driven.control->departs_ns(now);
+      CHECK(departs >= last && departs <= now + FlowControl::kListeningAheadNs);
+      if (last != 0) {  // exactly what the bytes before take from the begin, which was at 0
+        const double due = static_cast<double>(sent) * 8e9 / rate;
+        CHECK(std::abs(static_cast<double>(departs) - due) <= 1 + 1e-6 * due);
+      }
+      if (departs != 0) last = departs;
+      sent += int64_t{packets} * 4178;
+      driven.control->sent(uint64_t{packets} * 4178, packets, 0, true, now);
+    }
+    CHECK(last > 19'000'000);
+  }
+}
+
+// What was handed over waits in the kernel: a rate that grows, or ends, must not let later packets leave before it.
+void a_rate_that_grows_lets_nothing_overtake() {
+  Driven driven(cc::kDcqcn, "connectx", {{"rate_on_first_cnp", 1e9}, {"min_rate", 1e9}, {"ai_rate", 5e9}, {"hai_rate", 1e10}});
+  driven.control->notified(0, 0);
+  Nanos last = 0;
+  Nanos now = 0;
+  int paced = 0;
+  for (int turn = 0; turn < 200'000 && driven.control->decision().rate_bps < kLine; ++turn) {
+    const uint32_t packets = driven.control->allowed(64, 0, now, 1'000'000'000);
+    if (packets == 0) {
+      now = std::max(now + 1, driven.control->wake_ns());
+      continue;
+    }
+    const Nanos leaves = std::max(now, driven.control->departs_ns(now));
+    CHECK(leaves >= last);
+    last = leaves;
+    ++paced;
+    driven.control->sent(uint64_t{packets} * 4178, packets, 0, true, now);
+  }
+  CHECK(driven.control->decision().rate_bps >= kLine && paced > 100);
+  CHECK_EQ(driven.control->allowed(64, 0, now, 1'000'000'000), 64U);
+  CHECK(std::max(now, driven.control->departs_ns(now)) >= last);
+}
+
 void a_window_lets_one_packet_through_and_no_more_than_it_holds() {
   Driven driven(cc::kDctcp, "rfc8257", {{"initial_window", 4}});
   CHECK_EQ(driven.control->allowed(64, 0, 1), 4u);
@@ -259,6 +313,8 @@ int main() {
   bytes_bring_increases_too();
   a_schedule_does_not_drift();
   a_paced_rate_is_kept_over_ten_milliseconds();
+  a_late_loop_moves_no_departure();
+  a_rate_that_grows_lets_nothing_overtake();
   a_window_lets_one_packet_through_and_no_more_than_it_holds();
   wrong_parameters_are_all_named();
   tables_that_cannot_be_used_are_refused();

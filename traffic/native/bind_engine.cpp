@@ -177,6 +177,7 @@ class PortLoops {
     return series == nullptr ? as_bytes<CcRecord>(nullptr, 0) : as_bytes(series->rows().data(), series->rows().size());
   }
   std::vector<std::string> degraded(size_t port) const { return loops_.at(port)->degraded(); }
+  std::vector<std::string> capabilities(size_t port) const { return loops_.at(port)->capabilities(); }
   size_t ports() const { return loops_.size(); }
   int64_t receive_buffer_bytes(size_t port) const { return loops_.at(port)->receive_buffer_bytes(); }
 
@@ -269,6 +270,7 @@ void bind_engine(nb::module_& module) {
       .def("rates", &PortLoops::rates, nb::arg("port"))
       .def("turnarounds", &PortLoops::turnarounds)
       .def("degraded", &PortLoops::degraded, nb::arg("port"))
+      .def("capabilities", &PortLoops::capabilities, nb::arg("port"))
       .def("ports", &PortLoops::ports)
       .def("receive_buffer_bytes", &PortLoops::receive_buffer_bytes, nb::arg("port"));
   module.def("usable_processors", &usable_processors);

@@ -335,7 +335,7 @@ class Core final : public PortSink, public CarrierSink {
   // congestion control (core_flow.cpp)
   void load_flow_controls();
   uint32_t link_bytes(uint32_t qp) const;
-  uint32_t allowed_packets(uint32_t qp, const PacketRun& run, Clock& clock);
+  uint32_t allowed_packets(uint32_t qp, PacketRun& run, Nanos horizon_ns, Clock& clock);
   void arm_flow_timer(uint32_t qp, FlowControl& control);
   void on_flow_timer(uint32_t qp, Nanos due_ns);
   void flow_sent(uint32_t qp, const PacketRun& run, int64_t fresh_packets, Nanos now);

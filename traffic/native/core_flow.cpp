@@ -28,15 +28,16 @@ uint32_t Core::link_bytes(uint32_t index) const {
 }
 
 // Cuts a run to what may leave now. 0: the queue pair rests, and a timer or a packet takes it up again.
-uint32_t Core::allowed_packets(uint32_t index, const PacketRun& run, Clock& clock) {
+uint32_t Core::allowed_packets(uint32_t index, PacketRun& run, Nanos horizon_ns, Clock& clock) {
   FlowControl* control = flow_controls_.of(index);
   if (control == nullptr) return run.count;
   const Nanos now = clock.now();
   // What lies ahead of the run counts; what is to be sent again behind it is no longer under way.
   const int32_t ahead = wire::psn_distance(run.head.psn, qps_[index].oldest_unacknowledged());
   const int64_t in_flight_bytes = static_cast<int64_t>(std::max(ahead, 0)) * plan_.transport.path_mtu;
-  const uint32_t allowed = control->allowed(run.count, in_flight_bytes, now);
+  const uint32_t allowed = control->allowed(run.count, in_flight_bytes, now, horizon_ns);
   if (allowed == 0) arm_flow_timer(index, *control);
+  if (horizon_ns != 0) run.departs_ns = control->departs_ns(now);
   return allowed;
 }
 

@@ -17,6 +17,12 @@ constexpr uint32_t kLeastWindow = 2;
 // longer than a retransmission timeout when the host is busy.
 constexpr int64_t kMostInFlightBytes = 8 << 20;
 
+bool queues_of_one(const EnginePlan& plan, int32_t port, int32_t other) {
+  const PlannedPort& a = plan.ports[static_cast<size_t>(port)];
+  const PlannedPort& b = plan.ports[static_cast<size_t>(other)];
+  return a.queues > 1 && a.queues == b.queues && a.qpn_base == b.qpn_base;
+}
+
 }  // namespace
 
 std::unique_ptr<Core> Core::make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
@@ -177,7 +183,7 @@ bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
     if (c.path != Path::wire) {
       if ((ends.src_index == kNone) == (ends.dst_index == kNone)) continue;
       const auto other = port_of.find(ends.src_index == kNone ? c.src_rank : c.dst_rank);
-      if (c.path != Path::scale_up || other == port_of.end()) {
+      if (other == port_of.end() || (c.path == Path::hairpin && !queues_of_one(plan_, port_, other->second))) {
         error = connection_text(static_cast<int32_t>(row)) + ": does not cross the wire, but its ranks are on different " +
                 (other == port_of.end() ? "agents" : "ports");
         return false;
@@ -266,13 +272,14 @@ void Core::load_windows(int64_t receive_buffer_bytes) {
   }
   const int64_t per_packet = kBufferPerPayload * (plan_.transport.path_mtu + 256);
   const int64_t all_qps = std::max<int64_t>(std::accumulate(inbound.begin(), inbound.end(), int64_t{0}), 1);
-  const int64_t share_packets = kMostInFlightBytes / plan_.transport.path_mtu / all_qps;
+  const int64_t most_packets = kMostInFlightBytes / port.queues / plan_.transport.path_mtu;
+  const int64_t share_packets = most_packets / all_qps;
   for (const int64_t qps : inbound) {
     const int64_t held_packets = receive_buffer_bytes / per_packet / std::max<int64_t>(qps, 1);
     const int64_t packets = std::min(held_packets, share_packets);
     const int64_t share =
         std::min(receive_buffer_bytes / per_packet * WindowPools::kSharesPerPacket / std::max<int64_t>(qps, 1),
-                 kMostInFlightBytes / plan_.transport.path_mtu * WindowPools::kSharesPerPacket / all_qps);
+                 most_packets * WindowPools::kSharesPerPacket / all_qps);
     offered_window_.push_back(static_cast<uint32_t>(std::clamp<int64_t>(packets, kLeastWindow, kMostWindow)));
     offered_share_.push_back(static_cast<uint32_t>(std::clamp<int64_t>(share, 1, WindowPools::kMostShare)));
   }

@@ -246,7 +246,8 @@ void Core::send_local(uint32_t lane, uint32_t index, int64_t bytes, Nanos now) {
   const auto connection = static_cast<size_t>(sending.send_connection);
   const bool scale_up = plan_.connections[connection].path == Path::scale_up;
   Nanos& free_ns = scale_up ? ranks_[ends_[connection].src_index].egress_free_ns : port_free_ns_;
-  const int64_t link_bps = scale_up ? plan_.scale_up_bps : plan_.ports[static_cast<size_t>(port_)].link_bps;
+  const PlannedPort& port = plan_.ports[static_cast<size_t>(port_)];
+  const int64_t link_bps = scale_up ? plan_.scale_up_bps : port.link_bps / port.queues;
   free_ns = std::max(free_ns, now) + transfer_ns(bytes, link_bps);
   const Nanos latency = scale_up ? plan_.scale_up_latency_ns : 0;
   events_.push(free_ns, EventKind::local_sent, lane, index);

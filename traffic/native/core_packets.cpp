@@ -253,7 +253,7 @@ TxResult Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   if (qp.has_run()) {
     PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu));
     run.count = room_for(index, run);
-    if (run.count > 0) run.count = allowed_packets(index, run, clock);
+    if (run.count > 0) run.count = allowed_packets(index, run, port.departure_horizon_ns(), clock);
     if (run.count == 0) {
       ring.pop();
       qp.queued = false;
@@ -271,10 +271,11 @@ TxResult Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
         return TxResult::failed;
     }
     const Nanos now = clock.now();
-    if (const WorkRequest* begun = qp.run_sent(run, now); begun != nullptr && carries_data(begun->kind)) {
+    const Nanos leaves_ns = std::max(now, run.departs_ns);  // round trips and timeouts count from there
+    if (const WorkRequest* begun = qp.run_sent(run, leaves_ns); begun != nullptr && carries_data(begun->kind)) {
       OpRecord& record = runs_[lanes_[begun->lane].op_run].record;
-      if (record.first_tx_ns == 0) record.first_tx_ns = now;
-      if (begun->trigger_ns != 0) ++turnarounds_[turnaround_bucket(now - begun->trigger_ns)];
+      if (record.first_tx_ns == 0) record.first_tx_ns = leaves_ns;
+      if (begun->trigger_ns != 0) ++turnarounds_[turnaround_bucket(leaves_ns - begun->trigger_ns)];
     }
     pools_.sent(index, run, static_cast<uint32_t>(qp.in_flight_bytes() / plan_.transport.path_mtu));
     flow_sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);

@@ -58,6 +58,8 @@ class DevicePort : public TxPort {
   virtual int64_t receive_overflows() const = 0;
   // What this port does otherwise than it was asked to, or cannot do, a sentence each, for people.
   virtual std::vector<std::string> degraded() const = 0;
+  // What this port has of what a host may offer or not, and why not, a sentence each, for people.
+  virtual std::vector<std::string> capabilities() const { return {}; }
   // Asks the other end of the link to rest. False: this port writes no frames of its own, or the kernel did not take it.
   virtual bool send_pause(const ethernet::Pause&) { return false; }
 };

@@ -41,7 +41,16 @@ uint32_t FlowControl::burst_packets() const {
   return static_cast<uint32_t>(std::max<uint64_t>(1, std::min<uint64_t>(bytes, burst_bytes_) / path_.packet_bytes));
 }
 
-uint32_t FlowControl::allowed(uint32_t packets, int64_t in_flight_bytes, Nanos now) {
+Nanos FlowControl::ahead_of(Nanos horizon_ns) const {
+  if (horizon_ns == 0 || pacer_.rate_bps() == 0) return 0;
+  const bool listens = table_->on_ack != nullptr || table_->on_cnp != nullptr || table_->on_nak != nullptr ||
+                       table_->on_timeout != nullptr;
+  const uint64_t burst_bits = uint64_t{burst_packets()} * path_.packet_bytes * 8;
+  const auto burst_ns = static_cast<Nanos>(burst_bits * 1'000'000'000 / pacer_.rate_bps());
+  return std::min({horizon_ns, listens ? kListeningAheadNs : kDeafAheadNs, kMostBurstsAhead * burst_ns});
+}
+
+uint32_t FlowControl::allowed(uint32_t packets, int64_t in_flight_bytes, Nanos now, Nanos horizon_ns) {
   if (!begun_) begin(now);
   settle(now);
   window_closed_ = false;
@@ -60,13 +69,18 @@ uint32_t FlowControl::allowed(uint32_t packets, int64_t in_flight_bytes, Nanos n
   if (pacer_.rate_bps() == 0) return packets;
   if (!busy_) pacer_.begin_busy(now);
   busy_ = true;
-  if (!pacer_.due(now)) return 0;
+  ahead_ns_ = ahead_of(horizon_ns);
+  if (!pacer_.due(now, ahead_ns_)) return 0;
   return std::min(packets, burst_packets());
 }
 
-Nanos FlowControl::wake_ns() const { return window_closed_ ? timer_ns_ : std::min(pacer_.next_ns(), timer_ns_); }
+// Half way through what it has ahead, so that a wake-up hands over several bursts and may be late by the other half.
+Nanos FlowControl::wake_ns() const {
+  return window_closed_ ? timer_ns_ : std::min(pacer_.next_ns() - ahead_ns_ / 2, timer_ns_);
+}
 
 void FlowControl::sent(uint64_t wire_bytes, uint32_t fresh_packets, int64_t in_flight_bytes, bool more, Nanos now) {
+  if (ahead_ns_ != 0) handed_until_ns_ = std::max(handed_until_ns_, pacer_.next_ns());
   pacer_.sent(wire_bytes);
   busy_ = busy_ && more;
   sent_total_bytes_ += uint64_t{fresh_packets} * path_.mtu_bytes;

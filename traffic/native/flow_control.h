@@ -2,6 +2,7 @@
 // a window of bytes and a pace. Told what is sent, acknowledged and notified; knows nothing of sequence numbers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -25,12 +26,24 @@ class FlowControl {
  public:
   // A burst below the line rate lasts about this long at its rate, within CongestionParams::burst_bytes.
   static constexpr Nanos kBurstNs = 25'000;
+  // How far ahead packets are handed to a port that keeps departure times. An algorithm that listens to the network is
+  // later by as much when it slows down, so it gets little; one that does not, several time slices of a busy host.
+  static constexpr Nanos kListeningAheadNs = 250'000;
+  static constexpr Nanos kDeafAheadNs = 4'000'000;
+  // Of one queue pair: the kernel's fq drops what a socket has waiting beyond 100.
+  static constexpr Nanos kMostBurstsAhead = 64;
 
   // `state`: zeroed memory for the algorithm, aligned to 16, as long as this lives.
   FlowControl(const CongestionParams& params, const FlowPath& path, void* state);
 
-  // Packets, at most `packets`, that may leave now; 0: not before `wake_ns()`, or a notification.
-  uint32_t allowed(uint32_t packets, int64_t in_flight_bytes, Nanos now);
+  // Packets, at most `packets`, that may be handed over now; 0: not before `wake_ns()`, or a notification.
+  // `horizon_ns`: how far ahead of their departure the port takes them.
+  uint32_t allowed(uint32_t packets, int64_t in_flight_bytes, Nanos now, Nanos horizon_ns = 0);
+  // When what was just allowed is to leave: not before what was handed over earlier, or it would overtake that. 0: at once.
+  Nanos departs_ns(Nanos now) const {
+    const Nanos paced_ns = pacer_.rate_bps() == 0 ? handed_until_ns_ : std::max(pacer_.next_ns(), handed_until_ns_);
+    return paced_ns > now ? paced_ns : 0;
+  }
   // When to ask again although nothing arrived; kNever: no need.
   Nanos wake_ns() const;
   // `more`: there is more that waits to be sent.
@@ -56,6 +69,7 @@ class FlowControl {
   void decided(Nanos now);
   etloop_cc_signal signal(int64_t in_flight_bytes, Nanos now) const;
   uint32_t burst_packets() const;
+  Nanos ahead_of(Nanos horizon_ns) const;
 
   const etloop_cc_algorithm* table_;
   void* state_;
@@ -66,6 +80,8 @@ class FlowControl {
   bool begun_ = false;
   bool busy_ = false;
   bool window_closed_ = false;
+  Nanos ahead_ns_ = 0;
+  Nanos handed_until_ns_ = 0;
   Nanos timer_ns_ = kNever;
   Nanos last_rtt_ns_ = -1;
   uint64_t acked_total_bytes_ = 0;

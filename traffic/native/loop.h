@@ -89,6 +89,7 @@ class PortLoop final : public ScaleUpLinks {
   // Of the kernel's sockets; -1 where a card carries the transport.
   int64_t receive_buffer_bytes() const { return verbs_ != nullptr ? -1 : port_->counters().receive_buffer_bytes; }
   std::vector<std::string> degraded() const;
+  std::vector<std::string> capabilities() const { return port_ != nullptr ? port_->capabilities() : std::vector<std::string>{}; }
   bool spins() const { return config_.spin_ns > 0; }
 
  private:

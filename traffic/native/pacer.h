@@ -34,8 +34,9 @@ class Pacer {
     remainder_ = 0;
   }
 
-  bool due(Nanos now) {
-    if (next_ns_ > now) return false;
+  // `ahead_ns`: so much too early will do.
+  bool due(Nanos now, Nanos ahead_ns = 0) {
+    if (next_ns_ > now + ahead_ns) return false;
     if (next_ns_ < now - kCatchUpNs) next_ns_ = now - kCatchUpNs;
     return true;
   }

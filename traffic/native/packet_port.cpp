@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "arrival_stamps.h"
 #include "frame_flows.h"
 #include "system_clock.h"
 
@@ -72,7 +73,7 @@ bool attach_filter(int fd, uint16_t udp_port) {
 
 struct ReceiveBuffers {
   struct alignas(cmsghdr) Control {
-    uint8_t bytes[CMSG_SPACE(sizeof(tpacket_auxdata)) + CMSG_SPACE(sizeof(timespec))];
+    uint8_t bytes[CMSG_SPACE(sizeof(tpacket_auxdata)) + CMSG_SPACE(kStampBytes)];
   };
 
   ReceiveBuffers() : bytes(kReceiveBatch * kReceiveBytes) {
@@ -95,7 +96,7 @@ struct ReceiveBuffers {
 
 struct Arrival {
   std::optional<ethernet::Tag> tag;
-  Nanos stamp_ns = 0;
+  Stamps stamps;
 };
 
 Arrival read_control(msghdr& header) {
@@ -108,10 +109,8 @@ Arrival read_control(msghdr& header) {
         const uint16_t control_bits = told.tp_vlan_tci;
         arrival.tag = ethernet::Tag{static_cast<uint16_t>(control_bits & 0x0FFF), static_cast<uint8_t>(control_bits >> 13)};
       }
-    } else if (control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_TIMESTAMPNS) {
-      timespec stamp{};
-      std::memcpy(&stamp, CMSG_DATA(control), sizeof stamp);
-      arrival.stamp_ns = static_cast<Nanos>(stamp.tv_sec) * 1'000'000'000 + stamp.tv_nsec;
+    } else {
+      read_stamps(*control, arrival.stamps);
     }
   }
   return arrival;
@@ -133,10 +132,11 @@ struct PacketPort::State {
   void stage(const uint8_t* header, size_t header_bytes, const uint8_t* datagram, size_t bytes);
   TxResult push_out();
   TxResult refuse(int code);
-  size_t take(size_t slot, PortSink& sink, Nanos now, Nanos real_offset_ns);
+  size_t take(size_t slot, PortSink& sink, Nanos now);
 
   PortConfig config;
   FrameFlows flows;
+  ArrivalClock clock;
   Descriptor sender;
   Descriptor receiver;
   bool blocked = false;
@@ -189,7 +189,7 @@ bool PacketPort::State::open_sockets(std::string& error) {
   const int fd = receiver.get();
   if (fd < 0) return false;
   if (!set_option(fd, SOL_PACKET, PACKET_AUXDATA, 1) || !set_option(fd, SOL_PACKET, PACKET_VNET_HDR, 1) ||
-      !set_option(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) || !set_option(fd, SOL_SOCKET, SO_TIMESTAMPNS, 1)) {
+      !set_option(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) || !ask_for_stamps(fd)) {
     error = "the kernel does not tell a packet socket what is needed (tags, joined frames, stamps): " + errno_text(errno) +
             "; Linux 4.20 does";
     return false;
@@ -279,12 +279,11 @@ uint32_t PacketPort::max_run(uint32_t payload_bytes) const {
   return std::min(kSendBatch, MiddleRun::max_segments(payload_bytes));
 }
 
-size_t PacketPort::State::take(size_t slot, PortSink& sink, Nanos now, Nanos real_offset_ns) {
+size_t PacketPort::State::take(size_t slot, PortSink& sink, Nanos now) {
   msghdr& header = received.messages[slot].msg_hdr;
   const size_t bytes = received.messages[slot].msg_len;
   const Arrival arrival = read_control(header);
-  const Nanos stamped_ns = arrival.stamp_ns == 0 ? now : arrival.stamp_ns - real_offset_ns;
-  const Nanos arrived_ns = std::clamp(stamped_ns, drained_ns, now);
+  const Nanos arrived_ns = clock.arrived(arrival.stamps, drained_ns, now, flows.counters);
   if (bytes < sizeof(OffloadHeader)) return 0;
   const uint8_t* at = received.bytes.data() + slot * kReceiveBytes;
   OffloadHeader offload{};
@@ -306,8 +305,8 @@ size_t PacketPort::receive(PortSink& sink, size_t budget) {
     count = recvmmsg(state.receiver.get(), state.received.messages.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
     ++state.flows.counters.rx_calls;
     const Nanos now = monotonic_ns();
-    const Nanos real_offset_ns = count > 0 ? realtime_ns() - now : 0;
-    for (int i = 0; i < count; ++i) packets += state.take(static_cast<size_t>(i), sink, now, real_offset_ns);
+    if (count > 0) state.clock.begin(now);
+    for (int i = 0; i < count; ++i) packets += state.take(static_cast<size_t>(i), sink, now);
     if (count < static_cast<int>(kReceiveBatch)) state.drained_ns = before;
   }
   state.flows.account_pauses(state.drained_ns);
@@ -340,6 +339,7 @@ std::unique_ptr<PacketPort> PacketPort::open(const PortConfig& config, std::stri
   assert(!config.addresses.empty() && config.addresses.size() <= UINT16_MAX);
   auto state = std::make_unique<State>(config);
   if (!state->flows.open(error) || !state->open_sockets(error)) return nullptr;
+  state->clock.open(state->flows.interface().name);
   return std::unique_ptr<PacketPort>(new PacketPort(std::move(state)));
 }
 
@@ -361,6 +361,11 @@ std::vector<std::string> PacketPort::degraded() const {
   std::vector<std::string> out;
   if (!state_->bypasses_qdisc) out.push_back("packets pass the queueing discipline of " + state_->flows.interface().name);
   return out;
+}
+
+std::vector<std::string> PacketPort::capabilities() const {
+  return {state_->clock.text(),
+          "paced packets leave when the loop comes to it: packet sockets are used past the queueing discipline"};
 }
 
 std::string PacketPort::last_error() const {

@@ -98,6 +98,8 @@ struct PlannedPort {
   uint32_t qpn_base;
   uint32_t qpn_count;
   uint32_t tag_bytes = 0;  // of the VLAN tag that the port puts on its frames
+  // So many ports of the plan are queues of one: they share its link and its queue pair numbers.
+  uint32_t queues = 1;
   std::vector<PauseRule> pauses;
   std::string device;      // the RDMA device that carries the transport; empty: we do
   int32_t gid_index = -1;  // of the device; -1: found by address

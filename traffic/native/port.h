@@ -28,6 +28,7 @@ struct PacketRun {
   uint32_t ack_every = 0;
   bool spoil_icrc = false;              // on purpose: the receiver must find it
   int16_t traffic_class = kFlowClass;  // another than the flow's, for these packets alone
+  Nanos departs_ns = 0;  // not before, and the kernel sees to it; 0: at once
 };
 
 inline constexpr uint32_t kNoPacket = UINT32_MAX;
@@ -72,6 +73,8 @@ class TxPort {
   virtual std::string last_error() const = 0;
   // The most packets of a full-MTU write_middle run that one send takes.
   virtual uint32_t max_run(uint32_t payload_bytes) const = 0;
+  // How long before its departure a run may be handed over, with `departs_ns` said; 0: only when it is due.
+  virtual Nanos departure_horizon_ns() const { return 0; }
 };
 
 }  // namespace etloop

@@ -90,8 +90,11 @@ struct PortRecord {
   int64_t injected_naks;
   int64_t injected_rnr_naks;
   int64_t injected_cnps;
+  int64_t scheduled_datagrams;  // sent with a departure time, which the kernel kept
+  int64_t stamped_messages;     // received with a stamp of the kernel or the card; several datagrams may share one
+  int64_t card_stamped_messages;
 };
-static_assert(sizeof(PortRecord) == 216);
+static_assert(sizeof(PortRecord) == 240);
 
 // The rate control of one queue pair at one moment.
 struct CcRecord {

@@ -44,7 +44,7 @@ ScaleUpMesh::ScaleUpMesh(const EnginePlan& plan, std::function<void(size_t)> wak
   for (const PlannedConnection& c : plan.connections) {
     const auto src = port_of.find(c.src_rank);
     const auto dst = port_of.find(c.dst_rank);
-    if (c.path != Path::scale_up || src == port_of.end() || dst == port_of.end() || src->second == dst->second) continue;
+    if (c.path == Path::wire || src == port_of.end() || dst == port_of.end() || src->second == dst->second) continue;
     join(src->second, dst->second);
     join(dst->second, src->second);
   }

@@ -1,8 +1,6 @@
 #include "udp_port.h"
 
 #include <linux/sock_diag.h>
-#include <netinet/in.h>
-#include <netinet/udp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -19,16 +17,18 @@
 #include <utility>
 
 #include "datagram_capture.h"
+#include "departures.h"
 #include "frame_builder.h"
+#include "send_control.h"
 #include "system_clock.h"
+#include "udp_arrivals.h"
 #include "udp_socket.h"
 
 namespace etloop {
 namespace {
 
-constexpr int kReceiveBatch = 4;                  // more buffers fall out of the cache before they are filled again
-constexpr size_t kReceiveBytes = 65536;           // no coalesced datagram is longer
 constexpr Nanos kDeviceQueueRetryNs = 50'000;     // after ENOBUFS, which no readiness event ever ends
+constexpr Nanos kDepartureHorizonNs = 1'000'000'000;  // fq's own is 10 s
 constexpr int kMaxEvents = 64;
 constexpr uint64_t kSenderTag = UINT64_MAX;  // of an epoll event; receivers have their address index
 
@@ -37,66 +37,6 @@ struct Flow {
   SocketAddress destination;
   wire::IpFlow tuple;
   uint8_t traffic_class;
-};
-
-// What a control message of a received datagram says.
-struct Arrival {
-  size_t segment_bytes;
-  uint8_t traffic_class;
-  Nanos stamp_ns;  // real time; 0: the kernel gave none
-};
-
-Arrival read_control(msghdr& header, size_t datagram_bytes) {
-  Arrival arrival{datagram_bytes, 0, 0};
-  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
-    if (control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO) {
-      int gso_bytes = 0;
-      std::memcpy(&gso_bytes, CMSG_DATA(control), sizeof gso_bytes);
-      if (gso_bytes > 0) arrival.segment_bytes = static_cast<size_t>(gso_bytes);
-    } else if (control->cmsg_level == SOL_IP && control->cmsg_type == IP_TOS) {
-      arrival.traffic_class = *CMSG_DATA(control);
-    } else if (control->cmsg_level == SOL_IPV6 && control->cmsg_type == IPV6_TCLASS) {
-      int traffic_class = 0;
-      std::memcpy(&traffic_class, CMSG_DATA(control), sizeof traffic_class);
-      arrival.traffic_class = static_cast<uint8_t>(traffic_class);
-    } else if (control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_TIMESTAMPNS) {
-      timespec stamp{};
-      std::memcpy(&stamp, CMSG_DATA(control), sizeof stamp);
-      arrival.stamp_ns = static_cast<Nanos>(stamp.tv_sec) * 1'000'000'000 + stamp.tv_nsec;
-    }
-  }
-  return arrival;
-}
-
-// Buffers of one recvmmsg call, used again and again so that they stay in the cache.
-struct ReceiveBuffers {
-  static constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(timespec));
-
-  ReceiveBuffers() : bytes(kReceiveBatch * kReceiveBytes) {
-    for (size_t i = 0; i < kReceiveBatch; ++i) {
-      vectors[i] = {bytes.data() + i * kReceiveBytes, kReceiveBytes};
-      msghdr& header = messages[i].msg_hdr;
-      header.msg_iov = &vectors[i];
-      header.msg_iovlen = 1;
-      header.msg_name = &sources[i].any;
-      header.msg_control = controls[i].bytes;
-    }
-  }
-  void reset() {  // recvmmsg shortens what it is given
-    for (mmsghdr& message : messages) {
-      message.msg_hdr.msg_namelen = sizeof(sockaddr_in6);
-      message.msg_hdr.msg_controllen = kControlBytes;
-    }
-  }
-
-  struct alignas(cmsghdr) Control {
-    uint8_t bytes[kControlBytes];
-  };
-  std::vector<uint8_t> bytes;
-  std::array<mmsghdr, kReceiveBatch> messages{};
-  std::array<iovec, kReceiveBatch> vectors{};
-  std::array<SocketAddress, kReceiveBatch> sources{};
-  std::array<Control, kReceiveBatch> controls{};
 };
 
 }  // namespace
@@ -108,9 +48,9 @@ struct UdpPort::State {
   bool open_receivers(std::string& error);
   TxResult transmitted(ssize_t result, int fd, size_t bytes);
   TxResult send(const PacketRun& run, std::span<const uint8_t>& datagrams);
-  TxResult send_one(const Flow& flow, std::span<const uint8_t> datagram);
-  TxResult send_classed(const Flow& flow, std::span<const uint8_t> datagram, int traffic_class);
-  TxResult send_segmented(const Flow& flow, std::span<const uint8_t> datagrams, size_t segment_bytes);
+  TxResult send_together(const Flow& flow, std::span<const uint8_t> datagrams, const PacketRun& run);
+  void count_sent(int64_t datagrams, Nanos departs_ns);
+  void look_at_interfaces();
   TxResult send_backlog();
   TxResult refuse(int fd, int code);
   size_t receive_from(size_t address, PortSink& sink, size_t budget);
@@ -126,6 +66,8 @@ struct UdpPort::State {
   Descriptor poll;  // all receivers for reading, blocked senders for one writable event
   bool sender_blocked = false;
   bool device_queue_full = false;
+  ArrivalClock clock;
+  std::string departures_refused_why;  // "": packets leave at the times they are given
   std::mt19937_64 random;
   PortRecord counters{};
   int last_errno = 0;
@@ -135,6 +77,7 @@ struct UdpPort::State {
   // The part of a run sent one datagram at a time that the kernel has not taken yet. It stays in `middles`.
   std::span<const uint8_t> backlog;
   FlowId backlog_flow = 0;
+  Nanos backlog_departs_ns = 0;
   std::array<mmsghdr, MiddleRun::kMaxSegments> batch{};
   std::array<iovec, MiddleRun::kMaxSegments> batch_vectors{};
   ReceiveBuffers received;
@@ -151,9 +94,8 @@ bool UdpPort::State::open_receivers(std::string& error) {
     Descriptor receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes, error);
     const int fd = receiver.get();
     if (fd < 0) return false;
-    const int stamps = 1;
-    if (setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &stamps, sizeof stamps) != 0) {
-      error = "the kernel does not stamp datagrams with their arrival (SO_TIMESTAMPNS): " + errno_text(errno);
+    if (!ask_for_stamps(fd)) {
+      error = "the kernel does not stamp datagrams with their arrival (SO_TIMESTAMPING): " + errno_text(errno);
       return false;
     }
     int granted_bytes = 0;
@@ -171,6 +113,23 @@ bool UdpPort::State::open_receivers(std::string& error) {
     drained_ns.push_back(monotonic_ns());
   }
   return true;
+}
+
+// What the interfaces of the addresses offer. The first one stands for the stamps of all; none of them may lack departures.
+void UdpPort::State::look_at_interfaces() {
+  std::string looked_at;
+  for (const IpAddress& address : config.addresses) {
+    Interface interface;
+    if (!find_interface("", address, interface, departures_refused_why)) return;
+    if (interface.name == looked_at) continue;
+    if (looked_at.empty()) clock.open(interface.name);
+    looked_at = interface.name;
+    departures_refused_why = departures_refused(interface);
+    if (!departures_refused_why.empty()) return;
+  }
+  if (!allow_departures(receivers[0].get())) {
+    departures_refused_why = "the kernel takes no departure times (SO_TXTIME): " + errno_text(errno) + "; Linux 4.19 does";
+  }
 }
 
 TxResult UdpPort::State::refuse(int fd, int code) {
@@ -196,61 +155,35 @@ TxResult UdpPort::State::transmitted(ssize_t result, int fd, size_t bytes) {
   return TxResult::sent;
 }
 
-TxResult UdpPort::State::send_one(const Flow& flow, std::span<const uint8_t> datagram) {
-  const SocketAddress& to = flow.destination;
-  const ssize_t taken = sendto(flow.fd, datagram.data(), datagram.size(), 0, &to.any, to.length);
-  const TxResult result = transmitted(taken, flow.fd, datagram.size());
-  if (result == TxResult::sent) ++counters.tx_datagrams;
-  return result;
-}
-
-// A datagram with another traffic class than its flow's.
-TxResult UdpPort::State::send_classed(const Flow& flow, std::span<const uint8_t> datagram, int traffic_class) {
-  const bool ipv4 = flow.tuple.dst_ip.is_v4();
-  iovec vector{const_cast<uint8_t*>(datagram.data()), datagram.size()};
-  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_name = const_cast<sockaddr*>(&flow.destination.any);
-  message.msg_namelen = flow.destination.length;
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* classed = CMSG_FIRSTHDR(&message);
-  classed->cmsg_level = ipv4 ? SOL_IP : SOL_IPV6;
-  classed->cmsg_type = ipv4 ? IP_TOS : IPV6_TCLASS;
-  classed->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(classed), &traffic_class, sizeof traffic_class);
-  const TxResult result = transmitted(sendmsg(flow.fd, &message, 0), flow.fd, datagram.size());
-  if (result == TxResult::sent) ++counters.tx_datagrams;
-  return result;
-}
-
-TxResult UdpPort::State::send_segmented(const Flow& flow, std::span<const uint8_t> datagrams, size_t segment_bytes) {
+// One system call: a datagram, or several that the kernel cuts apart.
+TxResult UdpPort::State::send_together(const Flow& flow, std::span<const uint8_t> datagrams, const PacketRun& run) {
+  SendControl control;
+  if (run.traffic_class != kFlowClass) control.class_of(flow.tuple.dst_ip.is_v4(), run.traffic_class);
+  if (run.count > 1) control.segments_of(datagrams.size() / run.count);
+  if (run.departs_ns != 0) control.departs(run.departs_ns);
   // The kernel only reads through these two.
   iovec vector{const_cast<uint8_t*>(datagrams.data()), datagrams.size()};
-  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(uint16_t))> control{};
   msghdr message{};
   message.msg_name = const_cast<sockaddr*>(&flow.destination.any);
   message.msg_namelen = flow.destination.length;
   message.msg_iov = &vector;
   message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* segment = CMSG_FIRSTHDR(&message);
-  segment->cmsg_level = SOL_UDP;
-  segment->cmsg_type = UDP_SEGMENT;
-  segment->cmsg_len = CMSG_LEN(sizeof(uint16_t));
-  const auto segment_size = static_cast<uint16_t>(segment_bytes);
-  std::memcpy(CMSG_DATA(segment), &segment_size, sizeof segment_size);
+  control.attach(message);
   const TxResult result = transmitted(sendmsg(flow.fd, &message, 0), flow.fd, datagrams.size());
-  if (result == TxResult::sent) counters.tx_datagrams += static_cast<int64_t>(datagrams.size() / segment_bytes);
+  if (result == TxResult::sent) count_sent(run.count, run.departs_ns);
   return result;
+}
+
+void UdpPort::State::count_sent(int64_t datagrams, Nanos departs_ns) {
+  counters.tx_datagrams += datagrams;
+  if (departs_ns != 0) counters.scheduled_datagrams += datagrams;
 }
 
 TxResult UdpPort::State::send_backlog() {
   const size_t segment_bytes = middles.segment_bytes();
   const Flow& flow = flows[backlog_flow];
+  SendControl control;
+  if (backlog_departs_ns != 0) control.departs(backlog_departs_ns);
   while (!backlog.empty()) {
     const size_t count = backlog.size() / segment_bytes;
     for (size_t i = 0; i < count; ++i) {
@@ -260,13 +193,14 @@ TxResult UdpPort::State::send_backlog() {
       header.msg_namelen = flow.destination.length;
       header.msg_iov = &batch_vectors[i];
       header.msg_iovlen = 1;
+      control.attach(header);
     }
     const int taken = sendmmsg(flow.fd, batch.data(), static_cast<unsigned>(count), 0);
     const size_t taken_bytes = taken > 0 ? static_cast<size_t>(taken) * segment_bytes : 0;
     const TxResult result = transmitted(taken, flow.fd, taken_bytes);
     if (result == TxResult::failed) backlog = {};
     if (result != TxResult::sent) return result;
-    counters.tx_datagrams += taken;
+    count_sent(taken, backlog_departs_ns);
     backlog = backlog.subspan(taken_bytes);
   }
   return TxResult::sent;
@@ -304,8 +238,7 @@ size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budge
     count = recvmmsg(receivers[address].get(), received.messages.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
     ++counters.rx_calls;
     const Nanos now = monotonic_ns();
-    // Stamps are on the real-time clock, which may be stepped; what cannot be true is cut to what can.
-    const Nanos real_offset_ns = count > 0 ? realtime_ns() - now : 0;
+    if (count > 0) clock.begin(now);
     for (int i = 0; i < count; ++i) {
       const auto slot = static_cast<size_t>(i);
       const size_t bytes = received.messages[slot].msg_len;
@@ -317,8 +250,7 @@ size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budge
       datagram.src_port = source.port();
       datagram.address = static_cast<uint16_t>(address);
       datagram.traffic_class = arrival.traffic_class;
-      const Nanos stamped_ns = arrival.stamp_ns == 0 ? now : arrival.stamp_ns - real_offset_ns;
-      const Nanos arrived_ns = std::clamp(stamped_ns, drained_ns[address], now);
+      const Nanos arrived_ns = clock.arrived(arrival.stamps, drained_ns[address], now, counters);
       packets += deliver(datagram, arrival.segment_bytes, sink, arrived_ns);
     }
     if (count < kReceiveBatch) drained_ns[address] = before;
@@ -333,6 +265,7 @@ std::unique_ptr<UdpPort> UdpPort::open(const PortConfig& config, std::string& er
   assert(!config.addresses.empty() && config.addresses.size() <= UINT16_MAX);
   auto state = std::make_unique<State>(config);
   if (!state->open_receivers(error)) return nullptr;
+  state->look_at_interfaces();
   return std::unique_ptr<UdpPort>(new UdpPort(std::move(state)));
 }
 
@@ -343,7 +276,8 @@ bool UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_p
   Descriptor& sender = state_->senders[{address, src_port, traffic_class}];
   if (sender.get() < 0) {
     const int priority = state_->config.vlan_id >= 0 ? state_->config.vlan_priority : -1;
-    const SenderOptions options{traffic_class, state_->config.segmentation_offload, priority};
+    const bool departures = state_->departures_refused_why.empty();
+    const SenderOptions options{traffic_class, state_->config.segmentation_offload, departures, priority};
     sender = open_sender(src_ip, src_port, options, error);
   }
   if (sender.get() < 0) return false;
@@ -380,14 +314,14 @@ TxResult UdpPort::State::send(const PacketRun& run, std::span<const uint8_t>& da
     assert(run.count == 1);
     datagrams = {single.data(), build_datagram(flow.tuple, 0, run.head, single)};
     if (run.spoil_icrc) single[datagrams.size() - 1] ^= 0x01;
-    return run.traffic_class == kFlowClass ? send_one(flow, datagrams) : send_classed(flow, datagrams, run.traffic_class);
+    return send_together(flow, datagrams, run);
   }
   const bool segmented = config.segmentation_offload && run.count > 1;
   datagrams = middles.build(flow.tuple, run, segmented ? IpIds::counting : IpIds::zero);
-  if (run.count == 1) return send_one(flow, datagrams);
-  if (segmented) return send_segmented(flow, datagrams, middles.segment_bytes());
+  if (run.count == 1 || segmented) return send_together(flow, datagrams, run);
   backlog = datagrams;
   backlog_flow = run.flow;
+  backlog_departs_ns = run.departs_ns;
   const TxResult result = send_backlog();
   const bool taken = backlog.size() < datagrams.size();
   if (result == TxResult::would_block && taken) return TxResult::sent;  // the rest leaves before anything else
@@ -396,6 +330,14 @@ TxResult UdpPort::State::send(const PacketRun& run, std::span<const uint8_t>& da
 }
 
 uint32_t UdpPort::max_run(uint32_t payload_bytes) const { return MiddleRun::max_segments(payload_bytes); }
+
+Nanos UdpPort::departure_horizon_ns() const { return state_->departures_refused_why.empty() ? kDepartureHorizonNs : 0; }
+
+std::vector<std::string> UdpPort::capabilities() const {
+  const std::string& why = state_->departures_refused_why;
+  return {state_->clock.text(), why.empty() ? "paced packets leave at their times by the kernel's fq (SO_TXTIME)"
+                                            : "paced packets leave when the loop comes to it: " + why};
+}
 
 size_t UdpPort::receive(PortSink& sink, size_t budget) {
   State& state = *state_;

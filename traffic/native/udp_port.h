@@ -25,11 +25,13 @@ class UdpPort final : public DevicePort {
                 std::string& error) override;
   TxResult send(const PacketRun& run) override;
   uint32_t max_run(uint32_t payload_bytes) const override;
+  Nanos departure_horizon_ns() const override;
   size_t receive(PortSink& sink, size_t budget) override;
   void wait(Nanos timeout_ns, int wake_fd) override;
   const PortRecord& counters() const override;
   int64_t receive_overflows() const override;
   std::vector<std::string> degraded() const override;
+  std::vector<std::string> capabilities() const override;
   std::string last_error() const override;
 
  private:

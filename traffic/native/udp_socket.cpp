@@ -1,12 +1,18 @@
 #include "udp_socket.h"
 
+#include <linux/net_tstamp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <system_error>
+
+#ifndef SO_TXTIME
+#define SO_TXTIME 61
+#endif
 
 namespace etloop {
 namespace {
@@ -89,6 +95,11 @@ IpAddress SocketAddress::ip() const {
   return address;
 }
 
+bool allow_departures(int fd) {
+  const sock_txtime wanted{CLOCK_MONOTONIC, 0};  // fq's clock, and the one that needs no rights
+  return setsockopt(fd, SOL_SOCKET, SO_TXTIME, &wanted, sizeof wanted) == 0;
+}
+
 Descriptor open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes, std::string& error) {
   Descriptor receiver = new_socket(ip, error);
   const int fd = receiver.get();
@@ -139,6 +150,10 @@ Descriptor open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptio
   if (options.segmentation_offload && !set_option(fd, SOL_UDP, UDP_SEGMENT, 0)) {
     error = "the kernel does not segment UDP sends (UDP_SEGMENT): " + errno_text(errno) +
             "; set segmentation_offload: false";
+    return Descriptor();
+  }
+  if (options.departure_times && !allow_departures(fd)) {
+    error = "the kernel takes no departure times on a UDP socket (SO_TXTIME): " + errno_text(errno);
     return Descriptor();
   }
   constexpr const char* kHolders =

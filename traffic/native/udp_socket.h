@@ -66,8 +66,11 @@ Descriptor open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_
 struct SenderOptions {
   uint8_t traffic_class = 0;
   bool segmentation_offload = true;
+  bool departure_times = false;  // that the kernel's queueing discipline keeps (departures.h)
   int priority = -1;  // of the kernel's packets (SO_PRIORITY), which VLAN interfaces map to tags; -1: the usual
 };
+// Lets the packets of a socket carry departure times of the monotonic clock. False: errno says why.
+bool allow_departures(int fd);
 // A non-blocking unconnected socket bound to (ip, src_port) that never fragments, so that the IPv4 identification is known.
 Descriptor open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptions& options, std::string& error);
 
