@@ -93,7 +93,6 @@ def _add_gnmi_arguments(gnmi: argparse.ArgumentParser) -> None:
     gnmi.add_argument(
         "--insecure", action="store_true", help="speak clear text on addresses that other machines reach"
     )
-    gnmi.add_argument("--socket", type=Path, help=argparse.SUPPRESS)  # a lab says where its own is
     gnmi.add_argument("--name", default=_NAME, help=f"of the lab (default {_NAME})")
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contract.errors import ConfigError, Problem, RigError
+from contract.errors import ConfigError, InputError, Problem, RigError
 from contract.units import QuantityError
 from controller.counters.address import Address, address
 from controller.counters.credentials import credentials_text, gnmi_login
@@ -49,7 +49,7 @@ class GnmiOrder:
 
 def order_of(parsed: Namespace) -> GnmiOrder:
     """The order of the command's arguments. Raises `ConfigError`."""
-    socket_path = parsed.socket or lab_directory(parsed.name) / SOCKET_FILE
+    socket_path = lab_directory(parsed.name) / SOCKET_FILE
     order = GnmiOrder(
         parsed.name,
         bind_of(parsed.bind, "--bind"),
@@ -155,3 +155,17 @@ def _pem(path: Path) -> bytes:
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         raise ConfigError(Problem(str(path), what, "name a PEM file that this user can read")) from None
+
+
+def main(words: list[str]) -> int:
+    """What a lab starts: its name, where to listen, its socket. Lighter than the whole command line, and so up sooner."""
+    try:
+        serve(GnmiOrder(words[0], bind_of(words[1], "--gnmi"), Path(words[2])))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return int(error.exit_code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

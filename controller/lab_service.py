@@ -44,7 +44,7 @@ from controller.topology_file import parse_topology
 from traffic.soft_switch import SoftSwitch
 
 AGENT_END_S: Final = 5
-GNMI_UP_S: Final = 20
+GNMI_UP_S: Final = 40
 GLANCE_S: Final = 0.5
 """Between two looks at whether the switch still runs."""
 
@@ -209,8 +209,8 @@ class Lab:
         """Starts the process that serves gNMI; returns when it does. Raises `RigError` with its reason if it does not."""
         with (self._directory / GNMI_LOG_FILE).open("wb") as log:
             self._gnmi = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "controller.cli", "lab", "gnmi", "--name", self._order.name),
-                *("--bind", self._order.gnmi, "--socket", str(socket_path)),
+                *(sys.executable, "-P", "-m", "controller.lab_gnmi"),
+                *(self._order.name, self._order.gnmi, str(socket_path)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -223,7 +223,7 @@ class Lab:
             line = said.decode(errors="replace")
         if not line.startswith(GNMI_READY):
             log_text = (self._directory / GNMI_LOG_FILE).read_text(errors="replace").strip()
-            last = log_text.splitlines()[-1].removeprefix("etloop: ") if log_text else "it said nothing"
+            last = log_text.splitlines()[-1] if log_text else "it said nothing"
             what = f"its process did not begin: {last}"
             raise RigError(Problem("lab up --gnmi", what, "give another address, or leave it out"))
         self._gnmi_at = line.removeprefix(GNMI_READY).split(",")[0]
