@@ -141,6 +141,7 @@ FINISHED: dict[str, Any] = {
     "run_id": "r",
     "end": "DONE",
     "rates_sent": 0,
+    "streams": [],
     "failure": "",
     "ops_sent": 0,
     "flows_sent": 0,
