@@ -52,7 +52,7 @@ bench: $(STAMPS)/dev
 
 faults: $(STAMPS)/dev
 	@mkdir -p build && rm -f build/faults.jsonl
-	ETLOOP_FAULTS=$(abspath build/faults.jsonl) $(BIN)/python -m pytest tests/test_rack_faults.py tests/test_rack_hostile.py
+	ETLOOP_FAULTS=$(abspath build/faults.jsonl) $(BIN)/python -m pytest -v tests/test_rack_faults.py tests/test_rack_hostile.py
 	$(BIN)/python -m tests.rack_faults build/faults.jsonl
 
 clean:

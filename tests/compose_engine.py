@@ -120,13 +120,10 @@ class Engine:
         image = f"{BASE}:{_release()}-{time.strftime('%Y%m', time.gmtime())}"
         if self.has(image):
             return image
-        root = self.directory / "root"
-        with self.stages.stage("debootstrap"):
-            # dpkg otherwise waits for the disk after every file.
-            hurried = ["eatmydata"] if shutil.which("eatmydata") else []
+        with in_memory(self.directory / "base") as place, self.stages.stage("base"):
+            root = place / "root"
             options = ["--variant=minbase", f"--include={BASE_PACKAGES}", "--merged-usr"]
-            self._run([*hurried, "debootstrap", *options, _release(), str(root)], 400)
-        with self.stages.stage("import"):
+            self._run(["debootstrap", *options, _release(), str(root)], 900)
             for unread in (
                 "var/cache/apt",
                 "var/lib/apt/lists",
@@ -136,17 +133,16 @@ class Engine:
             ):
                 shutil.rmtree(root / unread, ignore_errors=True)
             packing = subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE)
-            subprocess.run(
+            imported = subprocess.run(
                 ["podman", "import", "--quiet", "-", image],
-                check=True,
+                check=False,
                 env=self.environment,
                 stdin=packing.stdout,
-                capture_output=False,
-                stdout=subprocess.DEVNULL,
-                timeout=200,
+                capture_output=True,
+                text=True,
+                timeout=300,
             )
-            assert packing.wait(30) == 0
-            shutil.rmtree(root)
+            assert (packing.wait(30), imported.returncode) == (0, 0), imported.stderr
         return image
 
     def image(self, base: str) -> str:
@@ -203,6 +199,20 @@ class Engine:
             finally:
                 service.terminate()
                 service.wait(30)
+
+
+@contextlib.contextmanager
+def in_memory(directory: Path) -> Iterator[Path]:
+    """A directory in memory, where there may be one: dpkg waits for a disk after every file."""
+    directory.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", str(directory)], check=False, capture_output=True
+    )
+    try:
+        yield directory
+    finally:
+        if mounted.returncode == 0:
+            subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
 def _files(places: Iterable[Path]) -> Iterator[Path]:

@@ -51,7 +51,7 @@ class Broken:
         self.place = place
         self.mosquitto = mosquitto
         self.state_dir = place.directory / "state"
-        self._began_s = 0.0
+        self._began_s: float | None = None
 
     # ---- the rack
 
@@ -144,6 +144,7 @@ class Broken:
 
     def cleared(self, fault: str, happened: str, kept: str) -> None:
         """It is over: nothing of an ended job lives; notes the row."""
+        assert self._began_s is not None, "nothing has struck"
         clear_s = round(time.monotonic() - self._began_s, 1)
         ended = {job.job_id for job in self.jobs() if job.state in ENDED}
         alive = [path for path in (self.state_dir / "running").iterdir() if path.name in ended]
@@ -198,8 +199,8 @@ def lets_pass(controller: Live, seconds: float) -> None:
 HEAD: Final = """# What happens when something breaks
 
 Every row is a test (`tests/test_rack_faults.py`, `tests/test_rack_hostile.py`) over real processes: `etloop controller`,
-two agents, Mosquitto. After each, the next job passes. *Clear* is the time from the fault, or from its end where it has one,
-until the job has ended with its reason and nothing of it is left running, measured once on a two-core virtual machine by
+two agents, Mosquitto. After each, the next job passes. *Clear* is the time from the fault, or from its end where it has one
+(of hostile messages from the first, so that their sending is in it), until the job has ended with its reason and nothing of it is left running, measured once on a two-core virtual machine by
 `make faults`; nothing is judged by it.
 
 | fault | what happens | what is kept | clear after |

@@ -74,10 +74,10 @@ def untouched(broken: Broken, live: Live) -> Iterator[None]:
     job_id = broken.submit(LONG, ports=("a/p0", "a/p1"))
     broken.reaches(live, job_id, JobState.RUNNING)
     before_bytes = rss_bytes(live)
+    broken.strikes(lambda: None)
     yield
     if broken.job(job_id).state is not JobState.RUNNING:
         raise AssertionError(broken.reaches(live, job_id, *ENDED).reason)
-    broken.strikes(lambda: None)
     broken.cancel(job_id)
     assert broken.reaches(live, job_id, *ENDED).reason == "cancelled by mqtt"
     assert rss_bytes(live) - before_bytes < MOST_GROWTH_BYTES

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import pytest
 
 from contract.errors import ConfigError, ExitCode
 from controller.cli import main
-from controller.rack.broker_settings import BrokerSettings
+from controller.rack.broker_settings import BrokerSettings, Protocol
 from controller.rack.client import RackClient, RackUnreachable
 from controller.rack.config import RackConfig, parse_rack_config
 from controller.rack.job import JobState
@@ -261,6 +262,33 @@ def test_mqtt_without_tls_off_this_machine_is_refused_unless_said_aloud(host: st
         config(f"mqtt: {{host: '{host}'}}\n")
     assert config(f"mqtt: {{host: '{host}', insecure: true}}\n").broker is not None
     assert config(f"mqtt: {{host: '{host}', tls: {{ca: ca.pem}}}}\n").broker is not None
+
+
+def test_one_option_makes_the_laptop_example_a_rack_with_its_own_broker() -> None:
+    directory = ROOT / "examples" / "laptop"
+    text = (directory / "controller.yaml").read_bytes()
+    assert parse_rack_config(text, "c", directory).broker is None
+    broker = parse_rack_config(text, "c", directory, embedded_broker=True).broker
+    assert broker is not None
+    assert broker.embedded
+    assert (broker.settings.host, broker.settings.port) == ("127.0.0.1", 1883)
+    assert broker.settings.protocol is Protocol.V311
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('mqtt: {protocol: "5"}\n', "mqtt.protocol: the embedded broker speaks MQTT 3.1.1 only"),
+        (
+            "mqtt: {tls: {ca: ca.pem}}\n",
+            "mqtt.tls: the embedded broker is for one machine and does not encrypt",
+        ),
+    ],
+)
+def test_an_embedded_broker_refuses_what_it_cannot_do(text: str, said: str) -> None:
+    whole = f"rig: r\nstate_dir: s\nscenario_root: t\n{text}".encode()
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        parse_rack_config(whole, "c", Path("/x"), embedded_broker=True)
 
 
 def test_a_password_is_in_no_repr() -> None:

@@ -27,6 +27,11 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="controller.yaml: rig, directories, limits"
     )
+    parser.add_argument(
+        "--embedded-broker",
+        action="store_true",
+        help="also be the MQTT broker (3.1.1, on a loopback address), for a rack on one machine",
+    )
 
 
 def answer_controller(parsed: argparse.Namespace) -> Answer:
@@ -34,7 +39,7 @@ def answer_controller(parsed: argparse.Namespace) -> Answer:
     from controller.rack.log import RackLog
     from controller.rack.opening import serve
 
-    config = _read_config(parsed.config)
+    config = _read_config(parsed.config, embedded_broker=parsed.embedded_broker)
     return Answer("", serve(config, RackLog(config.log_format)))
 
 
@@ -92,10 +97,10 @@ def _audit(store: JobStore, job_id: str, *, as_json: bool) -> Answer:
     )
 
 
-def _read_config(path: Path) -> RackConfig:
+def _read_config(path: Path, *, embedded_broker: bool = False) -> RackConfig:
     try:
         text = path.read_bytes()
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
-    return parse_rack_config(text, str(path), path.parent)
+    return parse_rack_config(text, str(path), path.parent, embedded_broker=embedded_broker)

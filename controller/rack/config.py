@@ -115,9 +115,12 @@ class RackConfig:
     """None: nothing is pushed."""
 
 
-def parse_rack_config(text: bytes, source: str, directory: Path) -> RackConfig:
+def parse_rack_config(
+    text: bytes, source: str, directory: Path, *, embedded_broker: bool = False
+) -> RackConfig:
     """The configuration of a YAML text. `source` names the file in messages; paths are relative to `directory`.
 
+    `embedded_broker` is as if the file said `mqtt: {embedded: true}` beside what it says.
     Raises `ConfigError` with all mistakes of the file.
     """
     file = ConfigFile(source)
@@ -149,7 +152,9 @@ def parse_rack_config(text: bytes, source: str, directory: Path) -> RackConfig:
             cc_plugins=allow.optional("cc_plugins", yes_or_no, False),
         ),
         log_format=top.optional("logs", one_of({each.value: each for each in LogFormat}), LogFormat.JSON),
-        broker=_read_broker(top.section("mqtt"), directory) if top.has("mqtt") else None,
+        broker=_read_broker(top.section("mqtt"), directory, embedded=embedded_broker)
+        if top.has("mqtt") or embedded_broker
+        else None,
         http=_read_http(top.section("http")) if top.has("http") else None,
         otel=_read_otel(top.section("otel"), directory) if top.has("otel") else None,
     )
@@ -169,9 +174,9 @@ def _read_retention(section: Section) -> Retention:
     )
 
 
-def _read_broker(section: Section, directory: Path) -> BrokerConfig:
+def _read_broker(section: Section, directory: Path, *, embedded: bool) -> BrokerConfig:
     tls = section.section("tls")
-    embedded = section.optional("embedded", yes_or_no, False)
+    embedded = section.optional("embedded", yes_or_no, False) or embedded
     # The embedded broker knows no MQTT 5.
     protocol = Protocol.V311 if embedded else Protocol.V5
     encrypted = section.has("tls")
