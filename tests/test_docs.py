@@ -19,7 +19,7 @@ from dut_profiles.profile_file import parse_profile
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-WITH_ACTIONS = {"dut"}
+WITH_ACTIONS = {"dut", "lab"}
 """Commands whose next word is a command of its own, with its own options."""
 EXAMPLES = sorted(path for top in ("examples", "deploy/compose") for path in (ROOT / top).rglob("*.yaml"))
 
@@ -79,7 +79,7 @@ def test_commands_shown_in_documents_exist(
     ours, _, _ = command.partition(" -- ")  # behind it stands somebody else's
     program, name, *words = ours.split()
     main = agent_main if program == "etloop-agent" else controller_main
-    action = words[:1] if name in WITH_ACTIONS else []
+    action = [words[0].partition("|")[0]] if name in WITH_ACTIONS and words else []
     with pytest.raises(SystemExit) as ended:
         main([name, *action, "--help"])
     assert ended.value.code == 0, f"{document}: {program} has no command {name}"
