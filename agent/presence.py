@@ -36,7 +36,7 @@ _KEEPALIVE_S: Final = 10
 _LEAST_PAUSE_S: Final = 0.5
 _MOST_PAUSE_S: Final = 30.0
 _GOODBYE_S: Final = 2.0
-_END_AGAIN_S: Final = 1.0
+_END_AGAIN_S: Final = _GOODBYE_S + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ def with_all_schedule_files(scenario: Scenario) -> Scenario:
     """The scenario with the schedule files of all its jobs read. Raises an `InputError` with the mistakes of all of them."""
     read: list[tuple[Collectives, Collectives]] = []
     problems: dict[Problem, None] = {}
+    kind: type[InputError] = PlanError
     for section in (scenario.collectives, *(job.collectives for job in scenario.jobs)):
         if any(section is known for known, _ in read):
             continue
@@ -38,8 +39,9 @@ def with_all_schedule_files(scenario: Scenario) -> Scenario:
             read.append((section, with_schedule_files(section)))
         except InputError as error:
             problems |= dict.fromkeys(error.problems)
+            kind = type(error)
     if problems:
-        raise PlanError(*problems)
+        raise kind(*problems)
 
     def read_of(section: Collectives) -> Collectives:
         return next(done for known, done in read if known is section)

@@ -200,8 +200,8 @@ HEAD: Final = """# What happens when something breaks
 
 Every row is a test (`tests/test_rack_faults.py`, `tests/test_rack_hostile.py`) over real processes: `etloop controller`,
 two agents, Mosquitto. After each, the next job passes. *Clear* is the time from the fault, or from its end where it has one
-(of hostile messages from the first, so that their sending is in it), until the job has ended with its reason and nothing of it is left running, measured once on a two-core virtual machine by
-`make faults`; nothing is judged by it.
+(of hostile messages from the first, so that their sending is in it), until the job has ended with its reason and nothing of
+it is left running, measured once on a two-core virtual machine by `make faults`; nothing is judged by it.
 
 | fault | what happens | what is kept | clear after |
 |---|---|---|---|

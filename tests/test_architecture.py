@@ -127,7 +127,8 @@ OUTSIDE: Final = frozenset(
 `random.Random` as arguments (imported for its type only, under TYPE_CHECKING)."""
 
 NATIVE_SHELLS: Final = re.compile(
-    r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|(?:udp|xdp)_socket|xdp_program|udp_arrivals|arrival_stamps|send_control|departures|verbs_(?:device|library|port)|frame_flows"
+    r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|(?:udp|xdp)_socket|xdp_program|udp_arrivals|arrival_stamps"
+    r"|send_control|departures|verbs_(?:device|library|port)|frame_flows"
     r"|neighbours|(?:datagram_)?capture|system_clock|soft_socket|soft_switch|(?:frame_)?blast|loop|scale_up_mesh"
     r"|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
 )

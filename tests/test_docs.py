@@ -79,7 +79,7 @@ def test_commands_shown_in_documents_exist(
     ours, _, _ = command.partition(" -- ")  # behind it stands somebody else's
     program, name, *words = ours.split()
     main = agent_main if program == "etloop-agent" else controller_main
-    action = words[0].split("|")[:1] if words and name in WITH_ACTIONS else []
+    action = [words[0].partition("|")[0]] if name in WITH_ACTIONS and words else []
     with pytest.raises(SystemExit) as ended:
         main([name, *action, "--help"])
     assert ended.value.code == 0, f"{document}: {program} has no command {name}"

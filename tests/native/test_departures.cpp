@@ -193,7 +193,8 @@ void an_offer_of_stamps_says_what_is_missing() {
            kernel + "; the card of eth1 would, if it were set to: hwstamp_ctl -i eth1 -r 1");
   CHECK_EQ(stamp_text({true, true, true, true, -1}, "eth1"),
            kernel + "; the card of eth1 stamps as well, but shows no clock to read them by");
-  CHECK_EQ(stamp_text({true, true, true, true, 2}, "eth1"), std::string("arrivals are stamped by the card of eth1, whose clock is ptp2"));
+  CHECK_EQ(stamp_text({true, true, true, true, 2}, "eth1"),
+           std::string("arrivals are stamped by the card of eth1, whose clock is ptp2"));
   CHECK(!stamps_offered("no-such-interface").known);
   CHECK(!stamps_offered("").known);
 }
