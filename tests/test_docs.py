@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,7 +41,11 @@ def read_configuration(text: str, name: str) -> None:
     if "topology.yaml" in name:
         parse_topology(text.encode(), name)
         return
-    parsers = {"rig.yaml": parse_rig, "controller.yaml": parse_rack_config, "sweep.yaml": parse_sweep}
+    parsers: dict[str, Callable[..., object]] = {
+        "rig.yaml": parse_rig,
+        "controller.yaml": parse_rack_config,
+        "sweep.yaml": parse_sweep,
+    }
     parse = next((parser for file, parser in parsers.items() if file in name), parse_scenario)
     parse(text.encode(), name, ROOT)
 
