@@ -265,7 +265,7 @@ void packets_leave_at_their_times() {
   CHECK_EQ(port->capabilities()[1], std::string("paced packets leave at their times by the kernel's fq (SO_TXTIME)"));
   std::string error;
   FlowId flow = 0;
-  CHECK(port->add_flow(0, kFar, 0xC123, flow, error));
+  CHECK(port->add_flow(0, kFar, 0xC123, 0x6A, flow, error));
   const Nanos first_ns = monotonic_ns() + 50 * kMs;
   for (uint32_t psn = 0; psn < kPackets; ++psn) {
     PacketRun run;

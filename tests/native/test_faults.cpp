@@ -56,10 +56,10 @@ PacketRun middles(uint32_t psn, uint32_t count, FlowId flow = 0) {
 }
 
 struct Setup {
-  explicit Setup(std::vector<FaultRule> with) : rules(std::move(with)), faults(rules, 0x6A) {
-    faults.add_end({0, 1, 0, 0x11, 0x12, 0});
-    faults.add_end({0, 1, 1, 0x21, 0x22, 1});
-    faults.add_end({2, 1, 0, 0x31, 0x32, 2});
+  explicit Setup(std::vector<FaultRule> with) : rules(std::move(with)), faults(rules) {
+    faults.add_end({0, 1, 0, 0x11, 0x12, 0, 0x6A});
+    faults.add_end({0, 1, 1, 0x21, 0x22, 1, 0x6A});
+    faults.add_end({2, 1, 0, 0x31, 0x32, 2, 0x6A});
     faults.attach(port, 0);
   }
   std::vector<FaultRule> rules;
