@@ -86,8 +86,8 @@ def partition(
     """Per agent that has ranks: its assignment, and the row of the whole job's connections behind each of its own."""
     threads: dict[str, int] = {}
     for place in placement.ports:
-        here = min(place.port.most_threads, len(place.ranks))
-        threads[place.agent] = threads.get(place.agent, 0) + here
+        queues = min(place.port.most_threads, len(place.ranks))
+        threads[place.agent] = threads.get(place.agent, 0) + queues
     host_ports: dict[str, int] = {}
     first_thread: dict[str, int] = {}
     for agent in rig.agents:
