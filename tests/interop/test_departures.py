@@ -25,5 +25,5 @@ def test_packets_leave_a_udp_port_at_their_times(machine: Machine) -> None:
         )
     with machine.running(str(PROGRAM)) as program:
         said = program.rest(120)
+    assert program.code == 0, "\n".join(said)
     assert said == []
-    assert program.code == 0

@@ -181,6 +181,7 @@ void an_arrival_is_never_before_or_after_what_can_be() {
   CHECK_EQ(counters.stamped_messages, 3);
   CHECK_EQ(clock.arrived({0, 0}, now - 5 * kMs, now, counters), now);
   CHECK_EQ(clock.arrived({0, 12345}, now - 5 * kMs, now, counters), now);  // a card whose clock nobody reads
+  CHECK_EQ(clock.arrived({now - kMs, 0}, now - 5 * kMs, now, counters), now);  // of the monotonic clock: a departure time
   CHECK_EQ(counters.stamped_messages, 3);
   CHECK_EQ(counters.card_stamped_messages, 0);
 }
@@ -228,27 +229,18 @@ void a_veth_pair_offers_neither() {
                                "fq; tc qdisc replace dev tx0 root fq"));
 }
 
-// When frames with a PSN came, by the kernel's stamps on the monotonic clock.
+// When frames with a PSN were read. Not by their stamps: Linux 6.1 shows packet sockets the departure time itself.
 std::vector<std::pair<uint32_t, Nanos>> arrivals(int capture) {
   std::vector<std::pair<uint32_t, Nanos>> out;
   std::array<uint8_t, 9000> frame;
   pollfd readable{capture, POLLIN, 0};
   while (out.size() < kPackets && poll(&readable, 1, 3'000) == 1) {
-    iovec vector{frame.data(), frame.size()};
-    alignas(cmsghdr) std::array<uint8_t, 256> control{};
-    msghdr header{};
-    header.msg_iov = &vector;
-    header.msg_iovlen = 1;
-    header.msg_control = control.data();
-    header.msg_controllen = control.size();
-    const ssize_t length = recvmsg(capture, &header, 0);
-    Stamps stamps;
-    for (cmsghdr* each = CMSG_FIRSTHDR(&header); each != nullptr; each = CMSG_NXTHDR(&header, each)) read_stamps(*each, stamps);
+    const ssize_t length = read(capture, frame.data(), frame.size());
     wire::Packet packet;
     const std::span<const uint8_t> bytes(frame.data(), static_cast<size_t>(std::max<ssize_t>(length, 0)));
     if (bytes.size() < 42 || wire::check_frame(bytes) != wire::FrameCheck::good) continue;
     if (wire::decode(bytes.subspan(42), bytes.size() - 42, packet) != wire::Malformed::none) continue;
-    out.emplace_back(packet.psn, stamps.kernel_ns - (realtime_ns() - monotonic_ns()));
+    out.emplace_back(packet.psn, monotonic_ns());
   }
   return out;
 }
@@ -259,10 +251,10 @@ void packets_leave_at_their_times() {
     return;
   }
   const Descriptor capture = test::frame_socket("rx0");
-  CHECK(ask_for_stamps(capture.get()));
   const auto port = opened();
   CHECK(port->departure_horizon_ns() > kPackets * kApartNs);
-  CHECK_EQ(port->capabilities()[1], std::string("paced packets leave at their times by the kernel's fq (SO_TXTIME)"));
+  const std::vector<std::string> has = port->capabilities();
+  CHECK_EQ(has[1], std::string("paced packets leave at their times by the kernel's fq (SO_TXTIME)"));
   std::string error;
   FlowId flow = 0;
   CHECK(port->add_flow(0, kFar, 0xC123, 0x6A, flow, error));
@@ -277,10 +269,9 @@ void packets_leave_at_their_times() {
   CHECK_EQ(port->counters().scheduled_datagrams, int64_t{kPackets});
   const auto came = arrivals(capture.get());
   CHECK_EQ(came.size(), size_t{kPackets});
-  constexpr Nanos kClocksNs = 200'000;  // between readings of two clocks that somebody may slew
   for (uint32_t i = 0; i < came.size(); ++i) {
     CHECK_EQ(came[i].first, i);
-    CHECK(came[i].second >= first_ns + i * kApartNs - kClocksNs);
+    CHECK(came[i].second >= first_ns + i * kApartNs);
   }
 }
 

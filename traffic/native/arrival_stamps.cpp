@@ -112,11 +112,13 @@ void ArrivalClock::begin(Nanos now) {
 
 Nanos ArrivalClock::arrived(const Stamps& stamps, Nanos earliest_ns, Nanos now, PortRecord& counters) const {
   const bool by_card = stamps.card_ns != 0 && bridge_.ready();
-  counters.stamped_messages += by_card || stamps.kernel_ns != 0 ? 1 : 0;
+  // Packet sockets of Linux 6.1 show a packet that came over a veth pair with its departure time, of the monotonic clock.
+  const bool by_kernel = stamps.kernel_ns > real_offset_ns_;
+  counters.stamped_messages += by_card || by_kernel ? 1 : 0;
   counters.card_stamped_messages += by_card ? 1 : 0;
-  const Nanos stamped_ns = by_card               ? bridge_.here_of(stamps.card_ns)
-                           : stamps.kernel_ns != 0 ? stamps.kernel_ns - real_offset_ns_
-                                                   : now;
+  const Nanos stamped_ns = by_card     ? bridge_.here_of(stamps.card_ns)
+                           : by_kernel ? stamps.kernel_ns - real_offset_ns_
+                                       : now;
   return std::clamp(stamped_ns, earliest_ns, now);
 }
 
