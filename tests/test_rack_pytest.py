@@ -55,11 +55,17 @@ def rack_up(place: Place, mosquitto: Mosquitto) -> Iterator[Broken]:
         yield broken
 
 
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The suite has our plugin because it names it, whether ETLoop is installed or not."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 @pytest.mark.e2e
 def test_a_suite_of_its_own_runs_jobs_and_leaves_none(
     place: Place, mosquitto: Mosquitto, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    alone(monkeypatch)
     pytester.makepyfile(test_own=SUITE)
     with rack_up(place, mosquitto) as rack:
         result = pytester.runpytest_subprocess(
@@ -100,7 +106,7 @@ def test_without_a_rack_it_is_said(
     outcome: dict[str, int],
     said: str,
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    alone(monkeypatch)
     pytester.makepyfile("def test_it(etloop_job): pass")
     given = [argument.replace("PORT", str(free_port())) for argument in arguments]
     result = pytester.runpytest_subprocess("-p", "controller.rack.pytest_plugin", "-rs", *given)
