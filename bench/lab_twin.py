@@ -1,7 +1,6 @@
 """The lab beside its twin: `python -m bench.lab_twin [--json] [--check]`, as root. The same scenario, rig and topology in both.
 
-Three jobs at rates that the soft switch holds anywhere: an incast that is paused, an exchange of all with all, a ring over two
-spines. Held against each other are job completion (10 %), marks and pauses (20 %, and a few of either).
+Jobs at rates that the soft switch holds anywhere: incasts that are paused, marked or both, one to all, rings, all with all. Held against each other are job completion (10 %), marks and pauses (20 %, and a few of either).
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ single:
   ports: [a/p0, b/p0, c/p0, d/p0]
   switch: {SWITCH}
 """
+LOSSLESS: Final = STAR.replace("SWITCH", "preset: lossless")
 TWO_SPINES: Final = """\
 leaf_spine:
   leaves: [{ports: [a/p0, b/p0]}, {ports: [c/p0, d/p0]}]
@@ -70,7 +70,11 @@ JOBS: Final = (
         "2MiB",
         "none",
     ),
-    LabJob("all with all, marked", STAR.replace("SWITCH", "preset: lossless"), "all_to_all", "4MiB", "dcqcn"),
+    LabJob("incast, marked and paused, DCQCN", LOSSLESS, "gather", "2MiB", "dcqcn"),
+    LabJob("incast, marked, DCTCP", LOSSLESS, "gather", "2MiB", "dctcp"),
+    LabJob("one to all", LOSSLESS, "scatter", "2MiB", "none"),
+    LabJob("ring", LOSSLESS, "all_reduce", "2MiB", "none"),
+    LabJob("all with all, DCQCN", LOSSLESS, "all_to_all", "4MiB", "dcqcn"),
     LabJob("ring over two spines", TWO_SPINES, "all_reduce", "2MiB", "none"),
 )
 
