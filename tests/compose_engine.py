@@ -48,7 +48,7 @@ def obstacle() -> str:
         return "not root"
     absent = [program for program in PROGRAMS if shutil.which(program, path=_path()) is None]
     if absent:
-        return f"not installed: {', '.join(absent)}"
+        return f"not installed: {', '.join(absent)} (Debian packages {', '.join(absent)})"
     debian = re.search(r"^ID=debian$", Path("/etc/os-release").read_text(), re.MULTILINE)
     return "" if debian and _release() else "not Debian, of which debootstrap makes the base image"
 

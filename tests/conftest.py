@@ -1,13 +1,40 @@
-"""What all tests share: reproducible random examples, and nothing more."""
+"""What all tests share: reproducible random examples, and an account of what was left out."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Generator
 
+import pytest
 from hypothesis import settings
+
+from tests.skips import kind_of, objection
 
 # A shared machine may stall for a second, and a test that is slow there is not wrong: no deadlines. In continuous
 # integration the examples are the same every time, so that a red run is red again.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    told = report.longrepr
+    return str(told[2] if isinstance(told, tuple) else told).removeprefix("Skipped: ")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A skip that nobody accounts for fails."""
+    report = yield
+    all_installed = bool(os.environ.get("CI")) and os.geteuid() == 0
+    if report.skipped and (why := objection(_reason(report), all_installed=all_installed)):
+        report.outcome, report.longrepr = "failed", why
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many tests were left out for which kind of reason."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for kind, count in sorted(Counter(kind_of(_reason(report)) for report in skipped).items(), key=str):
+        terminalreporter.write_line(f"left out: {count} {kind}")

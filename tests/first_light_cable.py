@@ -103,5 +103,5 @@ def ip(command: str, *options: str) -> None:
 
 def run_tool(*command: str) -> str:
     if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
+        pytest.skip(f"{command[0]} is not installed (Debian packages iproute2, ethtool)")
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout

@@ -75,7 +75,7 @@ def secret_file(path: Path, text: str) -> Path:
 def snmpd(directory: Path, table: Mapping[str, tuple[str, int | str]], port: int = 0) -> Iterator[Agent]:
     """Debian's agent with the host's interfaces, and the rows of `table` served by a script."""
     if (program := shutil.which("snmpd", path="/usr/sbin:/usr/local/sbin:/usr/bin")) is None:
-        pytest.skip("snmpd is not installed")
+        pytest.skip("snmpd is not installed (Debian package snmpd)")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", port))
         port = probe.getsockname()[1]

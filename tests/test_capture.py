@@ -87,7 +87,7 @@ def test_every_captured_frame_has_a_right_icrc(tmp_path: Path, offload: bool) ->
 def test_wireshark_finds_nothing_malformed(tmp_path: Path) -> None:
     tshark = shutil.which("tshark")
     if tshark is None:
-        pytest.skip("tshark is not installed")
+        pytest.skip("tshark is not installed (Debian package tshark)")
     (near, _) = captured_run(tmp_path, offload=True)
     kept, _ = frames_of(near.read_bytes(), near.name)
     fields = [

@@ -16,8 +16,6 @@ from controller.infragraph_file import read_infragraph
 from controller.rig import parse_rig
 from controller.scenario import parse_scenario
 
-pytest.importorskip("infragraph", reason="the infragraph package is not installed")
-
 DESCRIPTION = """
 name: two-hosts
 devices:

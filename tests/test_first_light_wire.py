@@ -77,7 +77,9 @@ def assert_frames_are_the_run(taken: Capture, left: Left) -> None:
 
 def assert_wireshark_reads(taken: Capture, place: Place) -> None:
     if shutil.which("tshark") is None:
-        pytest.skip("tshark is not installed: the frames were checked, but not by Wireshark")
+        pytest.skip(
+            "the frames were checked, but not by Wireshark: tshark is not installed (Debian package tshark)"
+        )
     path = place.directory / "run.pcap"
     path.write_bytes(pcap(taken.frames))
     fields = (

@@ -73,7 +73,6 @@ with gNMIclient(target=("127.0.0.1", int(sys.argv[1])), insecure=True) as client
 
 
 async def test_another_packages_client_is_served() -> None:
-    pytest.importorskip("pygnmi.client")
     async with serving(Device()) as address:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", OTHER_CLIENT, str(address.port)), stdout=subprocess.PIPE

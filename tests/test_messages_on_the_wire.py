@@ -171,7 +171,7 @@ def test_a_one_sided_lane_is_writes_and_an_atomic_behind_the_last(one_sided: lis
 def test_wireshark_reads_the_atomics_and_their_answers(one_sided: list[Path]) -> None:
     tshark = shutil.which("tshark")
     if tshark is None:
-        pytest.skip("tshark is not installed")
+        pytest.skip("tshark is not installed (Debian package tshark)")
     names = ("bth.opcode", "atomiceth.swapdt", "atomicacketh.origremdt")
     columns = [option for name in names for option in ("-e", f"infiniband.{name}")]
     seen: dict[int, list[list[str]]] = defaultdict(list)

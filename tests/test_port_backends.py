@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,7 @@ from controller.bench_ends import bench_workers
 from controller.bench_load import BenchLoad
 from controller.bench_measure import engine_run
 from controller.bench_place import bench_place
+from tests.test_lab_truths import namespaces_are_allowed
 from workload.trace import CollectiveKind
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from controller.bench_ends import Workers
     from controller.bench_place import BenchPlace
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and packet sockets need root")
+pytestmark = pytest.mark.skipif(not namespaces_are_allowed(), reason="needs root and network namespaces")
 
 RANKS, MESSAGE_BYTES, ITERATIONS = 4, 1_000_000, 3
 BACKENDS = (PortBackend.UDP, PortBackend.PACKET, PortBackend.XDP)
@@ -30,8 +30,7 @@ BACKENDS = (PortBackend.UDP, PortBackend.PACKET, PortBackend.XDP)
 @pytest.fixture(scope="module", params=[False, True], ids=["ipv4", "ipv6"])
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[BenchPlace, Workers]]:
     with bench_place(ipv6=request.param) as place, bench_workers(place) as workers:
-        if not place.ends[0].prefix:
-            pytest.skip(place.path)
+        assert place.ends[0].prefix, place.path
         yield place, workers
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
 
 from contract.errors import ConfigError, ExitCode
 from controller.rack.config import LogFormat, parse_rack_config
@@ -22,17 +23,12 @@ from controller.rack.job import JobRequest, JobState, PortDemand
 from controller.rack.log import RackLog
 from controller.rack.metrics import RackCollector, Tallies
 from controller.rack.opening import open_daemon
+from controller.rack.otel_points import EndedJob, metrics_data
+from controller.rack.submitted_code import AllowedCode
 from tests.first_light import PATIENCE_S, Place, agents
 from tests.test_rack_code import rack as rack_of
 from tests.test_rack_code import root
 from tests.test_rack_daemon import SCENARIO, place, serving
-
-service = pytest.importorskip(
-    "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2",
-    reason="OpenTelemetry is not installed (the extra otel)",
-)
-from controller.rack.otel_points import EndedJob, metrics_data  # noqa: E402 - only with the extra
-from controller.rack.submitted_code import AllowedCode  # noqa: E402
 
 __all__ = ["place", "root"]
 

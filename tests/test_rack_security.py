@@ -97,7 +97,7 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
     if not (shutil.which("mosquitto") or Path("/usr/sbin/mosquitto").exists()):
         pytest.skip("Mosquitto is not installed (Debian package mosquitto)")
     if not (shutil.which("openssl") and shutil.which("mosquitto_passwd")):
-        pytest.skip("openssl and mosquitto_passwd are needed to make certificates and users")
+        pytest.skip("openssl or mosquitto_passwd is not installed (Debian packages openssl, mosquitto)")
     directory = tmp_path / "broker"
     directory.mkdir()
     for ca in ("ca", "other-ca"):

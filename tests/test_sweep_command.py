@@ -289,7 +289,7 @@ def test_a_topology_is_needed_to_be_one_in_virtual_time(
 @pytest.fixture
 def lab_files(files: Path) -> Path:
     if os.geteuid() != 0:
-        pytest.skip("a lab with agents of its own is brought up as root here")
+        pytest.skip("a lab with agents of its own is for root here")
     if not FULL:
         pytest.skip("ETLOOP_FULL=1 brings a lab up")
     (files / "t.yaml").write_text("single: {ports: [a/p0, b/p0, c/p0, d/p0], rate: 100Mbps}\n")

@@ -26,10 +26,10 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 def rxe_peer() -> Path:
     """The program that moves queue pairs of the machine's device, compiled here and run there."""
     if not Path("/usr/include/infiniband/verbs.h").exists():
-        pytest.skip("no infiniband/verbs.h here (Debian package libibverbs-dev)")
+        pytest.skip("infiniband/verbs.h is not here (Debian package libibverbs-dev)")
     compiler = shutil.which("g++")
     if compiler is None:
-        pytest.skip("no g++ here")
+        pytest.skip("g++ is not installed (Debian package g++)")
     source = ROOT / "tests" / "interop" / "guest" / "rxe_peer.cpp"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     program = ROOT / "build" / "interop" / f"rxe_peer-{digest}"

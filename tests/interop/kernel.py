@@ -6,6 +6,8 @@ and only the image and the modules of `WANTED` with what they depend on are kept
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -26,14 +28,16 @@ WANTED: Final = (
     "crc32_generic",
     "ib_uverbs",
     "rdma_rxe",
+    "veth",
+    "sch_fq",
 )
 """rdma_rxe asks the kernel's crypto interface for crc32 by name, which no dependency says."""
-WELCOME: Final = ("veth", "sch_fq")
-"""Loaded where they are; a cache that was unpacked before they were asked for has none."""
 _KEPT: Final = re.compile(
     r"\./lib/modules/[^/]+/kernel/(drivers/(infiniband/(core|sw/rxe)|virtio|char)|drivers/net/(virtio_net|net_failover|veth)"
     r"|net/(9p|core|ipv4|ipv6|sched)|fs/(9p|netfs|fscache)|crypto|lib|arch/x86/crypto).*\.ko"
 )
+_MARK: Final = "complete-" + hashlib.sha256(repr((WANTED, _KEPT.pattern)).encode()).hexdigest()[:16]
+"""Of a cache that has all of this; one of other wishes is fetched anew."""
 _FETCH_SECONDS: Final = 300
 
 
@@ -52,8 +56,12 @@ class Kernel:
 
 def kernel(cache: Path) -> Kernel:
     """The kernel in `cache`, fetched there first if it is not. Raises NoKernelError."""
-    if not (cache / "complete").exists():
-        _fetch(cache)
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with cache.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Test processes start together, and one fetches for all.
+        if not (cache / _MARK).exists():
+            shutil.rmtree(cache, ignore_errors=True)
+            _fetch(cache)
     image = next((cache / "boot").glob("vmlinuz-*"))
     return Kernel(image, _in_loading_order(cache / "modules"), image.name.removeprefix("vmlinuz-"))
 
@@ -61,7 +69,6 @@ def kernel(cache: Path) -> Kernel:
 def _fetch(cache: Path) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise NoKernelError("no apt-get and dpkg-deb to fetch and unpack a kernel package with")
-    cache.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache.parent) as name:
         place = Path(name)
         package = _package()
@@ -74,12 +81,8 @@ def _fetch(cache: Path) -> None:
             raise NoKernelError(f"apt-get download {package}: {done.stderr.strip()[-300:]}")
         unpacked = place / "unpacked"
         _unpack(fetched[0], unpacked)
-        (unpacked / "complete").touch()
-        try:
-            unpacked.rename(cache)
-        except OSError:  # Another process was first.
-            if not (cache / "complete").exists():
-                raise
+        (unpacked / _MARK).touch()
+        unpacked.rename(cache)
 
 
 def _package() -> str:
@@ -128,7 +131,7 @@ def _in_loading_order(folder: Path) -> tuple[Path, ...]:
             load(needed)
         ordered.append(path)
 
-    for wanted in (*WANTED, *(name for name in WELCOME if (folder / f"{name}.ko").exists())):
+    for wanted in WANTED:
         load(wanted)
     return tuple(ordered)
 

@@ -247,8 +247,7 @@ std::vector<std::pair<uint32_t, Nanos>> arrivals(int capture) {
 
 void packets_leave_at_their_times() {
   if (std::system("tc qdisc replace dev tx0 root fq 2> /dev/null") != 0) {
-    std::cerr << "skipped: packets_leave_at_their_times: this kernel has no queueing discipline fq\n";
-    return;
+    return test::skipped(test::Missing::kernel_or_right, "packets_leave_at_their_times", "no queueing discipline fq");
   }
   const Descriptor capture = test::frame_socket("rx0");
   const auto port = opened();
@@ -293,7 +292,7 @@ int main() {
     a_veth_pair_offers_neither();
     packets_leave_at_their_times();
   } else {
-    std::cerr << "skipped: what needs a veth pair: " << reason << '\n';
+    test::skipped(test::Missing::kernel_or_right, "what needs a veth pair", reason);
   }
   return test::failures();
 }

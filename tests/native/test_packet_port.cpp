@@ -278,8 +278,8 @@ void errors_say_what_to_do() {
 int main() {
   std::string reason;
   if (!test::enter_lab(kLab, reason)) {
-    std::cerr << "skipped: all tests of packet ports: " << reason << '\n';
-    return 0;
+    test::skipped(test::Missing::kernel_or_right, "all tests of packet ports", reason);
+    return test::failures();
   }
   every_pair_of_backends_talks({"IPv4", Backend::packet, kNear4, kFar4});
   every_pair_of_backends_talks({"IPv6", Backend::packet, kNear6, kFar6});
@@ -289,7 +289,7 @@ int main() {
     every_pair_of_backends_talks({"AF_XDP, IPv6", Backend::xdp, kNear6, kFar6});
     an_xdp_port_takes_all_queues_or_says_so();
   } else {
-    std::cerr << "skipped: the tests of xdp ports: " << reason << '\n';
+    test::skipped(test::Missing::kernel_or_right, "the tests of xdp ports", reason);
   }
   a_wrong_icrc_is_counted_and_dropped();
   tags_carry_number_and_priority();

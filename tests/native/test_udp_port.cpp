@@ -133,8 +133,7 @@ void runs_over_ipv6_have_the_icrc_of_ipv6() {
   const IpAddress loopback = *IpAddress::parse("::1");
   std::string error;
   if (UdpPort::open(settings({loopback}), error) == nullptr) {
-    std::cerr << "skipped: runs_over_ipv6_have_the_icrc_of_ipv6: " << error << '\n';
-    return;
+    return test::skipped(test::Missing::kernel_or_right, "runs_over_ipv6_have_the_icrc_of_ipv6", error);
   }
   for (const bool offload : {true, false}) {
     PortConfig config = settings({loopback});
@@ -371,8 +370,7 @@ void every_frame_on_the_link_has_a_valid_icrc() {
 // A slow link fills the send buffer: the port says so, wakes when there is room, and loses and reorders nothing.
 void a_slow_link_blocks_and_loses_nothing() {
   if (std::system("tc qdisc replace dev tx0 root tbf rate 100mbit burst 70kb limit 64mb") != 0) {
-    std::cerr << "skipped: a_slow_link_blocks_and_loses_nothing: no token bucket filter to be had\n";
-    return;
+    return test::skipped(test::Missing::kernel_or_right, "a_slow_link_blocks_and_loses_nothing", "no token bucket filter");
   }
   const Descriptor capture = frame_socket();
   for (const bool offload : {true, false}) {
@@ -417,7 +415,7 @@ int main() {
     every_frame_on_the_link_has_a_valid_icrc();
     a_slow_link_blocks_and_loses_nothing();
   } else {
-    std::cerr << "skipped: the two tests that look at a link: " << reason << '\n';
+    test::skipped(test::Missing::kernel_or_right, "the two tests that look at a link", reason);
   }
   return test::failures();
 }
