@@ -165,6 +165,15 @@ def parse_name(text: str) -> str:
     return text
 
 
+def parse_port_label(text: str) -> str:
+    """A port of a rig as "agent/port", both as `parse_name` has them. Raises `QuantityError` for other texts."""
+    agent, slash, port = text.partition("/")
+    if not slash:
+        remedy = 'write agent and port as the rig names them, such as "a/p0"'
+        raise QuantityError(f'"{text[:64]}" is not a port of a rig', remedy)
+    return f"{parse_name(agent)}/{parse_name(port)}"
+
+
 def _format(value: int, units: dict[str, Fraction], names: tuple[str, ...]) -> str:
     """`value` in the largest of `names` (the coarsest first) that leaves no remainder, so that parsing gives it back."""
     for name in names:

@@ -6,13 +6,12 @@ Decides the keys and limits, and refuses ports that the plan does not use. Where
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import PlanError, Problem
 from contract.transport import CaptureSettings
-from contract.units import QuantityError, parse_bytes
+from contract.units import parse_bytes, parse_port_label
 from contract.yaml_reader import bounded
 
 if TYPE_CHECKING:
@@ -37,15 +36,6 @@ class Capture:
     file_bytes: int = CaptureSettings().file_bytes
 
 
-def port_name(text: str) -> str:
-    """A port as "agent/port". Raises `QuantityError` for other texts."""
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}", text):
-        raise QuantityError(
-            f'"{text[:64]}" is not a port', 'write agent and port as the rig names them, such as "a/p0"'
-        )
-    return text
-
-
 def read_capture(transport: Section) -> Capture:
     """The `capture:` of a `transport:` section. Mistakes go to its file."""
     section = transport.section("capture")
@@ -53,7 +43,7 @@ def read_capture(transport: Section) -> Capture:
     limit = bounded(parse_bytes, LEAST_FILE_BYTES, MOST_FILE_BYTES, lambda size: f"{size}B")
     capture = Capture(
         wanted=transport.has("capture"),
-        ports=section.texts("ports", port_name, "?/?") if section.has("ports") else (),
+        ports=section.texts("ports", parse_port_label, "?/?") if section.has("ports") else (),
         snap_bytes=section.optional("snap", snap, CaptureSettings().snap_bytes),
         file_bytes=section.optional("limit", limit, CaptureSettings().file_bytes),
     )

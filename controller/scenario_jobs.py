@@ -17,11 +17,11 @@ from contract.units import (
     parse_bytes,
     parse_duration_ns,
     parse_name,
+    parse_port_label,
     parse_rate_bps,
 )
 from contract.yaml_reader import bounded, integer
 from controller.loads import IncastLoad, StorageLoad, clipped, lasting, read_incast, read_storage
-from controller.scenario_capture import port_name
 from controller.scenario_collectives import Collectives, read_collectives
 from controller.scenario_mapping import Mapping, PlacementRule, read_mapping
 from controller.scenario_workload import Scales, Source, in_nccl_order, read_source
@@ -200,8 +200,8 @@ def _read_stream(section: Section, name: str) -> StreamEntry:
     remedy = 'write agent and port as the rig names them, such as "a/p0"'
     entry = StreamEntry(
         name=name,
-        from_port=own.required("from", port_name, "a/p", remedy),
-        to_port=own.required("to", port_name, "b/p", remedy),
+        from_port=own.required("from", parse_port_label, "a/p", remedy),
+        to_port=own.required("to", parse_port_label, "b/p", remedy),
         rate_bps=own.required("rate", rate, 1000, "write the rate of the payload, such as 100Mbps"),
         datagram_bytes=own.optional("size", size, 1400),
         dscp=section.optional("dscp", integer(0, 63), 0),

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from contract.units import parse_port_label
 from contract.yaml_reader import integer, one_of, yes_or_no
 from controller.rig import MOST_RAILS
-from controller.scenario_capture import port_name
 
 if TYPE_CHECKING:
     from contract.yaml_reader import Section
@@ -68,7 +68,7 @@ def read_mapping(section: Section) -> Mapping:
         section.mistake(
             "explicit", f"ranks are placed although placement is {rule}", "write placement: explicit"
         )
-    ports = section.texts("ports", port_name, "")
+    ports = section.texts("ports", parse_port_label, "")
     if ports and rule is PlacementRule.EXPLICIT:
         section.mistake("ports", "an explicit placement names the ports itself", "remove ports")
     mapping = Mapping(ranks_per_host, rule, explicit, explicit_where, rails, nics_per_host, ports)
@@ -81,7 +81,7 @@ def _read_explicit(section: Section) -> tuple[tuple[tuple[int, str], ...], tuple
     placed: dict[int, str] = {}
     where: dict[int, str] = {}
     for key in section.entry_names():
-        port = section.optional(key, port_name, "")
+        port = section.optional(key, parse_port_label, "")
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", key)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not first <= last < MOST_RANKS:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from contract.assignment import PortBackend
 from contract.errors import PlanError, Problem
 from contract.transport import PauseRule
-from contract.units import NS_PER_S, format_duration, parse_duration_ns
+from contract.units import NS_PER_S, format_duration, parse_duration_ns, parse_port_label
 from contract.yaml_reader import bounded, integer
-from controller.scenario_capture import port_name, refuse_unused_ports
+from controller.scenario_capture import refuse_unused_ports
 
 if TYPE_CHECKING:
     from contract.yaml_reader import Section
@@ -40,7 +40,7 @@ def read_pause(section: Section) -> PortPause:
     times = bounded(parse_duration_ns, _LEAST_INTERVAL_NS, 3600 * NS_PER_S, format_duration)
     begins = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
     pause = PortPause(
-        port=section.optional("port", port_name, ""),
+        port=section.optional("port", parse_port_label, ""),
         rule=PauseRule(
             priority=section.required(
                 "priority", integer(0, 7), 0, "write which priority is to rest, such as 3"

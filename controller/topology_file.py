@@ -32,6 +32,7 @@ from contract.units import (
     format_rate,
     parse_duration_ns,
     parse_name,
+    parse_port_label,
     parse_rate_bps,
 )
 from contract.yaml_reader import ConfigFile, Section, bounded, integer, read_document, yes_or_no
@@ -122,7 +123,7 @@ def parse_topology(text: bytes, source: str) -> Topology:
 def _read_single(section: Section, draft: _Draft) -> None:
     switch = draft.add_switch("switch", section.section("switch"))
     rate, delay = _link_of(section, "rate", "delay")
-    for port in section.texts("ports", _rig_port, ""):
+    for port in section.texts("ports", parse_port_label, ""):
         draft.attach(switch, port, rate, delay)
     if not draft.attachments:
         section.mistake(
@@ -144,7 +145,7 @@ def _read_tiers(section: Section, draft: _Draft, tier: str, kind: str) -> None:
     for index, one in enumerate(section.sections(tier, f"list the {tier}, each with its ports")):
         switch = draft.add_switch(f"{kind}{index}", lower_section)
         lower.append(switch)
-        ports = one.texts("ports", _rig_port, "")
+        ports = one.texts("ports", parse_port_label, "")
         if not ports:
             one.mistake("ports", "is missing or empty", 'list the rig\'s ports on it, as "agent/port"')
         for port in ports:
@@ -198,7 +199,7 @@ def _read_parts(top: Section, draft: _Draft) -> None:
     for one in top.sections("attach", "list the rig's ports, such as {port: a/p0, to: leaf0, rate: 100Gbps}"):
         rate, delay = _link_of(one, "rate", "delay")
         end = _read_end(one, "to", draft, number, rate, delay)
-        port = one.required("port", _rig_port, "", 'name a port of the rig as "agent/port"')
+        port = one.required("port", parse_port_label, "", 'name a port of the rig as "agent/port"')
         unread: tuple[str, ...] = ()
         ranges = one.texts("addresses", parse_addresses, unread)
         rail = one.optional("rail", integer(0, MOST_RAILS - 1), None)
@@ -269,7 +270,9 @@ def _read_outages(top: Section, draft: _Draft) -> tuple[Outage, ...]:
             f"{name}/{port.name}": SwitchEnd(switch, at) for at, port in enumerate(draft.ports[switch])
         }
     for one in top.sections("outages", "list the outages") if top.has("outages") else ():
-        said = one.required("port", _rig_port, "", 'name a port of a switch or of the rig, such as "leaf0/4"')
+        said = one.required(
+            "port", parse_port_label, "", 'name a port of a switch or of the rig, such as "leaf0/4"'
+        )
         outage = Outage(
             places.get(said, SwitchEnd(0, 0)),
             one.required("from", _MOMENT, 0, "write when the link goes down, such as 1ms"),
@@ -316,13 +319,6 @@ def _refuse_islands(topology: Topology, file: ConfigFile) -> None:
         a, b = (topology.attachments[group[0]].rig_port for group in groups[:2])
         file.mistake(None, "", f"there is no way from {a} to {b}", "add links that join their switches")
     file.refuse_mistakes()
-
-
-def _rig_port(text: str) -> str:
-    agent, slash, port = text.partition("/")
-    if not slash:
-        raise QuantityError(f'"{text[:64]}" is not a port of a rig', 'write it as "agent/port"')
-    return f"{parse_name(agent)}/{parse_name(port)}"
 
 
 def _switch_end(text: str) -> tuple[str, str]:
