@@ -253,15 +253,13 @@ def cycles(graph: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """Module -> modules of ours that it imports at run time. A package's own `__init__` is left out: it is always there."""
+    """Module -> modules of ours that it imports, also for types only. A package's own `__init__` is left out: it is always there."""
     modules = {module_name(path) for path in sources}
     return {
         module_name(path): {
             found.module
             for found in imports_of(source, package_of(path))
-            if found.module in modules
-            and not found.for_types
-            and not module_name(path).startswith(f"{found.module}.")
+            if found.module in modules and not module_name(path).startswith(f"{found.module}.")
         }
         for path, source in sources.items()
     }
@@ -388,7 +386,7 @@ def test_what_is_allowed_is_not_reported() -> None:
 def test_a_planted_cycle_is_named() -> None:
     sources = {
         "agent/a.py": "from agent import b",
-        "agent/b.py": "from .c import X",
+        "agent/b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .c import X",
         "agent/c.py": "import agent.a",
     }
     assert cycles(import_graph(sources)) == ["agent.a -> agent.b -> agent.c -> agent.a"]
