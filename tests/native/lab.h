@@ -35,14 +35,14 @@ inline bool enter_lab(const std::string& commands, std::string& reason) {
   return false;
 }
 
-// Sees all that arrives at an interface, and what is sent there if `outgoing`.
-inline Descriptor frame_socket(const char* interface) {
-  Descriptor capture(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(ETH_P_ALL)));
+// Sees all of a protocol (of linux/if_ether.h) that arrives at an interface; of all protocols also what is sent there.
+inline Descriptor frame_socket(const char* interface, uint16_t protocol = ETH_P_ALL) {
+  Descriptor capture(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(protocol)));
   const int buffer_bytes = 64 << 20;
   setsockopt(capture.get(), SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes);
   sockaddr_ll link{};
   link.sll_family = AF_PACKET;
-  link.sll_protocol = htons(ETH_P_ALL);
+  link.sll_protocol = htons(protocol);
   link.sll_ifindex = static_cast<int>(if_nametoindex(interface));
   CHECK_EQ(bind(capture.get(), reinterpret_cast<const sockaddr*>(&link), sizeof link), 0);
   return capture;

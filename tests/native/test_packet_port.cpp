@@ -14,15 +14,21 @@
 #include "frame_builder.h"
 #include "lab.h"
 #include "open_port.h"
+#include "port_ends.h"
 #include "udp_port.h"
 
 namespace {
 
 using namespace etloop;
+using test::flow_to;
+using test::Keeper;
+using test::Kept;
+using test::kSourcePort;
+using test::middles;
+using test::receive;
 using wire::Opcode;
 using wire::Packet;
 
-constexpr uint16_t kSourcePort = 0xC123;
 const IpAddress kNear4 = *IpAddress::parse("10.92.0.1");
 const IpAddress kFar4 = *IpAddress::parse("10.92.0.2");
 const IpAddress kNear6 = *IpAddress::parse("fd00:92::1");
@@ -40,25 +46,14 @@ constexpr const char* kLab =
     "ip neighbour replace fd00:92::2 lladdr 02:00:00:00:00:02 dev n0 nud permanent && "
     "ip neighbour replace fd00:92::1 lladdr 02:00:00:00:00:01 dev f0 nud permanent";
 
-struct Kept {
-  Datagram datagram;
-  std::vector<uint8_t> bytes;
-};
-
-class Keeper final : public PortSink {
- public:
-  void on_datagram(const Datagram& datagram, Nanos) override {
-    kept.push_back({datagram, {datagram.bytes.begin(), datagram.bytes.end()}});
-  }
-  std::vector<Kept> kept;
-};
-
 struct Ends {
   const char* name;
   Backend backend;
   IpAddress near;
   IpAddress far;
 };
+
+std::unique_ptr<DevicePort> opened(const PortConfig& config) { return test::opened_by(open_port, config); }
 
 PortConfig settings(Backend backend, const IpAddress& address, const char* interface) {
   PortConfig config;
@@ -67,42 +62,6 @@ PortConfig settings(Backend backend, const IpAddress& address, const char* inter
   config.interface = interface;
   config.link_bps = 100'000'000'000;
   return config;
-}
-
-std::unique_ptr<DevicePort> opened(const PortConfig& config) {
-  std::string error;
-  auto port = open_port(config, error);
-  if (port == nullptr) {
-    std::cerr << error << '\n';
-    std::exit(1);
-  }
-  return port;
-}
-
-FlowId flow_to(DevicePort& port, const IpAddress& destination) {
-  std::string error;
-  FlowId flow = 0;
-  CHECK(port.add_flow(0, destination, kSourcePort, 0x6A, flow, error));
-  CHECK_EQ(error, std::string());
-  return flow;
-}
-
-// Waits for datagrams, at most two seconds for the next.
-void receive(DevicePort& port, Keeper& keeper, size_t count) {
-  for (int turn = 0; turn < 200 && keeper.kept.size() < count; ++turn) {
-    port.receive(keeper, 64);
-    if (keeper.kept.size() < count) port.wait(10'000'000, -1);
-  }
-  CHECK_EQ(keeper.kept.size(), count);
-}
-
-PacketRun middles(FlowId flow, uint32_t count, uint32_t psn, uint32_t payload_bytes = 4096) {
-  PacketRun run;
-  run.flow = flow;
-  run.head = {.opcode = Opcode::write_middle, .dest_qpn = 0x123, .psn = psn, .payload_bytes = payload_bytes};
-  run.count = count;
-  run.ack_every = 4;
-  return run;
 }
 
 std::vector<std::vector<uint8_t>> frames_at(const Descriptor& capture) {

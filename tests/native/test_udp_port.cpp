@@ -2,25 +2,29 @@
 #include "udp_port.h"
 
 #include <linux/if_ether.h>
-#include <linux/if_packet.h>
-#include <net/if.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <numeric>
 
 #include "check.h"
+#include "lab.h"
+#include "port_ends.h"
 #include "udp_socket.h"
 
 namespace {
 
 using namespace etloop;
+using test::flow_to;
+using test::Keeper;
+using test::Kept;
+using test::kSourcePort;
+using test::middles;
+using test::receive;
 using wire::Opcode;
 using wire::Packet;
 
@@ -30,20 +34,6 @@ constexpr IpAddress kB = IpAddress::v4(kLoopback + 2);
 constexpr IpAddress kC = IpAddress::v4(kLoopback + 3);
 constexpr IpAddress kLabNear = IpAddress::v4(0x0A5B0001);
 constexpr IpAddress kLabFar = IpAddress::v4(0x0A5B0002);
-constexpr uint16_t kSourcePort = 0xC123;
-
-struct Kept {
-  Datagram datagram;
-  std::vector<uint8_t> bytes;
-};
-
-class Keeper final : public PortSink {
- public:
-  void on_datagram(const Datagram& datagram, Nanos) override {
-    kept.push_back({datagram, {datagram.bytes.begin(), datagram.bytes.end()}});
-  }
-  std::vector<Kept> kept;
-};
 
 PortConfig settings(std::vector<IpAddress> addresses) {
   PortConfig config;
@@ -51,41 +41,7 @@ PortConfig settings(std::vector<IpAddress> addresses) {
   return config;
 }
 
-std::unique_ptr<UdpPort> opened(const PortConfig& config) {
-  std::string error;
-  auto port = UdpPort::open(config, error);
-  if (port == nullptr) {
-    std::cerr << error << '\n';
-    std::exit(1);
-  }
-  return port;
-}
-
-FlowId flow_to(UdpPort& port, const IpAddress& destination, uint16_t source_port = kSourcePort) {
-  std::string error;
-  FlowId flow = 0;
-  CHECK(port.add_flow(0, destination, source_port, 0x6A, flow, error));
-  CHECK_EQ(error, std::string());
-  return flow;
-}
-
-// Waits for datagrams, at most two seconds for the next.
-void receive(UdpPort& port, Keeper& keeper, size_t count) {
-  for (int turn = 0; turn < 200 && keeper.kept.size() < count; ++turn) {
-    port.receive(keeper, 64);
-    if (keeper.kept.size() < count) port.wait(10'000'000, -1);
-  }
-  CHECK_EQ(keeper.kept.size(), count);
-}
-
-PacketRun middles(FlowId flow, uint32_t count, uint32_t psn, uint32_t payload_bytes = 4096) {
-  PacketRun run;
-  run.flow = flow;
-  run.head = {.opcode = Opcode::write_middle, .dest_qpn = 0x123, .psn = psn, .payload_bytes = payload_bytes};
-  run.count = count;
-  run.ack_every = 4;
-  return run;
-}
+std::unique_ptr<UdpPort> opened(const PortConfig& config) { return test::opened_by(UdpPort::open, config); }
 
 void expect_middle(const Kept& kept, uint32_t i, bool counting_ids, uint32_t first_psn, const IpAddress& from = kA,
                    const IpAddress& to = kB) {
@@ -286,37 +242,10 @@ void a_packet_the_path_does_not_carry_names_the_mtu() {
 }
 
 // A veth pair in a namespace of our own. The peer end has no address: it is where the frames are looked at.
-bool enter_lab(std::string& reason) {
-  const std::string be_root = "0 " + std::to_string(getuid()) + " 1";
-  if (unshare(CLONE_NEWNET) != 0) {
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
-      reason = "no network namespace to be had: " + errno_text(errno);
-      return false;
-    }
-    std::ofstream("/proc/self/uid_map") << be_root;  // else `ip` would start without the rights of this namespace
-  }
-  const char* commands =
-      "ip link add tx0 mtu 9000 type veth peer name rx0 mtu 9000 && ip link set tx0 gso_max_segs 1 && "
-      "ip address add 10.91.0.1/24 dev tx0 && ip link set tx0 up && ip link set rx0 up && "
-      "ip neighbour add 10.91.0.2 lladdr 02:00:00:00:00:02 dev tx0";
-  if (std::system(commands) != 0) {
-    reason = "no veth pair to be had";
-    return false;
-  }
-  return true;
-}
-
-Descriptor frame_socket() {
-  Descriptor capture(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(ETH_P_IP)));
-  const int buffer_bytes = 64 << 20;
-  setsockopt(capture.get(), SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes);
-  sockaddr_ll link{};
-  link.sll_family = AF_PACKET;
-  link.sll_protocol = htons(ETH_P_IP);
-  link.sll_ifindex = static_cast<int>(if_nametoindex("rx0"));
-  CHECK_EQ(bind(capture.get(), reinterpret_cast<const sockaddr*>(&link), sizeof link), 0);
-  return capture;
-}
+constexpr const char* kLab =
+    "ip link add tx0 mtu 9000 type veth peer name rx0 mtu 9000 && ip link set tx0 gso_max_segs 1 && "
+    "ip address add 10.91.0.1/24 dev tx0 && ip link set tx0 up && ip link set rx0 up && "
+    "ip neighbour add 10.91.0.2 lladdr 02:00:00:00:00:02 dev tx0";
 
 // Reads every frame that has come, checks its ICRC and keeps its PSN. Returns whether there was one within the time.
 bool read_frames(const Descriptor& capture, int timeout_ms, std::vector<uint32_t>& psns) {
@@ -349,7 +278,7 @@ PortConfig lab_settings(bool offload) {
 }
 
 void every_frame_on_the_link_has_a_valid_icrc() {
-  const Descriptor capture = frame_socket();
+  const Descriptor capture = test::frame_socket("rx0", ETH_P_IP);
   for (const bool offload : {true, false}) {
     auto port = opened(lab_settings(offload));
     const FlowId flow = flow_to(*port, kLabFar);
@@ -372,7 +301,7 @@ void a_slow_link_blocks_and_loses_nothing() {
   if (std::system("tc qdisc replace dev tx0 root tbf rate 100mbit burst 70kb limit 64mb") != 0) {
     return test::skipped(test::Missing::kernel_or_right, "a_slow_link_blocks_and_loses_nothing", "no token bucket filter");
   }
-  const Descriptor capture = frame_socket();
+  const Descriptor capture = test::frame_socket("rx0", ETH_P_IP);
   for (const bool offload : {true, false}) {
     auto port = opened(lab_settings(offload));
     const FlowId flow = flow_to(*port, kLabFar);
@@ -411,7 +340,7 @@ int main() {
   a_full_receive_buffer_is_counted_as_our_own_loss();
   a_packet_the_path_does_not_carry_names_the_mtu();
   std::string reason;
-  if (enter_lab(reason)) {  // last: it leaves the host's network
+  if (test::enter_lab(kLab, reason)) {  // last: it leaves the host's network
     every_frame_on_the_link_has_a_valid_icrc();
     a_slow_link_blocks_and_loses_nothing();
   } else {
