@@ -17,6 +17,7 @@ from traffic.collectives.choice import NO_LIMIT_BYTES, Custom
 from traffic.collectives.msccl import prove
 from traffic.collectives.msccl_reader import LARGEST_TEXT_BYTES, read_msccl
 from traffic.collectives.msccl_schedule import msccl_schedule
+from traffic.collectives.nccl_tables import NcclAlgorithm
 from traffic.collectives.table import Protocol, Schedule
 from traffic.collectives.validate import validate
 from workload.files import read_trace
@@ -34,6 +35,7 @@ FUNCTION: Final = "schedule"
 _BEYOND_A_LOOP_BYTES: Final = 333
 _FULLY_CHECKED_RANKS: Final = 64
 """Larger groups are proved for one loop, smaller ones for two."""
+_PROVED_CHUNK_BYTES: Final = 2 << 20
 _MSCCL_PROTOCOLS: Final = {"Simple": Protocol.SIMPLE, "LL": Protocol.LL, "LL128": Protocol.LL128}
 
 
@@ -53,11 +55,21 @@ def with_schedule_files(collectives: Collectives) -> Collectives:
 
 def check(schedule: Schedule, *, contents: bool = True) -> None:
     """Proves a schedule for an op that needs more than one loop. Raises `PlanError` with the step that breaks it."""
+    # Larger chunks have more bytes, and nothing else.
+    schedule = replace(schedule, chunk_bytes=min(schedule.chunk_bytes, _PROVED_CHUNK_BYTES))
+    validate(schedule, _proved_bytes(schedule), contents=contents)
+
+
+def _proved_bytes(schedule: Schedule) -> int:
+    """An op in which every lane has two loops, the second one not full; in a large group one. Lanes that work on less than
+    a share of one position and channel may have fewer."""
     loops = schedule.chunk_bytes if schedule.size <= _FULLY_CHECKED_RANKS else 0
-    op_bytes = schedule.chunks_per_loop * (loops + _BEYOND_A_LOOP_BYTES) + 1
-    if schedule.collective in ("all-gather", "gather"):
-        op_bytes = -(-op_bytes // schedule.size)
-    validate(schedule, op_bytes, contents=contents)
+    lane_bytes = schedule.chunks_per_loop * (loops + _BEYOND_A_LOOP_BYTES) + 1
+    shared = {(lane.parts * lane.shares, max(lane.span, 1)) for table in schedule.tables for lane in table}
+    least_share = max(1, schedule.size * schedule.channels)
+    return max(
+        -(-lane_bytes * min(parts, span * least_share) // span) for parts, span in {*shared, (1, least_share)}
+    )
 
 
 def _msccl(file: ScheduleFile) -> Custom:
@@ -122,7 +134,13 @@ class _Python:
             what = f"{FUNCTION}() for {where} returned one for {schedule.collective} of {schedule.size}"
             raise PlanError(Problem(str(self.path), what, "return the schedule that was asked for"))
         schedule = replace(schedule, algorithm=f"file:{self.path.stem}")
-        check(schedule)
+        try:
+            check(schedule)
+        except EtloopError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- values of any type, and tables that are made when they are read
+            doing = f"proving what {FUNCTION}() for {where} returned"
+            raise PlanError(_raised(self.path, error, doing)) from None
         return schedule
 
 
@@ -146,6 +164,8 @@ def _python(file: ScheduleFile) -> Custom:
     return Custom(
         name=f"file:{file.path.stem}",
         build=_Python(file.path, function),
+        # One message a chunk, as other algorithms that NCCL does not have: slices of gathered chunks are not those of each.
+        cut_as=NcclAlgorithm.TREE,
         channels=values["CHANNELS"],
         ranks=values["RANKS"],
     )

@@ -123,6 +123,64 @@ PYTHON = {
 }  # fmt: skip
 
 
+STANDS_STILL = """
+from traffic.collectives.draft import KEEP, SEND, Move, TableDraft, schedule_of
+
+def schedule(request):
+    first, second, third = (Move(0, position) for position in range(3))
+    outside, inside, other = TableDraft(), TableDraft(), TableDraft()
+    lane = outside.lane(send_to=1, recv_from=1)
+    lane.add(SEND, [first])
+    lane.add(KEEP, [second, third])
+    fold, step = inside.lane(send_to=0, recv_from=0), inside.lane(send_to=2, recv_from=2)
+    step.add(SEND, [first, second], [fold.add(KEEP, [first])])
+    step.add(KEEP, [third])
+    fold.add(SEND, [second, third], [step.done])
+    lane = other.lane(send_to=1, recv_from=1)
+    lane.add(SEND, [third])
+    lane.add(KEEP, [first, second])
+    return schedule_of(request, "", (outside.lanes(), inside.lanes(), other.lanes()))
+"""
+
+
+def test_a_schedule_that_stands_still_in_larger_ops_is_refused_for_small_ones_too(tmp_path: Path) -> None:
+    said = refused(
+        tmp_path,
+        "{all_gather: {schedule: bad.py}}",
+        CollectiveKind.ALL_GATHER,
+        3,
+        bad_py=STANDS_STILL,
+    )
+    assert "file:bad all-gather of 3: position 1, lane 0, entry 1: waits for all of lane 1" in said
+    mended = STANDS_STILL.replace("[step.done]", "[step.add(KEEP, [third])]").replace(
+        "    step.add(KEEP, [third])\n", ""
+    )
+    scenario = loaded(tmp_path, "{all_gather: {schedule: good.py}}", good_py=mended)
+    assert planned(scenario, CollectiveKind.ALL_GATHER, 3, 5000).tables.choices[0].algorithm == "file:good"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("chunk_bytes='many'", "raised TypeError: "),
+        ("tables=((), (), 7)", "raised TypeError: "),
+        ("tables=None", "raised TypeError: "),
+        ("slots=1 << 70", "slots is 1180591620717411303424, at most 64 is possible"),
+        ("channels=0", "channels is 0, at least 1 is needed"),
+        ("splits=((1,),)", "belongs to an uneven all-to-all alone"),
+        ("handshake=None, protocol='fast'", "raised AttributeError: "),
+    ],
+)
+def test_values_that_no_schedule_has_are_told_and_not_raised(change: str, said: str, tmp_path: Path) -> None:
+    text = template().replace(
+        "return schedule_of(", "from dataclasses import replace\n    made = schedule_of("
+    )
+    text += f"    return replace(made, {change})\n"
+    found = refused(tmp_path, "{broadcast: {schedule: bad.py}}", BROADCAST, 3, bad_py=text)
+    assert said in found
+    assert "bad" in found.splitlines()[0]
+
+
 @pytest.mark.parametrize("case", PYTHON)
 def test_a_wrong_python_file_is_told_with_its_place(case: str, tmp_path: Path) -> None:
     text, said = PYTHON[case]

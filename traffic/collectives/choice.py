@@ -87,6 +87,8 @@ class Custom:
     least_bytes: int = 0
     """Of the whole buffer (of an all-gather that of all ranks)."""
     most_bytes: int = NO_LIMIT_BYTES
+    cut_as: NcclAlgorithm = NcclAlgorithm.RING
+    """Whose chunks and slices it gets; MSCCL cuts as NCCL's ring kernels do, whatever the collective."""
 
     def serves(self, ranks: int, nbytes: int) -> bool:
         """Whether it is made for an op; one of another size keeps the library's choice."""
@@ -321,8 +323,7 @@ def _custom(custom: Custom, collective: str, layout: Layout, nbytes: int, settin
     tuning = Tuning(layout, settings.hardware)
     pinned = settings.pin_of(collective).protocol
     protocol = custom.protocol if pinned is None else pinned
-    # MSCCL cuts as NCCL's ring kernels do, whatever the collective.
-    cutting = cutting_of(Function.ALL_REDUCE, NcclAlgorithm.RING, protocol, custom.channels, nbytes, tuning)
+    cutting = cutting_of(Function.ALL_REDUCE, custom.cut_as, protocol, custom.channels, nbytes, tuning)
     request = _request(collective, layout, replace(cutting, split=Split.EQUAL))
     return Choice(custom.name, request, custom.build, "the user's own schedule")
 

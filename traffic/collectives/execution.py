@@ -4,8 +4,10 @@ Lanes wait only for messages, for free slots, for other lanes and for the batch 
 in which they are taken does not change how far they come: if one order ends in a deadlock, all do. What they carry could depend
 on it, if a wait is missing:
 so whatever reads a block must come after all that brought it by the waits of its own table (`Waits`), and a second order, in
-which all sends leave as early as they can, must end the same. As in the engine, a lane is over when all it sent has
-been taken by a receiver that has begun. Timing, acknowledgements and loss are the engine's.
+which all sends leave as early as they can, must end the same. As in the engine, a lane is over when all it sent is
+acknowledged: its receiver has begun, and stands at whatever it takes in its turn only. A connection holds `slots` messages
+here; in the engine it holds as many on each side, so what comes to its end here does so there. Timing and loss are the
+engine's; byte counts other than the one at hand are `circles`' matter.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from traffic.collectives.table import EntryKind, Handshake
@@ -31,6 +34,7 @@ _RECV = int(EntryKind.RECV)
 _SEND = int(EntryKind.SEND)
 _REDUCE = int(EntryKind.REDUCE)
 _COPY = int(EntryKind.COPY)
+_IN_TURN = int(EntryKind.IN_TURN)
 
 
 class Order(Enum):
@@ -138,10 +142,9 @@ class Execution:
             for index, lane in sorted(enumerate(table), key=lambda numbered: numbered[1].batch):
                 key = (position, index)
                 messages = self.messages[key]
-                state = self._lanes[key] = _LaneState(key, lane, messages, None, None, over=not messages)
-                if messages:
-                    batches = self._batches.setdefault((position, lane.channel), {})
-                    batches.setdefault(lane.batch, set()).add(key)
+                state = self._lanes[key] = _LaneState(key, lane, messages, None, None)
+                batches = self._batches.setdefault((position, lane.channel), {})
+                batches.setdefault(lane.batch, set()).add(key)
                 if lane.send_to >= 0:
                     connection = (position, lane.send_to, lane.channel)
                     senders[connection] = key
@@ -192,7 +195,22 @@ class Execution:
         if state.receiver is None or not state.out or self.schedule.handshake is Handshake.ONE_SIDED:
             return True
         receiver = self._lanes[state.receiver]
-        return receiver.open or receiver.over
+        return receiver.open and not self._keeps_waiting(receiver, len(state.out))
+
+    def _keeps_waiting(self, receiver: _LaneState, messages: int) -> bool:
+        """Whether one of the next messages to a lane is not granted before its turn.
+
+        One whose turn it is counts as waiting too until it is taken in, which nothing but a full lane onwards puts off.
+        """
+        left = messages
+        for message in islice(receiver.messages, receiver.next, None):
+            if message.kind & _RECV:
+                if message.kind & _IN_TURN:
+                    return True
+                left -= 1
+                if not left:
+                    break
+        return False
 
     def _close(self, state: _LaneState) -> None:
         place = (state.key[0], state.lane.channel)
@@ -207,7 +225,7 @@ class Execution:
         message = state.messages[state.next]
         if message.kind & _RECV and not state.into:
             return True
-        if message.kind & _SEND and state.out is not None and len(state.out) >= self.schedule.slots:
+        if message.kind & _SEND and self._is_full(state):
             return True
         number, step = message.after
         if number < 0:
@@ -215,12 +233,20 @@ class Execution:
         other = self._lanes[state.key[0], number]
         return not other.over and (step < 0 or other.next <= step)
 
+    def _is_full(self, state: _LaneState) -> bool:
+        # Whoever writes without being asked has what he wrote acknowledged whether it is taken in or not.
+        asked = self.schedule.handshake is not Handshake.ONE_SIDED
+        return asked and state.out is not None and len(state.out) >= self.schedule.slots
+
     def _waits_for(self, state: _LaneState) -> str:
         lane = state.lane
         if not state.open:
             running = next(iter(self._batches[state.key[0], lane.channel]))
             return f"waits for batch {running} of channel {lane.channel} of its position"
         if state.next == len(state.messages):
+            assert state.receiver is not None
+            if self._lanes[state.receiver].open:
+                return f"has sent all, but position {lane.send_to} is not yet at what it receives in its turn"
             return f"has sent all, but position {lane.send_to} has not begun to receive it"
         message = state.messages[state.next]
         if message.kind & _RECV and not state.into:

@@ -117,15 +117,16 @@ def _reduce_scatter(folding: Folding, position: int) -> tuple[Lane, ...]:
     table = TableDraft()
     everything = block_moves(range(folding.size))
     number = folding.number(position)
+    # What a folded position gets back waits for all the rest. So it has a lane of its own: of a buffer cut into chunks, later
+    # ones come in before the first goes out.
     if number < 0:
-        lane = table.lane(send_to=position + 1, recv_from=position + 1)
-        lane.add(SEND, everything)
-        lane.add(KEEP, block_moves([position]))
+        table.lane(send_to=position + 1).add(SEND, everything)
+        table.lane(recv_from=position + 1).add(KEEP, block_moves([position]))
         return table.lanes()
+    folds = number < folding.folded
     before: list[Step] = []
-    fold = _fold_lane(table, folding, number)
-    if fold is not None:
-        before = [fold.add(ADD, everything)]
+    if folds:
+        before = [table.lane(recv_from=position - 1).add(ADD, everything)]
     window = range(folding.inside)
     for step in reversed(range(folding.steps)):
         lane = _peer_lane(table, folding, number ^ (1 << step))
@@ -137,8 +138,8 @@ def _reduce_scatter(folding: Folding, position: int) -> tuple[Lane, ...]:
         lane.add_each(list(zip(kinds, moves, strict=True)))
         # A blocking exchange: of a folded group one half may be longer, and nothing overtakes it.
         before = [lane.done]
-    if fold is not None:
-        fold.add(SEND, block_moves([position - 1]), before)
+    if folds:
+        table.lane(send_to=position - 1).add(SEND, block_moves([position - 1]), before)
     return table.lanes()
 
 

@@ -1,4 +1,6 @@
-"""Proves a schedule for one byte count: both ends agree, nothing deadlocks, every byte of the result is made once.
+"""Proves a schedule: both ends agree, nothing deadlocks, every byte of the result is made once.
+
+Contents are proved for one byte count, which should give every lane two loops; that nothing stands still, for every one.
 
 For schedules from outside and for tests; its work grows with the number of messages. Cutting is the native cursor's.
 """
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.errors import PlanError, Problem
 from traffic.collectives.atoms import cut_schedule
+from traffic.collectives.circles import waits_in_a_circle
 from traffic.collectives.execution import Execution, Order, step_name
 from traffic.collectives.outcome import SUPPORTED, Holding
 from traffic.collectives.table import MAX_LANE_BYTES, EntryKind
@@ -32,6 +35,7 @@ MAX_TRAFFIC_PER_BYTE: Final = 1 << 16
 MAX_MESSAGE_BYTES: Final = 1 << 31
 """Of one RDMA write."""
 _DIRECTION = EntryKind.SEND | EntryKind.RECV
+_PIECEMEAL: Final = "wait for an entry of that lane, or give what comes later a lane of its own"
 Wrong = tuple[str, str]
 """(where, what)."""
 
@@ -43,7 +47,8 @@ def validate(schedule: Schedule, op_bytes: int, *, contents: bool = True) -> Non
     buffers that no table tells of.
 
     Every problem names position, lane and entry. Stages build on each other: ranges, then the two sides of every
-    connection, then executions with bounded slots in several orders; the first stage with problems reports all it found.
+    connection, then an execution with bounded slots, then waits that stand still in larger ops, then executions in other
+    orders; the first stage with problems reports all it found.
     """
     # Tables may be made anew whenever they are read.
     schedule = replace(schedule, tables=tuple(schedule.tables))
@@ -60,6 +65,8 @@ def validate(schedule: Schedule, op_bytes: int, *, contents: bool = True) -> Non
         execution = Execution(schedule, messages, holdings)
         execution.run(order)
         _refuse(schedule, execution.stuck(), "order the entries so that some lane can always move")
+        if order is Order.FORWARDS:
+            _refuse(schedule, _standing_still(schedule), _PIECEMEAL)
         if not contents:
             return
         lacking = (wrong for holding in holdings for wrong in holding.unfinished(op_bytes))
@@ -221,6 +228,24 @@ def _one_sided(schedule: Schedule, messages: dict[LaneKey, tuple[Message, ...]])
         wrong = _first_difference(pair, sends.get(pair, []), receives.get(pair, []))
         if wrong is not None:
             yield wrong
+
+
+def _standing_still(schedule: Schedule) -> Iterator[Wrong]:
+    for (waiting, number, awaited), way in waits_in_a_circle(schedule):
+        by_way_of = ", ".join(f"position {position}, lane {lane}" for position, lane in way[1:-1])
+        back = f"which needs this one to go on{f' (by way of {by_way_of})' if by_way_of else ''}"
+        if number < 0:
+            batch = schedule.tables[awaited[0]][awaited[1]].batch
+            where = f"position {waiting[0]}, lane {waiting[1]}"
+            yield (
+                where,
+                f"begins after batch {batch} with lane {awaited[1]}, {back} when an op has several chunks",
+            )
+        else:
+            yield (
+                step_name(waiting, number),
+                f"waits for all of lane {awaited[1]}, {back} when an op has several chunks",
+            )
 
 
 def _first_difference(
