@@ -14,6 +14,7 @@ import numpy as np
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from contract.run import AgentRecords, RunOutcome
 from results.collectives import CollectiveRows, PlannedGroups, measure_groups
+from results.iterations import counted_iterations, measure_iterations
 from results.job_shares import counted_ops
 from results.kinds import CONVENTIONS, bus_factor
 from results.measured import MeasuredOps, match_ops
@@ -206,13 +207,7 @@ def _job(
 
 def _job_figures(ops: MeasuredOps, ops_per_iteration: int) -> JobFigures:
     """Over iterations of which every op completed."""
-    iteration = ops.records["iteration"]
-    bounds = np.flatnonzero(np.diff(iteration, prepend=-1, append=np.iinfo(np.int32).max))
-    jct_ns = [
-        int(ops.records["completed_ns"][first:last].max() - ops.records["issued_ns"][first:last].min())
-        for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-        if last - first == ops_per_iteration
-    ]
+    jct_ns = [one.jct_ns for one in counted_iterations(measure_iterations(ops, ops_per_iteration), 0)]
     return JobFigures(
         iterations=len(jct_ns),
         iteration_jct_avg_ns=sum(jct_ns) // len(jct_ns) if jct_ns else None,
