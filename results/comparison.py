@@ -79,7 +79,7 @@ def expected_rows(run: ExpectedRun, tables: PlanTables, groups: PlannedGroups) -
         state=RunState.DONE,
         reason="",
         started_at="",
-        start_ns=0,
+        start_ns=run.start_ns,
         agents=tuple(
             _records_of(
                 name, run.ops[np.isin(rank, [at for at, has in enumerate(tables.rank_agent) if has == name])]
@@ -279,6 +279,8 @@ def _expected_reasons(tables: PlanTables, expected: list[ExpectedRows]) -> list[
             found.append(f"{run.network} is of the first {run.iterations} of {tables.iterations} iterations")
         if run.network == TWIN and run.level == "flow":
             found.append("the twin knows no packets: " + ("; ".join(run.notes) or "rates only"))
+        elif run.notes:
+            found.append(f"{run.network} is {'; '.join(run.notes)}")
     return found
 
 
