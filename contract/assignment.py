@@ -234,6 +234,17 @@ class UdpStream:
     """0: with the run."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedStream:
+    """A stream of plain UDP from end to end."""
+
+    stream: UdpStream
+    """As its sender has it."""
+    from_port: str
+    """As "agent/port"."""
+    to_port: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
     """All that one agent needs for one run."""

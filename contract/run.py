@@ -198,6 +198,8 @@ class ExpectedRun:
     """The first so many of the plan's."""
     ops: NDArray[np.void]
     """OP_RECORD rows of the whole job in virtual time."""
+    start_ns: int
+    """When the job began, in that time."""
     failure: str
     """"" if every op completed."""
     counters: dict[str, int]

@@ -101,7 +101,7 @@ def run_twin(
     assignment = at_device_rates(plan.whole(), topology)
     rig_ports = tuple(port.name for port in assignment.ports)
     events = prepared.scenario.timeline
-    settings = replace(settings, link_changes=link_changes(events, topology))
+    settings = replace(settings, link_changes=link_changes(events, topology), streams=plan.parts.streams)
     outcome = twin(assignment, rig_ports, topology, settings)
     attachments = attachments_of(assignment, rig_ports, topology, routes(topology))
     records = run_outcome(plan, outcome, TWIN_ID, attachments)
@@ -184,9 +184,6 @@ def _notes(prepared: Prepared, topology: Topology, outcome: TwinOutcome) -> tupl
         if place.port.link_bps != rates[place.label]
     ]
     transport = prepared.scenario.transport
-    if prepared.scenario.streams:
-        names = ", ".join(stream.name for stream in prepared.scenario.streams)
-        notes.append(f"background of plain UDP ({names}) is of real ports; the twin has none")
     if prepared.scenario.drop_per_million:
         notes.append("faults.drop is of real ports; the twin drops nothing on its own")
     if any(port.pauses for port in prepared.plan.whole().ports):

@@ -15,17 +15,17 @@ from contract.assignment import Path
 from contract.run import ExpectedRun
 from controller.scenario_timeline import ends_of
 from results.switch_tables import totals
-from traffic.flow_level import FlowLevelSettings, FlowNetwork, flow_level, ideal_network
+from traffic.flow_level import FlowLevelSettings, FlowNetwork, flow_level, ideal_network, lasts, less_streams
 from traffic.flow_network import left_out, network_of
 from traffic.routes import routes
-from traffic.twin import LinkChange, TwinSettings, attachments_of, twin
+from traffic.twin import LinkChange, TwinSettings, attachments_of, stream_paths, twin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from contract.assignment import Assignment
+    from contract.assignment import Assignment, PlannedStream
     from contract.topology import Topology
     from controller.plan import Plan
     from controller.scenario_timeline import TimelineEvent
@@ -84,12 +84,14 @@ def expect(
         assignment = replace(assignment, iterations=min(iterations, assignment.iterations))
     if device is not None:
         assignment = at_device_rates(assignment, device.topology)
-    found = [_by_flows(IDEAL, assignment, ideal_network(assignment), "", (), affordable)]
+    streams = plan.parts.streams
+    ideal = less_streams(ideal_network(assignment), streams)
+    found = [_by_flows(IDEAL, assignment, ideal, "", _without_streams(streams), affordable)]
     absent = []
     if device is None:
         absent.append(NO_TOPOLOGY)
     else:
-        found.append(_twin(assignment, device, affordable, plan.parts.scenario.timeline))
+        found.append(_twin(assignment, device, affordable, plan))
     runs = []
     for run in found:
         if isinstance(run, ExpectedRun):
@@ -102,7 +104,9 @@ def expect(
 def check_device(plan: Plan, device: DescribedDevice) -> None:
     """Raises `PlanError` if ports that the plan uses are not attached to the device, or cannot reach each other."""
     assignment = plan.whole()
-    attachments_of(assignment, _names(assignment), device.topology, routes(device.topology))
+    table = routes(device.topology)
+    attachments_of(assignment, _names(assignment), device.topology, table)
+    stream_paths(plan.parts.streams, device.topology, table)
     ends_of(plan.parts.scenario.timeline, device.topology)
 
 
@@ -131,15 +135,22 @@ def _twin(
     assignment: Assignment,
     device: DescribedDevice,
     affordable: Affordable,
-    timeline: Sequence[TimelineEvent],
+    plan: Plan,
 ) -> ExpectedRun | str:
     topology, names = device.topology, _names(assignment)
-    settings = TwinSettings(most_packets=affordable.packets, link_changes=link_changes(timeline, topology))
+    timeline, streams = plan.parts.scenario.timeline, plan.parts.streams
+    settings = TwinSettings(
+        most_packets=affordable.packets, link_changes=link_changes(timeline, topology), streams=streams
+    )
     outcome = twin(assignment, names, topology, settings)
     ops, whole = _whole_iterations(assignment, outcome.ops)
     if outcome.too_many_packets and whole == 0:
-        network = network_of(assignment, names, topology)
-        notes = (f"one iteration has more than {affordable.packets} packets", *left_out(topology))
+        network = less_streams(network_of(assignment, names, topology), streams)
+        notes = (
+            f"one iteration has more than {affordable.packets} packets",
+            *left_out(topology),
+            *_without_streams(streams),
+        )
         if timeline:
             notes += ("without the timeline",)
         return _by_flows(TWIN, assignment, network, device.source, notes, affordable)
@@ -150,9 +161,15 @@ def _twin(
         described_by=device.source,
         iterations=complete,
         ops=ops if outcome.too_many_packets else outcome.ops,
+        start_ns=outcome.start_ns,
         failure="" if outcome.too_many_packets else outcome.failure,
         counters=totals(outcome.switch_ports),
     )
+
+
+def _without_streams(streams: Sequence[PlannedStream]) -> tuple[str, ...]:
+    names = ", ".join(one.stream.name for one in streams if not lasts(one.stream))
+    return (f"without background of plain UDP that is not of the whole run ({names})",) if names else ()
 
 
 def _by_flows(
@@ -174,6 +191,7 @@ def _by_flows(
         described_by=described_by,
         iterations=whole if cut_off else assignment.iterations,
         ops=ops if cut_off else outcome.ops,
+        start_ns=0,
         failure="" if cut_off else outcome.failure,
         counters={},
         notes=notes,

@@ -24,13 +24,16 @@ from contract.transport import CaptureSettings, PauseRule
 from controller.connections import PlacedConnections, select_connections
 from controller.scenario_capture import captures_of
 from controller.scenario_pauses import pauses_of
-from controller.udp_background import streams_of
+from controller.udp_background import streams_of_agents
 from traffic.collectives.columns import select_tables
 from workload.program import Job, OpKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
+    from contract.assignment import PlannedStream
     from controller.demand import Demand, ProgramVariant
     from controller.job_set import JobSet
     from controller.placement import Placement
@@ -84,6 +87,7 @@ def partition(
     demand: Demand,
     placement: Placement,
     connections: PlacedConnections,
+    udp_streams: Sequence[PlannedStream],
 ) -> tuple[dict[str, Assignment], dict[str, NDArray[np.int32]]]:
     """Per agent that has ranks: its assignment, and the row of the whole job's connections behind each of its own."""
     job = jobs.job
@@ -101,8 +105,7 @@ def partition(
     all_members = np.array([rank for group in members for rank in group], np.int32)
     assignments: dict[str, Assignment] = {}
     rows: dict[str, NDArray[np.int32]] = {}
-    agents = {place.agent for place in placement.ports}
-    streams = streams_of(scenario.streams, rig, agents)
+    streams = streams_of_agents(udp_streams)
     captures = captures_of(scenario.transport.capture, placement)
     pauses = pauses_of(scenario.transport.pauses, placement)
     for agent in rig.agents:

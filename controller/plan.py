@@ -22,10 +22,12 @@ from controller.partition import OpBytes, op_bytes, partition, whole_job
 from controller.placement import Placement
 from controller.plan_choices import planned_choices, shaping_words
 from controller.scenario_faults import refuse_idle_faults, resolve_communicators
+from controller.udp_background import plan_streams
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from contract.assignment import PlannedStream
     from controller.rig import Rig
     from controller.scenario import Scenario
     from workload.program import Job
@@ -41,6 +43,8 @@ class PlanParts:
     jobs: JobSet
     demand: Demand
     connections: PlacedConnections
+    streams: tuple[PlannedStream, ...]
+    """Plain UDP beside the jobs."""
 
     @property
     def job(self) -> Job:
@@ -96,9 +100,10 @@ def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = "plan") 
     refuse_idle_faults(faults, connections.columns)
     scenario = replace(scenario, transport=replace(transport, faults=faults))
     moved = op_bytes(job, demand, placement)
-    assignments, rows = partition(run_id, scenario, rig, jobs, demand, placement, connections)
+    streams = plan_streams(scenario.streams, rig, {place.agent for place in placement.ports})
+    assignments, rows = partition(run_id, scenario, rig, jobs, demand, placement, connections, streams)
     tables = _tables(scenario, jobs, demand, placement, connections, moved)
-    parts = PlanParts(run_id, scenario, jobs, demand, connections)
+    parts = PlanParts(run_id, scenario, jobs, demand, connections, streams)
     return Plan(assignments, rows, tables, placement, parts)
 
 

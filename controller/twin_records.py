@@ -8,11 +8,13 @@ import numpy as np
 
 from contract.records import PORT_RECORD
 from contract.run import AgentRecords, RunOutcome
+from controller.udp_background import agent_of
 from results.summary import VIRTUAL_TIME
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from contract.messages import StreamCount
     from controller.plan import Plan
     from traffic.twin import TwinOutcome
 
@@ -31,6 +33,10 @@ def run_outcome(plan: Plan, twin: TwinOutcome, run_id: str, attachments: list[in
     op_agent = rank_agent[twin.ops["rank"]]
     ports = _ports(twin, attachments)
     port_agent = np.array([agents.index(place.agent) for place in plan.placement.ports])
+    streams: dict[str, tuple[StreamCount, ...]] = {}
+    for planned, counts in zip(plan.parts.streams, twin.streams, strict=True):
+        for port, count in zip((planned.from_port, planned.to_port), counts, strict=True):
+            streams[agent_of(port)] = (*streams.get(agent_of(port), ()), count)
     return RunOutcome(
         run_id=run_id,
         state="aborted" if twin.failure else "done",
@@ -50,6 +56,7 @@ def run_outcome(plan: Plan, twin: TwinOutcome, run_id: str, attachments: list[in
                 versions={},
                 complete=not twin.failure,
                 rates=twin.rates[_rate_agents(twin, flow_agent) == number],
+                streams=streams.get(name, ()),
             )
             for number, name in enumerate(agents)
         ),

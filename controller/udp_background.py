@@ -5,9 +5,10 @@ Decides addresses and UDP ports of streams. They are sent by kernel sockets of t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from contract.assignment import UdpStream
+from contract.assignment import PlannedStream, UdpStream
 from contract.errors import PlanError, Problem
 
 if TYPE_CHECKING:
@@ -20,21 +21,21 @@ FIRST_PORT: Final = 47910
 """Streams are received on this UDP port and those above; below the range that Linux hands out by itself."""
 
 
-def streams_of(
+def plan_streams(
     entries: Sequence[StreamEntry], rig: Rig, agents: Collection[str]
-) -> dict[str, tuple[UdpStream, ...]]:
-    """Per agent its ends. `agents` are those that take part. Raises `PlanError` with every port that cannot be an end."""
+) -> tuple[PlannedStream, ...]:
+    """Streams from end to end. `agents` are those that take part. Raises `PlanError` with every port that cannot be an end."""
     ports = {f"{agent.name}/{port.name}": port for agent in rig.agents for port in agent.ports}
     problems: list[Problem] = []
-    found: dict[str, list[UdpStream]] = {}
+    found: list[PlannedStream] = []
     for number, entry in enumerate(entries):
         ends = [entry.from_port, entry.to_port]
         for label in ends:
             if label not in ports:
                 what = f'the rig has no port "{label}"'
                 problems.append(Problem(entry.where, what, f"its ports are {', '.join(list(ports)[:12])}"))
-            elif label.partition("/")[0] not in agents:
-                what = f"agent {label.partition('/')[0]} takes no part in the run: no rank is there"
+            elif agent_of(label) not in agents:
+                what = f"agent {agent_of(label)} takes no part in the run: no rank is there"
                 problems.append(Problem(entry.where, what, "place a rank there, or choose another port"))
         if problems:
             continue
@@ -43,21 +44,33 @@ def streams_of(
             what = f"{addresses[0]} and {addresses[1]} are not of one family"
             problems.append(Problem(entry.where, what, "choose ports of one"))
             continue
-        for label, sends in ((entry.from_port, True), (entry.to_port, False)):
-            found.setdefault(label.partition("/")[0], []).append(
-                UdpStream(
-                    name=entry.name,
-                    sends=sends,
-                    src_ip=addresses[0],
-                    dst_ip=addresses[1],
-                    udp_port=FIRST_PORT + number,
-                    traffic_class=entry.dscp << 2,
-                    rate_bps=entry.rate_bps,
-                    datagram_bytes=entry.datagram_bytes,
-                    start_ns=entry.start_ns,
-                    stop_ns=entry.stop_ns,
-                )
-            )
+        stream = UdpStream(
+            name=entry.name,
+            sends=True,
+            src_ip=addresses[0],
+            dst_ip=addresses[1],
+            udp_port=FIRST_PORT + number,
+            traffic_class=entry.dscp << 2,
+            rate_bps=entry.rate_bps,
+            datagram_bytes=entry.datagram_bytes,
+            start_ns=entry.start_ns,
+            stop_ns=entry.stop_ns,
+        )
+        found.append(PlannedStream(stream, entry.from_port, entry.to_port))
     if problems:
         raise PlanError(*problems)
+    return tuple(found)
+
+
+def streams_of_agents(streams: Sequence[PlannedStream]) -> dict[str, tuple[UdpStream, ...]]:
+    """Per agent its ends."""
+    found: dict[str, list[UdpStream]] = {}
+    for one in streams:
+        found.setdefault(agent_of(one.from_port), []).append(one.stream)
+        found.setdefault(agent_of(one.to_port), []).append(replace(one.stream, sends=False))
     return {agent: tuple(ends) for agent, ends in found.items()}
+
+
+def agent_of(port: str) -> str:
+    """The agent of a port as "agent/port"."""
+    return port.partition("/")[0]

@@ -14,6 +14,7 @@ import numpy as np
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from contract.run import AgentRecords, RunOutcome
 from results.collectives import CollectiveRows, PlannedGroups, measure_groups
+from results.iterations import counted_iterations, measure_iterations
 from results.job_shares import counted_ops
 from results.kinds import CONVENTIONS, bus_factor
 from results.measured import MeasuredOps, match_ops
@@ -78,7 +79,7 @@ def expected_rows(run: ExpectedRun, tables: PlanTables, groups: PlannedGroups) -
         state=RunState.DONE,
         reason="",
         started_at="",
-        start_ns=0,
+        start_ns=run.start_ns,
         agents=tuple(
             _records_of(
                 name, run.ops[np.isin(rank, [at for at, has in enumerate(tables.rank_agent) if has == name])]
@@ -206,13 +207,7 @@ def _job(
 
 def _job_figures(ops: MeasuredOps, ops_per_iteration: int) -> JobFigures:
     """Over iterations of which every op completed."""
-    iteration = ops.records["iteration"]
-    bounds = np.flatnonzero(np.diff(iteration, prepend=-1, append=np.iinfo(np.int32).max))
-    jct_ns = [
-        int(ops.records["completed_ns"][first:last].max() - ops.records["issued_ns"][first:last].min())
-        for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-        if last - first == ops_per_iteration
-    ]
+    jct_ns = [one.jct_ns for one in counted_iterations(measure_iterations(ops, ops_per_iteration), 0)]
     return JobFigures(
         iterations=len(jct_ns),
         iteration_jct_avg_ns=sum(jct_ns) // len(jct_ns) if jct_ns else None,
@@ -284,6 +279,8 @@ def _expected_reasons(tables: PlanTables, expected: list[ExpectedRows]) -> list[
             found.append(f"{run.network} is of the first {run.iterations} of {tables.iterations} iterations")
         if run.network == TWIN and run.level == "flow":
             found.append("the twin knows no packets: " + ("; ".join(run.notes) or "rates only"))
+        elif run.notes:
+            found.append(f"{run.network} is {'; '.join(run.notes)}")
     return found
 
 

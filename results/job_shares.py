@@ -39,7 +39,7 @@ class PhaseTimes:
     jct_avg_ns: int
     jct_max_ns: int
     pass_avg_ns: int
-    """Of one pass of the job through its programs; a phase has several."""
+    """Of one pass of the job through its programs. Passes may overlap, so it is a phase's time by its number of passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +195,8 @@ def _share(ops: MeasuredOps, tables: PlanTables, rows: PassRows, job: int) -> Jo
         sent_bytes=int(mine["wire_tx_bytes"].sum()),
         start_ns=int(mine["issued_ns"].min()) if len(mine) else None,
         end_ns=int(mine["completed_ns"].max()) if len(mine) else None,
-        alone=_summary(tables.several, rows, job, times, Phase.ALONE),
-        together=_summary(tables.several, rows, job, times, Phase.TOGETHER),
+        alone=_summary(tables.several, job, times, Phase.ALONE),
+        together=_summary(tables.several, job, times, Phase.TOGETHER),
         interference=float(np.mean(factors)) if factors else None,
         interference_min=min(factors, default=None),
         interference_max=max(factors, default=None),
@@ -233,20 +233,17 @@ def _factors(several: PlannedJobs, times: _Times) -> list[float]:
     ]
 
 
-def _summary(several: PlannedJobs, rows: PassRows, job: int, times: _Times, sort: Phase) -> PhaseTimes | None:
+def _summary(several: PlannedJobs, job: int, times: _Times, sort: Phase) -> PhaseTimes | None:
     wanted = [key for key in times if sort_of_phase(several, key[1]) is sort]
     if not wanted:
         return None
     jct_ns = [times[key][1] - times[key][0] for key in wanted]
-    phases = [phase for phase in range(len(several.phases)) if sort_of_phase(several, phase) is sort]
-    own = (rows.job == job) & rows.complete & np.isin(rows.phase, phases)
-    passes_ns = rows.end_ns[own] - rows.start_ns[own]
     return PhaseTimes(
         len(jct_ns),
         min(jct_ns),
         sum(jct_ns) // len(jct_ns),
         max(jct_ns),
-        int(passes_ns.sum()) // len(passes_ns),
+        sum(jct_ns) // (len(jct_ns) * several.jobs[job].passes),
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from results.expression_value import aggregate
+from results.iterations import counted_iterations
 from results.job_shares import background_ranks, counted_ops
 from results.kinds import CONVENTIONS, SEND_RECV, BusFactor
 from results.kpi_input import least_network_ns
@@ -35,7 +36,7 @@ Value = float | str
 
 def job_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     """Iterations: their distribution, the roofline, and what of it was reached."""
-    jct = np.array([one.jct_ns for one in given.summary.per_iteration if one.complete], np.float64)
+    jct = _iteration_ns(given)
     for name, function in (("min", "min"), ("avg", "mean"), ("p50", "p50"), ("p99", "p99"), ("max", "max")):
         yield f"jct_{name}_ns", aggregate(function, jct) if jct.size else NO_ITERATION
     yield "jct_cv", aggregate("cv", jct) if jct.size > 1 else "fewer than two iterations are complete"
@@ -68,6 +69,10 @@ def job_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
             f"jct_per_{network}",
             f"there is no {network} beside this run" if value is None else float(value),
         )
+
+
+def _iteration_ns(given: KpiInput) -> NDArray[np.float64]:
+    return np.array([one.jct_ns for one in counted_iterations(given.summary.per_iteration, 0)], np.float64)
 
 
 def iteration_network_ns(given: KpiInput) -> Value:
@@ -264,7 +269,7 @@ def curves(given: KpiInput) -> tuple[Curve, ...]:
         for name in sorted(set(names[complete]))[: MOST_CURVES - 2]
     ]
     found.append(curve("transfers of ranks", transfer_ns(given)))
-    jct = np.array([one.jct_ns for one in given.summary.per_iteration if one.complete], np.float64)
+    jct = _iteration_ns(given)
     found.append(curve("iterations", jct))
     return tuple(one for one in found if one.count)
 

@@ -13,6 +13,7 @@ import numpy as np
 from results.checks import check_run
 from results.collectives import CollectiveRows, PlannedGroups, group_ops, measure_groups
 from results.events_text import missed_events
+from results.iterations import counted_iterations, measure_iterations
 from results.job_shares import background_ranks, counted_ops, job_shares
 from results.kinds import CONVENTIONS, bus_factor
 from results.measured import MeasuredFlows, MeasuredOps, match_flows, match_ops
@@ -71,7 +72,7 @@ def measure(
     collectives = measure_groups(ops, groups) if len(ops) < len(all_ops) else everything
     ops_per_iteration = int(counted.sum())
     planned = ops_per_iteration * tables.iterations
-    per_iteration = _iterations(ops, ops_per_iteration, tables.iterations)
+    per_iteration = measure_iterations(ops, ops_per_iteration)
     summary = Summary(
         schema=SUMMARY_SCHEMA,
         run_id=outcome.run_id,
@@ -119,36 +120,14 @@ def nearest_rank(ordered: NDArray[np.int64], percent: int) -> int:
     return int(ordered[-(-len(ordered) * percent // 100) - 1])
 
 
-def _iterations(ops: MeasuredOps, ops_per_iteration: int, iterations: int) -> tuple[IterationSummary, ...]:
-    """Figures of every iteration that left a record. Rows of `ops` come sorted by iteration."""
-    found = []
-    bounds = np.searchsorted(ops.records["iteration"], np.arange(iterations + 1))
-    for iteration, (first, last) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
-        if first == last:
-            continue
-        records = ops.records[first:last]
-        start_ns, end_ns = int(records["issued_ns"].min()), int(records["completed_ns"].max())
-        found.append(
-            IterationSummary(
-                iteration=iteration,
-                start_ns=start_ns,
-                end_ns=end_ns,
-                jct_ns=end_ns - start_ns,
-                ops_recorded=last - first,
-                complete=last - first == ops_per_iteration,
-            )
-        )
-    return tuple(found)
-
-
 def _job(per_iteration: tuple[IterationSummary, ...], complete: bool) -> JobSummary:
     start_ns = min((iteration.start_ns for iteration in per_iteration), default=None)
     end_ns = max((iteration.end_ns for iteration in per_iteration), default=None)
-    whole = [iteration.jct_ns for iteration in per_iteration if iteration.complete]
+    whole = [one.jct_ns for one in counted_iterations(per_iteration, 0)]
     return JobSummary(
         start_ns=start_ns,
         end_ns=end_ns,
-        jct_ns=None if start_ns is None or end_ns is None else end_ns - start_ns,
+        jct_ns=None if end_ns is None else max(end_ns, 0),
         complete=complete,
         iteration_jct_min_ns=min(whole, default=None),
         iteration_jct_avg_ns=sum(whole) // len(whole) if whole else None,

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from contract.errors import ConfigError
 from contract.yaml_tree import values_by_path
+from results.iterations import counted_iterations
 from results.job_shares import Phase
 from results.kpi_set import KPI_FILE
 from results.run_dir import read_inputs, read_kpis, read_run, read_topology
@@ -67,8 +68,7 @@ class RunSamples:
     doubts: tuple[str, ...]
     """In which respects the emulator was the limit, where a verdict says so; what was degraded."""
     jct_ns: NDArray[np.float64]
-    """By iteration: from the end of the one before to its own end. Iterations may overlap (a rank that is done begins the next
-    one), and what overlaps is not counted twice: their sum is what the job took."""
+    """By iteration (`iterations`)."""
     kinds: dict[str, NDArray[np.float64]]
     """By `KIND, N ranks`: per iteration, the mean of its collectives."""
     kind_bytes_per_s: dict[str, float]
@@ -94,7 +94,8 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
     """
     run = read_run(run_dir)
     summary = run.summary
-    counted = counted_iterations(summary, warm_up)
+    iterations = counted_iterations(summary.per_iteration, warm_up)
+    counted = tuple(one.iteration for one in iterations)
     collectives = _counted_rows(run.collectives, counted, complete=True)
     kpis = _figures(run_dir)
     return RunSamples(
@@ -102,7 +103,7 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
         virtual=summary.started_at == VIRTUAL_TIME,
         broken=_broken(summary, counted),
         doubts=(*(summary.verdict.emulator if summary.verdict else ()), *summary.degraded),
-        jct_ns=_steps(summary, counted),
+        jct_ns=np.array([one.jct_ns for one in iterations], np.float64),
         kinds=_kinds(collectives),
         kind_bytes_per_s=_bandwidths(summary),
         parts=_parts(collectives),
@@ -112,19 +113,6 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
         jobs=_jobs(_counted_rows(run.ops, counted)),
         things=_things(run),
     )
-
-
-def counted_iterations(summary: Summary, warm_up: int) -> tuple[int, ...]:
-    """Numbers of complete iterations after the warm-up; all of them where that would leave none."""
-    complete = tuple(one.iteration for one in summary.per_iteration if one.complete)
-    return complete[warm_up:] if len(complete) > warm_up else complete
-
-
-def _steps(summary: Summary, counted: tuple[int, ...]) -> NDArray[np.float64]:
-    """Of the first iteration of a run, its own time."""
-    ends = {one.iteration: one.end_ns for one in summary.per_iteration}
-    own = {one.iteration: one.start_ns for one in summary.per_iteration}
-    return np.array([ends[number] - ends.get(number - 1, own[number]) for number in counted], np.float64)
 
 
 def _broken(summary: Summary, counted: tuple[int, ...]) -> str:

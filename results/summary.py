@@ -83,8 +83,10 @@ class IterationSummary:
 
     iteration: int
     start_ns: int
+    """Its first issue, which may be before the end of the iteration before."""
     end_ns: int
     jct_ns: int
+    """From the end of the iteration before, of the first from the start of the run (`iterations`)."""
     ops_recorded: int
     complete: bool
 
@@ -94,8 +96,10 @@ class JobSummary:
     """All iterations together. The per-iteration figures are over complete iterations only."""
 
     start_ns: int | None
+    """Its first issue."""
     end_ns: int | None
     jct_ns: int | None
+    """From the start of the run to `end_ns`: what its iterations add up to."""
     complete: bool
     iteration_jct_min_ns: int | None
     iteration_jct_avg_ns: int | None

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from results.side import Side
 
 JCT: Final = "jct_ns"
-"""The job's time per iteration, as it is tested."""
-P99: Final = "step_p99_ns"
+"""The job's time per iteration (`iterations`), the warm-up left out: as it is tested."""
+P99: Final = "jct_ns_p99"
 """Its 99th percentile over the iterations of a run."""
 
 

@@ -43,7 +43,7 @@ def expected(network: str, times: float, iterations: int = 2, **more: object) ->
         ops[name] = (ops[name] * times).astype(np.int64)
     ops["first_tx_ns"] = np.maximum(ops["first_tx_ns"], 0)
     ops = ops[ops["iteration"] < iterations]
-    run = ExpectedRun(network, "packet" if network == "twin" else "flow", "", iterations, ops, "", {})
+    run = ExpectedRun(network, "packet" if network == "twin" else "flow", "", iterations, ops, 0, "", {})
     return replace(run, **more)  # type: ignore[arg-type]
 
 
@@ -258,3 +258,8 @@ def test_a_run_that_was_not_compared_has_no_such_table() -> None:
     summary = measured().summary
     assert "/ideal" not in render(summary, "run")
     assert "/ideal" in render(replace(summary, comparison=compared(expected("ideal", 0.5))), "run")
+
+
+def test_what_an_expected_run_leaves_out_is_why_it_is_doubtful() -> None:
+    without = expected("ideal", 0.5, notes=("without background of plain UDP (bulk)",))
+    assert "ideal is without background of plain UDP (bulk)" in compared(without).job.degraded

@@ -23,6 +23,9 @@ from controller.plan import Plan, make_plan
 from controller.rig import parse_rig
 from controller.scenario import parse_scenario
 from controller.topology_file import parse_topology
+from results.collectives import group_ops
+from results.comparison import expected_rows
+from results.iterations import measure_iterations
 from tests.plan_by_hand import Coll, job_of
 from traffic.flow_level import flow_level, ideal_network
 from traffic.flow_network import network_of
@@ -34,7 +37,12 @@ AR, A2A = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL
 
 
 def planned(
-    kind: CollectiveKind, ranks: int, message_bytes: int, iterations: int = 1, per_host: int = 1
+    kind: CollectiveKind,
+    ranks: int,
+    message_bytes: int,
+    iterations: int = 1,
+    per_host: int = 1,
+    background: str = "",
 ) -> Plan:
     """One collective over so many ranks, each on its own 100 Gb/s port; ports alternate between two agents."""
     ports = [f"      - {{name: p{rank}, addresses: 10.0.{rank}.1, link: 100Gbps}}\n" for rank in range(ranks)]
@@ -44,7 +52,7 @@ def planned(
     scenario = (
         f"workload: {{trace: none}}\niterations: {iterations}\ncollectives: {{shaping: plain}}\n"
         "transport: {path_mtu: 4096, window_packets: 256, ack_every: 16, timeout: 1s}\n"
-        f"mapping: {{ranks_per_host: {per_host}}}\n"
+        f"mapping: {{ranks_per_host: {per_host}}}\n{background}"
     )
     return make_plan(
         parse_scenario(scenario.encode(), "s", Path()),
@@ -216,3 +224,40 @@ def test_a_topology_that_cannot_be_read_is_refused_before_anything_is_sent(
     (tmp_path / "r.yaml").write_text(rig + (named["rig"] if where == "rig" else ""))
     with pytest.raises(ConfigError, match=r"t\.yaml"):
         prepare(tmp_path / "s.yaml", tmp_path / "r.yaml")
+
+
+UDP = (
+    "background: [{{name: bulk, udp: {{from: a/p0, to: b/p2, rate: 10Gbps, size: 8000B}}, dscp: 8{more}}}]\n"
+)
+
+
+def test_plain_udp_beside_the_job_is_in_ideal_and_twin() -> None:
+    """10 Gb/s of payload are 10.0825 on the line of both its ports, which a ring of all four ports waits for."""
+    alone = expect(planned(AR, 4, 64 * MIB), single(planned(AR, 4, 64 * MIB))).runs
+    plan = planned(AR, 4, 64 * MIB, background=UDP.format(more=""))
+    found = expect(plan, single(plan))
+    by_flows = expect(plan, single(plan), Affordable(packets=10)).runs[1]
+    assert [run.network for run in found.runs] == ["ideal", "twin"]
+    ideal, twin = found.runs
+    for run in (ideal, by_flows):
+        assert jct_ns(run) == pytest.approx(jct_ns(alone[0]) / (1 - 0.100825), rel=0.02)
+    longer = jct_ns(twin) / jct_ns(alone[1])
+    assert 1 / (1 - 0.100825) < longer < 1.5, "bursts of a millisecond's worth fill queues, which are marked"
+    assert not any("UDP" in note for run in (ideal, twin, by_flows) for note in run.notes)
+
+
+def test_plain_udp_of_a_part_of_the_run_is_in_the_twin_and_missed_in_ideal() -> None:
+    plan = planned(AR, 4, 64 * MIB, background=UDP.format(more=", start: 1ms"))
+    ideal, twin = expect(plan, single(plan)).runs
+    assert ideal.notes == ("without background of plain UDP that is not of the whole run (bulk)",)
+    assert twin.notes == ()
+    assert jct_ns(twin) > 1.05 * jct_ns(ideal)
+
+
+def test_the_first_iteration_of_a_twin_does_not_begin_with_the_probe() -> None:
+    plan = planned(AR, 4, MIB, iterations=3)
+    _, twin = expect(plan, single(plan)).runs
+    assert twin.start_ns > 0
+    rows = expected_rows(twin, plan.tables, group_ops(plan.tables))
+    first, second, _ = measure_iterations(rows.ops, int(rows.ops.records["iteration"].size // 3))
+    assert first.jct_ns == pytest.approx(second.jct_ns, rel=0.05)

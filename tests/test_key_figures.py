@@ -67,20 +67,20 @@ def with_ports(**columns: tuple[int, int]) -> RunOutcome:
 
 
 BY_HAND: Final[dict[str, tuple[float, str]]] = {
-    "jct_min_ns": (40_000, "both iterations last from 0 to 40 us"),
-    "jct_avg_ns": (40_000, "the same"),
-    "jct_p50_ns": (40_000, "the same"),
-    "jct_p99_ns": (40_000, "the same"),
-    "jct_max_ns": (40_000, "the same"),
-    "jct_cv": (0, "the same"),
+    "jct_min_ns": (40_000, "the first iteration ends at 40 us, the second at 140"),
+    "jct_avg_ns": (70_000, "(40 + 100) / 2"),
+    "jct_p50_ns": (40_000, "the first of two"),
+    "jct_p99_ns": (100_000, "the second of two"),
+    "jct_max_ns": (100_000, "from 40 to 140 us"),
+    "jct_cv": (2**0.5 * 30 / 70, "30 from the mean each, and n - 1 is 1"),
     "compute_ns": (2_000, "rank 1 computes most"),
     "network_ns": (60_000, "port a sends 500 + 6000 + 1000 = 7500 B, at 8 ns a byte"),
     "roofline_ns": (62_000, "one after the other"),
-    "jct_ratio": (40 / 62, "the times by hand are faster than the port"),
-    "comm_overhead_ns": (38_000, "40 - 2"),
-    "overlap_fraction": (1 - 38 / 60, "1 - (40 - 2) / 60"),
+    "jct_ratio": (70 / 62, "70 of 62"),
+    "comm_overhead_ns": (68_000, "70 - 2"),
+    "overlap_fraction": (1 - 68 / 60, "1 - (70 - 2) / 60"),
     "goodput_bps": (29_000 * 8e9 / 140_000, "29000 B of both iterations from 0 to 140 us"),
-    "busiest_port_share": (1.5, "60 / 40"),
+    "busiest_port_share": (60 / 70, "60 of 70"),
     "share_of_ideal": (
         (48_000 + 8_000 + 4_000) / (18_000 + 10_000 + 20_000),
         "all-reduce: 6000 B out of a, joined 2.1 to 20.1; all-gather: 1000 B, 20.2 to 30.2; send: 500 B, 20 to 40",
@@ -112,7 +112,7 @@ BY_HAND: Final[dict[str, tuple[float, str]]] = {
     "slip_p50_ns": (50, "0 0 0 50 100 100 100 200"),
     "slip_p99_ns": (200, "the greatest"),
     "slip_max_ns": (200, "the same"),
-    "slip_share": (300 / 40_000, "rank 2: 100 + 200"),
+    "slip_share": ((300 / 40_000 + 300 / 100_000) / 2, "rank 2: 100 + 200, of 40 us and of 100"),
     "own_lost_packets": (0, "none"),
 }
 ABSENT: Final = {
@@ -281,7 +281,7 @@ def test_without_speeds_and_compute_the_rest_stands(tmp_path: Path) -> None:
     told = {kpi.name: kpi.absent for kpi in kpis.figures if kpi.value is None}
     assert told["network_ns"] == "the speed of a port is not known"
     assert told["jct_ratio"] == "the compute of the job is not known"
-    assert kpis.value("jct_avg_ns") == 40_000
+    assert kpis.value("jct_avg_ns") == 70_000
     assert kpis.kinds[0].share_of_ideal is None
 
 

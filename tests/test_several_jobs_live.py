@@ -31,6 +31,7 @@ background:
   - {name: disk, storage: {clients: 1, servers: 1, sizes: [4KiB], rate: 20Mbps, depth: 2}, dscp: 12}
 limits: {stall_timeout: 30s}
 """
+UDP = "  - {name: bulk, udp: {from: a/p0, to: b/p0, rate: 10Mbps, size: 1000B}, dscp: 8}\n"
 LAST_EVENT = "{at: 300s, link: switch/1, state: down}"
 
 
@@ -73,7 +74,8 @@ def the_run_is_as_asked(directory: Path) -> None:
 
 
 def test_in_the_twin(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text(SCENARIO + f"timeline: [{LAST_EVENT}]\n")
+    scenario = SCENARIO.replace("limits:", UDP + "limits:")
+    (tmp_path / "s.yaml").write_text(scenario + f"timeline: [{LAST_EVENT}]\n")
     (tmp_path / "rig.yaml").write_text(rig_text(1))
     ports = ", ".join(f"{agent}/p0" for agent in demo.AGENTS[:2])
     (tmp_path / "t.yaml").write_text(f"single: {{rate: 1Gbps, ports: [{ports}]}}\n")
@@ -85,6 +87,9 @@ def test_in_the_twin(tmp_path: Path) -> None:
     (event,) = summary["timeline"]
     assert (event["done_ns"], event["why"]) == (-1, "the run had ended")
     assert summary["degraded"] == ["timeline: switch/1 down at 300 s: not done, the run had ended"]
+    (stream,) = summary["streams"]
+    whole_ms = summary["job"]["end_ns"] // 1_000_000
+    assert stream["sent_datagrams"] == stream["received_datagrams"] == whole_ms * 10_000 // 8000
     lanes = pq.read_table(out / "switches.parquet").to_pylist()
     # DSCP 10 and 12 are in other lanes than the jobs' 26.
     assert {row["lane"] for row in lanes if row["queue_packets"]} >= {0, 3}
@@ -93,8 +98,7 @@ def test_in_the_twin(tmp_path: Path) -> None:
 @pytest.mark.e2e
 def test_over_real_sockets(tmp_path: Path) -> None:
     port = free_port()
-    udp = "  - {name: bulk, udp: {from: a/p0, to: b/p0, rate: 10Mbps, size: 1000B}, dscp: 8}\n"
-    (tmp_path / "s.yaml").write_text(SCENARIO.replace("limits:", udp + "limits:"))
+    (tmp_path / "s.yaml").write_text(SCENARIO.replace("limits:", UDP + "limits:"))
     (tmp_path / "rig.yaml").write_text(rig_text(port))
     out = tmp_path / "out"
     with demo.agents(tmp_path, f"tcp://127.0.0.1:{port}"):

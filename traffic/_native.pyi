@@ -11,7 +11,7 @@ from traffic.flow_level import FlowLevelSettings, FlowNetwork
 from traffic.routes import Routes
 from traffic.simulation import SimulationSettings
 from traffic.soft_switch import SoftLimits, SoftPort
-from traffic.twin import TwinSettings
+from traffic.twin import StreamPath, TwinSettings
 
 # bind_schedule.cpp
 
@@ -215,7 +215,12 @@ def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, 
 # bind_twin.cpp
 
 def twin(
-    assignment: Assignment, topology: Topology, routes: Routes, attachments: list[int], settings: TwinSettings
+    assignment: Assignment,
+    topology: Topology,
+    routes: Routes,
+    attachments: list[int],
+    streams: list[StreamPath],
+    settings: TwinSettings,
 ) -> dict[str, Any]:
     """A run through switches; the keys are the fields of TwinOutcome, records as bytes."""
 

@@ -7,7 +7,7 @@ traffic/native/fair_shares and flow_level. docs/flow_level.md says what is appro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,10 +18,15 @@ from traffic import _native
 from traffic.engine import rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from contract.assignment import Assignment
+    from contract.assignment import Assignment, PlannedStream, UdpStream
 
+LINK_BYTES_PER_DATAGRAM = 66
+"""Around the payload of a datagram on a link: preamble, Ethernet, IPv4, UDP, check sequence and gap."""
+LINK_BYTES_PER_DATAGRAM_V6 = 86
 TOLERANCE = 1e-3
 """How far a link's share may be off before its neighbours' are worked out anew."""
 
@@ -133,6 +138,29 @@ def ideal_network(assignment: Assignment, latency_ns: int = 0) -> FlowNetwork:
         part_share=np.ones(len(link), np.float32),
         latency_ns=np.repeat(latency, ways).astype(np.int64),
     )
+
+
+def lasts(stream: UdpStream) -> bool:
+    """Whether a stream of plain UDP is there for the whole run, and not only from or until a time."""
+    return not stream.start_ns and not stream.stop_ns
+
+
+def less_streams(network: FlowNetwork, streams: Sequence[PlannedStream]) -> FlowNetwork:
+    """The network without what plain UDP beside the job takes of the ports that it leaves and reaches, all the time.
+
+    UDP does not yield, so its rate on the line is gone; but a port that serves both fairly leaves the job half. Streams with a
+    begin or an end are left out: links of a network have one rate.
+    """
+    number = {name: row for row, name in enumerate(network.link_names)}
+    taken_bps = np.zeros(len(network.link_bps), np.int64)
+    for one in streams:
+        around = LINK_BYTES_PER_DATAGRAM_V6 if ":" in one.stream.src_ip else LINK_BYTES_PER_DATAGRAM
+        size = one.stream.datagram_bytes
+        for link in (f"{one.from_port} out", f"{one.to_port} in"):
+            if lasts(one.stream) and link in number:
+                taken_bps[number[link]] += one.stream.rate_bps * (size + around) // size
+    left_bps = np.maximum(network.link_bps - taken_bps, network.link_bps // 2)
+    return replace(network, link_bps=np.where(taken_bps > 0, left_bps, network.link_bps))
 
 
 def ports_of_connections(assignment: Assignment) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

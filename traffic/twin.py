@@ -14,6 +14,7 @@ import numpy as np
 from contract.assignment import Path
 from contract.errors import PlanError, Problem
 from contract.ip_address import ip_bytes
+from contract.messages import StreamCount
 from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, WAIT_RECORD
 from contract.switch_counters import CARD_COUNTERS, LANE_SAMPLE, SWITCH_PORT_COUNTERS
 from traffic import _native
@@ -22,9 +23,11 @@ from traffic.engine import rows
 from traffic.routes import routes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
-    from contract.assignment import Assignment
+    from contract.assignment import Assignment, PlannedStream, UdpStream
     from contract.topology import SwitchEnd, Topology
     from traffic.routes import Routes
 
@@ -63,6 +66,17 @@ class TwinSettings:
     """Compiled congestion control plugin of the assignment."""
     link_changes: tuple[LinkChange, ...] = ()
     """Links that go down or come up while the job runs."""
+    streams: tuple[PlannedStream, ...] = ()
+    """Plain UDP beside the job, at the rates and in the bursts in which agents send it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPath:
+    """A stream, and the attachments that it goes from and to."""
+
+    stream: UdpStream
+    src_attachment: int
+    dst_attachment: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +112,8 @@ class TwinOutcome:
     sample_interval_ns: int
     samples: NDArray[np.void]
     """LANE_SAMPLE rows in order of time; only lanes that had been used."""
+    streams: tuple[tuple[StreamCount, StreamCount], ...]
+    """By stream, what its sender and its receiver counted; what was under way at the end has arrived."""
 
 
 def twin(
@@ -106,13 +122,15 @@ def twin(
     """Runs the assignment to its end, a failure or a limit.
 
     `rig_ports[i]` names port i of the assignment as the topology's attachments do, "agent/port". Raises `PlanError` if
-    ports are not attached or cannot reach each other, ValueError if the assignment does not hold together.
+    ports, also those of streams, are not attached or cannot reach each other, ValueError if the assignment does not hold together.
     """
     topology = seeded(topology, settings.seed)
     table = routes(topology)
     attachments = attachments_of(assignment, rig_ports, topology, table)
+    paths = stream_paths(settings.streams, topology, table)
     library = settings.cc_library or library_for(assignment.transport.congestion)
-    found = _native.twin(assignment, topology, table, attachments, replace(settings, cc_library=library))
+    settings = replace(settings, cc_library=library)
+    found = _native.twin(assignment, topology, table, attachments, paths, settings)
     return TwinOutcome(
         ops=rows(found["records"], OP_RECORD),
         flows=rows(found["flows"], FLOW_RECORD),
@@ -131,6 +149,18 @@ def twin(
         cards=rows(found["cards"], CARD_COUNTERS),
         sample_interval_ns=found["sample_interval_ns"],
         samples=rows(found["samples"], LANE_SAMPLE),
+        streams=tuple(
+            _stream_counts(path.stream, *counted)
+            for path, counted in zip(paths, found["streams"], strict=True)
+        ),
+    )
+
+
+def _stream_counts(stream: UdpStream, sent: int, left_out: int, lost: int) -> tuple[StreamCount, StreamCount]:
+    size, received = stream.datagram_bytes, sent - lost
+    return (
+        StreamCount(stream.name, True, sent, sent * size, left_out),
+        StreamCount(stream.name, False, received, received * size, 0),
     )
 
 
@@ -147,19 +177,7 @@ def attachments_of(
 ) -> list[int]:
     """By port of the assignment, the attachment it is on. Raises `PlanError` for what is missing, all of it together."""
     number = {attachment.rig_port: index for index, attachment in enumerate(topology.attachments)}
-    missing = [port for port in rig_ports if port not in number]
-    if missing:
-        known = ", ".join(list(number)[:8])
-        raise PlanError(
-            *(
-                Problem(
-                    f"topology: {port}",
-                    "the plan uses this port and it is attached to no switch",
-                    f"attach it; attached are {known}",
-                )
-                for port in missing[:20]
-            )
-        )
+    _refuse_missing(rig_ports, number)
     attachments = [number[port] for port in rig_ports]
     port_of = {
         ip_bytes(address): index for index, port in enumerate(assignment.ports) for address in port.addresses
@@ -179,10 +197,37 @@ def attachments_of(
     if apart:
         a, b = apart[0]
         more = f" (and {len(apart) - 1} more pairs)" if len(apart) > 1 else ""
-        what = (
-            f"the plan sends from {rig_ports[a]} to {rig_ports[b]}, and the topology has no way there{more}"
-        )
-        raise PlanError(
-            Problem("topology", what, "add links that join their switches, such as spines over the rails")
-        )
+        raise PlanError(_no_way(rig_ports[a], rig_ports[b], more))
     return attachments
+
+
+def stream_paths(streams: Sequence[PlannedStream], topology: Topology, table: Routes) -> list[StreamPath]:
+    """Streams with their attachments. Raises `PlanError` for ports that are not attached or cannot reach each other."""
+    number = {attachment.rig_port: index for index, attachment in enumerate(topology.attachments)}
+    _refuse_missing([port for one in streams for port in (one.from_port, one.to_port)], number)
+    paths = [StreamPath(one.stream, number[one.from_port], number[one.to_port]) for one in streams]
+    for path, one in zip(paths, streams, strict=True):
+        if not table[topology.attachments[path.src_attachment].end.switch][path.dst_attachment]:
+            raise PlanError(_no_way(one.from_port, one.to_port, ""))
+    return paths
+
+
+def _refuse_missing(ports: Sequence[str], number: Mapping[str, int]) -> None:
+    known = ", ".join(list(number)[:8])
+    missing = [port for port in dict.fromkeys(ports) if port not in number]
+    if missing:
+        raise PlanError(
+            *(
+                Problem(
+                    f"topology: {port}",
+                    "the plan uses this port and it is attached to no switch",
+                    f"attach it; attached are {known}",
+                )
+                for port in missing[:20]
+            )
+        )
+
+
+def _no_way(source: str, target: str, more: str) -> Problem:
+    what = f"the plan sends from {source} to {target}, and the topology has no way there{more}"
+    return Problem("topology", what, "add links that join their switches, such as spines over the rails")

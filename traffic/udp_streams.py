@@ -85,7 +85,8 @@ class _Sender:
     def __init__(self, stream: UdpStream) -> None:
         self.stream = stream
         self.datagrams = self.payload_bytes = self.left_out = 0
-        self.socket = _opened(stream.src_ip, 0, stream)
+        # Of its own port, so that switches that hash it do the same every time, and as the twin does.
+        self.socket = _opened(stream.src_ip, stream.udp_port, stream)
         self.socket.setblocking(False)
         self._target = (stream.dst_ip, stream.udp_port)
         size = stream.datagram_bytes

@@ -18,7 +18,7 @@ namespace etloop {
 
 namespace {
 
-TwinParams params_from(nb::handle attachments, nb::handle settings) {
+TwinParams params_from(nb::handle attachments, nb::handle streams, nb::handle settings) {
   TwinParams params;
   params.attachment_of_port = nb::cast<std::vector<uint32_t>>(attachments);
   params.receive_buffer_bytes = read_value<int64_t>(settings, "receive_buffer_bytes");
@@ -32,13 +32,29 @@ TwinParams params_from(nb::handle attachments, nb::handle settings) {
     params.link_changes.push_back({{read_value<uint32_t>(end, "switch"), read_value<uint32_t>(end, "port")},
                                    read_value<bool>(change, "up"), read_value<int64_t>(change, "at_ns")});
   }
+  for (nb::handle path : streams) {
+    const nb::object stream = nb::getattr(path, "stream");
+    TwinStream made;
+    made.from = read_value<uint32_t>(path, "src_attachment");
+    made.to = read_value<uint32_t>(path, "dst_attachment");
+    made.src_ip = parse_address(read_value<std::string>(stream, "src_ip"));
+    made.dst_ip = parse_address(read_value<std::string>(stream, "dst_ip"));
+    made.udp_port = read_value<uint16_t>(stream, "udp_port");
+    made.traffic_class = read_value<uint8_t>(stream, "traffic_class");
+    made.rate_bps = read_value<int64_t>(stream, "rate_bps");
+    made.datagram_bytes = read_value<int64_t>(stream, "datagram_bytes");
+    made.start_ns = read_value<int64_t>(stream, "start_ns");
+    made.stop_ns = read_value<int64_t>(stream, "stop_ns");
+    params.streams.push_back(made);
+  }
   return params;
 }
 
-nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb::handle attachments, nb::handle settings) {
+nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb::handle attachments, nb::handle streams,
+              nb::handle settings) {
   const auto plan = plan_from(assignment, read_value<std::string>(settings, "cc_library"));
   const FabricConfig network = fabric_from(topology, routes);
-  const TwinParams params = params_from(attachments, settings);
+  const TwinParams params = params_from(attachments, streams, settings);
   if (const std::string wrong = validate(params, *plan, network); !wrong.empty()) throw nb::value_error(wrong.c_str());
   TwinOutcome outcome;
   {
@@ -68,6 +84,9 @@ nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb:
   out["pool_watermark_bytes"] = pools;
   out["cards"] = as_bytes(outcome.cards.data(), outcome.cards.size());
   out["sample_interval_ns"] = outcome.sample_interval_ns;
+  nb::list streamed;
+  for (const TwinStreamCounters& one : outcome.streams) streamed.append(nb::make_tuple(one.sent, one.left_out, one.lost));
+  out["streams"] = streamed;
   out["samples"] = as_bytes(outcome.samples.data(), outcome.samples.size());
   return out;
 }
@@ -76,7 +95,7 @@ nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb:
 
 void bind_twin(nb::module_& module) {
   module.def("twin", &twin, nb::arg("assignment"), nb::arg("topology"), nb::arg("routes"), nb::arg("attachments"),
-             nb::arg("settings"));
+             nb::arg("streams"), nb::arg("settings"));
 }
 
 }  // namespace etloop

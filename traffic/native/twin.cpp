@@ -14,12 +14,17 @@ namespace {
 constexpr uint8_t kEcnMask = 0x03;
 constexpr uint32_t kMaxRun = 4;  // packets of a queue pair that a card takes at a time
 constexpr uint8_t kUdpProtocol = 17;
+constexpr int64_t kLeastFrameBytes = 64;
+constexpr int64_t kMostWaitingBytes = 6 << 20;  // in a priority of a card, before a stream of UDP keeps the rest
+
+constexpr int32_t kNoStream = -1;
 
 // A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
 struct Frame {
   uint32_t flow = 0;
   uint32_t stored = 0;
   uint32_t datagram_bytes = 0;
+  int32_t stream = kNoStream;  // of plain UDP; then nothing but this field means anything
   bool spoiled = false;  // by its sender, or on the way
   uint8_t traffic_class = 0;  // as it arrives
   std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
@@ -36,12 +41,13 @@ struct Flow {
   uint32_t around_bytes = 0;  // of an Ethernet frame, around the datagram
 };
 
-uint64_t key_of(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_t src_port) {
+uint64_t key_of(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_t src_port,
+                uint16_t dst_port = wire::kRoceUdpPort) {
   uint8_t src[16];
   uint8_t dst[16];
   std::copy(src_ip.bytes.begin(), src_ip.bytes.end(), src);
   std::copy(dst_ip.bytes.begin(), dst_ip.bytes.end(), dst);
-  return flow_key(src, dst, src_port, wire::kRoceUdpPort, kUdpProtocol);
+  return flow_key(src, dst, src_port, dst_port, kUdpProtocol);
 }
 
 class Network;
@@ -65,6 +71,7 @@ class Network final : public VirtualPorts, public FabricSink {
         params_(params),
         fabric_(config, *this, 0),
         series_(fabric_, config, params.sample_interval_ns, params.most_samples),
+        streams_(params.streams),
         cores_(plan, clock_, *this, outcome_),
         port_of_(config.attachments.size(), -1) {
     wake_ns_.assign(plan.ports.size(), kNever);
@@ -95,6 +102,7 @@ class Network final : public VirtualPorts, public FabricSink {
     outcome_.hops += outcome_.packets;
     outcome_.sample_interval_ns = series_.interval_ns();
     outcome_.samples = series_.rows();
+    outcome_.streams = streams_.counters();
     return std::move(outcome_);
   }
 
@@ -140,12 +148,23 @@ class Network final : public VirtualPorts, public FabricSink {
 
   void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override {
     Frame& arriving = frames_[frame.handle];
+    if (arriving.stream != kNoStream) {
+      if (frame.corrupted || frame.trimmed) streams_.lost(static_cast<size_t>(arriving.stream));
+      free_frames_.push_back(frame.handle);
+      return;
+    }
+    --job_frames_;
     arriving.traffic_class = static_cast<uint8_t>(frame.dscp << 2 | frame.ecn);
     arriving.spoiled = arriving.spoiled || frame.corrupted || frame.trimmed;
     pending_.push({at_ns, 0, frame.handle, port_of_[attachment]});
   }
   void pause(size_t, uint8_t, uint16_t, Nanos) override {}
-  void release(const SwitchFrame& frame) override { free_frames_.push_back(frame.handle); }
+  void release(const SwitchFrame& frame) override {
+    const int32_t stream = frames_[frame.handle].stream;
+    if (stream == kNoStream) --job_frames_;
+    else streams_.lost(static_cast<size_t>(stream));
+    free_frames_.push_back(frame.handle);
+  }
   void card_sends(size_t attachment, Nanos) override {
     const int32_t port = port_of_[attachment];
     if (port < 0 || !waiting_[static_cast<size_t>(port)]) return;
@@ -172,6 +191,7 @@ class Network final : public VirtualPorts, public FabricSink {
     for (const LinkChange& change : params_.link_changes) {
       fabric_.set_link_later(change.end, change.up, clock_.now_ns + change.at_ns);
     }
+    streams_.begin(clock_.now_ns);
     cores_.start();
     const bool over = drive([&] { return cores_.finished(); });
     if (over || !outcome_.failure.empty()) return;
@@ -190,14 +210,21 @@ class Network final : public VirtualPorts, public FabricSink {
     while (!over()) {
       const Nanos host_ns = pending_.next_ns();
       const Nanos network_ns = fabric_.next_event();
-      const Nanos next_ns = std::min(host_ns, network_ns);
-      if (next_ns == kNever) return false;
+      const Nanos stream_ns = streams_.due_ns();
+      const Nanos next_ns = std::min({host_ns, network_ns, stream_ns});
+      if (next_ns == kNever || (stream_ns != kNever && job_rests())) return false;
       if (next_ns > params_.limit_ns) {
         clock_.now_ns = params_.limit_ns;
         return false;
       }
       while (series_.due_ns() <= next_ns) series_.sample();
       clock_.now_ns = std::max(clock_.now_ns, next_ns);
+      if (stream_ns <= next_ns) {
+        send_streams();
+        if (!give_turns()) return false;
+        if (too_many()) return false;
+        continue;
+      }
       if (network_ns <= host_ns) {
         fabric_.advance(next_ns);
         if (!give_turns()) return false;
@@ -211,11 +238,51 @@ class Network final : public VirtualPorts, public FabricSink {
       }
       cores_.turn(next.port);
       if (!give_turns()) return false;
-      if (params_.most_packets > 0 && outcome_.packets > params_.most_packets) {
-        outcome_.too_many_packets = true;
-        return false;
-      }
+      if (too_many()) return false;
     }
+    return true;
+  }
+
+  bool too_many() {
+    outcome_.too_many_packets = params_.most_packets > 0 && outcome_.packets > params_.most_packets;
+    return outcome_.too_many_packets;
+  }
+
+  // Whether nothing of the job is under way or will happen by itself. Streams go on for ever.
+  bool job_rests() const {
+    return job_frames_ == 0 && pending_.next_ns() == kNever &&
+           std::find(waiting_.begin(), waiting_.end(), true) == waiting_.end();
+  }
+
+  void send_streams() {
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      if (!streams_.is_due(i, clock_.now_ns)) continue;
+      const int64_t due = streams_.look(i, clock_.now_ns);
+      int64_t sent = 0;
+      while (sent < due && send_datagram(i)) ++sent;
+      streams_.sent(i, sent);
+    }
+  }
+
+  // False: no room in the card.
+  bool send_datagram(size_t stream) {
+    const TwinStream& own = streams_.stream(stream);
+    const int64_t around = (own.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) - kLineOverheadBytes;
+    SwitchFrame on_link;
+    on_link.frame_bytes = static_cast<int32_t>(std::max(own.datagram_bytes + around, kLeastFrameBytes));
+    on_link.dscp = own.traffic_class >> 2;
+    on_link.ecn = own.traffic_class & kEcnMask;
+    const auto waiting = static_cast<int64_t>(fabric_.waiting_frames(own.from, on_link.dscp));
+    if (waiting * on_link.frame_bytes > kMostWaitingBytes) return false;
+    on_link.destination = own.to;
+    on_link.flow_key = key_of(own.src_ip, own.dst_ip, own.udp_port, own.udp_port);
+    on_link.handle = take_frame();
+    frames_[on_link.handle].stream = static_cast<int32_t>(stream);
+    if (!fabric_.from_host(own.from, on_link, clock_.now_ns)) {
+      free_frames_.push_back(on_link.handle);
+      return false;
+    }
+    ++outcome_.packets;
     return true;
   }
 
@@ -258,6 +325,7 @@ class Network final : public VirtualPorts, public FabricSink {
   TwinOutcome outcome_;
   SoftFabric fabric_;
   TwinSeries series_;
+  TwinStreams streams_;
   CoreSet cores_;
   std::map<IpAddress, Place> place_of_;
   std::vector<int32_t> port_of_;  // by attachment; -1: no port of the plan
@@ -267,6 +335,7 @@ class Network final : public VirtualPorts, public FabricSink {
   std::vector<bool> waiting_;  // ports whose card had no room
   std::vector<Frame> frames_;
   std::vector<uint32_t> free_frames_;
+  int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
   TimeHeap<Pending> pending_;
   std::vector<int32_t> ready_;  // ports whose card has room again
 };
@@ -301,6 +370,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
     const uint32_t handle = take_frame();
     Frame& frame = frames_[handle];
     frame.flow = run.flow;
+    frame.stream = kNoStream;
     frame.stored = static_cast<uint32_t>(wire::encode_headers(packet, frame.bytes));
     frame.datagram_bytes = static_cast<uint32_t>(wire::datagram_bytes(packet.opcode, packet.payload_bytes));
     frame.spoiled = run.spoil_icrc;
@@ -311,6 +381,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
     on_link.handle = handle;
     on_link.frame_bytes = static_cast<int32_t>(frame.datagram_bytes + flow.around_bytes);
     ++outcome_.packets;
+    ++job_frames_;
     fabric_.from_host(attachment, on_link, clock_.now_ns);
   }
   return TxResult::sent;
@@ -328,6 +399,13 @@ std::string validate(const TwinParams& params, const EnginePlan& plan, const Fab
     const bool known = change.end.switch_index < network.switches.size() &&
                        change.end.port < network.switches[change.end.switch_index].ports.size();
     if (!known || change.at_ns < 0) return "a link that is to change is of no switch";
+  }
+  for (const TwinStream& stream : params.streams) {
+    const bool known = stream.from < network.attachments.size() && stream.to < network.attachments.size();
+    if (!known || stream.from == stream.to) return "a stream of UDP ends at nothing";
+    const bool bounded = stream.rate_bps > 0 && stream.rate_bps <= 1'000'000'000'000 && stream.datagram_bytes > 0 &&
+                         stream.datagram_bytes <= 65'507 && stream.start_ns >= 0 && stream.stop_ns >= 0;
+    if (!bounded) return "a stream of UDP has a rate, a size or a time that cannot be";
   }
   for (const PlannedConnection& connection : plan.connections) {
     if (connection.path != Path::wire) continue;

@@ -13,6 +13,7 @@
 #include "plan.h"
 #include "soft_fabric.h"
 #include "twin_series.h"
+#include "twin_streams.h"
 
 namespace etloop {
 
@@ -32,6 +33,7 @@ struct TwinParams {
   size_t most_samples = 1 << 20;
   int64_t most_packets = 0;  // 0: any number; more end the run
   std::vector<LinkChange> link_changes;
+  std::vector<TwinStream> streams;
 };
 
 struct TwinOutcome : VirtualRun {
@@ -44,6 +46,7 @@ struct TwinOutcome : VirtualRun {
   std::vector<CardCounters> cards;  // by attachment
   Nanos sample_interval_ns = 0;
   std::vector<LaneSample> samples;
+  std::vector<TwinStreamCounters> streams;
 };
 
 // Empty if the ports of the plan are attached to the network as the parameters say; else what is not.
