@@ -138,16 +138,18 @@ def _mtu_check(interface: Interface) -> Check:
 
 
 def _steering_check(device: RoceDevice) -> Check:
-    where = device.interface or "its interface"
+    found = f"{device.name} takes UDP {ROCE_UDP_PORT} of {device.interface or 'its interface'} for itself"
+    return Check("RoCE in hardware", found, Grade.BLOCKED, steering_remedy(device))
+
+
+def steering_remedy(device: RoceDevice) -> str:
+    """How sockets get to see what an RDMA device takes for itself."""
     if device.driver:
-        remedy = (
+        return (
             f"devlink dev param set pci/{device.bus_address} name enable_roce value false cmode driverinit && "
             f"devlink dev reload pci/{device.bus_address}, or give the port another udp_port in the rig"
         )
-    else:
-        remedy = f"rdma link delete {device.name}, or give the port another udp_port in the rig"
-    found = f"{device.name} takes UDP {ROCE_UDP_PORT} of {where} for itself"
-    return Check("RoCE in hardware", found, Grade.BLOCKED, remedy)
+    return f"rdma link delete {device.name}, or give the port another udp_port in the rig"
 
 
 def _backend_check(name: str, needs: str, backends: tuple[str, ...]) -> Check:

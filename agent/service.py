@@ -27,6 +27,7 @@ import zmq.auth
 
 from agent.engine_face import Engine, EnginePhase, phase_of
 from agent.files import versions
+from agent.host_fit import misfits
 from agent.host_reading import read_capabilities
 from agent.lifecycle import (
     Action,
@@ -49,7 +50,7 @@ from contract.capabilities import Capabilities
 from contract.clock import NS_PER_MS, NS_PER_S
 from contract.codec import encode, read_from_controller
 from contract.endpoint import is_loopback
-from contract.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError
+from contract.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError, RigError
 from contract.messages import MAX_TO_AGENT_BYTES, PROTOCOL_VERSION, AgentMessage, EngineEnd, Hello, Pong
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from traffic.capture import CaptureTarget
@@ -100,6 +101,8 @@ class AgentSettings:
 
 def open_native_engine(assignment: Assignment, capture: CaptureTarget | None = None) -> Engine:
     """The engine that sends real packets, and keeps them where `capture` says. Raises `RigError` or `PlanError`."""
+    if found := misfits(assignment, read_capabilities(), socket.gethostname()):
+        raise RigError(*found)
     # Late, so that preflight and key generation work where the native module cannot be loaded.
     from traffic.engine import Engine as NativeEngine
 

@@ -2,76 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
-from contract.assignment import Assignment, PortSettings
-from contract.capabilities import PACKET_OVERHEAD_BYTES, Capabilities, Interface
 from contract.clock import seconds_text
 from contract.codec import PeerTooOld
 from contract.errors import Problem, ProtocolError
 from contract.machine import RunState
-from contract.messages import Faulted, Hello, LoadFailed, Probed, Progress, Started
+from contract.messages import Faulted, LoadFailed, Probed, Progress, Started
 from controller.session_settings import SessionSettings
-
-_TOLD_MISFITS: Final = 8
-"""Of one port: with a wrong interface hundreds of addresses are wrong for one reason."""
 
 
 def breach(name: str, error: ProtocolError) -> Problem:
     """An agent that says what the protocol does not allow, or is too old to be told what it should do."""
     what = str(error) if isinstance(error, PeerTooOld) else f"broke the protocol: {error}"
     return Problem(f"agent '{name}'", what, "run the same etloop on controller and agents")
-
-
-def misfits(assignments: Mapping[str, Assignment], hellos: Mapping[str, Hello]) -> tuple[Problem, ...]:
-    """What the hosts of a run cannot do that it asks of them, as far as their agents have said what they can."""
-    return tuple(
-        problem
-        for name, assignment in assignments.items()
-        for port in assignment.ports
-        for problem in _port_misfits(name, port, assignment.transport.path_mtu_bytes, hellos[name])
-    )
-
-
-def _port_misfits(name: str, port: PortSettings, path_mtu_bytes: int, hello: Hello) -> tuple[Problem, ...]:
-    host = hello.capabilities
-    where = f"agent '{name}': port {port.name}"
-    strangers = [address for address in port.addresses if not host.has_address(address)]
-    found = [
-        Problem(
-            where,
-            f"address {address} is not on {hello.host}, which has {_interfaces_text(host)}",
-            f"ip address add {address}/24 dev INTERFACE there, or correct the port's addresses in the rig",
-        )
-        for address in strangers[:_TOLD_MISFITS]
-    ]
-    used = {each.name: each for address in port.addresses if (each := host.interface_of(address)) is not None}
-    for interface in used.values():
-        found += _interface_misfits(where, interface, path_mtu_bytes)
-    return tuple(found)
-
-
-def _interface_misfits(where: str, interface: Interface, path_mtu_bytes: int) -> list[Problem]:
-    if not interface.up:
-        return [
-            Problem(
-                where, f"interface {interface.name} is down", f"ip link set dev {interface.name} up there"
-            )
-        ]
-    needed_bytes = path_mtu_bytes + PACKET_OVERHEAD_BYTES
-    if 0 < interface.mtu_bytes < needed_bytes:
-        short = f"interface {interface.name} has an MTU of {interface.mtu_bytes}"
-        what = f"{short}; a path MTU of {path_mtu_bytes} needs {needed_bytes}"
-        remedy = f"ip link set dev {interface.name} mtu {needed_bytes} there, or lower transport.path_mtu"
-        return [Problem(where, what, remedy)]
-    return []
-
-
-def _interfaces_text(host: Capabilities) -> str:
-    some = [f"{address} on {each.name}" for each in host.interfaces for address in each.addresses][:8]
-    return ", ".join(some) or "no addresses"
 
 
 def absent(name: str, settings: SessionSettings) -> Problem:

@@ -305,7 +305,6 @@ class Session:
             return
         if self.state is RunState.GATHER:
             self._hellos = {each: member.hello for each, member in self._roster.members()}
-            self._unready += readiness.misfits(self._assignments, self._hellos)
         if self._unready:
             self._break(now_ns, *self._unready)
             return

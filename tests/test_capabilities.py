@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from agent.host_fit import misfits
 from agent.host_reading import read_capabilities
+from agent.service import open_native_engine
+from contract.assignment import PortBackend, PortSettings
 from contract.capabilities import UNKNOWN, Capabilities, Interface, RoceDevice
-from contract.machine import RunState
+from contract.errors import RigError
 from contract.messages import Hello
 from controller.rack.hub import AgentPresence
 from controller.rack.messages import agent_told
-from controller.readiness import misfits
 from controller.roster import Roster
 from tests.control_plane_by_hand import ring_assignments
-from tests.rehearsal import Rehearsal
 
 ADDRESS = "10.9.8.7"
 ETH1 = Interface("eth1", (ADDRESS,), 100_000_000_000, 9000, "mlx5_core", up=True)
@@ -148,17 +149,18 @@ def test_this_host_has_the_addresses_it_can_bind() -> None:
 
 # ---- what is refused
 
-PORT = ring_assignments("a")["a"].ports[0]
+PORT = replace(ring_assignments("a")["a"].ports[0], udp_port=4791)
+MLX5 = RoceDevice("mlx5_0", "eth1", "mlx5_core", "0000:3b:00.0")
 
 
-def told(host: Capabilities, path_mtu_bytes: int = 4096) -> list[str]:
+def told(host: Capabilities, path_mtu_bytes: int = 4096, port: PortSettings = PORT) -> list[str]:
     assignment = ring_assignments("a")["a"]
     assignment = replace(
         assignment,
-        ports=(replace(PORT, name="p0", addresses=(ADDRESS,)),),
+        ports=(replace(port, name="p0", addresses=(ADDRESS,)),),
         transport=replace(assignment.transport, path_mtu_bytes=path_mtu_bytes),
     )
-    return [str(problem) for problem in misfits({"a": assignment}, {"a": Hello("a", "box", 1, {}, 0, host)})]
+    return [str(problem) for problem in misfits(assignment, host, "box")]
 
 
 FITS = {
@@ -168,6 +170,10 @@ FITS = {
     "a host that does not say all it has": replace(HOST, interfaces=(), complete=False),
     "an address that is local without an interface": replace(
         HOST, interfaces=(), local_networks=("10.0.0.0/8",)
+    ),
+    "an RDMA device on another interface": replace(HOST, roce_devices=(replace(MLX5, interface="eth2"),)),
+    "an RDMA device of software, whose socket is less particular than ours": replace(
+        HOST, roce_devices=(RoceDevice("rxe0", "eth1", "", ""),)
     ),
 }
 
@@ -181,20 +187,29 @@ MISFITS = {
     "an address that is elsewhere": (
         replace(HOST, interfaces=(replace(ETH1, addresses=("10.0.0.1",)),)),
         (
-            "agent 'a': port p0: address 10.9.8.7 is not on box, which has 10.0.0.1 on eth1; "
-            "ip address add 10.9.8.7/24 dev INTERFACE there, or correct the port's addresses in the rig"
+            "port p0: address 10.9.8.7 is not on box, which has 10.0.0.1 on eth1; "
+            "on box: ip address add 10.9.8.7/24 dev INTERFACE; or correct the port's addresses in the rig"
         ),
     ),
     "frames that are too small": (
         replace(HOST, interfaces=(replace(ETH1, mtu_bytes=4159),)),
         (
-            "agent 'a': port p0: interface eth1 has an MTU of 4159; a path MTU of 4096 needs 4160; "
-            "ip link set dev eth1 mtu 4160 there, or lower transport.path_mtu"
+            "port p0: interface eth1 has an MTU of 4159; a path MTU of 4096 needs 4160; "
+            "on box: ip link set dev eth1 mtu 4160; or lower transport.path_mtu"
         ),
     ),
     "an interface that is switched off": (
         replace(HOST, interfaces=(replace(ETH1, up=False),)),
-        "agent 'a': port p0: interface eth1 is down; ip link set dev eth1 up there",
+        "port p0: interface eth1 is down; on box: ip link set dev eth1 up",
+    ),
+    "a network card that takes RoCEv2 for itself": (
+        replace(HOST, roce_devices=(MLX5,)),
+        (
+            "port p0: mlx5_0 takes UDP 4791 of eth1 in hardware, so that the port would receive nothing; "
+            "on box: devlink dev param set pci/0000:3b:00.0 name enable_roce value false cmode driverinit && "
+            "devlink dev reload pci/0000:3b:00.0, or give the port another udp_port in the rig; "
+            "or `backend: verbs`, which uses it"
+        ),
     ),
 }
 
@@ -204,17 +219,24 @@ def test_a_host_that_does_not_fit_is_refused_with_the_remedy(host: Capabilities,
     assert told(host) == [expected]
 
 
+@pytest.mark.parametrize("port", [replace(PORT, udp_port=4792), replace(PORT, backend=PortBackend.VERBS)])
+def test_a_port_that_does_not_want_what_the_network_card_takes_is_not_refused(port: PortSettings) -> None:
+    assert told(replace(HOST, roce_devices=(MLX5,)), port=port) == []
+
+
 def test_smaller_packets_fit_smaller_frames() -> None:
     assert told(replace(HOST, interfaces=(replace(ETH1, mtu_bytes=1500),)), 1024) == []
 
 
-def test_a_run_that_does_not_fit_ends_before_any_agent_is_given_its_part() -> None:
-    play = Rehearsal("a", "b")
-    play.agents["b"].life.on_hello_changed(Hello("b", "box", 1, {}, 0, replace(HOST, local_networks=())))
-    play.run_to_end()
-    assert play.session.state is RunState.ABORTED
-    assert "is not on box" in str(play.session.problems[0])
-    assert not any("opening sockets" in line for agent in play.agents.values() for line in agent.log)
+def test_an_agent_looks_at_its_host_in_the_moment_in_which_it_is_given_its_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it told when it joined is long ago."""
+    elsewhere = replace(HOST, interfaces=(replace(ETH1, up=False),))
+    monkeypatch.setattr("agent.service.read_capabilities", lambda: elsewhere)
+    assignment = ring_assignments("a")["a"]
+    with pytest.raises(RigError, match="interface eth1 is down"):
+        open_native_engine(replace(assignment, ports=(replace(PORT, addresses=(ADDRESS,)),)))
 
 
 # ---- what is told

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
 
 from contract.errors import ExitCode
 from controller.rack.client import RequestRefused
-from controller.rack.job import JobState
+from controller.rack.job import ENDED, JobState
 from tests.first_light import Place, agent, agents
 from tests.first_light_cable import cable_agents, cabled, for_root, ip
 from tests.rack_faults import Broken, lets_pass, small_disk
@@ -160,6 +161,34 @@ def test_link_cut(broken: Broken) -> None:
             "the agent behind it counts as lost after 3 s, the run is aborted by its name; restored, it joins again",
             "records of the other agent, and of the cut one until then",
         )
+
+
+@for_root
+def test_link_down_when_its_agent_joins(broken: Broken) -> None:
+    """An agent looks at its host whenever it is given a part: nothing that it said before can be too old."""
+    with cabled(broken.place) as cable, broken.controller() as controller:
+        mend = f"ip link set dev {cable.near} up"
+        refusal = f"agent 'a': port p0: interface {cable.near} is down; on {socket.gethostname()}: {mend}"
+
+        def refused() -> None:
+            job = broken.reaches(controller, broken.submit(ports=("a/p0",)), *ENDED)
+            assert job.exit_code is ExitCode.PREPARATION_FAILED
+            assert refusal in job.reason
+
+        ip(f"link set {cable.near} down")
+        with agent(broken.place, "a"):
+            refused()
+            ip(f"link set {cable.near} up")
+            broken.serves_on(controller, ports=("a/p0",))
+            ip(f"link set {cable.near} down")
+            refused()
+            broken.strikes(lambda: ip(f"link set {cable.near} up"))
+            broken.serves_on(controller, ports=("a/p0",))
+            broken.cleared(
+                "link of a host down when its agent joins, put up, cut, put up",
+                "jobs on it are refused at once with the command that mends it; as soon as it is up they pass",
+                "everything",
+            )
 
 
 @for_root

@@ -1,0 +1,78 @@
+"""Judges whether this host, as it is now, can carry what a run assigns to it. Reading the host is host_reading.py's part.
+
+An agent asks this in the moment in which it is about to open its sockets: what it told when it joined, or its controller
+heard last, may be old.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from agent.preflight import ROCE_UDP_PORT, steering_remedy
+from contract.assignment import PortBackend
+from contract.capabilities import PACKET_OVERHEAD_BYTES
+from contract.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from contract.assignment import Assignment, PortSettings
+    from contract.capabilities import Capabilities, Interface
+
+_TOLD_ADDRESSES: Final = 8
+"""Of one port: with a wrong interface hundreds of addresses are wrong for one reason."""
+
+
+def misfits(assignment: Assignment, host: Capabilities, host_name: str) -> tuple[Problem, ...]:
+    """What the host cannot do that the assignment asks of it, as far as the host tells what it can."""
+    path_mtu_bytes = assignment.transport.path_mtu_bytes
+    return tuple(
+        problem for port in assignment.ports for problem in _of_port(port, path_mtu_bytes, host, host_name)
+    )
+
+
+def _of_port(
+    port: PortSettings, path_mtu_bytes: int, host: Capabilities, host_name: str
+) -> Iterator[Problem]:
+    where = f"port {port.name}"
+    strangers = [address for address in port.addresses if not host.has_address(address)]
+    for address in strangers[:_TOLD_ADDRESSES]:
+        what = f"address {address} is not on {host_name}, which has {_interfaces_text(host)}"
+        remedy = f"on {host_name}: ip address add {address}/24 dev INTERFACE; or correct the port's addresses in the rig"
+        yield Problem(where, what, remedy)
+    used = {each.name: each for address in port.addresses if (each := host.interface_of(address)) is not None}
+    for interface in used.values():
+        if not interface.up:
+            remedy = f"on {host_name}: ip link set dev {interface.name} up"
+            yield Problem(where, f"interface {interface.name} is down", remedy)
+            continue
+        yield from _mtu_misfits(where, interface, path_mtu_bytes, host_name)
+        yield from _steering_misfits(where, port, interface, host, host_name)
+
+
+def _mtu_misfits(where: str, interface: Interface, path_mtu_bytes: int, host_name: str) -> Iterator[Problem]:
+    needed_bytes = path_mtu_bytes + PACKET_OVERHEAD_BYTES
+    if 0 < interface.mtu_bytes < needed_bytes:
+        short = f"interface {interface.name} has an MTU of {interface.mtu_bytes}"
+        what = f"{short}; a path MTU of {path_mtu_bytes} needs {needed_bytes}"
+        remedy = f"on {host_name}: ip link set dev {interface.name} mtu {needed_bytes}; or lower transport.path_mtu"
+        yield Problem(where, what, remedy)
+
+
+def _steering_misfits(
+    where: str, port: PortSettings, interface: Interface, host: Capabilities, host_name: str
+) -> Iterator[Problem]:
+    """A network card that takes RoCEv2 packets for itself lets neither sockets nor programs see them."""
+    if port.backend is PortBackend.VERBS or port.udp_port != ROCE_UDP_PORT:
+        return
+    for device in host.roce_devices:
+        if device.interface == interface.name and device.driver:
+            what = f"{device.name} takes UDP {ROCE_UDP_PORT} of {interface.name} in hardware, so that the port would receive nothing"
+            yield Problem(
+                where, what, f"on {host_name}: {steering_remedy(device)}; or `backend: verbs`, which uses it"
+            )
+
+
+def _interfaces_text(host: Capabilities) -> str:
+    some = [f"{address} on {each.name}" for each in host.interfaces for address in each.addresses][:8]
+    return ", ".join(some) or "no addresses"
