@@ -39,6 +39,7 @@ def host_facts() -> HostFacts:
         rmem_max_bytes=found.receive_buffer_bytes or None,
         wmem_max_bytes=number_of(Path("/proc/sys/net/core/wmem_max")),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        locked_bytes=resource.getrlimit(resource.RLIMIT_MEMLOCK)[1],
         udp_segmentation=found.udp_segmentation,
         udp_coalescing=found.udp_coalescing,
         clock_source=found.clock_source or None,

@@ -67,7 +67,8 @@ def _steering_misfits(
         return
     for device in host.roce_devices:
         if device.interface == interface.name and device.driver:
-            what = f"{device.name} takes UDP {ROCE_UDP_PORT} of {interface.name} in hardware, so that the port would receive nothing"
+            taken = f"{device.name} takes UDP {ROCE_UDP_PORT} of {interface.name} in hardware"
+            what = f"{taken}, so that the port would receive nothing"
             yield Problem(
                 where, what, f"on {host_name}: {steering_remedy(device)}; or `backend: verbs`, which uses it"
             )

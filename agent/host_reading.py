@@ -27,6 +27,10 @@ _UDP_SEGMENT: Final = 103
 _UDP_GRO: Final = 104
 XDP_SINCE: Final = (6, 6)
 """The Linux whose AF_XDP sockets take frames of several chunks, which those of 4 KiB are."""
+_VERBS_LIBRARIES: Final = tuple(
+    f"usr/{place}/libibverbs.so.1" for place in ("lib/*", "lib64", "lib", "local/lib")
+)
+"""Where distributions have it (multiarch, and not)."""
 _SIOCGIFCONF: Final = 0x8912
 """linux/sockios.h"""
 _SIOCGIFFLAGS: Final = 0x8913
@@ -48,23 +52,25 @@ _PRIVILEGES: Final[Mapping[int, str]] = {
 
 
 def read_capabilities(root: Path = Path("/")) -> Capabilities:
-    """What this host can do; below `root` are its `proc` and `sys`."""
+    """What this host can do; below `root` are its `proc`, `sys` and `usr`."""
     addresses = _addresses(root)
     interfaces = _interfaces(root, addresses)
     complete = len(interfaces) <= MOST_INTERFACES and sum(map(len, addresses.values())) <= MOST_ADDRESSES
     networks = tuple(_local_networks(root))
     known_everywhere = bool(interfaces) and bool(networks)
+    privileges = _privileges(root)
+    devices = tuple(_roce_devices(root / "sys/class/infiniband"))
     return Capabilities(
         cores=len(os.sched_getaffinity(0)),
         interfaces=interfaces[:MOST_INTERFACES] if complete else (),
         local_networks=networks,
         complete=complete and known_everywhere,
-        backends=_backends(root, _privileges(root)),
-        roce_devices=tuple(_roce_devices(root / "sys/class/infiniband")),
+        backends=_backends(root, privileges, devices),
+        roce_devices=devices,
         clock_source=text_of(root / "sys/devices/system/clocksource/clocksource0/current_clocksource") or "",
         ptp_clocks=tuple(_ptp_clocks(root / "sys/class/ptp")),
         governor=text_of(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "",
-        privileges=_privileges(root),
+        privileges=privileges,
         receive_buffer_bytes=number_of(root / "proc/sys/net/core/rmem_max") or 0,
         open_files=max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
         udp_segmentation=_has_udp_option(_UDP_SEGMENT, 1024),
@@ -231,7 +237,7 @@ def _privileges(root: Path) -> tuple[str, ...]:
     return tuple(name for bit, name in _PRIVILEGES.items() if held >> bit & 1)
 
 
-def _backends(root: Path, privileges: tuple[str, ...]) -> tuple[str, ...]:
+def _backends(root: Path, privileges: tuple[str, ...], devices: tuple[RoceDevice, ...]) -> tuple[str, ...]:
     """What docs/ports.md says that ports of each kind need; whether a driver can do its part shows when a port opens."""
     frames = "CAP_NET_RAW" in privileges
     programs = "CAP_NET_ADMIN" in privileges and not {"CAP_BPF", "CAP_SYS_ADMIN"}.isdisjoint(privileges)
@@ -239,7 +245,9 @@ def _backends(root: Path, privileges: tuple[str, ...]) -> tuple[str, ...]:
     joins_chunks = release is not None and (int(release[1]), int(release[2])) >= XDP_SINCE
     has_sockets = re.search(r"^XDP ", _long_text(root / "proc/net/protocols") or "", re.MULTILINE) is not None
     xdp = frames and programs and joins_chunks and has_sockets
-    return ("udp", *(("packet",) if frames else ()), *(("xdp",) if xdp else ()))
+    has_library = any(next(root.glob(pattern), None) for pattern in _VERBS_LIBRARIES)
+    found = {"udp": True, "packet": frames, "xdp": xdp, "verbs": bool(devices) and has_library}
+    return tuple(name for name, can in found.items() if can)
 
 
 def _has_udp_option(option: int, value: int) -> bool:

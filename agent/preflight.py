@@ -13,6 +13,8 @@ WANTED_RECEIVE_BUFFER_BYTES: Final = 64 << 20
 WANTED_CORES: Final = 2
 """One that the engine's loop can spin on, one for everything else."""
 WANTED_OPEN_FILES: Final = 65_536
+WANTED_LOCKED_BYTES: Final = 64 << 20
+"""What a port on a network card registers at most for its messages (docs/verbs.md)."""
 PATH_MTUS: Final = (4096, 2048, 1024, 512, 256)
 ROCE_UDP_PORT: Final = 4791
 """IANA; InfiniBand Architecture Specification, annex A17."""
@@ -20,6 +22,7 @@ _BACKENDS: Final = {
     "udp": "",
     "packet": "for whole frames of ours and checked ICRCs: CAP_NET_RAW (AmbientCapabilities= in the agent's unit)",
     "xdp": "for AF_XDP: CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, Linux 6.6 with CONFIG_XDP_SOCKETS",
+    "verbs": "for ranks on a network card: an RDMA device (rdma link), and the packages libibverbs1 and ibverbs-providers",
 }
 """Kinds of ports, and what each needs beyond a socket."""
 _STEADY_CLOCKS: Final = ("tsc", "arch_sys_counter", "kvm-clock")
@@ -34,6 +37,8 @@ class HostFacts:
     wmem_max_bytes: int | None
     open_files: int
     """RLIMIT_NOFILE's hard limit: what a process may raise itself to."""
+    locked_bytes: int
+    """RLIMIT_MEMLOCK's; -1: no limit."""
     udp_segmentation: bool
     udp_coalescing: bool
     clock_source: str | None
@@ -118,6 +123,7 @@ def judge(facts: HostFacts) -> tuple[Check, ...]:
         *map(_mtu_check, (each for each in facts.interfaces if each.up and each.addresses)),
         *map(_steering_check, facts.roce_devices),
         *(_backend_check(name, needs, facts.backends) for name, needs in _BACKENDS.items()),
+        *(_locked_check(facts) if "verbs" in facts.backends else ()),
         _ptp_check(facts.ptp_clocks),
         _privileges_check(facts.privileges),
     )
@@ -156,6 +162,14 @@ def _backend_check(name: str, needs: str, backends: tuple[str, ...]) -> Check:
     if name in backends:
         return Check(f"{name} ports", "available", Grade.GOOD, "")
     return Check(f"{name} ports", "not here", Grade.NOTE, needs)
+
+
+def _locked_check(facts: HostFacts) -> tuple[Check, ...]:
+    enough = not 0 <= facts.locked_bytes < WANTED_LOCKED_BYTES or "CAP_IPC_LOCK" in facts.privileges
+    found = _bytes_text(facts.locked_bytes) if facts.locked_bytes >= 0 else "none"
+    limit = f"ulimit -l {WANTED_LOCKED_BYTES >> 10} (systemd: LimitMEMLOCK=)"
+    remedy = f"{limit}, or give the agent CAP_IPC_LOCK: messages of a card lie in locked memory"
+    return (_check("locked memory limit", found, enough, remedy),)
 
 
 def _ptp_check(clocks: tuple[str, ...]) -> Check:

@@ -54,7 +54,7 @@ class Capabilities:
     complete: bool = False
     """Whether every address of the host is among these; one that is not there may exist otherwise."""
     backends: tuple[str, ...] = ()
-    """What can carry packets here, by the names of the rig file: "udp", "packet", "xdp"."""
+    """What can carry packets here, by the names of the rig file: "udp", "packet", "xdp", "verbs"."""
     roce_devices: tuple[RoceDevice, ...] = ()
     clock_source: str = ""
     ptp_clocks: tuple[str, ...] = ()

@@ -253,7 +253,7 @@ def cycles(graph: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """Module -> modules of ours that it imports, also for types only. A package's own `__init__` is left out: it is always there."""
+    """Module -> modules of ours that it imports, if only for types; not a package's own `__init__`, which is always there."""
     modules = {module_name(path) for path in sources}
     return {
         module_name(path): {

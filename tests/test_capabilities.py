@@ -107,6 +107,27 @@ def test_a_host_says_which_ports_it_can_have(
     assert read_capabilities(root).backends == expected, sentence
 
 
+CARD = {
+    "sys__class__infiniband__mlx5_0__ports__1__gid_attrs__types__1": "RoCE v2\n",
+    "sys__class__infiniband__mlx5_0__ports__1__gid_attrs__ndevs__1": "eth1\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "files", "expected"),
+    [
+        ("Debian's place", CARD | {"usr__lib__x86_64-linux-gnu__libibverbsDOTsoDOT1": ""}, True),
+        ("Fedora's place", CARD | {"usr__lib64__libibverbsDOTsoDOT1": ""}, True),
+        ("a card and no library", CARD, False),
+        ("a library and no card", {"usr__lib64__libibverbsDOTsoDOT1": ""}, False),
+    ],
+)
+def test_a_card_and_its_library_make_a_verbs_port(
+    tmp_path: Path, sentence: str, files: dict[str, str], expected: bool
+) -> None:
+    assert ("verbs" in read_capabilities(tree(tmp_path, **files)).backends) == expected, sentence
+
+
 ODD = {
     "nothing at all": {},
     "an interface that says nothing": {"sys__class__net__eth1__x": ""},

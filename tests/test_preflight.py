@@ -18,6 +18,7 @@ GOOD = HostFacts(
     rmem_max_bytes=64 << 20,
     open_files=1 << 20,
     wmem_max_bytes=64 << 20,
+    locked_bytes=-1,
     udp_segmentation=True,
     udp_coalescing=True,
     clock_source="tsc",
@@ -26,7 +27,7 @@ GOOD = HostFacts(
     governor="performance",
     ptp_clocks=("ptp0 mlx5_ptp",),
     privileges=("CAP_NET_RAW",),
-    backends=("udp", "packet", "xdp"),
+    backends=("udp", "packet", "xdp", "verbs"),
 )
 NARROW = replace(GOOD.interfaces[0], mtu_bytes=1500)
 
@@ -68,8 +69,14 @@ POOR = {
     ),
     "no clock that PTP steers": (replace(GOOD, ptp_clocks=()), "PTP clocks", "not needed"),
     "no privileges": (replace(GOOD, privileges=()), "privileges", "not needed for UDP ports"),
-    "no frames of our own": (replace(GOOD, backends=("udp", "xdp")), "packet ports", "CAP_NET_RAW"),
-    "no AF_XDP": (replace(GOOD, backends=("udp", "packet")), "xdp ports", "Linux 6.6"),
+    "no frames of our own": (replace(GOOD, backends=("udp", "xdp", "verbs")), "packet ports", "CAP_NET_RAW"),
+    "no AF_XDP": (replace(GOOD, backends=("udp", "packet", "verbs")), "xdp ports", "Linux 6.6"),
+    "no network card to use": (
+        replace(GOOD, backends=("udp", "packet", "xdp")),
+        "verbs ports",
+        "libibverbs1",
+    ),
+    "little memory to lock": (replace(GOOD, locked_bytes=8 << 20), "locked memory limit", "ulimit -l 65536"),
     "a slow clock": (replace(GOOD, clock_source="hpet"), "clock source", "steady TSC"),
 }
 
@@ -89,11 +96,19 @@ def test_a_poor_host_is_told_how_to_mend_it(facts: HostFacts, what: str, remedy:
     assert f"-> {poor.remedy}" in text(judge(facts))
 
 
+def test_memory_is_for_those_to_lock_who_have_a_card_or_the_right() -> None:
+    poor = replace(GOOD, locked_bytes=8 << 20)
+    assert "locked memory limit" not in {check.what for check in judge(replace(poor, backends=("udp",)))}
+    assert {check.grade for check in judge(replace(poor, privileges=("CAP_NET_RAW", "CAP_IPC_LOCK")))} == {
+        Grade.GOOD
+    }
+
+
 def test_preflight_speaks_to_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["preflight", "--json"]) == ExitCode.PASS
     report = json.loads(capsys.readouterr().out)
     assert report["schema"] == "etloop-preflight/1"
-    of_every_host = {check.what for check in judge(replace(GOOD, interfaces=()))}
+    of_every_host = {check.what for check in judge(replace(GOOD, interfaces=(), backends=()))}
     assert of_every_host <= {check["what"] for check in report["checks"]}
 
 

@@ -215,7 +215,7 @@ class HostTold:
 
     cores: int = said("That the agent may use.")
     interfaces: tuple[InterfaceTold, ...] = said("All of them.", most=MOST_INTERFACES)
-    backends: tuple[str, ...] = said("What can carry packets there: udp, packet, xdp.")
+    backends: tuple[str, ...] = said("What can carry packets there: udp, packet, xdp, verbs.")
     roce_devices: tuple[str, ...] = said(
         "RDMA devices that take UDP 4791 of an interface, as DEVICE/INTERFACE."
     )
