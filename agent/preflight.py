@@ -45,6 +45,8 @@ class HostFacts:
     privileges: tuple[str, ...]
     backends: tuple[str, ...]
     """Of ports, as in the rig file."""
+    realtime: bool
+    """Whether threads may be real-time."""
 
 
 class Grade(Enum):
@@ -118,6 +120,7 @@ def judge(facts: HostFacts) -> tuple[Check, ...]:
         *map(_mtu_check, (each for each in facts.interfaces if each.up and each.addresses)),
         *map(_steering_check, facts.roce_devices),
         *(_backend_check(name, needs, facts.backends) for name, needs in _BACKENDS.items()),
+        _realtime_check(allowed=facts.realtime),
         _ptp_check(facts.ptp_clocks),
         _privileges_check(facts.privileges),
     )
@@ -154,6 +157,16 @@ def _backend_check(name: str, needs: str, backends: tuple[str, ...]) -> Check:
     if name in backends:
         return Check(f"{name} ports", "available", Grade.GOOD, "")
     return Check(f"{name} ports", "not here", Grade.NOTE, needs)
+
+
+def _realtime_check(*, allowed: bool) -> Check:
+    if allowed:
+        return Check("real-time threads", "permitted (etloop-agent run --realtime)", Grade.GOOD, "")
+    remedy = (
+        "for even pacing beside other work: CAP_SYS_NICE or LimitRTPRIO=10 in the agent's unit, without RestrictRealtime= "
+        "(ulimit -r 10; in control groups of version 1 also cpu.rt_runtime_us)"
+    )
+    return Check("real-time threads", "not permitted", Grade.NOTE, remedy)
 
 
 def _ptp_check(clocks: tuple[str, ...]) -> Check:

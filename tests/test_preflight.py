@@ -27,6 +27,7 @@ GOOD = HostFacts(
     ptp_clocks=("ptp0 mlx5_ptp",),
     privileges=("CAP_NET_RAW",),
     backends=("udp", "packet", "xdp"),
+    realtime=True,
 )
 NARROW = replace(GOOD.interfaces[0], mtu_bytes=1500)
 
@@ -70,6 +71,7 @@ POOR = {
     "no privileges": (replace(GOOD, privileges=()), "privileges", "not needed for UDP ports"),
     "no frames of our own": (replace(GOOD, backends=("udp", "xdp")), "packet ports", "CAP_NET_RAW"),
     "no AF_XDP": (replace(GOOD, backends=("udp", "packet")), "xdp ports", "Linux 6.6"),
+    "no real-time threads": (replace(GOOD, realtime=False), "real-time threads", "LimitRTPRIO=10"),
     "a slow clock": (replace(GOOD, clock_source="hpet"), "clock source", "steady TSC"),
 }
 
