@@ -82,6 +82,7 @@ std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan,
 }
 
 bool PortLoop::open_packets(std::string& error) {
+  config_.port.departure_times = plan_->transport.faults.empty();
   port_ = open_port(config_.port, error);
   if (port_ == nullptr) return false;
   DevicePort& device = *port_;
