@@ -21,7 +21,9 @@ struct Withheld {
 class CoreWatch {
  public:
   static constexpr Nanos kEveryNs = 200'000;
-  static constexpr Nanos kLateNs = 100'000;  // 1 % of the 10 ms over which rates are judged
+  // 1 % of the 10 ms over which rates are judged. What is shorter than both together may go unseen; asking more often would
+  // itself take the core, for a wake-up costs a virtual machine some 20 us.
+  static constexpr Nanos kLateNs = 100'000;
 
   // Needs the right to be real-time, above `priority`. On failure returns nullptr and says why in `error`.
   static std::unique_ptr<CoreWatch> start(int32_t processor, int32_t priority, std::string& error);
