@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import json
 import logging
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from agent.service import AgentSettings, CurveClient, OpenEngineCall, open_nativ
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
 from contract.units import QuantityError, parse_bytes, parse_name
 from traffic.capture import CaptureTarget
+from traffic.loop_threads import ORDINARY, LoopThreads, parse_cores
 
 _RUN_EXAMPLE = "example: etloop-agent run --controller tcp://10.0.0.1:5555 --name a --insecure"
 
@@ -82,6 +84,17 @@ def _parser() -> argparse.ArgumentParser:
         "--capture-snap", default="256KiB", metavar="SIZE", help="of each frame (default: the whole)"
     )
     run.add_argument("--capture-limit", default="1GiB", metavar="SIZE", help="of each file (default 1GiB)")
+    run.add_argument(
+        "--realtime",
+        action="store_true",
+        help="threads that send and receive go before everything that is not real-time (needs the right to it)",
+    )
+    run.add_argument(
+        "--cores",
+        default="",
+        metavar="LIST",
+        help='cores for those threads, in the order of the ports, such as "2-5,8" (default: all)',
+    )
     add_presence(run)
     check = commands.add_parser(
         "preflight", help="judge this host", epilog="example: etloop-agent preflight --json"
@@ -111,8 +124,10 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
     settings = AgentSettings(
         options.controller, options.name, options.once, curve, options.insecure, options.allow_plugins
     )
-    if options.capture is not None:
-        open_engine = partial(open_native_engine, capture=_capture_target(options))
+    threads = _threads(options)
+    if options.capture is not None or threads != ORDINARY:
+        capture = _capture_target(options) if options.capture is not None else None
+        open_engine = partial(open_native_engine, capture=capture, threads=threads)
     return asyncio.run(_served(settings, open_engine, presence_settings(options)))
 
 
@@ -121,6 +136,12 @@ async def _served(
 ) -> ExitCode:
     async with presence_told(presence, settings.name):
         return await serve(settings, open_engine)
+
+
+def _threads(options: argparse.Namespace) -> LoopThreads:
+    """What the loops are to have."""
+    cores = parse_cores(options.cores, sorted(os.sched_getaffinity(0))) if options.cores else ()
+    return LoopThreads(cores, options.realtime)
 
 
 def _capture_target(options: argparse.Namespace) -> CaptureTarget:

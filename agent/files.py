@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 from importlib import metadata
@@ -11,6 +12,7 @@ from typing import Final
 from agent.host_reading import number_of, read_capabilities
 from agent.preflight import HostFacts
 from contract.messages import PROTOCOL_VERSION
+from traffic.loop_threads import REALTIME_PRIORITY
 
 _PACKAGES: Final = ("etloop", "numpy", "pyzmq", "msgpack")
 
@@ -49,4 +51,16 @@ def host_facts() -> HostFacts:
         ptp_clocks=found.ptp_clocks,
         privileges=found.privileges,
         backends=found.backends,
+        realtime=_may_be_realtime(),
     )
+
+
+def _may_be_realtime() -> bool:
+    """Found out by trying, for a moment: capabilities, limits and control groups all have a say."""
+    before, settings = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REALTIME_PRIORITY))
+    except OSError:
+        return False
+    os.sched_setscheduler(0, before, settings)
+    return True

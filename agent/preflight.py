@@ -50,6 +50,8 @@ class HostFacts:
     privileges: tuple[str, ...]
     backends: tuple[str, ...]
     """Of ports, as in the rig file."""
+    realtime: bool
+    """Whether threads may be real-time."""
 
 
 class Grade(Enum):
@@ -124,6 +126,7 @@ def judge(facts: HostFacts) -> tuple[Check, ...]:
         *map(_steering_check, facts.roce_devices),
         *(_backend_check(name, needs, facts.backends) for name, needs in _BACKENDS.items()),
         *(_locked_check(facts) if "verbs" in facts.backends else ()),
+        _realtime_check(allowed=facts.realtime),
         _ptp_check(facts.ptp_clocks),
         _privileges_check(facts.privileges),
     )
@@ -170,6 +173,16 @@ def _locked_check(facts: HostFacts) -> tuple[Check, ...]:
     limit = f"ulimit -l {WANTED_LOCKED_BYTES >> 10} (systemd: LimitMEMLOCK=)"
     remedy = f"{limit}, or give the agent CAP_IPC_LOCK: messages of a card lie in locked memory"
     return (_check("locked memory limit", found, enough, remedy),)
+
+
+def _realtime_check(*, allowed: bool) -> Check:
+    if allowed:
+        return Check("real-time threads", "permitted (etloop-agent run --realtime)", Grade.GOOD, "")
+    remedy = (
+        "for even pacing beside other work: CAP_SYS_NICE or LimitRTPRIO=10 in the agent's unit, without RestrictRealtime= "
+        "(ulimit -r 10; in control groups of version 1 also cpu.rt_runtime_us)"
+    )
+    return Check("real-time threads", "not permitted", Grade.NOTE, remedy)
 
 
 def _ptp_check(clocks: tuple[str, ...]) -> Check:

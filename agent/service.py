@@ -54,6 +54,7 @@ from contract.errors import ConfigError, ExitCode, InputError, Problem, Protocol
 from contract.messages import MAX_TO_AGENT_BYTES, PROTOCOL_VERSION, AgentMessage, EngineEnd, Hello, Pong
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from traffic.capture import CaptureTarget
+from traffic.loop_threads import ORDINARY, LoopThreads
 
 _TICK_MS: Final = 20
 _LOOK_AT_HOST_NS: Final = 5 * NS_PER_S
@@ -99,14 +100,16 @@ class AgentSettings:
     """Compile and run congestion control that the controller sends."""
 
 
-def open_native_engine(assignment: Assignment, capture: CaptureTarget | None = None) -> Engine:
+def open_native_engine(
+    assignment: Assignment, capture: CaptureTarget | None = None, threads: LoopThreads = ORDINARY
+) -> Engine:
     """The engine that sends real packets, and keeps them where `capture` says. Raises `RigError` or `PlanError`."""
     if found := misfits(assignment, read_capabilities(), socket.gethostname()):
         raise RigError(*found)
     # Late, so that preflight and key generation work where the native module cannot be loaded.
     from traffic.engine import Engine as NativeEngine
 
-    return NativeEngine.open(assignment, capture)
+    return NativeEngine.open(assignment, capture, threads)
 
 
 def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignment: Assignment) -> Engine:

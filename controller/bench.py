@@ -32,9 +32,10 @@ from controller.bench_figures import (
 )
 from controller.bench_load import BenchLoad, PingPong
 from controller.bench_measure import bare_one_way_ns, gloo_duration_ns, wire_turnarounds_ns
+from controller.bench_pacing import pacing_sections
 from controller.bench_place import bench_place
 from controller.bench_turns import BYTES_PER_MIB, SMALL_LENGTHS, Bench, notes_of
-from controller.bench_wire import ALL_PORTS, WirePorts, pacing_section, wire_sections
+from controller.bench_wire import ALL_PORTS, WirePorts, wire_sections
 from controller.commands_trace import Answer, to_json
 from results.kpis import nearest_rank
 from workload.trace import CollectiveKind
@@ -71,15 +72,17 @@ class Benchmark(StrEnum):
     COLLECTIVE = "collective"
 
 
-def run_bench(benchmarks: Sequence[Benchmark], lengths: Lengths, ports: WirePorts = ALL_PORTS) -> BenchReport:
-    """Measures; `ports` are those of `wire`. Raises `RunAborted` or `RigError` when it cannot.
+def run_bench(
+    benchmarks: Sequence[Benchmark], lengths: Lengths, ports: WirePorts = ALL_PORTS, *, realtime: bool = False
+) -> BenchReport:
+    """Measures; `ports` are those of `wire` and `pacing`. Raises `RunAborted` or `RigError` when it cannot.
 
     Leaves nothing behind either way.
     """
     # The load of others, not that of the bench itself.
     load_average = os.getloadavg()[0]
     with _ended_in_order(), bench_place() as place, bench_workers(place) as workers:
-        bench = Bench(place, workers, lengths, _say)
+        bench = Bench(place, workers, lengths, _say, realtime)
         _say(f"bench over {place.path}")
         sections = tuple(
             section for benchmark in benchmarks for section in _sections(benchmark, bench, ports)
@@ -96,10 +99,16 @@ def run_bench(benchmarks: Sequence[Benchmark], lengths: Lengths, ports: WirePort
 
 
 def answer_bench(
-    benchmarks: Sequence[Benchmark], lengths: Lengths, ports: WirePorts, *, as_json: bool, check: bool
+    benchmarks: Sequence[Benchmark],
+    lengths: Lengths,
+    ports: WirePorts,
+    *,
+    as_json: bool,
+    check: bool,
+    realtime: bool = False,
 ) -> Answer:
     """Measures and tells. An unmet bar is a failed verdict only where `check` asks for one. Raises as `run_bench`."""
-    report = run_bench(benchmarks, lengths, ports)
+    report = run_bench(benchmarks, lengths, ports, realtime=realtime)
     failed = check and not report.met
     return Answer(
         to_json(as_json_value(report)) if as_json else render(report),
@@ -176,7 +185,7 @@ def _sections(benchmark: Benchmark, bench: Bench, ports: WirePorts) -> tuple[Sec
         case Benchmark.WIRE:
             return wire_sections(bench, ports)
         case Benchmark.PACING:
-            return (pacing_section(bench),)
+            return pacing_sections(bench, ports)
         case Benchmark.TURNAROUND:
             return (_turnaround(bench),)
         case Benchmark.COLLECTIVE:

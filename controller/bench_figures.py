@@ -64,12 +64,13 @@ class Ratio:
 
     name: str
     samples: tuple[float, ...]
-    bar: Bar
+    bar: Bar | None = None
+    """None: told for what the others mean."""
 
     @property
     def met(self) -> bool:
-        """Whether the median is on the right side of the bar."""
-        return self.bar.met_by(median(self.samples))
+        """Whether the median is on the right side of the bar, if there is one."""
+        return self.bar is None or self.bar.met_by(median(self.samples))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def _section_lines(section: Section) -> list[str]:
     for ratio in section.ratios:
         texts = [f"{value:.2f}" for value in _spread(ratio.samples)]
         verdict = "met" if ratio.met else "NOT MET"
-        lines.append(f"{_row(ratio.name, texts)}   bar {ratio.bar}: {verdict}")
+        lines.append(_row(ratio.name, texts) + (f"   bar {ratio.bar}: {verdict}" if ratio.bar else ""))
     lines += [f"  note: {note}" for note in section.notes]
     return lines
 
@@ -193,7 +194,7 @@ def _section_value(section: Section) -> dict[str, object]:
             {
                 "name": ratio.name,
                 **_samples_value(ratio.samples),
-                "bar": {"bound": ratio.bar.bound.value, "value": ratio.bar.value},
+                "bar": {"bound": ratio.bar.bound.value, "value": ratio.bar.value} if ratio.bar else None,
                 "met": ratio.met,
             }
             for ratio in section.ratios

@@ -35,6 +35,8 @@ from controller.bench_orders import (
     RoundTrips,
     SendPings,
     Start,
+    Watch,
+    Watched,
 )
 from controller.rig import ROCE_UDP_PORT
 from controller.system_clock import monotonic_ns
@@ -73,6 +75,8 @@ class EngineRun:
     degraded: tuple[str, ...]
     sent: tuple[NDArray[np.int64], ...] = ()
     """Where a series was asked for, by end: rows of a time and the packets sent until then."""
+    withheld: tuple[NDArray[np.int64], ...] | None = None
+    """By end: rows of when a core was asked for and when it was had; None where one was not watched."""
 
     @property
     def wire_bytes_per_s(self) -> int:
@@ -112,10 +116,12 @@ def engine_run(
     load: BenchLoad | PingPong,
     backends: tuple[PortBackend, PortBackend] = (PortBackend.UDP, PortBackend.UDP),
     shape: Shape | None = None,
+    *,
+    realtime: bool = False,
 ) -> EngineRun:
     """Runs a load from open sockets to the last completion. Raises `RunAborted` if it does not end well."""
     assignments = bench_assignments(load, [end.addresses for end in place.ends], backends, shape)
-    loads = [Load(encode(Assign(assignment))) for assignment in assignments]
+    loads = [Load(encode(Assign(assignment)), realtime) for assignment in assignments]
     opened = ask_both(workers, loads, (Opened, Opened), ANSWER_TIMEOUT_NS)
     ask_both(workers, (Probe(), Probe()), (Done, Done), ANSWER_TIMEOUT_NS)
     start = Start(monotonic_ns() + START_LEAD_NS)
@@ -135,8 +141,26 @@ def engine_run(
         ),
         received_ns=tuple(np.frombuffer(end.received_ns, "<i8") for end in ran),
         degraded=tuple(dict.fromkeys(text for end in opened for text in end.degraded)),
-        sent=tuple(np.frombuffer(end.sent, "<i8").reshape(-1, 2) for end in ran),
+        sent=tuple(_pairs(end.sent) for end in ran),
+        withheld=tuple(_pairs(end.withheld) for end in ran) if all(end.watched for end in ran) else None,
     )
+
+
+def watched_cores(
+    workers: Workers, cores: tuple[int, int], duration_ns: int
+) -> tuple[int, int, NDArray[np.int64]]:
+    """Begin, end, and rows of when one of the cores was asked for and when it was had, while no engine is there.
+
+    Raises `RunAborted` where the workers may not be real-time.
+    """
+    begin_ns = monotonic_ns()
+    orders = (Watch(cores[0], duration_ns), Watch(cores[1], duration_ns))
+    ends = ask_both(workers, orders, (Watched, Watched), duration_ns + ANSWER_TIMEOUT_NS)
+    return begin_ns, begin_ns + duration_ns, np.concatenate([_pairs(end.withheld) for end in ends])
+
+
+def _pairs(raw: bytes) -> NDArray[np.int64]:
+    return np.frombuffer(raw, "<i8").reshape(-1, 2)
 
 
 def wire_turnarounds_ns(load: PingPong, run: EngineRun) -> NDArray[np.int64]:

@@ -27,6 +27,8 @@ class Load:
 
     assign: bytes
     """An `Assign` as contract/codec.py encodes it."""
+    realtime: bool = False
+    """Its threads are real-time where that is permitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,21 @@ class Start:
 @dataclass(frozen=True, slots=True)
 class Collect:
     """Stop the engine. Answered by `Ran`, after which the engine is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Watch the first core that the engine would have, for so long, with no engine there. Answered by `Watched`."""
+
+    core: int
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """When it was withheld, as in `Ran`."""
+
+    withheld: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +134,10 @@ class Ran:
     sent: bytes = b""
     """Of the queue pair that sent the most, where a series was asked for: pairs of time and packets sent until then,
     little-endian int64."""
+    watched: bool = False
+    """Whether the cores of the threads were watched."""
+    withheld: bytes = b""
+    """Then: from when a core was asked for until it was had, pairs of little-endian int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +164,8 @@ class Failed:
     reason: str
 
 
-Order: TypeAlias = Load | Probe | Start | Collect | BlastSend | BlastReceive | SendPings | AnswerPings
-Answer: TypeAlias = Opened | Done | Ran | Counted | RoundTrips | Failed
+Order: TypeAlias = Load | Probe | Start | Collect | Watch | BlastSend | BlastReceive | SendPings | AnswerPings
+Answer: TypeAlias = Opened | Done | Ran | Watched | Counted | RoundTrips | Failed
 
 _TYPES: Final[dict[str, type[Any]]] = {
     kind.__name__: kind for kind in (*typing.get_args(Order), *typing.get_args(Answer))

@@ -5,15 +5,19 @@ Decides the lengths that figures are quoted from; what is compared is decided by
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from contract.assignment import PortBackend
 from contract.clock import NS_PER_MS, NS_PER_S
-from controller.bench_measure import bare_bytes_per_s, engine_run
+from controller.bench_measure import bare_bytes_per_s, engine_run, watched_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from controller.bench_ends import Workers
     from controller.bench_load import BenchLoad, PingPong, Shape
@@ -69,6 +73,8 @@ class Bench:
     workers: Workers
     lengths: Lengths
     say: Callable[[str], None]
+    realtime: bool = False
+    """Whether the engines' threads are to be real-time, as by `etloop-agent run --realtime`."""
 
     def turns(self, name: str) -> Iterator[int]:
         """The repetitions of a benchmark, told as they begin."""
@@ -87,7 +93,12 @@ class Bench:
         backend: PortBackend = PortBackend.UDP,
     ) -> EngineRun:
         """One turn of the engine."""
-        return engine_run(self.place, self.workers, load, (backend, backend), shape)
+        return engine_run(self.place, self.workers, load, (backend, backend), shape, realtime=self.realtime)
+
+    def watch_cores(self) -> tuple[int, int, NDArray[np.int64]]:
+        """When one of the engines' cores is withheld although they are not there; see `watched_cores`."""
+        first, *others = sorted(os.sched_getaffinity(0))
+        return watched_cores(self.workers, (first, others[0] if others else first), self.lengths.duration_ns)
 
     def iterations(self, moved_bytes: int, bare: int) -> int:
         """How many iterations of `moved_bytes` fill one measurement where the bare path moves `bare` bytes a second."""

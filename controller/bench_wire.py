@@ -1,6 +1,6 @@
-"""`etloop bench wire` and `pacing`: what ports carry beside bare sockets of the same kind, and how even a set rate leaves.
+"""`etloop bench wire`: what ports carry beside bare sockets of the same kind.
 
-Decides which ports, how many queue pairs and rates are measured, their bars, and what an error of pacing is.
+Decides which ports and how many queue pairs are measured, and their bars.
 """
 
 from __future__ import annotations
@@ -8,20 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from contract.assignment import PortBackend
-from contract.clock import NS_PER_MS, NS_PER_S
-from contract.errors import RunAborted
-from contract.units import format_rate
-from controller.bench_figures import Bar, Bound, Ratio, Section, Series, Unit, ratio_of
+from controller.bench_figures import Bar, Bound, Section, Series, Unit, ratio_of
 from controller.bench_load import BenchLoad, Shape
 from controller.bench_turns import notes_of
 from workload.trace import CollectiveKind
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from controller.bench_measure import EngineRun
     from controller.bench_turns import Bench
 
@@ -33,23 +26,11 @@ WIRE_BARS: Final = {
 MANY_QUEUE_PAIRS: Final = 1000
 MANY_BAR: Final = Bar(Bound.AT_LEAST, 0.6)
 """From so many queue pairs on, of every port."""
-PACING_BAR: Final = Bar(Bound.AT_MOST, 1.0)
-"""Percent, of the set rate, in the worst window of a turn."""
-
-LINK_BPS: Final = 10_000_000_000
-"""Of the paced port; half of it is the fastest rate."""
-PACED: Final = ((100_000_000, 256), (1_000_000_000, 4096), (LINK_BPS // 2, 4096))
-"""Rate and path MTU: where a packet is 0.5 % of a window or less, for a window's edges cut none."""
-WINDOW_NS: Final = 10 * NS_PER_MS
-LOOKS_PER_WINDOW: Final = 10
-LINK_BYTES: Final = 12 + 4 + 66
-"""Beside the payload of a WRITE MIDDLE: BTH, ICRC, and what it occupies on an IPv4 link (`kLinkBytesIpv4`)."""
-WINDOWS_AT_LEAST: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class WirePorts:
-    """What `wire` measures: every backend with every number of queue pairs."""
+    """What `wire` measures: every backend with every number of queue pairs; and `pacing`: every backend."""
 
     backends: tuple[PortBackend, ...]
     queue_pairs: tuple[int, ...]
@@ -60,10 +41,13 @@ ALL_PORTS: Final = WirePorts((PortBackend.UDP, PortBackend.PACKET, PortBackend.X
 
 def wire_sections(bench: Bench, ports: WirePorts) -> tuple[Section, ...]:
     """A section of every backend that can be measured here. Raises as the measurements do."""
+    return tuple(_wire_section(bench, backend, ports.queue_pairs) for backend in backends_here(bench, ports))
+
+
+def backends_here(bench: Bench, ports: WirePorts) -> tuple[PortBackend, ...]:
+    """Those asked for that can be had where the bench stands."""
     return tuple(
-        _wire_section(bench, backend, ports.queue_pairs)
-        for backend in ports.backends
-        if backend is PortBackend.UDP or bench.place.has_frames
+        backend for backend in ports.backends if backend is PortBackend.UDP or bench.place.has_frames
     )
 
 
@@ -108,56 +92,3 @@ def _wire_section(bench: Bench, backend: PortBackend, queue_pairs: tuple[int, ..
 
 def _pairs(count: int) -> str:
     return "1 queue pair" if count == 1 else f"{count:,} queue pairs"
-
-
-def pacing_section(bench: Bench) -> Section:
-    """How far what left in any 10 ms of a turn was from the set rate. Raises as the measurements do."""
-    series: list[Series] = []
-    ratios: list[Ratio] = []
-    runs: list[EngineRun] = []
-    for rate_bps, path_mtu in PACED:
-        shape = Shape(
-            path_mtu_bytes=path_mtu,
-            link_bps=LINK_BPS,
-            rate_bps=rate_bps,
-            series_ns=WINDOW_NS // LOOKS_PER_WINDOW,
-        )
-        size = max(1, rate_bps // 8 * bench.lengths.duration_ns // NS_PER_S)
-        found = []
-        for _ in bench.turns(f"pacing {format_rate(rate_bps)}"):
-            runs.append(bench.run(BenchLoad(CollectiveKind.BROADCAST, 2, size, 1), shape))
-            found.append(window_rates_bps(_sender(runs[-1]), path_mtu + LINK_BYTES))
-        errors = [np.abs(rates - rate_bps) * 100 / rate_bps for rates in found]
-        label = format_rate(rate_bps)
-        series.append(
-            Series(f"{label}: sent", Unit.BYTES_PER_S, tuple(int(np.mean(rates)) // 8 for rates in found))
-        )
-        ratios.append(
-            Ratio(f"{label}: worst 10 ms, % off", tuple(float(error.max()) for error in errors), PACING_BAR)
-        )
-    return Section(
-        name="pacing",
-        title="a queue pair at a set rate over a link of 10Gbps: bytes on the link in every 10 ms, udp port",
-        series=tuple(series),
-        ratios=tuple(ratios),
-        notes=notes_of(runs),
-    )
-
-
-def _sender(run: EngineRun) -> NDArray[np.int64]:
-    return max(run.sent, key=lambda looks: int(looks[-1, 1]) if len(looks) else 0)
-
-
-def window_rates_bps(looks: NDArray[np.int64], packet_bytes: int) -> NDArray[np.float64]:
-    """The rate on the link in every window of 10 ms that lies within the sending, from times and packets sent until then.
-
-    Raises `RunAborted` where there are too few to tell.
-    """
-    last = looks[-1, 1] if len(looks) else 0
-    under_way = looks[(looks[:, 1] > 0) & (looks[:, 1] < last)]
-    ends = np.searchsorted(under_way[:, 0], under_way[:, 0] + WINDOW_NS)
-    begins = np.flatnonzero(ends < len(under_way))
-    if len(begins) < WINDOWS_AT_LEAST:
-        raise RunAborted("too little was sent to tell how evenly; measure for longer")
-    span = under_way[ends[begins]] - under_way[begins]
-    return span[:, 1] * (packet_bytes * 8.0 * NS_PER_S) / span[:, 0]

@@ -9,10 +9,12 @@ import contextlib
 import os
 import select
 import sys
+import time
 from typing import Final, assert_never
 
 import numpy as np
 
+from contract.clock import NS_PER_S
 from contract.codec import decode_from_controller
 from contract.errors import EtloopError, ProtocolError, RunAborted
 from contract.messages import Assign
@@ -34,6 +36,8 @@ from controller.bench_orders import (
     RoundTrips,
     SendPings,
     Start,
+    Watch,
+    Watched,
     body_bytes,
     decode,
     frame_of,
@@ -42,6 +46,7 @@ from controller.system_clock import monotonic_ns
 from results.kpis import nearest_rank
 from traffic import _native
 from traffic.engine import Engine, EngineState
+from traffic.loop_threads import REALTIME_PRIORITY, LoopThreads
 
 STDIN: Final = 0
 STDOUT: Final = 1
@@ -64,6 +69,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
+        self._watches: list[_native.CoreWatch] = []
 
     def answer(self, order: Order) -> Answer:
         """Carries out one order; what goes wrong is the answer."""
@@ -81,6 +87,10 @@ class Worker:
                 return self._probe()
             case Start():
                 return self._run(order.start_ns)
+            case Watch():
+                watch = _native.watch_core(order.core, REALTIME_PRIORITY)
+                time.sleep(order.duration_ns / NS_PER_S)
+                return Watched(_withheld([watch]))
             case Collect():
                 return self._measured(self._opened())
             case BlastSend():
@@ -112,7 +122,7 @@ class Worker:
         message = decode_from_controller(order.assign)
         if not isinstance(message, Assign):
             raise ProtocolError(f"expected Assign, got {type(message).__name__}")
-        self._engine = Engine.open(message.assignment)
+        self._engine = Engine.open(message.assignment, threads=LoopThreads(realtime=order.realtime))
         return Opened(self._engine.degraded)
 
     def _probe(self) -> Answer:
@@ -132,6 +142,10 @@ class Worker:
 
     def _run(self, start_ns: int) -> Answer:
         engine = self._opened()
+        if engine.realtime:
+            self._watches = [
+                _native.watch_core(core, REALTIME_PRIORITY) for core in dict.fromkeys(engine.processors)
+            ]
         engine.start(start_ns)
         while (status := engine.status()).state in (EngineState.READY, EngineState.RUNNING):
             _pause()
@@ -142,6 +156,7 @@ class Worker:
     def _measured(self, engine: Engine) -> Ran:
         ops, flows = engine.take_records(), engine.flows()
         turnarounds, sent = engine.turnarounds(), _sent(engine)
+        watched, withheld = bool(self._watches), _withheld(self._watches)
         received = ops[(ops["tx_messages"] == 0) & (ops["rx_messages"] > 0)]
         received = received[np.lexsort((received["op"], received["iteration"]))]
         self._close()
@@ -155,6 +170,8 @@ class Worker:
             turnaround_counts=tuple(count for _, count in turnarounds),
             received_ns=received["completed_ns"].tobytes(),
             sent=sent,
+            watched=watched,
+            withheld=withheld,
         )
 
     def _opened(self) -> Engine:
@@ -163,9 +180,17 @@ class Worker:
         return self._engine
 
     def _close(self) -> None:
+        _withheld(self._watches)
+        self._watches = []
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+
+
+def _withheld(watches: list[_native.CoreWatch]) -> bytes:
+    """Ends the watches."""
+    rows = [row for watch in watches for row in watch.stop()]
+    return np.array(rows, "<i8").tobytes()
 
 
 def _sent(engine: Engine) -> bytes:

@@ -208,7 +208,7 @@ def _add_bench(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--backend",
         choices=("udp", "packet", "xdp"),
-        help="the port of wire (default: all that can be measured)",
+        help="the port of wire and pacing (default: all that can be measured)",
     )
     parser.add_argument(
         "--queue-pairs",
@@ -235,6 +235,11 @@ def _add_bench(commands: Commands[argparse.ArgumentParser]) -> None:
         "--small",
         action="store_true",
         help="only see that it works, in a few seconds, whatever --seconds and --repeat say",
+    )
+    parser.add_argument(
+        "--realtime",
+        action="store_true",
+        help="engines with real-time threads, as by etloop-agent run --realtime",
     )
     parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
 
@@ -339,7 +344,9 @@ def _bench(parsed: argparse.Namespace) -> Answer:
     )
     lengths = SMALL_LENGTHS if parsed.small else full_lengths(parsed.seconds, parsed.repeat)
     chosen = tuple(Benchmark) if parsed.benchmark == "all" else (Benchmark(parsed.benchmark),)
-    return answer_bench(chosen, lengths, ports, as_json=parsed.json, check=parsed.check)
+    return answer_bench(
+        chosen, lengths, ports, as_json=parsed.json, check=parsed.check, realtime=parsed.realtime
+    )
 
 
 if __name__ == "__main__":

@@ -51,6 +51,8 @@ from controller.bench_orders import (
     Probe,
     Ran,
     Start,
+    Watch,
+    Watched,
     body_bytes,
     decode,
     frame_of,
@@ -226,7 +228,9 @@ def test_longer_benches_move_more() -> None:
 
 
 VALUES: tuple[Order | Answer, ...] = (
-    Load(b"\x00\xff"),
+    Load(b"\x00\xff", True),
+    Watch(3, SECOND_NS),
+    Watched(b"01234567"),
     Probe(),
     Start(-5),
     BlastReceive("127.0.0.1", 4791, SECOND_NS, 1),
@@ -359,7 +363,7 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
     )
     assert [section["name"] for section in report["sections"]] == [
         *ports,
-        "pacing",
+        *(port.replace("wire", "pacing") for port in ports),
         "turnaround",
         "collective",
     ]

@@ -28,6 +28,7 @@ GOOD = HostFacts(
     ptp_clocks=("ptp0 mlx5_ptp",),
     privileges=("CAP_NET_RAW",),
     backends=("udp", "packet", "xdp", "verbs"),
+    realtime=True,
 )
 NARROW = replace(GOOD.interfaces[0], mtu_bytes=1500)
 
@@ -77,6 +78,7 @@ POOR = {
         "libibverbs1",
     ),
     "little memory to lock": (replace(GOOD, locked_bytes=8 << 20), "locked memory limit", "ulimit -l 65536"),
+    "no real-time threads": (replace(GOOD, realtime=False), "real-time threads", "LimitRTPRIO=10"),
     "a slow clock": (replace(GOOD, clock_source="hpet"), "clock source", "steady TSC"),
 }
 

@@ -145,6 +145,15 @@ def ping(src_ip: str, dst_ip: str, udp_port: int, count: int, message_bytes: int
 def pong(ip: str, udp_port: int, count: int) -> None:
     """Answers at least `count` pings. RuntimeError when fewer come."""
 
+class CoreWatch:
+    """A real-time thread that asks for one core and notes when it came late."""
+
+    def stop(self) -> list[tuple[int, int]]:
+        """From when it was due until it had the core, ascending, in ns of the monotonic clock."""
+
+def watch_core(processor: int, priority: int) -> CoreWatch:
+    """Above real-time threads of a priority. RuntimeError where that is not permitted."""
+
 # bind_engine.cpp
 
 class PortLoops:
@@ -162,6 +171,7 @@ class PortLoops:
         captures: list[str] = [],
         snap_bytes: int = 0,
         capture_bytes: int = 0,
+        realtime_priority: int = 0,
     ) -> None: ...
     def endpoints(self) -> list[tuple[int, int, bool, int, int, int, int]]:
         """Ends on network cards: connection, queue pair of it, whether it sends data, number, address, key, address of
@@ -199,6 +209,9 @@ class PortLoops:
 
     def degraded(self, port: int) -> list[str]:
         """What a port does otherwise than it was asked to, a sentence each."""
+
+    def realtime(self, port: int) -> bool:
+        """Whether the port's thread is, as it was asked to be."""
 
     def capabilities(self, port: int) -> list[str]:
         """What a port has of what a host may offer or not, and why not, a sentence each."""

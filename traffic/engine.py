@@ -1,5 +1,5 @@
-"""One agent's engine: the native port loops behind typed values. Decides how loops idle on this host; leaves everything
-that happens per packet, message or op to `traffic/native`.
+"""One agent's engine: the native port loops behind typed values. Leaves everything that happens per packet, message or op
+to `traffic/native`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAI
 from traffic import _native
 from traffic.capture import plan_capture
 from traffic.cc_library import library_for
+from traffic.loop_threads import ORDINARY, UNPLANNED, LoopThreads, ThreadPlan, plan_threads
 from traffic.port_queues import gather_counters, spread_queues
 from traffic.udp_streams import UdpStreams
 
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from contract.assignment import Assignment
     from traffic.capture import CaptureTarget
     from traffic.port_queues import Spread
-
-SPIN_NS: Final = 50_000
-"""How long an idle loop polls before it sleeps, where every loop of the host has a core: longer than a round trip
-through a device, shorter than a scheduler tick."""
 
 AMPLE_RECEIVE_BUFFER_BYTES: Final = 4 << 20
 """Below this, windows shrink so much that the rate may suffer."""
@@ -99,6 +96,7 @@ class Engine:
         loops: _native.PortLoops,
         degraded: tuple[str, ...],
         streams: UdpStreams | None = None,
+        threads: ThreadPlan = UNPLANNED,
     ) -> None:
         self._assignment = spread.assignment
         self._port_of = spread.port_of
@@ -109,9 +107,12 @@ class Engine:
         self._last: EngineStatus | None = None
         self._stopped = False
         self.degraded = degraded
+        self._threads = threads
 
     @staticmethod
-    def open(assignment: Assignment, capture: CaptureTarget | None = None) -> Engine:
+    def open(
+        assignment: Assignment, capture: CaptureTarget | None = None, threads: LoopThreads = ORDINARY
+    ) -> Engine:
         """Binds the ports' addresses and builds all queue pairs. `capture` allows packets to be kept (`plan_capture`).
 
         Raises RigError if an address is not here, a UDP port is taken, or the assignment does not hold together.
@@ -120,22 +121,25 @@ class Engine:
         spread = spread_queues(assignment)
         assignment = spread.assignment
         kept = plan_capture(assignment, capture)
-        processors = _native.usable_processors()
-        threads = max(assignment.host_engine_threads, len(assignment.ports))
-        spins = threads <= len(processors)
-        # Two polling loops on one processor would each wait for the other's time slice, so every loop gets its own.
-        first = assignment.first_host_thread
-        pinned = processors[first : first + len(assignment.ports)] if spins else []
+        processors = threads.cores or tuple(_native.usable_processors())
+        planned = plan_threads(
+            threads,
+            len(assignment.ports),
+            assignment.host_engine_threads,
+            assignment.first_host_thread,
+            processors,
+        )
         try:
             library = library_for(assignment.transport.congestion)
             loops = _native.PortLoops(
                 assignment,
-                SPIN_NS if spins else 0,
-                pinned,
+                planned.spin_ns,
+                list(planned.processors),
                 library,
                 list(kept.paths),
                 kept.snap_bytes,
                 kept.file_bytes,
+                planned.realtime_priority,
             )
         except (RuntimeError, ValueError, OverflowError) as error:
             what, _, remedy = str(error).partition("; ")
@@ -165,16 +169,23 @@ class Engine:
             for port in asked
             if port.engine_threads > len(processors)
         ]
-        if not spins:
-            degraded.append(
-                f"{threads} engine threads share {len(processors)} cores: idle loops sleep instead of polling"
-            )
+        degraded += planned.degraded
         try:
             streams = UdpStreams(assignment.streams)
         except RigError:
             loops.close()
             raise
-        return Engine(spread, loops, tuple(dict.fromkeys(degraded)), streams)
+        return Engine(spread, loops, tuple(dict.fromkeys(degraded)), streams, planned)
+
+    @property
+    def processors(self) -> tuple[int, ...]:
+        """Of each loop; none where they are not held on any."""
+        return self._threads.processors
+
+    @property
+    def realtime(self) -> bool:
+        """Whether the loops are real-time, every one of them: it was asked for and permitted."""
+        return all(self._loops.realtime(loop) for loop in range(self._loops.ports()))
 
     @property
     def ends(self) -> tuple[QueuePairEnd, ...]:

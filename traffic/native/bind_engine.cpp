@@ -31,7 +31,7 @@ class PortLoops {
  public:
   // `captures[p]`: the file that packets of port p go to; none, or empty: they are not kept.
   PortLoops(nb::handle assignment, Nanos spin_ns, const std::vector<int32_t>& processors, const std::string& cc_library,
-            const std::vector<std::string>& captures, uint32_t snap_bytes, int64_t capture_bytes)
+            const std::vector<std::string>& captures, uint32_t snap_bytes, int64_t capture_bytes, int32_t realtime_priority)
       : plan_(plan_from(assignment, cc_library)) {
     const nb::object transport = nb::getattr(assignment, "transport");
     std::string error;
@@ -40,7 +40,7 @@ class PortLoops {
     for (size_t p = 0; p < plan_->ports.size(); ++p) {
       LoopConfig config;
       config.spin_ns = spin_ns;
-      config.processor = p < processors.size() ? processors[p] : -1;
+      config.place = {p < processors.size() ? processors[p] : -1, realtime_priority};
       const nb::object settings = nb::getattr(assignment, "ports")[p];
       config.port.backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
       config.port.interface = read_value<std::string>(settings, "interface");
@@ -177,6 +177,7 @@ class PortLoops {
     return series == nullptr ? as_bytes<CcRecord>(nullptr, 0) : as_bytes(series->rows().data(), series->rows().size());
   }
   std::vector<std::string> degraded(size_t port) const { return loops_.at(port)->degraded(); }
+  bool realtime(size_t port) const { return loops_.at(port)->realtime(); }
   std::vector<std::string> capabilities(size_t port) const { return loops_.at(port)->capabilities(); }
   size_t ports() const { return loops_.size(); }
   int64_t receive_buffer_bytes(size_t port) const { return loops_.at(port)->receive_buffer_bytes(); }
@@ -250,10 +251,10 @@ nb::dict simulate_assignment(nb::handle assignment, nb::handle settings) {
 void bind_engine(nb::module_& module) {
   nb::class_<PortLoops>(module, "PortLoops")
       .def(nb::init<nb::handle, Nanos, const std::vector<int32_t>&, const std::string&, const std::vector<std::string>&,
-                    uint32_t, int64_t>(),
+                    uint32_t, int64_t, int32_t>(),
            nb::arg("assignment"), nb::arg("spin_ns"), nb::arg("processors"), nb::arg("cc_library") = "",
            nb::arg("captures") = std::vector<std::string>(), nb::arg("snap_bytes") = 0,
-           nb::arg("capture_bytes") = 0)
+           nb::arg("capture_bytes") = 0, nb::arg("realtime_priority") = 0)
       .def("endpoints", &PortLoops::endpoints)
       .def("join", &PortLoops::join, nb::arg("peers"))
       .def("start_probe", &PortLoops::start_probe)
@@ -270,6 +271,7 @@ void bind_engine(nb::module_& module) {
       .def("rates", &PortLoops::rates, nb::arg("port"))
       .def("turnarounds", &PortLoops::turnarounds)
       .def("degraded", &PortLoops::degraded, nb::arg("port"))
+      .def("realtime", &PortLoops::realtime, nb::arg("port"))
       .def("capabilities", &PortLoops::capabilities, nb::arg("port"))
       .def("ports", &PortLoops::ports)
       .def("receive_buffer_bytes", &PortLoops::receive_buffer_bytes, nb::arg("port"));

@@ -2,13 +2,17 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 
 #include "bind_plan.h"
 #include "blast.h"
+#include "core_watch.h"
 #include "frame_builder.h"
 #include "wire.h"
 
@@ -205,6 +209,28 @@ void bind_blast(nb::module_& module) {
       "ip"_a, "udp_port"_a, "count"_a);
 }
 
+std::unique_ptr<CoreWatch> watch_core(int32_t processor, int32_t priority) {
+  std::string error;
+  std::unique_ptr<CoreWatch> watch = CoreWatch::start(processor, priority, error);
+  if (watch == nullptr) throw std::runtime_error(error);
+  return watch;
+}
+
+nb::list withheld(CoreWatch& watch) {
+  {
+    const nb::gil_scoped_release released;
+    watch.stop();
+  }
+  nb::list out;
+  for (const Withheld& each : watch.stop()) out.append(nb::make_tuple(each.from_ns, each.until_ns));
+  return out;
+}
+
+void bind_core_watch(nb::module_& module) {
+  nb::class_<CoreWatch>(module, "CoreWatch").def("stop", &withheld);
+  module.def("watch_core", &watch_core, "processor"_a, "priority"_a);
+}
+
 }  // namespace
 
 void bind_wire(nb::module_& module) {
@@ -215,6 +241,7 @@ void bind_wire(nb::module_& module) {
   module.def("check_frame", [](const nb::bytes& frame) { return check_name(wire::check_frame(bytes_of(frame))); },
              "frame"_a);
   bind_blast(module);
+  bind_core_watch(module);
 }
 
 }  // namespace etloop

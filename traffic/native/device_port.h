@@ -34,6 +34,7 @@ struct PortConfig {
   int64_t receive_buffer_bytes = 64 << 20;  // asked for; what the kernel gave is in counters()
   uint32_t drop_per_million = 0;
   uint64_t drop_seed = 0;
+  bool departure_times = true;  // false: something of ours acts on packets as they leave, so they may not wait in the kernel
   uint32_t busy_poll_us = 0;  // how long a look into an empty xdp queue drives its interface; 0: interrupts do
   std::shared_ptr<Capture> capture;  // none: nothing is kept
 };

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <ctime>
 
 #include "ethernet.h"
 #include "open_port.h"
@@ -75,10 +76,13 @@ std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan,
   if (!(card ? loop->open_verbs(error) : loop->open_packets(error))) return nullptr;
   loop->core_->join(*loop);
   loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
+  loop->place_refused_ = place_thread(loop->thread_.native_handle(), config.place);
+  loop->realtime_.store(config.place.realtime_priority > 0 && loop->place_refused_.empty(), std::memory_order_relaxed);
   return loop;
 }
 
 bool PortLoop::open_packets(std::string& error) {
+  config_.port.departure_times = plan_->transport.faults.empty();
   port_ = open_port(config_.port, error);
   if (port_ == nullptr) return false;
   DevicePort& device = *port_;
@@ -150,14 +154,24 @@ bool PortLoop::take_waits(std::vector<WaitRecord>& out) {
 }
 
 std::vector<std::string> PortLoop::degraded() const {
-  if (verbs_ == nullptr) return port_->degraded();
-  std::vector<std::string> what = verbs_->degraded();
+  std::vector<std::string> what = verbs_ == nullptr ? port_->degraded() : verbs_->degraded();
+  what.insert(what.end(), place_refused_.begin(), place_refused_.end());
+  if (verbs_ == nullptr) return what;
   if (config_.port.capture != nullptr) what.emplace_back("a card's packets cannot be captured here; the capture stays empty");
   if (!plan_->transport.faults.empty() || config_.port.drop_per_million > 0) {
     what.emplace_back("faults of the scenario do not reach a card's packets");
   }
   if (config_.port.vlan_id >= 0) {
     what.emplace_back("a card tags its frames by the VLAN interface that has its address, not by transport.vlan");
+  }
+  return what;
+}
+
+std::vector<std::string> PortLoop::capabilities() const {
+  std::vector<std::string> what = port_ != nullptr ? port_->capabilities() : std::vector<std::string>{};
+  if (realtime()) {
+    what.push_back("its thread is real-time (SCHED_FIFO, priority " + std::to_string(config_.place.realtime_priority) + ")" +
+                   (config_.place.processor >= 0 ? " on core " + std::to_string(config_.place.processor) : ""));
   }
   return what;
 }
@@ -264,19 +278,24 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
     verbs_ != nullptr ? verbs_->wait(longest, wake_fd) : port_->wait(longest, wake_fd);
   };
   board_->mesh().sleep(index_, until_woken);
-  blocked_ns_ += monotonic_ns() - before;
+  const Nanos slept_ns = monotonic_ns() - before;
+  blocked_ns_ += slept_ns;
+  rest_.rested(slept_ns);
+}
+
+// Not on the port, which would return at once where packets wait.
+void PortLoop::rest(Nanos now, bool work) {
+  if (!rest_.due(now, work)) return;
+  const timespec length{0, RestAccount::kRestNs};
+  const Nanos before = monotonic_ns();
+  clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
+  rest_.rested(monotonic_ns() - before);
 }
 
 void PortLoop::run() {
   pthread_setname_np(pthread_self(), "etloop-port");
   // Sleeps end on time: the default slack of 50 us is as long as a round trip.
   prctl(PR_SET_TIMERSLACK, 1);
-  if (config_.processor >= 0) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(static_cast<size_t>(config_.processor), &set);
-    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-  }
   MonotonicClock clock;
   Nanos idle_since_ns = 0;
   while (true) {
@@ -299,7 +318,9 @@ void PortLoop::run() {
     const bool sending = port_ != nullptr && core_->transmit(*port_, clock, kTransmitBudget);
     const bool more = !board_->mesh().flush(index_) || sending || handed_over;
     settle_state();
-    if (received == 0 && !more && core_->status().ops_done == done_before) {
+    const bool worked = received != 0 || more || core_->status().ops_done != done_before;
+    if (realtime()) rest(now, worked || core_->next_deadline() - now < 2 * RestAccount::kRestNs);
+    if (!worked) {
       publish();
       idle(now, idle_since_ns);
     } else {

@@ -13,6 +13,7 @@
 #include "records.h"
 #include "device_port.h"
 #include "scale_up_mesh.h"
+#include "thread_place.h"
 #include "verbs_port.h"
 
 namespace etloop {
@@ -23,8 +24,7 @@ struct LoopConfig {
   PortConfig port;
   // How long an idle loop polls before it sleeps; 0 where the host has fewer cores than busy threads.
   Nanos spin_ns = 0;
-  // Processor to pin the thread to, -1 for none.
-  int32_t processor = -1;
+  ThreadPlace place;
 };
 
 // What the loops of one agent share: the ways between their ports inside a host, and the descriptors that end their sleep.
@@ -89,8 +89,8 @@ class PortLoop final : public ScaleUpLinks {
   // Of the kernel's sockets; -1 where a card carries the transport.
   int64_t receive_buffer_bytes() const { return verbs_ != nullptr ? -1 : port_->counters().receive_buffer_bytes; }
   std::vector<std::string> degraded() const;
-  std::vector<std::string> capabilities() const { return port_ != nullptr ? port_->capabilities() : std::vector<std::string>{}; }
-  bool spins() const { return config_.spin_ns > 0; }
+  std::vector<std::string> capabilities() const;
+  bool realtime() const { return realtime_.load(std::memory_order_relaxed); }
 
  private:
   PortLoop(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port, const LoopConfig& config)
@@ -107,6 +107,7 @@ class PortLoop final : public ScaleUpLinks {
   void settle_state();
   void send_pauses(Nanos now);
   void idle(Nanos now, Nanos& idle_since_ns);
+  void rest(Nanos now, bool work);
   void command(Command what);
 
   std::shared_ptr<const EnginePlan> plan_;
@@ -117,6 +118,9 @@ class PortLoop final : public ScaleUpLinks {
   std::unique_ptr<VerbsPort> verbs_;
   std::unique_ptr<Core> core_;
   std::thread thread_;
+  std::vector<std::string> place_refused_;  // written before open() returns
+  std::atomic<bool> realtime_{false};
+  RestAccount rest_;
 
   std::atomic<uint32_t> commands_{0};
   std::atomic<Nanos> start_ns_{0};

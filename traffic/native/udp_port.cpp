@@ -266,6 +266,7 @@ std::unique_ptr<UdpPort> UdpPort::open(const PortConfig& config, std::string& er
   auto state = std::make_unique<State>(config);
   if (!state->open_receivers(error)) return nullptr;
   state->look_at_interfaces();
+  if (!config.departure_times) state->departures_refused_why = "faults of the scenario act on packets as they leave";
   return std::unique_ptr<UdpPort>(new UdpPort(std::move(state)));
 }
 

@@ -183,6 +183,10 @@ std::vector<std::string> XdpPort::degraded() const {
   return out;
 }
 
+std::vector<std::string> XdpPort::capabilities() const {
+  return {"paced packets leave when the loop comes to it: AF_XDP sockets are past the queueing discipline"};
+}
+
 bool XdpPort::send_pause(const ethernet::Pause& pause) {
   State& state = *state_;
   const auto frame = ethernet::pause_frame(state.flows.interface().mac, pause);

@@ -22,6 +22,7 @@ class XdpPort final : public DevicePort {
   const PortRecord& counters() const override;
   int64_t receive_overflows() const override;
   std::vector<std::string> degraded() const override;
+  std::vector<std::string> capabilities() const override;
   std::string last_error() const override;
   bool send_pause(const ethernet::Pause& pause) override;
 
