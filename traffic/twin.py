@@ -122,7 +122,8 @@ def twin(
     """Runs the assignment to its end, a failure or a limit.
 
     `rig_ports[i]` names port i of the assignment as the topology's attachments do, "agent/port". Raises `PlanError` if
-    ports, also those of streams, are not attached or cannot reach each other, ValueError if the assignment does not hold together.
+    ports, also those of streams, are not attached or cannot reach each other, ValueError if the assignment does not hold
+    together.
     """
     topology = seeded(topology, settings.seed)
     table = routes(topology)
