@@ -244,6 +244,7 @@ def session_settings(prepared: Prepared) -> SessionSettings:
         run_id=next(iter(prepared.plan.assignments.values())).run_id,
         bind=rig.bind,
         curve=_curve(rig.security),
+        standing_by=tuple(one.name for one in rig.agents if one.name not in prepared.plan.assignments),
         insecure=rig.security.insecure,
         gather_timeout_ns=scenario.gather_timeout_ns,
         stall_timeout_ns=scenario.stall_timeout_ns,

@@ -39,8 +39,11 @@ class Member:
 class Roster:
     """Agents of one session by name and by connection."""
 
-    def __init__(self, names: Sequence[str], heartbeat_ns: int, lost_after_ns: int) -> None:
+    def __init__(
+        self, names: Sequence[str], heartbeat_ns: int, lost_after_ns: int, standing_by: Sequence[str] = ()
+    ) -> None:
         self._names = tuple(names)
+        self._standing_by = tuple(standing_by)
         self._heartbeat_ns = heartbeat_ns
         self._lost_after_ns = lost_after_ns
         self._members: dict[str, Member] = {}
@@ -50,7 +53,8 @@ class Roster:
         """Takes an agent in, or says why not. A repeated Hello of a member is welcomed again, and what
         it says of itself now counts."""
         if hello.name not in self._names:
-            return Refused(f"agent '{hello.name}' is not in the rig; it names {', '.join(self._names)}")
+            known_names = ", ".join((*self._names, *self._standing_by))
+            return Refused(f"agent '{hello.name}' is not in the rig; it names {known_names}")
         known = self._name_of.get(identity)
         if known is not None and known != hello.name:
             return Refused(f"this connection has already joined as agent '{known}'")

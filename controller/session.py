@@ -79,7 +79,9 @@ class Session:
         self._settings = settings
         self._assignments = assignments
         self._tables = tables
-        self._roster = Roster(tuple(assignments), settings.heartbeat_ns, settings.lost_after_ns)
+        self._roster = Roster(
+            tuple(assignments), settings.heartbeat_ns, settings.lost_after_ns, settings.standing_by
+        )
         self._harvests = {name: Harvest.of(name, assignment) for name, assignment in assignments.items()}
         self._hellos: dict[str, Hello] = {}
         self._ends: dict[str, tuple[QueuePairEnd, ...]] = {}
@@ -182,6 +184,8 @@ class Session:
 
     def _on_hello(self, identity: bytes, hello: Hello, now_ns: int) -> None:
         member = self._roster.member(hello.name)
+        if hello.name in self._settings.standing_by:
+            return  # Refused it would end, and be missing when a later run of the same rig has ranks for it.
         if self._over:
             return  # Dismissed and asking again already: for the next controller.
         if self.state is not RunState.GATHER and hello.name in self._assignments and member is None:

@@ -81,6 +81,19 @@ def test_missing_agents_are_named_with_the_command_that_starts_them() -> None:
     assert "agent 'a' joined from host-a; waiting for agents 'b', 'c'" in play.told
 
 
+def test_an_agent_of_the_rig_without_ranks_waits_for_a_run_that_needs_it() -> None:
+    """A rig of three, of which a run takes two: the third is neither refused, which would end it, nor waited for."""
+    settings = SessionSettings("r1", "tcp://127.0.0.1:1", standing_by=("c",))
+    play = Rehearsal("a", "b", settings=settings)
+    idle, stranger = play.add_agent("c"), play.add_agent("x")
+    play.run_to_end()
+    assert play.session.state is RunState.DONE
+    assert (idle.life.state, idle.exit_code) == (AgentState.JOINING, None)
+    assert stranger.exit_code is ExitCode.PREPARATION_FAILED
+    assert not any("'c'" in line and "refused" in line for line in play.told)
+    assert "agent 'x' is not in the rig; it names a, b, c" in " ".join(play.told)
+
+
 def test_an_agent_that_dies_while_others_gather_may_come_back() -> None:
     play = Rehearsal("a", "b")
     play.agents["b"].alive = False

@@ -39,7 +39,7 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
     """A daemon with its store open. Raises `ConfigError` with what cannot be used."""
     rig_bytes = _read(config.rig)
     rig = parse_rig(rig_bytes, str(config.rig), config.rig.parent)
-    check_exposure(SessionSettings("", rig.bind, curve_of(rig), rig.security.insecure))
+    check_exposure(SessionSettings("", rig.bind, curve_of(rig), insecure=rig.security.insecure))
     if not config.scenario_root.is_dir():
         remedy = "make it, and put the traces of scenarios below it"
         raise ConfigError(Problem("scenario_root", f"{config.scenario_root} is no directory", remedy))
