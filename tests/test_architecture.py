@@ -88,6 +88,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/sweep_run.py": "names a sweep's labs by its own process",
     "controller/rack/artifacts.py": "removes what finished jobs left",
     "controller/rack/blocking.py": "keeps a client's event loop in a thread",
+    "controller/rack/broker_connection.py": "the connection to a broker",
     "controller/rack/client.py": "a client's connection to the broker",
     "controller/rack/confinement.py": "watches what a run's process opens",
     "controller/rack/daemon.py": "the event loop of a rack",
