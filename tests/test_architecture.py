@@ -86,6 +86,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/commands_sweep.py": "draws the order of a sweep's runs, tells how far it is",
     "controller/sweep_directory.py": "removes what interrupted runs of a sweep left, flushes directories",
     "controller/sweep_run.py": "names a sweep's labs by its own process",
+    "controller/rack/allocator.py": "asks the C library to give memory back",
     "controller/rack/artifacts.py": "removes what finished jobs left",
     "controller/rack/blocking.py": "keeps a client's event loop in a thread",
     "controller/rack/broker_connection.py": "the connection to a broker",
