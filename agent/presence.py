@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import aiomqtt
+from paho.mqtt.reasoncodes import ReasonCode
 
 from contract.endpoint import is_loopback
 from contract.errors import ConfigError, Problem
@@ -37,6 +38,13 @@ _LEAST_PAUSE_S: Final = 0.5
 _MOST_PAUSE_S: Final = 30.0
 _GOODBYE_S: Final = 2.0
 _END_AGAIN_S: Final = _GOODBYE_S + 1
+_REFUSED_VERSION: Final = frozenset({1, 132})
+"""CONNACK of MQTT 3.1.1 (section 3.2.2.3) and of MQTT 5 (section 3.2.2.2)."""
+_VERSIONS: Final = {
+    "auto": None,
+    "5": aiomqtt.ProtocolVersion.V5,
+    "3.1.1": aiomqtt.ProtocolVersion.V311,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,8 @@ class PresenceSettings:
     password: str = ""
     ca_file: Path | None = None
     """Encrypt, and verify the broker against this authority."""
-    version: aiomqtt.ProtocolVersion = aiomqtt.ProtocolVersion.V5
+    version: aiomqtt.ProtocolVersion | None = None
+    """Of MQTT; None: 5, or 3.1.1 of a broker that refuses it."""
 
     def __repr__(self) -> str:
         """Without the password."""
@@ -68,7 +77,10 @@ def add_presence(parser: argparse.ArgumentParser) -> None:
         "--mqtt-ca", type=Path, metavar="FILE", help="encrypt; authority of the broker's certificate"
     )
     group.add_argument(
-        "--mqtt-version", choices=("5", "3.1.1"), default="5", help="of MQTT (embedded broker: 3.1.1)"
+        "--mqtt-version",
+        choices=("auto", "5", "3.1.1"),
+        default="auto",
+        help="of MQTT (default: 5, or 3.1.1 of a broker that knows no other, such as the embedded one)",
     )
 
 
@@ -107,7 +119,7 @@ def presence_settings(options: argparse.Namespace) -> PresenceSettings | None:
         username=options.mqtt_username,
         password=password,
         ca_file=options.mqtt_ca,
-        version=aiomqtt.ProtocolVersion.V5 if options.mqtt_version == "5" else aiomqtt.ProtocolVersion.V311,
+        version=_VERSIONS[options.mqtt_version],
     )
 
 
@@ -150,11 +162,19 @@ async def _tell(settings: PresenceSettings, alive: AgentProcess) -> None:
         except (aiomqtt.MqttError, OSError) as error:
             if _ends():
                 return
+            if settings.version is None and _refuses_version(error):
+                settings = replace(settings, version=aiomqtt.ProtocolVersion.V311)
+                continue
             if not silent:
                 _LOG.warning("broker %s:%d is not told: %s", settings.host, settings.port, error)
             silent = True
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+
+
+def _refuses_version(error: Exception) -> bool:
+    code = error.rc if isinstance(error, aiomqtt.MqttCodeError) else None
+    return (code.value if isinstance(code, ReasonCode) else code) in _REFUSED_VERSION
 
 
 def _ends() -> bool:
@@ -169,7 +189,7 @@ def _client(settings: PresenceSettings, alive: AgentProcess) -> aiomqtt.Client:
     return aiomqtt.Client(
         settings.host,
         settings.port,
-        protocol=settings.version,
+        protocol=settings.version or aiomqtt.ProtocolVersion.V5,
         username=settings.username or None,
         password=settings.password or None,
         identifier=f"etloop-agent-{settings.rack}-{alive.name}",

@@ -3,8 +3,9 @@
 Starts Mosquitto, `etloop controller` and two agents as processes, submits one small job after another over the broker, and
 looks at the processes after each. The first fifth of the runs is warm-up. Afterwards a count (descriptors, threads,
 processes, namespaces, files, retained topics) must not be higher in the last quarter than it was before it, and resident
-memory must not grow by more than `MOST_GROWTH_BYTES` a run, by the median of the slopes between all pairs of runs; of
-fewer than `LEAST_FOR_MEMORY` runs memory is shown and not judged, as allocators and caches still fill.
+memory must not grow by more than `MOST_GROWTH_BYTES` a run, by the median of the slopes between all pairs of runs, which is
+told for the last half by itself, too; of fewer than `LEAST_FOR_MEMORY` runs memory is shown and not judged, as allocators and
+caches still fill.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def judge(samples: Sequence[Sample]) -> tuple[Verdict, ...]:
         values = [sample.rss_bytes[name] for sample in steady]
         growth = slope(values)
         grows = len(samples) >= LEAST_FOR_MEMORY and growth > MOST_GROWTH_BYTES
-        detail = f"{growth / 1024:+.2f} KiB a run"
+        late = slope(values[len(values) // 2 :])
+        detail = f"{growth / 1024:+.2f} KiB a run, {late / 1024:+.2f} over the last half"
         verdicts.append(Verdict(f"{name}: memory (bytes)", values[0], values[-1], grows, detail))
     last = max(1, len(steady) // 4)
     for name in steady[0].counts:

@@ -9,6 +9,8 @@ from contract.codec import encode, read_from_agent
 from contract.messages import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from contract.messages import AgentMessage, ControllerMessage
 
 _MOST_PEERS: Final = 16_384
@@ -32,6 +34,11 @@ class Peers:
         if len(self._minors) > _MOST_PEERS:
             self._minors.popitem(last=False)
         return message
+
+    def keep(self, identities: AbstractSet[bytes]) -> None:
+        """Forgets all other connections: nothing will be said to them any more."""
+        for identity in self._minors.keys() - identities:
+            del self._minors[identity]
 
     def minor(self, identity: bytes) -> int:
         """What a connection speaks; our own version if it never said anything that could be read."""

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,7 @@ from typing import Final
 from contract.errors import ExitCode
 from controller.rack import locks
 from controller.rack.broker_settings import BrokerSettings
-from controller.rack.client import RackClient, RackUnreachable
+from controller.rack.client import RackClient
 from controller.rack.inherited import lock_of
 from controller.rack.job import ENDED, Job, JobState
 from controller.rack.job_store import JobStore
@@ -31,7 +31,6 @@ from tests.first_light import PATIENCE_S, ROOT, Live, Place, running
 from tests.test_rack_daemon import SCENARIO
 from tests.test_rack_mqtt import Mosquitto
 
-ASKED_AT_MOST: Final = 3
 DOCUMENT: Final = ROOT / "docs" / "faults.md"
 
 
@@ -94,7 +93,7 @@ class Broken:
         async def cancelled() -> None:
             async with RackClient(BrokerSettings("127.0.0.1", self.mosquitto.port), "rack") as rack:
                 for job_id in job_ids:
-                    await until_answered(lambda: rack.cancel(job_id))  # noqa: B023 - it is awaited at once
+                    await rack.cancel(job_id)
 
         asyncio.run(cancelled())
 
@@ -188,15 +187,6 @@ def small_disk(directory: Path, size: str) -> Iterator[Callable[[str], None]]:
         yield lambda changed: mount("-o", f"remount,size={changed}", str(directory))
     finally:
         subprocess.run(["umount", "-l", str(directory)], check=False, capture_output=True, timeout=60)
-
-
-async def until_answered(ask: Callable[[], Awaitable[object]]) -> None:
-    """Asks again if nobody answers: requests beyond the rack's rate are dropped, such as right after a flood."""
-    for _ in range(ASKED_AT_MOST - 1):
-        with contextlib.suppress(RackUnreachable):
-            await ask()
-            return
-    await ask()
 
 
 def lets_pass(controller: Live, seconds: float) -> None:

@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import aiomqtt
@@ -20,7 +20,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from controller.rack.broker_settings import BrokerSettings, Protocol
-from controller.rack.client import RackClient, RequestRefused
+from controller.rack.client import RackClient, RackUnreachable, RequestRefused
 from controller.rack.job import JobState
 from controller.rack.messages import ProgressTold, RackStatus, ResultTold
 from controller.rack.schemas import schema_files
@@ -37,6 +37,8 @@ class Broker:
     settings: BrokerSettings
     config: str
     """The mqtt section of controller.yaml."""
+    protocol: Protocol = Protocol.V5
+    """Version of MQTT that it speaks at best."""
 
 
 def free_port() -> int:
@@ -101,7 +103,7 @@ def broker(request: pytest.FixtureRequest) -> Broker:
         )
     port = free_port()
     config = f"mqtt: {{port: {port}, embedded: true, progress_interval: 100ms}}\n"
-    return Broker(BrokerSettings("127.0.0.1", port, Protocol.V311), config)
+    return Broker(BrokerSettings("127.0.0.1", port), config, Protocol.V311)
 
 
 @contextlib.asynccontextmanager
@@ -233,7 +235,7 @@ async def test_hostile_messages_change_nothing(place: Place, broker: Broker) -> 
         async with aiomqtt.Client(
             broker.settings.host,
             broker.settings.port,
-            protocol=aiomqtt.ProtocolVersion(broker.settings.protocol),
+            protocol=aiomqtt.ProtocolVersion(broker.protocol),
         ) as hostile:
             for topic in (
                 "jobs/submit",
@@ -247,6 +249,77 @@ async def test_hostile_messages_change_nothing(place: Place, broker: Broker) -> 
         await rack.until(lambda: True)
         assert await client.jobs() == ()
         assert (await client.submit(SCENARIO)).state is JobState.QUEUED
+
+
+async def test_a_client_speaks_what_the_broker_speaks(place: Place, broker: Broker) -> None:
+    async with rack_with(place, broker) as (rack, client):
+        assert await client.jobs() == ()
+        joined = next(entry for entry in rack.log() if entry["event"] == "broker joined")
+        assert joined["mqtt"] == str(broker.protocol)
+        wanted = replace(broker.settings, protocol=Protocol.V5)
+        if broker.protocol is Protocol.V5:
+            async with RackClient(wanted, "rack") as other:
+                assert await other.jobs() == ()
+            return
+        with pytest.raises(RackUnreachable, match="does not speak MQTT 5; leave the version out"):
+            async with RackClient(wanted, "rack"):
+                pass
+
+
+async def test_who_asks_too_much_is_told_when_to_come_again_and_does(place: Place, broker: Broker) -> None:
+    slow = replace(broker, config=broker.config.replace("port:", "requests_per_s: 5, port:"))
+    async with rack_with(place, slow) as (rack, client):
+        jobs = [await client.submit(SCENARIO, client_key=f"key {k}") for k in range(7)]
+        assert len({job.job_id for job in jobs}) == 7
+        assert rack.daemon.tallies.dropped_requests > 0
+        async with aiomqtt.Client(
+            "127.0.0.1", broker.settings.port, protocol=aiomqtt.ProtocolVersion(broker.protocol)
+        ) as asker:
+            await asker.subscribe("answers", qos=1)
+            asked = json.dumps({"response_topic": "answers", "correlation": "mine"})
+            for _ in range(30):
+                await asker.publish("etloop/v1/rack/jobs/list", asked, qos=1)
+            answers = [json.loads(bytes((await anext(aiter(asker.messages))).payload)) for _ in range(6)]
+        put_off = next(answer for answer in answers if answer["retry_after_ms"])
+        jsonschema.validate(put_off, json.loads((SCHEMAS / "list-answer.schema.json").read_text()))
+        assert 0 < put_off["retry_after_ms"] <= 1000
+        assert (put_off["jobs"], put_off["correlation"]) == ([], "mine")
+        assert put_off["problems"][0]["what"] == "takes 5 requests a second, and more have come"
+
+
+async def test_what_is_too_large_to_be_read_is_refused(place: Place, mosquitto: Mosquitto) -> None:
+    config = f"mqtt: {{port: {mosquitto.port}, request: 1KiB}}\n"
+    async with rack_with(place, Broker(BrokerSettings("127.0.0.1", mosquitto.port), config)) as (_, client):
+        with pytest.raises(RequestRefused, match=r"has [0-9]+ bytes; keep it below 1024 bytes"):
+            await client.submit(SCENARIO + 1000 * "#")
+        assert await client.jobs() == ()
+
+
+async def test_a_request_that_is_lost_is_asked_again(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.rack.client._ASK_AGAIN_S", 0.1)
+    asked: list[dict[str, str]] = []
+
+    async def deaf_at_first(ready: asyncio.Event) -> None:
+        async with aiomqtt.Client("127.0.0.1", mosquitto.port) as ears:
+            await ears.subscribe("etloop/v1/rack/jobs/list", qos=1)
+            ready.set()
+            async for message in ears.messages:
+                asked.append(json.loads(bytes(message.payload)))
+                if len(asked) == 3:
+                    answer = {"format": 1, "jobs": [], "problems": [], "correlation": asked[0]["correlation"]}
+                    await ears.publish(asked[0]["response_topic"], json.dumps(answer), qos=1)
+
+    ready = asyncio.Event()
+    rack = asyncio.create_task(deaf_at_first(ready))
+    async with asyncio.timeout(PATIENCE_S):
+        await ready.wait()
+    async with RackClient(BrokerSettings("127.0.0.1", mosquitto.port), "rack", answer_s=PATIENCE_S) as client:
+        assert await client.jobs() == ()
+    rack.cancel()
+    assert len(asked) == 3
+    assert len({each["correlation"] for each in asked}) == 1
 
 
 SCHEMAS = Path(__file__).parent.parent / "docs" / "rack-api"
@@ -277,7 +350,7 @@ async def test_everything_that_is_told_fits_its_schema(place: Place, broker: Bro
         async with aiomqtt.Client(
             broker.settings.host,
             broker.settings.port,
-            protocol=aiomqtt.ProtocolVersion(broker.settings.protocol),
+            protocol=aiomqtt.ProtocolVersion(broker.protocol),
         ) as ears:
             await ears.subscribe("etloop/v1/rack/jobs/+/+", qos=1)
             await ears.subscribe("etloop/v1/rack/+/+/status", qos=1)

@@ -234,6 +234,15 @@ def test_whoever_knocks_a_heartbeat_keeps_a_connection_remembered(monkeypatch: p
     assert len(peers) == 10
 
 
+def test_connections_that_are_gone_are_forgotten_and_no_others() -> None:
+    peers = Peers()
+    for identity in (b"old", b"gone", b"new"):
+        peers.read(identity, encode(Bye("x"), OURS - 1 if identity == b"old" else OURS))
+    peers.keep({b"old", b"new", b"never heard"})
+    assert len(peers) == 2
+    assert (peers.minor(b"old"), peers.minor(b"new")) == (OURS - 1, OURS)
+
+
 def test_a_message_that_came_later_is_not_said_to_older_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("contract.evolution._MESSAGES", {})
     came_with(OURS)(Bye)

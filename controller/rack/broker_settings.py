@@ -15,6 +15,10 @@ class Protocol(IntEnum):
     V311 = 4
     V5 = 5
 
+    def __str__(self) -> str:
+        """As people write it."""
+        return "3.1.1" if self is Protocol.V311 else "5"
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
@@ -22,7 +26,8 @@ class BrokerSettings:
 
     host: str
     port: int
-    protocol: Protocol = Protocol.V5
+    protocol: Protocol | None = None
+    """None: 5, or 3.1.1 of a broker that refuses it."""
     username: str = ""
     password: str = ""
     ca_file: Path | None = None
@@ -33,9 +38,10 @@ class BrokerSettings:
     progress_interval_ns: int = NS_PER_S
     """Least time between two progress messages of one job."""
     requests_per_s: int = 100
-    """More are dropped, and counted."""
+    """Of more, as many again are told to come again, and the others are not answered; both are counted."""
     request_bytes: int = 16 << 20
 
     def __repr__(self) -> str:
         """Without the password."""
-        return f"BrokerSettings({self.host}:{self.port}, {self.protocol.name}, user {self.username or '-'})"
+        spoken = self.protocol.name if self.protocol is not None else "V5 or V311"
+        return f"BrokerSettings({self.host}:{self.port}, {spoken}, user {self.username or '-'})"

@@ -5,24 +5,28 @@
         result = await rack.result(job.job_id)
         assert result.exit_code == 0, result.reason
 
-Every wait has a limit and raises `RackUnreachable` beyond it.
+Every wait has a limit and raises `RackUnreachable` beyond it. A request that gets no answer, or that the rack puts off because
+it is busy, is asked again within that limit; asking twice does nothing twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
-import ssl
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import aiomqtt
+from paho.mqtt.reasoncodes import ReasonCode
 
 from contract.errors import EtloopError, ExitCode, InputError, Problem
-from controller.rack.broker_settings import BrokerSettings
+from controller.rack.broker_connection import broker_connection, properties_of, refuses_version
+from controller.rack.broker_settings import BrokerSettings, Protocol
 from controller.rack.job import ENDED
 from controller.rack.message_bytes import ContentType, decode, encode
 from controller.rack.messages import (
+    AnswerT,
     CancelAnswer,
     CancelRequest,
     ControllerTold,
@@ -48,6 +52,8 @@ _QOS: Final = 1
 _MOST_WAITING: Final = 4096
 ANSWER_S: Final = 10.0
 """How long the controller may take to answer a request."""
+_ASK_AGAIN_S: Final = 2.0
+"""After so long without an answer a request is sent again, then after twice as long: it, or its answer, may be lost."""
 
 
 class RackUnreachable(EtloopError):
@@ -70,42 +76,28 @@ class RackClient:
         self._name = f"etloop-client-{secrets.token_hex(6)}"
         self._replies = f"{self._topics.root}/replies/{self._name}"
         self._client: aiomqtt.Client | None = None
+        self._protocol = Protocol.V5
+        self._open = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         settings = self._settings
-        context = None
-        if settings.tls or settings.ca_file is not None:
-            context = ssl.create_default_context(cafile=settings.ca_file)
-            if settings.cert_file is not None:
-                context.load_cert_chain(settings.cert_file, settings.key_file)
-        self._client = aiomqtt.Client(
-            settings.host,
-            settings.port,
-            protocol=aiomqtt.ProtocolVersion(settings.protocol),
-            username=settings.username or None,
-            password=settings.password or None,
-            identifier=self._name,
-            max_queued_incoming_messages=_MOST_WAITING,
-            tls_context=context,
-        )
+        connection = broker_connection(settings, self._name, max_queued_incoming_messages=_MOST_WAITING)
         try:
-            await self._client.__aenter__()
-            await self._client.subscribe(self._replies, qos=_QOS)
+            client, self._protocol = await self._open.enter_async_context(connection)
+            await client.subscribe(self._replies, qos=_QOS)
         except (aiomqtt.MqttError, OSError) as error:
-            self._client = None
-            where = f"{settings.host}:{settings.port}"
-            raise RackUnreachable(
-                f"no broker at {where}: {error}; check its address, and that it runs"
-            ) from None
+            with contextlib.suppress(aiomqtt.MqttError, OSError):
+                await self._open.aclose()
+            raise RackUnreachable(_why_no_broker(settings, error)) from None
+        self._client = client
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            with contextlib.suppress(aiomqtt.MqttError):
-                await client.__aexit__(kind, error, trace)
+        self._client = None
+        with contextlib.suppress(aiomqtt.MqttError):
+            await self._open.__aexit__(None, None, None)
 
     async def submit(
         self,
@@ -201,24 +193,45 @@ class RackClient:
         assert self._client is not None, "use `async with RackClient(...)`"
         return self._client
 
-    async def _asked(self, topic: str, request: Any, answer: type[T]) -> T:
+    async def _asked(self, topic: str, request: Any, answer: type[AnswerT]) -> AnswerT:
         client = self._connected()
+        body = encode(request, ContentType.JSON)
+        properties = properties_of(
+            self._protocol, ResponseTopic=self._replies, CorrelationData=request.correlation.encode()
+        )
+        again_s, put_off = _ASK_AGAIN_S, False
         try:
             async with asyncio.timeout(self._answer_s):
-                await client.publish(topic, encode(request, ContentType.JSON), qos=_QOS)
-                async for message in client.messages:
-                    if str(message.topic) != self._replies:
-                        continue
-                    told = _read(answer, message.payload)
-                    # An answer to a request that could not even be read has no correlation.
-                    if told.correlation in (request.correlation, ""):  # type: ignore[attr-defined]
+                while True:
+                    await client.publish(topic, body, qos=_QOS, properties=properties)
+                    told = await self._reply(request.correlation, answer, again_s)
+                    if told is None:
+                        again_s *= 2
+                    elif not told.retry_after_ms:
                         return told
+                    else:
+                        put_off = True
+                        await asyncio.sleep(told.retry_after_ms / 1000 * (1 + secrets.randbelow(1000) / 1000))
         except TimeoutError:  # before OSError, of which it is one
             pass
         except (aiomqtt.MqttError, OSError) as error:
             raise RackUnreachable(f"the broker was lost: {error}") from None
+        if put_off:
+            what = f"rack '{self._topics.rack}' had more requests than it takes for {self._answer_s:g} s"
+            raise RackUnreachable(f"{what}; ask again later, and see who asks so much")
         what = f"no controller of rack '{self._topics.rack}' answered within {self._answer_s:g} s"
         raise RackUnreachable(f"{what}; check the rack's name, and that `etloop controller` runs")
+
+    async def _reply(self, correlation: str, answer: type[AnswerT], limit_s: float) -> AnswerT | None:
+        """The answer to a request; None if it does not come in time. Answers to earlier ones are passed over."""
+        try:
+            async with asyncio.timeout(limit_s):
+                async for message in self._connected().messages:
+                    if str(message.topic) == self._replies and _answers(message, correlation):
+                        return _read(answer, message.payload)
+        except TimeoutError:
+            pass
+        return None
 
     async def _retained(self, topic: str, kind: type[T]) -> T:
         client = self._connected()
@@ -236,8 +249,32 @@ class RackClient:
         raise RackUnreachable(f"nothing was told on {topic} within {self._answer_s:g} s")
 
 
+def _answers(message: aiomqtt.Message, correlation: str) -> bool:
+    """Whether a reply is to that request. Its body says so, or, of a request that could not be read, only its properties."""
+    if getattr(message.properties, "CorrelationData", None) == correlation.encode():
+        return True
+    try:
+        told = json.loads(_body(message.payload))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(told, dict) and told.get("correlation") == correlation
+
+
+def _why_no_broker(settings: BrokerSettings, error: Exception) -> str:
+    where = f"{settings.host}:{settings.port}"
+    if refuses_version(error):
+        return f"the broker at {where} does not speak MQTT {settings.protocol}; leave the version out, and the broker chooses"
+    if isinstance(error, aiomqtt.MqttCodeError) and isinstance(error.rc, ReasonCode):
+        return f"the broker at {where} refuses this client: {error.rc}; check user, password and what its ACL allows"
+    return f"no broker at {where}: {error}; check its address, and that it runs"
+
+
+def _body(payload: Any) -> bytes:
+    return payload if isinstance(payload, bytes) else str(payload).encode()
+
+
 def _read(kind: type[T], payload: Any) -> T:
-    body = payload if isinstance(payload, bytes) else str(payload).encode()
+    body = _body(payload)
     told, problems = decode(kind, body, ContentType.JSON)
     if told is None:
         raise RackUnreachable(f"the rack answered in another form than this client reads: {problems[0]}")

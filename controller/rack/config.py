@@ -178,13 +178,13 @@ def _read_broker(section: Section, directory: Path, *, embedded: bool) -> Broker
     tls = section.section("tls")
     embedded = section.optional("embedded", yes_or_no, False) or embedded
     # The embedded broker knows no MQTT 5.
-    protocol = Protocol.V311 if embedded else Protocol.V5
+    protocol = Protocol.V311 if embedded else None
     encrypted = section.has("tls")
     span = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
     settings = BrokerSettings(
         host=section.optional("host", words, "127.0.0.1"),
         port=section.optional("port", integer(1, 65535), 8883 if encrypted else 1883),
-        protocol=section.optional("protocol", one_of({"3.1.1": Protocol.V311, "5": Protocol.V5}), protocol),
+        protocol=section.optional("protocol", one_of({str(each): each for each in Protocol}), protocol),
         username=section.optional("username", words, ""),
         ca_file=_path(tls, "ca", directory),
         cert_file=_path(tls, "cert", directory),

@@ -446,6 +446,8 @@ class Daemon:
         self.rack.tell(AgentChanged(presence))
 
     async def _housekeep(self, now_ns: int) -> None:
+        # Agents connect anew after every run: without this, what is known of connections grows for thousands of runs.
+        self._peers.keep(self.hub.connections())
         try:
             short = self.free_disk_bytes() < self.config.free_disk_bytes
             self._stuck("disk", "the disk is full" if short else "")

@@ -44,7 +44,7 @@ class EmbeddedBroker:
             }
         )
         await broker.start()
-        self._log.rack("embedded broker listens", at=self._address)
+        self._log.rack("embedded broker listens", broker=self._address)
         try:
             await self._road.live()
         finally:

@@ -18,6 +18,7 @@ from controller.session_actions import Send, Tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from contract.errors import ProtocolError
     from contract.messages import AgentMessage
@@ -184,6 +185,10 @@ class Hub:
             )
             for name in self._seats
         }
+
+    def connections(self) -> AbstractSet[bytes]:
+        """Every connection of an agent that may still be said something: idle or lent."""
+        return self._lent.keys() | frozenset().union(*(roster.identities() for roster in self._idle))
 
     # ---- inside
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from contract.capabilities import MOST_ADDRESSES, MOST_INTERFACES, UNKNOWN, Capabilities
 from contract.errors import Problem
@@ -22,6 +22,7 @@ MOST_LISTED: Final = 1000
 _MOST_SCENARIO: Final = 16 << 20
 _MOST_CORRELATION: Final = 256
 _MOST_TOPIC: Final = 1024
+_RETRY: Final = "If not 0, the rack was busy and did nothing: ask again after so long."
 
 
 class RackStatus(StrEnum):
@@ -174,6 +175,7 @@ class SubmitAnswer:
     job: JobTold | None = said("The job.")
     problems: tuple[ProblemTold, ...] = said("All that is wrong, if not accepted.")
     correlation: str = said("As asked.")
+    retry_after_ms: int = said(_RETRY, least=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,7 @@ class CancelAnswer:
     job: JobTold | None = said("The job as it stands.")
     problems: tuple[ProblemTold, ...] = said("What is wrong with the request.")
     correlation: str = said("As asked.")
+    retry_after_ms: int = said(_RETRY, least=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,7 @@ class ListAnswer:
     jobs: tuple[JobTold, ...] = said("The jobs.")
     problems: tuple[ProblemTold, ...] = said("What is wrong with the request.")
     correlation: str = said("As asked.")
+    retry_after_ms: int = said(_RETRY, least=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +264,7 @@ class InventoryAnswer:
     ports: tuple[PortTold, ...] = said("All ports of the rig.")
     problems: tuple[ProblemTold, ...] = said("What is wrong with the request.")
     correlation: str = said("As asked.")
+    retry_after_ms: int = said(_RETRY, least=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +274,29 @@ class ControllerTold:
     format: int = said("Version of these messages.")
     state: RackStatus = said("lost: it vanished; whatever else is retained may be out of date.")
     version: str = said("Of etloop.")
+
+
+AnswerT = TypeVar("AnswerT", SubmitAnswer, CancelAnswer, ListAnswer, InventoryAnswer)
+_NOTHING: Final[dict[type[Any], dict[str, Any]]] = {
+    SubmitAnswer: {"accepted": False, "known": False, "job": None},
+    CancelAnswer: {"found": False, "job": None},
+    ListAnswer: {"jobs": ()},
+    InventoryAnswer: {"agents": (), "ports": ()},
+}
+
+
+def refusal(
+    kind: type[AnswerT], problems: tuple[Problem, ...], correlation: str = "", retry_after_ms: int = 0
+) -> AnswerT:
+    """The answer to a request that was not carried out."""
+    told = problems_told(problems)
+    return kind(
+        format=FORMAT,
+        **_NOTHING[kind],
+        problems=told,
+        correlation=correlation,
+        retry_after_ms=retry_after_ms,
+    )
 
 
 REQUESTS: Final = (SubmitRequest, CancelRequest, ListRequest, InventoryRequest)

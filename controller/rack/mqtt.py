@@ -2,24 +2,26 @@
 
 Requests are answered where they ask to be; jobs, agents and the controller are told on retained topics. Losing the broker
 touches no run: the road comes back with growing pauses, subscribes again, and tells everything anew. MQTT 5 is spoken
-where the broker does; on 3.1.1 a request carries its response topic and correlation in its body.
+where the broker does; on 3.1.1 a request carries its response topic and correlation in its body. Requests beyond what the
+rack takes in a second are told when to come again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import json
-import ssl
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
 import aiomqtt
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 
 from contract.clock import NS_PER_S
 from contract.errors import Problem
 from controller.rack.api import Accepted, Known, Rack, Rejected
+from controller.rack.broker_connection import broker_connection, properties_of
 from controller.rack.broker_settings import BrokerSettings, Protocol
 from controller.rack.ending import end
 from controller.rack.events import (
@@ -51,13 +53,16 @@ from controller.rack.messages import (
     SubmitRequest,
     agent_told,
     job_told,
-    problems_told,
+    refusal,
 )
+from controller.rack.request_rate import RequestRate, Turn
 from controller.rack.topics import Topics
 from controller.system_clock import monotonic_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from paho.mqtt.properties import Properties
 
     from controller.rack.events import Listener
     from controller.rack.hub import AgentPresence
@@ -70,10 +75,19 @@ _LEAST_PAUSE_S: Final = 0.5
 _MOST_PAUSE_S: Final = 30.0
 _KEEPALIVE_S: Final = 10
 _MOST_INCOMING: Final = 1024
-"""Requests taken from the broker and not yet answered; beyond it they are dropped, which QoS 1 clients see as no answer."""
+"""Requests taken from the broker and not yet answered; beyond it they are dropped, which clients see as no answer."""
 _RETOLD_JOBS: Final = 200
 """Newest jobs whose state is published again when the broker comes back: it may have lost what it retained."""
 _MOST_SUMMARY_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What a topic asks, how it is answered, and by what."""
+
+    request: type[Any]
+    answer: type[Any]
+    carry_out: Callable[[Any], Any]
 
 
 class MqttRoad:
@@ -97,8 +111,8 @@ class MqttRoad:
         self._settings = settings
         self._log = log
         self._told_progress_ns: dict[str, int] = {}
-        self._window_began_ns = 0
-        self._window_requests = 0
+        self._rate = RequestRate(settings.requests_per_s)
+        self._protocol = settings.protocol or Protocol.V5
         self.connected = False
         self._tallies = tallies
 
@@ -108,9 +122,10 @@ class MqttRoad:
         while True:
             began_ns = monotonic_ns()
             try:
-                async with self._client() as client:
+                async with self._connection() as (client, self._protocol):
                     self.connected = True
-                    self._log.rack("broker joined", broker=f"{self._settings.host}:{self._settings.port}")
+                    broker = f"{self._settings.host}:{self._settings.port}"
+                    self._log.rack("broker joined", broker=broker, mqtt=str(self._protocol))
                     await self._serve(client)
             except (aiomqtt.MqttError, OSError) as error:
                 why = str(error) or type(error).__name__
@@ -130,30 +145,21 @@ class MqttRoad:
         if not self.connected:
             return
         try:
-            async with asyncio.timeout(2), self._client(last=True) as client:
+            async with asyncio.timeout(2), self._connection(last=True) as (client, _):
                 await self._tell_state(client, RackStatus.STOPPED)
         except (aiomqtt.MqttError, OSError, TimeoutError):
             return
 
-    def _client(self, *, last: bool = False) -> aiomqtt.Client:
-        settings = self._settings
+    def _connection(
+        self, *, last: bool = False
+    ) -> contextlib.AbstractAsyncContextManager[tuple[aiomqtt.Client, Protocol]]:
         lost = encode(ControllerTold(FORMAT, RackStatus.LOST, etloop_version()), ContentType.JSON)
-        context = None
-        if settings.tls or settings.ca_file is not None:
-            context = ssl.create_default_context(cafile=settings.ca_file)
-            if settings.cert_file is not None:
-                context.load_cert_chain(settings.cert_file, settings.key_file)
-        return aiomqtt.Client(
-            settings.host,
-            settings.port,
-            protocol=aiomqtt.ProtocolVersion(settings.protocol),
-            username=settings.username or None,
-            password=settings.password or None,
-            identifier=f"etloop-controller-{self._rack_name}" + ("-last" if last else ""),
+        return broker_connection(
+            self._settings,
+            f"etloop-controller-{self._rack_name}" + ("-last" if last else ""),
             will=None if last else aiomqtt.Will(self._topics.controller_status, lost, qos=_QOS, retain=True),
             keepalive=_KEEPALIVE_S,
             max_queued_incoming_messages=_MOST_INCOMING,
-            tls_context=context,
         )
 
     # ---- what is asked
@@ -186,55 +192,58 @@ class MqttRoad:
             body = (
                 message.payload if isinstance(message.payload, bytes) else str(message.payload or "").encode()
             )
-            if self._too_many() or len(body) > self._settings.request_bytes:
+            turn = self._rate.take(monotonic_ns())
+            if turn is not Turn.SERVED or len(body) > self._settings.request_bytes:
                 self._tallies.dropped_requests += 1
-                continue
-            await self._answer(client, str(message.topic), body, message.properties)
-
-    def _too_many(self) -> bool:
-        now_ns = monotonic_ns()
-        if now_ns - self._window_began_ns >= NS_PER_S:
-            self._window_began_ns, self._window_requests = now_ns, 0
-        self._window_requests += 1
-        return self._window_requests > self._settings.requests_per_s
+            if turn is not Turn.DROPPED:
+                await self._answer(client, str(message.topic), body, message.properties, turn)
 
     async def _answer(
-        self, client: aiomqtt.Client, topic: str, body: bytes, properties: Properties | None
+        self, client: aiomqtt.Client, topic: str, body: bytes, properties: Properties | None, turn: Turn
     ) -> None:
-        form = content_type(body, str(getattr(properties, "ContentType", "") or ""))
-        asked, answer = self._carried_out(topic, body, form)
-        where = str(getattr(properties, "ResponseTopic", "") or "") or getattr(asked, "response_topic", "")
-        if answer is None or not self._topics.may_answer_on(where):
+        question = self._question(topic)
+        if question is None:
             return
-        back = None
-        if self._settings.protocol is Protocol.V5:
-            back = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
-            back.ContentType = form.value
-            correlation = getattr(properties, "CorrelationData", None)
-            if correlation is not None:
-                back.CorrelationData = correlation
+        form = content_type(body, str(getattr(properties, "ContentType", "") or ""))
+        where = str(getattr(properties, "ResponseTopic", "") or "")
+        if len(body) > self._settings.request_bytes:
+            asked, answer = None, refusal(question.answer, (self._too_large(body),))
+        elif turn is Turn.BUSY:
+            asked = None if where else decode(question.request, body, form)[0]
+            answer = self._put_off(question, getattr(asked, "correlation", ""))
+        else:
+            asked, problems = decode(question.request, body, form)
+            answer = refusal(question.answer, problems) if asked is None else question.carry_out(asked)
+        where = where or getattr(asked, "response_topic", "")
+        if not self._topics.may_answer_on(where):
+            return
+        correlation = getattr(properties, "CorrelationData", None)
+        back = properties_of(self._protocol, ContentType=form.value, CorrelationData=correlation)
         await client.publish(where, encode(answer, form), qos=_QOS, properties=back)
 
-    def _carried_out(self, topic: str, body: bytes, form: ContentType) -> tuple[Any, Any]:
-        """The request, None if it is none, and its answer, None if there is none to give."""
+    def _question(self, topic: str) -> _Question | None:
         if topic == self._topics.submit:
-            submit, problems = decode(SubmitRequest, body, form)
-            return submit, self._submitted(submit, problems)
+            return _Question(SubmitRequest, SubmitAnswer, self._submitted)
         if topic == self._topics.list:
-            listing, problems = decode(ListRequest, body, form)
-            return listing, self._listed(listing, problems)
+            return _Question(ListRequest, ListAnswer, self._listed)
         if topic == self._topics.inventory:
-            inventory, problems = decode(InventoryRequest, body, form)
-            return inventory, self._inventory(inventory, problems)
+            return _Question(InventoryRequest, InventoryAnswer, self._inventory)
         job_id = self._topics.job_of_cancel(topic)
         if job_id is None:
-            return None, None
-        cancel, problems = decode(CancelRequest, body, form)
-        return cancel, self._cancelled(job_id, cancel, problems)
+            return None
+        return _Question(CancelRequest, CancelAnswer, functools.partial(self._cancelled, job_id))
 
-    def _submitted(self, asked: SubmitRequest | None, problems: tuple[Problem, ...]) -> SubmitAnswer:
-        if asked is None:
-            return SubmitAnswer(FORMAT, False, False, None, problems_told(problems), "")
+    def _too_large(self, body: bytes) -> Problem:
+        remedy = f"keep it below {self._settings.request_bytes} bytes"
+        return Problem("the message", f"has {len(body)} bytes", remedy)
+
+    def _put_off(self, question: _Question, correlation: str) -> Any:
+        after_ms = self._rate.retry_after_ms(monotonic_ns())
+        what = f"takes {self._settings.requests_per_s} requests a second, and more have come"
+        busy = Problem("controller", what, f"ask again in {after_ms} ms")
+        return refusal(question.answer, (busy,), correlation, after_ms)
+
+    def _submitted(self, asked: SubmitRequest) -> SubmitAnswer:
         request = JobRequest(
             scenario_text=asked.scenario,
             ports=PortDemand(asked.ports, asked.port_count, asked.least_link_bps),
@@ -250,32 +259,24 @@ class MqttRoad:
             case Known(job):
                 return SubmitAnswer(FORMAT, True, True, job_told(job), (), asked.correlation)
             case Rejected(found):
-                return SubmitAnswer(FORMAT, False, False, None, problems_told(found), asked.correlation)
+                return refusal(SubmitAnswer, found, asked.correlation)
 
-    def _cancelled(
-        self, job_id: str, asked: CancelRequest | None, problems: tuple[Problem, ...]
-    ) -> CancelAnswer:
-        if asked is None:
-            return CancelAnswer(FORMAT, False, None, problems_told(problems), "")
+    def _cancelled(self, job_id: str, asked: CancelRequest) -> CancelAnswer:
         try:
             job = self._rack.cancel(job_id, asked.submitter or "mqtt")
         except StoreFailed as error:
             why = Problem("controller", str(error), "ask again when there is room")
-            return CancelAnswer(FORMAT, False, None, problems_told((why,)), asked.correlation)
+            return refusal(CancelAnswer, (why,), asked.correlation)
         told = job_told(job) if job is not None else None
         return CancelAnswer(FORMAT, job is not None, told, (), asked.correlation)
 
-    def _listed(self, asked: ListRequest | None, problems: tuple[Problem, ...]) -> ListAnswer:
-        if asked is None:
-            return ListAnswer(FORMAT, (), problems_told(problems), "")
+    def _listed(self, asked: ListRequest) -> ListAnswer:
         states = asked.states or tuple(JobState)
         jobs = self._rack.store.latest(asked.limit, asked.before_number or None, states)
         told = tuple(job_told(job, self._rack.waits_for(job.job_id)) for job in jobs)
         return ListAnswer(FORMAT, told, (), asked.correlation)
 
-    def _inventory(self, asked: InventoryRequest | None, problems: tuple[Problem, ...]) -> InventoryAnswer:
-        if asked is None:
-            return InventoryAnswer(FORMAT, (), (), problems_told(problems), "")
+    def _inventory(self, asked: InventoryRequest) -> InventoryAnswer:
         leases = self._rack.leases()
         ports = tuple(
             PortTold(port.label, port.link_bps, leases.get(port.label, "")) for port in self._rack.ports
@@ -359,10 +360,7 @@ class MqttRoad:
         await self._tell(client, self._topics.progress(moved.job_id), told)
 
     async def _tell(self, client: aiomqtt.Client, topic: str, message: Any) -> None:
-        properties = None
-        if self._settings.protocol is Protocol.V5:
-            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
-            properties.ContentType = ContentType.JSON.value
+        properties = properties_of(self._protocol, ContentType=ContentType.JSON.value)
         await client.publish(
             topic, encode(message, ContentType.JSON), qos=_QOS, retain=True, properties=properties
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, ExitCode, Problem
 from controller.rack import locks
+from controller.rack.allocator import give_memory_back
 from controller.rack.api import Rack
 from controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, Road, curve_of
 from controller.rack.dispatch import RackPort
@@ -151,6 +152,7 @@ def _read(path: Path) -> bytes:
 
 def serve(config: RackConfig, log: RackLog) -> ExitCode:
     """Opens a daemon and lets it live. Raises `ConfigError`."""
+    give_memory_back()
     daemon = open_daemon(config, log)
     with contextlib.suppress(KeyboardInterrupt):
         return asyncio.run(daemon.run())

@@ -45,7 +45,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--etloop-password-file", type=Path, metavar="FILE", help="holds the password")
     group.addoption("--etloop-ca", type=Path, metavar="FILE", help="authority of the broker's certificate")
     group.addoption(
-        "--etloop-mqtt", choices=("5", "3.1.1"), default="5", help="version of MQTT (embedded broker: 3.1.1)"
+        "--etloop-mqtt",
+        choices=("auto", "5", "3.1.1"),
+        default="auto",
+        help="version of MQTT (default: 5, or 3.1.1 of a broker that knows no other)",
     )
     group.addoption(
         "--etloop-required",

@@ -113,7 +113,7 @@ def _result_text(result: ResultTold) -> str:
 def broker_settings(
     broker: str,
     *,
-    mqtt: str = "5",
+    mqtt: str = "auto",
     username: str = "",
     password_file: Path | None = None,
     ca: Path | None = None,
@@ -129,7 +129,7 @@ def broker_settings(
     return BrokerSettings(
         host=host,
         port=int(port) if port else (8883 if ca else 1883),
-        protocol=Protocol.V311 if mqtt == "3.1.1" else Protocol.V5,
+        protocol=next((each for each in Protocol if str(each) == mqtt), None),
         username=username,
         password=_text(password_file).strip() if password_file else "",
         ca_file=ca,

@@ -58,7 +58,10 @@ def add_submit(parser: argparse.ArgumentParser) -> None:
         "--ca", type=Path, metavar="FILE", help="authority that the broker's certificate is checked by"
     )
     parser.add_argument(
-        "--mqtt", choices=("5", "3.1.1"), default="5", help="version of MQTT (embedded broker: 3.1.1)"
+        "--mqtt",
+        choices=("auto", "5", "3.1.1"),
+        default="auto",
+        help="version of MQTT (default: 5, or 3.1.1 of a broker that knows no other, such as the embedded one)",
     )
 
 

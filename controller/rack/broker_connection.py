@@ -1,0 +1,80 @@
+"""One connection to a broker, for the controller's road and for clients alike. A shell: aiomqtt, TLS.
+
+Where nobody says which version of MQTT is spoken, version 5 is asked for and 3.1.1 taken of a broker that refuses it, such as
+the embedded one. Decides nothing about what is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+
+import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from controller.rack.broker_settings import BrokerSettings, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_REFUSED_VERSION: Final = frozenset({1, 132})
+"""CONNACK of MQTT 3.1.1 (section 3.2.2.3) and of MQTT 5 (section 3.2.2.2)."""
+
+
+@contextlib.asynccontextmanager
+async def broker_connection(
+    settings: BrokerSettings, identifier: str, **more: Any
+) -> AsyncIterator[tuple[aiomqtt.Client, Protocol]]:
+    """A connection and the version of MQTT that is spoken on it; `more` is for `aiomqtt.Client`.
+
+    Raises `aiomqtt.MqttError` or `OSError`, also in the block if the connection is lost.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        protocol = settings.protocol or Protocol.V5
+        try:
+            client = await stack.enter_async_context(_client(settings, protocol, identifier, **more))
+        except aiomqtt.MqttError as error:
+            if settings.protocol is not None or not refuses_version(error):
+                raise
+            protocol = Protocol.V311
+            client = await stack.enter_async_context(_client(settings, protocol, identifier, **more))
+        yield client, protocol
+
+
+def refuses_version(error: Exception) -> bool:
+    """Whether a broker does not speak the version of MQTT that it was asked for."""
+    if not isinstance(error, aiomqtt.MqttCodeError):
+        return False
+    return (error.rc.value if isinstance(error.rc, ReasonCode) else error.rc) in _REFUSED_VERSION
+
+
+def properties_of(protocol: Protocol, **named: Any) -> Properties | None:
+    """Properties of a message, by their names in paho-mqtt; those that are None are left out, and all of them before MQTT 5."""
+    if protocol is not Protocol.V5:
+        return None
+    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    for name, value in named.items():
+        if value is not None:
+            setattr(properties, name, value)
+    return properties
+
+
+def _client(settings: BrokerSettings, protocol: Protocol, identifier: str, **more: Any) -> aiomqtt.Client:
+    context = None
+    if settings.tls or settings.ca_file is not None:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+        if settings.cert_file is not None:
+            context.load_cert_chain(settings.cert_file, settings.key_file)
+    return aiomqtt.Client(
+        settings.host,
+        settings.port,
+        protocol=aiomqtt.ProtocolVersion(protocol),
+        username=settings.username or None,
+        password=settings.password or None,
+        identifier=identifier,
+        tls_context=context,
+        **more,
+    )
