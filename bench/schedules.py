@@ -2,7 +2,7 @@
 
     python -m bench.schedules [--size N] [--hosted N] [--channels N] [--check] [--only ALGORITHM:COLLECTIVE]
 
-For every algorithm whose tables grow with the group, over `--size` ranks (1,024), each in a process of its own: the tables of the
+For every algorithm and collective, over `--size` ranks (1,024), each in a process of its own: the tables of the
 whole group as the controller makes them, those of `--hosted` ranks (256) as one agent is sent them, how many bytes that
 is on the way, how long the agent's engine takes to read them, and the most memory each side took. --check ends with 30
 when a bar is not met.
@@ -63,20 +63,30 @@ class Figures:
 NCCL: Final = ("ring:all-reduce", "p2p:all-to-all")
 """With NCCL's cut, on so many channels as were asked for."""
 OTHERS: Final = (
-    *("direct:all-reduce", "direct:all-gather", "direct:all-to-all"),
+    *("direct:all-reduce", "direct:all-gather", "direct:reduce-scatter", "direct:all-to-all"),
     *("bruck:all-to-all", "bruck:all-gather", "pairwise:all-to-all", "pairwise:reduce-scatter"),
     *("scattered:all-to-all", "deepep:all-to-all", "pxn:all-to-all"),
     *("hierarchical:all-reduce", "hierarchical:all-to-all"),
-    *("halving_doubling:all-reduce", "recursive_doubling:all-gather", "pat:all-gather"),
+    *("halving_doubling:all-reduce", "halving_doubling:reduce-scatter"),
+    *(
+        "recursive_doubling:all-reduce",
+        "recursive_doubling:all-gather",
+        "pat:all-gather",
+        "pat:reduce-scatter",
+    ),
+    *("ring:all-gather", "ring:reduce-scatter", "bidirectional_ring:all-reduce", "gloo_ring:all-reduce"),
+    *("tree:all-reduce", "chain:broadcast", "chain:reduce", "linear:gather", "linear:scatter"),
+    *("binomial:broadcast", "binomial:reduce", "binomial:gather", "binomial:scatter"),
 )
-"""One message a step on one channel, as libraries without channels send them."""
+"""One message a step on one channel, as libraries without channels send them; a ring of two directions has two."""
 
 
 def request_of(name: str, size: int, channels: int) -> tuple[str, Request]:
     """The algorithm, and what is asked of it between hosts of eight, or of one where it works between such only."""
     algorithm, collective = name.split(":")
     if name in OTHERS:
-        request = Request(collective, size, 8, Cutting(Protocol.SIMPLE, 1, 1 << 30, 1, 0, 8))
+        directions = 2 if algorithm == "bidirectional_ring" else 1
+        request = Request(collective, size, 8, Cutting(Protocol.SIMPLE, directions, 1 << 30, 1, 0, 8))
         flat = replace(request, ranks_per_host=1)
         return algorithm, flat if ALGORITHMS[algorithm].limit(request) else request
     if collective == "all-to-all":

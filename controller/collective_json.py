@@ -2,7 +2,7 @@
 
 Decides keys and what stands under them. Within a test the keys, and booleans written as the words "true" and "false", are
 those of nccl-tests (src/util.cu); what it does not have stands under `etloop`. Bandwidths are GB/s, times of rows
-microseconds, as there.
+microseconds, as there. Left out is what only a process with GPUs has: its environment, NCCL's version, process and device numbers.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from controller.collective_table import RankLine, Verdict
 
 SCHEMA: Final = "etloop-collective/1"
+NCCL_TESTS_FORM: Final = 2
+"""JSON_FILE_VERSION of the nccl-tests whose keys these are."""
 
 Json = dict[str, Any]
 """A value on its way into a JSON text; nothing reads it back here."""
@@ -66,7 +68,7 @@ def tests_as_json(
 def _test(version: str, arguments: Sequence[str], spec: BenchSpec, test: TestResult) -> Json:
     verdict = test.verdict
     return {
-        "version": f"etloop {version}",
+        "version": NCCL_TESTS_FORM,
         "start_time": test.started_at,
         "args": list(arguments),
         "config": {
@@ -80,6 +82,9 @@ def _test(version: str, arguments: Sequence[str], spec: BenchSpec, test: TestRes
             "aggregated_iterations": 1,
             "validation": 1,
             "graph": 0,
+            "blocking_collectives": _word(False),
+            "per_iter_timing": _word(any(row.iterations is not None for row in test.rows)),
+            "parallel_init": _word(False),
             "devices": [
                 {
                     "rank": place.rank,
@@ -103,6 +108,7 @@ def _test(version: str, arguments: Sequence[str], spec: BenchSpec, test: TestRes
         "errors": list(test.errors),
         "end_time": test.ended_at,
         "etloop": {
+            "version": version,
             "collective": CONVENTIONS[test.kind].name,
             "shaping": test.shaping,
             "choices": [asdict(choice) for choice in test.choices],
@@ -126,7 +132,7 @@ def _results(spec: BenchSpec, test: TestResult) -> list[Json]:
                 "count": row.amount.count,
                 "type": spec.datatype,
                 "redop": spec.redop(row.kind),
-                "root": root_of(row.kind),
+                "root": f"{root_of(row.kind):6d}",
                 "actual_iterations": spec.iterations,
                 "etloop": {},
             },
@@ -150,7 +156,6 @@ def _results(spec: BenchSpec, test: TestResult) -> list[Json]:
 
 def _iterations(single: IterationFigures) -> Json:
     return {
-        "skipped_iterations": 0,
         "min_us": single.min_ns / 1000,
         "max_us": single.max_ns / 1000,
         "avg_us": single.avg_ns / 1000,

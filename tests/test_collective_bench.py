@@ -352,6 +352,9 @@ def test_refusals_come_before_any_agent_starts(capsys: pytest.CaptureFixture[str
     assert said["problems"][0]["where"] == "--loopback"
 
 
+PER_ITERATION = {"min_us", "max_us", "avg_us", "p50_us", "p95_us", "p99_us", "stdev_us", "cv_pct", "times_us"}
+
+
 @pytest.mark.e2e
 def test_a_benchmark_over_real_sockets(tmp_path: Path) -> None:
     """A sweep of two variants over one pair of agents that stay: table, JSON and run directories agree."""
@@ -395,9 +398,20 @@ def test_a_benchmark_over_real_sockets(tmp_path: Path) -> None:
         ("all_to_all", 2),
     ]
     for test in tests:
+        assert test["version"] == 2
+        assert {key: test["config"][key] for key in ("validation", "per_iter_timing", "step_factor")} == {
+            "validation": 1,
+            "per_iter_timing": "true",
+            "step_factor": 2,
+        }
         assert test["out_of_bounds"] == {"count": 0, "okay": "true"}
         assert [row["size"] for row in test["results"]] == [65536, 131072, 262144]
         for row in test["results"]:
+            assert row["root"] == "    -1"
+            single = row["out_of_place_per_iter"]
+            assert set(single) == PER_ITERATION, "the keys of nccl-tests, no other"
+            assert len(single["times_us"]) == row["actual_iterations"] == 4
+            assert single["min_us"] == min(single["times_us"])
             assert row["out_of_place"]["time"] > 0
             assert row["in_place"]["bus_bw"] > 0
             assert row["etloop"]["sent_bytes"] == row["size"] * (

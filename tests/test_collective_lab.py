@@ -1,4 +1,5 @@
-"""Four ranks on two agents at the ends of a cable that loses packets: every algorithm completes, every byte is accounted for."""
+"""Four ranks on two agents at the ends of a cable that loses packets: every algorithm, shaping and schedule of one's own completes,
+every byte is accounted for."""
 
 from __future__ import annotations
 
@@ -10,9 +11,13 @@ from typing import Any, Final
 import pytest
 
 from tests import first_light
-from tests.first_light import Place
+from tests.first_light import Place, free_place
 from tests.first_light_cable import cable_agents, cabled, for_root
+from tests.msccl_by_hand import direct_all_gather, direct_all_to_all, ring_reduce_scatter
+from tests.traces_by_hand import recv, send, trace_of
 from traffic.collectives.algorithms import ALGORITHMS
+from workload.et_nodes import et_nodes
+from workload.files import write_trace
 
 pytestmark = [pytest.mark.e2e, for_root]
 
@@ -30,6 +35,7 @@ KINDS: Final = (
 TWO_LEVEL: Final = ("hierarchical", "pxn")
 ONE_CHANNEL: Final = ("gloo_ring",)
 LOSS_PERCENT: Final = "0.5%"
+KIB: Final = 1024
 # Lost packets come again soon, but nobody is given up for being silent: the engines share their processors with whatever else
 # runs here, and are not heard of for tens of milliseconds.
 SCENARIO: Final = f"""\
@@ -41,10 +47,10 @@ limits: {{gather_timeout: 30s}}
 """
 
 
-def measured(place: Place, per_host: int, *options: str) -> list[dict[str, Any]]:
+def measured(place: Place, per_host: int, *options: str, collectives: str = "") -> list[dict[str, Any]]:
     """The tests that a sweep over the cable leaves."""
     name = f"s{per_host}.yaml"
-    place.write(name, SCENARIO.replace("HOSTS", str(per_host)))
+    place.write(name, SCENARIO.replace("HOSTS", str(per_host)) + collectives)
     common = (
         "--rig",
         "rig.yaml",
@@ -93,7 +99,7 @@ def served(names: list[str]) -> dict[str, set[str]]:
 
 
 def test_every_algorithm_is_exact_under_loss(tmp_path: Path) -> None:
-    place = first_light.free_place(tmp_path)
+    place = free_place(tmp_path)
     flat = [name for name in ALGORITHMS if name not in (*TWO_LEVEL, *ONE_CHANNEL)]
     with cabled(place) as cable, cable_agents(place, cable):
         kinds = ",".join(KINDS)
@@ -104,3 +110,71 @@ def test_every_algorithm_is_exact_under_loss(tmp_path: Path) -> None:
         assert_exact(inside, served(list(TWO_LEVEL)))
         alone = measured(place, 1, "all_reduce", "--algorithm", ",".join(ONE_CHANNEL), "-n", "8")
         assert_exact(alone, served(list(ONE_CHANNEL)))
+
+
+def test_every_shaping_is_exact_under_loss(tmp_path: Path) -> None:
+    """With NCCL's the tuning model chooses, as it does for a job; the barrier is of each shaping's own."""
+    place = free_place(tmp_path)
+    shapings = ("nccl", "gloo", "mpi", "plain")
+    with cabled(place) as cable, cable_agents(place, cable):
+        tests = measured(place, 1, ",".join(KINDS), "--shaping", ",".join(shapings), "-n", "2")
+    ran = {(test["etloop"]["shaping"].split()[0], test["etloop"]["collective"]) for test in tests}
+    assert {kind for _, kind in ran} == set(KINDS)
+    assert len(tests) == len(ran) == len(shapings) * len(KINDS)
+    algorithms = {choice["algorithm"] for test in tests for choice in test["etloop"]["choices"]}
+    assert {"gloo_ring", "halving_doubling", "scattered", "p2p", "chain", "binomial"} <= algorithms
+    assert_exact(tests, {})
+
+
+STAR: Final = """\
+from traffic.collectives.draft import ADD, FINISH, KEEP, SEND, TableDraft, schedule_of
+
+
+def schedule(request):
+    last = request.size - 1
+    root = TableDraft()
+    added = []
+    for peer in range(1, request.size):
+        added = [root.lane(recv_from=peer).add(FINISH if peer == last else ADD, after=added)]
+    for peer in range(1, request.size):
+        root.lane(send_to=peer).add(SEND, after=added)
+    tables = [root.lanes()]
+    for _ in range(last):
+        table = TableDraft()
+        lane = table.lane(send_to=0, recv_from=0)
+        lane.add(SEND)
+        lane.add(KEEP)
+        tables.append(table.lanes())
+    return schedule_of(request, "star", tuple(tables))
+"""
+OWN: Final = """\
+collectives:
+  all_reduce: {schedule: star.py}
+  all_gather: {schedule: gather.xml}
+  reduce_scatter: {schedule: [scatter.xml]}
+  all_to_all: {schedule: exchange.xml}
+  broadcast: {schedule: relay.et, recorded: 1KiB}
+"""
+
+
+def test_schedules_of_one_s_own_are_exact_under_loss(tmp_path: Path) -> None:
+    place = free_place(tmp_path)
+    place.write("star.py", STAR)
+    place.write("gather.xml", direct_all_gather(4))
+    place.write("scatter.xml", ring_reduce_scatter(4))
+    place.write("exchange.xml", direct_all_to_all(4))
+    chain = [
+        [send(0, 1, KIB)],
+        *([recv(0, r - 1, KIB), send(1, r + 1, KIB).after(0)] for r in (1, 2)),
+        [recv(0, 2, KIB)],
+    ]
+    write_trace(place.directory, [et_nodes(rank) for rank in trace_of(*chain).ranks], prefix="relay")
+    own = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
+    with cabled(place) as cable, cable_agents(place, cable):
+        tests = measured(place, 1, ",".join(own), "-b", "2560K", "-e", "2560K", "-n", "1", collectives=OWN)
+    wanted = {
+        "file:star": {"all_reduce"},
+        "msccl:by_hand": {"all_gather", "reduce_scatter", "all_to_all"},
+        "custom:relay": {"broadcast"},
+    }
+    assert_exact(tests, wanted)

@@ -88,6 +88,8 @@ SYMMETRIC = [
         ("hierarchical", ("all-reduce", "all-to-all")),
         ("pxn", ("all-to-all",)),
         ("recursive_doubling", ("all-reduce", "all-gather")),
+        ("pat", ("all-gather", "reduce-scatter")),
+        ("gloo_ring", ("all-reduce",)),
     )
     for collective in collectives
 ]
@@ -100,12 +102,18 @@ SYMMETRIC = [
     st.sampled_from([1, 2, 3, 4]),
     st.sampled_from([1, 2, 3]),
     st.sampled_from([0, 1, 3, 20]),
+    st.sampled_from([1, 2, 1 << 20]),
 )
 def test_columns_turned_from_the_first_position_are_the_lanes_of_all(
-    name: str, hosts: int, ranks_per_host: int, channels: int, window: int
+    name: str, hosts: int, ranks_per_host: int, channels: int, window: int, aggregation: int
 ) -> None:
     case = next(case for case in CASES if case.name == name)
-    shape, cutting = Shape(hosts * ranks_per_host, ranks_per_host), whole(channels=channels, window=window)
+    shape = Shape(hosts * ranks_per_host, ranks_per_host)
+    assume(shape.size > 1)
+    if case.algorithm == "gloo_ring":
+        cutting = whole(segments=shape.size * (2 + window))
+    else:
+        cutting = whole(channels=channels, window=window, aggregation=aggregation)
     assume(case.serves(shape, cutting))
     schedule = case.build(shape, cutting)
     assert isinstance(schedule.tables, LazyTables)

@@ -39,6 +39,7 @@ REDUCE_ALIGN_BYTES: Final = 64
 """16 elements of float32."""
 _REDUCING: Final = frozenset({"all-reduce", "barrier", "reduce-scatter", "reduce"})
 _DISTINCT_MAX: Final = 1 << 16
+_DISTINCT_MESSAGES: Final = 1 << 13
 
 
 class Step(NamedTuple):
@@ -66,6 +67,16 @@ def _entry(kind: int, chunk: int, block: int, after_lane: int, after_entry: int)
     return Entry(EntryKind(kind), chunk, block, after_lane=after_lane, after_entry=after_entry)
 
 
+@lru_cache(_DISTINCT_MESSAGES)
+def _gathered(kind: int, moves: tuple[Move, ...]) -> tuple[Entry, ...]:
+    """The entries of one message. Positions of one half of a group send the same ones, of hundreds of blocks."""
+    last = len(moves) - 1
+    return tuple(
+        _entry(kind | _MORE if i < last else kind, chunk, block, -1, -1)
+        for i, (chunk, block) in enumerate(moves)
+    )
+
+
 @dataclass(slots=True)
 class LaneDraft:
     """One lane; `lane` is its final form but for the entries."""
@@ -81,11 +92,14 @@ class LaneDraft:
 
     def add(self, kind: EntryKind, moves: Sequence[Move] = ONE, after: Iterable[Step] = ()) -> Step:
         """One message that carries `moves`, once every step of `after` is over; those of this lane are anyway."""
-        return self._message([int(kind)] * len(moves), moves, after)
+        return self._message(_gathered(int(kind), tuple(moves)), after)
 
     def add_each(self, moves: Sequence[tuple[EntryKind, Move]], after: Iterable[Step] = ()) -> Step:
         """One message whose moves are of different kinds, such as to keep and to pass on; of one direction."""
-        return self._message([int(kind) for kind, _ in moves], [move for _, move in moves], after)
+        kinds = [int(kind) | _MORE for kind, _ in moves]
+        kinds[-1] ^= _MORE
+        entries = [_entry(kind, *move, -1, -1) for kind, (_, move) in zip(kinds, moves, strict=True)]
+        return self._message(entries, after)
 
     def wait(self, after: Iterable[Step]) -> None:
         """Go no further in this loop before the steps are over."""
@@ -93,16 +107,16 @@ class LaneDraft:
             if step.lane != self.index:
                 self.entries.append(_entry(0, 0, 0, *step))
 
-    def _message(self, kinds: list[int], moves: Sequence[Move], after: Iterable[Step]) -> Step:
-        assert moves
+    def _message(self, entries: Sequence[Entry], after: Iterable[Step]) -> Step:
+        assert entries
         before = [step for step in after if step.lane != self.index]
-        self.wait(before[:-1])
-        lane, entry = before[-1] if before else (-1, -1)
-        last = len(moves) - 1
-        for i, (kind, (chunk, block)) in enumerate(zip(kinds, moves, strict=True)):
-            # Plain numbers: a table may have thousands of entries, and members of enumerations are slow to combine.
-            self.entries.append(_entry(kind | _MORE if i < last else kind, chunk, block, lane, entry))
-            lane = entry = -1
+        if before:
+            self.wait(before[:-1])
+            first, *others = entries
+            self.entries.append(_entry(int(first.kind), first.chunk, first.block, *before[-1]))
+            self.entries += others
+        else:
+            self.entries += entries
         return Step(self.index, len(self.entries) - 1)
 
 
@@ -214,6 +228,11 @@ def schedule_of(
     )
 
 
-def block_moves(blocks: Iterable[int]) -> list[Move]:
+def block_moves(blocks: Iterable[int]) -> tuple[Move, ...]:
     """Blocks that are chunks of the lane with the same number."""
-    return [Move(block, block) for block in blocks]
+    return _window(blocks) if isinstance(blocks, range) else tuple(Move(block, block) for block in blocks)
+
+
+@lru_cache(_DISTINCT_MESSAGES)
+def _window(blocks: range) -> tuple[Move, ...]:
+    return tuple(Move(block, block) for block in blocks)

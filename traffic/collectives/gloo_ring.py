@@ -19,6 +19,7 @@ from traffic.collectives.draft import (
     each_channel,
     schedule_of,
 )
+from traffic.collectives.turned_columns import Symmetry, ahead, groups_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,8 @@ def gloo_ring(request: Request) -> Schedule:
     assert segments % size == 0
     assert segments >= _UNDER_WAY * size
     assert request.cutting.channels == 1
-    tables = each_channel(request, lambda position: _lanes(position, size, segments))
+    symmetry = Symmetry(ahead(size), groups_ahead(size, segments // size))
+    tables = each_channel(request, lambda position: _lanes(position, size, segments), symmetry)
     return schedule_of(request, "gloo_ring", tables, blocks=segments)
 
 
@@ -49,7 +51,7 @@ def _lanes(position: int, size: int, segments: int) -> tuple[Lane, ...]:
     count = segments - each
     reducing = [(position * each + i) % segments for i in range(count + each)]
     # The block before the own one is complete here after the first phase.
-    final = reducing[count:]
+    final = frozenset(reducing[count:])
     kinds = [FINISH if segment in final else ADD for segment in reducing[each:]]
     _phase(lane, reducing[:count], reducing[each:], kinds)
     gathering = [((position - 1) * each + i) % segments for i in range(count + each)]

@@ -63,12 +63,12 @@ class Folding:
             return position // 2 if position % 2 else -1
         return position - self.folded
 
-    def stands_for(self, numbers: range) -> list[int]:
-        """Positions whose inputs or results these numbers have, their own and those of their even neighbours."""
-        return [p for n in numbers for p in self._pair(n)]
+    def stands_for(self, numbers: range) -> range:
+        """Positions whose inputs or results these consecutive numbers have, their own and those of their even neighbours."""
+        return range(self._first(numbers.start), self._first(numbers.stop))
 
-    def _pair(self, number: int) -> tuple[int, ...]:
-        return (2 * number, 2 * number + 1) if number < self.folded else (number + self.folded,)
+    def _first(self, number: int) -> int:
+        return 2 * number if number < self.folded else number + self.folded
 
 
 def halving_doubling(request: Request) -> Schedule:
@@ -133,9 +133,11 @@ def _reduce_scatter(folding: Folding, position: int) -> tuple[Lane, ...]:
         window, given = _halves(window, upper=bool(number >> step & 1))
         lane.add(SEND, block_moves(folding.stands_for(given)), before)
         moves = block_moves(folding.stands_for(window))
-        last = step == 0
-        kinds = [(FINISH if last and move.block == position else ADD) | IN_TURN for move in moves]
-        lane.add_each(list(zip(kinds, moves, strict=True)))
+        if step:
+            lane.add(ADD | IN_TURN, moves)
+        else:
+            kinds = [(FINISH if move.block == position else ADD) | IN_TURN for move in moves]
+            lane.add_each(list(zip(kinds, moves, strict=True)))
         # A blocking exchange: of a folded group one half may be longer, and nothing overtakes it.
         before = [lane.done]
     if folds:

@@ -120,7 +120,7 @@ def _all_reduce(grid: Grid, host: int, place: int) -> tuple[Lane, ...]:
 def _all_reduce_slice(grid: Grid, lane: LaneDraft, host: int, place: int, before: Step) -> Step:
     """A ring all-reduce of one slice between hosts; the last of its steps."""
 
-    def part(other: int) -> list[Move]:
+    def part(other: int) -> tuple[Move, ...]:
         return block_moves([place % grid.places * grid.hosts + other % grid.hosts])
 
     lane.add(SEND, part(host - 1), [before])
@@ -132,7 +132,7 @@ def _all_reduce_slice(grid: Grid, lane: LaneDraft, host: int, place: int, before
     return lane.add(KEEP, part(host + 1))
 
 
-def _slice(grid: Grid, host: int, place: int) -> list[Move]:
+def _slice(grid: Grid, host: int, place: int) -> tuple[Move, ...]:
     """The part of the buffer that a place is answerable for between hosts, in one block for each host, the own one first."""
     first = place % grid.places * grid.hosts
     return block_moves(first + (host + delta) % grid.hosts for delta in range(grid.hosts))

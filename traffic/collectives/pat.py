@@ -23,6 +23,7 @@ from traffic.collectives.draft import (
     each_channel,
     schedule_of,
 )
+from traffic.collectives.turned_columns import Symmetry, ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,9 +38,11 @@ def pat(request: Request) -> Schedule:
     assert request.size >= 2
     size, aggregation = request.size, request.cutting.aggregation
     if request.collective == "all-gather":
-        tables = each_channel(request, lambda position: _all_gather(position, size, aggregation))
+        gathers = Symmetry(ahead(size))
+        tables = each_channel(request, lambda position: _all_gather(position, size, aggregation), gathers)
         return schedule_of(request, "pat", tables)
-    tables = each_channel(request, lambda position: _reduce_scatter(position, size, aggregation))
+    scatters = Symmetry(ahead(size), ahead(size))
+    tables = each_channel(request, lambda position: _reduce_scatter(position, size, aggregation), scatters)
     return schedule_of(request, "pat", tables, blocks=size)
 
 

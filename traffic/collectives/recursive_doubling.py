@@ -7,7 +7,8 @@ that is no power of two is folded as in `halving_doubling`. Source: pmodels/mpic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 from traffic.collectives.draft import (
     ADD,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from traffic.collectives.cutting import Request
     from traffic.collectives.draft import Step
     from traffic.collectives.table import Lane, Schedule
+
+_DISTINCT_WINDOWS: Final = 1 << 12
 
 
 def recursive_doubling(request: Request) -> Schedule:
@@ -93,6 +96,11 @@ def _all_gather(folding: Folding, position: int) -> tuple[Lane, ...]:
     return table.lanes()
 
 
-def _blocks(positions: Iterable[int]) -> list[Move]:
+def _blocks(positions: Iterable[int]) -> tuple[Move, ...]:
     """What these positions put in, one chunk each."""
-    return [Move(0, position) for position in positions]
+    return _window(positions) if isinstance(positions, range) else tuple(Move(0, p) for p in positions)
+
+
+@lru_cache(_DISTINCT_WINDOWS)
+def _window(positions: range) -> tuple[Move, ...]:
+    return tuple(Move(0, position) for position in positions)

@@ -46,6 +46,15 @@ def ahead(size: int) -> Turn:
     return turn
 
 
+def groups_ahead(size: int, each: int) -> Turn:
+    """The same of chunks of which every position has so many, one after another."""
+
+    def turn(numbers: NDArray[np.int32], positions: NDArray[np.int32]) -> NDArray[np.int32]:
+        return ((numbers + positions * np.int32(each)) % (size * each)).astype(np.int32)
+
+    return turn
+
+
 def crosswise(numbers: NDArray[np.int32], positions: NDArray[np.int32]) -> NDArray[np.int32]:
     """Every position pairs with r xor p; of groups that are a power of two."""
     return (numbers ^ positions).astype(np.int32)
