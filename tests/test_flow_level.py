@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.assignment import Assignment, TransportSettings
+from contract.congestion import CongestionSettings
 from tests.assignments_by_hand import TRANSPORT, HandOp, assignment
+from traffic import _native
 from traffic.collectives.selection import CollectiveName
 from traffic.flow_level import FlowLevelOutcome, FlowLevelSettings, flow_level, ideal_network
 from traffic.simulation import SimulationSettings, simulate
@@ -246,3 +248,13 @@ def test_live_flows_bound_what_is_kept() -> None:
     small, large = (ran(same_on_all(HandOp(AR, size * MIB), ranks=4)) for size in (16, 256))
     assert large.messages == 16 * small.messages
     assert large.most_live_flows == small.most_live_flows == 4
+
+
+def test_a_plugin_that_nobody_compiled_does_not_matter_here() -> None:
+    """Nothing is sent, so nothing is controlled; the keys of flows are those of the same job without it."""
+    job = same_on_all(HandOp(AR, MIB), ranks=4)
+    plugin = CongestionSettings(plugin_name="mine.cpp", plugin=np.frombuffer(b"not even C++", np.uint8))
+    with_plugin = replace(job, transport=replace(job.transport, congestion=plugin))
+    outcome = flow_level(with_plugin, ideal_network(with_plugin))
+    assert outcome.ops.tobytes() == ran(job).ops.tobytes()
+    assert _native.flow_keys(with_plugin) == _native.flow_keys(job)

@@ -57,8 +57,6 @@ class FlowLevelSettings:
     most_messages: int = 0
     """A run that carries more ends unfinished, `too_many_messages`; 0: any number."""
     limit_ns: int = 3_600_000_000_000
-    cc_library: str = ""
-    """Compiled congestion control plugin of the assignment; it is not run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,7 +34,7 @@ FlowNetwork network_from(nb::handle columns) {
 }
 
 nb::dict run_flow_level(nb::handle assignment, nb::handle columns, nb::handle settings) {
-  const auto plan = plan_from(assignment, read_value<std::string>(settings, "cc_library"));
+  const auto plan = plan_without_control(assignment);
   const FlowNetwork network = network_from(columns);
   if (const std::string wrong = validate(network, *plan); !wrong.empty()) throw nb::value_error(wrong.c_str());
   FlowLevelParams params;
@@ -65,7 +65,7 @@ using Keys = nb::ndarray<const uint64_t, nb::numpy, nb::ndim<1>, nb::c_contig, n
 
 // The keys of the five-tuples that data leaves by, one for each queue pair of the connections.
 nb::bytes flow_keys(nb::handle assignment) {
-  const auto plan = plan_from(assignment, "");
+  const auto plan = plan_without_control(assignment);
   std::vector<uint64_t> keys(plan->qps.size(), 0);
   constexpr uint8_t kUdp = 17;
   for (const PlannedConnection& c : plan->connections) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "bind_columns.h"
 #include "bind_congestion.h"
@@ -186,16 +187,17 @@ IpAddress parse_address(const std::string& text) {
   return *address;
 }
 
-std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment, const std::string& cc_library) {
+namespace {
+
+std::shared_ptr<const EnginePlan> plan_with(nb::handle assignment, CongestionParams control) {
   auto plan = std::make_shared<EnginePlan>();
   plan->iterations = read_value<int32_t>(assignment, "iterations");
   const nb::object transport = nb::getattr(assignment, "transport");
   const auto vlan_id = read_value<int32_t>(transport, "vlan_id");
   for (nb::handle port : nb::getattr(assignment, "ports")) plan->ports.push_back(read_port(port, vlan_id));
   plan->transport = read_transport(transport);
-  const nb::object congestion = nb::getattr(transport, "congestion");
-  plan->congestion = congestion_from(congestion, cc_library);
-  plan->series = series_from(congestion);
+  plan->congestion = std::move(control);
+  plan->series = series_from(nb::getattr(transport, "congestion"));
   plan->scale_up_bps = read_value<int64_t>(assignment, "scale_up_bps");
   plan->scale_up_latency_ns = read_value<int64_t>(assignment, "scale_up_latency_ns");
   plan->schedules = schedule_set_from(nb::getattr(assignment, "schedules"));
@@ -209,5 +211,14 @@ std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment, const std::st
   order_batches(plan->schedules);
   return plan;
 }
+
+}  // namespace
+
+std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment, const std::string& cc_library) {
+  const nb::object settings = nb::getattr(nb::getattr(assignment, "transport"), "congestion");
+  return plan_with(assignment, congestion_from(settings, cc_library));
+}
+
+std::shared_ptr<const EnginePlan> plan_without_control(nb::handle assignment) { return plan_with(assignment, {}); }
 
 }  // namespace etloop
