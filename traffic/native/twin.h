@@ -12,6 +12,7 @@
 #include "core_set.h"
 #include "plan.h"
 #include "soft_fabric.h"
+#include "stop_sign.h"
 #include "twin_series.h"
 
 namespace etloop {
@@ -32,6 +33,7 @@ struct TwinParams {
   size_t most_samples = 1 << 20;
   int64_t most_packets = 0;  // 0: any number; more end the run
   std::vector<LinkChange> link_changes;
+  StopAsked stop;
 };
 
 struct TwinOutcome : VirtualRun {
