@@ -10,6 +10,7 @@
 
 #include "bind_columns.h"
 #include "bind_plan.h"
+#include "bind_stop.h"
 #include "flow_level.h"
 #include "switch_model.h"
 
@@ -41,11 +42,13 @@ nb::dict run_flow_level(nb::handle assignment, nb::handle columns, nb::handle se
   params.tolerance = read_value<double>(settings, "tolerance");
   params.most_messages = read_value<int64_t>(settings, "most_messages");
   params.limit_ns = read_value<int64_t>(settings, "limit_ns");
+  params.stop = signal_raised;
   FlowLevelOutcome outcome;
   {
     nb::gil_scoped_release release;
     outcome = flow_level(*plan, network, params);
   }
+  raise_if_stopped();
   nb::dict out;
   out["records"] = as_bytes(outcome.records.data(), outcome.records.size());
   out["waits"] = as_bytes(outcome.waits.data(), outcome.waits.size());

@@ -9,6 +9,7 @@
 
 #include "bind_columns.h"
 #include "bind_plan.h"
+#include "bind_stop.h"
 #include "bind_switch.h"
 #include "twin.h"
 
@@ -24,6 +25,7 @@ TwinParams params_from(nb::handle attachments, nb::handle streams, nb::handle se
   params.receive_buffer_bytes = read_value<int64_t>(settings, "receive_buffer_bytes");
   params.probe_first = read_value<bool>(settings, "probe_first");
   params.limit_ns = read_value<int64_t>(settings, "limit_ns");
+  params.stop = signal_raised;
   params.sample_interval_ns = read_value<int64_t>(settings, "sample_interval_ns");
   params.most_samples = read_value<size_t>(settings, "most_samples");
   params.most_packets = read_value<int64_t>(settings, "most_packets");
@@ -61,6 +63,7 @@ nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb:
     nb::gil_scoped_release release;
     outcome = run_twin(*plan, network, params);
   }
+  raise_if_stopped();
   nb::dict out;
   out["records"] = as_bytes(outcome.records.data(), outcome.records.size());
   out["flows"] = as_bytes(outcome.flows.data(), outcome.flows.size());

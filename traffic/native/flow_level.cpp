@@ -13,6 +13,7 @@ namespace etloop {
 namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
+constexpr uint32_t kTurnsPerLook = 64;
 constexpr int64_t kFirstAndLastBytes = 16 + 4;  // RETH of the first packet, immediate of the last
 constexpr int64_t kEveryPacketBytes = 12 + 4;   // BTH, ICRC
 
@@ -90,7 +91,11 @@ class Departures {
 class FlowLevel final : public MessageCarrier {
  public:
   FlowLevel(const EnginePlan& plan, const FlowNetwork& network, const FlowLevelParams& params)
-      : plan_(plan), network_(network), params_(params), shares_(network.link_bps, params.tolerance) {
+      : plan_(plan),
+        network_(network),
+        params_(params),
+        stop_(params.stop, kTurnsPerLook),
+        shares_(network.link_bps, params.tolerance) {
     stream_of_way_.assign(network.latency_ns.size(), kNone);
     first_way_.reserve(plan.connections.size() + 1);
     uint32_t way = 0;
@@ -159,6 +164,7 @@ class FlowLevel final : public MessageCarrier {
   const EnginePlan& plan_;
   const FlowNetwork& network_;
   const FlowLevelParams& params_;
+  StopSign stop_;
   FairShares shares_;
   std::unique_ptr<Core> core_;
   std::vector<uint32_t> first_way_;      // by connection
@@ -361,6 +367,10 @@ bool FlowLevel::over() {
 
 // One moment: all that is due in it, until nothing more follows from it.
 bool FlowLevel::step() {
+  if (stop_.seen()) {
+    outcome_.failure = "stopped";
+    return false;
+  }
   const Nanos waiting_ns = due_.empty() ? kNever : due_.front().at_ns;
   const Nanos next_ns = std::min({core_->next_deadline(), departures_.next(), waiting_ns});
   if (next_ns == kNever) {

@@ -11,6 +11,7 @@
 #include "fair_shares.h"
 #include "plan.h"
 #include "records.h"
+#include "stop_sign.h"
 
 namespace etloop {
 
@@ -27,6 +28,7 @@ struct FlowLevelParams {
   double tolerance = 0;  // of FairShares
   int64_t most_messages = 0;  // 0: any number; more end the run
   Nanos limit_ns = 3'600'000'000'000;
+  StopAsked stop;
 };
 
 struct FlowLevelOutcome {

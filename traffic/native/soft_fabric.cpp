@@ -60,12 +60,19 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
     peers_.emplace_back(config.switches[i].ports.size());
   }
   for (const FabricLink& link : config.links) {
-    peers_[link.a.switch_index][link.a.port] = {Peer::Kind::switch_port, link.b};
-    peers_[link.b.switch_index][link.b.port] = {Peer::Kind::switch_port, link.a};
+    peers_[link.a.switch_index][link.a.port] = {Peer::Kind::switch_port, link.b, 0, nodes_[link.b.switch_index].get()};
+    peers_[link.b.switch_index][link.b.port] = {Peer::Kind::switch_port, link.a, 0, nodes_[link.a.switch_index].get()};
   }
   for (size_t i = 0; i < config.attachments.size(); ++i) {
     const FabricEnd& end = config.attachments[i].end;
-    peers_[end.switch_index][end.port] = {Peer::Kind::attachment, {0, static_cast<uint32_t>(i)}};
+    peers_[end.switch_index][end.port] = {Peer::Kind::attachment, {0, static_cast<uint32_t>(i)}, 0, nullptr};
+    const SwitchPortConfig& port = config.switches[end.switch_index].ports[end.port];
+    cards_[i].line = LineTime(port.rate_bps);
+    cards_[i].propagation_ns = port.propagation_ns;
+    cards_[i].end = end;
+  }
+  for (size_t s = 0; s < peers_.size(); ++s) {
+    for (size_t p = 0; p < peers_[s].size(); ++p) peers_[s][p].propagation_ns = config.switches[s].ports[p].propagation_ns;
   }
   for (size_t i = 0; i < config.attachments.size(); ++i) {
     const SwitchConfig& own = config.switches[config.attachments[i].end.switch_index];
@@ -191,11 +198,9 @@ void SoftFabric::card_send(size_t attachment, Nanos now) {
   }
   const SwitchFrame frame = next->pop();
   card.counters.waiting_bytes -= frame.frame_bytes;
-  const FabricEnd& end = config_.attachments[attachment].end;
-  const SwitchPortConfig& port = config_.switches[end.switch_index].ports[end.port];
-  card.free_ns = now + line_ns(frame.frame_bytes, port.rate_bps);
-  nodes_[end.switch_index]->model.expect_frame(end.port, frame, card.free_ns + port.propagation_ns);
-  told(end.switch_index);
+  card.free_ns = now + card.line.of(frame.frame_bytes);
+  nodes_[card.end.switch_index]->model.expect_frame(card.end.port, frame, card.free_ns + card.propagation_ns);
+  told(card.end.switch_index);
   if (card.counters.waiting_bytes > 0) look_at_card(attachment, card.free_ns);
   sink_.card_sends(attachment, now);
 }
@@ -209,7 +214,7 @@ void SoftFabric::card_paused(size_t attachment, uint8_t priority, uint16_t quant
   if (until_ns > since_ns) card.counters.paused_ns += std::min(until_ns, now) - since_ns;
   since_ns = now;
   until_ns = now + pause_ns(quanta, port.rate_bps);
-card_send(attachment, now);
+  card_send(attachment, now);
 }
 
 void SoftFabric::pause_from_host(size_t attachment, uint8_t priority, uint16_t quanta, Nanos at_ns) {
@@ -226,14 +231,14 @@ void SoftFabric::pause_from_host(size_t attachment, uint8_t priority, uint16_t q
 
 void SoftFabric::transmitted(size_t from_switch, size_t port, const SwitchFrame& frame, Nanos end_ns) {
   const Peer& peer = peers_[from_switch][port];
-  const Nanos at_ns = end_ns + config_.switches[from_switch].ports[port].propagation_ns;
+  const Nanos at_ns = end_ns + peer.propagation_ns;
   switch (peer.kind) {
     case Peer::Kind::nobody:
       --inside_;
       sink_.release(frame);
       return;
     case Peer::Kind::switch_port:
-      nodes_[peer.end.switch_index]->model.expect_frame(peer.end.port, frame, at_ns);
+      peer.node->model.expect_frame(peer.end.port, frame, at_ns);
       told(peer.end.switch_index);
       return;
     case Peer::Kind::attachment: {
@@ -249,9 +254,9 @@ void SoftFabric::transmitted(size_t from_switch, size_t port, const SwitchFrame&
 
 void SoftFabric::paused(size_t from_switch, size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) {
   const Peer& peer = peers_[from_switch][port];
-  const Nanos at_ns = end_ns + config_.switches[from_switch].ports[port].propagation_ns;
+  const Nanos at_ns = end_ns + peer.propagation_ns;
   if (peer.kind == Peer::Kind::switch_port) {
-    nodes_[peer.end.switch_index]->model.expect_pause(peer.end.port, priority, quanta, at_ns);
+    peer.node->model.expect_pause(peer.end.port, priority, quanta, at_ns);
     told(peer.end.switch_index);
   }
   if (peer.kind != Peer::Kind::attachment) return;

@@ -123,11 +123,16 @@ class SoftFabric {
     Nanos event_ns = kNever;    // the next look at what it may send
     std::array<uint8_t, 64> priority_of{};  // by DSCP
     uint8_t last_priority = 0;
+    LineTime line;
+    Nanos propagation_ns = 0;
+    FabricEnd end;              // what it is plugged into
   };
   struct Node;  // a switch, and what hears it
   struct Peer {
     enum class Kind : uint8_t { nobody, attachment, switch_port } kind = Kind::nobody;
     FabricEnd end;  // of an attachment: `port` is its number
+    Nanos propagation_ns = 0;
+    Node* node = nullptr;  // of a switch port
   };
 
   void push(Nanos at_ns, Kind kind, size_t index, uint8_t priority = 0, uint16_t quanta = 0);

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cassert>
 
+#include "prefetch.h"
+
 namespace etloop {
 
 namespace {
@@ -18,6 +20,13 @@ uint64_t mixed(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
   return z ^ (z >> 31);
+}
+
+uint64_t seed_of_hash(uint64_t seed) { return mixed(seed + 0x9E3779B97F4A7C15); }
+
+// Of a number of ways, which is mostly a power of two: division is slow.
+size_t remainder(uint64_t value, size_t ways) {
+  return static_cast<size_t>(std::has_single_bit(ways) ? value & (ways - 1) : value % ways);
 }
 
 }  // namespace
@@ -37,12 +46,22 @@ uint64_t flow_key(const uint8_t (&src)[16], const uint8_t (&dst)[16], uint16_t s
 }
 
 size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways) {
-  return static_cast<size_t>(mixed(flow_key + mixed(seed + 0x9E3779B97F4A7C15)) % ways);
+  return remainder(mixed(flow_key + seed_of_hash(seed)), ways);
 }
 
 SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink)
-    : config_(config), sink_(sink), buffer_(config, counters_), random_state_(config.seed) {
+    : config_(config),
+      sink_(sink),
+      buffer_(config, counters_),
+      mixed_seed_(seed_of_hash(config.seed)),
+      random_state_(config.seed) {
   ports_.resize(config.ports.size());
+  for (size_t port = 0; port < ports_.size(); ++port) ports_[port].line = LineTime(config.ports[port].rate_bps);
+  for (const std::vector<uint16_t>& ways : config.routes) {
+    first_way_.push_back(static_cast<uint32_t>(ways_.size()));
+    ways_.insert(ways_.end(), ways.begin(), ways.end());
+  }
+  first_way_.push_back(static_cast<uint32_t>(ways_.size()));
   fault_seen_.assign(config.faults.size(), 0);
   if (config.balancing == LoadBalancing::flowlet) flowlets_.resize(kFlowlets);
   for (size_t queue = 0; queue < kPriorities; ++queue) {
@@ -106,6 +125,7 @@ void SwitchModel::advance(Nanos now) {
     }
     check_conservation();
   }
+  if (!events_.empty() && events_.front().kind == Kind::arrival) prefetch(&packets_[events_.front().packet]);
 }
 
 // ---- in
@@ -176,29 +196,30 @@ bool SwitchModel::faulted(uint32_t packet, size_t out_port, Nanos now) {
   return false;
 }
 
+// Those whose link is up, in their order.
+std::span<const uint16_t> SwitchModel::open_ways(std::span<const uint16_t> ways) {
+  open_ways_.clear();
+  for (const uint16_t port : ways) {
+    if (ports_[port].up) open_ways_.push_back(port);
+  }
+  return open_ways_;
+}
+
 int32_t SwitchModel::route(const SwitchFrame& frame, Nanos now) {
   if (frame.destination >= config_.routes.size()) return -1;
-  const std::vector<uint16_t>& ways = config_.routes[frame.destination];
-  size_t up = 0;
-  for (const uint16_t port : ways) up += ports_[port].up ? 1 : 0;
-  if (up == 0) return -1;
-  // The n-th of the ways whose link is up.
-  const auto nth = [&](size_t n) {
-    for (const uint16_t port : ways) {
-      if (!ports_[port].up) continue;
-      if (n-- == 0) return static_cast<int32_t>(port);
-    }
-    return -1;
-  };
-  if (up == 1) return nth(0);
+  const uint32_t first = first_way_[frame.destination];
+  std::span<const uint16_t> ways(ways_.data() + first, first_way_[frame.destination + 1] - first);
+  if (ports_down_ > 0) ways = open_ways(ways);
+  if (ways.empty()) return -1;
+  if (ways.size() == 1) return ways[0];
   switch (config_.balancing) {
-    case LoadBalancing::ecmp: return nth(ecmp_choice(frame.flow_key, config_.seed, up));
-    case LoadBalancing::spray: return nth(static_cast<size_t>(random() % up));
+    case LoadBalancing::ecmp: return ways[remainder(mixed(frame.flow_key + mixed_seed_), ways.size())];
+    case LoadBalancing::spray: return ways[remainder(random(), ways.size())];
     case LoadBalancing::flowlet: {
       Flowlet& flowlet = flowlets_[mixed(frame.flow_key + config_.seed) % kFlowlets];
       const bool goes_on = flowlet.used && flowlet.flow_key == frame.flow_key &&
                            now - flowlet.last_ns <= config_.flowlet_gap_ns && ports_[flowlet.port].up;
-      if (!goes_on) flowlet = {frame.flow_key, now, static_cast<uint16_t>(nth(static_cast<size_t>(random() % up))), true};
+      if (!goes_on) flowlet = {frame.flow_key, now, ways[remainder(random(), ways.size())], true};
       flowlet.last_ns = now;
       return flowlet.port;
     }
@@ -327,6 +348,8 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
   if (q.head == kNone) {
     q.tail = kNone;
     ports_[port].filled &= static_cast<uint8_t>(~(1U << queue));
+  } else {
+    prefetch(&packets_[q.head]);
   }
   QueueCounters& count = counters_.ports[port].queues[queue];
   if (config_.queues[queue].mark_at_dequeue) mark(p, port, queue, count.current_bytes);
@@ -338,7 +361,7 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
   counters_.ports[port].tx_bytes += bytes;
   --queued_packets_;
   ++sent_;
-  ports_[port].free_ns = now + line_ns(bytes, config_.ports[port].rate_bps);
+  ports_[port].free_ns = now + ports_[port].line.of(bytes);
   const SwitchFrame frame = p.frame;
   const size_t in_port = p.in_port;
   const size_t group = p.group;
@@ -383,6 +406,7 @@ void SwitchModel::flush(size_t port, size_t queue, SwitchDrop why, Nanos now) {
 
 void SwitchModel::on_link(size_t port, bool up, Nanos now) {
   Port& p = ports_[port];
+  if (p.up != up) ports_down_ += up ? size_t{0} - 1 : 1;
   p.up = up;
   for (size_t queue = 0; queue < kPriorities; ++queue) {
     if (!up) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,27 @@ inline constexpr int64_t kLineOverheadBytes = 20;
 inline constexpr int64_t kPauseFrameBytes = 64;
 
 Nanos line_ns(int64_t frame_bytes, int64_t rate_bps);
+
+// The same for one line. Division is slow and most frames are of two lengths, so the last answers are kept.
+class LineTime {
+ public:
+  explicit LineTime(int64_t rate_bps = 1) : rate_bps_(rate_bps) {}
+  Nanos of(int64_t frame_bytes) {
+    Known& known = known_[frame_bytes < kLongFrameBytes ? 0 : 1];
+    if (known.frame_bytes != frame_bytes) known = {frame_bytes, line_ns(frame_bytes, rate_bps_)};
+    return known.time_ns;
+  }
+
+ private:
+  static constexpr int64_t kLongFrameBytes = 512;
+  struct Known {
+    int64_t frame_bytes = -1;
+    Nanos time_ns = 0;
+  };
+  Known known_[2];
+  int64_t rate_bps_;
+};
+
 // 512 bit times a quantum (IEEE 802.1Qbb).
 Nanos pause_ns(uint16_t quanta, int64_t rate_bps);
 // The same for the same five-tuple everywhere; what a seed makes of it differs from switch to switch.
@@ -112,6 +134,7 @@ class SwitchModel {
     size_t turn = 0;  // of deficit round robin
     bool turn_begun = false;
     uint8_t filled = 0;  // queues with packets, as bits
+    LineTime line;
     bool xoff_sent[kPriorities] = {};
     bool refresh_event[kPriorities] = {};
     Nanos xoff_ns[kPriorities] = {};  // when it was said last
@@ -127,6 +150,7 @@ class SwitchModel {
   void arrived(uint32_t packet, Nanos now);
   bool faulted(uint32_t packet, size_t out_port, Nanos now);
   int32_t route(const SwitchFrame& frame, Nanos now);
+  std::span<const uint16_t> open_ways(std::span<const uint16_t> ways);
   void enqueue(uint32_t packet, size_t out_port, size_t queue, Nanos now);
   bool trim(uint32_t packet, size_t out_port, Nanos now);
   void discard(uint32_t packet, SwitchDrop why, Nanos now);
@@ -157,6 +181,12 @@ class SwitchModel {
   std::vector<uint32_t> free_;
   TimeHeap<Event> events_;
   std::vector<Flowlet> flowlets_;
+  // SwitchConfig::routes in one piece: the ways to a destination are [first_way_[d], first_way_[d + 1]).
+  std::vector<uint32_t> first_way_;
+  std::vector<uint16_t> ways_;
+  std::vector<uint16_t> open_ways_;  // of the frame that is routed, while links are down
+  size_t ports_down_ = 0;
+  uint64_t mixed_seed_;
   std::vector<int64_t> fault_seen_;
   uint8_t strict_ = 0;  // queues, as bits
   uint64_t random_state_;

@@ -16,6 +16,8 @@ class TimeHeap {
  public:
   bool empty() const { return events_.empty(); }
   size_t size() const { return events_.size(); }
+  // Requires one.
+  const Event& front() const { return events_.front(); }
   Nanos next_ns() const { return events_.empty() ? kNever : events_.front().at_ns; }
 
   void push(Event event) {

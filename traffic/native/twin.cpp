@@ -7,6 +7,8 @@
 #include <memory>
 #include <utility>
 
+#include "prefetch.h"
+
 namespace etloop {
 
 namespace {
@@ -69,6 +71,7 @@ class Network final : public VirtualPorts, public FabricSink {
   Network(const EnginePlan& plan, const FabricConfig& config, const TwinParams& params)
       : plan_(plan),
         params_(params),
+        stop_(params.stop, kTurnsPerLook),
         fabric_(config, *this, 0),
         series_(fabric_, config, params.sample_interval_ns, params.most_samples),
         streams_(params.streams),
@@ -174,6 +177,8 @@ class Network final : public VirtualPorts, public FabricSink {
 
  private:
   static constexpr uint32_t kNoFrame = UINT32_MAX;
+  static constexpr uint32_t kTurnsPerLook = 1 << 12;
+  static constexpr size_t kReadBytes = 64;  // of a frame, when it arrives
   struct Place {
     int32_t port;
     uint16_t address;
@@ -208,6 +213,10 @@ class Network final : public VirtualPorts, public FabricSink {
   template <typename Over>
   bool drive(Over over) {
     while (!over()) {
+      if (stop_.seen()) {
+        outcome_.failure = "stopped";
+        return false;
+      }
       const Nanos host_ns = pending_.next_ns();
       const Nanos network_ns = fabric_.next_event();
       const Nanos stream_ns = streams_.due_ns();
@@ -226,11 +235,12 @@ class Network final : public VirtualPorts, public FabricSink {
         continue;
       }
       if (network_ns <= host_ns) {
-        fabric_.advance(next_ns);
+        run_network();
         if (!give_turns()) return false;
         continue;
       }
       const Pending next = pending_.pop();
+      if (!pending_.empty() && pending_.front().handle != kNoFrame) prefetch(&frames_[pending_.front().handle], kReadBytes);
       if (next.handle != kNoFrame) {
         take_in(next);
       } else if (wake_ns_[static_cast<size_t>(next.port)] == next.at_ns) {
@@ -286,6 +296,18 @@ class Network final : public VirtualPorts, public FabricSink {
     return true;
   }
 
+  // As long as it is the network's turn, and no card wants anything of its core.
+  void run_network() {
+    for (uint32_t turn = 0; turn < kTurnsPerLook; ++turn) {
+      fabric_.advance(clock_.now_ns);
+      const Nanos next_ns = fabric_.next_event();
+      if (next_ns > pending_.next_ns() || next_ns >= std::min(series_.due_ns(), streams_.due_ns())) return;
+      if (next_ns > params_.limit_ns || next_ns == kNever) return;
+      if (!ready_.empty()) return;
+      clock_.now_ns = std::max(clock_.now_ns, next_ns);
+    }
+  }
+
   // To the cores whose cards have room again.
   bool give_turns() {
     while (!ready_.empty() && outcome_.failure.empty()) {
@@ -321,6 +343,7 @@ class Network final : public VirtualPorts, public FabricSink {
 
   const EnginePlan& plan_;
   const TwinParams& params_;
+  StopSign stop_;
   VirtualClock clock_;
   TwinOutcome outcome_;
   SoftFabric fabric_;

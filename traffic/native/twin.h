@@ -12,6 +12,7 @@
 #include "core_set.h"
 #include "plan.h"
 #include "soft_fabric.h"
+#include "stop_sign.h"
 #include "twin_series.h"
 #include "twin_streams.h"
 
@@ -34,6 +35,7 @@ struct TwinParams {
   int64_t most_packets = 0;  // 0: any number; more end the run
   std::vector<LinkChange> link_changes;
   std::vector<TwinStream> streams;
+  StopAsked stop;
 };
 
 struct TwinOutcome : VirtualRun {

@@ -1,0 +1,73 @@
+"""Ctrl-C while a job is worked out in virtual time: it ends soon, as a KeyboardInterrupt, and leaves the process usable."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.assignments_by_hand import HandOp, assignment
+from tests.twin_by_hand import UNCONTROLLED, incast, star, through
+from traffic.collectives.selection import CollectiveName
+from traffic.flow_level import flow_level, ideal_network
+from traffic.twin import TwinSettings
+
+if TYPE_CHECKING:
+    from contract.assignment import Assignment
+
+YEAR_NS = 365 * 24 * 3600 * 10**9
+PATIENCE_S = 0.2
+
+
+@contextmanager
+def interrupted_soon() -> Iterator[None]:
+    """Sends this thread Ctrl-C after a while; the work under it would take minutes."""
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(PATIENCE_S, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+def endless() -> Assignment:
+    """All-reduces of 1 GiB one after another: hundreds of millions of packets, millions of messages."""
+    ops = tuple(
+        HandOp(CollectiveName.ALL_REDUCE, 1 << 30, (index - 1,) if index else ()) for index in range(2000)
+    )
+    return assignment((ops,) * 4, transport=UNCONTROLLED)
+
+
+def in_the_twin() -> None:
+    through(endless(), star(4), TwinSettings(limit_ns=YEAR_NS))
+
+
+def at_flow_level() -> None:
+    job = endless()
+    flow_level(job, ideal_network(job, 0))
+
+
+@pytest.mark.parametrize("work", [in_the_twin, at_flow_level])
+def test_work_in_virtual_time_hears_ctrl_c_and_the_next_is_none_the_worse(work: Callable[[], None]) -> None:
+    with pytest.raises(KeyboardInterrupt), interrupted_soon():
+        work()
+    assert through(incast(2, 1 << 16), star(3)).failure == ""
+
+
+def test_a_handler_that_does_not_raise_changes_nothing() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    try:
+        job = incast(4, 256 << 20)
+        with interrupted_soon():
+            outcome = through(job, star(5))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard == [signal.SIGINT]
+    assert outcome.failure == ""

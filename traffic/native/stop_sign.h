@@ -1,0 +1,27 @@
+// Whether whoever asked for a long calculation wants it to end. The answer is fetched now and then only, for it is not free.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace etloop {
+
+using StopAsked = std::function<bool()>;  // empty: never
+
+class StopSign {
+ public:
+  // Asks at every `turns`-th look; both outlive this.
+  StopSign(const StopAsked& asked, uint32_t turns) : asked_(asked), turns_(turns) {}
+  bool seen() {
+    if (++turn_ < turns_ || !asked_) return false;
+    turn_ = 0;
+    return asked_();
+  }
+
+ private:
+  const StopAsked& asked_;
+  uint32_t turns_;
+  uint32_t turn_ = 0;
+};
+
+}  // namespace etloop
