@@ -68,9 +68,9 @@ def read_document(text: bytes, file: ConfigFile) -> Section:
         file.mistake(None, "", f"the file has {len(text)} bytes", f"keep it under {LARGEST_FILE_BYTES} bytes")
         file.refuse_mistakes()
     try:
-        decoded = text.decode("utf-8-sig")
-        _refuse_hostile_shapes(decoded, file)
-        node = yaml.compose(decoded, Loader=yaml.SafeLoader)
+        node = yaml.compose(text.decode("utf-8-sig"), Loader=_PlainLoader)
+    except _HostileShapeError as error:
+        file.mistake(None, "", f"line {error.line}: {error.what}", error.remedy)
     except UnicodeDecodeError as error:
         file.mistake(None, "", f"byte {error.start} is not UTF-8", "save the file as UTF-8 text")
     except yaml.MarkedYAMLError as error:
@@ -89,24 +89,38 @@ def read_document(text: bytes, file: ConfigFile) -> Section:
     raise AssertionError("a document that was not returned was refused")
 
 
-def _refuse_hostile_shapes(text: str, file: ConfigFile) -> None:
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+class _HostileShapeError(Exception):
+    """What we do not read although it is YAML."""
+
+    def __init__(self, line: int, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.line = line
+        self.what = what
+        self.remedy = remedy
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Composes as its parent does, and stops at an anchor, an alias or too many levels before anything is made of them."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """One node with all below it. Raises `_HostileShapeError`."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
         line = event.start_mark.line + 1 if event.start_mark else 0
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            file.mistake(
-                None, "", f"line {line}: anchors and aliases (& and *) are not read", "write the value out"
+            raise _HostileShapeError(
+                line, "anchors and aliases (& and *) are not read", "write the value out"
             )
-        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            depth -= 1
-        if depth > DEEPEST_NESTING:
-            file.mistake(
-                None, "", f"line {line}: nested deeper than {DEEPEST_NESTING} levels", "write it flatter"
-            )
-        if file.problems:
-            file.refuse_mistakes()
+        nested = isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent)
+        if nested and self._depth == DEEPEST_NESTING:
+            raise _HostileShapeError(line, f"nested deeper than {DEEPEST_NESTING} levels", "write it flatter")
+        self._depth += nested
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= nested
+        return node
 
 
 def _shape(node: yaml.Node) -> str:

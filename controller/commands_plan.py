@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 from contract.errors import ConfigError, EtloopError, InputError, Problem
 from contract.yaml_reader import LARGEST_FILE_BYTES
@@ -23,6 +24,8 @@ from workload.files import Progress
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_TEXTS_KEPT: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +84,7 @@ def prepare_inputs(
         problems += error.problems
     try:
         rig_bytes = rig_file.read()
-        rig = parse_rig(rig_bytes, str(rig_file.path), rig_file.path.parent)
+        rig = _rig_of(rig_bytes, rig_file.path)
     except ConfigError as error:
         problems += error.problems
     if scenario is not None:
@@ -108,7 +111,18 @@ def read_device(path: Path | None) -> DescribedDevice | None:
 
 
 def _device_of(file: InputFile) -> DescribedDevice:
-    return DescribedDevice(parse_topology(file.read(), str(file.path)), str(file.path))
+    return _described(file.read(), str(file.path))
+
+
+# A sweep lays hundreds of points out on the same ports and switches.
+@lru_cache(maxsize=_TEXTS_KEPT)
+def _rig_of(content: bytes, path: Path) -> Rig:
+    return parse_rig(content, str(path), path.parent)
+
+
+@lru_cache(maxsize=_TEXTS_KEPT)
+def _described(content: bytes, source: str) -> DescribedDevice:
+    return DescribedDevice(parse_topology(content, source), source)
 
 
 def lay_out(scenario: Scenario, rig: Rig, run_id: str, progress: Progress | None = None) -> Plan:

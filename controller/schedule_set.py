@@ -7,6 +7,7 @@ can tell it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,11 +16,12 @@ from contract.errors import PlanError, Problem
 from traffic.collectives.selection import choose_for, choose_for_send, choose_for_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from traffic.collectives.choice import Choice, Settings
+    from traffic.collectives.cutting import Request
     from traffic.collectives.table import Schedule
 
 MOST_UNEVEN_LANES: Final = 1 << 21
@@ -112,7 +114,15 @@ class ScheduleSet:
                 remedy = "pin algorithm, protocol and channels in the scenario's collectives section"
                 raise PlanError(Problem(self._source, what, remedy))
             self._index[same] = len(self.schedules)
-            self.schedules.append(choice.schedule())
+            self.schedules.append(
+                _schedule(choice.build, request) if not request.splits else choice.schedule()
+            )
         self._chosen[key] = ChosenOp(
             request.collective, request.size, request.ranks_per_host, op_bytes, self._index[same], choice
         )
+
+
+# Points of a sweep differ in much that schedules do not depend on.
+@lru_cache(maxsize=32)
+def _schedule(build: Callable[[Request], Schedule], request: Request) -> Schedule:
+    return build(request)

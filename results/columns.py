@@ -66,7 +66,7 @@ OPS: Final = (
     *_OF_JOBS,
 )
 
-COLLECTIVES: Final = (
+_COLLECTIVE: Final = (
     Column("iteration", ColumnType.INT32, "id"),
     Column("kind", ColumnType.TEXT, "name"),
     Column("algorithm", ColumnType.TEXT, "name", nullable=True),
@@ -74,6 +74,11 @@ COLLECTIVES: Final = (
     Column("src_rank", ColumnType.INT32, "id", nullable=True),
     Column("dst_rank", ColumnType.INT32, "id", nullable=True),
     Column("sequence", ColumnType.INT32, "count"),
+)
+"""Which collective, or send with its receive, of which iteration."""
+
+COLLECTIVES: Final = (
+    *_COLLECTIVE,
     *_columns(ColumnType.INT32, "ranks", "ranks", "members_recorded"),
     Column("complete", ColumnType.BOOL, "flag"),
     *_columns(ColumnType.INT64, "bytes", "size_bytes", "sent_bytes", "fabric_bytes"),
@@ -173,13 +178,7 @@ RATES: Final = (
 """cc.parquet, which a run has only if its scenario asks for it."""
 
 COMPARISON: Final = (
-    Column("iteration", ColumnType.INT32, "id"),
-    Column("kind", ColumnType.TEXT, "name"),
-    Column("algorithm", ColumnType.TEXT, "name", nullable=True),
-    Column("communicator", ColumnType.TEXT, "name", nullable=True),
-    Column("src_rank", ColumnType.INT32, "id", nullable=True),
-    Column("dst_rank", ColumnType.INT32, "id", nullable=True),
-    Column("sequence", ColumnType.INT32, "count"),
+    *_COLLECTIVE,
     Column("ranks", ColumnType.INT32, "ranks"),
     Column("size_bytes", ColumnType.INT64, "bytes"),
     Column("ideal_ns", ColumnType.INT64, "ns", nullable=True),

@@ -21,30 +21,27 @@ if TYPE_CHECKING:
 
     from results.device_index import IndexedSource
 
+_SERIES: Final = (
+    Column("source", ColumnType.TEXT, "name"),
+    Column("object", ColumnType.TEXT, "name"),
+    Column("kind", ColumnType.TEXT, "name"),
+    Column("port", ColumnType.TEXT, "name"),
+    Column("number", ColumnType.INT32, "id"),
+    Column("peer", ColumnType.TEXT, "name", nullable=True),
+    Column("counter", ColumnType.TEXT, "name"),
+    Column("unit", ColumnType.TEXT, "name"),
+)
+"""Which counter of which object."""
 DUT: Final = (
     Column("time_ns", ColumnType.INT64, "ns"),
     Column("error_ns", ColumnType.INT64, "ns"),
     Column("phase", ColumnType.TEXT, "name"),
-    Column("source", ColumnType.TEXT, "name"),
-    Column("object", ColumnType.TEXT, "name"),
-    Column("kind", ColumnType.TEXT, "name"),
-    Column("port", ColumnType.TEXT, "name"),
-    Column("number", ColumnType.INT32, "id"),
-    Column("peer", ColumnType.TEXT, "name", nullable=True),
-    Column("counter", ColumnType.TEXT, "name"),
-    Column("unit", ColumnType.TEXT, "name"),
+    *_SERIES,
     Column("value", ColumnType.UINT64, "count"),
 )
 """dut.parquet."""
 COUNTERS: Final = (
-    Column("source", ColumnType.TEXT, "name"),
-    Column("object", ColumnType.TEXT, "name"),
-    Column("kind", ColumnType.TEXT, "name"),
-    Column("port", ColumnType.TEXT, "name"),
-    Column("number", ColumnType.INT32, "id"),
-    Column("peer", ColumnType.TEXT, "name", nullable=True),
-    Column("counter", ColumnType.TEXT, "name"),
-    Column("unit", ColumnType.TEXT, "name"),
+    *_SERIES,
     Column("nature", ColumnType.TEXT, "name"),
     Column("increase", ColumnType.INT64, "count", nullable=True),
     Column("seen_increase", ColumnType.INT64, "count", nullable=True),

@@ -158,8 +158,15 @@ def columns_of_tables(tables: Iterable[tuple[int, tuple[Lane, ...]]]) -> TableCo
 
 def _columns_of(schedule: Schedule, positions: Sequence[int] | None) -> TableColumns:
     which = range(len(schedule.tables)) if positions is None else positions
-    made = schedule.tables.columns(which) if isinstance(schedule.tables, LazyTables) else None
-    return made or columns_of_tables((position, schedule.tables[position]) for position in which)
+    tables = schedule.tables
+    made = tables.columns(which) if isinstance(tables, LazyTables) else None
+    if made is not None:
+        return made
+    if positions is not None or not isinstance(tables, LazyTables):
+        return columns_of_tables((position, tables[position]) for position in which)
+    if tables.kept is None:
+        tables.kept = columns_of_tables(enumerate(tables))
+    return tables.kept
 
 
 def _lane_and_entry_columns(parts: Sequence[TableColumns]) -> dict[str, Any]:

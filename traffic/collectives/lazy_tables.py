@@ -45,7 +45,7 @@ class TableColumns:
 class LazyTables(Sequence["tuple[Lane, ...]"]):
     """The tables of `size` positions, each made anew by `make_table` whenever it is read."""
 
-    __slots__ = ("_make_columns", "_make_table", "_size")
+    __slots__ = ("_make_columns", "_make_table", "_size", "kept")
 
     def __init__(
         self,
@@ -56,6 +56,8 @@ class LazyTables(Sequence["tuple[Lane, ...]"]):
         self._size = size
         self._make_table = make_table
         self._make_columns = make_columns
+        self.kept: TableColumns | None = None
+        """All of them as columns, where that had to be made of lanes: slow, and small beside these."""
 
     def __len__(self) -> int:
         return self._size
