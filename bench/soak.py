@@ -38,7 +38,7 @@ LEAST_RUNS: Final = 5
 _SCENARIO: Final = "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n"
 _PATIENCE_S: Final = 120
 _RETAINED_S: Final = 0.5
-_KEPT_BYTES: Final = "400KiB"
+_KEPT_BYTES: Final = "40MiB"
 """Artifacts of some runs only, so that retention is under way for most of the soak."""
 
 

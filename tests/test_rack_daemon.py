@@ -23,7 +23,9 @@ from controller.rack.opening import open_daemon
 from tests.first_light import GLANCE_S, PATIENCE_S, Place, agents, free_place
 
 SCENARIO = "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n"
-LONG = SCENARIO.replace("iterations: 3", "iterations: 1000000")
+CALM = "scale: {bytes: 1/16, time: 20}\n"
+"""Mostly waiting for its compute, 50 ms an iteration: what a test does beside it has the cores."""
+LONG = SCENARIO.replace("iterations: 3", "iterations: 1000000") + CALM
 
 
 @pytest.fixture

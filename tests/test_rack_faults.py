@@ -16,14 +16,14 @@ from controller.rack.job import ENDED, JobState
 from tests.first_light import Place, agent, agents
 from tests.first_light_cable import cable_agents, cabled, for_root, ip
 from tests.rack_faults import Broken, lets_pass, small_disk
-from tests.test_rack_daemon import LONG, SCENARIO, place
+from tests.test_rack_daemon import CALM, LONG, SCENARIO, place
 from tests.test_rack_mqtt import Mosquitto, mosquitto
 
 __all__ = ["mosquitto", "place"]
 
 pytestmark = pytest.mark.e2e
 
-SECONDS = SCENARIO.replace("iterations: 3", "iterations: 300")
+SECONDS = SCENARIO.replace("iterations: 3", "iterations: 80") + CALM
 """A job of some seconds."""
 WHOLE = frozenset(
     "collectives.parquet flows.parquet ops.parquet plan.json ports.parquet rig.yaml scenario.yaml summary.json"

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import logging
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
@@ -81,6 +82,20 @@ _RETOLD_JOBS: Final = 200
 _MOST_SUMMARY_BYTES: Final = 4 << 20
 
 
+class _Overflow(logging.Handler):
+    """Hears what aiomqtt logs: a line for every message that its full queue had no room for. They are counted, not written,
+    as a flood must not become one of the log; what else goes wrong there is raised."""
+
+    def __init__(self, tallies: Tallies) -> None:
+        super().__init__(logging.WARNING)
+        self._tallies = tallies
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One more was dropped."""
+        if "queue is full" in record.getMessage():
+            self._tallies.dropped_requests += 1
+
+
 @dataclass(frozen=True, slots=True)
 class _Question:
     """What a topic asks, how it is answered, and by what."""
@@ -115,6 +130,9 @@ class MqttRoad:
         self._protocol = settings.protocol or Protocol.V5
         self.connected = False
         self._tallies = tallies
+        # Of this road alone: one of the process's loggers would keep the handlers of roads that are gone.
+        self._library_log = logging.Logger(f"mqtt of {rack_name}", logging.WARNING)  # noqa: LOG001
+        self._library_log.addHandler(_Overflow(tallies))
 
     async def live(self) -> None:
         """Connects, serves, and connects again, for ever."""
@@ -160,6 +178,7 @@ class MqttRoad:
             will=None if last else aiomqtt.Will(self._topics.controller_status, lost, qos=_QOS, retain=True),
             keepalive=_KEEPALIVE_S,
             max_queued_incoming_messages=_MOST_INCOMING,
+            logger=self._library_log,
         )
 
     # ---- what is asked
