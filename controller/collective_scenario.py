@@ -41,8 +41,8 @@ class Followers:
     """Which kinds a variant can be measured with."""
 
     kinds: tuple[int, ...]
-    left_out: tuple[str, ...]
-    """The others, each with the reason."""
+    others: tuple[tuple[str, str], ...]
+    """The names of those that cannot, each with the reason."""
 
 
 def followers_of(kinds: tuple[int, ...], variant: Variant) -> Followers:
@@ -62,18 +62,18 @@ def followers_of(kinds: tuple[int, ...], variant: Variant) -> Followers:
     shaping = Shaping(variant.shaping or Shaping.NCCL)
     protocol = Protocol[variant.protocol.upper()] if variant.protocol else None
     pin = Pin(variant.algorithm, protocol, variant.channels)
-    able, left_out = [], []
+    able, others = [], []
     problems = []
     for kind in kinds:
         wrong = why_not(shaping, COLLECTIVE_KEYS[choice_key(kind)], pin)
         if wrong is None:
             able.append(kind)
         else:
-            left_out.append(f"{CONVENTIONS[kind].name} is left out: {wrong[0]}")
+            others.append((CONVENTIONS[kind].name, wrong[0]))
             problems.append(Problem(f"{CONVENTIONS[kind].name} with {variant.words()}", *wrong))
     if not able:
         raise ConfigError(*problems)
-    return Followers(tuple(able), tuple(left_out))
+    return Followers(tuple(able), tuple(others))
 
 
 def choice_key(kind: int) -> str:

@@ -152,9 +152,10 @@ def _plan_all(request: Request, spec: BenchSpec, rig: Rig, rig_text: bytes) -> t
     for number, variant in enumerate(spec.variants):
         try:
             able = followers_of(spec.kinds, variant)
-            if able.left_out and spec.concurrent:
-                raise ConfigError(*(Problem("--concurrent", text, "name others") for text in able.left_out))
-            bench = bench_job(replace(spec, kinds=able.kinds))
+            # Beside each other all of them run; whoever cannot follow a pin does so as if there were none.
+            kinds = spec.kinds if spec.concurrent else able.kinds
+            apart = "keeps its own choice" if spec.concurrent else "is left out"
+            bench = bench_job(replace(spec, kinds=kinds))
             scenario, text = bench_scenario(
                 scenario_bytes, source, directory, request.layout, able.kinds, variant
             )
@@ -167,7 +168,8 @@ def _plan_all(request: Request, spec: BenchSpec, rig: Rig, rig_text: bytes) -> t
         if out is not None and len(spec.variants) > 1:
             out = out / str(number + 1)
         prepared = Prepared(scenario, rig, plan, text, rig_text.decode("utf-8-sig"))
-        trials.append(_Trial(variant, able.kinds, able.left_out, prepared, bench, out))
+        notes = tuple(f"{name} {apart}: {why}" for name, why in able.others)
+        trials.append(_Trial(variant, kinds, notes, prepared, bench, out))
     if problems:
         raise ConfigError(*problems)
     return tuple(trials)

@@ -12,6 +12,7 @@ put in different sizes; its schedule, made for its matrix, says all, and its sha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -175,16 +176,11 @@ def _refuse_immense(ops: OpColumns) -> None:
 
 
 def _ranks_per_host(group: Communicator, host: Sequence[int]) -> int:
-    """Consecutive members on each host, 1 where hosts hold different numbers of them (as NCCL then assumes)."""
+    """Consecutive members on each host, of which the last may have fewer; 1 where members lie in any other way."""
     hosts = [host[rank] for rank in group.members]
-    runs: list[int] = []
-    for position, own in enumerate(hosts):
-        if position and own == hosts[position - 1]:
-            runs[-1] += 1
-        else:
-            runs.append(1)
-    uniform = len(set(runs)) == 1 and len(runs) == len(set(hosts))
-    return runs[0] if uniform else 1
+    runs = [len(list(run)) for _, run in groupby(hosts)]
+    regular = len(set(runs[:-1])) <= 1 and runs[-1] <= runs[0] and len(runs) == len(set(hosts))
+    return runs[0] if regular else 1
 
 
 def _schedule_column(

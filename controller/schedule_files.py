@@ -7,7 +7,9 @@ is only taken from the scenario's own directory. What comes out of any of them i
 from __future__ import annotations
 
 import importlib.util
+import sys
 import traceback
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -119,6 +121,10 @@ class _Python:
     function: Callable[[Request], Any]
 
     def __call__(self, request: Request) -> Schedule:
+        with redirect_stdout(sys.stderr):
+            return self._made(request)
+
+    def _made(self, request: Request) -> Schedule:
         where = f"{request.collective} of {request.size}"
         try:
             schedule = self.function(request)
@@ -177,7 +183,9 @@ def _module(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        # What it prints is not the command's answer.
+        with redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
     except SyntaxError as error:
         what = f"not valid Python: {error.msg}"
         raise ConfigError(Problem(f"{path}:{error.lineno}", what, "correct it")) from None

@@ -303,9 +303,9 @@ def test_pins_bind_the_kinds_that_are_measured() -> None:
 def test_kinds_that_cannot_follow_are_left_out_and_told() -> None:
     found = followers_of((AR, A2A, SEND_RECV), Variant(algorithm="ring", protocol="ll"))
     assert found.kinds == (AR,)
-    assert found.left_out == (
-        "all_to_all is left out: ring does not do all-to-all",
-        "send_recv is left out: ring does not do point-to-point",
+    assert found.others == (
+        ("all_to_all", "ring does not do all-to-all"),
+        ("send_recv", "ring does not do point-to-point"),
     )
 
 
@@ -429,8 +429,10 @@ def test_a_first_try_needs_nothing_but_a_number_of_ranks(tmp_path: Path) -> None
     place = free_place(tmp_path)
     ended = etloop(
         place, "collective", "--concurrent", "all_reduce+alltoall", "--loopback", "3", "-b", "96K", "-e", "96K",
-        "-n", "3", "--min-busbw", "100000",
+        "-n", "3", "--min-busbw", "100000", "--algorithm", "tree",
     )  # fmt: skip
     assert ended.exit_code == 30, ended.err
     assert "# Avg bus bandwidth" in ended.out
     assert "overlapped" in ended.out
+    assert "# note: 98304 B a rank: tree, " in ended.out
+    assert "# note: all_to_all keeps its own choice: tree does not do all-to-all" in ended.out

@@ -265,3 +265,24 @@ def test_the_report_is_json() -> None:
 )
 def test_ranks_are_shown_as_ranges(ranks: tuple[int, ...], shown: str) -> None:
     assert rank_ranges(ranks) == shown
+
+
+@pytest.mark.parametrize(
+    ("per_host", "seen"),
+    [
+        # Only the last host may have fewer: that is what schedules can say of hosts.
+        (2, 2),
+        (3, 3),
+        (4, 4),
+        (5, 5),
+        (1, 1),
+    ],
+)
+def test_a_host_that_has_fewer_ranks_is_still_a_host(per_host: int, seen: int) -> None:
+    """An all-gather of 64 KiB would be PAT's, had every host one rank of the group."""
+    job = job_of(5, Coll(CollectiveKind.ALL_GATHER, tuple(range(5)), 1 << 16))
+    scenario = scenario_of(f"mapping: {{ranks_per_host: {per_host}}}\ncollectives: {{}}")
+    plan = make_plan(scenario, rig_of({"a": 5}, addresses=1), job)
+    (choice,) = plan.tables.choices
+    assert choice.ranks_per_host == seen
+    assert (choice.algorithm == "pat") is (seen == 1)

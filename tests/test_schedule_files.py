@@ -79,6 +79,16 @@ def test_the_template_of_the_documentation_works(tmp_path: Path) -> None:
     assert (choice.algorithm, choice.reason) == ("file:mine", "the user's own schedule")
 
 
+def test_what_a_python_file_prints_is_not_the_command_s_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "print('read')\n" + template().replace("    tables = []", "    tables = []\n    print('asked')")
+    planned(loaded(tmp_path, "{broadcast: {schedule: mine.py}}", mine_py=text), BROADCAST, 7, 5000)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.split()[:2] == ["read", "asked"]
+
+
 def test_other_groups_keep_the_librarys_choice(tmp_path: Path) -> None:
     text = template().replace("RANKS = 0", "RANKS = 6")
     scenario = loaded(tmp_path, "{broadcast: {schedule: mine.py}}", mine_py=text)

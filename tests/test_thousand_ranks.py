@@ -74,8 +74,8 @@ FEW_MESSAGES: Final = (
     *("binomial-broadcast", "binomial-reduce", "binomial-gather", "binomial-scatter"),
     *("linear-gather", "linear-scatter"),
 )
-MANY_MESSAGES: Final = ("recursive_doubling-all-reduce", "ring-reduce-scatter", "pat-all-gather")
-"""Some of those in which every position sends many: a minute or two each."""
+MANY_MESSAGES: Final = ("recursive_doubling-all-reduce",)
+"""Of those in which every position sends some; where it sends to or for all others, a million messages are too many to follow."""
 
 
 @pytest.mark.timeout(900 if FULL else 120)
