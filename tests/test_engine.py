@@ -125,8 +125,12 @@ def test_faults_act_on_sockets_too(opened: list[Engine]) -> None:
     assert ports["injected_delays"].sum() > 0
     provoked = sum(int(ports[name].sum()) for name in ports.dtype.names or () if name.startswith("injected_"))
     assert flows["injected_faults"].sum() == provoked
-    departs = "paced packets leave when the loop comes to it: faults of the scenario act on packets as they leave"
-    assert any(departs in told for told in opened[0].capabilities), "not handed to the kernel ahead of their time"
+    departs = (
+        "paced packets leave when the loop comes to it: faults of the scenario act on packets as they leave"
+    )
+    assert any(departs in told for told in opened[0].capabilities), (
+        "not handed to the kernel ahead of their time"
+    )
     assert flows["packet_seq_err"].sum() > 0
     assert flows["duplicate_request"].sum() > 0
     assert flows["np_ecn_marked_roce_packets"].sum() > 0
