@@ -313,6 +313,28 @@ def test_a_bad_plugin_is_refused(sentence: str, source: bytes, words: tuple[str,
         assert word in str(caught.value), sentence
 
 
+@pytest.mark.parametrize("ack_every", [7, 256])
+@pytest.mark.parametrize("algorithm", ["dctcp", "swift", "nscc"])
+def test_a_window_smaller_than_what_is_acknowledged_at_once_does_not_wait_for_a_timeout(
+    algorithm: str, ack_every: int
+) -> None:
+    """Eight windows of a few packets each, of which `ack_every` alone would ask for none."""
+    setup = Incast(
+        8,
+        algorithm,
+        link_bps=10 * GBPS,
+        last_ns=20 * MS,
+        window_packets=256,
+        ack_every=ack_every,
+        mark_from_bytes=65_000,
+        mark_all_bytes=65_001,
+        mark_per_million=1_000_000,
+    )
+    outcome = run_incast(setup)
+    assert outcome.flows["local_ack_timeout_err"].sum() == 0
+    assert steady(setup, outcome).utilisation > 0.95
+
+
 def test_what_is_no_plugin_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text("1\n")
     (tmp_path / "empty.cpp").write_text("")

@@ -169,7 +169,9 @@ class BottleneckRun {
     if (flow.control.allowed(1, flow.in_flight_bytes, now_) == 0) return wake(index, flow.control.wake_ns());
     flow.in_flight_bytes += kMtu;
     flow.link_free_ns = now_ + int64_t{kPacketBytes} * 8'000'000'000 / setup_.queue.link_bps;
-    flow.control.sent(kPacketBytes, 1, flow.in_flight_bytes, true, now_);
+    PacketRun run;
+    run.head.ack_req = true;
+    flow.control.sent(run, kPacketBytes, 1, flow.in_flight_bytes, true, now_);
     push(flow.link_free_ns + setup_.one_way_ns, Kind::arrive_switch, index, flow.link_free_ns);
     wake(index, flow.link_free_ns);
   }

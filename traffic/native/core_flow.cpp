@@ -58,7 +58,7 @@ void Core::flow_sent(uint32_t index, const PacketRun& run, int64_t fresh_packets
   FlowControl* control = flow_controls_.of(index);
   if (control == nullptr) return;
   const uint64_t datagram = wire::datagram_bytes(run.head.opcode, run.head.payload_bytes);
-  control->sent(run.count * (datagram + link_bytes(index)), static_cast<uint32_t>(fresh_packets),
+  control->sent(run, run.count * (datagram + link_bytes(index)), static_cast<uint32_t>(fresh_packets),
                 qps_[index].in_flight_bytes(), qps_[index].has_run(), now);
 }
 

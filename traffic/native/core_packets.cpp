@@ -261,6 +261,7 @@ TxResult Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
       return TxResult::sent;
     }
     if (!qp.repeats()) pools_.ask(index, run);
+    if (FlowControl* control = flow_controls_.of(index); control != nullptr) control->ask(run);
     const int64_t sent_before = qp.counters.tx_packets - qp.counters.retransmitted_packets;
     switch (port.send(run)) {
       case TxResult::sent: break;

@@ -56,12 +56,14 @@ uint32_t FlowControl::allowed(uint32_t packets, int64_t in_flight_bytes, Nanos n
   window_closed_ = false;
   if (decision_.window_bytes != 0 && in_flight_bytes > 0) {
     const int64_t room = static_cast<int64_t>(std::min<uint64_t>(decision_.window_bytes, INT64_MAX)) - in_flight_bytes;
-    if (room < path_.mtu_bytes) {
+    // Where it closed behind packets that ask for nothing, one more leaves, which does: else only a timeout would open it.
+    const bool nobody_asked = int64_t{unasked_packets_} * path_.mtu_bytes >= in_flight_bytes;
+    if (room < path_.mtu_bytes && !nobody_asked) {
       window_closed_ = true;
       busy_ = false;
       return 0;
     }
-    packets = static_cast<uint32_t>(std::min<int64_t>(packets, room / path_.mtu_bytes));
+    packets = static_cast<uint32_t>(std::clamp<int64_t>(room / path_.mtu_bytes, 1, packets));
   } else if (decision_.window_bytes != 0) {
     packets = static_cast<uint32_t>(
         std::clamp<uint64_t>(decision_.window_bytes / path_.mtu_bytes, 1, packets));
@@ -74,12 +76,26 @@ uint32_t FlowControl::allowed(uint32_t packets, int64_t in_flight_bytes, Nanos n
   return std::min(packets, burst_packets());
 }
 
+// Packets under way behind the last that asks for an acknowledgement, once the run is.
+uint32_t FlowControl::unasked_with(const PacketRun& run) const {
+  const uint32_t asked = last_asked(run);
+  return asked == kNoPacket ? unasked_packets_ + run.count : run.head.psn + run.count - 1 - asked;
+}
+
+void FlowControl::ask(PacketRun& run) const {
+  if (decision_.window_bytes == 0) return;
+  const uint64_t half_window = decision_.window_bytes / path_.mtu_bytes / 2;
+  if (unasked_with(run) >= std::max<uint64_t>(half_window, 1)) ask_at_end(run);
+}
+
 // Half way through what it has ahead, so that a wake-up hands over several bursts and may be late by the other half.
 Nanos FlowControl::wake_ns() const {
   return window_closed_ ? timer_ns_ : std::min(pacer_.next_ns() - ahead_ns_ / 2, timer_ns_);
 }
 
-void FlowControl::sent(uint64_t wire_bytes, uint32_t fresh_packets, int64_t in_flight_bytes, bool more, Nanos now) {
+void FlowControl::sent(const PacketRun& run, uint64_t wire_bytes, uint32_t fresh_packets, int64_t in_flight_bytes, bool more,
+                       Nanos now) {
+  unasked_packets_ = unasked_with(run);
   if (ahead_ns_ != 0) handed_until_ns_ = std::max(handed_until_ns_, pacer_.next_ns());
   pacer_.sent(wire_bytes);
   busy_ = busy_ && more;

@@ -44,10 +44,13 @@ class FlowControl {
     const Nanos paced_ns = pacer_.rate_bps() == 0 ? handed_until_ns_ : std::max(pacer_.next_ns(), handed_until_ns_);
     return paced_ns > now ? paced_ns : 0;
   }
+  // Makes the last packet of what was allowed ask for an acknowledgement, where too much of the window is under way that
+  // nobody asked for: a closed window opens by acknowledgements alone.
+  void ask(PacketRun& run) const;
   // When to ask again although nothing arrived; kNever: no need.
   Nanos wake_ns() const;
   // `more`: there is more that waits to be sent.
-  void sent(uint64_t wire_bytes, uint32_t fresh_packets, int64_t in_flight_bytes, bool more, Nanos now);
+  void sent(const PacketRun& run, uint64_t wire_bytes, uint32_t fresh_packets, int64_t in_flight_bytes, bool more, Nanos now);
 
   void acknowledged(const AckOutcome& outcome, int64_t in_flight_bytes, std::span<const etloop_cc_hop> hops, Nanos now);
   void notified(int64_t in_flight_bytes, Nanos now);
@@ -69,6 +72,7 @@ class FlowControl {
   void decided(Nanos now);
   etloop_cc_signal signal(int64_t in_flight_bytes, Nanos now) const;
   uint32_t burst_packets() const;
+  uint32_t unasked_with(const PacketRun& run) const;
   Nanos ahead_of(Nanos horizon_ns) const;
 
   const etloop_cc_algorithm* table_;
@@ -86,6 +90,7 @@ class FlowControl {
   Nanos last_rtt_ns_ = -1;
   uint64_t acked_total_bytes_ = 0;
   uint64_t sent_total_bytes_ = 0;
+  uint32_t unasked_packets_ = 0;  // behind the last that asked
 };
 
 }  // namespace etloop

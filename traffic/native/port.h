@@ -42,6 +42,16 @@ inline uint32_t last_asked(const PacketRun& run) {
   return asked_end > run.head.psn ? asked_end - 1 : kNoPacket;
 }
 
+// Makes the last packet of a run ask, where its numbers are not wrapped; else the last before they begin anew does.
+inline void ask_at_end(PacketRun& run) {
+  const uint32_t end = run.head.psn + run.count;
+  if (run.count == 1) {
+    run.head.ack_req = true;
+  } else if (end <= wire::kPsnMask + 1) {
+    run.ack_every = end;
+  }
+}
+
 // would_block: nothing leaves now; held: this cannot, but what answers the peer still may (a card's queue is full, or its
 // priority is paused).
 enum class TxResult : uint8_t { sent, would_block, held, failed };

@@ -71,12 +71,7 @@ void WindowPools::ask(uint32_t qp, PacketRun& run) const {
   const Pool* pool = pool_of(qp);
   if (pool == nullptr || pool->shares == 0) return;
   if (pool->first == kNone && pool->unasked + run.count <= limit(*pool) / 2) return;
-  const uint32_t end = run.head.psn + run.count;
-  if (run.count == 1) {
-    run.head.ack_req = true;
-  } else if (end <= wire::kPsnMask + 1) {  // beyond, the last packet before the numbers begin anew asks
-    run.ack_every = end;
-  }
+  ask_at_end(run);
 }
 
 void WindowPools::sent(uint32_t qp, const PacketRun& run, uint32_t in_flight_packets) {
