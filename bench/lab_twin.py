@@ -133,7 +133,17 @@ def run_job(job: LabJob) -> Pair:
         twin = json.loads(_say("twin", "scenario.yaml", "--rig", "rig.yaml", "--json"))
         lab = f"twin-{os.getpid()}"
         for attempt in range(1, ATTEMPTS + 1):
-            lab_up(LabOrder(lab, job.topology, "topology.yaml", bind=bind, agents=True, measure=False))
+            lab_up(
+                LabOrder(
+                    lab,
+                    job.topology,
+                    "topology.yaml",
+                    bind=bind,
+                    agents=True,
+                    measure=False,
+                    owner=os.getpid(),
+                )
+            )
             try:
                 _say(
                     "run",

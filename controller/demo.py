@@ -2,8 +2,8 @@
 
 Makes a synthetic job as real `.et` files, a scenario and a rig: agents on the ports of a switch of software
 (`demo_lab`), or two agents on loopback addresses. Starts them as processes, and then does what `etloop run` does. Decides
-nothing about the run itself: everything it makes lies in the output directory and can be run again by hand. The agents end
-with the demo, whatever happens.
+nothing about the run itself: everything it makes lies in the output directory and can be run again by hand. The agents and
+the switch end with the demo, whatever happens to it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _through_a_switch(directory: Path, iterations: int, *, as_json: bool) -> int
         (directory / "scenario.yaml").write_text(scenario_text(iterations))
         say(
             f"demo: {len(LAB_AGENTS) * RANKS_PER_AGENT} ranks on {len(LAB_AGENTS)} agents, each in a namespace on a port of one "
-            f"switch of software (lab {lab.name}; etloop lab down --name {lab.name}, should this be killed)"
+            f"switch of software (lab {lab.name}, which ends with this)"
         )
         code = _run(directory, as_json=as_json)
         if not as_json:
@@ -235,14 +235,18 @@ def agents(
 def agent(
     name: str, log_path: Path, endpoint: str, *, once: bool = True
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """One agent as a process of its own, ended when the block is left."""
+    """One agent as a process of its own, ended when the block is left, or by the kernel when this process is killed."""
     # -P and PYTHONPATH: the same code as this process runs, whatever the working directory holds.
     ours = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH", ""))))
+    python = (sys.executable, "-P", "-m")
     command = [
-        sys.executable,
-        "-P",
-        "-m",
+        *python,
+        "controller.lab_enter",
+        "--parent",
+        str(os.getpid()),
+        "--",
+        *python,
         "agent.cli",
         "run",
         "--controller",

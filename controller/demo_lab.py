@@ -73,7 +73,7 @@ limits:
 
 @contextlib.contextmanager
 def demo_lab(directory: Path, bind: str) -> Iterator[DemoLab]:
-    """A lab with its agents, and its files in `directory`; it has ended when the block is left.
+    """A lab with its agents, and its files in `directory`; it has ended when the block is left, and ends with this process.
 
     Raises `InputError` where this host does not allow one.
     """
@@ -86,6 +86,7 @@ def demo_lab(directory: Path, bind: str) -> Iterator[DemoLab]:
         bind=bind,
         agents=True,
         beyond=True,
+        owner=os.getpid(),
     )
     plan = plan_lab(
         parse_topology(TOPOLOGY.encode(), order.source),

@@ -1,4 +1,5 @@
-"""Becomes another program inside a namespace: `lab_enter [--user PATH] --net PATH --parent PID -- CMD`.
+"""Becomes another program that ends with its parent, inside a namespace or where it is:
+`lab_enter [--user PATH] [--net PATH] --parent PID -- CMD`.
 
 A process of its own, because only a process of one thread may enter a user namespace. Imports as little as it can.
 """
@@ -23,7 +24,8 @@ def main(words: list[str]) -> int:
     try:
         if "--user" in named and not _is_same(named["--user"], "/proc/self/ns/user"):
             _enter(named["--user"], CLONE_NEWUSER)
-        _enter(named["--net"], CLONE_NEWNET)
+        if "--net" in named:
+            _enter(named["--net"], CLONE_NEWNET)
         die_with_parent(signal.SIGTERM)
         if str(os.getppid()) != named["--parent"]:
             return EXIT_NOT_STARTED  # it ended meanwhile

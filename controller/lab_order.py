@@ -39,6 +39,8 @@ class LabOrder:
     """Whether it comes up at rates that this host does not hold."""
     gnmi: str = ""
     """HOST:PORT at which its counters are served by gNMI; "" for nowhere."""
+    owner: int = 0
+    """The process that it ends with, however that ends; 0: it stays up until it is told to end."""
 
 
 def order_text(order: LabOrder) -> str:

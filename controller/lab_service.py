@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -49,8 +50,10 @@ GLANCE_S: Final = 0.5
 """Between two looks at whether the switch still runs."""
 
 
-def serve_lab(directory: Path, tell: Callable[[dict[str, object]], None]) -> None:
+def serve_lab(directory: Path, tell: Callable[[dict[str, object]], None]) -> bool:
     """Makes the lab that the directory's order describes, tells its status, and serves it until it is told to end.
+
+    Returns whether what it kept is for others to remove: not where its owner has ended.
 
     Raises `InputError` and RuntimeError where it cannot be made, before anything was told.
     """
@@ -72,6 +75,7 @@ def serve_lab(directory: Path, tell: Callable[[dict[str, object]], None]) -> Non
         finally:
             switch.stop()
             (directory / SOCKET_FILE).unlink(missing_ok=True)
+    return not (order.owner and _has_ended(order.owner))
 
 
 class Lab:
@@ -114,6 +118,8 @@ class Lab:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._end.set)
         async with contextlib.AsyncExitStack() as stack:
+            if self._order.owner:
+                self._end_with(self._order.owner, loop, stack)
             host, port = endpoint_of(self._plan.bind)
             for namespace in self._namespaces.values():
                 stack.push_async_callback(_close, await relay_from(namespace, host, port))
@@ -133,6 +139,18 @@ class Lab:
                 if trouble := self._trouble():
                     return trouble
             return ""
+
+    def _end_with(
+        self, owner: int, loop: asyncio.AbstractEventLoop, stack: contextlib.AsyncExitStack
+    ) -> None:
+        try:
+            descriptor = os.pidfd_open(owner)
+        except ProcessLookupError:
+            self._end.set()
+            return
+        stack.callback(os.close, descriptor)
+        stack.callback(loop.remove_reader, descriptor)
+        loop.add_reader(descriptor, self._end.set)
 
     # ---- questions
 
@@ -278,6 +296,17 @@ class Lab:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _has_ended(process: int) -> bool:
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], 0)[0])
+    finally:
+        os.close(descriptor)
 
 
 def _our_environment() -> dict[str, str]:

@@ -232,6 +232,7 @@ class _Lab:
                 backend=self._wish.backend,
                 agents=True,
                 beyond=self._beyond,
+                owner=os.getpid(),
             )
         )
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ from results.run_dir import read_run
 from workload.synthetic import SyntheticSpec, synthesize
 
 ROOT = Path(__file__).parent.parent
+PATIENCE_S = 60
 RIG = demo.DemoRig("tcp://127.0.0.1:7420", ("127.0.1.1-127.0.1.4", "127.0.2.1-127.0.2.4"))
 
 
@@ -199,22 +203,17 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-@pytest.mark.e2e
-def test_ctrl_c_ends_the_demo_and_its_agents(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "controller.cli",
-        "demo",
-        "--loopback",
-        "--out",
-        "demo",
-        "--iterations",
-        "100000",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+@contextmanager
+def running_demo(directory: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A demo over loopback whose run has begun, and its agents."""
+    command = [sys.executable, "-m", "controller.cli", "demo", "--loopback", "--out", "demo"]
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--iterations", "100000"],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stderr is not None
         said = []
@@ -224,6 +223,12 @@ def test_ctrl_c_ends_the_demo_and_its_agents(tmp_path: Path) -> None:
                 break
         agents = children_of(process.pid)
         assert len(agents) == 2, "".join(said)
+        yield process, agents
+
+
+@pytest.mark.e2e
+def test_ctrl_c_ends_the_demo_and_its_agents(tmp_path: Path) -> None:
+    with running_demo(tmp_path) as (process, agents):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
     assert process.returncode == 50, err
@@ -232,3 +237,13 @@ def test_ctrl_c_ends_the_demo_and_its_agents(tmp_path: Path) -> None:
     assert (tmp_path / "demo" / "run" / "summary.json").exists()
     alive = [pid for pid in agents if Path(f"/proc/{pid}").exists()]
     assert alive == []
+
+
+@pytest.mark.e2e
+def test_a_killed_demo_takes_its_agents_with_it(tmp_path: Path) -> None:
+    with running_demo(tmp_path) as (process, agents):
+        ends = [os.pidfd_open(pid) for pid in agents]
+        process.kill()
+    for end in ends:
+        assert select.select([end], [], [], PATIENCE_S)[0], "an agent outlives its demo"
+        os.close(end)

@@ -161,6 +161,59 @@ def test_a_killed_lab_leaves_no_process_and_no_namespace(desk: Desk) -> None:
     assert not Path(status["directory"]).exists()
 
 
+def started(code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_lab_with_an_owner_ends_with_it_and_leaves_nothing(desk: Desk) -> None:
+    order = f"LabOrder('lab', {TOPOLOGY!r}, 'topology.yaml', measure=False, agents=True, owner=os.getpid())"
+    make = (
+        "import os, signal\nfrom controller.lab_client import lab_up\nfrom controller.lab_order import LabOrder\n"
+        f"print(lab_up({order})['pid'], flush=True)\nsignal.pause()"
+    )
+    with started(make) as owner:
+        assert owner.stdout is not None
+        with watched(int(owner.stdout.readline())) as lab:
+            namespaces = namespaces_of(desk.status())
+            owner.kill()
+            assert has_ended(lab)
+    assert not namespaces & network_namespaces()
+    assert not list(desk.directory.glob("etloop-*/*"))
+
+
+def lab_processes(directory: Path) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = entry.read_bytes().split(b"\0")
+            if b"controller.lab_process" in words and str(directory).encode() in words:
+                found.append(int(entry.parent.name))
+    return found
+
+
+def test_a_lab_whose_maker_is_killed_meanwhile_does_not_stay(desk: Desk) -> None:
+    order = f"LabOrder('lab', {TOPOLOGY!r}, 'topology.yaml')"
+    make = (
+        "from controller.lab_client import lab_up\nfrom controller.lab_order import LabOrder\n"
+        f"lab_up({order})\nraise SystemExit('too late')"
+    )
+    directory = desk.directory / f"etloop-{os.getuid()}" / "lab-lab"
+    with started(make) as maker:
+        while not lab_processes(directory) and maker.poll() is None:
+            pass
+        maker.kill()
+    assert maker.returncode == -signal.SIGKILL
+    while processes := lab_processes(directory):  # it forks once
+        with suppress(ProcessLookupError), watched(processes[0]) as lab:
+            assert has_ended(lab)
+    assert not directory.exists()
+
+
 def test_questions_that_are_none_are_answered_as_such(desk: Desk) -> None:
     status = desk.up()
     path = str(Path(status["directory"], "lab.sock"))
