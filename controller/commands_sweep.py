@@ -87,6 +87,8 @@ def answer_sweep(parsed: argparse.Namespace) -> Answer:
     if parsed.dry_run:
         return _listed(told, plan_of_runs, as_json=parsed.json)
     directory = SweepDirectory(parsed.out)
+    if sweep.search is not None:
+        return _search(parsed, sweep, text, mode, found, told, directory)
     files = {point.name: one for point, one in found}
     if parsed.resume:
         before = directory.earlier()
@@ -161,6 +163,34 @@ def _told(point: Point, files: PointFiles, mode: Mode) -> PointTold:
         remedy = f"write topology: FILE; --{mode} runs on the switches that it describes"
         raise ConfigError(Problem(f"point {point.name} ({point.words}): topology", what, remedy))
     return point_told(point, files, prepared.plan)
+
+
+def _search(
+    parsed: argparse.Namespace,
+    sweep: Sweep,
+    text: bytes,
+    mode: Mode,
+    found: tuple[tuple[Point, PointFiles], ...],
+    told: SweepTold,
+    directory: SweepDirectory,
+) -> Answer:
+    # Here for the same reason as in `_run`.
+    from controller.search_run import begin_search, carry_out_search
+    from controller.sweep_run import How
+    from results.search_set import SEARCH_FILE
+
+    if not parsed.resume:
+        directory.begin(None, text, {point.name: files for point, files in found})
+    searched = begin_search(sweep, text, mode, told.points, directory, resume=parsed.resume)
+    how = How(mode, beside_ideal=not parsed.no_ideal, beyond=parsed.beyond)
+    every = [point for point, _ in found]
+    try:
+        table, code = carry_out_search(sweep, how, every, searched, directory, read_file, _say)
+    except BaseException:
+        _say(f"what was tried is kept in {parsed.out}; the same command with --resume goes on")
+        raise
+    as_json = (directory.path / SEARCH_FILE).read_text(encoding="utf-8") if parsed.json else table
+    return Answer(as_json, code)
 
 
 def _turns(sweep: Sweep, count: int) -> tuple[Turn, ...]:

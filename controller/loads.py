@@ -37,6 +37,7 @@ MOST_TRANSFERS: Final = 1 << 16
 MOST_LOAD_BYTES: Final = 1 << 40
 MOST_DEPTH: Final = 1024
 _LONGEST_NS: Final = 3600 * NS_PER_S
+_FASTEST_BPS: Final = 100_000_000_000_000
 _KINDS: Final = {name: kind for name, kind in NAMES.items() if kind <= CollectiveKind.BARRIER} | {
     "barrier": int(CollectiveKind.BARRIER)
 }
@@ -139,17 +140,23 @@ def _read_collective(section: Section) -> CollectiveLoad:
 
 
 def _read_incast(section: Section, bursts: int) -> IncastLoad:
-    return IncastLoad(
-        senders=_ranks(section, "senders", 1),
-        burst_bytes=section.required("size", _size, 1, "write what each sender sends, such as 1MiB"),
-        period_ns=section.optional("period", _duration(0), 0),
-        bursts=bursts,
-    )
+    senders = _ranks(section, "senders", 1)
+    burst_bytes = section.required("size", _size, 1, "write what each sender sends, such as 1MiB")
+    period_ns = section.optional("period", _duration(0), 0)
+    if section.has("rate"):
+        if section.has("period"):
+            section.mistake("rate", "says what period does", "write one of the two")
+        rate = bounded(parse_rate_bps, 1000, _FASTEST_BPS, format_rate)
+        rate_bps = section.required("rate", rate, _FASTEST_BPS, "write what a sender sends, such as 10Gbps")
+        period_ns = max(burst_bytes * 8 * NS_PER_S // rate_bps, 1)
+    return IncastLoad(senders, burst_bytes, period_ns, bursts)
 
 
 def read_incast(section: Section) -> IncastLoad:
-    """An incast without an end: its period is what says how much of it there is."""
+    """An incast without an end: its period, or its rate, is what says how much of it there is."""
     load = _read_incast(section, 1)
+    if section.has("rate"):
+        return load
     period_ns = section.required("period", _duration(1), NS_PER_S, "write how often, such as 10ms")
     return replace(load, period_ns=max(period_ns, 1))
 

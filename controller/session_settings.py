@@ -31,8 +31,6 @@ class SessionSettings:
     bind: str
     """ZeroMQ endpoint, such as "tcp://127.0.0.1:5555"."""
     curve: CurveServer | None = None
-    standing_by: tuple[str, ...] = ()
-    """Agents of the rig that have no rank in this run. They are not answered, and go on asking until a run has use for them."""
     insecure: bool = False
     """Listen beyond loopback without encryption and without knowing who connects."""
     heartbeat_ns: int = 500 * NS_PER_MS
@@ -59,6 +57,8 @@ class SessionSettings:
     """The same after a break: records are worth waiting for, but not long."""
     dismiss_timeout_ns: int = 500 * NS_PER_MS
     """How long agents may take to acknowledge the end; a connection that closes sooner may lose its last message."""
+    standing_by: tuple[str, ...] = ()
+    """Agents of the rig that have no rank in this run. They are not answered, and go on asking until a run has use for them."""
 
 
 def check_exposure(settings: SessionSettings) -> None:

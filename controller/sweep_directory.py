@@ -32,8 +32,8 @@ class SweepDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def begin(self, told: SweepTold, sweep_text: bytes, files: Mapping[str, PointFiles]) -> None:
-        """Makes it. Raises `ConfigError` where it is in use or cannot be written."""
+    def begin(self, told: SweepTold | None, sweep_text: bytes, files: Mapping[str, PointFiles]) -> None:
+        """Makes it; a search has no index of a sweep. Raises `ConfigError` where it is in use or cannot be written."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if any(self.path.iterdir()):
@@ -42,15 +42,20 @@ class SweepDirectory:
                 raise ConfigError(Problem(str(self.path), what, remedy))
             (self.path / "sweep.yaml").write_bytes(sweep_text)
             for name, texts in files.items():
-                self.point(name).mkdir(parents=True)
-                for kind in FILES:
-                    file = getattr(texts, kind)
-                    if file is not None:
-                        (self.point(name) / f"{kind}.yaml").write_bytes(file.content or b"")
+                self.add(name, texts)
         except OSError as error:
             what = f"cannot be written: {error.strerror or error}"
             raise ConfigError(Problem(str(self.path), what, "name another directory with --out")) from None
-        self.keep(told)
+        if told is not None:
+            self.keep(told)
+
+    def add(self, name: str, texts: PointFiles) -> None:
+        """A point and its files."""
+        self.point(name).mkdir(parents=True, exist_ok=True)
+        for kind in FILES:
+            file = getattr(texts, kind)
+            if file is not None:
+                (self.point(name) / f"{kind}.yaml").write_bytes(file.content or b"")
 
     def earlier(self) -> SweepTold:
         """The index of the sweep that began here. Raises `ConfigError` or `RunDirError` where there is none to be read."""

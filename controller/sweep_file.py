@@ -24,6 +24,7 @@ from controller.lab_plan import (
     MOST_ADDRESSES,
     MOST_MTU_BYTES,
 )
+from controller.search import Search, read_search
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +90,8 @@ class Sweep:
     common: tuple[Change, ...]
     """What every point changes, before its settings."""
     lab: LabWish
+    search: Search | None = None
+    """At every point the furthest value that passes is searched for, instead of points being held against each other."""
 
 
 def parse_sweep(text: bytes, source: str, directory: Path) -> Sweep:
@@ -99,7 +102,8 @@ def parse_sweep(text: bytes, source: str, directory: Path) -> Sweep:
     topology = top.optional("topology", words, "")
     rig = top.optional("rig", words, "")
     axes = (*_read_axes(top.section("axes"), directory), *_read_zips(top, directory))
-    if not axes:
+    search = read_search(top.section("search")) if top.has("search") else None
+    if not axes and search is None:
         top.mistake(
             "axes", "there is no axis", "write axes: {transport.qps_per_connection: [1, 4]} or the like"
         )
@@ -113,13 +117,14 @@ def parse_sweep(text: bytes, source: str, directory: Path) -> Sweep:
         scenario=directory / scenario,
         topology=directory / topology if topology else None,
         rig=directory / rig if rig else None,
-        repeats=top.optional("repeats", integer(1, MOST_REPEATS), DEFAULT_REPEATS),
+        repeats=top.optional("repeats", integer(1, MOST_REPEATS), DEFAULT_REPEATS if search is None else 1),
         order=top.optional("order", one_of({order.value: order for order in Order}), Order.INTERLEAVED),
         seed=top.optional("seed", integer(0, 2**31 - 1), 1),
         compare=compare,
         axes=axes,
         common=_read_changes(top.section("set"), directory),
         lab=_read_lab(top.section("lab")),
+        search=search,
     )
     top.close()
     _refuse_size(sweep, top)

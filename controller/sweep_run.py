@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from controller.sweep_directory import SweepDirectory
     from controller.sweep_file import Sweep
+    from results.summary import Summary
 
 Say = Callable[[str], None]
 SEEDS_OF_A_ROUND: Final = 1 << 20
@@ -86,7 +87,7 @@ def carry_out(
             except (KeyboardInterrupt, EtloopError):
                 directory.drop(point.name, turn.round)
                 raise
-            if finished.summary.reason.startswith(_STOPPED):
+            if was_stopped(finished.summary):
                 directory.drop(point.name, turn.round)
                 raise KeyboardInterrupt
             directory.finish(point.name, turn.round)
@@ -100,6 +101,11 @@ def carry_out(
             if broken_in_a_row == MOST_BROKEN_IN_A_ROW:
                 raise Stopped(f"{broken_in_a_row} runs in a row broke off, the last one: {one.reason}")
     return told
+
+
+def was_stopped(summary: Summary) -> bool:
+    """Whether a signal ended the run: it is not one that broke off."""
+    return summary.reason.startswith(_STOPPED)
 
 
 def run_told(point: str, number: int, finished: FinishedRun) -> RunTold:
@@ -150,6 +156,11 @@ class Runs:
         self._say_of_sessions = say
         self._plans: dict[str, Prepared] = {}
         self._lab = _Lab(sweep, beyond=how.beyond)
+
+    @property
+    def is_lab(self) -> bool:
+        """Whether every point has a lab of its own topology."""
+        return self._how.mode is Mode.LAB
 
     def __enter__(self) -> Self:
         return self
