@@ -67,10 +67,9 @@ def _steering_misfits(
         return
     for device in host.roce_devices:
         if device.interface == interface.name and device.driver:
-            what = f"{device.name} takes UDP {ROCE_UDP_PORT} of {interface.name} in hardware, so that the port would receive nothing"
-            yield Problem(
-                where, what, f"on {host_name}: {steering_remedy(device)}; or `backend: verbs`, which uses it"
-            )
+            what = f"{device.name} takes UDP {ROCE_UDP_PORT} of {interface.name} in hardware"
+            remedy = f"on {host_name}: {steering_remedy(device)}; or `backend: verbs`, which uses it"
+            yield Problem(where, f"{what}, so that the port would receive nothing", remedy)
 
 
 def _interfaces_text(host: Capabilities) -> str:
