@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.preflight import ROCE_UDP_PORT, steering_remedy
 from contract.assignment import PortBackend
-from contract.capabilities import PACKET_OVERHEAD_BYTES
+from contract.capabilities import IPV6_MORE_BYTES, PACKET_OVERHEAD_BYTES
 from contract.errors import Problem
 
 if TYPE_CHECKING:
@@ -46,17 +46,19 @@ def _of_port(
             remedy = f"on {host_name}: ip link set dev {interface.name} up"
             yield Problem(where, f"interface {interface.name} is down", remedy)
             continue
-        yield from _mtu_misfits(where, interface, path_mtu_bytes, host_name)
+        needed_bytes = path_mtu_bytes + _overhead_bytes(port, interface)
+        if 0 < interface.mtu_bytes < needed_bytes:
+            short = f"interface {interface.name} has an MTU of {interface.mtu_bytes}"
+            what = f"{short}; a path MTU of {path_mtu_bytes} needs {needed_bytes}"
+            remedy = f"on {host_name}: ip link set dev {interface.name} mtu {needed_bytes}; or lower transport.path_mtu"
+            yield Problem(where, what, remedy)
         yield from _steering_misfits(where, port, interface, host, host_name)
 
 
-def _mtu_misfits(where: str, interface: Interface, path_mtu_bytes: int, host_name: str) -> Iterator[Problem]:
-    needed_bytes = path_mtu_bytes + PACKET_OVERHEAD_BYTES
-    if 0 < interface.mtu_bytes < needed_bytes:
-        short = f"interface {interface.name} has an MTU of {interface.mtu_bytes}"
-        what = f"{short}; a path MTU of {path_mtu_bytes} needs {needed_bytes}"
-        remedy = f"on {host_name}: ip link set dev {interface.name} mtu {needed_bytes}; or lower transport.path_mtu"
-        yield Problem(where, what, remedy)
+def _overhead_bytes(port: PortSettings, interface: Interface) -> int:
+    """Of the longest header that a packet of the port has there."""
+    ipv6 = any(":" in address for address in port.addresses if address in interface.addresses)
+    return PACKET_OVERHEAD_BYTES + (IPV6_MORE_BYTES if ipv6 else 0)
 
 
 def _steering_misfits(
@@ -67,11 +69,9 @@ def _steering_misfits(
         return
     for device in host.roce_devices:
         if device.interface == interface.name and device.driver:
-            taken = f"{device.name} takes UDP {ROCE_UDP_PORT} of {interface.name} in hardware"
-            what = f"{taken}, so that the port would receive nothing"
-            yield Problem(
-                where, what, f"on {host_name}: {steering_remedy(device)}; or `backend: verbs`, which uses it"
-            )
+            what = f"{device.name} takes UDP {ROCE_UDP_PORT} of {interface.name} in hardware"
+            remedy = f"on {host_name}: {steering_remedy(device)}; or `backend: verbs`, which uses it"
+            yield Problem(where, f"{what}, so that the port would receive nothing", remedy)
 
 
 def _interfaces_text(host: Capabilities) -> str:

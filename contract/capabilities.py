@@ -15,6 +15,8 @@ MOST_ADDRESSES: Final = 4096
 PACKET_OVERHEAD_BYTES: Final = 64
 """Of an IPv4 RoCEv2 packet beside its payload, counted into the interface's MTU: IPv4 20, UDP 8, BTH 12, RETH 16,
 immediate 4, ICRC 4 (RDMA WRITE with immediate)."""
+IPV6_MORE_BYTES: Final = 20
+"""That an IPv6 header is longer."""
 
 
 @dataclass(frozen=True, slots=True)

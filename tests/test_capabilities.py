@@ -245,6 +245,19 @@ def test_a_port_that_does_not_want_what_the_network_card_takes_is_not_refused(po
     assert told(replace(HOST, roce_devices=(MLX5,)), port=port) == []
 
 
+def test_longer_headers_need_larger_frames() -> None:
+    """IPv6 has 40 bytes where IPv4 has 20."""
+    six = "fd00::7"
+    port = replace(PORT, name="p0", addresses=(ADDRESS, six))
+    assignment = replace(ring_assignments("a")["a"], ports=(port,))
+    assignment = replace(assignment, transport=replace(assignment.transport, path_mtu_bytes=4096))
+    for mtu_bytes, fits in ((4179, False), (4180, True)):
+        interface = replace(ETH1, addresses=(ADDRESS, six), mtu_bytes=mtu_bytes)
+        found = misfits(assignment, replace(HOST, interfaces=(interface,)), "box")
+        assert (not found) is fits
+        assert all("a path MTU of 4096 needs 4180" in each.what for each in found)
+
+
 def test_smaller_packets_fit_smaller_frames() -> None:
     assert told(replace(HOST, interfaces=(replace(ETH1, mtu_bytes=1500),)), 1024) == []
 
