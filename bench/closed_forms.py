@@ -201,6 +201,24 @@ FORMS: Final = (
         lambda p: wire_ns((p.ranks - 1) * p.block),
         lambda p: 2 * (p.ranks - 1),
     ),
+    Form("all_gather", "ring", "nccl", lambda p: wire_ns((p.ranks - 1) * p.size_bytes), lambda p: 0),
+    Form("reduce_scatter", "ring", "nccl", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 0),
+    Form(
+        "all_gather",
+        "bidirectional_ring",
+        "nccl",
+        lambda p: wire_ns((p.ranks - 1) * p.size_bytes),
+        lambda p: 0,
+        pins="channels: 2",
+    ),
+    Form(
+        "reduce_scatter",
+        "bidirectional_ring",
+        "nccl",
+        lambda p: wire_ns((p.ranks - 1) * p.block),
+        lambda p: 0,
+        pins="channels: 2",
+    ),
     Form(
         "all_reduce",
         "bidirectional_ring",
@@ -276,6 +294,8 @@ FORMS: Final = (
     Form("reduce_scatter", "direct", "plain", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 2),
     Form("all_to_all", "direct", "plain", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 2),
     Form("all_to_all", "deepep", "plain", _written_by_token, lambda p: 2),
+    Form("all_gather", "pat", "nccl", lambda p: wire_ns((p.ranks - 1) * p.size_bytes), lambda p: 2 * p.steps),
+    Form("reduce_scatter", "pat", "nccl", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 2 * p.steps),
     Form("all_to_all", "p2p", "nccl", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 2),
     Form(
         "all_to_all",
@@ -312,6 +332,14 @@ FORMS: Final = (
         pins="protocol: simple, channels: 1",
     ),
     Form("reduce", "chain", "plain", lambda p: wire_ns((p.ranks - 1) * p.size_bytes), lambda p: p.ranks),
+    Form(
+        "reduce",
+        "chain",
+        "nccl",
+        lambda p: wire_ns(p.size_bytes + (p.ranks - 2) * TREE_CHUNK_BYTES),
+        lambda p: p.ranks,
+        pins="protocol: simple, channels: 1",
+    ),
     Form(
         "broadcast",
         "binomial",

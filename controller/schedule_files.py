@@ -167,6 +167,9 @@ def _python(file: ScheduleFile) -> Custom:
             what = f"{name} is {value!r:.64}"
             raise ConfigError(Problem(str(file.path), what, f"write a whole number from {least} to {most}"))
         values[name] = value
+    uneven = getattr(module, "UNEVEN", False)
+    if type(uneven) is not bool:
+        raise ConfigError(Problem(str(file.path), f"UNEVEN is {uneven!r:.64}", "write True or False"))
     return Custom(
         name=f"file:{file.path.stem}",
         build=_Python(file.path, function),
@@ -174,6 +177,7 @@ def _python(file: ScheduleFile) -> Custom:
         cut_as=NcclAlgorithm.TREE,
         channels=values["CHANNELS"],
         ranks=values["RANKS"],
+        uneven=uneven,
     )
 
 

@@ -20,7 +20,10 @@ from tests.msccl_by_hand import (
 )
 from tests.plan_by_hand import Coll, job_of, rig_of
 from tests.shared_traces import SHARED_TRACES, require_shared_traces
+from tests.splits_by_hand import all_to_all_v
 from traffic.simulation import SimulationSettings, simulate
+from workload.job import build_job
+from workload.settings import WorkloadSettings
 from workload.trace import CollectiveKind
 
 ROOT = Path(__file__).parent.parent
@@ -195,6 +198,46 @@ def test_values_that_no_schedule_has_are_told_and_not_raised(change: str, said: 
 def test_a_wrong_python_file_is_told_with_its_place(case: str, tmp_path: Path) -> None:
     text, said = PYTHON[case]
     assert said in refused(tmp_path, "{broadcast: {schedule: bad.py}}", BROADCAST, 3, bad_py=text)
+
+
+EXPERTS = """
+from traffic.collectives.deepep import TokenShape, low_latency_dispatch
+
+UNEVEN = True
+
+
+def schedule(request):
+    token = TokenShape(hidden=7168).dispatch_bytes
+    halves = [[-(-split // token) for split in row] for row in request.splits]
+    # Two experts a rank: of its tokens one has the first, the other the rest.
+    counts = [[count for tokens in row for count in (min(1, tokens), max(0, tokens - 1))] for row in halves]
+    return low_latency_dispatch(counts, token)
+"""
+
+
+def test_a_file_for_uneven_all_to_alls_is_asked_with_their_splits(tmp_path: Path) -> None:
+    token = 7408
+    matrix = ((0, 3 * token, 1), (token, 0, 0), (0, 2 * token, 0))
+    job = build_job(all_to_all_v(matrix), WorkloadSettings())
+    for text, algorithm in ((EXPERTS, "file:moe"), (EXPERTS.replace("UNEVEN = True", ""), "p2p")):
+        scenario = loaded(tmp_path, "{all_to_all: {schedule: moe.py}}", moe_py=text)
+        plan = make_plan(scenario, rig_of({"a": 3}, addresses=1), job)
+        assert [choice.algorithm for choice in plan.tables.choices] == [algorithm]
+        outcome = simulate(plan.assignments["a"], LOSSY)
+        assert outcome.failure == ""
+        if algorithm == "file:moe":
+            assert outcome.ops["wire_tx_bytes"].sum() == 7 * token
+            # One to each expert that has any: 3 + 1 + 1 + 2 writes of a token.
+            assert outcome.ops["tx_messages"].sum() == 7
+    said = loaded_error(tmp_path, EXPERTS.replace("True", "3"))
+    assert "moe.py: UNEVEN is 3; write True or False" in said
+
+
+def loaded_error(directory: Path, text: str) -> str:
+    """What reading a file says."""
+    with pytest.raises(InputError) as caught:
+        loaded(directory, "{all_to_all: {schedule: moe.py}}", moe_py=text)
+    return str(caught.value)
 
 
 def test_a_missing_file_is_told_where_it_is_named(tmp_path: Path) -> None:

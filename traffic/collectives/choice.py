@@ -87,6 +87,8 @@ class Custom:
     least_bytes: int = 0
     """Of the whole buffer (of an all-gather that of all ranks)."""
     most_bytes: int = NO_LIMIT_BYTES
+    uneven: bool = False
+    """Of an all-to-all: whether it is asked for uneven ones too, with the splits of each."""
     cut_as: NcclAlgorithm = NcclAlgorithm.RING
     """Whose chunks and slices it gets; MSCCL cuts as NCCL's ring kernels do, whatever the collective."""
 
@@ -151,7 +153,8 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
     """
     nbytes = _buffer_bytes(collective, layout, op_bytes)
     for served, custom in settings.custom:
-        if served == collective and custom.serves(layout.ranks, nbytes):
+        named = served == collective or (custom.uneven and (served, collective) == ("all-to-all", UNEVEN))
+        if named and custom.serves(layout.ranks, nbytes):
             return _custom(custom, collective, layout, nbytes, settings)
     pin = _joined(settings, collective)
     choice = (
