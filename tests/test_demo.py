@@ -146,9 +146,6 @@ def test_the_demo_measures_something(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.e2e
-@pytest.mark.skipif(
-    not os.environ.get("ETLOOP_FULL"), reason="a lab and a run through it; ETLOOP_FULL=1 runs it"
-)
 def test_the_demo_goes_through_a_switch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.run_demo(tmp_path / "demo", iterations=1) == 0
     said = capsys.readouterr().err

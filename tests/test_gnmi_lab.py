@@ -190,7 +190,6 @@ agents:
 
 @pytest.mark.e2e
 @needs_namespaces
-@pytest.mark.skipif(os.environ.get("ETLOOP_FULL") != "1", reason="a whole run; ETLOOP_FULL=1 does it")
 def test_a_run_read_by_gnmi_agrees_frame_for_frame(bench: Bench) -> None:
     port = free_port()
     rig = (bench.directory / "rig.yaml").read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,10 @@ from controller.commands_twin import run_twin
 from controller.demo import agents, choose_rig, rig_text
 from controller.sweep_directory import SweepDirectory
 from controller.sweep_points import PointFiles
-from tests.first_light import FULL
+from results.run_dir import read_run
 from tests.sweep_by_hand import TOPOLOGY, answered, copy_study, make_study
 from tests.test_docs import ROOT
+from tests.test_lab_truths import namespaces_are_allowed
 
 
 @pytest.fixture(scope="module")
@@ -288,14 +288,14 @@ def test_a_topology_is_needed_to_be_one_in_virtual_time(
 
 @pytest.fixture
 def lab_files(files: Path) -> Path:
-    if os.geteuid() != 0:
-        pytest.skip("a lab with agents of its own is for root here")
-    if not FULL:
-        pytest.skip("ETLOOP_FULL=1 brings a lab up")
+    if not namespaces_are_allowed():
+        pytest.skip("needs root and network namespaces")
     (files / "t.yaml").write_text("single: {ports: [a/p0, b/p0, c/p0, d/p0], rate: 100Mbps}\n")
     (files / "sweep.yaml").write_text(
-        "scenario: s.yaml\ntopology: t.yaml\nrepeats: 2\nlab: {bind: 'tcp://127.0.0.1:7431'}\n"
-        "axes: {topology.single.switch.queues.3.ecn.kmin: [32KiB, 64KiB]}\n"
+        "scenario: s.yaml\ntopology: t.yaml\nrepeats: 1\norder: listed\nlab: {bind: 'tcp://127.0.0.1:7431'}\n"
+        "set: {iterations: 2}\n"
+        "axes:\n  on:\n    two ports: {mapping.ports: [a/p0, b/p0]}\n    all ports: {seed: 1}\n"
+        "    another switch: {topology.single.switch.queues.3.ecn.kmin: 64KiB}\n"
     )
     return files
 
@@ -315,9 +315,15 @@ def test_a_sweep_brings_up_a_lab_for_each_of_its_topologies(
     )
     code, out, err = answered(capsys, *words)
     assert code == ExitCode.PASS, err
-    assert "2 points, 4 runs, lab" in out
-    kept = SweepDirectory(lab_files / "lab").run("p001", 1) / "topology.yaml"
+    assert "3 points, 3 runs, lab" in out
+    kept = SweepDirectory(lab_files / "lab").run("p002", 0) / "topology.yaml"
     assert "64KiB" in kept.read_text()
+    # Agents that the first point has no rank for are there for the second, in the same lab.
+    agents = [
+        len(read_run(SweepDirectory(lab_files / "lab").run(point, 0)).summary.agents)
+        for point in ("p000", "p001")
+    ]
+    assert agents == [2, 4]
 
 
 def test_the_example_lays_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
