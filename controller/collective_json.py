@@ -2,8 +2,7 @@
 
 Decides keys and what stands under them. Within a test the keys, and booleans written as the words "true" and "false", are
 those of nccl-tests (src/util.cu); what it does not have stands under `etloop`. Bandwidths are GB/s, times of rows
-microseconds, as there. Left out is what only a process with GPUs has: its environment, NCCL's version, process and device
-numbers.
+microseconds, as there. Left out is what only a process with GPUs has: environment, NCCL's version, process and device.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Four ranks on two agents at the ends of a cable that loses packets: every algorithm, shaping and schedule of one's own
-completes, and every byte is accounted for.
+"""Four ranks on two agents at the ends of a cable that loses packets: every algorithm, every shaping and schedules of one's own
+complete, and every byte is accounted for.
 """
 
 from __future__ import annotations
