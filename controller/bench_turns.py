@@ -5,7 +5,6 @@ Decides the lengths that figures are quoted from; what is compared is decided by
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -97,8 +96,7 @@ class Bench:
 
     def watch_cores(self) -> tuple[int, int, NDArray[np.int64]]:
         """When one of the engines' cores is withheld although they are not there; see `watched_cores`."""
-        first, *others = sorted(os.sched_getaffinity(0))
-        return watched_cores(self.workers, (first, others[0] if others else first), self.lengths.duration_ns)
+        return watched_cores(self.workers, self.lengths.duration_ns)
 
     def iterations(self, moved_bytes: int, bare: int) -> int:
         """How many iterations of `moved_bytes` fill one measurement where the bare path moves `bare` bytes a second."""
