@@ -148,12 +148,12 @@ def engine_run(
 
 
 def watched_cores(workers: Workers, duration_ns: int) -> tuple[int, int, NDArray[np.int64]]:
-    """Begin, end, and rows of when one of the first two cores was asked for and had, while no engine is there.
+    """Begin, end, and rows of when one of the cores was asked for and when it was had, while no engine is there.
 
     Raises `RunAborted` where the workers may not be real-time.
     """
-    begin_ns = monotonic_ns()
     first, *others = sorted(os.sched_getaffinity(0))
+    begin_ns = monotonic_ns()
     orders = (Watch(first, duration_ns), Watch(others[0] if others else first, duration_ns))
     ends = ask_both(workers, orders, (Watched, Watched), duration_ns + ANSWER_TIMEOUT_NS)
     return begin_ns, begin_ns + duration_ns, np.concatenate([_pairs(end.withheld) for end in ends])

@@ -99,7 +99,7 @@ def _pacing_section(bench: Bench, backend: PortBackend) -> Section:
         ratios.append(_alone(bench))
     else:
         notes.append(
-            "whether the threads had their cores was not watched: that needs --realtime, and the right to it"
+            "whether the threads had their cores was not watched: that needs --realtime, the right to it, and a core for each"
         )
     return Section(
         name=name,

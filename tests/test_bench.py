@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.files import host_facts
 from contract.assignment import Path
 from contract.errors import ProtocolError, RunAborted
 from controller.bench import Benchmark, run_bench
@@ -374,6 +375,27 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
     assert report["notes"] == ["these lengths are too short to quote"]
     assert "wire udp 1/2\nwire udp 2/2\n" in captured.err
     assert namespaces_left() == []
+
+
+@pytest.mark.e2e
+def test_pacing_with_real_time_threads_tells_when_the_cores_were_withheld(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where real-time threads are permitted; elsewhere it says what was not watched, and why."""
+    assert main(["bench", "pacing", "--backend", "udp", "--small", "--realtime", "--json"]) == 0
+    (section,) = json.loads(capsys.readouterr().out)["sections"]
+    named = {ratio["name"]: ratio for ratio in section["ratios"]}
+    assert named["100Mbps: worst 10 ms, % off"]["bar"] == {"bound": "at most", "value": 1.0}
+    watched = [name for name in named if name.endswith("a core was withheld, % of all")]
+    notes = " ".join(section["notes"])
+    if host_facts().realtime and host_facts().cores >= 2:
+        assert len(watched) == 4, "at each of three rates, and with no engine there"
+        assert all(0 <= sample <= 100 for name in watched for sample in named[name]["samples"])
+        assert "its thread is not real-time" not in notes
+    else:
+        assert watched == []
+        assert "whether the threads had their cores was not watched" in notes
+        assert host_facts().realtime != ("its thread is not real-time: Operation not permitted" in notes)
 
 
 @pytest.mark.e2e
