@@ -419,8 +419,8 @@ def test_flows_go_as_the_hash_predicts_and_the_same_seed_chooses_the_same() -> N
                     )
                 )
             assert len(received(sink)) == 36
-            ends = [lab.plan.ports[host].addresses[0] for host in (0, 2)]
-        keys = np.array([flow_key(*ends, 50_000 + flow) for flow in range(12)], np.uint64)
+            source, target = (lab.plan.ports[host].addresses[0] for host in (0, 2))
+        keys = np.array([flow_key(source, target, 50_000 + flow) for flow in range(12)], np.uint64)
         predicted = np.frombuffer(_native.ecmp_choices(keys, two_spines().switches[0].seed, 2), np.int32)
         assert taken == [(0, 3) if way else (3, 0) for way in predicted]
         assert set(taken) == {(3, 0), (0, 3)}, "a flow keeps its way, and both ways are used"
