@@ -17,9 +17,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+import numpy as np
 import pytest
 
 from contract.errors import RigError
+from contract.ip_address import ip_bytes
 from contract.switch_presets import CNP_DSCP, ROCE_CLASS, ROCE_DSCP, preset
 from contract.topology import (
     Attachment,
@@ -34,6 +36,7 @@ from controller.lab_capacity import open_in
 from controller.lab_namespaces import inside, new_namespace
 from controller.lab_place import LabPlace, lab_place
 from controller.lab_plan import LabPlan, plan_lab
+from traffic import _native
 from traffic.soft_switch import SoftSnapshot, SoftSwitch
 
 RATE_BPS: Final = 20_000_000
@@ -46,8 +49,10 @@ UDP_SEGMENT: Final = 103
 SO_RCVBUFFORCE: Final = 33
 ECT: Final = 2
 CE: Final = 3
+MASK: Final = (1 << 64) - 1
 PATIENCE_S: Final = 60
 SMALL_BUFFER_BYTES: Final = 300_000
+BURSTS: Final = 100 if os.environ.get("ETLOOP_FULL") == "1" else 8
 
 
 def namespaces_are_allowed() -> bool:
@@ -129,6 +134,15 @@ class Bench:
         queued_bytes = self.switch.snapshot().pools[0][0]
         self.hold(0, 0)
         return queued_bytes // FRAME_BYTES
+
+    def queued(self, pool_bytes: int) -> None:
+        """Returns once the first switch holds so much."""
+        clock = threading.Event()
+        for _ in range(PATIENCE_S * 50):
+            if self.switch.snapshot().pools[0][0] == pool_bytes:
+                return
+            clock.wait(0.02)
+        raise AssertionError("the switch never held the burst")
 
     def settled(self, frames: int) -> SoftSnapshot:
         """The counters once so many frames were handed over by hosts and nothing is inside any more."""
@@ -293,6 +307,37 @@ def test_marks_are_those_that_the_queue_earns_and_receivers_see_them() -> None:
     assert seen[-19:-9] == [CE] * 10, "from ten frames on everything is"
 
 
+def test_marks_follow_the_line_between_the_thresholds() -> None:
+    """A burst of 110 frames drains, so every depth is seen once; chi-square with ten degrees of freedom, 0.1 %."""
+    depths, kmin, bursts = 110, 10, BURSTS
+    settings = marking(star(2, lossless=True), kmin * FRAME_BYTES, depths * FRAME_BYTES)
+    settings = with_group(replace(settings, buffer_bytes=16 << 20), alpha_log2=3)
+    found = np.zeros(depths, np.int64)
+    with bench(around(settings)) as lab, lab.sink(0) as sink:
+        for burst in range(bursts):
+            lab.hold(0)
+            lab.burst(1, 0, depths)
+            lab.queued(depths * FRAME_BYTES)
+            lab.hold(0, 0)
+            snapshot = lab.settled(depths * (burst + 1))
+            seen = [ecn for _, ecn in received(sink)]
+            assert len(seen) == depths
+            found += np.array(seen[::-1]) == CE
+    assert snapshot.overload_frames == drops_of(snapshot) == 0
+    depth = np.arange(1, depths + 1)
+    chance = np.clip((depth - kmin) / (depths - kmin), 0, 1)
+    assert found[depth <= kmin].sum() == 0, "none below Kmin"
+    assert found[-1] == bursts, "all from Kmax on"
+    between = (depth > kmin) & (depth < depths)
+    bins = (depth - kmin - 1) // 10
+    chi_square = sum(
+        (found[here].sum() - bursts * chance[here].sum()) ** 2
+        / (bursts * (chance[here] * (1 - chance[here])).sum())
+        for here in (between & (bins == number) for number in range(10))
+    )
+    assert chi_square < 29.59, chi_square
+
+
 def test_weights_share_a_port() -> None:
     settings = star(3, lossless=True)
     queues = list(settings.queues)
@@ -341,7 +386,21 @@ def two_spines() -> Topology:
     return Topology((*leaves, *spines), links, attachments)
 
 
-def test_flows_keep_their_way_and_the_same_seed_chooses_the_same() -> None:
+def flow_key(source: str, target: str, from_port: int) -> int:
+    """The switches' key of a UDP flow, worked out again: SplitMix64's finaliser over both addresses and the ports."""
+
+    def mixed(z: int) -> int:
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
+        z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
+        return z ^ z >> 31
+
+    key = 0x9E3779B97F4A7C15
+    for a, b in zip(ip_bytes(source), ip_bytes(target), strict=True):
+        key = mixed(key + (a << 8 | b) + 1 & MASK)
+    return mixed(key + (from_port << 24 | PORT << 8 | socket.IPPROTO_UDP) & MASK)
+
+
+def test_flows_go_as_the_hash_predicts_and_the_same_seed_chooses_the_same() -> None:
     splits = []
     for _ in range(2):
         with bench(two_spines()) as lab, lab.sink(2) as sink:
@@ -360,6 +419,10 @@ def test_flows_keep_their_way_and_the_same_seed_chooses_the_same() -> None:
                     )
                 )
             assert len(received(sink)) == 36
+            source, target = (lab.plan.ports[host].addresses[0] for host in (0, 2))
+        keys = np.array([flow_key(source, target, 50_000 + flow) for flow in range(12)], np.uint64)
+        predicted = np.frombuffer(_native.ecmp_choices(keys, two_spines().switches[0].seed, 2), np.int32)
+        assert taken == [(0, 3) if way else (3, 0) for way in predicted]
         assert set(taken) == {(3, 0), (0, 3)}, "a flow keeps its way, and both ways are used"
         splits.append(taken)
     assert splits[0] == splits[1]

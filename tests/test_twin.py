@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from contract.congestion import CongestionSettings
 from contract.errors import PlanError
 from contract.switch_counters import LANE_SAMPLE, SWITCH_PORT_COUNTERS
 from contract.topology import LoadBalancing, Marking, Outage, SwitchEnd, SwitchFault, Topology, Trimming
+from contract.transport import RecoverySettings
 from tests.assignments_by_hand import TRANSPORT, HandOp, assignment
 from tests.twin_by_hand import (
     DELAY_NS,
@@ -256,6 +258,31 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not() -> None:
 
     assert content(first) == content(again)
     assert content(first) != content(other)
+
+
+@pytest.mark.parametrize(("apart_ns", "least", "most"), [(0, 1.0, 1.01), (100_000, 1.5, 2.5)])
+def test_all_with_all_is_in_balance_only_as_long_as_hosts_are_in_step(
+    apart_ns: int, least: float, most: float
+) -> None:
+    """Which is why a lab, whose hosts wait for processors, cannot be held against the twin there (docs/benchmarks.md)."""
+    slow_bps, ranks, each_bytes = 100_000_000, 4, 1 << 20
+    transport = replace(
+        TRANSPORT,
+        timeout_ns=4_000_000_000,
+        recovery=RecoverySettings(timeout_floor_ns=500_000_000),
+        congestion=CongestionSettings(algorithm="dcqcn"),
+    )
+    programs = tuple(
+        (HandOp("delay", rank * apart_ns), HandOp(CollectiveName.ALL_TO_ALL, ranks * each_bytes, (0,)))
+        for rank in range(ranks)
+    )
+    job = assignment(programs, transport=transport, link_bps=slow_bps)
+    outcome = through(job, star(ranks, slow_bps))
+    assert outcome.failure == ""
+    assert (marked(outcome) == 0) == (apart_ns == 0)
+    packets = (ranks - 1) * each_bytes // 4096
+    in_balance_ns = packets * line_ns(FRAME_BYTES, slow_bps)
+    assert least <= (outcome.end_ns - outcome.start_ns) / in_balance_ns <= most
 
 
 def test_a_series_of_any_length_fits() -> None:

@@ -49,6 +49,29 @@ class TimeHeap {
     return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.order < b.order;
   }
 
+  size_t least_of(size_t first, size_t end) const {
+    size_t least = first;
+    for (size_t child = first + 1; child < end; ++child) {
+      if (before(events_[child], events_[least])) least = child;
+    }
+    return least;
+  }
+
+  // As above, by choices that need no branch: which child is first cannot be foretold.
+  size_t least_of_four(size_t first) const {
+    static_assert(kWays == 4);
+    const Event* child = events_.data() + first;
+    const size_t left = first_of(child[0], child[1]);
+    const size_t right = 2 + first_of(child[2], child[3]);
+    return first + (first_of(child[left], child[right]) == 0 ? left : right);
+  }
+
+  static size_t first_of(const Event& a, const Event& b) {
+    const auto later = static_cast<unsigned>(b.at_ns < a.at_ns);
+    const auto same = static_cast<unsigned>(b.at_ns == a.at_ns);
+    return later | (same & static_cast<unsigned>(b.order < a.order));
+  }
+
   // Puts `event` where the first one was, and down to its place.
   void sink(const Event& event) {
     size_t at = 0;
@@ -56,10 +79,7 @@ class TimeHeap {
       const size_t first = at * kWays + 1;
       if (first >= events_.size()) break;
       const size_t end = first + kWays < events_.size() ? first + kWays : events_.size();
-      size_t least = first;
-      for (size_t child = first + 1; child < end; ++child) {
-        if (before(events_[child], events_[least])) least = child;
-      }
+      const size_t least = end - first == kWays ? least_of_four(first) : least_of(first, end);
       if (!before(events_[least], event)) break;
       events_[at] = events_[least];
       at = least;
