@@ -20,7 +20,7 @@ from results.summary import RunState
 from results.verdict_set import AskedCheck, CheckOutcome, Result, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -148,7 +148,7 @@ def _judge_one(
         own = (late + lossy) if Nature.TIME in natures else lossy if Nature.TRANSPORT in natures else ()
         result = Result.INCONCLUSIVE if own else Result.FAIL
         reason = f"does not hold, and the emulator itself was the limit: {'; '.join(own)}" if own else ""
-        rows = _rows(outcome, order, results)
+        rows = _rows(outcome, order, results, _value_of_row(condition, results, vocabulary))
         return _outcome(check, result, value, limit, truths.size, broken.size, rows, reason)
     if not truths.size or (truths == UNKNOWN).any():
         return _outcome(
@@ -238,11 +238,29 @@ def _worst(
     return left[order[0]], (order if broken.size else np.empty(0, np.int64))
 
 
-def _rows(outcome: Outcome, order: NDArray[np.int64], results: Results) -> tuple[str, ...]:
+def _rows(
+    outcome: Outcome, order: NDArray[np.int64], results: Results, value_of: Callable[[int], str]
+) -> tuple[str, ...]:
     if outcome.rows is None or outcome.table not in results.frames:
         return ()
     frame = results.frames[outcome.table]
-    return tuple(f"{outcome.table}: {frame.label(int(outcome.rows[place]))}" for place in order[:ROWS_SHOWN])
+    return tuple(
+        f"{outcome.table}: {frame.label(int(outcome.rows[place]))}{value_of(int(place))}"
+        for place in order[:ROWS_SHOWN]
+    )
+
+
+def _value_of_row(condition: Condition, results: Results, vocabulary: Vocabulary) -> Callable[[int], str]:
+    """What the left side of a condition of one comparison is in a row of it; nothing of other conditions."""
+    comparisons = comparisons_of(condition.tree)
+    if len(comparisons) != 1:
+        return lambda _: ""
+    with np.errstate(all="ignore"):
+        left = evaluate(comparisons[0].left, results).values
+    if left.shape == ():
+        return lambda _: ""
+    dimension = dimension_of(comparisons[0].left, vocabulary)
+    return lambda place: f" (= {_quantity(left[place], dimension)})"
 
 
 def _quantity(value: object, dimension: Dimension) -> str:

@@ -81,6 +81,18 @@ def test_background_is_read_with_its_class_and_its_time() -> None:
     assert background_notes(read) == ("background s goes on with the jobs, for at most 10 s",)
 
 
+def test_the_rate_of_an_incast_is_its_period() -> None:
+    """2 KiB at 16.384 Mb/s are a millisecond."""
+    read = scenario(
+        "workload: {incast: {senders: 1, size: 2KiB, bursts: 5, rate: 16384kbps}}\n"
+        "background: [{name: i, incast: {senders: 1, size: 4KiB, rate: 16384kbps}, stop: 10ms}]\n"
+    )
+    assert read.jobs[0].source.load == IncastLoad(1, 2048, 1_000_000, 5)
+    assert read.background[0].load == IncastLoad(1, 4096, 2_000_000, 5)
+    with pytest.raises(ConfigError, match=r"rate: says what period does; write one of the two"):
+        scenario("workload: {incast: {senders: 1, size: 2KiB, period: 1ms, rate: 1Mbps}}")
+
+
 def test_plain_udp_is_sent_and_received_by_the_agents_of_its_ports() -> None:
     read = scenario(
         f"workload: {{collective: {AR}}}\nmapping: {{placement: round_robin}}\n"

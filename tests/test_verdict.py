@@ -191,12 +191,12 @@ def test_a_failed_condition_names_value_limit_and_the_worst_rows_first() -> None
         *("ports.paused_ns = 9 us", "<= 4 us"),
     )
     assert (one.examined, one.broken) == (3, 2)
-    assert one.rows == ("ports: port p2", "ports: port p1")
+    assert one.rows == ("ports: port p2 (= 9 us)", "ports: port p1 (= 5 us)")
 
 
 def test_a_lossless_queue_that_drops_is_named() -> None:
     one = only(verdict_of("switches.dropped == 0"))
-    assert one.rows == ("switches: port e1, lane 0",)
+    assert one.rows == ("switches: port e1, lane 0 (= 7)",)
 
 
 @pytest.mark.parametrize(
