@@ -149,7 +149,7 @@ async def _tell(settings: PresenceSettings, alive: AgentProcess) -> None:
     silent = False
     while True:
         try:
-            async with _client(settings, alive) as client:
+            async with _client(settings, settings.version or await _spoken(settings), alive) as client:
                 await _say(client, settings, alive)
                 pause_s, silent = _LEAST_PAUSE_S, False
                 try:
@@ -162,9 +162,6 @@ async def _tell(settings: PresenceSettings, alive: AgentProcess) -> None:
         except (aiomqtt.MqttError, OSError) as error:
             if _ends():
                 return
-            if settings.version is None and _refuses_version(error):
-                settings = replace(settings, version=aiomqtt.ProtocolVersion.V311)
-                continue
             if not silent:
                 _LOG.warning("broker %s:%d is not told: %s", settings.host, settings.port, error)
             silent = True
@@ -172,9 +169,15 @@ async def _tell(settings: PresenceSettings, alive: AgentProcess) -> None:
         pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
 
-def _refuses_version(error: Exception) -> bool:
-    code = error.rc if isinstance(error, aiomqtt.MqttCodeError) else None
-    return (code.value if isinstance(code, ReasonCode) else code) in _REFUSED_VERSION
+async def _spoken(settings: PresenceSettings) -> aiomqtt.ProtocolVersion:
+    """Asked without a last will: a broker that does not know version 5 cannot read past one, and would not answer."""
+    try:
+        async with _client(settings, aiomqtt.ProtocolVersion.V5):
+            return aiomqtt.ProtocolVersion.V5
+    except aiomqtt.MqttCodeError as error:
+        if (error.rc.value if isinstance(error.rc, ReasonCode) else error.rc) in _REFUSED_VERSION:
+            return aiomqtt.ProtocolVersion.V311
+        raise
 
 
 def _ends() -> bool:
@@ -183,17 +186,22 @@ def _ends() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _client(settings: PresenceSettings, alive: AgentProcess) -> aiomqtt.Client:
-    lost = process_bytes(replace(alive, state=ProcessState.LOST))
-    topic = process_topic(settings.rack, alive.name)
+def _client(
+    settings: PresenceSettings, version: aiomqtt.ProtocolVersion, alive: AgentProcess | None = None
+) -> aiomqtt.Client:
+    """With the name and the last will of `alive`, if it is given."""
+    will = None
+    if alive is not None:
+        lost = process_bytes(replace(alive, state=ProcessState.LOST))
+        will = aiomqtt.Will(process_topic(settings.rack, alive.name), lost, qos=_QOS, retain=True)
     return aiomqtt.Client(
         settings.host,
         settings.port,
-        protocol=settings.version or aiomqtt.ProtocolVersion.V5,
+        protocol=version,
         username=settings.username or None,
         password=settings.password or None,
-        identifier=f"etloop-agent-{settings.rack}-{alive.name}",
-        will=aiomqtt.Will(topic, lost, qos=_QOS, retain=True),
+        identifier="" if alive is None else f"etloop-agent-{settings.rack}-{alive.name}",
+        will=will,
         keepalive=_KEEPALIVE_S,
         tls_context=None if settings.ca_file is None else ssl.create_default_context(cafile=settings.ca_file),
     )

@@ -42,6 +42,8 @@ class Note:
     happened: str
     kept: str
     clear_s: float
+    load: int
+    """Processes that wanted the machine's cores then, over the last minute."""
 
 
 class Broken:
@@ -152,7 +154,8 @@ class Broken:
         sink = os.environ.get("ETLOOP_FAULTS")
         if sink:
             with Path(sink).open("a") as notes:
-                notes.write(json.dumps(asdict(Note(fault, happened, kept, clear_s))) + "\n")
+                note = Note(fault, happened, kept, clear_s, round(os.getloadavg()[0]))
+                notes.write(json.dumps(asdict(note)) + "\n")
 
     def serves_on(self, live: Live, ports: Sequence[str] = ("a/p0", "b/p0")) -> None:
         """The rack is whole, as far as `ports` go: one more job passes."""
@@ -201,10 +204,11 @@ HEAD: Final = """# What happens when something breaks
 Every row is a test (`tests/test_rack_faults.py`, `tests/test_rack_hostile.py`) over real processes: `etloop controller`,
 two agents, Mosquitto. After each, the next job passes. *Clear* is the time from the fault, or from its end where it has one
 (of hostile messages from the first, so that their sending is in it), until the job has ended with its reason and nothing of
-it is left running, measured once on a two-core virtual machine by `make faults`; nothing is judged by it.
+it is left running, measured once on a two-core virtual machine by `make faults`, where so many processes wanted the cores as
+*load* says (the average over a minute, the test's own among them); nothing is judged by it.
 
-| fault | what happens | what is kept | clear after |
-|---|---|---|---|
+| fault | what happens | what is kept | clear after | load |
+|---|---|---|---|---|
 """
 
 
@@ -212,7 +216,8 @@ def main() -> None:
     """Writes docs/faults.md from the notes in the file that is named."""
     notes = [Note(**json.loads(line)) for line in Path(sys.argv[1]).read_text().splitlines()]
     rows = "".join(
-        f"| {note.fault} | {note.happened} | {note.kept} | {note.clear_s:g} s |\n" for note in notes
+        f"| {note.fault} | {note.happened} | {note.kept} | {note.clear_s:g} s | {note.load:g} |\n"
+        for note in notes
     )
     DOCUMENT.write_text(HEAD + rows)
 

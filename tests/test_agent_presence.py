@@ -21,10 +21,11 @@ from contract.errors import ExitCode
 from contract.presence import ProcessState, process_topic
 from controller.rack.topics import Topics
 from tests.first_light import PATIENCE_S, ROOT, Place, free_place, running
+from tests.test_rack_daemon import place, serving
 from tests.test_rack_mqtt import Mosquitto, free_port, mosquitto
 from tests.test_rack_security import Secured, secured
 
-__all__ = ["mosquitto", "secured"]
+__all__ = ["mosquitto", "place", "secured"]
 
 SCHEMA = json.loads((ROOT / "docs" / "rack-api" / "agent-process.schema.json").read_text())
 
@@ -137,6 +138,20 @@ async def test_the_example_acl_lets_an_agent_speak_for_itself_only(secured: Secu
         assert await state_in(told) == ProcessState.STOPPED
         assert told.empty()
     assert "Denied PUBLISH from etloop-agent-rack1-b" in secured.said()
+
+
+async def test_the_embedded_broker_is_told_too(place: Place) -> None:
+    """It refuses MQTT 5; nobody has to say so."""
+    port = free_port()
+    config = place.directory / "controller.yaml"
+    config.write_text(config.read_text() + f"mqtt: {{port: {port}, embedded: true}}\n")
+    ears = aiomqtt.Client("127.0.0.1", port, protocol=aiomqtt.ProtocolVersion.V311)
+    async with serving(place) as rack:
+        await rack.until(lambda: any(entry["event"] == "broker joined" for entry in rack.log()))
+        async with listening(ears, "rack") as told:
+            async with presence_told(PresenceSettings("127.0.0.1", port, "rack"), "a"):
+                assert await state_in(told) == ProcessState.ALIVE
+            assert await state_in(told) == ProcessState.STOPPED
 
 
 REFUSED = {

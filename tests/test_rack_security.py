@@ -242,7 +242,7 @@ def test_the_command_line_speaks_tls_with_a_password_from_a_file(
     arguments = ["submit", "--list", "--broker", f"127.0.0.1:{secured.port}", "--username", "automation"]
     arguments += ["--password-file", str(password), "--ca", str(secured.directory / "ca.pem")]
     assert main(arguments) == 65
-    assert "no broker at" in capsys.readouterr().err
+    assert "refuses this client: Not authorized; check user, password" in capsys.readouterr().err
     password.write_text(PASSWORDS["automation"])
     assert main([*arguments, "--rack", "rack1"]) == 65
     said = capsys.readouterr().err

@@ -1,7 +1,7 @@
 """One connection to a broker, for the controller's road and for clients alike. A shell: aiomqtt, TLS.
 
-Where nobody says which version of MQTT is spoken, version 5 is asked for and 3.1.1 taken of a broker that refuses it, such as
-the embedded one. Decides nothing about what is said.
+Where nobody says which version of MQTT is spoken, the broker is asked for version 5 first, and 3.1.1 taken of one that refuses
+it, such as the embedded one. Decides nothing about what is said.
 """
 
 from __future__ import annotations
@@ -32,16 +32,20 @@ async def broker_connection(
 
     Raises `aiomqtt.MqttError` or `OSError`, also in the block if the connection is lost.
     """
-    async with contextlib.AsyncExitStack() as stack:
-        protocol = settings.protocol or Protocol.V5
-        try:
-            client = await stack.enter_async_context(_client(settings, protocol, identifier, **more))
-        except aiomqtt.MqttError as error:
-            if settings.protocol is not None or not refuses_version(error):
-                raise
-            protocol = Protocol.V311
-            client = await stack.enter_async_context(_client(settings, protocol, identifier, **more))
+    protocol = settings.protocol or await _spoken(settings)
+    async with _client(settings, protocol, identifier, **more) as client:
         yield client, protocol
+
+
+async def _spoken(settings: BrokerSettings) -> Protocol:
+    """Asked without a last will and a name: of those, a broker that does not know version 5 may make no sense, nor answer."""
+    try:
+        async with _client(settings, Protocol.V5, ""):
+            return Protocol.V5
+    except aiomqtt.MqttError as error:
+        if refuses_version(error):
+            return Protocol.V311
+        raise
 
 
 def refuses_version(error: Exception) -> bool:
