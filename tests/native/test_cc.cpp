@@ -16,6 +16,13 @@ namespace {
 
 constexpr uint64_t kLine = 100'000'000'000;
 
+PacketRun run_of(uint32_t packets) {
+  PacketRun run;
+  run.head = {.opcode = wire::Opcode::write_middle, .payload_bytes = 4096};
+  run.count = packets;
+  return run;
+}
+
 struct Driven {
   explicit Driven(const etloop_cc_algorithm& algorithm, const char* profile, std::vector<cc::GivenParameter> given = {},
                   uint32_t burst_bytes = 4178) {
@@ -118,9 +125,9 @@ void bytes_bring_increases_too() {
   Driven driven(cc::kDcqcn, "connectx", {{"byte_reset", 1e6}, {"time_reset", 1e9}});
   driven.control->notified(0, 0);
   const double cut = driven.rate(4'000);
-  driven.control->sent(999'999, 1, 4096, true, 5'000);
+  driven.control->sent(run_of(1), 999'999, 1, 4096, true, 5'000);
   CHECK_EQ(driven.rate(5'000), cut);
-  driven.control->sent(1, 1, 4096, true, 5'000);
+  driven.control->sent(run_of(1), 1, 1, 4096, true, 5'000);
   CHECK(std::abs(driven.rate(5'000) - (cut + kLine) / 2) <= 1);
 }
 
@@ -160,7 +167,7 @@ void a_paced_rate_is_kept_over_ten_milliseconds() {
         }
         if (began == 0 && now >= 10'000'000) began = now;
         if (now >= 10'000'000 && now < 20'000'000) sent += int64_t{packets} * 4178;
-        driven.control->sent(uint64_t{packets} * 4178, packets, 0, true, now);
+        driven.control->sent(run_of(packets), uint64_t{packets} * 4178, packets, 0, true, now);
       }
       const double measured = static_cast<double>(sent) * 8e9 / 10e6;
       const double packet = 2 * 4178 * 8e9 / 10e6;  // one at each edge of the window is in or out
@@ -193,7 +200,7 @@ void a_late_loop_moves_no_departure() {
       }
       if (departs != 0) last = departs;
       sent += int64_t{packets} * 4178;
-      driven.control->sent(uint64_t{packets} * 4178, packets, 0, true, now);
+      driven.control->sent(run_of(packets), uint64_t{packets} * 4178, packets, 0, true, now);
     }
     CHECK(last > 19'000'000);
   }
@@ -216,7 +223,7 @@ void a_rate_that_grows_lets_nothing_overtake() {
     CHECK(leaves >= last);
     last = leaves;
     ++paced;
-    driven.control->sent(uint64_t{packets} * 4178, packets, 0, true, now);
+    driven.control->sent(run_of(packets), uint64_t{packets} * 4178, packets, 0, true, now);
   }
   CHECK(driven.control->decision().rate_bps >= kLine && paced > 100);
   CHECK_EQ(driven.control->allowed(64, 0, now, 1'000'000'000), 64U);
