@@ -147,7 +147,7 @@ class Session:
         """Time passed."""
         if not self._over:
             for name in self._roster.lost(now_ns):
-                self._on_lost(name, f"no heartbeat for {seconds_text(self._settings.lost_after_ns)}", now_ns)
+                self._on_silent(name, now_ns)
         if not self._over:
             self._actions += [Send(identity, ping) for identity, ping in self._roster.due_pings(now_ns)]
             self._check_deadlines(now_ns)
@@ -200,6 +200,14 @@ class Session:
             )
             self._tell(f"agent '{hello.name}' joined from {hello.host}{waits}")
             self._answered(hello.name, now_ns)
+
+    def _on_silent(self, name: str, now_ns: int) -> None:
+        member = self._roster.member(name)
+        self._on_lost(name, f"no heartbeat for {seconds_text(self._settings.lost_after_ns)}", now_ns)
+        if member is not None and self.state is not RunState.GATHER:
+            # One that was only paused finds this when it goes on, and lets go of its ports at once.
+            dismissed = Dismissed(self._settings.run_id, aborted=True, reason=self.reason[:1000])
+            self._actions.append(Send(member.identity, dismissed))
 
     def _on_lost(self, name: str, why: str, now_ns: int) -> None:
         self._roster.leave(name)

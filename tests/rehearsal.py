@@ -108,6 +108,9 @@ class PlayedAgent:
     clock_ahead_ns: int
     life: AgentLife
     alive: bool = True
+    paused: bool = False
+    """Does nothing, while what is sent to it waits in its socket."""
+    unread: list[bytes] = field(default_factory=list)
     connection: int = 0
     engine: PlayedEngine | None = None
     stops_at: int = OPS
@@ -171,11 +174,20 @@ class Rehearsal:
         self.now_ns = end_ns
         self.act(self.session.on_tick(self.now_ns))
         for agent in self.agents.values():
-            if agent.alive:
+            if agent.alive and not agent.paused:
                 self._tick(agent)
 
     def stop(self, reason: str) -> None:
         self.act(self.session.on_stop(reason, self.now_ns))
+
+    def resume(self, name: str) -> None:
+        """A paused agent goes on: it reads what came meanwhile before it looks at the clock."""
+        agent = self.agents[name]
+        agent.paused = False
+        for body in agent.unread:
+            now_ns = self.now_ns + agent.clock_ahead_ns
+            self._do(name, agent, agent.life.on_message(decode_from_controller(body), now_ns))
+        agent.unread.clear()
 
     def say_raw(self, identity: bytes, body: bytes) -> None:
         """Somebody sends bytes to the controller."""
@@ -193,7 +205,9 @@ class Rehearsal:
             self.act(self.session.on_message(identity, decode_from_agent(body), self.now_ns))
             return
         agent = self.agents[to]
-        if agent.alive and agent.identity == identity:
+        if agent.paused and agent.identity == identity:
+            agent.unread.append(body)
+        elif agent.alive and agent.identity == identity:
             now_ns = self.now_ns + agent.clock_ahead_ns
             self._do(to, agent, agent.life.on_message(decode_from_controller(body), now_ns))
 

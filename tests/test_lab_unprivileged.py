@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -43,15 +45,13 @@ pytestmark = [
 ]
 
 
-def as_a_user(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
+def as_a_user(code: str, directory: Path, runtime: Path) -> subprocess.CompletedProcess[str]:
     """Runs Python as this user, or as nobody if this user is root."""
-    runtime = directory / "runtime"
-    runtime.mkdir(exist_ok=True)
     command: tuple[str, ...] = (sys.executable, "-c", code)
     if os.geteuid() == 0:
         os.chown(runtime, NOBODY, NOBODY)
         directory.chmod(0o755)
-        needed = (ROOT, directory, sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"))
+        needed = (ROOT, directory, runtime, sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"))
         command = (sys.executable, str(ROOT / "tests/as_nobody.py"), *map(str, needed), "--", *command)
     return subprocess.run(
         command,
@@ -70,10 +70,17 @@ def as_a_user(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_user_without_rights_has_a_lab_too(tmp_path: Path) -> None:
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    """A directory with a short path, as users' are: names of sockets are bounded by the kernel (108 bytes)."""
+    with tempfile.TemporaryDirectory(prefix="etloop-test-") as name:
+        yield Path(name)
+
+
+def test_a_user_without_rights_has_a_lab_too(tmp_path: Path, runtime: Path) -> None:
     (tmp_path / "topology.yaml").write_text(TOPOLOGY)
-    done = as_a_user(LIFE, tmp_path)
-    if done.returncode != 0 and as_a_user(ASK, tmp_path).returncode != 0:
+    done = as_a_user(LIFE, tmp_path, runtime)
+    if done.returncode != 0 and as_a_user(ASK, tmp_path, runtime).returncode != 0:
         assert "no user namespace to be had" in done.stderr
         assert "allow user namespaces" in done.stderr
         pytest.skip("this kernel lets no user have namespaces")
@@ -84,4 +91,4 @@ def test_a_user_without_rights_has_a_lab_too(tmp_path: Path) -> None:
     assert (ports[0]["rx_packets"], ports[1]["tx_packets"]) == (1, 1)
     assert not status["counters"]["soft_switch"]["real_time"]
     assert "taken down" in shown
-    assert not list((tmp_path / "runtime").glob("etloop-*/lab-*"))
+    assert not list(runtime.glob("etloop-*/lab-*"))

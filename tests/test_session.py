@@ -264,6 +264,19 @@ def test_an_agent_that_never_ends_handing_over_is_given_up() -> None:
     assert (first.complete, second.complete) == (False, True)
 
 
+def test_an_agent_that_was_paused_finds_its_run_over_and_lets_go_at_once() -> None:
+    play = Rehearsal("a", "b")
+    play.run(30, lambda: play.session.progress().ops_done > 2)
+    play.agents["b"].paused = True
+    play.run(30, lambda: play.session.state is RunState.COLLECT)
+    play.run(1, lambda: False)
+    play.resume("b")
+    assert play.agents["b"].life.state is AgentState.JOINING
+    assert any("aborted: agent 'b': no heartbeat" in line for line in play.agents["b"].log)
+    play.run_to_end()
+    assert play.session.reason.startswith("agent 'b': no heartbeat for 3.0 s, in RUN")
+
+
 def test_an_agent_that_comes_back_into_a_run_is_left_to_ask() -> None:
     play = Rehearsal("a", "b")
     play.run(30, lambda: play.session.progress().ops_done > 2)

@@ -315,7 +315,7 @@ def test_a_sweep_brings_up_a_lab_for_each_of_its_topologies(
     )
     code, out, err = answered(capsys, *words)
     assert code == ExitCode.PASS, err
-    assert "3 points, 3 runs, lab" in out
+    assert "3 points, 3 runs, lab" in " ".join(out.split())
     kept = SweepDirectory(lab_files / "lab").run("p002", 0) / "topology.yaml"
     assert "64KiB" in kept.read_text()
     # Agents that the first point has no rank for are there for the second, in the same lab.

@@ -86,7 +86,7 @@ def test_the_validator_passes_what_few_messages_do(name: str) -> None:
     validate(schedule, 8 if case.collective in ("all-gather", "gather") else 8 * SIZE)
 
 
-@pytest.mark.skipif(not FULL, reason="ETLOOP_FULL=1: a million lanes of every algorithm")
+@pytest.mark.skipif(not FULL, reason="a million lanes of every algorithm; ETLOOP_FULL=1 walks them")
 @pytest.mark.parametrize("case", AT_1024, ids=lambda case: case.name)
 def test_both_ends_of_every_connection_agree(case: Case) -> None:
     shape = shape_of(case)

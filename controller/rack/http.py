@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import html
+import logging
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from controller.rack.confinement import within
 from controller.rack.events import RackState
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _LISTED: Final = 200
 _GRACE_S: Final = 2.0
+_LONGEST_TROUBLE: Final = 500
 _TYPES: Final = {
     ".json": "application/json",
     ".html": "text/html",
@@ -37,6 +40,21 @@ _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ET
 <style>body{{font:15px system-ui;margin:2rem;max-width:72rem}}td,th{{padding:.2rem .8rem .2rem 0;text-align:left}}</style>
 <h1>{title}</h1>{body}</html>
 """
+
+
+class _Trouble(logging.Handler):
+    """What aiohttp has to say of itself becomes a line of the rack's log, but for requests that are none: those are answered
+    (400) and not told, as a flood of them must not become one of the log."""
+
+    def __init__(self, log: RackLog) -> None:
+        super().__init__(logging.ERROR)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line, however much there is to say."""
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError):
+            self._log.rack("http trouble", what=f"{record.getMessage()}: {error!r}"[:_LONGEST_TROUBLE])
 
 
 class HttpRoad:
@@ -56,6 +74,8 @@ class HttpRoad:
         self._artifacts = artifacts
         self._bind = bind
         self._log = log
+        self._library_log = logging.Logger("http", logging.ERROR)  # noqa: LOG001 - of this road alone
+        self._library_log.addHandler(_Trouble(log))
         self._obstacles = obstacles
 
     async def live(self) -> None:
@@ -70,7 +90,7 @@ class HttpRoad:
                 web.get("/runs/{job}/{file}", self._file),
             ]
         )
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE_S)
+        runner = web.AppRunner(app, access_log=None, logger=self._library_log, shutdown_timeout=_GRACE_S)
         await runner.setup()
         try:
             host, port = self._bind
