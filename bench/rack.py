@@ -37,7 +37,8 @@ _PROCESSES: Final = 8
 _IDLE_S: Final = 10
 _PATIENCE_S: Final = 600
 _SCENARIO: Final = "workload: {trace: job}\nmapping: {placement: round_robin}\n"
-_LIMITS: Final = "limits: {gather_timeout: 300s, stall_timeout: 120s}\n"
+_LIMITS: Final = "limits: {gather_timeout: 300s, stall_timeout: 120s, lost_after: 60s}\n"
+"""Hundreds of agents share this machine's cores, and take their parts of the job one after another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,6 +248,7 @@ def session_settings(prepared: Prepared) -> SessionSettings:
         insecure=rig.security.insecure,
         gather_timeout_ns=scenario.gather_timeout_ns,
         stall_timeout_ns=scenario.stall_timeout_ns,
+        lost_after_ns=scenario.lost_after_ns,
     )
 
 

@@ -66,6 +66,8 @@ class Scenario:
     drop_seed: int
     stall_timeout_ns: int
     gather_timeout_ns: int
+    lost_after_ns: int
+    """Silence after which an agent counts as gone."""
     seed: int
     twin: Path | None = None
     """Topology of the device under test, to hold the run against."""
@@ -106,6 +108,8 @@ def parse_scenario(
     faults = top.section("faults")
     limits = top.section("limits")
     waiting = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
+    # Below a second a heartbeat that is late would end a run.
+    silence = bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration)
     # An absent scale-up section stands for NVLink-class links: 450 GB/s a direction and about a microsecond.
     rate = bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate)
     latency = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
@@ -137,6 +141,7 @@ def parse_scenario(
         drop_seed=faults.optional("seed", integer(0, 2**63 - 1), seed),
         stall_timeout_ns=limits.optional("stall_timeout", waiting, 5 * NS_PER_S),
         gather_timeout_ns=limits.optional("gather_timeout", waiting, 60 * NS_PER_S),
+        lost_after_ns=limits.optional("lost_after", silence, 3 * NS_PER_S),
         seed=seed,
         twin=directory / topology if topology else None,
         notes=notes,

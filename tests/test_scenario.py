@@ -40,6 +40,7 @@ def test_defaults_are_those_of_the_field() -> None:
     assert scenario.jobs[0].source.settings.dependencies is DependencyPolicy.DATA_COMMUNICATOR
     assert scenario.drop_per_million == 0
     assert scenario.stall_timeout_ns == 5_000_000_000
+    assert scenario.lost_after_ns == 3_000_000_000
 
 
 def test_everything_that_can_be_said_is_read() -> None:
@@ -60,7 +61,7 @@ transport:
   {path_mtu: 1KiB, dscp: 3, ecn: ect1, qps_per_connection: 4, window_packets: 256, ack_every: 8, timeout: 4ms, retries: 3}
 scale_up: {bandwidth: 900Gbps, latency: 2us}
 faults: {drop: 1%, seed: 9}
-limits: {stall_timeout: 10s, gather_timeout: 2min}
+limits: {stall_timeout: 10s, gather_timeout: 2min, lost_after: 20s}
 seed: 5
 twin: device.yaml
 """,
@@ -85,6 +86,7 @@ twin: device.yaml
     assert scenario.transport.timeout_ns == 4_000_000
     assert scenario.drop_per_million == 10_000
     assert (scenario.drop_seed, scenario.seed) == (9, 5)
+    assert scenario.lost_after_ns == 20_000_000_000
 
 
 @pytest.mark.parametrize(

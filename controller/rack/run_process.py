@@ -241,6 +241,7 @@ async def _measured(
         insecure=True,
         gather_timeout_ns=scenario.gather_timeout_ns,
         stall_timeout_ns=scenario.stall_timeout_ns,
+        lost_after_ns=scenario.lost_after_ns,
     )
     started_at = wall_time_text()
     session = Session(settings, plan.assignments, plan.tables, monotonic_ns())
