@@ -150,9 +150,10 @@ async def _tell(settings: PresenceSettings, alive: AgentProcess) -> None:
     while True:
         try:
             async with _client(settings, settings.version or await _spoken(settings), alive) as client:
-                await _say(client, settings, alive)
-                pause_s, silent = _LEAST_PAUSE_S, False
+                # A broker may have passed the word on before it is known here: the goodbye is owed from now on.
                 try:
+                    await _say(client, settings, alive)
+                    pause_s, silent = _LEAST_PAUSE_S, False
                     async for _ in client.messages:
                         pass  # Nothing is subscribed to; this ends when the connection does.
                 except asyncio.CancelledError:

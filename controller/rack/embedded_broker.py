@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from amqtt.broker import Broker  # type: ignore[import-untyped]  # ships no types
 
@@ -19,6 +19,38 @@ if TYPE_CHECKING:
     from controller.rack.broker_settings import BrokerSettings
     from controller.rack.log import RackLog
     from controller.rack.mqtt import MqttRoad
+
+_ENDING_S: Final = 5.0
+
+
+class _Broker(Broker):  # type: ignore[misc]  # amqtt ships no types
+    """Ends with no connection left open: amqtt leaves one whose client goes while it says goodbye itself."""
+
+    def __init__(self, config: dict[str, object]) -> None:
+        super().__init__(config)
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def stream_connected(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str
+    ) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a connection is served by a task"
+        self._connections[task] = writer
+        try:
+            await super().stream_connected(reader, writer, listener_name)
+        finally:
+            del self._connections[task]
+            writer.transport.abort()
+
+    async def ended(self) -> None:
+        """Says goodbye to each client for so long as that may take, and closes what is left."""
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self.shutdown(), _ENDING_S)
+        left = dict(self._connections)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*(writer.wait_closed() for writer in left.values()), return_exceptions=True)
 
 
 class EmbeddedBroker:
@@ -37,7 +69,7 @@ class EmbeddedBroker:
     async def live(self) -> None:
         """See `Road`."""
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
-        broker = Broker(
+        broker = _Broker(
             {
                 "listeners": {"default": {"type": "tcp", "bind": self._address, "max_connections": 256}},
                 "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
@@ -48,8 +80,7 @@ class EmbeddedBroker:
         try:
             await self._road.live()
         finally:
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(broker.shutdown(), 5)
+            await broker.ended()
 
     async def farewell(self) -> None:
         """See `Road`."""
