@@ -67,8 +67,13 @@ async def live(endpoint: str, first: int, count: int) -> None:
     """All of them, until the process is told to end, which the one hears that listened last."""
     names = [f"n{number:04}" for number in range(first, first + count)]
     lives = [asyncio.create_task(serve(AgentSettings(endpoint, name), WholeEngine)) for name in names]
-    await asyncio.wait(lives, return_when=asyncio.FIRST_COMPLETED)
-    os._exit(0)
+    ended, _ = await asyncio.wait(lives, return_when=asyncio.FIRST_COMPLETED)
+    broken = [life for life in ended if life.exception() is not None]
+    for life in broken:
+        life.print_stack()
+        sys.stderr.write(f"{life.exception()!r}\n")
+    sys.stderr.flush()
+    os._exit(1 if broken else 0)
 
 
 if __name__ == "__main__":
