@@ -24,6 +24,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from contract.endpoint import is_loopback
 from contract.errors import ConfigError, Problem
+from contract.mqtt_version import VERSION_CHOICES, MqttVersion, is_version_refusal, version_of
 from contract.presence import FORMAT, AgentProcess, ProcessState, process_bytes, process_topic
 from contract.units import QuantityError, parse_name
 
@@ -38,13 +39,6 @@ _LEAST_PAUSE_S: Final = 0.5
 _MOST_PAUSE_S: Final = 30.0
 _GOODBYE_S: Final = 2.0
 _END_AGAIN_S: Final = _GOODBYE_S + 1
-_REFUSED_VERSION: Final = frozenset({1, 132})
-"""CONNACK of MQTT 3.1.1 (section 3.2.2.3) and of MQTT 5 (section 3.2.2.2)."""
-_VERSIONS: Final = {
-    "auto": None,
-    "5": aiomqtt.ProtocolVersion.V5,
-    "3.1.1": aiomqtt.ProtocolVersion.V311,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +52,7 @@ class PresenceSettings:
     password: str = ""
     ca_file: Path | None = None
     """Encrypt, and verify the broker against this authority."""
-    version: aiomqtt.ProtocolVersion | None = None
+    version: MqttVersion | None = None
     """Of MQTT; None: 5, or 3.1.1 of a broker that refuses it."""
 
     def __repr__(self) -> str:
@@ -78,8 +72,8 @@ def add_presence(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--mqtt-version",
-        choices=("auto", "5", "3.1.1"),
-        default="auto",
+        choices=VERSION_CHOICES,
+        default=VERSION_CHOICES[0],
         help="of MQTT (default: 5, or 3.1.1 of a broker that knows no other, such as the embedded one)",
     )
 
@@ -119,7 +113,7 @@ def presence_settings(options: argparse.Namespace) -> PresenceSettings | None:
         username=options.mqtt_username,
         password=password,
         ca_file=options.mqtt_ca,
-        version=_VERSIONS[options.mqtt_version],
+        version=version_of(options.mqtt_version),
     )
 
 
@@ -170,14 +164,14 @@ async def _tell(settings: PresenceSettings, alive: AgentProcess) -> None:
         pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
 
-async def _spoken(settings: PresenceSettings) -> aiomqtt.ProtocolVersion:
+async def _spoken(settings: PresenceSettings) -> MqttVersion:
     """Asked without a last will: a broker that does not know version 5 cannot read past one, and would not answer."""
     try:
-        async with _client(settings, aiomqtt.ProtocolVersion.V5):
-            return aiomqtt.ProtocolVersion.V5
+        async with _client(settings, MqttVersion.V5):
+            return MqttVersion.V5
     except aiomqtt.MqttCodeError as error:
-        if (error.rc.value if isinstance(error.rc, ReasonCode) else error.rc) in _REFUSED_VERSION:
-            return aiomqtt.ProtocolVersion.V311
+        if is_version_refusal(error.rc.value if isinstance(error.rc, ReasonCode) else error.rc):
+            return MqttVersion.V311
         raise
 
 
@@ -188,7 +182,7 @@ def _ends() -> bool:
 
 
 def _client(
-    settings: PresenceSettings, version: aiomqtt.ProtocolVersion, alive: AgentProcess | None = None
+    settings: PresenceSettings, version: MqttVersion, alive: AgentProcess | None = None
 ) -> aiomqtt.Client:
     """With the name and the last will of `alive`, if it is given."""
     will = None
@@ -198,7 +192,7 @@ def _client(
     return aiomqtt.Client(
         settings.host,
         settings.port,
-        protocol=version,
+        protocol=aiomqtt.ProtocolVersion(version),
         username=settings.username or None,
         password=settings.password or None,
         identifier="" if alive is None else f"etloop-agent-{settings.rack}-{alive.name}",

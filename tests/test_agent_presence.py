@@ -18,8 +18,9 @@ import pytest
 from agent.cli import main
 from agent.presence import PresenceSettings, presence_told
 from contract.errors import ExitCode
-from contract.presence import ProcessState, process_topic
+from contract.presence import AgentProcess, ProcessState, process_topic
 from controller.rack.topics import Topics
+from controller.rack.typed_form import schema_of
 from tests.first_light import PATIENCE_S, ROOT, Place, free_place, running
 from tests.test_rack_daemon import place, serving
 from tests.test_rack_mqtt import Mosquitto, free_port, mosquitto
@@ -28,6 +29,7 @@ from tests.test_rack_security import Secured, secured
 __all__ = ["mosquitto", "place", "secured"]
 
 SCHEMA = json.loads((ROOT / "docs" / "rack-api" / "agent-process.schema.json").read_text())
+ONLY_KNOWN_KEYS = schema_of(AgentProcess, "")
 
 
 @asynccontextmanager
@@ -41,7 +43,8 @@ async def listening(
         async for message in client.messages:
             assert isinstance(message.payload, bytes)
             process = json.loads(message.payload)
-            jsonschema.Draft202012Validator(SCHEMA).validate(process)
+            for schema in (SCHEMA, ONLY_KNOWN_KEYS):
+                jsonschema.Draft202012Validator(schema).validate(process)
             told.put_nowait(process)
 
     async with client:

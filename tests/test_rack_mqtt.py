@@ -19,11 +19,15 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from controller.rack.broker_settings import BrokerSettings, Protocol
+from contract.mqtt_version import MqttVersion
+from controller.rack.broker_settings import BrokerSettings
 from controller.rack.client import RackClient, RackUnreachable, RequestRefused
 from controller.rack.job import JobState
-from controller.rack.messages import ProgressTold, RackStatus, ResultTold
-from controller.rack.schemas import schema_files
+from controller.rack.message_bytes import ContentType, decode
+from controller.rack.messages import REQUESTS, CancelAnswer, ProgressTold, RackStatus, ResultTold
+from controller.rack.messages import TOLD as TOLD_KINDS
+from controller.rack.schemas import file_name, schema_files
+from controller.rack.typed_form import plain, schema_of
 from tests.first_light import PATIENCE_S, Place, agents, kill_session
 from tests.test_rack_daemon import LONG, SCENARIO, Serving, place, serving
 
@@ -37,7 +41,7 @@ class Broker:
     settings: BrokerSettings
     config: str
     """The mqtt section of controller.yaml."""
-    protocol: Protocol = Protocol.V5
+    protocol: MqttVersion = MqttVersion.V5
     """Version of MQTT that it speaks at best."""
 
 
@@ -103,7 +107,7 @@ def broker(request: pytest.FixtureRequest) -> Broker:
         )
     port = free_port()
     config = f"mqtt: {{port: {port}, embedded: true, progress_interval: 100ms}}\n"
-    return Broker(BrokerSettings("127.0.0.1", port), config, Protocol.V311)
+    return Broker(BrokerSettings("127.0.0.1", port), config, MqttVersion.V311)
 
 
 @contextlib.asynccontextmanager
@@ -256,8 +260,8 @@ async def test_a_client_speaks_what_the_broker_speaks(place: Place, broker: Brok
         assert await client.jobs() == ()
         joined = next(entry for entry in rack.log() if entry["event"] == "broker joined")
         assert joined["mqtt"] == str(broker.protocol)
-        wanted = replace(broker.settings, protocol=Protocol.V5)
-        if broker.protocol is Protocol.V5:
+        wanted = replace(broker.settings, protocol=MqttVersion.V5)
+        if broker.protocol is MqttVersion.V5:
             async with RackClient(wanted, "rack") as other:
                 assert await other.jobs() == ()
             return
@@ -323,6 +327,7 @@ async def test_a_request_that_is_lost_is_asked_again(
 
 
 SCHEMAS = Path(__file__).parent.parent / "docs" / "rack-api"
+ONLY_KNOWN_KEYS = {file_name(kind): schema_of(kind, "") for kind in (*REQUESTS, *TOLD_KINDS)}
 
 
 def test_the_published_schemas_are_those_of_the_types() -> None:
@@ -400,9 +405,21 @@ async def test_everything_that_is_said_fits_its_schema(place: Place, broker: Bro
         seen.add(f"{name}.schema.json")
         schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
         jsonschema.Draft202012Validator(schema).validate(value)
+        jsonschema.Draft202012Validator(ONLY_KNOWN_KEYS[f"{name}.schema.json"]).validate(value)
     assert seen == schema_files().keys() - {
         "agent-process.schema.json"
     }  # told by agents: test_agent_presence.py
+
+
+def test_what_the_rack_tells_may_grow_and_what_it_is_asked_may_not() -> None:
+    answer = CancelAnswer(1, found=False, job=None, problems=(), correlation="mine")
+    newer = json.dumps(plain(answer) | {"since": {"when": "tomorrow"}}).encode()
+    assert decode(CancelAnswer, newer, ContentType.JSON, passes_over=True) == (answer, ())
+    published = json.loads((SCHEMAS / "cancel-answer.schema.json").read_text())
+    jsonschema.Draft202012Validator(published).validate(json.loads(newer))
+    request = json.loads((SCHEMAS / "cancel-request.schema.json").read_text())
+    with pytest.raises(jsonschema.ValidationError, match="Additional properties are not allowed"):
+        jsonschema.Draft202012Validator(request).validate({"correlation": "mine", "since": "tomorrow"})
 
 
 def test_a_result_carries_its_summary_as_json() -> None:

@@ -21,8 +21,9 @@ import aiomqtt
 import pytest
 
 from contract.errors import ConfigError, ExitCode
+from contract.mqtt_version import MqttVersion
 from controller.cli import main
-from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.broker_settings import BrokerSettings
 from controller.rack.client import RackClient, RackUnreachable
 from controller.rack.config import RackConfig, parse_rack_config
 from controller.rack.job import JobState
@@ -272,7 +273,7 @@ def test_one_option_makes_the_laptop_example_a_rack_with_its_own_broker() -> Non
     assert broker is not None
     assert broker.embedded
     assert (broker.settings.host, broker.settings.port) == ("127.0.0.1", 1883)
-    assert broker.settings.protocol is Protocol.V311
+    assert broker.settings.protocol is MqttVersion.V311
 
 
 @pytest.mark.parametrize(

@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from controller.rack.broker_settings import BrokerSettings, Protocol
+from contract.mqtt_version import MqttVersion, is_version_refusal
+from controller.rack.broker_settings import BrokerSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-_REFUSED_VERSION: Final = frozenset({1, 132})
-"""CONNACK of MQTT 3.1.1 (section 3.2.2.3) and of MQTT 5 (section 3.2.2.2)."""
 
 
 @contextlib.asynccontextmanager
 async def broker_connection(
     settings: BrokerSettings, identifier: str, **more: Any
-) -> AsyncIterator[tuple[aiomqtt.Client, Protocol]]:
+) -> AsyncIterator[tuple[aiomqtt.Client, MqttVersion]]:
     """A connection and the version of MQTT that is spoken on it; `more` is for `aiomqtt.Client`.
 
     Raises `aiomqtt.MqttError` or `OSError`, also in the block if the connection is lost.
@@ -37,14 +35,14 @@ async def broker_connection(
         yield client, protocol
 
 
-async def _spoken(settings: BrokerSettings) -> Protocol:
+async def _spoken(settings: BrokerSettings) -> MqttVersion:
     """Asked without a last will and a name: of those, a broker that does not know version 5 may make no sense, nor answer."""
     try:
-        async with _client(settings, Protocol.V5, ""):
-            return Protocol.V5
+        async with _client(settings, MqttVersion.V5, ""):
+            return MqttVersion.V5
     except aiomqtt.MqttError as error:
         if refuses_version(error):
-            return Protocol.V311
+            return MqttVersion.V311
         raise
 
 
@@ -52,12 +50,12 @@ def refuses_version(error: Exception) -> bool:
     """Whether a broker does not speak the version of MQTT that it was asked for."""
     if not isinstance(error, aiomqtt.MqttCodeError):
         return False
-    return (error.rc.value if isinstance(error.rc, ReasonCode) else error.rc) in _REFUSED_VERSION
+    return is_version_refusal(error.rc.value if isinstance(error.rc, ReasonCode) else error.rc)
 
 
-def properties_of(protocol: Protocol, **named: Any) -> Properties | None:
+def properties_of(protocol: MqttVersion, **named: Any) -> Properties | None:
     """Properties of a message, by their names in paho-mqtt; those that are None are left out, and all of them before MQTT 5."""
-    if protocol is not Protocol.V5:
+    if protocol is not MqttVersion.V5:
         return None
     properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
     for name, value in named.items():
@@ -66,7 +64,7 @@ def properties_of(protocol: Protocol, **named: Any) -> Properties | None:
     return properties
 
 
-def _client(settings: BrokerSettings, protocol: Protocol, identifier: str, **more: Any) -> aiomqtt.Client:
+def _client(settings: BrokerSettings, protocol: MqttVersion, identifier: str, **more: Any) -> aiomqtt.Client:
     context = None
     if settings.tls or settings.ca_file is not None:
         context = ssl.create_default_context(cafile=settings.ca_file)

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 
 from contract.clock import NS_PER_S
-
-
-class Protocol(IntEnum):
-    """Versions of MQTT."""
-
-    V311 = 4
-    V5 = 5
-
-    def __str__(self) -> str:
-        """As people write it."""
-        return "3.1.1" if self is Protocol.V311 else "5"
+from contract.mqtt_version import MqttVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +15,7 @@ class BrokerSettings:
 
     host: str
     port: int
-    protocol: Protocol | None = None
+    protocol: MqttVersion | None = None
     """None: 5, or 3.1.1 of a broker that refuses it."""
     username: str = ""
     password: str = ""

@@ -21,8 +21,9 @@ import aiomqtt
 from paho.mqtt.reasoncodes import ReasonCode
 
 from contract.errors import EtloopError, ExitCode, InputError, Problem
+from contract.mqtt_version import MqttVersion
 from controller.rack.broker_connection import broker_connection, properties_of, refuses_version
-from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.broker_settings import BrokerSettings
 from controller.rack.job import ENDED
 from controller.rack.message_bytes import ContentType, decode, encode
 from controller.rack.messages import (
@@ -76,7 +77,7 @@ class RackClient:
         self._name = f"etloop-client-{secrets.token_hex(6)}"
         self._replies = f"{self._topics.root}/replies/{self._name}"
         self._client: aiomqtt.Client | None = None
-        self._protocol = Protocol.V5
+        self._protocol = MqttVersion.V5
         self._open = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -275,7 +276,7 @@ def _body(payload: Any) -> bytes:
 
 def _read(kind: type[T], payload: Any) -> T:
     body = _body(payload)
-    told, problems = decode(kind, body, ContentType.JSON)
+    told, problems = decode(kind, body, ContentType.JSON, passes_over=True)
     if told is None:
         raise RackUnreachable(f"the rack answered in another form than this client reads: {problems[0]}")
     return told

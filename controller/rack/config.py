@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.clock import NS_PER_S
 from contract.endpoint import is_loopback
+from contract.mqtt_version import MqttVersion
 from contract.units import format_duration, parse_bytes, parse_duration_ns, parse_name
 from contract.yaml_reader import (
     ConfigFile,
@@ -24,7 +25,7 @@ from contract.yaml_reader import (
     yes_or_no,
 )
 from controller.rack.api import RackLimits
-from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.broker_settings import BrokerSettings
 from controller.rack.hub import MOST_SEATS
 from controller.rack.submitted_code import AllowedCode
 
@@ -178,13 +179,13 @@ def _read_broker(section: Section, directory: Path, *, embedded: bool) -> Broker
     tls = section.section("tls")
     embedded = section.optional("embedded", yes_or_no, False) or embedded
     # The embedded broker knows no MQTT 5.
-    protocol = Protocol.V311 if embedded else None
+    protocol = MqttVersion.V311 if embedded else None
     encrypted = section.has("tls")
     span = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
     settings = BrokerSettings(
         host=section.optional("host", words, "127.0.0.1"),
         port=section.optional("port", integer(1, 65535), 8883 if encrypted else 1883),
-        protocol=section.optional("protocol", one_of({str(each): each for each in Protocol}), protocol),
+        protocol=section.optional("protocol", one_of({str(each): each for each in MqttVersion}), protocol),
         username=section.optional("username", words, ""),
         ca_file=_path(tls, "ca", directory),
         cert_file=_path(tls, "cert", directory),
@@ -203,7 +204,7 @@ def _read_broker(section: Section, directory: Path, *, embedded: bool) -> Broker
             "add tls: {ca: FILE}, or set insecure: true if everybody on this network may command the rack"
         )
         section.mistake("host", what, remedy)
-    if embedded and settings.protocol is not Protocol.V311:
+    if embedded and settings.protocol is not MqttVersion.V311:
         section.mistake(
             "protocol", "the embedded broker speaks MQTT 3.1.1 only", 'write "3.1.1", or leave it out'
         )

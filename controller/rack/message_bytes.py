@@ -49,14 +49,19 @@ def encode(message: Any, form: ContentType) -> bytes:
     return json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
 
 
-def decode(kind: type[T], body: bytes, form: ContentType) -> tuple[T | None, tuple[Problem, ...]]:
-    """The message of a body; None with all that is wrong. An empty body is a message without any of its keys."""
+def decode(
+    kind: type[T], body: bytes, form: ContentType, *, passes_over: bool = False
+) -> tuple[T | None, tuple[Problem, ...]]:
+    """The message of a body; None with all that is wrong. An empty body is a message without any of its keys.
+
+    `passes_over`: see `typed_form.read`.
+    """
     try:
         value = _unpacked(body, form) if body else {}
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         what = f"is no {form}: {str(error)[:200] or type(error).__name__}"
         return None, (Problem("the message", what, "send an object, with the content type it has"),)
-    return read(kind, value)
+    return read(kind, value, passes_over=passes_over)
 
 
 def _unpacked(body: bytes, form: ContentType) -> Any:

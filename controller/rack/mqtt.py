@@ -21,9 +21,10 @@ import aiomqtt
 
 from contract.clock import NS_PER_S
 from contract.errors import Problem
+from contract.mqtt_version import MqttVersion
 from controller.rack.api import Accepted, Known, Rack, Rejected
 from controller.rack.broker_connection import broker_connection, properties_of
-from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.broker_settings import BrokerSettings
 from controller.rack.ending import end
 from controller.rack.events import (
     AgentChanged,
@@ -127,7 +128,7 @@ class MqttRoad:
         self._log = log
         self._told_progress_ns: dict[str, int] = {}
         self._rate = RequestRate(settings.requests_per_s)
-        self._protocol = settings.protocol or Protocol.V5
+        self._protocol = settings.protocol or MqttVersion.V5
         self.connected = False
         self._tallies = tallies
         # Of this road alone: one of the process's loggers would keep the handlers of roads that are gone.
@@ -170,7 +171,7 @@ class MqttRoad:
 
     def _connection(
         self, *, last: bool = False
-    ) -> contextlib.AbstractAsyncContextManager[tuple[aiomqtt.Client, Protocol]]:
+    ) -> contextlib.AbstractAsyncContextManager[tuple[aiomqtt.Client, MqttVersion]]:
         lost = encode(ControllerTold(FORMAT, RackStatus.LOST, etloop_version()), ContentType.JSON)
         return broker_connection(
             self._settings,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from contract.errors import EtloopError
+from contract.mqtt_version import VERSION_CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--etloop-ca", type=Path, metavar="FILE", help="authority of the broker's certificate")
     group.addoption(
         "--etloop-mqtt",
-        choices=("auto", "5", "3.1.1"),
-        default="auto",
+        choices=VERSION_CHOICES,
+        default=VERSION_CHOICES[0],
         help="version of MQTT (default: 5, or 3.1.1 of a broker that knows no other)",
     )
     group.addoption(

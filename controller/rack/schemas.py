@@ -11,18 +11,23 @@ from controller.rack.messages import REQUESTS, TOLD
 from controller.rack.typed_form import schema_of
 
 
+def file_name(kind: type) -> str:
+    """Of the schema of a message."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower() + ".schema.json"
+
+
 def schema_files() -> dict[str, str]:
     """File name -> content."""
     files = {}
     for kind in (*REQUESTS, *TOLD):
-        name = re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
         title = (kind.__doc__ or "").strip()
-        files[f"{name}.schema.json"] = json.dumps(schema_of(kind, title), indent=2) + "\n"
+        schema = schema_of(kind, title, grows=kind in TOLD)
+        files[file_name(kind)] = json.dumps(schema, indent=2) + "\n"
     return files
 
 
 if __name__ == "__main__":
     directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
-    for file_name, content in schema_files().items():
-        (directory / file_name).write_text(content)
+    for name, content in schema_files().items():
+        (directory / name).write_text(content)

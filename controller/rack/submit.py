@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from contract.clock import NS_PER_S
 from contract.errors import ConfigError, ExitCode, Problem
+from contract.mqtt_version import VERSION_CHOICES, version_of
 from contract.units import approximate_bytes
 from controller.commands_trace import Answer, to_json
-from controller.rack.broker_settings import BrokerSettings, Protocol
+from controller.rack.broker_settings import BrokerSettings
 from controller.rack.client import RackClient, RackUnreachable
 from controller.rack.commands import job_line
 from controller.rack.job import ENDED
@@ -113,7 +114,7 @@ def _result_text(result: ResultTold) -> str:
 def broker_settings(
     broker: str,
     *,
-    mqtt: str = "auto",
+    mqtt: str = VERSION_CHOICES[0],
     username: str = "",
     password_file: Path | None = None,
     ca: Path | None = None,
@@ -129,7 +130,7 @@ def broker_settings(
     return BrokerSettings(
         host=host,
         port=int(port) if port else (8883 if ca else 1883),
-        protocol=next((each for each in Protocol if str(each) == mqtt), None),
+        protocol=version_of(mqtt),
         username=username,
         password=_text(password_file).strip() if password_file else "",
         ca_file=ca,

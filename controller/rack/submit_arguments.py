@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, Problem
+from contract.mqtt_version import VERSION_CHOICES
 from contract.units import parse_duration_ns
 from controller.cli_values import quantity
 
@@ -59,8 +60,8 @@ def add_submit(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--mqtt",
-        choices=("auto", "5", "3.1.1"),
-        default="auto",
+        choices=VERSION_CHOICES,
+        default=VERSION_CHOICES[0],
         help="version of MQTT (default: 5, or 3.1.1 of a broker that knows no other, such as the embedded one)",
     )
 

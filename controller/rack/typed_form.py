@@ -1,7 +1,7 @@
 """Frozen dataclasses <-> plain values (JSON, msgpack), bounded, with all mistakes by key path; and their JSON Schema. Pure.
 
 Reads text, integers, numbers, true and false, text enums, lists, maps of text, objects and null. A field with a default may
-be left out, an unknown one is a mistake. Bounds and meanings stand in the fields themselves, made by `said`.
+be left out; an unknown one is a mistake, unless its writer may be newer than we are. Bounds and meanings stand in the fields themselves, made by `said`.
 """
 
 from __future__ import annotations
@@ -45,95 +45,109 @@ def plain(value: Any) -> Any:
     return value.value if isinstance(value, StrEnum) else value
 
 
-def read(kind: type[T], value: Any) -> tuple[T | None, tuple[Problem, ...]]:
-    """`value` as a `kind`; None with all that is wrong if it is none."""
-    problems: list[Problem] = []
-    result = _read(kind, value, "", {}, problems)
-    return (None, tuple(problems[:_MOST_PROBLEMS])) if problems else (result, ())
+@dataclasses.dataclass(slots=True)
+class _Reading:
+    """One reading of a message."""
+
+    passes_over: bool
+    """Whether keys that are not known are passed over."""
+    problems: list[Problem] = dataclasses.field(default_factory=list)
 
 
-def _read(kind: Any, value: Any, where: str, bounds: Mapping[str, Any], problems: list[Problem]) -> Any:
+def read(kind: type[T], value: Any, *, passes_over: bool = False) -> tuple[T | None, tuple[Problem, ...]]:
+    """`value` as a `kind`; None with all that is wrong if it is none.
+
+    `passes_over`: of somebody who may be newer; a key that is not known here is no mistake.
+    """
+    reading = _Reading(passes_over)
+    result = _read(kind, value, "", {}, reading)
+    return (None, tuple(reading.problems[:_MOST_PROBLEMS])) if reading.problems else (result, ())
+
+
+def _read(kind: Any, value: Any, where: str, bounds: Mapping[str, Any], reading: _Reading) -> Any:
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         options = [option for option in get_args(kind) if option is not types.NoneType]
-        return None if value is None else _read(options[0], value, where, bounds, problems)
+        return None if value is None else _read(options[0], value, where, bounds, reading)
     if kind is Any:
         return value
     if dataclasses.is_dataclass(kind):
         if isinstance(value, dict):
-            return _read_fields(kind, value, where, problems)
+            return _read_fields(kind, value, where, reading)
     elif origin is tuple:
         if isinstance(value, list):
-            return _read_items(get_args(kind)[0], value, where, bounds, problems)
+            return _read_items(get_args(kind)[0], value, where, bounds, reading)
     elif origin is dict:
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-            return _read_map(get_args(kind)[1], value, where, bounds, problems)
+            return _read_map(get_args(kind)[1], value, where, bounds, reading)
     elif issubclass(kind, StrEnum):
         if isinstance(value, str) and value in set(kind):
             return kind(value)
-        problems.append(Problem(where, f"is {_shown(value)}", f"write one of {', '.join(kind)}"))
+        reading.problems.append(Problem(where, f"is {_shown(value)}", f"write one of {', '.join(kind)}"))
         return None
     elif kind is float and type(value) in (int, float):
         return float(value)
     elif type(value) is kind:
-        _check_bounds(kind, value, where, bounds, problems)
+        _check_bounds(kind, value, where, bounds, reading)
         return value
-    problems.append(Problem(where or "the message", f"is {_shown(value)}", f"write {_name(kind)}"))
+    reading.problems.append(Problem(where or "the message", f"is {_shown(value)}", f"write {_name(kind)}"))
     return None
 
 
-def _read_fields(kind: Any, value: dict[Any, Any], where: str, problems: list[Problem]) -> Any:
+def _read_fields(kind: Any, value: dict[Any, Any], where: str, reading: _Reading) -> Any:
     hints = get_type_hints(kind)
     known = {field.name: field for field in dataclasses.fields(kind)}
-    before = len(problems)
+    before = len(reading.problems)
     for key in value:
-        if key not in known:
+        if key not in known and not reading.passes_over:
             remedy = f"it may have {', '.join(known)}"
-            problems.append(Problem(_under(where, str(key)[:64]), "is not a key of this message", remedy))
+            reading.problems.append(
+                Problem(_under(where, str(key)[:64]), "is not a key of this message", remedy)
+            )
     decoded: dict[str, Any] = {}
     for name, field in known.items():
         if name in value:
-            decoded[name] = _read(hints[name], value[name], _under(where, name), field.metadata, problems)
+            decoded[name] = _read(hints[name], value[name], _under(where, name), field.metadata, reading)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            problems.append(
+            reading.problems.append(
                 Problem(_under(where, name), "is missing", field.metadata.get("meaning", "give it"))
             )
-    return kind(**decoded) if len(problems) == before else None
+    return kind(**decoded) if len(reading.problems) == before else None
 
 
 def _read_items(
-    item: Any, value: list[Any], where: str, bounds: Mapping[str, Any], problems: list[Problem]
+    item: Any, value: list[Any], where: str, bounds: Mapping[str, Any], reading: _Reading
 ) -> tuple[Any, ...]:
     most = bounds.get("most") or MOST_ITEMS
     if len(value) > most:
-        problems.append(Problem(where, f"has {len(value)} items", f"give at most {most}"))
+        reading.problems.append(Problem(where, f"has {len(value)} items", f"give at most {most}"))
         return ()
-    return tuple(_read(item, each, f"{where}[{index}]", {}, problems) for index, each in enumerate(value))
+    return tuple(_read(item, each, f"{where}[{index}]", {}, reading) for index, each in enumerate(value))
 
 
 def _read_map(
-    item: Any, value: dict[str, Any], where: str, bounds: Mapping[str, Any], problems: list[Problem]
+    item: Any, value: dict[str, Any], where: str, bounds: Mapping[str, Any], reading: _Reading
 ) -> dict[str, Any]:
     most = bounds.get("most") or MOST_ITEMS
     if len(value) > most or any(len(key) > MOST_TEXT for key in value):
-        problems.append(Problem(where, f"has {len(value)} entries", f"give at most {most}, with short keys"))
+        reading.problems.append(
+            Problem(where, f"has {len(value)} entries", f"give at most {most}, with short keys")
+        )
         return {}
-    return {key: _read(item, each, _under(where, key[:64]), {}, problems) for key, each in value.items()}
+    return {key: _read(item, each, _under(where, key[:64]), {}, reading) for key, each in value.items()}
 
 
-def _check_bounds(
-    kind: Any, value: Any, where: str, bounds: Mapping[str, Any], problems: list[Problem]
-) -> None:
+def _check_bounds(kind: Any, value: Any, where: str, bounds: Mapping[str, Any], reading: _Reading) -> None:
     least, most = bounds.get("least"), bounds.get("most")
     if kind is str:
         most = most if most is not None else MOST_TEXT
         if len(value) > most:
-            problems.append(Problem(where, f"has {len(value)} characters", f"give at most {most}"))
+            reading.problems.append(Problem(where, f"has {len(value)} characters", f"give at most {most}"))
     elif kind is int:
         least = least if least is not None else -_MOST_INTEGER
         most = most if most is not None else _MOST_INTEGER
         if not least <= value <= most:
-            problems.append(
+            reading.problems.append(
                 Problem(where, f"{value} is outside {least} to {most}", "give a number in that range")
             )
 
@@ -156,9 +170,20 @@ def _shown(value: Any) -> str:
 # ---- schemas
 
 
-def schema_of(kind: Any, title: str) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a message."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title} | _schema(kind, {})
+def schema_of(kind: Any, title: str, *, grows: bool = False) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a message. `grows`: later versions may add keys, so that others are no mistake."""
+    found = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title} | _schema(kind, {})
+    return _opened(found) if grows else found
+
+
+def _opened(schema: Any) -> Any:
+    """A schema without its refusals of other keys."""
+    if isinstance(schema, list):
+        return [_opened(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    refusal = ("additionalProperties", False)
+    return {key: _opened(each) for key, each in schema.items() if (key, each) != refusal}
 
 
 def _schema(kind: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
