@@ -1,7 +1,8 @@
 """Frozen dataclasses <-> plain values (JSON, msgpack), bounded, with all mistakes by key path; and their JSON Schema. Pure.
 
 Reads text, integers, numbers, true and false, text enums, lists, maps of text, objects and null. A field with a default may
-be left out; an unknown one is a mistake, unless its writer may be newer than we are. Bounds and meanings stand in the fields themselves, made by `said`.
+be left out; an unknown one is a mistake, unless its writer may be newer than we are. Bounds and meanings stand in the
+fields themselves, made by `said`.
 """
 
 from __future__ import annotations
