@@ -258,20 +258,17 @@ class AgentLife:
                 code = ExitCode.RUN_ERROR if message.aborted else ExitCode.PASS
                 self._do(Say(Bye("dismissed")))
                 self._part(f"run {message.run_id} {how}", code, now_ns, linger=True)
-            case Assign():
-                self._on_assign(message)
+            case Assign(assignment):
+                self._on_assign(assignment)
             case _ if self._assignment is None or message.run_id != self._assignment.run_id:
                 what = f"{type(message).__name__} for run {message.run_id}, which was not assigned here"
                 self._do(Log(f"refused an order: {what}"), Say(Faulted(message.run_id, what)))
             case Probe() | Arm() | Start() | AskWaits() | Collect():
                 self._on_run_order(message, now_ns)
 
-    def _on_assign(self, order: Assign) -> None:
+    def _on_assign(self, assignment: Assignment) -> None:
         self._advance(AgentEvent.ASSIGNED)
-        assignment = order.assignment
         self._assignment = assignment
-        if order.lost_after_ns:
-            self._lost_after_ns = order.lost_after_ns
         self._ops_sent = 0
         self._do(Log(f"run {assignment.run_id}: {len(assignment.ranks)} ranks, opening sockets"))
         self._do(OpenEngine(assignment))

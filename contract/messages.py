@@ -32,7 +32,7 @@ class ProtocolVersion(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-PROTOCOL_VERSION: Final = ProtocolVersion(2, 3)
+PROTOCOL_VERSION: Final = ProtocolVersion(2, 2)
 OLDEST_MINOR: Final = 0
 """Of this major, the oldest minor that is still spoken: one back is promised."""
 
@@ -297,8 +297,6 @@ class Assign:
     """Open an engine for this."""
 
     assignment: Assignment
-    lost_after_ns: int = since(3, droppable=True, default=0)
-    """Silence that means, until the run is over, that the controller is gone; 0: as `Welcome` has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,8 +323,7 @@ class Session:
         match self.state:
             case RunState.GATHER:
                 self._enter(RunEvent.ALL_JOINED, now_ns, self._settings.load_timeout_ns)
-                patience_ns = self._settings.lost_after_ns
-                self._order(lambda each: Assign(self._assignments[each], patience_ns))
+                self._order(lambda each: Assign(self._assignments[each]))
             case RunState.ASSIGN:
                 peers = peers_of(self._assignments, self._ends)
                 self._enter(RunEvent.ALL_LOADED, now_ns, self._settings.connect_timeout_ns)

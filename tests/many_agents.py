@@ -6,6 +6,7 @@ python -m tests.many_agents ENDPOINT FIRST COUNT        agents n0000, n0001, ...
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -77,4 +78,5 @@ async def live(endpoint: str, first: int, count: int) -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     asyncio.run(live(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
