@@ -189,6 +189,11 @@ class AgentLife:
         return self._assignment is not None
 
     @property
+    def settled(self) -> bool:
+        """Whether the agent has a controller and nothing to do."""
+        return self.state is AgentState.IDLE
+
+    @property
     def probing(self) -> bool:
         """Whether the engine's probe outcomes are wanted."""
         return self.state is AgentState.PROBING
@@ -201,6 +206,10 @@ class AgentLife:
         if self.state is AgentState.IDLE:
             self._do(Say(hello))
         return self._taken()
+
+    def on_hello_unsent(self) -> None:
+        """There was no connection yet to say Hello on; it is said again at the next tick."""
+        self._next_hello_ns = 0
 
     def on_message(self, message: ControllerMessage, now_ns: int) -> tuple[Action, ...]:
         """The controller said something."""
@@ -245,10 +254,11 @@ class AgentLife:
             case Ping(sequence, controller_ns):
                 self._do(Say(Pong(sequence, controller_ns, now_ns, now_ns)))
             case Welcome():
+                # A run that a rack lends this agent to welcomes it once more, and may be more patient.
+                self._lost_after_ns = message.lost_after_ns
                 if self.state is AgentState.JOINING:  # Each Hello that was repeated in vain is answered, too.
                     self._do(Log(f"joined the controller at {self._controller}"))
                     self._advance(AgentEvent.WELCOMED)
-                    self._lost_after_ns = message.lost_after_ns
                     self.seats = message.seats
             case Refused(reason):
                 self._do(Log(f"the controller at {self._controller} refused: {reason}"))

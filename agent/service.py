@@ -57,6 +57,8 @@ from traffic.capture import CaptureTarget
 from traffic.loop_threads import ORDINARY, LoopThreads
 
 _TICK_MS: Final = 20
+_IDLE_TICK_MS: Final = 200
+"""With a controller and no run there is nothing to look at that would not do later; what is said is heard at once."""
 _LOOK_AT_HOST_NS: Final = 5 * NS_PER_S
 _REPORT_NS: Final = 100 * NS_PER_MS
 _RECEIVE_BURST: Final = 64
@@ -193,7 +195,9 @@ class _Agent:
             await self._flush()
             if self._exit_code is not None:
                 return self._exit_code
-            if await self._dealer.poll(_TICK_MS):
+            if await self._dealer.poll(
+                _IDLE_TICK_MS if self._life.settled and not self._closing else _TICK_MS
+            ):
                 await self._receive_burst()
 
     async def end(self) -> None:
@@ -252,8 +256,9 @@ class _Agent:
     async def _say(self, message: AgentMessage) -> None:
         if isinstance(message, Hello | Pong):
             # Repeated soon anyway; and behind queued records a pong would tell a wrong time.
-            if not self._outbox:
-                await self._sent(message)
+            sent = not self._outbox and await self._sent(message)
+            if not sent and isinstance(message, Hello):
+                self._life.on_hello_unsent()
             return
         self._outbox.append(message)
         await self._flush()

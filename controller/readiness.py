@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from contract.clock import seconds_text
 from contract.codec import PeerTooOld
@@ -11,6 +12,13 @@ from contract.errors import Problem, ProtocolError
 from contract.machine import RunState
 from contract.messages import Faulted, LoadFailed, Probed, Progress, Started
 from controller.session_settings import SessionSettings
+
+_NAMED_AGENTS: Final = 8
+_UNDONE: Final = {
+    RunState.ASSIGN: "did not load its assignment",
+    RunState.CONNECT: "did not end its probes",
+    RunState.ARM: "did not get ready to start",
+}
 
 
 def breach(name: str, error: ProtocolError) -> Problem:
@@ -30,9 +38,10 @@ def absent(name: str, settings: SessionSettings) -> Problem:
 
 
 def named(names: tuple[str, ...]) -> str:
-    """Agents for a sentence."""
-    quoted = ", ".join(f"'{name}'" for name in names)
-    return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}"
+    """Agents for a sentence; of many the first ones."""
+    quoted = ", ".join(f"'{name}'" for name in names[:_NAMED_AGENTS])
+    more = f" and {len(names) - _NAMED_AGENTS} more" if len(names) > _NAMED_AGENTS else ""
+    return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}{more}"
 
 
 def gone(name: str, why: str, state: RunState, progress: Progress | None) -> Problem:
@@ -71,6 +80,12 @@ def late(names: Iterable[str], what: str) -> tuple[Problem, ...]:
     """Agents that are there and do not answer."""
     remedy = "see its log; its host may be overloaded"
     return tuple(Problem(f"agent '{name}'", f"{what} in time", remedy) for name in sorted(names))
+
+
+def out_of_time(state: RunState, pending: Iterable[str]) -> tuple[Problem, ...]:
+    """A phase of the preparation that took too long, for the agents whose answer is missing or, without any, for the clocks."""
+    clocks = Problem("clocks", "pings stay unanswered", "look for load on the control network")
+    return late(pending, _UNDONE[state]) or (clocks,)
 
 
 def unreachable(name: str, probed: Probed) -> tuple[Problem, ...]:

@@ -56,6 +56,8 @@ from controller.session_settings import SessionSettings
 from controller.stall import explain
 
 _TOLD_REFUSALS: Final = 20
+_ASSIGNED_AT_ONCE: Final = 4
+"""Agents that get their part in one turn: heartbeats go between, however many agents and megabytes a run has."""
 _PREPARING: Final = frozenset({RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM})
 
 
@@ -89,6 +91,8 @@ class Session:
         self._progress: dict[str, Progress] = {}
         self._pending: set[str] = set(assignments)
         """Agents whose answer this phase still needs."""
+        self._unassigned: list[str] = []
+        """Agents whose part of the run is still to be sent."""
         self._completed: set[str] = set()
         self._deadline_ns = now_ns + settings.gather_timeout_ns
         self._moved_ns = now_ns
@@ -150,6 +154,7 @@ class Session:
                 self._on_silent(name, now_ns)
         if not self._over:
             self._actions += [Send(identity, ping) for identity, ping in self._roster.due_pings(now_ns)]
+            self._assign_some()
             self._check_deadlines(now_ns)
         elif now_ns > self._deadline_ns:
             self._pending.clear()
@@ -195,9 +200,8 @@ class Session:
         if isinstance(answer, Refused):
             self._tell_refusal(f"refused agent '{hello.name}' of {hello.host}: {answer.reason}")
         elif member is None:
-            waits = (
-                f"; waiting for {readiness.named(self._roster.missing())}" if self._roster.missing() else ""
-            )
+            missing = self._roster.missing()
+            waits = f"; waiting for {readiness.named(missing)}" if missing else ""
             self._tell(f"agent '{hello.name}' joined from {hello.host}{waits}")
             self._answered(hello.name, now_ns)
 
@@ -323,7 +327,8 @@ class Session:
         match self.state:
             case RunState.GATHER:
                 self._enter(RunEvent.ALL_JOINED, now_ns, self._settings.load_timeout_ns)
-                self._order(lambda each: Assign(self._assignments[each]))
+                self._unassigned = list(self._assignments)
+                self._assign_some()
             case RunState.ASSIGN:
                 peers = peers_of(self._assignments, self._ends)
                 self._enter(RunEvent.ALL_LOADED, now_ns, self._settings.connect_timeout_ns)
@@ -334,6 +339,12 @@ class Session:
                 self._order(lambda _: Arm(self._settings.run_id))
             case _:
                 raise AssertionError(f"nobody is crossed off in {self.state.name}")
+
+    def _assign_some(self) -> None:
+        for name in self._unassigned[:_ASSIGNED_AT_ONCE]:
+            if (member := self._roster.member(name)) is not None:
+                self._actions.append(Send(member.identity, Assign(self._assignments[name])))
+        del self._unassigned[:_ASSIGNED_AT_ONCE]
 
     def _arm_if_ready(self, now_ns: int) -> None:
         if self.state is not RunState.ARM or self._pending or not self._roster.clocks_fresh():
@@ -354,9 +365,10 @@ class Session:
         elif self.state is not RunState.COLLECT:
             self._enter(event, now_ns, self._settings.collect_timeout_ns)
             self._inquiry = None
-            self._pending = {name for name, _ in self._roster.members()}
+            self._pending = {name for name, _ in self._roster.members()} - set(self._unassigned)
             self._extend_collect(now_ns)
             self._order(lambda _: Collect(self._settings.run_id))
+            self._unassigned.clear()
             self._end_if_collected(now_ns)
 
     def _handed_over(self, name: str, now_ns: int) -> None:
@@ -417,14 +429,8 @@ class Session:
             case RunState.GATHER:
                 problems = [readiness.absent(name, self._settings) for name in self._roster.missing()]
                 self._break(now_ns, *problems)
-            case RunState.ASSIGN:
-                self._break(now_ns, *readiness.late(self._pending, "did not load its assignment"))
-            case RunState.CONNECT:
-                self._break(now_ns, *readiness.late(self._pending, "did not end its probes"))
-            case RunState.ARM:
-                unready = readiness.late(self._pending, "did not get ready to start")
-                clocks = Problem("clocks", "pings stay unanswered", "look for load on the control network")
-                self._break(now_ns, *(unready or (clocks,)))
+            case RunState.ASSIGN | RunState.CONNECT | RunState.ARM:
+                self._break(now_ns, *readiness.out_of_time(self.state, self._pending))
             case RunState.COLLECT:
                 names = readiness.named(tuple(sorted(self._pending)))
                 self.reason = self.reason or f"{names} did not hand over all records in time"
@@ -472,7 +478,9 @@ class Session:
     # ---- output
 
     def _order(self, message_for: Callable[[str], ControllerMessage]) -> None:
-        self._actions += [Send(member.identity, message_for(name)) for name, member in self._roster.members()]
+        """Says something to all agents that were given their part of the run."""
+        members = [each for each in self._roster.members() if each[0] not in self._unassigned]
+        self._actions += [Send(member.identity, message_for(name)) for name, member in members]
 
     def _tell_refusal(self, text: str) -> None:
         """As `_tell`, but strangers cannot fill the user's screen."""

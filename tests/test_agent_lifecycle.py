@@ -252,6 +252,26 @@ def test_a_silent_controller_is_left_and_its_engine_stopped() -> None:
     assert said(life.on_tick(LOST_NS + 2)) == [HELLO]
 
 
+def test_a_run_that_welcomes_again_with_more_patience_is_believed_for_as_long_as_it_lasts() -> None:
+    life = living(AgentState.IDLE)
+    life.on_message(Welcome(1, 5 * LOST_NS), 0)
+    life.on_message(Assign(ASSIGNMENT), 0)
+    life.on_opened(())
+    assert life.on_tick(5 * LOST_NS) == ()
+    assert "the controller has been silent for 15.0 s" in logged(life.on_tick(5 * LOST_NS + 1))
+    joined_ns = 6 * LOST_NS
+    life.on_message(Welcome(1, LOST_NS), joined_ns)
+    assert "the controller has been silent for 3.0 s" in logged(life.on_tick(joined_ns + LOST_NS + 1))
+
+
+def test_a_hello_that_found_no_connection_is_said_again_at_once() -> None:
+    life = newborn()
+    assert said(life.on_tick(1)) == [HELLO]
+    assert said(life.on_tick(2)) == []
+    life.on_hello_unsent()
+    assert said(life.on_tick(3)) == [HELLO]
+
+
 def test_once_ends_with_the_controller() -> None:
     actions = living(AgentState.RUNNING, once=True).on_tick(LOST_NS + 1)
     assert actions[-2:] == (CloseEngine(), Leave(ExitCode.RUN_ERROR))

@@ -15,10 +15,13 @@ from contract.errors import ConfigError, ExitCode, ProtocolError
 from contract.machine import AgentState, RunState
 from contract.messages import (
     Armed,
+    Assign,
+    Collect,
     EngineEnd,
     Finished,
     Flows,
     Hello,
+    Ping,
     Progress,
     ProtocolVersion,
     Refused,
@@ -47,6 +50,33 @@ def test_a_run_goes_through_all_its_states() -> None:
         assert (len(agent.flows), len(agent.ports), agent.complete) == (2, 1, True)
         assert agent.host == f"host-{agent.agent}"
         assert agent.degraded == ("slow clock",)
+    assert {agent.life.state for agent in play.agents.values()} == {AgentState.JOINING}
+
+
+def members(count: int) -> tuple[str, ...]:
+    return tuple(f"a{number:02}" for number in range(count))
+
+
+def test_heartbeats_go_between_the_parts_of_many_agents() -> None:
+    play = Rehearsal(*members(20))
+    play.run(30, lambda: play.session.state is RunState.ASSIGN)
+    said: list[list[type]] = []
+    for _ in range(4):
+        play.now_ns += 500 * NS_PER_MS
+        turn = play.session.on_tick(play.now_ns)
+        said.append([type(each.message) for each in turn if isinstance(each, Send)])
+    assert [turn.count(Assign) for turn in said] == [4, 4, 4, 0], "eight had theirs already"
+    assert [turn.count(Ping) for turn in said] == [20, 20, 20, 20]
+
+
+def test_a_run_that_breaks_while_parts_are_handed_out_asks_nothing_of_those_without_one() -> None:
+    play = Rehearsal(*members(20))
+    play.run(30, lambda: play.session.state is RunState.ASSIGN)
+    told = play.session.on_stop("stopped", play.now_ns)
+    asked = {each.identity for each in told if isinstance(each, Send) and isinstance(each.message, Collect)}
+    assert asked == {play.agents[name].identity for name in members(20)[:8]}
+    play.act(told)
+    play.run_to_end()
     assert {agent.life.state for agent in play.agents.values()} == {AgentState.JOINING}
 
 
