@@ -17,6 +17,8 @@ from controller.clock_map import ClockMap, ClockOffset, ClockSample
 CLOCK_BURST_SAMPLES: Final = 8
 """Pings in quick succession that begin a membership and precede a start: enough that one of them meets no queue."""
 _BURST_SPACING_NS: Final = 20 * NS_PER_MS
+_BURSTS_AT_ONCE: Final = 16
+"""Members that are pinged in quick succession at a time: with hundreds, pings would queue behind each other and measure that."""
 _OPEN_PINGS: Final = 64
 """Pings whose answer is still expected; older ones are forgotten."""
 
@@ -30,6 +32,8 @@ class Member:
     heard_ns: int
     clock: ClockMap = field(default_factory=ClockMap)
     next_ping_ns: int = 0
+    next_sample_ns: int = 0
+    """When a burst goes on: soon after an answer, or when that stays away for a heartbeat."""
     sequence: int = 0
     burst_left: int = CLOCK_BURST_SAMPLES
     """Answers still wanted in quick succession."""
@@ -78,17 +82,19 @@ class Roster:
             self._members[name].heard_ns = now_ns
         return name
 
-    def pong(self, name: str, pong: Pong, now_ns: int) -> None:
-        """Takes a clock sample. Answers to pings never sent, or sent long ago, say nothing and are ignored."""
+    def pong(self, name: str, pong: Pong, now_ns: int) -> bool:
+        """Takes a clock sample; whether a burst needed it. Answers to pings never sent, or sent long ago, are ignored."""
         member = self._members[name]
         sent_ns = member.open_pings.pop(pong.sequence, None)
         if sent_ns is None:
-            return
+            return False
         # The socket's shell stamps a ping as it leaves, a little later than it was decided.
         sent_ns = pong.controller_ns if sent_ns <= pong.controller_ns <= now_ns else sent_ns
+        member.next_sample_ns = sent_ns + _BURST_SPACING_NS
         kept = member.clock.add(ClockSample(sent_ns, pong.receive_ns, pong.send_ns, now_ns))
-        if kept and member.burst_left > 0:
-            member.burst_left -= 1
+        wanted = kept and member.burst_left > 0
+        member.burst_left -= wanted
+        return wanted
 
     def leave(self, name: str) -> None:
         """Forgets a member; the same name may join again."""
@@ -125,15 +131,17 @@ class Roster:
     def due_pings(self, now_ns: int) -> tuple[tuple[bytes, Ping], ...]:
         """Heartbeats to send now; each is counted as sent."""
         pings = []
+        bursts = 0
         for _, member in self.members():
-            if now_ns < member.next_ping_ns:
+            bursts += member.burst_left > 0
+            sampled = member.burst_left > 0 and bursts <= _BURSTS_AT_ONCE and now_ns >= member.next_sample_ns
+            if now_ns < member.next_ping_ns and not sampled:
                 continue
             member.sequence += 1
             member.open_pings[member.sequence] = now_ns
             if len(member.open_pings) > _OPEN_PINGS:
                 del member.open_pings[next(iter(member.open_pings))]
-            spacing_ns = _BURST_SPACING_NS if member.burst_left > 0 else self._heartbeat_ns
-            member.next_ping_ns = now_ns + min(spacing_ns, self._heartbeat_ns)
+            member.next_ping_ns = member.next_sample_ns = now_ns + self._heartbeat_ns
             pings.append((member.identity, Ping(member.sequence, now_ns)))
         return tuple(pings)
 
@@ -141,7 +149,7 @@ class Roster:
         """Asks for fresh clock samples of everybody at once."""
         for _, member in self.members():
             member.burst_left = CLOCK_BURST_SAMPLES
-            member.next_ping_ns = now_ns
+            member.next_sample_ns = now_ns
 
     def clocks_fresh(self) -> bool:
         """Whether every member has answered its last burst."""

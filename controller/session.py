@@ -233,7 +233,8 @@ class Session:
             case Hello():
                 raise AssertionError("taken earlier")
             case Pong():
-                self._roster.pong(name, message, now_ns)
+                if self._roster.pong(name, message, now_ns) and self.state is RunState.ARM:
+                    self._deadline_ns = now_ns + self._settings.arm_timeout_ns
                 self._arm_if_ready(now_ns)
             case Bye():
                 self._on_lost(name, f"left: {message.reason}", now_ns)
@@ -353,8 +354,9 @@ class Session:
             offset = self._roster.offset(name, now_ns)
             assert offset is not None
             self._offsets[name] = offset
-        self.start_ns = self._moved_ns = now_ns + self._settings.start_lead_ns
-        self._enter(RunEvent.ALL_ARMED, now_ns, self._settings.start_lead_ns + self._settings.arm_timeout_ns)
+        lead_ns = self._settings.lead_ns(len(self._assignments))
+        self.start_ns = self._moved_ns = now_ns + lead_ns
+        self._enter(RunEvent.ALL_ARMED, now_ns, lead_ns + self._settings.arm_timeout_ns)
         self._order(lambda each: Start(self._settings.run_id, self._offsets[each].to_agent(self.start_ns)))
 
     def _wind_up(self, now_ns: int) -> None:

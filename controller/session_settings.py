@@ -44,9 +44,12 @@ class SessionSettings:
     connect_timeout_ns: int = 15 * NS_PER_S
     """An engine's probes end by themselves within about 2 s."""
     arm_timeout_ns: int = 5 * NS_PER_S
+    """Since the last clock sample that was wanted."""
     start_lead_ns: int = 500 * NS_PER_MS
     """From the start order to the start. An order that comes late ends the run, so this outlasts the hiccups of a busy
     host; it costs nothing but patience."""
+    start_lead_each_ns: int = 2 * NS_PER_MS
+    """More for every agent: their orders leave one after another."""
     stall_timeout_ns: int = 5 * NS_PER_S
     """Longer than an engine needs to give up on a queue pair by itself."""
     waits_timeout_ns: int = 2 * NS_PER_S
@@ -59,6 +62,10 @@ class SessionSettings:
     """How long agents may take to acknowledge the end; a connection that closes sooner may lose its last message."""
     standing_by: tuple[str, ...] = ()
     """Agents of the rig that have no rank in this run. They are not answered, and go on asking until a run has use for them."""
+
+    def lead_ns(self, agents: int) -> int:
+        """From the start orders to the start, of a run over so many agents."""
+        return self.start_lead_ns + agents * self.start_lead_each_ns
 
 
 def check_exposure(settings: SessionSettings) -> None:

@@ -91,6 +91,23 @@ def test_membership_begins_with_a_burst_and_settles_to_heartbeats() -> None:
     assert offset.offset_ns == 0
 
 
+def test_of_hundreds_few_clocks_are_read_at_once_and_nobody_is_pinged_before_it_answered() -> None:
+    names = tuple(f"a{number}" for number in range(100))
+    there = Roster(names, HEARTBEAT_NS, LOST_NS)
+    for name in names:
+        there.join(name.encode(), hello(name), 0)
+    answer_pings(there, 0)
+    there.renew_clocks(NS_PER_MS)
+    assert [identity.decode() for identity, _ in there.due_pings(NS_PER_MS)] == list(names[:16])
+    assert there.due_pings(HEARTBEAT_NS - 1) == (), "sixteen owe an answer, the others wait for their turn"
+    now_ns, pings = HEARTBEAT_NS, 0
+    while not there.clocks_fresh():
+        pings += answer_pings(there, now_ns)
+        now_ns += 10 * NS_PER_MS
+    assert now_ns < 4 * HEARTBEAT_NS
+    assert pings <= 100 * (CLOCK_BURST_SAMPLES + 3), "what the bursts need, and the others' heartbeats"
+
+
 def test_renewed_clocks_want_a_full_burst_again() -> None:
     there = roster()
     there.join(b"1", hello("a"), 0)

@@ -202,6 +202,10 @@ class Daemon:
 
     async def _receive(self, link: RouterLink) -> None:
         for _ in range(_RECEIVE_BURST):
+            if self._is_run_behind():
+                # What is not read waits at its sender, which then measures on and sends later.
+                await asyncio.sleep(_TICK_MS / 1000)
+                return
             received = await link.receive()
             if received is None:
                 return
@@ -218,6 +222,10 @@ class Daemon:
             except ProtocolError as error:
                 actions = self.hub.on_garbage(identity, error, now_ns)
             await self._perform(link, actions)
+
+    def _is_run_behind(self) -> bool:
+        now_ns = monotonic_ns()
+        return any(run.child is not None and run.child.is_behind(now_ns) for run in self._runs.values())
 
     async def _perform(self, link: RouterLink, actions: tuple[Action, ...]) -> None:
         for action in actions:
@@ -372,7 +380,8 @@ class Daemon:
             self._finish(run, run.ended, now_ns)
             return ()
         if run.death is None:
-            run.death, run.died_ns = death or "its process ended without a result", now_ns
+            words = run.child.last_words if run.child is not None else ""
+            run.death, run.died_ns = death or f"its process ended without a result{words}", now_ns
             return self.hub.dismiss(run.job_id, run.death)
         if self.hub.returned(run.job_id) or now_ns - run.died_ns > LOST_AFTER_NS + _RETURN_NS:
             self.hub.give_up(run.job_id)

@@ -13,6 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from contract.clock import NS_PER_S
 from contract.errors import ProtocolError
 from controller.rack import locks
 from controller.rack.run_link import Begin, DaemonFrame, FromAgent, RunFrame, Stop, Unpacker, pack
@@ -24,7 +25,9 @@ _READ_BYTES: Final = 1 << 16
 _LAST_LINES: Final = 40
 """Of what a process wrote to standard error, kept to say why it died."""
 _MOST_UNSENT_BYTES: Final = 64 << 20
-"""Agents' messages waiting for a run that does not take them; beyond it the run is beyond help and killed."""
+"""Agents' messages waiting for a run that takes them more slowly than they come; with more no others are read."""
+_BEHIND_NS: Final = 2 * NS_PER_S
+"""So long others may wait for a run, less than the silence after which an agent counts as gone; then it is killed."""
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
 
 
@@ -46,6 +49,7 @@ class RunChild:
         self._stderr: deque[str] = deque(maxlen=_LAST_LINES)
         self._wrong = ""
         self._stopped = ""
+        self._behind_since_ns: int | None = None
 
     async def live(self) -> str:
         """Starts the process and returns when it is gone: "" if it ended by itself, else what happened."""
@@ -107,12 +111,19 @@ class RunChild:
 
     def forward(self, identity: bytes, body: bytes) -> None:
         """Hands an agent's message on."""
-        writer = self._writer
-        if writer is not None and writer.transport.get_write_buffer_size() > _MOST_UNSENT_BYTES:
-            self._wrong = "its process does not take the messages of its agents"
-            self.kill()
-            return
         self._say(FromAgent(identity, body))
+
+    def is_behind(self, now_ns: int) -> bool:
+        """Whether so much waits for it that no more should be read; if that lasts it is beyond help, and killed."""
+        writer = self._writer
+        if writer is None or writer.transport.get_write_buffer_size() <= _MOST_UNSENT_BYTES:
+            self._behind_since_ns = None
+            return False
+        if self._behind_since_ns is None:
+            self._behind_since_ns = now_ns
+        if now_ns - self._behind_since_ns > _BEHIND_NS:
+            self.kill("its process does not take the messages of its agents")
+        return True
 
     def stop(self, reason: str) -> None:
         """Asks the run to wind up."""
@@ -155,7 +166,12 @@ class RunChild:
         if code == 0:
             return ""
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return f"its process {how}" + "".join(f"\n  {line}" for line in self._stderr)
+        return f"its process {how}{self.last_words}"
+
+    @property
+    def last_words(self) -> str:
+        """What the process said last on standard error, as lines to be put under another."""
+        return "".join(f"\n  {line}" for line in self._stderr)
 
 
 def _given_path() -> list[str]:
