@@ -134,7 +134,7 @@ def _add_measurement(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "-b", "--minbytes", type=size, default=default.least_bytes, metavar="SIZE", help="default 32M"
     )
-    group.add_argument("-e", "--maxbytes", type=size, metavar="SIZE", help="default: the least")
+    group.add_argument("-e", "--maxbytes", type=size, metavar="SIZE", help="default 32M, or the least")
     group.add_argument("-i", "--stepbytes", type=size, metavar="SIZE", help="from size to size (default 1M)")
     group.add_argument(
         "-f", "--stepfactor", type=whole, metavar="N", help="times the size before, instead of -i"
