@@ -358,6 +358,10 @@ def test_an_msccl_file_is_for_its_sizes_and_keeps_its_protocol(tmp_path: Path) -
     for op_bytes in (996, 5004):
         outside = planned(scenario, CollectiveKind.ALL_REDUCE, 2, op_bytes)
         assert outside.tables.choices[0].algorithm in {"ring", "tree"}
+        limit = "1000 bytes and more" if op_bytes < 1000 else "5000 bytes at most"
+        assert outside.tables.choices[0].reason.endswith(f"; msccl:by_hand is for {limit}")
+    larger = planned(scenario, CollectiveKind.ALL_REDUCE, 3, 4000)
+    assert larger.tables.choices[0].reason.endswith("; msccl:by_hand is for 2 ranks")
 
 
 def test_an_msccl_file_under_another_collective_is_refused(tmp_path: Path) -> None:
