@@ -52,9 +52,9 @@ def validate(
     Without `contents` the last stage is left out, for programs whose data was followed by other means, such as scratch
     buffers that no table tells of.
 
-    Every problem names position, lane and entry, and what the author of the program calls that step where `called` tells. Stages build on each other: ranges, then the two sides of every
-    connection, then an execution with bounded slots, then waits that stand still in larger ops, then executions in other
-    orders; the first stage with problems reports all it found.
+    Every problem names position, lane and entry, and what the author of the program calls that step where `called` tells.
+    Stages build on each other: ranges, then the two sides of every connection, then an execution with bounded slots, then
+    waits that stand still in larger ops, then executions in other orders; the first stage with problems reports all it found.
     """
     # Tables may be made anew whenever they are read.
     schedule = replace(schedule, tables=tuple(schedule.tables))
