@@ -74,7 +74,7 @@ class LossyLab:
         return ports
 
     def lost(self) -> int:
-        """Packets that its faults have lost, after a look at the rest: what came in went out or was lost, and all of it by faults."""
+        """Packets that its faults have lost so far. All else that came in went out again."""
         ports = self.ports()
         total = {name: sum(port[name] for port in ports) for name in ports[0] if name.endswith("_packets")}
         assert total["rx_packets"] == total["tx_packets"] + total["fault_dropped_packets"]
