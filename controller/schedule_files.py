@@ -13,7 +13,7 @@ import traceback
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contract.errors import ConfigError, EtloopError, InputError, PlanError, Problem
@@ -200,8 +200,17 @@ def _module(path: Path, source: bytes) -> ModuleType:
     # Dataclasses and pickles look for the module of a class there.
     sys.modules[module.__name__] = module
     with _foreign(path, "reading it", ConfigError):
-        exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102 -- it is there to be run
+        exec(_compiled(path, source), module.__dict__)  # noqa: S102 -- it is there to be run
     return module
+
+
+def _compiled(path: Path, source: bytes) -> CodeType:
+    try:
+        return compile(source, str(path), "exec")
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno is not None else ""
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ConfigError(Problem(f"{path}{line}", f"not valid Python: {said}", "correct it")) from None
 
 
 class _TooSlow(BaseException):
@@ -223,9 +232,6 @@ def _foreign(
             yield
     except (EtloopError, KeyboardInterrupt):
         raise
-    except SyntaxError as error:
-        where = f"{path}:{error.lineno}" if error.lineno is not None else str(path)
-        raise raised(Problem(where, f"not valid Python: {error.msg}", "correct it")) from None
     except _TooSlow as error:
         raise raised(_raised(path, error, f"{doing} does not end:")) from None
     except BaseException as error:  # noqa: BLE001 -- SystemExit among them
