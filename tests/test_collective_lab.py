@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from controller.lab_client import lab_ask, lab_down
-from tests.first_light import FULL, Place, etloop, free_place
+from tests.first_light import FULL, PATIENCE_S, Place, etloop, free_place
 from tests.msccl_by_hand import direct_all_gather, direct_all_to_all, ring_reduce_scatter
 from tests.test_lab_truths import namespaces_are_allowed
 from tests.traces_by_hand import recv, send, trace_of
@@ -23,6 +23,7 @@ from workload.files import write_trace
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.timeout(2 * PATIENCE_S),
     pytest.mark.skipif(not namespaces_are_allowed(), reason="needs root and network namespaces"),
 ]
 
