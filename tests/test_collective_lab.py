@@ -67,19 +67,14 @@ class LossyLab:
 
     place: Place
 
-    def ports(self) -> list[dict[str, Any]]:
-        """What the two ports of its switch counted."""
-        counters = lab_ask("lab", {"ask": "status"})["counters"]
-        assert counters["soft_switch"]["overload_frames"] == 0, "only the model loses frames"
-        ports: list[dict[str, Any]] = counters["switches"][0]["ports"]
-        return ports
-
     def lost(self) -> int:
-        """Packets that its faults have lost so far. All else that came in went out again."""
-        ports = self.ports()
-        total = {name: sum(port[name] for port in ports) for name in ports[0] if name.endswith("_packets")}
-        assert total["rx_packets"] == total["tx_packets"] + total["fault_dropped_packets"]
-        lost: int = total["fault_dropped_packets"]
+        """Packets that the faults of its switch have lost so far. On a busy machine overload may lose others."""
+        ports: list[dict[str, int]] = lab_ask("lab", {"ask": "status"})["counters"]["switches"][0]["ports"]
+        received, sent, lost = (
+            sum(port[name] for port in ports)
+            for name in ("rx_packets", "tx_packets", "fault_dropped_packets")
+        )
+        assert received >= sent + lost, "what it lost did not go out"
         return lost
 
 
