@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,9 +39,9 @@ _BINARY: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def size_of(text: str) -> int:
-    """Bytes as nccl-tests takes them: a bare number, or with K, M, G, T for powers of 1024; or with a unit of ours."""
-    match = re.fullmatch(r"([0-9]{1,15})([KMGTkmgt]?)", text)
-    return int(match[1]) * _BINARY[match[2].upper()] if match else parse_bytes(text)
+    """Bytes as nccl-tests takes them: a number, or with K, M, G, T for powers of 1024, rounded down; or with a unit of ours."""
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMGTkmgt]?)", text)
+    return int(Decimal(match[1]) * _BINARY[match[2].upper()]) if match else parse_bytes(text)
 
 
 def names_of(text: str, separator: str = ",") -> tuple[int, ...]:
@@ -54,6 +55,21 @@ def names_of(text: str, separator: str = ",") -> tuple[int, ...]:
 
 def _concurrent(text: str) -> tuple[int, ...]:
     return names_of(text, "+")
+
+
+def _named_by_option(text: str) -> tuple[int, ...]:
+    if text.isdigit():
+        raise QuantityError("-c names collectives here", "leave it out: what arrives is always checked")
+    return names_of(text)
+
+
+def _one(text: str) -> int:
+    if text != "1":
+        what = f'"{text[:64]}": every rank is a process with one GPU, as far as the network can tell'
+        raise QuantityError(
+            what, "say with --ranks how many there are and with --ranks-per-host how many share a host"
+        )
+    return 1
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -81,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="such as all_reduce,alltoall",
     )
     parser.add_argument(
-        "-c", "--collective", type=quantity(names_of), metavar="NAMES", help="the same as an option"
+        "-c", "--collective", type=quantity(_named_by_option), metavar="NAMES", help="the same as an option"
     )
     parser.add_argument(
         "--concurrent",
@@ -101,6 +117,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place.add_argument(
         "--ranks-per-host", type=whole, metavar="N", help="consecutive ranks that share a host"
     )
+    for short, long in (("-t", "--nthreads"), ("-g", "--ngpus")):
+        place.add_argument(
+            short, long, type=quantity(_one), metavar="1", help="as in nccl-tests: 1, no other"
+        )
     place.add_argument(
         "--nics-per-host", type=whole, metavar="N", help="NICs of a host, each on its own rail"
     )
@@ -134,7 +154,7 @@ def _add_measurement(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "-b", "--minbytes", type=size, default=default.least_bytes, metavar="SIZE", help="default 32M"
     )
-    group.add_argument("-e", "--maxbytes", type=size, metavar="SIZE", help="default: the least")
+    group.add_argument("-e", "--maxbytes", type=size, metavar="SIZE", help="default 32M, or the least")
     group.add_argument("-i", "--stepbytes", type=size, metavar="SIZE", help="from size to size (default 1M)")
     group.add_argument(
         "-f", "--stepfactor", type=whole, metavar="N", help="times the size before, instead of -i"

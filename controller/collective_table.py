@@ -96,7 +96,8 @@ def render_start(
     ]
     left_out = len(spec.sizes()) - len(spec.amounts(kind))
     if left_out:
-        lines.append(f"# {left_out} sizes are left out: a rank would contribute less than 16 B.")
+        sizes = "size is" if left_out == 1 else "sizes are"
+        lines.append(f"# {left_out} {sizes} left out: a rank would contribute less than 16 B.")
     return "\n".join(lines) + "\n"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 import tempfile
 from dataclasses import dataclass, replace
@@ -110,6 +111,7 @@ def run_collective(request: Request) -> ExitCode:
             addresses = sum(len(port.addresses) for agent in rig.agents for port in agent.ports)
             spec = replace(spec, ranks=min(addresses, MOST_RANKS))
         check_spec(spec)
+        _check_json_place(request.json_file)
         trials = _plan_all(request, spec, rig, rig_text)
         if request.rig_path is None:
             logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="etloop-collective-")))
@@ -286,6 +288,14 @@ def _version() -> str:
         return metadata.version("etloop")
     except metadata.PackageNotFoundError:
         return "of a source tree"
+
+
+def _check_json_place(name: str) -> None:
+    """Raises `ConfigError` before anything is measured if results could not be written there."""
+    directory = Path(name).parent
+    if name not in ("", "-") and not (directory.is_dir() and os.access(directory, os.W_OK)):
+        what = "is no directory" if not directory.is_dir() else "cannot be written to"
+        raise ConfigError(Problem("--json", f"{directory} {what}", "name a file elsewhere"))
 
 
 def _write_json(request: Request, spec: BenchSpec, tests: list[TestResult]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from contract.errors import Problem, TraceError
@@ -21,10 +21,11 @@ from traffic.collectives.table import Lane
 from workload.trace import ABSENT, NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from traffic.collectives.cutting import Request
     from traffic.collectives.draft import LaneDraft
+    from traffic.collectives.msccl_schedule import EntryKey
     from traffic.collectives.table import Schedule
     from workload.trace import RankTrace, Trace
 
@@ -32,6 +33,8 @@ MOST_RANKS: Final = 1024
 MOST_PIECES: Final = 1 << 12
 MOST_MESSAGES: Final = 1 << 20
 MOST_PROBLEMS: Final = 20
+_CIRCLE_TOLD: Final = 16
+"""Nodes of a circle that an error names."""
 
 
 class Key(NamedTuple):
@@ -99,18 +102,22 @@ def read_custom(trace: Trace, source: str, recorded_bytes: int, collective: str)
         program.receives[message.dst] = (message.src.rank, message.number, count)
     ordered, heard = _executed(trace, messages, before, source)
     _refuse(_lacking(collective, program, messages, heard))
-    return CustomProgram(
-        source, program.ranks, recorded_bytes, pieces, program.sends, program.receives, ordered, before
-    )
+    return replace(program, order=ordered)
 
 
-def schedule_of_custom(request: Request, name: str, program: CustomProgram) -> Schedule:
-    """The schedule of a program; messages have the same share of the buffer whatever its size."""
+def schedule_of_custom(
+    request: Request, name: str, program: CustomProgram
+) -> tuple[Schedule, dict[EntryKey, Key]]:
+    """The schedule of a program, and the nodes that its entries come of.
+
+    Messages have the same share of the buffer whatever its size.
+    """
     assert request.size == program.ranks
     span = request.size if request.collective == "all-gather" else 1
     tables = [TableDraft() for _ in range(program.ranks)]
     lanes: dict[tuple[int, int, bool], LaneDraft] = {}
     over: dict[Key, tuple[Step, ...]] = {}
+    nodes: dict[EntryKey, Key] = {}
     for key in program.order:
         after = tuple(dict.fromkeys(step for one in program.before[key] for step in over[one]))
         sends = key in program.sends
@@ -124,8 +131,18 @@ def schedule_of_custom(request: Request, name: str, program: CustomProgram) -> S
             lanes[at] = tables[key.rank].add(Lane(0, *ends, 0, 1, (), span=span))
         # Which data it is the files do not say; both ends count alike, so that sizes agree.
         moves = [Move((number * count + i) % program.pieces, 0) for i in range(count)]
-        over[key] = (lanes[at].add(SEND if sends else KEEP, moves, after),)
-    return schedule_of(request, name, tuple(table.lanes() for table in tables), blocks=program.pieces)
+        draft = lanes[at]
+        begun = len(draft.entries)
+        over[key] = (draft.add(SEND if sends else KEEP, moves, after),)
+        nodes |= {(key.rank, draft.index, entry): key for entry in range(begun, len(draft.entries))}
+    tables_of_all = tuple(table.lanes() for table in tables)
+    return schedule_of(request, name, tables_of_all, blocks=program.pieces), nodes
+
+
+def name_of_node(trace: Trace, key: Key) -> str:
+    """How an error names a node."""
+    rank = trace.ranks[key.rank]
+    return f"{rank.path}: node {rank.node_id[key.node]}"
 
 
 def _dependencies(rank: RankTrace, problems: list[Problem]) -> Iterator[tuple[Key, tuple[Key, ...]]]:
@@ -232,14 +249,24 @@ def _executed(
             if missing[follower] == 0:
                 ready.append(follower)
     if len(ordered) < len(missing):
-        stuck = next(key for key, count in missing.items() if count)
-        rank = trace.ranks[stuck.rank]
-        what = f"rank {stuck.rank} node {rank.node_id[stuck.node]} waits in a circle"
+        what = " waits for ".join(name_of_node(trace, key) for key in _circle(waits, missing))
         raise TraceError(Problem(source, what, "break the circle of dependencies, sends and receives"))
     heard = [1 << rank for rank in range(len(trace.ranks))]
     for key, known in mask.items():
         heard[key.rank] |= known
     return tuple(ordered), heard
+
+
+def _circle(waits: Mapping[Key, Sequence[Key]], missing: Mapping[Key, int]) -> list[Key]:
+    """Nodes of which each waits for the next and the last for the first, which stands at both ends; of a long one the begin."""
+    seen: dict[Key, None] = {}
+    at = next(key for key, count in missing.items() if count)
+    while at not in seen:
+        seen[at] = None
+        at = next(one for one in waits[at] if missing[one])
+    way = list(seen)
+    circle = way[way.index(at) :]
+    return [*circle[:_CIRCLE_TOLD], at] if len(circle) <= _CIRCLE_TOLD else circle[:_CIRCLE_TOLD]
 
 
 def _lacking(

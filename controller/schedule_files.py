@@ -6,17 +6,21 @@ is only taken from the scenario's own directory. What comes out of any of them i
 
 from __future__ import annotations
 
-import importlib.util
+import signal
 import sys
+import threading
 import traceback
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contract.errors import ConfigError, EtloopError, InputError, PlanError, Problem
-from controller.custom_traces import read_custom, schedule_of_custom
+from controller.custom_traces import name_of_node, read_custom, schedule_of_custom
 from traffic.collectives.choice import NO_LIMIT_BYTES, Custom
-from traffic.collectives.msccl import prove
+from traffic.collectives.execution import step_name
+from traffic.collectives.msccl import name_of_step, prove
 from traffic.collectives.msccl_reader import LARGEST_TEXT_BYTES, read_msccl
 from traffic.collectives.msccl_schedule import msccl_schedule
 from traffic.collectives.nccl_tables import NcclAlgorithm
@@ -25,12 +29,13 @@ from traffic.collectives.validate import validate
 from workload.files import read_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
-    from types import ModuleType
 
     from controller.scenario_collectives import Collectives, ScheduleFile
     from traffic.collectives.cutting import Request
+    from traffic.collectives.msccl_schedule import EntryKey
+    from traffic.collectives.validate import Called
 
 FUNCTION: Final = "schedule"
 """What a Python file defines: `def schedule(request: Request) -> Schedule`."""
@@ -38,6 +43,9 @@ _BEYOND_A_LOOP_BYTES: Final = 333
 _FULLY_CHECKED_RANKS: Final = 64
 """Larger groups are proved for one loop, smaller ones for two."""
 _PROVED_CHUNK_BYTES: Final = 2 << 20
+_PATIENCE_S: Final = 60
+"""Processor time that a Python file may take for one answer."""
+_Key = TypeVar("_Key")
 _MSCCL_PROTOCOLS: Final = {"Simple": Protocol.SIMPLE, "LL": Protocol.LL, "LL128": Protocol.LL128}
 
 
@@ -55,11 +63,14 @@ def with_schedule_files(collectives: Collectives) -> Collectives:
     return replace(collectives, settings=replace(collectives.settings, custom=tuple(found)))
 
 
-def check(schedule: Schedule, *, contents: bool = True) -> None:
-    """Proves a schedule for an op that needs more than one loop. Raises `PlanError` with the step that breaks it."""
+def check(schedule: Schedule, *, contents: bool = True, called: Called | None = None) -> None:
+    """Proves a schedule for an op that needs more than one loop. Raises `PlanError` with the step that breaks it.
+
+    `contents` and `called` are as in `validate`.
+    """
     # Larger chunks have more bytes, and nothing else.
     schedule = replace(schedule, chunk_bytes=min(schedule.chunk_bytes, _PROVED_CHUNK_BYTES))
-    validate(schedule, _proved_bytes(schedule), contents=contents)
+    validate(schedule, _proved_bytes(schedule), contents=contents, called=called)
 
 
 def _proved_bytes(schedule: Schedule) -> int:
@@ -74,6 +85,19 @@ def _proved_bytes(schedule: Schedule) -> int:
     )
 
 
+def _called(entries: Mapping[EntryKey, _Key], name: Callable[[_Key], str]) -> Called:
+    """What the author of a translated program calls the step that an entry comes of."""
+
+    @cache
+    def places() -> dict[str, _Key]:
+        return {step_name((position, lane), entry): key for (position, lane, entry), key in entries.items()}
+
+    def called(where: str) -> str:
+        return name(places()[where]) if where in places() else ""
+
+    return called
+
+
 def _msccl(file: ScheduleFile) -> Custom:
     algorithm = read_msccl(_read(file), str(file.path))
     if algorithm.collective != file.collective:
@@ -83,9 +107,10 @@ def _msccl(file: ScheduleFile) -> Custom:
     name = f"msccl:{algorithm.name or file.path.stem}"
 
     def build(request: Request) -> Schedule:
-        schedule = msccl_schedule(request, name, algorithm, moves)
+        schedule, steps = msccl_schedule(request, name, algorithm, moves)
+        called = _called(steps, lambda step: f"{file.path}, {name_of_step(algorithm, step)}")
         # Where a chunk lies, scratch included, was followed by `prove`.
-        check(schedule, contents=False)
+        check(schedule, contents=False, called=called)
         return schedule
 
     return Custom(
@@ -105,9 +130,9 @@ def _custom_traces(file: ScheduleFile) -> Custom:
     name = f"custom:{file.path.stem}"
 
     def build(request: Request) -> Schedule:
-        schedule = schedule_of_custom(request, name, program)
+        schedule, nodes = schedule_of_custom(request, name, program)
         # Traces do not tell which data a message carries.
-        check(schedule, contents=False)
+        check(schedule, contents=False, called=_called(nodes, lambda node: name_of_node(trace, node)))
         return schedule
 
     return Custom(name=name, build=build, ranks=len(trace.ranks))
@@ -121,17 +146,9 @@ class _Python:
     function: Callable[[Request], Any]
 
     def __call__(self, request: Request) -> Schedule:
-        with redirect_stdout(sys.stderr):
-            return self._made(request)
-
-    def _made(self, request: Request) -> Schedule:
         where = f"{request.collective} of {request.size}"
-        try:
+        with _foreign(self.path, f"{FUNCTION}() for {where}", PlanError):
             schedule = self.function(request)
-        except EtloopError:
-            raise
-        except Exception as error:  # noqa: BLE001 -- somebody else's code
-            raise PlanError(_raised(self.path, error, f"{FUNCTION}() for {where}")) from None
         if not isinstance(schedule, Schedule):
             what = f"{FUNCTION}() for {where} returned {type(schedule).__name__}"
             raise PlanError(Problem(str(self.path), what, "return a Schedule, as docs/schedules.md shows"))
@@ -140,19 +157,14 @@ class _Python:
             what = f"{FUNCTION}() for {where} returned one for {schedule.collective} of {schedule.size}"
             raise PlanError(Problem(str(self.path), what, "return the schedule that was asked for"))
         schedule = replace(schedule, algorithm=f"file:{self.path.stem}")
-        try:
+        # Values of any type, and tables that may be made when they are read. The proof may take its time.
+        with _foreign(self.path, f"proving what {FUNCTION}() for {where} returned", PlanError, patience_s=0):
             check(schedule)
-        except EtloopError:
-            raise
-        except Exception as error:  # noqa: BLE001 -- values of any type, and tables that are made when they are read
-            doing = f"proving what {FUNCTION}() for {where} returned"
-            raise PlanError(_raised(self.path, error, doing)) from None
         return schedule
 
 
 def _python(file: ScheduleFile) -> Custom:
-    _read(file)
-    module = _module(file.path)
+    module = _module(file.path, _read(file))
     function = getattr(module, FUNCTION, None)
     if not callable(function):
         what = f"{file.path.name} defines no function {FUNCTION}"
@@ -181,32 +193,81 @@ def _python(file: ScheduleFile) -> Custom:
     )
 
 
-def _module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"etloop_schedule_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        # What it prints is not the command's answer.
-        with redirect_stdout(sys.stderr):
-            spec.loader.exec_module(module)
-    except SyntaxError as error:
-        what = f"not valid Python: {error.msg}"
-        raise ConfigError(Problem(f"{path}:{error.lineno}", what, "correct it")) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- somebody else's code
-        raise ConfigError(_raised(path, error, "reading it")) from None
+def _module(path: Path, source: bytes) -> ModuleType:
+    """The file as a module, of its bytes as they are: no cache is left beside it, or believed."""
+    module = ModuleType(f"etloop_schedule:{path}")
+    module.__file__ = str(path)
+    # Dataclasses and pickles look for the module of a class there.
+    sys.modules[module.__name__] = module
+    with _foreign(path, "reading it", ConfigError):
+        exec(_compiled(path, source), module.__dict__)  # noqa: S102 -- it is there to be run
     return module
+
+
+def _compiled(path: Path, source: bytes) -> CodeType:
+    try:
+        return compile(source, str(path), "exec")
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno is not None else ""
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ConfigError(Problem(f"{path}{line}", f"not valid Python: {said}", "correct it")) from None
+
+
+class _TooSlow(BaseException):
+    """Code that `except Exception` should not hold up."""
+
+    def __str__(self) -> str:
+        return f"it took more than {_PATIENCE_S} s of processor time"
+
+
+@contextmanager
+def _foreign(
+    path: Path, doing: str, raised: type[InputError], patience_s: float | None = None
+) -> Iterator[None]:
+    """Runs somebody else's code: whatever it raises, leaving the program included, is an error at its line, and what it
+    prints is not the command's answer. It may take `patience_s`; 0: without end, as outside the main thread."""
+    patience_s = _PATIENCE_S if patience_s is None else patience_s
+    try:
+        with redirect_stdout(sys.stderr), _limited(patience_s):
+            yield
+    except (EtloopError, KeyboardInterrupt):
+        raise
+    except _TooSlow as error:
+        raise raised(_raised(path, error, f"{doing} does not end:")) from None
+    except BaseException as error:  # noqa: BLE001 -- SystemExit among them
+        raise raised(_raised(path, error, f"{doing} raised {type(error).__name__}:")) from None
+
+
+@contextmanager
+def _limited(patience_s: float) -> Iterator[None]:
+    if not patience_s or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise _TooSlow
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, patience_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def _raised(path: Path, error: BaseException, doing: str) -> Problem:
     """What an exception of the user's code says, at the last of its own lines that led to it."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f"{path}:{own[-1].lineno}" if own else str(path)
-    return Problem(where, f"{doing} raised {type(error).__name__}: {str(error)[:500]}", "correct the file")
+    return Problem(where, f"{doing} {str(error)[:500]}", "correct the file")
 
 
 def _read(file: ScheduleFile) -> bytes:
     try:
+        # A pipe would keep the plan waiting for its writer.
+        if file.path.exists() and not file.path.is_file():
+            raise ConfigError(Problem(file.where, f"{file.path} is no regular file", "name one"))
         with file.path.open("rb") as stream:
             return stream.read(LARGEST_TEXT_BYTES + 1)
     except OSError as error:

@@ -139,6 +139,13 @@ def test_trees_are_those_of_the_oracle(case: dict[str, Any]) -> None:
         assert [place.parent for place in places] == tree["parent"]
         assert [list(place.children) for place in places] == tree["children"]
         assert places[tree["root"]].parent == -1
+    (built,) = (one for one in CASES if one.name == "tree-all-reduce")
+    tables = built.build(Shape(case["nodes"]), whole(channels=2)).tables
+    for channel, tree in enumerate(case["trees"]):
+        edges = {frozenset((node, parent)) for node, parent in enumerate(tree["parent"]) if parent >= 0}
+        lanes = [(at, lane) for at, table in enumerate(tables) for lane in table if lane.channel == channel]
+        assert {frozenset((at, lane.send_to)) for at, lane in lanes if lane.send_to >= 0} == edges
+        assert {frozenset((at, lane.recv_from)) for at, lane in lanes if lane.recv_from >= 0} == edges
 
 
 @given(st.integers(2, 200), st.integers(1, 16), st.integers(0, 15), st.booleans())

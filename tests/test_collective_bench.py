@@ -436,3 +436,26 @@ def test_a_first_try_needs_nothing_but_a_number_of_ranks(tmp_path: Path) -> None
     assert "overlapped" in ended.out
     assert "# note: 98304 B a rank: tree, " in ended.out
     assert "# note: all_to_all keeps its own choice: tree does not do all-to-all" in ended.out
+
+
+def test_options_of_nccl_tests_that_say_nothing_here_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["collective", "all_reduce", "--loopback", "600", "-t", "1", "-g", "1"]
+    assert cli.main(asked) == 65
+    assert "--loopback: 600 ranks" in capsys.readouterr().err
+    for words, said in (
+        (["-g", "8"], 'argument -g/--ngpus: "8": every rank is a process with one GPU, as far as the network can tell'),
+        (["-c", "1"], "argument -c/--collective: -c names collectives here; leave it out: what arrives is always checked"),
+    ):  # fmt: skip
+        with pytest.raises(SystemExit):
+            cli.main(["collective", "all_reduce", "--loopback", "4", *words])
+        assert said in capsys.readouterr().err
+
+
+def test_results_that_could_not_be_written_are_not_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        cli.main(["collective", "all_reduce", "--loopback", "4", "--json", str(tmp_path / "no" / "r.json")])
+        == 65
+    )
+    assert f"--json: {tmp_path / 'no'} is no directory; name a file elsewhere" in capsys.readouterr().err

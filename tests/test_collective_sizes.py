@@ -75,7 +75,16 @@ def test_sizes_grow_by_a_factor_or_a_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("8", 8), ("128M", 128 * MIB), ("1g", 1 << 30), ("64KiB", 65536), ("1kB", 1000)]
+    ("text", "expected"),
+    [
+        ("8", 8),
+        ("128M", 128 * MIB),
+        ("1g", 1 << 30),
+        ("1.5M", 3 * MIB // 2),
+        ("0.3", 0),
+        ("64KiB", 65536),
+        ("1kB", 1000),
+    ],
 )
 def test_sizes_may_be_written_as_nccl_tests_has_them(text: str, expected: int) -> None:
     assert size_of(text) == expected

@@ -145,6 +145,12 @@ def test_peers_come_in_the_order_of_the_oracle(case: dict[str, Any]) -> None:
         order = p2p_order(position, case["ranks"], case["ranks_per_host"])
         assert [send_to for send_to, _ in order] == case["send"][position]
         assert [recv_from for _, recv_from in order] == case["recv"][position]
+    built = schedule_for(CollectiveName.ALL_TO_ALL, case["ranks"], ranks_per_host=case["ranks_per_host"])
+    for position, table in enumerate(built.tables):
+        # Round 0 is the rank itself, which sends nothing.
+        assert [lane.send_to for lane in table if lane.send_to >= 0] == case["send"][position][1:]
+        assert [lane.recv_from for lane in table if lane.recv_from >= 0] == case["recv"][position][1:]
+        assert [lane.batch for lane in table] == sorted(lane.batch for lane in table)
 
 
 def test_sixteen_hosts_of_one_rank_are_visited_in_quadratic_order() -> None:

@@ -41,7 +41,8 @@ def test_sends_and_receives_become_lanes_that_wait_for_each_other() -> None:
     program = read_custom(trace_of(*relay()), "x.et", KIB, "broadcast")
     assert program.pieces == 2
     request = choose("broadcast", Layout(3, 1), 4 * KIB, Settings()).request
-    schedule = schedule_of_custom(request, "custom:x", program)
+    schedule, nodes = schedule_of_custom(request, "custom:x", program)
+    assert {nodes[1, 1, entry] for entry in range(2)} == {(1, 3), (1, 4)}
     tables = list(schedule.tables)
     assert [[(lane.send_to, lane.recv_from) for lane in table] for table in tables] == [
         [(1, -1)],
@@ -82,7 +83,7 @@ REFUSED = {
     ),
     "both wait for the other": (
         ([recv(1, 1, KIB), send(0, 1, KIB).after(1)], [recv(1, 0, KIB), send(0, 0, KIB).after(1)]),
-        "waits in a circle; break the circle of dependencies, sends and receives",
+        "hand/w.0.et: node 1 waits for hand/w.1.et: node 0 waits for hand/w.1.et: node 1 waits for ",
     ),
     "someone who is told nothing": (
         ([send(0, 1, KIB)], [recv(0, 0, KIB)]),

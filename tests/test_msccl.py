@@ -138,6 +138,14 @@ BROKEN = {
         pair(["s i0 i0", "r i0 i0"], ["r i0 i0", "s i0 i0"]),
         "GPU 0 ends with piece 0 without the contribution of GPU 1 at output 0, piece 0 is wanted",
     ),
+    "a result that something else is put over": (
+        program(
+            "allgather",
+            2,
+            [(Tb(-1, -1, [f"cpy i0 o{own}"]), Tb(1 - own, 1 - own, [f"s i0 o{own}", "r o0 o0"])) for own in range(2)],
+        ),
+        "line 8: GPU 0, thread block 1, step 1 is the last to write there: GPU 0 ends with piece 1 at output 0,",
+    ),
     "a result that never comes": (
         pair(["s i0 i0"], ["rrc i0 i0"], inplace=0),
         "GPU 0 ends with nothing at output 0, piece 0 is wanted",

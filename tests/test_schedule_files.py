@@ -8,20 +8,26 @@ import numpy as np
 import pytest
 
 from contract.errors import InputError
+from controller import schedule_files
 from controller.plan import Plan, make_plan
 from controller.scenario import Scenario, parse_scenario
 from controller.schedule_files import with_schedule_files
 from tests.msccl_by_hand import (
+    Tb,
     chain_broadcast,
     direct_all_gather,
     direct_all_to_all,
     exchanged_all_reduce,
+    program,
     ring_reduce_scatter,
 )
 from tests.plan_by_hand import Coll, job_of, rig_of
 from tests.shared_traces import SHARED_TRACES, require_shared_traces
 from tests.splits_by_hand import all_to_all_v
+from tests.traces_by_hand import recv, send, trace_of
 from traffic.simulation import SimulationSettings, simulate
+from workload.et_nodes import et_nodes
+from workload.files import write_trace
 from workload.job import build_job
 from workload.settings import WorkloadSettings
 from workload.trace import CollectiveKind
@@ -109,6 +115,15 @@ PYTHON = {
         "def helper():\n    return [][0]\n\ndef schedule(request):\n    return helper()\n",
         "bad.py:2: schedule() for broadcast of 3 raised IndexError: list index out of range",
     ),
+    "it ends the program when it is asked": (
+        "import sys\ndef schedule(request):\n    sys.exit(0)\n",
+        "bad.py:3: schedule() for broadcast of 3 raised SystemExit: 0; correct the file",
+    ),
+    "an exception that is none": (
+        "class Own(BaseException): ...\ndef schedule(request):\n    raise Own('x')\n",
+        "bad.py:3: schedule() for broadcast of 3 raised Own: x; correct the file",
+    ),
+    "no text": ("x = '\0'\n", "bad.py: not valid Python: source code string cannot contain null bytes"),
     "something else returned": (
         "def schedule(request):\n    return 7\n",
         "bad.py: schedule() for broadcast of 3 returned int; return a Schedule",
@@ -200,6 +215,66 @@ def test_a_wrong_python_file_is_told_with_its_place(case: str, tmp_path: Path) -
     assert said in refused(tmp_path, "{broadcast: {schedule: bad.py}}", BROADCAST, 3, bad_py=text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def schedule(request):\n    while True: pass\n", "bad.py:2: schedule() for broadcast of 3 does not end: "),
+        ("\nwhile True: pass\n", "bad.py:2: reading it does not end: it took more than 0.05 s of processor time"),
+    ],
+)  # fmt: skip
+def test_a_python_file_that_does_not_end_is_told_with_its_line(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule_files, "_PATIENCE_S", 0.05)
+    assert said in refused(tmp_path, "{broadcast: {schedule: bad.py}}", BROADCAST, 3, bad_py=text)
+
+
+def test_a_python_file_is_read_anew_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    """Of one second and one size: a cache of bytecode could not tell them apart."""
+    later = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+    later += "@dataclass\nclass Fanout:\n    children: int = 4\n\n"
+    for channels in ("1", "2", "3"):
+        text = later + template().replace("CHANNELS = 1", f"CHANNELS = {channels}")
+        scenario = loaded(tmp_path, "{broadcast: {schedule: tree.py}}", tree_py=text)
+        ((_, custom),) = scenario.collectives.settings.custom
+        assert custom.channels == int(channels)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tree.py"]
+
+
+def test_a_translated_program_is_refused_by_the_step_of_its_file(tmp_path: Path) -> None:
+    """Without bounds on what is under way both exchanges end; with four messages they do not."""
+    blocks = [
+        (Tb(-1, -1, [f"cpy i{4 * own} o{4 * own} 4"]), Tb(1 - own, 1 - own, [
+            *(f"s i{4 * (1 - own) + k} o{4 * own + k}" for k in range(4)),
+            *(f"r o{4 * (1 - own) + k} o{4 * (1 - own) + k}" for k in range(4)),
+        ]))
+        for own in range(2)
+    ]  # fmt: skip
+    said = refused(
+        tmp_path,
+        "{all_to_all: {schedule: x.xml}}",
+        CollectiveKind.ALL_TO_ALL,
+        2,
+        x_xml=program("alltoall", 8, blocks),
+    )
+    assert (
+        "x.xml, line 9: GPU 0, thread block 1, step 2 (position 0, lane 0, entry 2): waits for one of 4"
+        in said
+    )
+    each = [
+        [*(send(i, 1 - own, 64) for i in range(8)), *(recv(8 + i, 1 - own, 64).after(7) for i in range(8))]
+        for own in range(2)
+    ]
+    write_trace(tmp_path, [et_nodes(rank) for rank in trace_of(*each).ranks], prefix="each")
+    said = refused(
+        tmp_path, "{all_to_all: {schedule: each.et, recorded: 1KiB}}", CollectiveKind.ALL_TO_ALL, 2
+    )
+    assert (
+        "each.1.et: node 2 (position 1, lane 0, entry 2): waits for one of 4 slots towards position 0" in said
+    )
+    assert "each.1.et: node 8 (position 1, lane 1, entry 0): waits for entry 7 of lane 0" in said
+
+
 EXPERTS = """
 from traffic.collectives.deepep import TokenShape, low_latency_dispatch
 
@@ -283,6 +358,10 @@ def test_an_msccl_file_is_for_its_sizes_and_keeps_its_protocol(tmp_path: Path) -
     for op_bytes in (996, 5004):
         outside = planned(scenario, CollectiveKind.ALL_REDUCE, 2, op_bytes)
         assert outside.tables.choices[0].algorithm in {"ring", "tree"}
+        limit = "1000 bytes and more" if op_bytes < 1000 else "5000 bytes at most"
+        assert outside.tables.choices[0].reason.endswith(f"; msccl:by_hand is for {limit}")
+    larger = planned(scenario, CollectiveKind.ALL_REDUCE, 3, 4000)
+    assert larger.tables.choices[0].reason.endswith("; msccl:by_hand is for 2 ranks")
 
 
 def test_an_msccl_file_under_another_collective_is_refused(tmp_path: Path) -> None:

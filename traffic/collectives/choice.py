@@ -92,9 +92,13 @@ class Custom:
     cut_as: NcclAlgorithm = NcclAlgorithm.RING
     """Whose chunks and slices it gets; MSCCL cuts as NCCL's ring kernels do, whatever the collective."""
 
-    def serves(self, ranks: int, nbytes: int) -> bool:
-        """Whether it is made for an op; one of another size keeps the library's choice."""
-        return self.ranks in (0, ranks) and self.least_bytes <= nbytes <= self.most_bytes
+    def limit(self, ranks: int, nbytes: int) -> str:
+        """What else it is made for than this op, which keeps the library's choice; "" if for this one."""
+        if self.ranks not in (0, ranks):
+            return f"for {self.ranks} ranks"
+        if nbytes < self.least_bytes:
+            return f"for {self.least_bytes} bytes and more"
+        return f"for {self.most_bytes} bytes at most" if nbytes > self.most_bytes else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +156,18 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
     Raises `PlanError` for a pin that this op cannot follow.
     """
     nbytes = _buffer_bytes(collective, layout, op_bytes)
+    passed_over: list[str] = []
     for served, custom in settings.custom:
-        named = served == collective or (custom.uneven and (served, collective) == ("all-to-all", UNEVEN))
-        if named and custom.serves(layout.ranks, nbytes):
+        if served != ("all-to-all" if collective == UNEVEN else collective):
+            continue
+        limit = (
+            "for even splits"
+            if collective == UNEVEN and not custom.uneven
+            else custom.limit(layout.ranks, nbytes)
+        )
+        if not limit:
             return _custom(custom, collective, layout, nbytes, settings)
+        passed_over.append(f"{custom.name} is {limit}")
     pin = _joined(settings, collective)
     choice = (
         _nccl(collective, layout, op_bytes, settings, pin)
@@ -171,7 +183,7 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
     )
     if refused:
         _refuse(collective, layout, f"{choice.algorithm} cannot do it: {refused}")
-    return choice
+    return replace(choice, reason="; ".join((choice.reason, *passed_over)))
 
 
 def with_splits(choice: Choice, splits: tuple[tuple[int, ...], ...]) -> Choice:

@@ -81,6 +81,8 @@ class _Run:
     algorithm: Algorithm
     memory: dict[Place, Chunk] = field(default_factory=dict)
     moves: Moves = field(default_factory=lambda: Moves({}, {}, []))
+    written: dict[Place, StepKey] = field(default_factory=dict)
+    """The last step that put something there."""
     _queues: dict[tuple[int, int, int], deque[tuple[Chunk, ...]]] = field(default_factory=dict)
     _done: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -147,7 +149,9 @@ class _Run:
             chunks = tuple(_sum(chunk, self._at(gpu, buffer, first + i)) for i, chunk in enumerate(chunks))
         if step.kind not in (StepType.SEND, StepType.RECV_REDUCE_SEND):
             for i, chunk in enumerate(chunks):
-                self.memory[self._place(gpu, step.dst, step.dst_offset + i)] = chunk
+                place = self._place(gpu, step.dst, step.dst_offset + i)
+                self.memory[place] = chunk
+                self.written[place] = key
         if step.kind in SENDING:
             self.moves.sent[key] = tuple(chunk.piece for chunk in chunks)
             self._queue(gpu, block.send_to, block.channel).append(chunks)
@@ -275,7 +279,13 @@ def _lacking(algorithm: Algorithm, run: _Run) -> Iterator[str]:
         missing = chunk.origins & ~found.origins if found is not None and found.piece == chunk.piece else 0
         what = "nothing" if found is None else f"piece {found.piece}"
         lacks = f" without the contribution of GPU {missing.bit_length() - 1}" if missing else ""
-        yield f"GPU {place.gpu} ends with {what}{lacks} at output {place.offset}, piece {chunk.piece} is wanted"
+        ends = (
+            f"GPU {place.gpu} ends with {what}{lacks} at output {place.offset}, piece {chunk.piece} is wanted"
+        )
+        writer = run.written.get(place)
+        yield (
+            ends if writer is None else _named_step(algorithm, writer, f"is the last to write there: {ends}")
+        )
 
 
 def _refuse(source: str, wrongs: list[str], remedy: str) -> None:
@@ -284,10 +294,15 @@ def _refuse(source: str, wrongs: list[str], remedy: str) -> None:
         raise PlanError(*(Problem(source, wrong, remedy) for wrong in [*wrongs[:MOST_PROBLEMS], *more]))
 
 
-def _named_step(algorithm: Algorithm, key: StepKey, what: str) -> str:
+def name_of_step(algorithm: Algorithm, key: StepKey) -> str:
+    """How an error names a step of the file."""
     gpu, block, step = key
     line = algorithm.gpus[gpu].blocks[block].steps[step].line
-    return f"line {line}: GPU {gpu}, thread block {block}, step {step} {what}"
+    return f"line {line}: GPU {gpu}, thread block {block}, step {step}"
+
+
+def _named_step(algorithm: Algorithm, key: StepKey, what: str) -> str:
+    return f"{name_of_step(algorithm, key)} {what}"
 
 
 def _refuse_broken(algorithm: Algorithm, source: str) -> None:

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from traffic.collectives.cutting import Request
     from traffic.collectives.draft import LaneDraft
-    from traffic.collectives.msccl import Moves
+    from traffic.collectives.msccl import Moves, StepKey
     from traffic.collectives.msccl_reader import ThreadBlock
     from traffic.collectives.table import Schedule
 
+EntryKey = tuple[int, int, int]
+"""(position, lane, entry)."""
 _RECEIVES: Final = {
     StepType.RECV: KEEP,
     StepType.RECV_COPY_SEND: KEEP,
@@ -30,8 +32,13 @@ _RECEIVES: Final = {
 }
 
 
-def msccl_schedule(request: Request, name: str, algorithm: Algorithm, moves: Moves) -> Schedule:
-    """The schedule of a program for the collective and size it is for; chunks are taken from equal pieces."""
+def msccl_schedule(
+    request: Request, name: str, algorithm: Algorithm, moves: Moves
+) -> tuple[Schedule, dict[EntryKey, StepKey]]:
+    """The schedule of a program for the collective and size it is for, and the steps that its entries come of.
+
+    Chunks are taken from equal pieces.
+    """
     assert request.size == len(algorithm.gpus)
     tables = [TableDraft() for _ in algorithm.gpus]
     drafts: dict[tuple[int, int], LaneDraft] = {}
@@ -39,6 +46,7 @@ def msccl_schedule(request: Request, name: str, algorithm: Algorithm, moves: Mov
     """What must be over when a step is."""
     behind: dict[tuple[int, int], tuple[Step, ...]] = {}
     """The same of all steps so far of thread blocks without a peer."""
+    steps: dict[EntryKey, StepKey] = {}
     for gpu in algorithm.gpus:
         for block in gpu.blocks:
             if block.send_to >= 0 or block.recv_from >= 0:
@@ -53,16 +61,20 @@ def msccl_schedule(request: Request, name: str, algorithm: Algorithm, moves: Mov
             joined = tuple(dict.fromkeys((*behind.get((gpu_number, number), ()), *after)))
             behind[gpu_number, number] = over[key] = joined
             continue
+        begun = len(draft.entries)
         if step.kind in SENDING or step.kind in RECEIVING:
             _communicate(
                 draft, step.kind, _pieces(algorithm, moves.received.get(key) or moves.sent[key]), after
             )
         else:
             draft.wait(after)
+        steps |= {(gpu_number, draft.index, entry): key for entry in range(begun, len(draft.entries))}
         # A thread block is one sequence: its latest entry stands for everything before it.
         over[key] = (Step(draft.index, len(draft.entries) - 1),) if draft.entries else ()
-    lanes = tuple(_without_idle(table.lanes()) for table in tables)
-    return schedule_of(request, name, lanes, blocks=algorithm.chunks_per_loop)
+    lanes = tuple(_without_idle(table) for table in tables)
+    busy = [_busy(table) for table in tables]
+    steps = {(gpu, busy[gpu][lane], entry): key for (gpu, lane, entry), key in steps.items()}
+    return schedule_of(request, name, lanes, blocks=algorithm.chunks_per_loop), steps
 
 
 def _lane(algorithm: Algorithm, block: ThreadBlock) -> Lane:
@@ -89,12 +101,17 @@ def _communicate(draft: LaneDraft, kind: StepType, moves: list[Move], after: tup
         draft.add(SEND, moves)
 
 
-def _without_idle(lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
+def _busy(table: TableDraft) -> dict[int, int]:
+    """The lanes that have something to do, and their number among these."""
+    busy = (draft.index for draft in table.drafts if draft.entries)
+    return {old: new for new, old in enumerate(busy)}
+
+
+def _without_idle(table: TableDraft) -> tuple[Lane, ...]:
     """Lanes of thread blocks that name a peer and have nothing to do are left out; waits are numbered anew."""
-    busy = [index for index, lane in enumerate(lanes) if lane.entries]
-    if len(busy) == len(lanes):
+    lanes, renumbered = table.lanes(), _busy(table)
+    if len(renumbered) == len(lanes):
         return lanes
-    renumbered = {old: new for new, old in enumerate(busy)}
     return tuple(
         replace(
             lanes[index],
@@ -103,5 +120,5 @@ def _without_idle(lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
                 for entry in lanes[index].entries
             ),
         )
-        for index in busy
+        for index in renumbered
     )

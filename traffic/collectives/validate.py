@@ -7,7 +7,9 @@ For schedules from outside and for tests; its work grows with the number of mess
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import PlanError, Problem
@@ -38,25 +40,28 @@ _DIRECTION = EntryKind.SEND | EntryKind.RECV
 _PIECEMEAL: Final = "wait for an entry of that lane, or give what comes later a lane of its own"
 Wrong = tuple[str, str]
 """(where, what)."""
+Called = Callable[[str], str]
+"""A place as `step_name` tells it -> what stands there in the program that was translated; "" for nothing."""
 
 
-def validate(schedule: Schedule, op_bytes: int, *, contents: bool = True) -> None:
+def validate(
+    schedule: Schedule, op_bytes: int, *, contents: bool = True, called: Called | None = None
+) -> None:
     """Raise `PlanError` if the schedule does not do its collective for `op_bytes`.
 
     Without `contents` the last stage is left out, for programs whose data was followed by other means, such as scratch
     buffers that no table tells of.
 
-    Every problem names position, lane and entry. Stages build on each other: ranges, then the two sides of every
-    connection, then an execution with bounded slots, then waits that stand still in larger ops, then executions in other
-    orders; the first stage with problems reports all it found.
+    Every problem names position, lane and entry, and what the author of the program calls that step where `called` tells.
+    Stages build on each other: ranges, then the two sides of every connection, then an execution with bounded slots, then
+    waits that stand still in larger ops, then executions in other orders; the first stage with problems reports all it found.
     """
     # Tables may be made anew whenever they are read.
     schedule = replace(schedule, tables=tuple(schedule.tables))
-    _refuse(schedule, _outside(schedule), "mend the table's indices")
+    refuse = partial(_refuse, schedule, called)
+    refuse(_outside(schedule), "mend the table's indices")
     messages, atoms = cut_schedule(schedule, op_bytes)
-    _refuse(
-        schedule, _one_sided(schedule, messages), "give every send its receive, in the same order and size"
-    )
+    refuse(_one_sided(schedule, messages), "give every send its receive, in the same order and size")
     for order in Order:
         holdings = tuple(
             Holding(schedule.collective, schedule.size, position, atoms, schedule.splits)
@@ -64,24 +69,27 @@ def validate(schedule: Schedule, op_bytes: int, *, contents: bool = True) -> Non
         )
         execution = Execution(schedule, messages, holdings)
         execution.run(order)
-        _refuse(schedule, execution.stuck(), "order the entries so that some lane can always move")
+        refuse(execution.stuck(), "order the entries so that some lane can always move")
         if order is Order.FORWARDS:
-            _refuse(schedule, _standing_still(schedule), _PIECEMEAL)
+            refuse(_standing_still(schedule), _PIECEMEAL)
         if not contents:
             return
         lacking = (wrong for holding in holdings for wrong in holding.unfinished(op_bytes))
         remedy = "let every input reach every result exactly once"
         if order is not Order.FORWARDS:
             remedy += ", whatever comes first: let what passes a block on wait for what brings it"
-        _refuse(schedule, [*execution.wrong, *lacking], remedy)
+        refuse([*execution.wrong, *lacking], remedy)
 
 
-def _refuse(schedule: Schedule, wrongs: Iterable[Wrong], remedy: str) -> None:
+def _refuse(schedule: Schedule, called: Called | None, wrongs: Iterable[Wrong], remedy: str) -> None:
     found = list(wrongs)
     if not found:
         return
     name = f"{schedule.algorithm} {schedule.collective} of {schedule.size}"
-    problems = [Problem(f"{name}: {where}", what, remedy) for where, what in found[:MAX_PROBLEMS]]
+    problems = []
+    for where, what in found[:MAX_PROBLEMS]:
+        own = called(where) if called is not None else ""
+        problems.append(Problem(f"{name}: {own} ({where})" if own else f"{name}: {where}", what, remedy))
     if len(found) > MAX_PROBLEMS:
         problems.append(Problem(name, f"{len(found) - MAX_PROBLEMS} more problems of this sort", remedy))
     raise PlanError(*problems)
