@@ -48,7 +48,7 @@ class SessionSettings:
     start_lead_ns: int = 500 * NS_PER_MS
     """From the start order to the start. An order that comes late ends the run, so this outlasts the hiccups of a busy
     host; it costs nothing but patience."""
-    start_lead_each_ns: int = 2 * NS_PER_MS
+    start_lead_each_ns: int = 4 * NS_PER_MS
     """More for every agent: their orders leave one after another."""
     stall_timeout_ns: int = 5 * NS_PER_S
     """Longer than an engine needs to give up on a queue pair by itself."""

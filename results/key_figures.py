@@ -64,9 +64,9 @@ def _kpi(name: str, unit: str, value: Value) -> Kpi:
     if isinstance(value, str):
         return Kpi(name, unit, None, value)
     return (
-        Kpi(name, unit, None, "cannot be worked out")
-        if np.isnan(value)
-        else Kpi(name, unit, float(value), "")
+        Kpi(name, unit, float(value), "")
+        if np.isfinite(value)
+        else Kpi(name, unit, None, "cannot be worked out")
     )
 
 

@@ -96,14 +96,13 @@ def _first_word(*values: Value) -> str:
     return next((value for value in values if isinstance(value, str)), "")
 
 
-def _ratio(part: Value, whole: Value) -> Value:
+def _ratio(
+    part: Value, whole: Value, absent: str = "nothing crosses the device, and nothing is computed"
+) -> Value:
+    """`absent`: what it means that `whole` is nothing."""
     if word := _first_word(part, whole):
         return word
-    return (
-        float(part) / float(whole)
-        if float(whole) > 0
-        else "nothing crosses the device, and nothing is computed"
-    )
+    return float(part) / float(whole) if float(whole) > 0 else absent
 
 
 def skew_and_transfer_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
@@ -122,7 +121,8 @@ def skew_and_transfer_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     if not known.any():
         yield "share_of_ideal", NO_SPEED if np.isnan(least).any() else "no collective crossed the device"
     else:
-        yield "share_of_ideal", float(least[known].sum() / taken[known].sum())
+        absent = "its collectives took no time"
+        yield "share_of_ideal", _ratio(float(least[known].sum()), float(taken[known].sum()), absent)
 
 
 def transfer_ns(given: KpiInput) -> NDArray[np.float64]:

@@ -276,6 +276,23 @@ def test_a_run_that_broke_off_has_the_figures_that_it_has(tmp_path: Path, agents
     assert (kpis.value("jct_avg_ns") is None) == (agents == "none is left")
 
 
+def test_ops_that_took_no_time_at_all_make_no_figure_infinite(tmp_path: Path) -> None:
+    outcome = outcome_by_hand()
+    for name in ("a", "b"):
+
+        def at_once(records: AgentRecords) -> AgentRecords:
+            ops = records.ops.copy()
+            for column in ("issued_ns", "first_tx_ns", "completed_ns"):
+                ops[column] = ops["intended_ns"].max()
+            return replace(records, ops=ops)
+
+        outcome = with_agent(outcome, name, at_once)
+    kpis = kpis_of(tmp_path, outcome)
+    values = [kpi.value for kpi in kpis.figures if kpi.value is not None]
+    assert np.isfinite(values).all()
+    assert {kpi.name: kpi.absent for kpi in kpis.figures}["share_of_ideal"] == "its collectives took no time"
+
+
 def test_without_speeds_and_compute_the_rest_stands(tmp_path: Path) -> None:
     kpis = kpis_of(tmp_path, basis=KpiBasis({}, None, 4096))
     told = {kpi.name: kpi.absent for kpi in kpis.figures if kpi.value is None}
