@@ -22,6 +22,19 @@ class Earliest {
     while (node < leaves_) node = times_[2 * node] == times_[1] ? 2 * node : 2 * node + 1;
     return node - leaves_;
   }
+  // The part that is next after `next()`, or is it itself where there is one only.
+  size_t second() const {
+    size_t node = 1;
+    size_t best = next() + leaves_;
+    Nanos best_ns = kNever;
+    while (node < leaves_) {
+      const size_t winner = times_[2 * node] == times_[1] ? 2 * node : 2 * node + 1;
+      if (times_[winner ^ 1] < best_ns) best_ns = times_[best = winner ^ 1];
+      node = winner;
+    }
+    while (best < leaves_) best = times_[2 * best] == best_ns ? 2 * best : 2 * best + 1;
+    return best - leaves_;
+  }
   void set(size_t part, Nanos due_ns) {
     size_t node = leaves_ + part;
     times_[node] = due_ns;
