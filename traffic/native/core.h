@@ -217,6 +217,29 @@ class Core final : public PortSink, public CarrierSink {
     std::vector<GrantedMessage> numbered;  // by number % its size; of a receiver on a card
     std::unique_ptr<ReceiveQueue> receives;  // shared by the queue pairs at the receiving end
   };
+  // By connection row. A port has few of the rows of a large job; all others share one that has nothing here.
+  class EndTable {
+   public:
+    void resize(size_t rows) {
+      place_.assign(rows, 0);
+      ends_.resize(1);
+    }
+    size_t size() const { return place_.size(); }
+    // Before anything is kept of a row that has an end here.
+    ConnectionEnds& make(size_t row) {
+      if (place_[row] == 0) {
+        place_[row] = static_cast<uint32_t>(ends_.size());
+        ends_.emplace_back();
+      }
+      return ends_[place_[row]];
+    }
+    ConnectionEnds& operator[](size_t row) { return ends_[place_[row]]; }
+    const ConnectionEnds& operator[](size_t row) const { return ends_[place_[row]]; }
+
+   private:
+    std::vector<uint32_t> place_;  // 0: elsewhere
+    std::vector<ConnectionEnds> ends_;
+  };
   // The queue pair in front of a ring when the port held its run, while another try before `until_ns` would come to the same.
   struct HeldFront {
     uint32_t qp = kNone;
@@ -371,7 +394,7 @@ class Core final : public PortSink, public CarrierSink {
   int32_t port_;
   Carrier* carrier_ = nullptr;  // nullptr: queue pairs of ours over packets
   std::vector<LocalRank> ranks_;
-  std::vector<ConnectionEnds> ends_;  // by connection row
+  EndTable ends_;
   std::deque<Qp> qps_;
   std::vector<QpPlace> places_;
   std::vector<uint32_t> qp_by_number_;  // qpn - qpn_base -> index

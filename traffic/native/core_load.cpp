@@ -167,8 +167,8 @@ void Core::load_ends() {
   for (uint32_t i = 0; i < ranks_.size(); ++i) local[ranks_[i].rank] = i;
   for (size_t row = 0; row < plan_.connections.size(); ++row) {
     const PlannedConnection& c = plan_.connections[row];
-    if (const auto it = local.find(c.src_rank); it != local.end()) ends_[row].src_index = it->second;
-    if (const auto it = local.find(c.dst_rank); it != local.end()) ends_[row].dst_index = it->second;
+    if (const auto it = local.find(c.src_rank); it != local.end()) ends_.make(row).src_index = it->second;
+    if (const auto it = local.find(c.dst_rank); it != local.end()) ends_.make(row).dst_index = it->second;
   }
 }
 
@@ -180,8 +180,9 @@ bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
   for (size_t row = 0; row < plan_.connections.size(); ++row) {
     const PlannedConnection& c = plan_.connections[row];
     ConnectionEnds& ends = ends_[row];
+    if (ends.src_index == kNone && ends.dst_index == kNone) continue;
     if (c.path != Path::wire) {
-      if ((ends.src_index == kNone) == (ends.dst_index == kNone)) continue;
+      if (ends.src_index != kNone && ends.dst_index != kNone) continue;
       const auto other = port_of.find(ends.src_index == kNone ? c.src_rank : c.dst_rank);
       if (other == port_of.end() || (c.path == Path::hairpin && !queues_of_one(plan_, port_, other->second))) {
         error = connection_text(static_cast<int32_t>(row)) + ": does not cross the wire, but its ranks are on different " +

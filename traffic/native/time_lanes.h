@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "earliest.h"
 #include "port.h"
 #include "prefetch.h"
 #include "ring.h"
@@ -19,24 +20,20 @@ namespace etloop {
 template <typename Event>
 class TimeLanes {
  public:
-  // Sources are numbered from 0.
-  explicit TimeLanes(size_t sources) : lanes_(sources) {
-    assert(sources < kMostLanes);
-    while (leaves_ < sources + 1) leaves_ *= 2;  // the heap plays behind the last source
-    matches_.assign(2 * leaves_, kNothing);
-  }
+  // Sources are numbered from 0. Behind the last of them, the heap is one more.
+  explicit TimeLanes(size_t sources) : lanes_(sources), first_(sources + 1) {}
 
-  bool empty() const { return matches_[1] == kNothing; }
-  Nanos next_ns() const { return static_cast<Nanos>(matches_[1] >> 64); }
+  bool empty() const { return first_.empty(); }
+  Nanos next_ns() const { return first_.next_ns(); }
   // Requires one.
   const Event& front() const {
     assert(!empty());
-    const size_t lane = first_lane();
+    const size_t lane = first_.next();
     return lane < lanes_.size() ? lanes_[lane].first : strays_.front();
   }
   // What comes first is soon asked for.
   void expect_pop() const {
-    if (const size_t lane = first_lane(); lane < lanes_.size()) prefetch(&lanes_[lane]);
+    if (const size_t lane = first_.next(); lane < lanes_.size()) prefetch(&lanes_[lane]);
   }
 
   void push(size_t source, Event event) {
@@ -46,29 +43,29 @@ class TimeLanes {
       lane.has_any = true;
       lane.first = event;
       lane.last_ns = event.at_ns;
-      enter(source, event);
+      first_.add(source, event.at_ns, event.order);
     } else if (event.at_ns >= lane.last_ns) {
       lane.last_ns = event.at_ns;
       lane.others.push_back(event);
     } else {
       strays_.put(event);
-      enter(lanes_.size(), strays_.front());
+      enter_stray();
     }
   }
 
   Event pop() {
     assert(!empty());
-    const size_t first = first_lane();
+    const size_t first = first_.next();
     if (first == lanes_.size()) return pop_stray();
     Lane& lane = lanes_[first];
     const Event event = lane.first;
     if (lane.others.empty()) {
       lane.has_any = false;
-      leave(first);
+      first_.clear(first);
     } else {
       lane.first = lane.others.front();
       lane.others.pop_front();
-      enter(first, lane.first);
+      first_.set(first, lane.first.at_ns, lane.first.order);
     }
     return event;
   }
@@ -82,43 +79,20 @@ class TimeLanes {
     bool has_any = false;
   };
 
-  // Time, order and lane in one number: the earlier is the less, and the winner is known by it.
-  using Key = unsigned __int128;
-  static constexpr unsigned kLaneBits = 20;  // leaves 44 bits of order: months of events
-  static constexpr size_t kMostLanes = size_t{1} << kLaneBits;
-  static constexpr Key kNothing = Key{static_cast<uint64_t>(kNever)} << 64 | UINT64_MAX;
-
-  size_t first_lane() const { return static_cast<uint64_t>(matches_[1]) & (kMostLanes - 1); }
   Event pop_stray() {
     const Event stray = strays_.pop();
     if (strays_.empty()) {
-      leave(lanes_.size());
+      first_.clear(lanes_.size());
     } else {
-      enter(lanes_.size(), strays_.front());
+      enter_stray();
     }
     return stray;
   }
-  void enter(size_t lane, const Event& event) {
-    play(lane, Key{static_cast<uint64_t>(event.at_ns)} << 64 | event.order << kLaneBits | lane);
-  }
-  void leave(size_t lane) { play(lane, kNothing); }
-
-  void play(size_t lane, Key key) {
-    size_t at = leaves_ + lane;
-    matches_[at] = key;
-    while (at > 1) {
-      const Key other = matches_[at ^ 1];
-      if (other < key) key = other;
-      at /= 2;
-      if (matches_[at] == key) return;
-      matches_[at] = key;
-    }
-  }
+  void enter_stray() { first_.set(lanes_.size(), strays_.front().at_ns, strays_.front().order); }
 
   std::vector<Lane> lanes_;
   TimeHeap<Event> strays_;
-  size_t leaves_ = 1;
-  std::vector<Key> matches_;  // a parent has the earlier of its two children's
+  Earliest first_;
   uint64_t order_ = 0;
 };
 
