@@ -54,7 +54,12 @@ std::string validate(const FabricConfig& config) {
 }
 
 SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin_ns)
-    : config_(config), sink_(sink), cards_(config.attachments.size()), events_(config.attachments.size() + 1), switches_(config.switches.size()), now_ns_(begin_ns) {
+    : config_(config),
+      sink_(sink),
+      cards_(config.attachments.size()),
+      events_(config.attachments.size() + 1),
+      switches_(config.switches.size()),
+      now_ns_(begin_ns) {
   for (size_t i = 0; i < config.switches.size(); ++i) {
     nodes_.push_back(std::make_unique<Node>(*this, i, config.switches[i]));
     peers_.emplace_back(config.switches[i].ports.size());
