@@ -77,6 +77,8 @@ class Core final : public PortSink, public CarrierSink {
   void join(ScaleUpLinks& links) { links_ = &links; }
 
   void on_datagram(const Datagram& datagram, Nanos now) override;
+  // A datagram that begins with these bytes comes next: its queue pair is needed.
+  void expect_datagram(std::span<const uint8_t> bytes) const;
   void on_grant(uint32_t end, const ClearToSend& grant, Nanos now) override;
   void on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now) override;
   void on_closing(uint32_t end, uint32_t tag, uint64_t added, Nanos now) override;
@@ -215,19 +217,55 @@ class Core final : public PortSink, public CarrierSink {
     std::vector<GrantedMessage> numbered;  // by number % its size; of a receiver on a card
     std::unique_ptr<ReceiveQueue> receives;  // shared by the queue pairs at the receiving end
   };
+  // By connection row. A port has few of the rows of a large job; all others share one that has nothing here.
+  class EndTable {
+   public:
+    void resize(size_t rows) {
+      place_.assign(rows, 0);
+      ends_.resize(1);
+    }
+    size_t size() const { return place_.size(); }
+    // Before anything is kept of a row that has an end here.
+    ConnectionEnds& make(size_t row) {
+      if (place_[row] == 0) {
+        place_[row] = static_cast<uint32_t>(ends_.size());
+        ends_.emplace_back();
+      }
+      return ends_[place_[row]];
+    }
+    ConnectionEnds& operator[](size_t row) { return ends_[place_[row]]; }
+    const ConnectionEnds& operator[](size_t row) const { return ends_[place_[row]]; }
+
+   private:
+    std::vector<uint32_t> place_;  // 0: elsewhere
+    std::vector<ConnectionEnds> ends_;
+  };
+  // The queue pair in front of a ring when the port held its run, while another try before `until_ns` would come to the same.
+  struct HeldFront {
+    uint32_t qp = kNone;
+    Nanos until_ns = 0;
+  };
   // Queue pairs that may have something to send, each at most once, in turn.
   class TransmitRing {
    public:
+    HeldFront held;
     void resize(size_t queue_pairs) { slots_.assign(queue_pairs + 1, 0); }
     size_t size() const { return count_; }
     uint32_t front() const { return slots_[head_]; }
-    void push(uint32_t qp) { slots_[(head_ + count_++) % slots_.size()] = qp; }
+    // The one whose turn is after the front's; requires two.
+    uint32_t second() const { return slots_[place(1)]; }
+    void push(uint32_t qp) { slots_[place(count_++)] = qp; }
     void pop() {
-      head_ = (head_ + 1) % slots_.size();
+      head_ = place(1);
       --count_;
     }
 
    private:
+    size_t place(size_t behind_front) const {
+      const size_t at = head_ + behind_front;
+      return at < slots_.size() ? at : at - slots_.size();
+    }
+
     std::vector<uint32_t> slots_;
     size_t head_ = 0;
     size_t count_ = 0;
@@ -324,6 +362,11 @@ class Core final : public PortSink, public CarrierSink {
   void settle_window(uint32_t qp);
   void wake_windows(uint32_t qp);
   TxResult transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
+  TxResult transmit_run(TransmitRing& ring, TxPort& port, Clock& clock);
+  bool still_held(const TransmitRing& ring, TxPort& port, Clock& clock);
+  void keep_held(TransmitRing& ring);
+  void forget_held(uint32_t qp);
+  void forget_held() { data_ring_.held.qp = grant_ring_.held.qp = kNone; }
   bool transmit_all_answers(TxPort& port, Clock& clock);
   bool transmit_all(TxPort& port, Clock& clock, size_t budget);
   bool transmit_answers(TxPort& port);
@@ -351,7 +394,7 @@ class Core final : public PortSink, public CarrierSink {
   int32_t port_;
   Carrier* carrier_ = nullptr;  // nullptr: queue pairs of ours over packets
   std::vector<LocalRank> ranks_;
-  std::vector<ConnectionEnds> ends_;  // by connection row
+  EndTable ends_;
   std::deque<Qp> qps_;
   std::vector<QpPlace> places_;
   std::vector<uint32_t> qp_by_number_;  // qpn - qpn_base -> index

@@ -9,7 +9,6 @@ std::unique_ptr<Core> Core::make_carried(const EnginePlan& plan, MessageCarrier&
   std::unique_ptr<Core> core(new Core(plan, kEveryPort));
   core->network_ = &network;
   if (!core->load_ranks(error)) return nullptr;
-  core->load_ends();
   return core;
 }
 

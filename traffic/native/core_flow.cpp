@@ -74,6 +74,7 @@ void Core::flow_notified(uint32_t index, Nanos now) {
     return;
   }
   ++qps_[index].counters.rp_cnp_handled;
+  forget_held(index);
   control->notified(qps_[index].in_flight_bytes(), now);
 }
 
@@ -88,6 +89,7 @@ void Core::flow_probed(uint32_t index, Nanos round_trip_ns, uint32_t window_pack
 }
 
 void Core::write_series(Nanos now) {
+  forget_held();  // rates are settled on the way
   CcRecord* row = series_->sample(now);
   for (const uint32_t q : watched_) {
     const FlowControl* control = flow_controls_.of(q);

@@ -114,17 +114,20 @@ bool Core::load_ranks(std::string& error) {
 
 // Tells every rank of this port its connections by channel and by the position of the peer.
 bool Core::index_connections(std::string& error) {
-  ends_.resize(plan_.connections.size());
+  load_ends();
+  // Those of other ports are theirs to look at.
   std::vector<std::tuple<int32_t, int32_t, int32_t, int32_t>> keys;
-  for (const PlannedConnection& c : plan_.connections) keys.emplace_back(c.communicator, c.channel, c.src_rank, c.dst_rank);
+  for (size_t row = 0; row < plan_.connections.size(); ++row) {
+    const PlannedConnection& c = plan_.connections[row];
+    if (ends_[row].src_index == kNone && ends_[row].dst_index == kNone) continue;
+    keys.emplace_back(c.communicator, c.channel, c.src_rank, c.dst_rank);
+  }
   std::sort(keys.begin(), keys.end());
   if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end()) {
     error = "connections: rank " + std::to_string(std::get<2>(*twice)) + " -> rank " + std::to_string(std::get<3>(*twice)) +
             " of one channel twice";
     return false;
   }
-  std::map<int32_t, uint32_t> local;
-  for (uint32_t i = 0; i < ranks_.size(); ++i) local[ranks_[i].rank] = i;
   std::map<int32_t, std::map<int32_t, int32_t>> positions;  // communicator -> rank -> position
   for (const LocalRank& rank : ranks_) {
     for (const CommunicatorSlot& slot : rank.communicators) {
@@ -137,15 +140,15 @@ bool Core::index_connections(std::string& error) {
   for (size_t row = 0; row < plan_.connections.size(); ++row) {
     const PlannedConnection& c = plan_.connections[row];
     for (const bool sends : {true, false}) {
-      const auto here = local.find(sends ? c.src_rank : c.dst_rank);
-      if (here == local.end()) continue;
+      const uint32_t here = sends ? ends_[row].src_index : ends_[row].dst_index;
+      if (here == kNone) continue;
       const int32_t peer = sends ? c.dst_rank : c.src_rank;
-      for (PeerSlot& slot : ranks_[here->second].peers) {
+      for (PeerSlot& slot : ranks_[here].peers) {
         if (c.communicator < 0 && slot.peer == peer) {
           (sends ? slot.send_to : slot.recv_from).add(c.channel, 0, static_cast<int32_t>(row));
         }
       }
-      for (CommunicatorSlot& slot : ranks_[here->second].communicators) {
+      for (CommunicatorSlot& slot : ranks_[here].communicators) {
         if (slot.communicator != c.communicator) continue;
         const auto& members = positions[c.communicator];
         if (const auto position = members.find(peer); position != members.end()) {
@@ -163,25 +166,26 @@ bool Core::index_connections(std::string& error) {
 
 // Which ends of the connections are here.
 void Core::load_ends() {
+  ends_.resize(plan_.connections.size());
   std::map<int32_t, uint32_t> local;
   for (uint32_t i = 0; i < ranks_.size(); ++i) local[ranks_[i].rank] = i;
   for (size_t row = 0; row < plan_.connections.size(); ++row) {
     const PlannedConnection& c = plan_.connections[row];
-    if (const auto it = local.find(c.src_rank); it != local.end()) ends_[row].src_index = it->second;
-    if (const auto it = local.find(c.dst_rank); it != local.end()) ends_[row].dst_index = it->second;
+    if (const auto it = local.find(c.src_rank); it != local.end()) ends_.make(row).src_index = it->second;
+    if (const auto it = local.find(c.dst_rank); it != local.end()) ends_.make(row).dst_index = it->second;
   }
 }
 
 bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
-  load_ends();
   std::map<int32_t, int32_t> port_of;
   for (const PlannedRank& rank : plan_.ranks) port_of[rank.rank] = rank.port;
   qp_by_number_.assign(plan_.ports[port_].qpn_count, kNone);
   for (size_t row = 0; row < plan_.connections.size(); ++row) {
     const PlannedConnection& c = plan_.connections[row];
     ConnectionEnds& ends = ends_[row];
+    if (ends.src_index == kNone && ends.dst_index == kNone) continue;
     if (c.path != Path::wire) {
-      if ((ends.src_index == kNone) == (ends.dst_index == kNone)) continue;
+      if (ends.src_index != kNone && ends.dst_index != kNone) continue;
       const auto other = port_of.find(ends.src_index == kNone ? c.src_rank : c.dst_rank);
       if (other == port_of.end() || (c.path == Path::hairpin && !queues_of_one(plan_, port_, other->second))) {
         error = connection_text(static_cast<int32_t>(row)) + ": does not cross the wire, but its ranks are on different " +

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core.h"
+#include "prefetch.h"
 
 namespace etloop {
 
@@ -47,6 +48,14 @@ void Core::fail(int32_t connection, std::string reason) {
 }
 
 void Core::on_datagram(const Datagram& datagram, Nanos now) { accept(datagram, faults_ == nullptr, now); }
+
+void Core::expect_datagram(std::span<const uint8_t> bytes) const {
+  const uint32_t offset = wire::dest_qpn(bytes) - plan_.ports[static_cast<size_t>(port_)].qpn_base;
+  const uint32_t index = offset < qp_by_number_.size() ? qp_by_number_[offset] : kNone;
+  if (index == kNone) return;
+  prefetch(&places_[index]);
+  qps_[index].expect_packet();
+}
 
 void Core::accept(const Datagram& datagram, bool faultless, Nanos now) {
   wire::Packet packet;
@@ -152,6 +161,7 @@ void Core::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
 }
 
 void Core::retire(uint32_t index, Nanos now) {
+  forget_held(index);
   WorkRequest done;
   while (qps_[index].pop_completed(done)) {
     if (done.flushed || done.kind == WorkKind::clear_to_send) continue;
@@ -246,8 +256,40 @@ void Core::wake_windows(uint32_t index) {
   for (uint32_t awake = 0; pools_.take_awake(index, awake);) queue_transmit(awake);
 }
 
+// A card that is full is asked again at every turn, several times for each packet that leaves. Until something happens to the
+// queue pair in front, the answer takes neither its run nor its state.
+bool Core::still_held(const TransmitRing& ring, TxPort& port, Clock& clock) {
+  return ring.held.qp == ring.front() && clock.now() < ring.held.until_ns && port.holds(qps_[ring.held.qp].flow());
+}
+
+void Core::keep_held(TransmitRing& ring) {
+  const uint32_t index = ring.front();
+  ring.held.qp = kNone;
+  // Where others wait for the same room, a second try gives up the turn.
+  if (!qps_[index].repeats() && pools_.anyone_waits(index)) return;
+  FlowControl* control = flow_controls_.of(index);
+  ring.held = {index, control == nullptr ? kNever : control->settled_until_ns()};
+}
+
+void Core::forget_held(uint32_t index) {
+  if (data_ring_.held.qp == index) data_ring_.held.qp = kNone;
+  if (grant_ring_.held.qp == index) grant_ring_.held.qp = kNone;
+}
+
 // One run of the next queue pair in turn. failed: the core says why; held and would_block leave the queue pair in front.
 TxResult Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
+  if (still_held(ring, port, clock)) return TxResult::held;
+  if (ring.size() > 1) qps_[ring.second()].expect_turn();
+  const TxResult result = transmit_run(ring, port, clock);
+  if (result == TxResult::held) {
+    keep_held(ring);
+  } else {
+    forget_held();
+  }
+  return result;
+}
+
+TxResult Core::transmit_run(TransmitRing& ring, TxPort& port, Clock& clock) {
   const uint32_t index = ring.front();
   Qp& qp = qps_[index];
   if (qp.has_run()) {

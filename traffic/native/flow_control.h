@@ -55,6 +55,8 @@ class FlowControl {
   void acknowledged(const AckOutcome& outcome, int64_t in_flight_bytes, std::span<const etloop_cc_hop> hops, Nanos now);
   void notified(int64_t in_flight_bytes, Nanos now);
   void timed_out(int64_t in_flight_bytes, Nanos now);
+  // Until then a look changes nothing, unless something is told.
+  Nanos settled_until_ns() const { return timer_ns_; }
   // Brings the decision up to `now`, for whoever looks at it.
   void settle(Nanos now);
 

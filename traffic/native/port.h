@@ -79,6 +79,8 @@ class TxPort {
   virtual ~TxPort() = default;
   // Takes the whole run or nothing.
   virtual TxResult send(const PacketRun& run) = 0;
+  // Whether `send` would hold a run of data of this flow, and will ask for it as if it had. Answering no costs a try.
+  virtual bool holds(FlowId) { return false; }
   // Why the last send failed, for people.
   virtual std::string last_error() const = 0;
   // The most packets of a full-MTU write_middle run that one send takes.

@@ -10,6 +10,7 @@
 
 #include "plan.h"
 #include "port.h"
+#include "prefetch.h"
 #include "qp_requester.h"
 #include "qp_responder.h"
 #include "qp_work.h"
@@ -46,6 +47,16 @@ class Qp {
   // When `on_timer` is to be called; kNever while nothing is waited for.
   Nanos deadline() const { return requester_.deadline(); }
   void on_timer(Nanos now) { requester_.on_timer(now); }
+
+  // A packet comes, or the turn to send, and what that looks at is far away in memory.
+  void expect_packet() const {
+    prefetch(&counters, sizeof counters / 2);
+    prefetch(&responder_, sizeof responder_);
+  }
+  void expect_turn() const {
+    prefetch(&counters, sizeof counters / 2);
+    prefetch(&requester_, sizeof requester_);
+  }
 
   QpFault fault() const { return requester_.fault(); }
   uint32_t oldest_unacknowledged() const { return requester_.oldest_unacknowledged(); }

@@ -98,17 +98,6 @@ void Requester::post(const WorkRequest& request) {
   if (fault_ != QpFault::none) fail(fault_);  // it goes the way of the others
 }
 
-bool Requester::has_run() const {
-  if (fault_ != QpFault::none || holding_) return false;
-  if (!resend_.empty()) return true;
-  if (sending_ == tail_ || static_cast<uint32_t>(psn_distance(next_psn_, una_)) >= window_) return false;
-  return waiting_ == 0 || outstanding_ < outstanding_limit_ || !waits_for_response(entry(sending_).kind);
-}
-
-int64_t Requester::in_flight_bytes() const {
-  return static_cast<int64_t>(psn_distance(next_psn_, una_)) << mtu_shift_;
-}
-
 // The posted request that a sequence number belongs to; requires one.
 uint64_t Requester::position_of(uint32_t psn) const {
   uint64_t position = head_;

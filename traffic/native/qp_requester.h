@@ -131,4 +131,17 @@ class Requester {
   uint8_t inline_[kClearToSendBytes] = {};
 };
 
+// Asked several times for every packet: here, to be inlined.
+
+inline bool Requester::has_run() const {
+  if (fault_ != QpFault::none || holding_) return false;
+  if (!resend_.empty()) return true;
+  if (sending_ == tail_ || static_cast<uint32_t>(wire::psn_distance(next_psn_, una_)) >= window_) return false;
+  return waiting_ == 0 || outstanding_ < outstanding_limit_ || !waits_for_response(entry(sending_).kind);
+}
+
+inline int64_t Requester::in_flight_bytes() const {
+  return static_cast<int64_t>(wire::psn_distance(next_psn_, una_)) << mtu_shift_;
+}
+
 }  // namespace etloop

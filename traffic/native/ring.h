@@ -3,8 +3,9 @@
 
 #include <cassert>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <utility>
-#include <vector>
 
 namespace etloop {
 
@@ -12,38 +13,47 @@ template <typename T>
 class Ring {
  public:
   bool empty() const { return first_ == end_; }
-  size_t size() const { return end_ - first_; }
+  size_t size() const { return static_cast<uint32_t>(end_ - first_); }
   const T& front() const {
     assert(!empty());
-    return slots_[first_ & mask()];
+    return slots_[first_ & mask_];
+  }
+  const T& back() const {
+    assert(!empty());
+    return slots_[(end_ - 1) & mask_];
   }
   const T& operator[](size_t index) const {
     assert(index < size());
-    return slots_[(first_ + index) & mask()];
+    return slots_[(first_ + static_cast<uint32_t>(index)) & mask_];
   }
   void push_back(const T& value) {
-    if (size() == slots_.size()) grow();
-    slots_[end_++ & mask()] = value;
+    if (end_ - first_ == mask_ + 1) grow();
+    slots_[end_++ & mask_] = value;
   }
   void pop_front() {
     assert(!empty());
-    ++first_;
+    // A queue that is mostly short stays within the same cache lines.
+    if (++first_ == end_) first_ = end_ = 0;
   }
 
  private:
-  size_t mask() const { return slots_.size() - 1; }
+  static constexpr uint32_t kFirstSlots = 4;
+
   void grow() {
-    std::vector<T> larger(slots_.empty() ? 16 : 2 * slots_.size());
-    const size_t count = size();
-    for (size_t i = 0; i < count; ++i) larger[i] = (*this)[i];
+    const uint32_t count = end_ - first_;
+    const uint32_t slots = count == 0 ? kFirstSlots : 2 * count;
+    auto larger = std::make_unique<T[]>(slots);
+    for (uint32_t i = 0; i < count; ++i) larger[i] = (*this)[i];
     slots_ = std::move(larger);
+    mask_ = slots - 1;
     first_ = 0;
     end_ = count;
   }
 
-  std::vector<T> slots_;  // a power of two of them, or none
-  size_t first_ = 0;
-  size_t end_ = 0;
+  std::unique_ptr<T[]> slots_;  // a power of two of them, or none
+  uint32_t mask_ = UINT32_MAX;  // of none
+  uint32_t first_ = 0;          // counted on, and around
+  uint32_t end_ = 0;
 };
 
 }  // namespace etloop

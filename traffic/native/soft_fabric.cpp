@@ -54,7 +54,12 @@ std::string validate(const FabricConfig& config) {
 }
 
 SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin_ns)
-    : config_(config), sink_(sink), cards_(config.attachments.size()), switches_(config.switches.size()), now_ns_(begin_ns) {
+    : config_(config),
+      sink_(sink),
+      cards_(config.attachments.size()),
+      events_(config.attachments.size() + 1),
+      switches_(config.switches.size()),
+      now_ns_(begin_ns) {
   for (size_t i = 0; i < config.switches.size(); ++i) {
     nodes_.push_back(std::make_unique<Node>(*this, i, config.switches[i]));
     peers_.emplace_back(config.switches[i].ports.size());
@@ -89,7 +94,8 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
 SoftFabric::~SoftFabric() = default;
 
 void SoftFabric::push(Nanos at_ns, Kind kind, size_t index, uint8_t priority, uint16_t quanta) {
-  events_.push({at_ns, 0, static_cast<uint32_t>(index), quanta, priority, kind});
+  const size_t source = kind == Kind::card ? index : cards_.size();
+  events_.push(source, {at_ns, 0, static_cast<uint32_t>(index), quanta, priority, kind});
 }
 
 // Something was said to a switch, which may have to act earlier than it knew.
@@ -104,6 +110,7 @@ void SoftFabric::advance(Nanos until_ns) {
     now_ns_ = std::max(now_ns_, next_ns);
     if (switch_ns < own_ns) {
       const size_t first = switches_.next();
+      nodes_[switches_.second()]->model.expect_advance();
       nodes_[first]->model.advance(next_ns);
       told(first);
     } else {
@@ -161,7 +168,9 @@ bool SoftFabric::from_host(size_t attachment, const SwitchFrame& frame, Nanos at
   count.bytes += frame.frame_bytes;
   count.waiting_bytes += frame.frame_bytes;
   count.waiting_watermark_bytes = std::max(count.waiting_watermark_bytes, count.waiting_bytes);
-  card.queues[card.priority_of[frame.dscp & 63]].push(frame);
+  const uint8_t priority = card.priority_of[frame.dscp & 63];
+  card.queues[priority].push(frame);
+  card.filled |= static_cast<uint8_t>(1U << priority);
   ++inside_;
   card_send(attachment, at_ns);
   return true;
@@ -184,7 +193,7 @@ void SoftFabric::card_send(size_t attachment, Nanos now) {
   Nanos resumes_ns = kNever;
   for (size_t turn = 1; turn <= kPriorities && next == nullptr; ++turn) {
     const size_t priority = (card.last_priority + turn) % kPriorities;
-    if (card.queues[priority].empty()) continue;
+    if ((card.filled >> priority & 1) == 0) continue;
     if (card.paused_until_ns[priority] > now) {
       resumes_ns = std::min(resumes_ns, card.paused_until_ns[priority]);
       continue;
@@ -197,6 +206,7 @@ void SoftFabric::card_send(size_t attachment, Nanos now) {
     return;
   }
   const SwitchFrame frame = next->pop();
+  if (next->empty()) card.filled &= static_cast<uint8_t>(~(1U << card.last_priority));
   card.counters.waiting_bytes -= frame.frame_bytes;
   card.free_ns = now + card.line.of(frame.frame_bytes);
   nodes_[card.end.switch_index]->model.expect_frame(card.end.port, frame, card.free_ns + card.propagation_ns);
@@ -284,9 +294,5 @@ SwitchCounters SoftFabric::counters(size_t switch_index, Nanos now) const {
 }
 
 const SwitchModel& SoftFabric::model(size_t switch_index) const { return nodes_[switch_index]->model; }
-
-size_t SoftFabric::waiting_frames(size_t attachment, uint8_t dscp) const {
-  return cards_[attachment].queues[cards_[attachment].priority_of[dscp & 63]].size();
-}
 
 }  // namespace etloop

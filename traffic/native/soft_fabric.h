@@ -15,7 +15,7 @@
 #include "earliest.h"
 #include "card_queue.h"
 #include "switch_model.h"
-#include "time_heap.h"
+#include "time_lanes.h"
 
 namespace etloop {
 
@@ -101,7 +101,9 @@ class SoftFabric {
   size_t switches() const { return nodes_.size(); }
   const SwitchModel& model(size_t switch_index) const;
   // Frames that wait in a card in the priority of a DSCP; the one on the line not among them.
-  size_t waiting_frames(size_t attachment, uint8_t dscp) const;
+  size_t waiting_frames(size_t attachment, uint8_t dscp) const {
+    return cards_[attachment].queues[cards_[attachment].priority_of[dscp & 63]].size();
+  }
 
  private:
   enum class Kind : uint8_t { card, card_pause, link };
@@ -115,6 +117,7 @@ class SoftFabric {
   };
   static_assert(sizeof(Event) == 24);
   struct Card {
+    uint8_t filled = 0;  // priorities that have frames, as bits
     std::array<CardQueue, kPriorities> queues;
     std::array<Nanos, kPriorities> paused_until_ns{};
     std::array<Nanos, kPriorities> paused_since_ns{};
@@ -151,7 +154,7 @@ class SoftFabric {
   std::vector<std::vector<Peer>> peers_;  // by switch, by port
   std::vector<Card> cards_;
   std::vector<FabricEnd> changing_;  // links, by the numbers that events have
-  TimeHeap<Event> events_;
+  TimeLanes<Event> events_;  // by card; last, pauses and links
   Earliest switches_;
   Nanos now_ns_;
   int64_t inside_ = 0;

@@ -53,6 +53,7 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink)
     : config_(config),
       sink_(sink),
       buffer_(config, counters_),
+      events_(2 * config.ports.size() + 1),
       mixed_seed_(seed_of_hash(config.seed)),
       random_state_(config.seed) {
   ports_.resize(config.ports.size());
@@ -72,7 +73,21 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink)
 uint64_t SwitchModel::random() { return mixed(random_state_ += 0x9E3779B97F4A7C15); }
 
 void SwitchModel::schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t packet) {
-  events_.push({at_ns, 0, packet, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), kind});
+  const Event event{at_ns, 0, packet, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), kind};
+  events_.push(source_of(kind, port), event);
+}
+
+// Times of one source rise, or all but.
+size_t SwitchModel::source_of(Kind kind, size_t port) const {
+  switch (kind) {
+    case Kind::arrival: return port;
+    case Kind::line_free: return ports_.size() + port;
+    case Kind::pause:
+    case Kind::pause_over:
+    case Kind::refresh:
+    case Kind::watchdog: break;
+  }
+  return 2 * ports_.size();
 }
 
 uint32_t SwitchModel::take() {
@@ -125,7 +140,15 @@ void SwitchModel::advance(Nanos now) {
     }
     check_conservation();
   }
-  if (!events_.empty() && events_.front().kind == Kind::arrival) prefetch(&packets_[events_.front().packet]);
+  events_.expect_pop();
+}
+
+void SwitchModel::expect_advance() const {
+  if (events_.empty()) return;
+  const Event& next = events_.front();
+  prefetch(&ports_[next.port].free_ns);
+  prefetch(&counters_.ports[next.port]);
+  if (next.kind == Kind::arrival) prefetch(&packets_[next.packet], sizeof(Packet));
 }
 
 // ---- in
@@ -318,7 +341,7 @@ int SwitchModel::choose_weighted(Port& port, Nanos now) {
     if (port.queues[queue].paused_until_ns <= now) ready |= 1U << queue;
   }
   if (ready == 0) return -1;
-  if (std::has_single_bit(ready)) return std::countr_zero(ready);  // it has no one to share with
+  if ((ready & (ready - 1)) == 0) return std::countr_zero(ready);  // it has no one to share with
   while (true) {
     const size_t queue = port.turn;
     Queue& q = port.queues[queue];

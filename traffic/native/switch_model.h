@@ -14,7 +14,7 @@
 #include "switch_buffer.h"
 #include "switch_config.h"
 #include "switch_counters.h"
-#include "time_heap.h"
+#include "time_lanes.h"
 
 namespace etloop {
 
@@ -86,6 +86,8 @@ class SwitchModel {
   void expect_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos at_ns);
   void on_link(size_t port, bool up, Nanos now);
   void advance(Nanos now);
+  // It is soon to advance: asks for the memory that its next event looks at.
+  void expect_advance() const;
   Nanos next_event() const { return events_.next_ns(); }
 
   // Pause times up to `now` included.
@@ -147,6 +149,7 @@ class SwitchModel {
   };
 
   void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t packet = kNone);
+  size_t source_of(Kind kind, size_t port) const;
   void arrived(uint32_t packet, Nanos now);
   bool faulted(uint32_t packet, size_t out_port, Nanos now);
   int32_t route(const SwitchFrame& frame, Nanos now);
@@ -179,7 +182,7 @@ class SwitchModel {
   std::vector<Port> ports_;
   std::vector<Packet> packets_;
   std::vector<uint32_t> free_;
-  TimeHeap<Event> events_;
+  TimeLanes<Event> events_;  // by port: frames that come, and then lines that become free; last, all else
   std::vector<Flowlet> flowlets_;
   // SwitchConfig::routes in one piece: the ways to a destination are [first_way_[d], first_way_[d + 1]).
   std::vector<uint32_t> first_way_;

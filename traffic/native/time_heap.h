@@ -22,6 +22,11 @@ class TimeHeap {
 
   void push(Event event) {
     event.order = order_++;
+    put(event);
+  }
+
+  // With the order that it has, which no other has.
+  void put(const Event& event) {
     size_t at = events_.size();
     events_.push_back(event);
     while (at > 0) {

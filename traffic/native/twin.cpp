@@ -19,16 +19,13 @@ constexpr uint8_t kUdpProtocol = 17;
 constexpr int64_t kLeastFrameBytes = 64;
 constexpr int64_t kMostWaitingBytes = 6 << 20;  // in a priority of a card, before a stream of UDP keeps the rest
 
-constexpr int32_t kNoStream = -1;
-
 // A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
-struct Frame {
+struct alignas(64) Frame {
   uint32_t flow = 0;
   uint32_t stored = 0;
   uint32_t datagram_bytes = 0;
-  int32_t stream = kNoStream;  // of plain UDP; then nothing but this field means anything
-  bool spoiled = false;  // by its sender, or on the way
-  uint8_t traffic_class = 0;  // as it arrives
+  int32_t stream = 0;    // of a frame of plain UDP, in which nothing else means anything
+  bool spoiled = false;  // by its sender
   std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
 };
 
@@ -58,6 +55,7 @@ class CardPort final : public TxPort {
  public:
   CardPort(Network& network, int32_t port) : network_(network), port_(port) {}
   TxResult send(const PacketRun& run) override;
+  bool holds(FlowId flow) override;
   std::string last_error() const override { return {}; }
   uint32_t max_run(uint32_t) const override { return kMaxRun; }
 
@@ -76,7 +74,8 @@ class Network final : public VirtualPorts, public FabricSink {
         series_(fabric_, config, params.sample_interval_ns, params.most_samples),
         streams_(params.streams),
         cores_(plan, clock_, *this, outcome_),
-        port_of_(config.attachments.size(), -1) {
+        port_of_(config.attachments.size(), -1),
+        pending_(2 * plan.ports.size()) {
     wake_ns_.assign(plan.ports.size(), kNever);
     waiting_.assign(plan.ports.size(), false);
     for (size_t p = 0; p < plan.ports.size(); ++p) {
@@ -142,31 +141,40 @@ class Network final : public VirtualPorts, public FabricSink {
     Nanos& scheduled = wake_ns_[static_cast<size_t>(index)];
     if (due_ns == kNever || due_ns >= scheduled) return;
     scheduled = due_ns;
-    pending_.push({due_ns, 0, kNoFrame, index});
+    const auto port = static_cast<uint32_t>(index);
+    pending_.push(card_ports_.size() + port, {due_ns, 0, kNoFrame, port, false, 0});
   }
 
   TxResult send(int32_t port, const PacketRun& run);
+  // A card has its next packets at hand, no more: then queue pairs take turns, and answers, which it makes itself, do not wait.
+  bool full_for(int32_t port, uint8_t traffic_class) {
+    const auto index = static_cast<size_t>(port);
+    waiting_[index] = fabric_.waiting_frames(params_.attachment_of_port[index], traffic_class >> 2) > 1;
+    return waiting_[index];
+  }
+  bool holds(int32_t port, FlowId flow) { return full_for(port, flows_[flow].traffic_class); }
 
   // ---- the network's side
 
   void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override {
-    Frame& arriving = frames_[frame.handle];
-    if (arriving.stream != kNoStream) {
-      if (frame.corrupted || frame.trimmed) streams_.lost(static_cast<size_t>(arriving.stream));
-      free_frames_.push_back(frame.handle);
+    const bool damaged = frame.corrupted || frame.trimmed;
+    if ((frame.handle & kOfStream) != 0) {
+      if (damaged) streams_.lost(static_cast<size_t>(frames_[frame.handle & ~kOfStream].stream));
+      free_frames_.push_back(frame.handle & ~kOfStream);
       return;
     }
     --job_frames_;
-    arriving.traffic_class = static_cast<uint8_t>(frame.dscp << 2 | frame.ecn);
-    arriving.spoiled = arriving.spoiled || frame.corrupted || frame.trimmed;
-    pending_.push({at_ns, 0, frame.handle, port_of_[attachment]});
+    prefetch(&frames_[frame.handle], kReadBytes);
+    const auto port = static_cast<uint32_t>(port_of_[attachment]);
+    const auto traffic_class = static_cast<uint8_t>(frame.dscp << 2 | frame.ecn);
+    pending_.push(port, {at_ns, 0, frame.handle, port, damaged, traffic_class});
   }
   void pause(size_t, uint8_t, uint16_t, Nanos) override {}
   void release(const SwitchFrame& frame) override {
-    const int32_t stream = frames_[frame.handle].stream;
-    if (stream == kNoStream) --job_frames_;
-    else streams_.lost(static_cast<size_t>(stream));
-    free_frames_.push_back(frame.handle);
+    const uint32_t handle = frame.handle & ~kOfStream;
+    if (handle == frame.handle) --job_frames_;
+    else streams_.lost(static_cast<size_t>(frames_[handle].stream));
+    free_frames_.push_back(handle);
   }
   void card_sends(size_t attachment, Nanos) override {
     const int32_t port = port_of_[attachment];
@@ -177,6 +185,7 @@ class Network final : public VirtualPorts, public FabricSink {
 
  private:
   static constexpr uint32_t kNoFrame = UINT32_MAX;
+  static constexpr uint32_t kOfStream = 1U << 31;  // in the handle of a frame: a stream's, not the job's
   static constexpr uint32_t kTurnsPerLook = 1 << 12;
   static constexpr size_t kReadBytes = 64;  // of a frame, when it arrives
   struct Place {
@@ -187,7 +196,9 @@ class Network final : public VirtualPorts, public FabricSink {
     Nanos at_ns;
     uint64_t order;
     uint32_t handle;  // kNoFrame: only a wake-up
-    int32_t port;
+    uint32_t port : 23;
+    bool damaged : 1;  // on the way
+    uint32_t traffic_class : 8;  // as it arrives
   };
   static_assert(sizeof(Pending) == 24);
 
@@ -240,13 +251,13 @@ class Network final : public VirtualPorts, public FabricSink {
         continue;
       }
       const Pending next = pending_.pop();
-      if (!pending_.empty() && pending_.front().handle != kNoFrame) prefetch(&frames_[pending_.front().handle], kReadBytes);
+      look_ahead();
       if (next.handle != kNoFrame) {
         take_in(next);
-      } else if (wake_ns_[static_cast<size_t>(next.port)] == next.at_ns) {
-        wake_ns_[static_cast<size_t>(next.port)] = kNever;
+      } else if (wake_ns_[next.port] == next.at_ns) {
+        wake_ns_[next.port] = kNever;
       }
-      cores_.turn(next.port);
+      cores_.turn(static_cast<int32_t>(next.port));
       if (!give_turns()) return false;
       if (too_many()) return false;
     }
@@ -286,10 +297,11 @@ class Network final : public VirtualPorts, public FabricSink {
     if (waiting * on_link.frame_bytes > kMostWaitingBytes) return false;
     on_link.destination = own.to;
     on_link.flow_key = key_of(own.src_ip, own.dst_ip, own.udp_port, own.udp_port);
-    on_link.handle = take_frame();
-    frames_[on_link.handle].stream = static_cast<int32_t>(stream);
+    const uint32_t handle = take_frame();
+    frames_[handle].stream = static_cast<int32_t>(stream);
+    on_link.handle = handle | kOfStream;
     if (!fabric_.from_host(own.from, on_link, clock_.now_ns)) {
-      free_frames_.push_back(on_link.handle);
+      free_frames_.push_back(handle);
       return false;
     }
     ++outcome_.packets;
@@ -318,17 +330,25 @@ class Network final : public VirtualPorts, public FabricSink {
     return outcome_.failure.empty();
   }
 
+  // The queue pair that the next frame is for is seldom in the caches, and it is known now.
+  void look_ahead() const {
+    if (pending_.empty() || pending_.front().handle == kNoFrame) return;
+    const Pending& next = pending_.front();
+    cores_.expect_datagram(static_cast<int32_t>(next.port), frames_[next.handle].bytes);
+  }
+
   void take_in(const Pending& arrival) {
     const Frame& frame = frames_[arrival.handle];
     free_frames_.push_back(arrival.handle);
-    if (frame.spoiled) {
+    if (frame.spoiled || arrival.damaged) {
       ++outcome_.bad_packets;
       return;
     }
     const Flow& flow = flows_[frame.flow];
     const std::span<const uint8_t> bytes(frame.bytes.data(), frame.stored);
-    const Datagram datagram{bytes, frame.datagram_bytes, flow.src_ip, flow.src_port, flow.dst_address, frame.traffic_class, {}};
-    cores_.on_datagram(arrival.port, datagram);
+    const Datagram datagram{bytes, frame.datagram_bytes, flow.src_ip, flow.src_port, flow.dst_address,
+                            static_cast<uint8_t>(arrival.traffic_class), {}};
+    cores_.on_datagram(static_cast<int32_t>(arrival.port), datagram);
   }
 
   uint32_t take_frame() {
@@ -359,11 +379,13 @@ class Network final : public VirtualPorts, public FabricSink {
   std::vector<Frame> frames_;
   std::vector<uint32_t> free_frames_;
   int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
-  TimeHeap<Pending> pending_;
+  TimeLanes<Pending> pending_;  // by port: what arrives, and then when its core is woken
   std::vector<int32_t> ready_;  // ports whose card has room again
 };
 
 TxResult CardPort::send(const PacketRun& run) { return network_.send(port_, run); }
+
+bool CardPort::holds(FlowId flow) { return network_.holds(port_, flow); }
 
 bool answers(wire::Opcode opcode) {
   const wire::Role role = wire::shape(opcode).role;
@@ -378,11 +400,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
   SwitchFrame on_link;
   on_link.dscp = traffic_class >> 2;
   on_link.ecn = traffic_class & kEcnMask;
-  // A card has its next packets at hand, no more: then queue pairs take turns, and answers, which it makes itself, do not wait.
-  if (!answers(run.head.opcode)) {
-    waiting_[index] = fabric_.waiting_frames(attachment, on_link.dscp) > 1;
-    if (waiting_[index]) return TxResult::held;
-  }
+  if (!answers(run.head.opcode) && full_for(port, traffic_class)) return TxResult::held;
   const Flow& flow = flows_[run.flow];
   on_link.destination = flow.destination;
   on_link.flow_key = flow.key;
@@ -393,7 +411,6 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
     const uint32_t handle = take_frame();
     Frame& frame = frames_[handle];
     frame.flow = run.flow;
-    frame.stream = kNoStream;
     frame.stored = static_cast<uint32_t>(wire::encode_headers(packet, frame.bytes));
     frame.datagram_bytes = static_cast<uint32_t>(wire::datagram_bytes(packet.opcode, packet.payload_bytes));
     frame.spoiled = run.spoil_icrc;

@@ -40,6 +40,11 @@ uint32_t WindowPools::limit_packets(uint32_t qp) const {
   return pool == nullptr || pool->shares == 0 ? 0 : limit(*pool);
 }
 
+bool WindowPools::anyone_waits(uint32_t qp) const {
+  const Pool* pool = pool_of(qp);
+  return pool != nullptr && pool->first != kNone;
+}
+
 void WindowPools::wait(Pool& pool, uint32_t qp) {
   Member& member = members_[qp];
   if (member.waits) return;

@@ -29,6 +29,8 @@ class WindowPools {
   uint32_t limit_packets(uint32_t qp) const;
   // How many of `packets` fresh ones may leave now. 0: the queue pair waits, and `take_awake` names it when it is its turn.
   uint32_t allowed(uint32_t qp, uint32_t packets);
+  // Whether a queue pair waits for room at the same address.
+  bool anyone_waits(uint32_t qp) const;
   // It does not use its turn after all, or needs none.
   void pass(uint32_t qp);
   // Makes the last packet of a run ask for an acknowledgement where others wait, or too much is under way that nobody asked
