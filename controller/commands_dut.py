@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from contract.errors import ConfigError, ExitCode, InputError, Problem
 from controller.commands_plan import read_cc_plugin, read_file
 from controller.commands_trace import Answer, to_json
-from controller.dut_examination import examination_of
+from controller.dut_examination import conditions_examined, examination_of
 from controller.rig import Rig, parse_rig
 from controller.scenario import Scenario, parse_scenario
 from dut_profiles.catalogue import find_profile, profile_names
@@ -111,7 +111,7 @@ def answer_check(
     profile, scenario, rig = _read_all(name_or_path, scenario_path, rig_path)
     examination = examination_of(
         profile, scenario, rig, scenario_name=str(scenario_path), rig_name=str(rig_path)
-    )
+    ) + conditions_examined(profile, scenario)
     code = ExitCode.PREPARATION_FAILED if examination.contradictions else ExitCode.PASS
     if as_json:
         told = {"profile": profile.name, "exit_code": int(code), **asdict(examination)}

@@ -5,20 +5,44 @@ What is looked for, `dut_profiles` decides.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from contract.errors import ConfigError
+from contract.errors import ConfigError, Problem
 from controller.dut_demands import demands_of, links_of
 from dut_profiles.catalogue import find_profile
 from dut_profiles.contradictions import examine
-from dut_profiles.examination import Examination
+from dut_profiles.examination import Examination, Gravity, Rule, apply
 from dut_profiles.job_contradictions import examine_job, examine_rig
+from results.key_figures import vocabulary
+from results.verdict import check_mistakes
+from results.verdict_set import AskedCheck
 
 if TYPE_CHECKING:
-    from contract.errors import Problem
+    from collections.abc import Iterator
+
     from controller.rig import Rig
     from controller.scenario import Scenario
     from dut_profiles.profile import DutProfile
+
+
+def _unreadable(checks: tuple[AskedCheck, ...]) -> Iterator[Problem]:
+    for check, mistake in check_mistakes(checks, vocabulary()):
+        what = f"{check.expression}: column {mistake.at + 1}: {mistake.what}"
+        yield Problem(check.where, what, mistake.remedy)
+
+
+CHECK_RULE: Final = Rule(
+    "check-unreadable",
+    Gravity.CONTRADICTION,
+    "A condition of the verdict says nothing that a run can be held against.",
+    _unreadable,
+)
+
+
+def conditions_examined(profile: DutProfile, scenario: Scenario | None) -> Examination:
+    """Whether the conditions that a run would be judged by can be read. A run says so itself, and goes on."""
+    checks = tuple(AskedCheck(each.expression, each.why, each.where) for each in profile.checks)
+    return apply((CHECK_RULE,), checks + (scenario.verdict.checks if scenario is not None else ()))
 
 
 def examination_of(

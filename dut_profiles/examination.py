@@ -1,6 +1,6 @@
 """What an examination of a profile finds: contradictions, remarks, and what could not be examined for want of a value.
 
-Decides the shape of rules and findings. The rules are in `contradictions`, `map_contradictions` and `job_contradictions`.
+Decides the shape of rules and findings. The rules are in the modules called `*contradictions`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ scenario and a rig is decided by whoever has these.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,8 @@ from dut_profiles.profile import BalancingMode, DutKind, DutProfile, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from dut_profiles.profile import PortGroup
 
 IN_BAND_TELEMETRY: Final = "int"
 """The word of `telemetry` for queue lengths and rates written into packets on the way."""
@@ -115,9 +118,12 @@ def _marked(case: ProfiledJob) -> str:
 
 
 def _lossy_class(case: ProfiledJob) -> Iterator[Problem | NotStated]:
-    if not case.job.lossless or case.profile.kind is DutKind.NIC:
+    if not case.job.lossless:
         return
     way, profile = case.way, case.profile
+    if profile.kind is DutKind.NIC:
+        yield from _nic_without_pauses(case)
+        return
     if way is None or way.group is None:
         yield from _unmapped(case)
         return
@@ -137,6 +143,22 @@ def _lossy_class(case: ProfiledJob) -> Iterator[Problem | NotStated]:
     elif priorities is not None and way.priority is not None and way.priority not in priorities:
         what = f"{place}; PFC is off for its priority {way.priority}, while the job expects no loss"
         yield Problem(where, what, remedy)
+
+
+def _nic_without_pauses(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    way, priorities = case.way, case.profile.pfc.priorities
+    priority = None if way is None else way.priority
+    if priorities.value is None:
+        yield NotStated("pfc.priorities")
+    elif not priorities.value or (priority is not None and priority not in priorities.value):
+        off = (
+            ""
+            if not priorities.value or priority is None
+            else f" for priority {priority}, that of {_marked(case)}"
+        )
+        what = f"PFC of the NIC is off{off}, while the job expects no loss"
+        remedy = "it neither stops when it is paused nor pauses anybody: enable PFC, or write lossless: false"
+        yield Problem(case.at("transport.dscp"), what, remedy)
 
 
 def _lossless_marks(profile: DutProfile) -> str:
@@ -227,15 +249,28 @@ def _link_speeds(case: ProfiledRig) -> Iterator[Problem | NotStated]:
 def _port_count(case: ProfiledRig) -> Iterator[Problem | NotStated]:
     if case.profile.kind is DutKind.NIC:
         return
-    most = 0
-    for ports in case.profile.ports:
-        if ports.count.value is None:
-            yield NotStated(f"ports[{ports.name}].count")
-            return
-        most += ports.count.value * max((each.count for each in ports.breakouts.value or ()), default=1)
-    if most and len(case.rig.links) > most:
-        what = f"{len(case.rig.links)} ports of the rig, the device has at most {most}"
+    ports = case.profile.ports
+    for group in ports:
+        if group.count.value is None:
+            yield NotStated(f"ports[{group.name}].count")
+    known = [group.count.value for group in ports if group.count.value is not None]
+    if not ports or len(known) < len(ports):
+        return
+    count = sum(known)
+    speeds = Counter(link.speed_bps for link in case.rig.links)
+    needed = sum(
+        -(-links // max(_parts(group, speed_bps) for group in ports)) for speed_bps, links in speeds.items()
+    )
+    if needed > count:
+        links = len(case.rig.links)
+        of = "" if needed == links else f", which take {needed} of the device's"
+        what = f"{links} ports of the rig{of}, the device has at most {count}"
         yield Problem(f"{case.rig.source}: agents", what, "use fewer ports, or name the right profile")
+
+
+def _parts(ports: PortGroup, speed_bps: int) -> int:
+    """Into how many links of a speed one of these ports can be split; 1 where it says nothing of that speed."""
+    return max((each.count for each in ports.breakouts.value or () if each.speed_bps == speed_bps), default=1)
 
 
 def _order(case: ProfiledJob) -> Iterator[Problem | NotStated]:

@@ -109,6 +109,11 @@ def _pfc_without_headroom(profile: DutProfile) -> Iterator[Problem | NotStated]:
         return
     for priority in priorities.value:
         groups = [profile.group(group) for group, to in enumerate(to_priority.value) if to == priority]
+        if not groups:
+            what = f"PFC is on for priority {priority}, to which no priority group leads"
+            yield Problem(
+                where(priorities, "pfc.priorities"), what, "turn it off, or map a lossless group to it"
+            )
         for group in groups:
             if group.lossless.best is None:
                 yield NotStated(f"groups[{group.group}].lossless")
@@ -197,19 +202,44 @@ def _trimmed_waits(profile: DutProfile) -> Iterator[Problem | NotStated]:
         yield Problem(where(trimming.dscp, "trimming.dscp"), what, remedy)
 
 
-def _notification_with_data(profile: DutProfile) -> Iterator[Problem | NotStated]:
-    if profile.kind is not DutKind.NIC:
+def _lossless_unreached(profile: DutProfile) -> Iterator[Problem | NotStated]:
+    maps = profile.maps
+    lossless = [group for group in profile.groups if group.lossless.value]
+    mapped = maps.pcp_to_class if maps.trust.value is Trust.PCP else maps.dscp_to_class
+    if profile.kind is DutKind.NIC or not lossless:
         return
-    data, cnp = profile.transport.dscp, profile.cnp.dscp
-    if data.value is not None and data.value == cnp.value:
-        what = f"data and congestion notifications both have DSCP {data.value}"
-        yield Problem(
-            where(cnp, "cnp.dscp"), what, "notifications wait in the queue they report: mark them apart"
-        )
-    priority = profile.cnp.priority
-    if priority.value is not None and priority.value in (profile.pfc.priorities.value or ()):
-        what = f"congestion notifications have priority {priority.value}, for which PFC is on"
-        yield Problem(where(priority, "cnp.priority"), what, "a pause stops them, too: use another priority")
+    if mapped.value is None or maps.class_to_group.value is None:
+        yield from absent(maps__dscp_to_class=mapped, maps__class_to_group=maps.class_to_group)
+        return
+    reached = {way_of_class(profile, each).group for each in classes_in_use(profile)}
+    for group in lossless:
+        if group.group not in reached:
+            what = f"no packet comes to lossless group {group.group}"
+            remedy = "its headroom is set aside for nothing: map a class to it, and a DSCP to the class"
+            yield Problem(where(group.lossless, f"groups[{group.group}]"), what, remedy)
+
+
+def _nothing_said(profile: DutProfile) -> Iterator[Problem | NotStated]:
+    maps = profile.maps
+    queues, groups = {queue.queue for queue in profile.queues}, {group.group for group in profile.groups}
+    for traffic_class in classes_in_use(profile):
+        way = way_of_class(profile, traffic_class)
+        for name, number, known, stated in (
+            ("queue", way.queue, queues, maps.class_to_queue),
+            ("group", way.group, groups, maps.class_to_group),
+        ):
+            if known and number is not None and number not in known:
+                what = f"{dscps_of(profile, traffic_class)} goes to {name} {number}, of which nothing is said"
+                remedy = f"describe {name} {number}, or correct the map"
+                yield Problem(where(stated, f"maps.class_to_{name}"), what, remedy)
+
+
+def _weight_of_strict(profile: DutProfile) -> Iterator[Problem | NotStated]:
+    for queue in profile.queues:
+        if queue.scheduler.value is Scheduler.STRICT and queue.weight.value is not None:
+            what = f"queue {queue.queue} is strict and has weight {queue.weight.value}"
+            remedy = "a strict queue goes before all others, whatever its weight: remove it, or write dwrr"
+            yield Problem(where(queue.weight, f"queues[{queue.queue}].weight"), what, remedy)
 
 
 _C: Final = Gravity.CONTRADICTION
@@ -228,7 +258,14 @@ MAP_RULES: Final[tuple[Rule[DutProfile], ...]] = (
     Rule("lossless-shares-queue", _R, "Lossy packets share a queue with lossless ones.", _lossless_shares),
     Rule("blind-hash", _R, "ECMP cannot tell queue pairs apart.", _blind_hash),
     Rule("trimmed-waits", _R, "Trimmed packets do not overtake data.", _trimmed_waits),
+    Rule("lossless-unreached", _R, "No packet leads to a lossless group.", _lossless_unreached),
     Rule(
-        "cnp-with-data", _R, "Congestion notifications can be held up by congestion.", _notification_with_data
+        "way-not-described", _R, "A class leads to a queue or group of which nothing is said.", _nothing_said
+    ),
+    Rule(
+        "weight-of-strict",
+        _R,
+        "A queue that goes before all others has no use for a weight.",
+        _weight_of_strict,
     ),
 )

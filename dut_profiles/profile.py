@@ -348,6 +348,8 @@ class CounterAccess:
     """How often the device refreshes them; reading them more often shows nothing new."""
     caveat: str = ""
     """What is missing or misleading."""
+    where: str = ""
+    """File, line and key, for messages."""
 
 
 @dataclass(frozen=True, slots=True)

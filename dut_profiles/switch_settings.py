@@ -22,7 +22,8 @@ from contract.topology import (
     Watchdog,
     WatchdogAction,
 )
-from dut_profiles.contradictions import CABLE_NS_PER_METRE, LONGEST_PAUSE_QUANTA
+from dut_profiles.buffer_contradictions import CABLE_NS_PER_METRE
+from dut_profiles.contradictions import LONGEST_PAUSE_QUANTA
 from dut_profiles.examination import where
 from dut_profiles.profile import BalancingMode, DutKind, MarkingPoint, Scheduler
 from dut_profiles.profile import WatchdogAction as StatedAction

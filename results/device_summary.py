@@ -123,8 +123,11 @@ def device_results(
     start_ns = basis.start_ns or min(
         (int(one.source.row_time_ns[0]) for one in sources if len(one.source.row_time_ns)), default=0
     )
-    ports = device_ports(sources, frozenset(basis.ports))
-    rows = reconcile(_agent_ports(frames["ports"], basis), ports, counted.tolerance_per_million)
+    reported = _agent_ports(frames["ports"], basis)
+    # Of a port that the plan leaves unused, nobody counts anything that could be held against the device's.
+    used = (_planned_ports(plan) | {one.port for one in reported}) & basis.ports.keys()
+    ports = device_ports(sources, used)
+    rows = reconcile(reported, ports, counted.tolerance_per_million)
     received = _received(frames, plan)
     classes = class_queues(received, sources, basis.classes)
     tables = {
@@ -144,13 +147,22 @@ def device_results(
         gaps_total=len(gaps),
         counters=_totals(sources),
         reconciliation=rows,
-        notes=_notes(sources, rows, basis),
+        notes=_notes(sources, rows, used),
     )
     return DeviceResults(summary, {name: table for name, table in tables.items() if table is not None})
 
 
 def _rows_table(columns: tuple[Column, ...], rows: Sequence[DataclassInstance]) -> pa.Table | None:
     return pa.Table.from_pylist([asdict(row) for row in rows], schema=arrow_schema(columns)) if rows else None
+
+
+def _port_of_rank(plan: PlanTables, rank: int) -> str:
+    port = plan.rank_port[rank]
+    return port if "/" in port else f"{plan.rank_agent[rank]}/{port}"
+
+
+def _planned_ports(plan: PlanTables) -> frozenset[str]:
+    return frozenset(_port_of_rank(plan, rank) for rank in range(len(plan.rank_port)))
 
 
 def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
@@ -183,8 +195,7 @@ def _received(frames: Mapping[str, Frame], plan: PlanTables) -> tuple[ReceivedCl
     notified = flows["rp_cnp_handled"].astype(np.float64) + flows["rp_cnp_ignored"].astype(np.float64)
     cnps: dict[str, int] = {}
     for rank, count in zip(local.tolist(), notified.tolist(), strict=True):
-        port = plan.rank_port[rank]
-        name = port if "/" in port else f"{plan.rank_agent[rank]}/{port}"
+        name = _port_of_rank(plan, rank)
         cnps[name] = cnps.get(name, 0) + int(count)
     columns = frames["ports"].columns
     found = []
@@ -234,10 +245,10 @@ def _totals(sources: tuple[IndexedSource, ...]) -> dict[str, int]:
     return found
 
 
-def _notes(sources: tuple[IndexedSource, ...], rows: Sequence[Any], basis: DeviceBasis) -> tuple[str, ...]:
+def _notes(sources: tuple[IndexedSource, ...], rows: Sequence[Any], used: frozenset[str]) -> tuple[str, ...]:
     notes = [f"{one.source.name}: {note}" for one in sources for note in one.source.notes]
     led = {row.port for row in rows}
-    lost = sorted(set(basis.ports) - led)
+    lost = sorted(used - led)
     if lost and rows:
         notes.append(f"no road to counters says which port of the device leads to {', '.join(lost)}")
     if not rows and any(one.source.series for one in sources):

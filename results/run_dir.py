@@ -355,7 +355,8 @@ def _read_parquet(path: Path, problems: list[Problem]) -> Any:
     try:
         return pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
+        # Its text for a file that is not there is the file's name alone.
+        reason = "no such file" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
         problems.append(Problem(str(path), f"cannot be read: {reason}", RESTORE))
         return None
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dut_profiles.contradictions import RULES, examine, least_headroom_bytes
+from controller.dut_examination import CHECK_RULE
+from dut_profiles.buffer_contradictions import least_headroom_bytes
+from dut_profiles.contradictions import RULES, examine
 from dut_profiles.examination import Examination, Gravity
 from dut_profiles.job_contradictions import (
     JOB_RULES,
@@ -18,7 +20,6 @@ from dut_profiles.job_contradictions import (
     examine_job,
     examine_rig,
 )
-from dut_profiles.map_contradictions import MAP_RULES
 from dut_profiles.profile import DutProfile
 from dut_profiles.profile_file import parse_profile
 
@@ -105,6 +106,98 @@ def test_a_sound_profile_has_nothing_to_be_said_of() -> None:
 
 
 BROKEN_SWITCHES = [
+    (
+        "xoff-out-of-reach",
+        "xoff: 500kB",
+        "xoff: 32MB",
+        "xoff 32MB of priority group 3 is not below the whole buffer, 32MB; it drops before it pauses anybody",
+    ),
+    ("marks-incomplete", "kmax: 400kB", "kmax: 33MB", "Kmax 33MB of queue 3 is above the whole buffer, 32MB"),
+    (
+        "headroom-beyond-buffer",
+        "headroom: 1MB, pools",
+        "headroom: 33MB, pools",
+        "of all ports is 33MB, the buffer 32MB",
+    ),
+    (
+        "headroom-beyond-buffer",
+        "30MB, headroom: 1MB",
+        "20MB, headroom: 2MB",
+        "pool shared has 2MB of headroom, all ports together 1MB",
+    ),
+    (
+        "headroom-beyond-buffer",
+        "headroom: 100kB",
+        "headroom: 2MB",
+        "priority group 3 has 2MB of headroom, all ports together 1MB",
+    ),
+    (
+        "reserved-beyond-buffer",
+        "true, headroom",
+        "true, reserved: 9MB, headroom",
+        "groups of all ports reserve 36MB, the buffer has 32MB",
+    ),
+    (
+        "reserved-beyond-buffer",
+        "strict, ecn",
+        "strict, reserved: 9MB, ecn",
+        "queues of all ports reserve 36MB, the buffer has 32MB",
+    ),
+    (
+        "ports-beyond-speed",
+        "speeds: [100Gbps]",
+        "speeds: [100Gbps], lanes: 2, breakouts: [4x25Gbps]",
+        "breakout 4x25Gbps of a port with 2 lanes",
+    ),
+    (
+        "ports-beyond-capacity",
+        "ports: [{",
+        "identity: {capacity: 399Gbps}\nports: [{",
+        "all ports together are 400Gbps, the device 399Gbps",
+    ),
+    (
+        "pfc-without-headroom",
+        "group_to_priority: identity\n  priority_to_queue: identity\npfc: {priorities: [3]",
+        "group_to_priority: {default: 0, 3: 3}\n  priority_to_queue: identity\npfc: {priorities: [3, 4]",
+        "PFC is on for priority 4, to which no priority group leads; turn it off, or map a lossless group to it",
+    ),
+    (
+        "lossless-unreached",
+        "26: 3, 48",
+        "26: 0, 48",
+        "no packet comes to lossless group 3; its headroom is set aside for nothing",
+    ),
+    (
+        "way-not-described",
+        "3: 3, 6: 6",
+        "3: 3, 6: 5",
+        "class 6 (DSCP 48) goes to queue 5, of which nothing is said",
+    ),
+    (
+        "way-not-described",
+        "class_to_group: {default: 0, 3: 3}",
+        "class_to_group: {default: 1, 3: 3}",
+        "class 6 (DSCP 48) goes to group 1, of which nothing is said",
+    ),
+    ("weight-of-strict", "strict, ecn", "strict, weight: 5, ecn", "queue 6 is strict and has weight 5"),
+    (
+        "never-trims",
+        "size: 128B",
+        "size: 9118B",
+        "packets are trimmed to 9118B, the largest of ports front are 9118B",
+    ),
+    (
+        "counters-not-there",
+        "telemetry:",
+        "counters: {access: [{reader: snmp, paths: sonic, objects: [port]}]}\ntelemetry:",
+        "p.yaml:28: counters.access[0].paths: snmp reads no counters under the names of sonic; write paths: if_mib or pfc_mib",
+    ),
+    (
+        "counters-not-there",
+        "telemetry:",
+        "counters: {access: [{reader: gnmi, paths: openconfig, objects: [port, priority, pool]}]}\ntelemetry:",
+        "openconfig has no counters of a priority, pool; it has those of a port, queue",
+    ),
     (
         "xon-above-xoff",
         "xon: 400kB",
@@ -248,7 +341,29 @@ def test_a_nic_whose_notifications_are_held_up() -> None:
     ]
 
 
+NIC_MAPS = (
+    "maps: {trust: dscp, dscp_to_class: {default: 0, 26: 3, 48: 5}, class_to_queue: identity, class_to_group: identity, "
+    "group_to_priority: identity}\npfc: {"
+)
+BROKEN_NICS = [
+    ("path-mtu-beyond-ports", "ip_mtu: 4200B", "ip_mtu: 4159B",
+     "a path MTU of 4096 makes IP packets of 4160B, port port takes 4159B"),
+    ("nic-unmarked", "dscp: 26}", "dscp: 26, ecn_capable: false}",
+     "dcqcn waits for ECN marks, and the NIC's packets are not ECN-capable"),
+    ("cnp-other-priority", "pfc: {", NIC_MAPS, "notifications have priority 6, but the maps put DSCP 48 on priority 5"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "old", "new", "message"), BROKEN_NICS)
+def test_a_broken_nic_is_found(rule: str, old: str, new: str, message: str) -> None:
+    assert message in found(examine(profile(NIC, (old, new))))[rule]
+
+
 BROKEN_JOBS = [
+    ("job-in-lossy-queue", NIC.replace("[3]", "[]"), {}, ("PFC of the NIC is off, while the job expects no loss; "
+     "it neither stops when it is paused nor pauses anybody: enable PFC, or write lossless: false")),
+    ("job-in-lossy-queue", NIC.replace("pfc: {", NIC_MAPS), {"dscp": 48},
+     "PFC of the NIC is off for priority 5, that of DSCP 48, while the job expects no loss"),
     ("job-in-lossy-queue", SOUND, {"dscp": 25}, ("s.yaml: transport.dscp: DSCP 25 is class 0, queue 0, priority group 0, "
      "which is lossy, while the job expects no loss; send on DSCP 26, map it to a lossless class, or write lossless: false")),
     ("job-in-lossy-queue", SOUND.replace("[3], w", "[], w"), {}, ("DSCP 26 is class 3, queue 3, priority group 3; "
@@ -312,6 +427,17 @@ def test_breakouts_give_speeds_and_ports() -> None:
     assert examine_rig(profile(text), RigLinks("r.yaml", links)) == Examination()
 
 
+def test_a_link_takes_its_part_of_a_port_that_is_broken_out() -> None:
+    text = SOUND.replace("speeds: [100Gbps]", "speeds: [100Gbps], breakouts: [4x25Gbps]")
+    mixed = [JobLink(f"a/p{port}", 25_000_000_000) for port in range(13)]
+    assert found(examine_rig(profile(text), RigLinks("r.yaml", tuple(mixed)))) == {}
+    mixed.append(JobLink("b/p0", 100_000_000_000))
+    assert found(examine_rig(profile(text), RigLinks("r.yaml", tuple(mixed)))) == {
+        "rig-more-ports": "r.yaml: agents: 14 ports of the rig, which take 5 of the device's, the device has at most 4; "
+        "use fewer ports, or name the right profile",
+    }
+
+
 BARE = "\n".join(SOUND.splitlines()[:7]) + "\n"
 
 
@@ -350,19 +476,21 @@ def test_headroom_by_hand() -> None:
 
 
 def test_every_rule_has_a_profile_that_breaks_it() -> None:
-    broken = {rule for rule, *_ in BROKEN_SWITCHES} | {rule for rule, *_ in BROKEN_JOBS}
-    names = [rule.name for rule in (*RULES, *MAP_RULES)]
+    broken = {rule for rule, *_ in (*BROKEN_SWITCHES, *BROKEN_NICS)} | {rule for rule, *_ in BROKEN_JOBS}
+    names = [rule.name for rule in RULES]
     names += [rule.name for rule in JOB_RULES] + [rule.name for rule in RIG_RULES]
     assert set(names) == broken | {"cnp-with-data", "rig-link-speed", "rig-more-ports"}
     assert len(set(names)) == len(names)
 
 
 def test_the_docs_list_every_rule_with_its_gravity() -> None:
-    rows = [(rule.name, rule.gravity, rule.meaning) for rule in (*RULES, *MAP_RULES)]
-    rows += [(rule.name, rule.gravity, rule.meaning) for rule in JOB_RULES]
-    rows += [(rule.name, rule.gravity, rule.meaning) for rule in RIG_RULES]
+    described = [
+        (rule.name, rule.gravity, rule.meaning)
+        for rules in (RULES, (CHECK_RULE,), JOB_RULES, RIG_RULES)
+        for rule in rules
+    ]
     document = (Path(__file__).parent.parent / "docs" / "profiles.md").read_text()
-    absent = [f"| `{name}` | {gravity} | {meaning} |" for name, gravity, meaning in rows]
+    absent = [f"| `{name}` | {gravity} | {meaning} |" for name, gravity, meaning in described]
     assert [row for row in absent if row not in document] == []
 
 

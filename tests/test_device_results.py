@@ -221,7 +221,7 @@ def counted(**changes: Any) -> CountedDevice:
 
 BASIS: Final = DeviceBasis(
     START_NS,
-    {name: RigPortFacts(4, counts_packets=True) for name in ("a/p0", "b/p0")},
+    {name: RigPortFacts(4, counts_packets=True) for name in ("a/p0", "b/p0", "unused/p0")},
     (ExpectedClass(26, 3, is_cnp=False),),
 )
 
@@ -289,6 +289,17 @@ def test_a_run_directory_gets_the_devices_counters(tmp_path: Path) -> None:
     page = texts["report.html"]
     assert "Of agents and device, 4 directions of cables: 4 frame for frame." in page
     assert "counted by the device" in page
+
+
+def test_a_port_without_ranks_leaves_the_verdict_as_it_is(tmp_path: Path) -> None:
+    """Nobody counts there; the device still sees what any host says to its neighbours."""
+    peers = (("s/0", "a/p0"), ("s/1", "b/p0"), ("s/2", "unused/p0"))
+    summary = judged(tmp_path, counted(peers=peers), "reconciliation.difference_share <= 0.1%")
+    assert summary.dut is not None
+    assert {row.port for row in summary.dut.reconciliation} == {"a/p0", "b/p0"}
+    assert not [note for note in summary.dut.notes if "unused" in note]
+    assert summary.verdict is not None
+    assert summary.verdict.result is Result.PASS
 
 
 def test_key_figures_of_the_device(tmp_path: Path) -> None:

@@ -95,6 +95,24 @@ def test_a_profile_of_the_users_own_beside_the_rig(lab: Path, capsys: pytest.Cap
     assert "makes IP packets of 4160B, ports p take 1500B" in capsys.readouterr().out
 
 
+def test_a_condition_that_cannot_be_read_is_found_before_any_run(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = "profile: own\nkind: switch\nsummary: s\nsources: {x: {title: t, date: 2026-01-01}}\n"
+    (lab / "own.yaml").write_text(own + 'checks: [{check: "lost_shar == 0", why: w}]\n')
+    (lab / "scenario.yaml").write_text(SCENARIO + 'verdict: {checks: [{check: "jct_avg_ns < 3", why: w}]}\n')
+    assert check(lab, f"{lab}/own.yaml") == 65
+    out = capsys.readouterr().out
+    assert "check-unreadable" in out
+    assert (
+        "own.yaml:5: checks[0].check: lost_shar == 0: column 1: no figure is called lost_shar; did you mean"
+        in out
+    )
+    assert (
+        "scenario.yaml:2: verdict.checks[0].check: jct_avg_ns < 3: column 1: a time on the left of <" in out
+    )
+
+
 def test_mistakes_of_all_files_come_together(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (lab / "scenario.yaml").write_text(SCENARIO + "transport: {dscp: 64}\n")
     (lab / "rig.yaml").write_text(RIG + "dut: {profil: x}\n")

@@ -27,11 +27,20 @@ constexpr Nanos kLongestSleepNs = 100'000'000;
 // A loop with a core of its own wakes so long before what is due, and looks at the clock until then: sleeps end some 5 to
 // 50 us late, by the processor's idle states and the scheduler.
 constexpr Nanos kWakeEarlyNs = 60'000;
+// Of a run that is done, what was sent twice may still lie in queues of the device, which counts it: a port that repeated
+// or got repetitions stays until so long nothing came, or until it has stayed the longest.
+constexpr Nanos kQuietNs = 400'000'000;
+constexpr Nanos kLongestStayNs = 2'000'000'000;
 
 class MonotonicClock final : public Clock {
  public:
   Nanos now() override { return monotonic_ns(); }
 };
+
+bool repeated(const std::vector<FlowRecord>& flows) {
+  return std::ranges::any_of(
+      flows, [](const FlowRecord& flow) { return flow.retransmitted_packets != 0 || flow.duplicate_request != 0; });
+}
 
 }  // namespace
 
@@ -191,7 +200,10 @@ PortRecord PortLoop::counters() const {
 }
 
 bool PortLoop::obey(uint32_t commands) {
-  if ((commands & kStop) != 0) return false;
+  if ((commands & kStop) != 0) {
+    if (state_.load(std::memory_order_relaxed) != LoopState::done || !repeated(core_->flows())) return false;
+    leave_by_ns_ = monotonic_ns() + kLongestStayNs;
+  }
   if ((commands & kJoin) != 0) {
     core_->meet(peers_);
     if (!core_->failure().empty()) {
@@ -215,6 +227,10 @@ bool PortLoop::obey(uint32_t commands) {
     waits_ready_.store(true, std::memory_order_release);
   }
   return true;
+}
+
+Nanos PortLoop::leaves_at() const {
+  return leave_by_ns_ == kNever ? kNever : std::min(leave_by_ns_, last_received_ns_ + kQuietNs);
 }
 
 void PortLoop::publish() {
@@ -268,7 +284,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   if (idle_since_ns == 0) idle_since_ns = now;
   const bool run_under_way = state_.load(std::memory_order_relaxed) == LoopState::running;
   if (run_under_way && now - idle_since_ns < config_.spin_ns) return;
-  const Nanos deadline = std::min(core_->next_deadline(), next_pause_ns_);
+  const Nanos deadline = std::min({core_->next_deadline(), next_pause_ns_, leaves_at()});
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
   if (deadline - early_ns <= now) return;
   const Nanos before = monotonic_ns();
@@ -311,6 +327,8 @@ void PortLoop::run() {
       core_->on_scale_up(message);
     });
     const Nanos now = clock.now();
+    if (received != 0) last_received_ns_ = now;
+    if (now >= leaves_at()) break;
     core_->on_time(now);
     if (now >= next_pause_ns_) send_pauses(now);
     core_->issue(now);

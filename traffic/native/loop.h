@@ -103,6 +103,7 @@ class PortLoop final : public ScaleUpLinks {
   bool open_verbs(std::string& error);
   void run();
   bool obey(uint32_t commands);
+  Nanos leaves_at() const;
   void publish();
   void settle_state();
   void send_pauses(Nanos now);
@@ -140,6 +141,8 @@ class PortLoop final : public ScaleUpLinks {
   };
   std::vector<PauseDue> pauses_;
   Nanos next_pause_ns_ = kNever;
+  Nanos last_received_ns_ = 0;
+  Nanos leave_by_ns_ = kNever;  // until it is told to stop
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
   int64_t turns_ = 0;              // the loop's own until it is joined
   int64_t idle_turns_ = 0;
