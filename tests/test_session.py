@@ -69,6 +69,22 @@ def test_heartbeats_go_between_the_parts_of_many_agents() -> None:
     assert [turn.count(Ping) for turn in said] == [20, 20, 20, 20]
 
 
+def test_a_controller_that_takes_half_a_millisecond_a_message_starts_many_agents() -> None:
+    """Pings that did not wait for answers would pile up in front of it faster than it reads them."""
+    play = Rehearsal(*members(64))
+    began_ns = free_ns = play.now_ns
+
+    def taken_one_after_another_ns() -> int:
+        nonlocal free_ns
+        free_ns = max(free_ns, play.now_ns) + NS_PER_MS // 2
+        return free_ns - play.now_ns
+
+    play.delay_ns = taken_one_after_another_ns
+    play.run(30, lambda: play.session.state is RunState.RUN)
+    assert play.session.reason == ""
+    assert play.now_ns - began_ns < 2 * NS_PER_S
+
+
 def test_a_run_that_breaks_while_parts_are_handed_out_asks_nothing_of_those_without_one() -> None:
     play = Rehearsal(*members(20))
     play.run(30, lambda: play.session.state is RunState.ASSIGN)
