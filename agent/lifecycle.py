@@ -7,13 +7,26 @@ clock and the engine itself belong to service.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agent.engine_face import EnginePhase, EngineStatus, ProbeOutcome, phase_of
+from agent.lifecycle_actions import (
+    Action,
+    AskEngineWaits,
+    CloseEngine,
+    HandedOver,
+    HandOver,
+    Leave,
+    Log,
+    OpenEngine,
+    Reconnect,
+    Say,
+    StartEngine,
+    StartProbe,
+)
 from contract.assignment import Assignment
 from contract.clock import NS_PER_MS, NS_PER_S, seconds_text
 from contract.codec import VersionMismatch
@@ -22,7 +35,6 @@ from contract.ip_address import ip_text
 from contract.machine import AgentEvent, AgentState, IllegalTransition, advance_agent
 from contract.messages import (
     MAX_BATCH_BYTES,
-    AgentMessage,
     Arm,
     Armed,
     AskWaits,
@@ -50,12 +62,10 @@ from contract.messages import (
     Report,
     Start,
     Started,
-    StreamCount,
     Waits,
     Welcome,
     clipped,
 )
-from contract.records import CC_RECORD
 
 _HELLO_NS: Final = 500 * NS_PER_MS
 _REMIND_NS: Final = 30 * NS_PER_S
@@ -63,99 +73,6 @@ _REMIND_NS: Final = 30 * NS_PER_S
 _MAX_TOLD_FAILURES: Final = 64
 """Probe failures told by name; with a cut link thousands fail for one reason."""
 _NO_PROGRESS: Final = Progress(0, 0, 0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """Send this to the controller."""
-
-    message: AgentMessage
-
-
-@dataclass(frozen=True, slots=True)
-class OpenEngine:
-    """Build an engine; answer with `on_opened` or `on_open_failed`."""
-
-    assignment: Assignment
-
-
-@dataclass(frozen=True, slots=True)
-class StartProbe:
-    """Start the engine's probes; answer with `on_probed`."""
-
-    peers: tuple[QueuePairEnd, ...] = ()
-    """Ends on network cards that the queue pairs have as their peers."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartEngine:
-    """Start the traffic at this time of the agent's clock."""
-
-    start_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class AskEngineWaits:
-    """Ask the engine what it waits for; answer with `on_waits`."""
-
-
-@dataclass(frozen=True, slots=True)
-class HandOver:
-    """Stop the engine, take what it measured and close it; answer with `on_handed_over`."""
-
-
-@dataclass(frozen=True, slots=True)
-class CloseEngine:
-    """Stop and close the engine; nobody wants its records."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reconnect:
-    """Leave the connection and open a new one."""
-
-    linger: bool
-    """Whether what is queued may still be delivered; a controller that fell silent gets nothing more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """End the process."""
-
-    code: ExitCode
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """Tell whoever reads the agent's log."""
-
-    text: str
-
-
-Action = (
-    Say
-    | OpenEngine
-    | StartProbe
-    | StartEngine
-    | AskEngineWaits
-    | HandOver
-    | CloseEngine
-    | Reconnect
-    | Leave
-    | Log
-)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HandedOver:
-    """What an engine left."""
-
-    end: EngineEnd
-    failure: str
-    ops: NDArray[np.void]
-    flows: NDArray[np.void]
-    ports: NDArray[np.void]
-    rates: NDArray[np.void] = field(default_factory=lambda: np.empty(0, CC_RECORD))
-    streams: tuple[StreamCount, ...] = ()
 
 
 class AgentLife:

@@ -29,9 +29,9 @@ from agent.engine_face import Engine, EnginePhase, phase_of
 from agent.files import versions
 from agent.host_fit import misfits
 from agent.host_reading import read_capabilities
-from agent.lifecycle import (
+from agent.lifecycle import AgentLife
+from agent.lifecycle_actions import (
     Action,
-    AgentLife,
     AskEngineWaits,
     CloseEngine,
     HandedOver,

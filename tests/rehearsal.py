@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agent.engine_face import EnginePhase
-from agent.lifecycle import Action as LifeAction
-from agent.lifecycle import (
-    AgentLife,
+from agent.lifecycle import AgentLife
+from agent.lifecycle_actions import Action as LifeAction
+from agent.lifecycle_actions import (
     AskEngineWaits,
     CloseEngine,
     HandedOver,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from agent.engine_face import EnginePhase
-from agent.lifecycle import (
+from agent.lifecycle import AgentLife
+from agent.lifecycle_actions import (
     Action,
-    AgentLife,
     CloseEngine,
     HandedOver,
     HandOver,

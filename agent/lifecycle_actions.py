@@ -1,0 +1,106 @@
+"""What an agent's life asks for: of its connection, its engine, its process and its log; and what an engine leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contract.assignment import Assignment
+from contract.errors import ExitCode
+from contract.messages import AgentMessage, EngineEnd, QueuePairEnd, StreamCount
+from contract.records import CC_RECORD
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Send this to the controller."""
+
+    message: AgentMessage
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEngine:
+    """Build an engine; answer with `on_opened` or `on_open_failed`."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class StartProbe:
+    """Start the engine's probes; answer with `on_probed`."""
+
+    peers: tuple[QueuePairEnd, ...] = ()
+    """Ends on network cards that the queue pairs have as their peers."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartEngine:
+    """Start the traffic at this time of the agent's clock."""
+
+    start_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskEngineWaits:
+    """Ask the engine what it waits for; answer with `on_waits`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Stop the engine, take what it measured and close it; answer with `on_handed_over`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseEngine:
+    """Stop and close the engine; nobody wants its records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    """Leave the connection and open a new one."""
+
+    linger: bool
+    """Whether what is queued may still be delivered; a controller that fell silent gets nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """End the process."""
+
+    code: ExitCode
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Tell whoever reads the agent's log."""
+
+    text: str
+
+
+Action = (
+    Say
+    | OpenEngine
+    | StartProbe
+    | StartEngine
+    | AskEngineWaits
+    | HandOver
+    | CloseEngine
+    | Reconnect
+    | Leave
+    | Log
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HandedOver:
+    """What an engine left."""
+
+    end: EngineEnd
+    failure: str
+    ops: NDArray[np.void]
+    flows: NDArray[np.void]
+    ports: NDArray[np.void]
+    rates: NDArray[np.void] = field(default_factory=lambda: np.empty(0, CC_RECORD))
+    streams: tuple[StreamCount, ...] = ()
