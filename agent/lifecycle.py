@@ -35,6 +35,7 @@ from contract.ip_address import ip_text
 from contract.machine import AgentEvent, AgentState, IllegalTransition, advance_agent
 from contract.messages import (
     MAX_BATCH_BYTES,
+    REPORT_NS,
     Arm,
     Armed,
     AskWaits,
@@ -85,6 +86,8 @@ class AgentLife:
         self._once = once
         self._assignment: Assignment | None = None
         self._lost_after_ns = 0
+        self.report_ns = REPORT_NS
+        """Least time between two looks at how far a run is."""
         self.seats = 1
         """How many runs at once the controller may have for this agent."""
         self._heard_ns = now_ns
@@ -173,6 +176,7 @@ class AgentLife:
             case Welcome():
                 # A run that a rack lends this agent to welcomes it once more, and may be more patient.
                 self._lost_after_ns = message.lost_after_ns
+                self.report_ns = max(REPORT_NS, message.report_ns)
                 if self.state is AgentState.JOINING:  # Each Hello that was repeated in vain is answered, too.
                     self._do(Log(f"joined the controller at {self._controller}"))
                     self._advance(AgentEvent.WELCOMED)

@@ -47,7 +47,7 @@ from agent.lifecycle_actions import (
 from agent.seats import Seats
 from contract.assignment import Assignment
 from contract.capabilities import Capabilities
-from contract.clock import NS_PER_MS, NS_PER_S
+from contract.clock import NS_PER_S
 from contract.codec import encode, read_from_controller
 from contract.endpoint import is_loopback
 from contract.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError, RigError
@@ -60,7 +60,6 @@ _TICK_MS: Final = 20
 _IDLE_TICK_MS: Final = 200
 """With a controller and no run there is nothing to look at that would not do later; what is said is heard at once."""
 _LOOK_AT_HOST_NS: Final = 5 * NS_PER_S
-_REPORT_NS: Final = 100 * NS_PER_MS
 _RECEIVE_BURST: Final = 64
 _QUEUED_MESSAGES: Final = 16
 """In ZeroMQ's queue; when it is full, records stay in the engine and pongs are left out."""
@@ -314,7 +313,7 @@ class _Agent:
                 self._waits_asked = False
                 await self._perform(self._life.on_waits(waits))
             if now_ns >= self._next_report_ns and self._life.watches_engine:
-                self._next_report_ns = now_ns + _REPORT_NS
+                self._next_report_ns = now_ns + self._life.report_ns
                 status = engine.status()
                 ops = engine.take_records() if self._started else np.empty(0, OP_RECORD)
                 await self._perform(self._life.on_status(status, ops, time.monotonic_ns()))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from contract.assignment import Assignment
 from contract.capabilities import UNKNOWN, Capabilities
+from contract.clock import NS_PER_MS
 from contract.errors import Problem
 from contract.evolution import since
 from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
@@ -32,7 +33,7 @@ class ProtocolVersion(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-PROTOCOL_VERSION: Final = ProtocolVersion(2, 2)
+PROTOCOL_VERSION: Final = ProtocolVersion(2, 3)
 OLDEST_MINOR: Final = 0
 """Of this major, the oldest minor that is still spoken: one back is promised."""
 
@@ -43,6 +44,8 @@ MAX_TO_CONTROLLER_BYTES: Final = 8 << 20
 """Largest message to a controller: one batch and its envelope, with room."""
 MAX_BATCH_BYTES: Final = 4 << 20
 """Most record bytes in one message, so that pongs are never far behind."""
+REPORT_NS: Final = 100 * NS_PER_MS
+"""Of a few agents: often enough for somebody who watches."""
 MAX_TEXT_CHARS: Final = 4096
 """Longest text inside a message; see `clipped`."""
 
@@ -275,6 +278,8 @@ class Welcome:
     seats: int = since(1, droppable=True, default=1)
     """How many runs at once the controller may have for this agent. While all its seats are taken, an agent with fewer
     connections opens one more, so that one of them waits idle."""
+    report_ns: int = since(3, droppable=True, default=REPORT_NS)
+    """Least time between two of the agent's reports in a run; more where many agents report to one controller."""
 
 
 @dataclass(frozen=True, slots=True)

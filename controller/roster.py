@@ -44,13 +44,10 @@ class Member:
 class Roster:
     """Agents of one session by name and by connection."""
 
-    def __init__(
-        self, names: Sequence[str], heartbeat_ns: int, lost_after_ns: int, standing_by: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, names: Sequence[str], welcome: Welcome, standing_by: Sequence[str] = ()) -> None:
         self._names = tuple(names)
         self._standing_by = tuple(standing_by)
-        self._heartbeat_ns = heartbeat_ns
-        self._lost_after_ns = lost_after_ns
+        self._welcome = welcome
         self._members: dict[str, Member] = {}
         self._name_of: dict[bytes, str] = {}
 
@@ -73,7 +70,7 @@ class Roster:
             self._members[hello.name] = Member(identity, hello, now_ns)
             self._name_of[identity] = hello.name
         self._members[hello.name].hello = hello
-        return Welcome(self._heartbeat_ns, self._lost_after_ns)
+        return self._welcome
 
     def heard(self, identity: bytes, now_ns: int) -> str | None:
         """Notes a sign of life; the member's name, None for a stranger."""
@@ -120,13 +117,15 @@ class Roster:
     def lost(self, now_ns: int) -> tuple[str, ...]:
         """Members silent for too long."""
         return tuple(
-            name for name, member in self.members() if now_ns - member.heard_ns > self._lost_after_ns
+            name for name, member in self.members() if now_ns - member.heard_ns > self._welcome.lost_after_ns
         )
 
     def overdue(self, now_ns: int) -> tuple[tuple[str, int], ...]:
         """Members that missed two heartbeats, with their silence in nanoseconds: suspects when something broke."""
         silences = ((name, now_ns - member.heard_ns) for name, member in self.members())
-        return tuple((name, silent_ns) for name, silent_ns in silences if silent_ns > 2 * self._heartbeat_ns)
+        return tuple(
+            (name, silent_ns) for name, silent_ns in silences if silent_ns > 2 * self._welcome.heartbeat_ns
+        )
 
     def due_pings(self, now_ns: int) -> tuple[tuple[bytes, Ping], ...]:
         """Heartbeats to send now; each is counted as sent."""
@@ -141,7 +140,7 @@ class Roster:
             member.open_pings[member.sequence] = now_ns
             if len(member.open_pings) > _OPEN_PINGS:
                 del member.open_pings[next(iter(member.open_pings))]
-            member.next_ping_ns = member.next_sample_ns = now_ns + self._heartbeat_ns
+            member.next_ping_ns = member.next_sample_ns = now_ns + self._welcome.heartbeat_ns
             pings.append((member.identity, Ping(member.sequence, now_ns)))
         return tuple(pings)
 

@@ -81,9 +81,8 @@ class Session:
         self._settings = settings
         self._assignments = assignments
         self._tables = tables
-        self._roster = Roster(
-            tuple(assignments), settings.heartbeat_ns, settings.lost_after_ns, settings.standing_by
-        )
+        welcome = settings.welcome(len(assignments))
+        self._roster = Roster(tuple(assignments), welcome, settings.standing_by)
         self._harvests = {name: Harvest.of(name, assignment) for name, assignment in assignments.items()}
         self._hellos: dict[str, Hello] = {}
         self._ends: dict[str, tuple[QueuePairEnd, ...]] = {}

@@ -11,6 +11,7 @@ from pathlib import Path
 from contract.clock import NS_PER_MS, NS_PER_S
 from contract.endpoint import is_loopback
 from contract.errors import ConfigError, Problem
+from contract.messages import REPORT_NS, Welcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class SessionSettings:
     host; it costs nothing but patience."""
     start_lead_each_ns: int = 4 * NS_PER_MS
     """More for every agent: their orders leave one after another."""
+    report_each_ns: int = 4 * NS_PER_MS
+    """Between two reports of any agents, if they come evenly: more a second than a controller takes would pile up before it."""
     stall_timeout_ns: int = 5 * NS_PER_S
     """Longer than an engine needs to give up on a queue pair by itself."""
     waits_timeout_ns: int = 2 * NS_PER_S
@@ -62,6 +65,12 @@ class SessionSettings:
     """How long agents may take to acknowledge the end; a connection that closes sooner may lose its last message."""
     standing_by: tuple[str, ...] = ()
     """Agents of the rig that have no rank in this run. They are not answered, and go on asking until a run has use for them."""
+
+    def welcome(self, agents: int) -> Welcome:
+        """What each of so many agents is told when it joins."""
+        # Often enough for a stall to be told from silence.
+        report_ns = max(REPORT_NS, min(agents * self.report_each_ns, self.stall_timeout_ns // 5))
+        return Welcome(self.heartbeat_ns, self.lost_after_ns, report_ns=report_ns)
 
     def lead_ns(self, agents: int) -> int:
         """From the start orders to the start, of a run over so many agents."""

@@ -127,7 +127,7 @@ def test_a_refusal_ends_it_with_the_reason() -> None:
 def test_another_version_ends_it_with_both_numbers() -> None:
     actions = newborn().on_garbage(VersionMismatch(ProtocolVersion(9, 9)), 0)
     assert actions[-1] == Leave(ExitCode.PREPARATION_FAILED)
-    assert "the peer speaks protocol 9.9, this side 2.0 to 2.2" in logged(actions)
+    assert "the peer speaks protocol 9.9, this side 2.0 to 2.3" in logged(actions)
 
 
 def test_an_engine_that_opens_is_reported_with_what_it_lacks() -> None:
@@ -262,6 +262,15 @@ def test_a_run_that_welcomes_again_with_more_patience_is_believed_for_as_long_as
     joined_ns = 6 * LOST_NS
     life.on_message(Welcome(1, LOST_NS), joined_ns)
     assert "the controller has been silent for 3.0 s" in logged(life.on_tick(joined_ns + LOST_NS + 1))
+
+
+def test_an_agent_reports_as_rarely_as_its_run_asks_and_never_more_often_than_it_would() -> None:
+    life = living(AgentState.IDLE)
+    assert life.report_ns == 100 * NS_PER_MS
+    life.on_message(Welcome(1, LOST_NS, report_ns=NS_PER_S), 0)
+    assert life.report_ns == NS_PER_S
+    life.on_message(Welcome(1, LOST_NS, report_ns=-1), 0)
+    assert life.report_ns == 100 * NS_PER_MS
 
 
 def test_a_hello_that_found_no_connection_is_said_again_at_once() -> None:

@@ -14,7 +14,7 @@ from agent.service import open_native_engine
 from contract.assignment import PortBackend, PortSettings
 from contract.capabilities import UNKNOWN, Capabilities, Interface, RoceDevice
 from contract.errors import RigError
-from contract.messages import Hello
+from contract.messages import Hello, Welcome
 from controller.rack.hub import AgentPresence
 from controller.rack.messages import agent_told
 from controller.roster import Roster
@@ -277,7 +277,7 @@ def test_an_agent_looks_at_its_host_in_the_moment_in_which_it_is_given_its_part(
 
 
 def test_what_changes_while_an_agent_waits_counts() -> None:
-    roster = Roster(["a"], 1, 10)
+    roster = Roster(["a"], Welcome(1, 10))
     hello = Hello("a", "box", 1, {})
     roster.join(b"1", hello, 0)
     roster.join(b"1", replace(hello, capabilities=HOST), 5)

@@ -8,6 +8,7 @@ from controller.roster import CLOCK_BURST_SAMPLES, Roster
 
 HEARTBEAT_NS = 500 * NS_PER_MS
 LOST_NS = 3000 * NS_PER_MS
+WELCOME = Welcome(HEARTBEAT_NS, LOST_NS)
 
 
 def hello(name: str) -> Hello:
@@ -15,7 +16,7 @@ def hello(name: str) -> Hello:
 
 
 def roster() -> Roster:
-    return Roster(("a", "b"), HEARTBEAT_NS, LOST_NS)
+    return Roster(("a", "b"), WELCOME)
 
 
 def answer_pings(there: Roster, now_ns: int) -> int:
@@ -31,8 +32,8 @@ def answer_pings(there: Roster, now_ns: int) -> int:
 def test_agents_of_the_rig_are_welcome_even_twice() -> None:
     there = roster()
     assert there.missing() == ("a", "b")
-    assert there.join(b"1", hello("b"), 0) == Welcome(HEARTBEAT_NS, LOST_NS)
-    assert there.join(b"1", hello("b"), 1) == Welcome(HEARTBEAT_NS, LOST_NS)
+    assert there.join(b"1", hello("b"), 0) == WELCOME
+    assert there.join(b"1", hello("b"), 1) == WELCOME
     assert there.missing() == ("a",)
     assert [name for name, _ in there.members()] == ["b"]
 
@@ -93,7 +94,7 @@ def test_membership_begins_with_a_burst_and_settles_to_heartbeats() -> None:
 
 def test_of_hundreds_few_clocks_are_read_at_once_and_nobody_is_pinged_before_it_answered() -> None:
     names = tuple(f"a{number}" for number in range(100))
-    there = Roster(names, HEARTBEAT_NS, LOST_NS)
+    there = Roster(names, WELCOME)
     for name in names:
         there.join(name.encode(), hello(name), 0)
     answer_pings(there, 0)

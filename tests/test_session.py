@@ -85,6 +85,21 @@ def test_a_controller_that_takes_half_a_millisecond_a_message_starts_many_agents
     assert play.now_ns - began_ns < 2 * NS_PER_S
 
 
+@pytest.mark.parametrize(
+    ("agents", "stall_timeout_ns", "report_ns"),
+    [(2, 5 * NS_PER_S, 100), (100, 5 * NS_PER_S, 400), (1000, 5 * NS_PER_S, 1000), (1000, NS_PER_MS, 100)],
+    ids=[
+        "few: as often as people look",
+        "a hundred: 250 a second in all",
+        "for a stall to be seen",
+        "never more often",
+    ],
+)
+def test_many_agents_report_more_rarely(agents: int, stall_timeout_ns: int, report_ns: int) -> None:
+    welcome = replace(SessionSettings("r1", "x"), stall_timeout_ns=stall_timeout_ns).welcome(agents)
+    assert welcome.report_ns == report_ns * NS_PER_MS
+
+
 def test_a_run_that_breaks_while_parts_are_handed_out_asks_nothing_of_those_without_one() -> None:
     play = Rehearsal(*members(20))
     play.run(30, lambda: play.session.state is RunState.ASSIGN)

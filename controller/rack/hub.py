@@ -68,7 +68,9 @@ class Hub:
         assert all(1 <= count <= MOST_SEATS for count in seats.values())
         self._seats = dict(seats)
         self._idle = tuple(
-            Roster([name for name, count in seats.items() if count > seat], heartbeat_ns, lost_after_ns)
+            Roster(
+                [name for name, count in seats.items() if count > seat], Welcome(heartbeat_ns, lost_after_ns)
+            )
             for seat in range(max(seats.values(), default=1))
         )
         self._hellos: dict[str, Hello] = {}
