@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.soak import await_rack, free_port, started, status
+from bench.soak import await_rack, end_whole_when_told, free_port, started, status
 from controller.cli import main as etloop
 from controller.rack.broker_settings import BrokerSettings
 from controller.rack.client import RackClient
@@ -240,6 +240,7 @@ def main() -> None:
     parsed = parser.parse_args()
     if not 1 <= parsed.agents <= 1000 or parsed.jobs < 1:
         parser.error("--agents: 1 to 1000; --jobs: at least 1")
+    end_whole_when_told()
     figures = {}
     for name, measure, count in (
         ("scale", measure_scale, parsed.agents),

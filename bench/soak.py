@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import json
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -37,6 +38,8 @@ LEAST_FOR_MEMORY: Final = 100
 LEAST_RUNS: Final = 5
 _SCENARIO: Final = "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n"
 _PATIENCE_S: Final = 120
+_PATIENCE_TO_END_S: Final = (5, 60)
+"""A controller that is told twice does not wait for a run, which may wait for agents that have ended before."""
 _RETAINED_S: Final = 0.5
 _KEPT_BYTES: Final = "40MiB"
 """Artifacts of some runs only, so that retention is under way for most of the soak."""
@@ -93,6 +96,15 @@ def judge(samples: Sequence[Sample]) -> tuple[Verdict, ...]:
 # ---- the rack
 
 
+def end_whole_when_told() -> None:
+    """Lets SIGTERM end this process as Ctrl-C does, or what it started would outlive it."""
+
+    def told(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, told)
+
+
 @contextlib.contextmanager
 def started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that lives as long as the block; what it says goes to `log`."""
@@ -105,10 +117,12 @@ def started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
         try:
             yield process
         finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
+            for patience_s in _PATIENCE_TO_END_S:
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(patience_s)
+                    break
+            else:
                 process.kill()
 
 
@@ -261,6 +275,7 @@ def main() -> None:
     parsed = parser.parse_args()
     if parsed.runs < LEAST_RUNS:
         parser.error(f"--runs: at least {LEAST_RUNS}, or there is nothing to compare")
+    end_whole_when_told()
     with tempfile.TemporaryDirectory(prefix="etloop-soak-") as directory:
         verdicts = soak(parsed.runs, Path(directory))
     if parsed.json:

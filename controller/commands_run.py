@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from contract.run import RunOutcome
     from controller.plan import Plan
-    from controller.rig import Security
     from controller.session_actions import RunProgress
 
 Say = Callable[[str], None]
@@ -243,19 +242,13 @@ def session_settings(prepared: Prepared) -> SessionSettings:
     return SessionSettings(
         run_id=next(iter(prepared.plan.assignments.values())).run_id,
         bind=rig.bind,
-        curve=_curve(rig.security),
+        curve=CurveServer.of(rig.security),
         standing_by=tuple(one.name for one in rig.agents if one.name not in prepared.plan.assignments),
         insecure=rig.security.insecure,
         gather_timeout_ns=scenario.gather_timeout_ns,
         stall_timeout_ns=scenario.stall_timeout_ns,
         lost_after_ns=scenario.lost_after_ns,
     )
-
-
-def _curve(security: Security) -> CurveServer | None:
-    if security.server_key is None or security.authorised_keys is None:
-        return None
-    return CurveServer(security.server_key, security.authorised_keys)
 
 
 def run_id() -> str:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from contract.clock import NS_PER_MS, NS_PER_S
 from contract.endpoint import is_loopback
 from contract.errors import ConfigError, Problem
 from contract.messages import REPORT_NS, Welcome
+
+if TYPE_CHECKING:
+    from controller.rig import Security
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,13 @@ class CurveServer:
     """The controller's own certificate (`.key_secret`)."""
     agent_keys_dir: Path
     """The allow-list: public certificates (`.key`) of the agents that may connect."""
+
+    @classmethod
+    def of(cls, security: Security) -> CurveServer | None:
+        """What the rig says of it; None where agents are admitted without keys."""
+        if security.server_key is None or security.authorised_keys is None:
+            return None
+        return cls(security.server_key, security.authorised_keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from bench.soak import LEAST_FOR_MEMORY, MOST_GROWTH_BYTES, Sample, judge, slope
+from tests.test_rack_mqtt import mosquitto
+
+__all__ = ["mosquitto"]
 
 RUNS = 2 * LEAST_FOR_MEMORY
 BASE_BYTES = 100 << 20
@@ -51,3 +61,34 @@ def test_few_runs_are_not_judged_by_memory() -> None:
 
 def test_one_outlier_moves_no_slope() -> None:
     assert slope([0, 1, 2, 1000, 4, 5, 6]) == 1
+
+
+def _about(directory: Path) -> list[int]:
+    """Processes with something of `directory` in their command."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        # A process may end while it is looked at.
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and os.fsencode(directory) in (entry / "cmdline").read_bytes():
+                pids.append(int(entry.name))
+    return pids
+
+
+@pytest.mark.usefixtures("mosquitto")
+def test_a_soak_that_is_told_to_end_takes_its_rack_along(tmp_path: Path) -> None:
+    place = tmp_path / "soak"
+    place.mkdir()
+    command = (sys.executable, "-m", "bench.soak", "--runs", "20")
+    with subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(place)}, stderr=subprocess.PIPE, text=True
+    ) as soak:
+        assert soak.stderr is not None
+        try:
+            assert soak.stderr.readline() == "1 of 20 runs\n"
+            assert len(_about(place)) == 2, "the broker and the controller name their files"
+            soak.send_signal(signal.SIGTERM)
+            assert soak.wait(60) == 128 + signal.SIGTERM
+        finally:
+            soak.kill()
+    assert _about(place) == []
+    assert list(place.iterdir()) == []

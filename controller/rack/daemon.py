@@ -19,6 +19,7 @@ from contract.errors import ExitCode, ProtocolError
 from contract.messages import Ping, Refused
 from contract.peers import Peers
 from controller.rack import artifacts
+from controller.rack.allocator import look_for_garbage
 from controller.rack.api import Rack
 from controller.rack.dispatch import Start
 from controller.rack.ending import end
@@ -131,7 +132,7 @@ class Daemon:
             os.close(self.lock)
 
     async def _served(self) -> ExitCode:
-        async with open_router(self.rig.bind, curve_of(self.rig)) as router:
+        async with open_router(self.rig.bind, CurveServer.of(self.rig.security)) as router:
             with stop_signals() as stops:
                 link = RouterLink(router)
                 self._inherited = InheritedRuns(self.rack, self.config.state_dir, self.log)
@@ -457,6 +458,7 @@ class Daemon:
     async def _housekeep(self, now_ns: int) -> None:
         # Agents connect anew after every run: without this, what is known of connections grows for thousands of runs.
         self._peers.keep(self.hub.connections())
+        look_for_garbage()
         try:
             short = self.free_disk_bytes() < self.config.free_disk_bytes
             self._stuck("disk", "the disk is full" if short else "")
@@ -491,10 +493,3 @@ def _death(task: asyncio.Task[str]) -> str:
         return task.result()
     except Exception as error:  # noqa: BLE001 - a mistake of ours in one run must not end the others
         return f"its process could not be followed: {type(error).__name__}: {error}"
-
-
-def curve_of(rig: Rig) -> CurveServer | None:
-    security = rig.security
-    if security.server_key is None or security.authorised_keys is None:
-        return None
-    return CurveServer(security.server_key, security.authorised_keys)

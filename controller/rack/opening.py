@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, ExitCode, Problem
 from controller.rack import locks
-from controller.rack.allocator import give_memory_back
+from controller.rack.allocator import give_memory_back, set_start_aside
 from controller.rack.api import Rack
-from controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, Road, curve_of
+from controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, Road
 from controller.rack.dispatch import RackPort
 from controller.rack.embedded_broker import EmbeddedBroker
 from controller.rack.http import HttpRoad
@@ -26,7 +26,7 @@ from controller.rack.job_store import JobStore
 from controller.rack.metrics import RackCollector
 from controller.rack.mqtt import MqttRoad
 from controller.rig import parse_rig
-from controller.session_settings import SessionSettings, check_exposure
+from controller.session_settings import CurveServer, SessionSettings, check_exposure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,9 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
     """A daemon with its store open. Raises `ConfigError` with what cannot be used."""
     rig_bytes = _read(config.rig)
     rig = parse_rig(rig_bytes, str(config.rig), config.rig.parent)
-    check_exposure(SessionSettings("", rig.bind, curve_of(rig), insecure=rig.security.insecure))
+    check_exposure(
+        SessionSettings("", rig.bind, CurveServer.of(rig.security), insecure=rig.security.insecure)
+    )
     if not config.scenario_root.is_dir():
         remedy = "make it, and put the traces of scenarios below it"
         raise ConfigError(Problem("scenario_root", f"{config.scenario_root} is no directory", remedy))
@@ -154,6 +156,7 @@ def serve(config: RackConfig, log: RackLog) -> ExitCode:
     """Opens a daemon and lets it live. Raises `ConfigError`."""
     give_memory_back()
     daemon = open_daemon(config, log)
+    set_start_aside()
     with contextlib.suppress(KeyboardInterrupt):
         return asyncio.run(daemon.run())
     return ExitCode.RUN_ERROR
