@@ -5,7 +5,7 @@ process, with engines that send nothing. They register, stand idle, and run one 
 controller's processor time and memory, and those of the run's own process.
 
 Latency: two real agents and one small job after another; from the client's submission to each state as the client hears
-of it over the broker.
+of it over the broker. Once over loopback addresses and, as root, once on a lab: agents in namespaces, a soft switch between.
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ from typing import Final
 
 from bench.soak import await_rack, end_whole_when_told, free_port, started, status
 from controller.cli import main as etloop
+from controller.lab_client import lab_down, lab_up
+from controller.lab_order import LabOrder
+from controller.lab_plan import plan_lab, rig_text
 from controller.rack.broker_settings import BrokerSettings
 from controller.rack.client import RackClient
 from controller.rack.job import ENDED, JobState
 from controller.rack.messages import JobTold
+from controller.topology_file import parse_topology
 
 PORTS: Final = 4
 _PROCESSES: Final = 8
@@ -39,6 +43,9 @@ _PATIENCE_S: Final = 600
 _SCENARIO: Final = "workload: {trace: job}\nmapping: {placement: round_robin}\n"
 _LIMITS: Final = "limits: {gather_timeout: 300s, stall_timeout: 120s, lost_after: 60s}\n"
 """Hundreds of agents share this machine's cores, and take their parts of the job one after another."""
+
+
+_TOPOLOGY: Final = "single: {rate: 200Mbps, ports: [a/p0, b/p0], switch: {preset: lossless}}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +76,12 @@ def percentile(values: list[float], percent: int) -> float:
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
-def _write_rack(directory: Path, control: int, broker: int, agents: str) -> None:
-    (directory / "rig.yaml").write_text(
-        f"controller: {{bind: 'tcp://127.0.0.1:{control}'}}\nagents:\n{agents}"
-    )
+def _rig(control: int, agents: str) -> str:
+    return f"controller: {{bind: 'tcp://127.0.0.1:{control}'}}\nagents:\n{agents}"
+
+
+def _write_rack(directory: Path, rig: str, broker: int) -> None:
+    (directory / "rig.yaml").write_text(rig)
     (directory / "controller.yaml").write_text(
         "rig: rig.yaml\nstate_dir: state\nscenario_root: traces\nlimits: {free_disk: 1MiB}\n"
         f"mqtt: {{port: {broker}}}\n"
@@ -112,7 +121,7 @@ def measure_scale(directory: Path, agents: int) -> list[Figure]:
         + "]}\n"
         for k in range(agents)
     )
-    _write_rack(directory, control, broker, rows)
+    _write_rack(directory, _rig(control, rows), broker)
     settings = BrokerSettings("127.0.0.1", broker)
     with _controller(directory, broker) as pid, contextlib.ExitStack() as stack:
         before_s, empty_mib = _cpu_s(pid), _peak_mib(pid)
@@ -184,19 +193,43 @@ async def _one_job(settings: BrokerSettings, controller: int) -> list[Figure]:
 
 
 def measure_latency(directory: Path, jobs: int) -> list[Figure]:
-    """One small job after another between two real agents."""
+    """One small job after another between two real agents over loopback addresses."""
     control, broker = free_port(), free_port()
-    etloop(["synth", str(directory / "traces/job"), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"])
+    _synth_job(directory)
     rows = "".join(
         f"  - {{name: {name}, host: here, ports: [{{name: p0, addresses: 127.125.{k}.1-127.125.{k}.4, link: 100Gbps}}]}}\n"
         for k, name in enumerate("ab")
     )
-    _write_rack(directory, control, broker, rows)
+    _write_rack(directory, _rig(control, rows), broker)
     with _controller(directory, broker), contextlib.ExitStack() as stack:
         for name in "ab":
             command = ("agent.cli", "run", "--controller", f"tcp://127.0.0.1:{control}", "--name", name)
             stack.enter_context(started(directory / f"{name}.log", sys.executable, "-m", *command))
         return asyncio.run(_latencies(BrokerSettings("127.0.0.1", broker), jobs))
+
+
+def measure_lab_latency(directory: Path, jobs: int) -> list[Figure]:
+    """The same, with the agents in namespaces of their own and a soft switch between them. As root."""
+    bind, broker = f"tcp://127.0.0.1:{free_port()}", free_port()
+    _synth_job(directory)
+    (directory / "topology.yaml").write_text(_TOPOLOGY)
+    plan = plan_lab(parse_topology(_TOPOLOGY.encode(), "topology.yaml"), bind=bind)
+    _write_rack(directory, rig_text(plan, topology="topology.yaml"), broker)
+    lab = f"rack-{os.getpid()}"
+    with _controller(directory, broker):
+        lab_up(
+            LabOrder(
+                lab, _TOPOLOGY, "topology.yaml", bind=bind, agents=True, measure=False, owner=os.getpid()
+            )
+        )
+        try:
+            return asyncio.run(_latencies(BrokerSettings("127.0.0.1", broker), jobs))
+        finally:
+            lab_down(lab)
+
+
+def _synth_job(directory: Path) -> None:
+    etloop(["synth", str(directory / "traces/job"), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"])
 
 
 async def _latencies(settings: BrokerSettings, jobs: int) -> list[Figure]:
@@ -244,8 +277,12 @@ def main() -> None:
     figures = {}
     for name, measure, count in (
         ("scale", measure_scale, parsed.agents),
-        ("latency", measure_latency, parsed.jobs),
+        ("latency over loopback", measure_latency, parsed.jobs),
+        ("latency on a lab", measure_lab_latency, parsed.jobs),
     ):
+        if measure is measure_lab_latency and os.geteuid() != 0:
+            sys.stderr.write("no latency on a lab: that needs root\n")
+            continue
         with tempfile.TemporaryDirectory(prefix="etloop-rack-") as directory:
             figures[name] = measure(Path(directory), count)
     if parsed.json:
