@@ -21,6 +21,7 @@ from agent.files import host_facts
 from agent.presence import PresenceSettings, add_presence, presence_settings, presence_told
 from agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
 from contract.errors import ConfigError, EtloopError, ExitCode, Problem
+from contract.garbage import set_start_aside
 from contract.units import QuantityError, parse_bytes, parse_name
 from traffic.capture import CaptureTarget
 from traffic.loop_threads import ORDINARY, LoopThreads, parse_cores
@@ -128,6 +129,7 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
     if options.capture is not None or threads != ORDINARY:
         capture = _capture_target(options) if options.capture is not None else None
         open_engine = partial(open_native_engine, capture=capture, threads=threads)
+    set_start_aside()
     return asyncio.run(_served(settings, open_engine, presence_settings(options)))
 
 

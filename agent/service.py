@@ -51,6 +51,7 @@ from contract.clock import NS_PER_S
 from contract.codec import encode, read_from_controller
 from contract.endpoint import is_loopback
 from contract.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError, RigError
+from contract.garbage import look_for_garbage
 from contract.messages import MAX_TO_AGENT_BYTES, PROTOCOL_VERSION, AgentMessage, EngineEnd, Hello, Pong
 from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from traffic.capture import CaptureTarget
@@ -343,6 +344,7 @@ class _Agent:
         if opening is not None:
             # The worker is busy with it; this runs right after, when the engine exists or has failed to.
             self._closing.add(self._at_work(_close_opened, opening))
+        look_for_garbage()
 
     def _at_work(self, call: Callable[..., None], *arguments: object) -> asyncio.Future[None]:
         return asyncio.get_running_loop().run_in_executor(self._worker, call, *arguments)

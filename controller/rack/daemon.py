@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from contract.clock import NS_PER_MS, NS_PER_S, seconds_text
 from contract.errors import ExitCode, ProtocolError
+from contract.garbage import look_for_garbage
 from contract.messages import Ping, Refused
 from contract.peers import Peers
 from controller.rack import artifacts
-from controller.rack.allocator import look_for_garbage
 from controller.rack.api import Rack
 from controller.rack.dispatch import Start
 from controller.rack.ending import end

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, ExitCode, Problem
+from contract.garbage import set_start_aside
 from controller.rack import locks
-from controller.rack.allocator import give_memory_back, set_start_aside
+from controller.rack.allocator import give_memory_back
 from controller.rack.api import Rack
 from controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, Road
 from controller.rack.dispatch import RackPort

@@ -1,11 +1,11 @@
-"""What a controller is done with does not lie about for hundreds of runs."""
+"""What a long-lived process is done with does not lie about for hundreds of runs."""
 
 import subprocess
 import sys
 
 _PROBE = """
 import gc, weakref
-from controller.rack.allocator import look_for_garbage, set_start_aside
+from contract.garbage import look_for_garbage, set_start_aside
 
 class Ring:
     def __init__(self):
