@@ -22,6 +22,7 @@ from typing import Final
 
 from contract.errors import InputError, Problem, RigError
 from controller.lab_order import LOG_FILE, ORDER_FILE, SOCKET_FILE, LabOrder, order_text
+from controller.lab_socket import connected
 from controller.lab_status import Values
 
 UP_TIMEOUT_S: Final = 60
@@ -216,7 +217,7 @@ class _Line:
 def _conversation(name: str) -> Iterator[_Line]:
     directory = lab_directory(name)
     try:
-        connection = _connect(directory)
+        connection = connected(directory / SOCKET_FILE, ANSWER_TIMEOUT_S)
     except OSError:
         was = "; it was killed" if directory.exists() else ""
         what = f'no lab called "{name}" is up{was}'
@@ -231,20 +232,9 @@ def _conversation(name: str) -> Iterator[_Line]:
         line.close()
 
 
-def _connect(directory: Path) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(ANSWER_TIMEOUT_S)
-        connection.connect(str(directory / SOCKET_FILE))
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
 def _answers(directory: Path) -> bool:
     try:
-        _connect(directory).close()
+        connected(directory / SOCKET_FILE, ANSWER_TIMEOUT_S).close()
     except OSError:
         return False
     return True

@@ -23,6 +23,7 @@ from controller.counters.gnmi_settings import GNMI_PORT
 from controller.counters.soft_switch import SoftSwitchCounters
 from controller.lab_client import lab_directory
 from controller.lab_order import GNMI_READY, SOCKET_FILE
+from controller.lab_socket import short_path
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -107,7 +108,8 @@ def serve(order: GnmiOrder) -> None:
 
 async def _serve(order: GnmiOrder, server: GnmiServer, keys: ServerKeys | None) -> None:
     try:
-        reader, writer = await asyncio.open_unix_connection(order.socket_path)
+        with short_path(order.socket_path) as short:
+            reader, writer = await asyncio.open_unix_connection(short)
     except OSError:
         what = f'no lab called "{order.lab}" is up'
         raise RigError(Problem("lab", what, "start one with etloop lab up TOPOLOGY")) from None

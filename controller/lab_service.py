@@ -40,6 +40,7 @@ from controller.lab_order import (
 from controller.lab_place import lab_place
 from controller.lab_plan import LabPlan, plan_lab, refuse_promise
 from controller.lab_relay import endpoint_of, relay_from
+from controller.lab_socket import listening
 from controller.lab_status import Values, counter_values, plan_values
 from controller.topology_file import parse_topology
 from traffic.soft_switch import SoftSwitch
@@ -124,7 +125,9 @@ class Lab:
             for namespace in self._namespaces.values():
                 stack.push_async_callback(_close, await relay_from(namespace, host, port))
             socket_path = directory / SOCKET_FILE
-            server = await asyncio.start_unix_server(self._converse, socket_path, limit=MOST_REQUEST_BYTES)
+            server = await asyncio.start_unix_server(
+                self._converse, sock=listening(socket_path), limit=MOST_REQUEST_BYTES
+            )
             stack.push_async_callback(_close, server)
             stack.callback(self._end_agents)
             if self._order.gnmi:

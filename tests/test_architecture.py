@@ -83,6 +83,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/lab_process.py": "the process of a lab",
     "controller/lab_relay.py": "carries connections between namespaces",
     "controller/lab_service.py": "a lab's event loop, socket and agents",
+    "controller/lab_socket.py": "binds and reaches a lab's socket",
     "controller/commands_sweep.py": "draws the order of a sweep's runs, tells how far it is",
     "controller/sweep_directory.py": "removes what interrupted runs of a sweep left, flushes directories",
     "controller/sweep_run.py": "names a sweep's labs by its own process",

@@ -13,6 +13,7 @@ from contract.errors import RigError
 from controller.counters.lab_values import NotALab, lab_readings
 from controller.lab_client import lab_directory
 from controller.lab_order import SOCKET_FILE
+from controller.lab_socket import short_path
 from controller.system_clock import monotonic_ns
 
 MOST_ANSWER_BYTES: Final = 1 << 26
@@ -32,9 +33,10 @@ class SoftSwitchCounters:
         """See `DeviceCounters`."""
         try:
             socket_path = self._socket_path or lab_directory(self._lab) / SOCKET_FILE
-            self._reader, self._writer = await asyncio.open_unix_connection(
-                socket_path, limit=MOST_ANSWER_BYTES
-            )
+            with short_path(socket_path) as short:
+                self._reader, self._writer = await asyncio.open_unix_connection(
+                    short, limit=MOST_ANSWER_BYTES
+                )
         except RigError as error:
             return CounterFailure(FailureKind.REFUSED, str(error.problems[0]))
         except OSError:
