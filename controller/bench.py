@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, assert_never
 
 from contract.errors import ExitCode
+from controller.answer import Answer, to_json
 from controller.bench_ends import bench_workers
 from controller.bench_figures import (
     Bar,
@@ -36,7 +37,6 @@ from controller.bench_pacing import pacing_sections
 from controller.bench_place import bench_place
 from controller.bench_turns import BYTES_PER_MIB, SMALL_LENGTHS, Bench, notes_of
 from controller.bench_wire import ALL_PORTS, WirePorts, wire_sections
-from controller.commands_trace import Answer, to_json
 from results.kpis import nearest_rank
 from workload.trace import CollectiveKind
 

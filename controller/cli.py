@@ -2,6 +2,9 @@
 
 A command's answer goes to standard output, everything said on the way to standard error. Errors that a user can cause
 end with their message and the code of their class (contract/errors.py); a traceback is always a mistake of ours.
+
+Most of the time that a short command takes is spent on importing what it needs: a command imports that when it is the one
+that was named.
 """
 
 from __future__ import annotations
@@ -13,22 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import EtloopError, ExitCode
-from controller import cli_collective, cli_twin, commands_compare, commands_lab, commands_sweep
+from controller.answer import Answer, error_as_json
 from controller.cli_commands import Commands, add_command
-from controller.cli_trace import add_inspect, add_lint, add_synth
 from controller.cli_values import queue_pair_counts, turns, whole
-from controller.commands_plan import answer_plan, error_as_json
-from controller.commands_trace import Answer
-from controller.dut_arguments import EXAMPLE as DUT_EXAMPLE
-from controller.dut_arguments import SUMMARY as DUT_SUMMARY
-from controller.dut_arguments import add_dut, answer_dut
-from controller.keys_arguments import add_keys, answer_keys
-from controller.rack.commands import add_config, add_jobs, answer_controller, answer_jobs
-from controller.rack.submit_arguments import add_submit, answer_submit
-from controller.reading_bar import reading_bar
-from results.run_dir import read_run
-from results.table import render
-from results.typed_json import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,9 +47,9 @@ exit codes: 0 pass, 2 usage, 50 the run broke, 65 bad input or a rig that is not
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
-    parser = make_parser()
-    parsed = parser.parse_args(arguments)
-    parsed.arguments = tuple(sys.argv[1:] if arguments is None else arguments)
+    words = tuple(sys.argv[1:] if arguments is None else arguments)
+    parsed = make_parser(words[0] if words else None).parse_args(words)
+    parsed.arguments = words
     try:
         answer: Answer = parsed.command(parsed)
         sys.stdout.write(answer.text)
@@ -79,8 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(answer.exit_code)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The whole command line; `command` of the parsed arguments is what to call."""
+def make_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The command line, of one command if there is one of that name; `command` of what it parses is what to call."""
     parser = argparse.ArgumentParser(
         prog="etloop",
         description=_DESCRIPTION,
@@ -88,21 +78,8 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_demo(commands)
-    add_synth(commands)
-    add_lint(commands)
-    add_inspect(commands)
-    _add_plan(commands)
-    _add_run(commands)
-    _add_report(commands)
-    _add_twin(commands)
-    _add_experiments(commands)
-    _add_collective(commands)
-    _add_capture(commands)
-    add_dut(add_command(commands, "dut", DUT_SUMMARY, DUT_EXAMPLE, answer_dut, answers_in_json=False))
-    _add_bench(commands)
-    _add_lab(commands)
-    _add_controller(commands)
+    for add in (COMMANDS[command],) if command in COMMANDS else COMMANDS.values():
+        add(commands)
     return parser
 
 
@@ -121,6 +98,24 @@ def _add_plan(commands: Commands[argparse.ArgumentParser]) -> None:
     example = "  etloop plan examples/loopback/scenario.yaml --rig examples/loopback/rig.yaml"
     summary = "tell what a run would send, from where to where, without sending it"
     _add_files(add_command(commands, "plan", summary, example, _plan))
+
+
+def _add_synth(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller.cli_trace import add_synth
+
+    add_synth(commands)
+
+
+def _add_lint(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller.cli_trace import add_lint
+
+    add_lint(commands)
+
+
+def _add_inspect(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller.cli_trace import add_inspect
+
+    add_inspect(commands)
 
 
 def _add_run(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -161,21 +156,30 @@ def _add_report(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_twin(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller import cli_twin
+
     parser = add_command(commands, "twin", cli_twin.SUMMARY, cli_twin.EXAMPLE, cli_twin.answer)
     _add_files(parser)
     cli_twin.add_arguments(parser)
 
 
-def _add_experiments(commands: Commands[argparse.ArgumentParser]) -> None:
-    compare = commands_compare
+def _add_compare(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller import commands_compare as compare
+
     parser = add_command(commands, "compare", compare.SUMMARY, compare.EXAMPLE, compare.answer_compare)
     compare.add_arguments(parser)
-    sweep = commands_sweep
+
+
+def _add_sweep(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller import commands_sweep as sweep
+
     parser = add_command(commands, "sweep", sweep.SUMMARY, sweep.EXAMPLE, sweep.answer_sweep)
     sweep.add_arguments(parser)
 
 
 def _add_collective(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller import cli_collective
+
     parser = add_command(
         commands,
         "collective",
@@ -192,6 +196,13 @@ def _add_capture(commands: Commands[argparse.ArgumentParser]) -> None:
     example = "  etloop capture captures/run-r1-a-p0.pcapng"
     parser = add_command(commands, "capture", "print a port's capture, one line a packet", example, _capture)
     parser.add_argument("file", type=Path, metavar="FILE", help="what `etloop-agent run --capture` wrote")
+
+
+def _add_dut(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller import dut_arguments as dut
+
+    parser = add_command(commands, "dut", dut.SUMMARY, dut.EXAMPLE, dut.answer_dut, answers_in_json=False)
+    dut.add_dut(parser)
 
 
 def _add_bench(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -245,32 +256,75 @@ def _add_bench(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_lab(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller import commands_lab
+
     summary, example, answer = commands_lab.SUMMARY, commands_lab.EXAMPLE, commands_lab.answer_lab
     commands_lab.add_arguments(add_command(commands, "lab", summary, example, answer, answers_in_json=False))
 
 
 def _add_controller(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller.rack.commands import add_config, answer_controller
+
     summary = (
         "serve a rack: take jobs, queue them, run them on the ports they are given, keep what they leave"
     )
     example = "  etloop controller --config examples/rack/controller.yaml"
     parser = add_command(commands, "controller", summary, example, answer_controller, answers_in_json=False)
     add_config(parser)
+
+
+def _add_submit(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller.rack.submit_arguments import add_submit, answer_submit
+
     summary = "submit a job to a rack, wait for it, cancel it, or list jobs"
     example = (
         "  etloop submit scenario.yaml --broker rack:1883 --ports a/p0,b/p0 --wait\n"
         "  etloop submit --list --json"
     )
     add_submit(add_command(commands, "submit", summary, example, answer_submit))
+
+
+def _add_jobs(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller.rack.commands import add_jobs, answer_jobs
+
     summary = "list a rack's jobs from its state directory, whether its controller runs or not"
     example = (
         "  etloop jobs --config controller.yaml --state queued --state running\n"
         "  etloop jobs --state-dir /var/lib/etloop --audit 20260101-120000-000-abcdef"
     )
     add_jobs(add_command(commands, "jobs", summary, example, answer_jobs))
+
+
+def _add_keys(commands: Commands[argparse.ArgumentParser]) -> None:
+    from controller.keys_arguments import add_keys, answer_keys
+
     summary = "make, list, allow and revoke the keys of the control connection"
     example = "  etloop keys make controller a b --dir keys\n  etloop keys allow a b --dir keys"
     add_keys(add_command(commands, "keys", summary, example, answer_keys))
+
+
+COMMANDS: Final = {
+    "demo": _add_demo,
+    "synth": _add_synth,
+    "lint": _add_lint,
+    "inspect": _add_inspect,
+    "plan": _add_plan,
+    "run": _add_run,
+    "report": _add_report,
+    "twin": _add_twin,
+    "compare": _add_compare,
+    "sweep": _add_sweep,
+    "collective": _add_collective,
+    "capture": _add_capture,
+    "dut": _add_dut,
+    "bench": _add_bench,
+    "lab": _add_lab,
+    "controller": _add_controller,
+    "submit": _add_submit,
+    "jobs": _add_jobs,
+    "keys": _add_keys,
+}
+"""In the order of the help."""
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
@@ -286,12 +340,14 @@ def _demo(parsed: argparse.Namespace) -> Answer:
 
 
 def _plan(parsed: argparse.Namespace) -> Answer:
+    from controller.commands_plan import answer_plan
+    from controller.reading_bar import reading_bar
+
     with reading_bar() as bar:
         return answer_plan(parsed.scenario, parsed.rig, as_json=parsed.json, progress=bar)
 
 
 def _run(parsed: argparse.Namespace) -> Answer:
-    # Here, because only a run needs the event loop, ZeroMQ and the progress bar.
     from controller.commands_run import run_files
 
     code = run_files(
@@ -307,6 +363,10 @@ def _run(parsed: argparse.Namespace) -> Answer:
 
 
 def _report(parsed: argparse.Namespace) -> Answer:
+    from results.run_dir import read_run
+    from results.table import render
+    from results.typed_json import to_json
+
     code = ExitCode.PASS
     if parsed.judge or parsed.conditions or parsed.dut:
         from controller.commands_run import FinishedRun
@@ -320,10 +380,11 @@ def _report(parsed: argparse.Namespace) -> Answer:
 
 
 def _collective(parsed: argparse.Namespace) -> Answer:
+    from controller.cli_collective import request_of
     from controller.commands_collective import run_collective
 
     parsed.json = parsed.json_file == "-"
-    return Answer("", run_collective(cli_collective.request_of(parsed.parser, parsed, parsed.arguments)))
+    return Answer("", run_collective(request_of(parsed.parser, parsed, parsed.arguments)))
 
 
 def _capture(parsed: argparse.Namespace) -> Answer:

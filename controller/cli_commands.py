@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.commands_trace import Answer
+    from controller.answer import Answer
 
 Commands = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 

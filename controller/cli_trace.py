@@ -15,9 +15,10 @@ from contract.units import (
     parse_flops,
     parse_rate_bps,
 )
+from controller.answer import Answer
 from controller.cli_commands import Commands, add_command
 from controller.cli_values import quantity, size_range, whole
-from controller.commands_trace import Answer, answer_fix, answer_lint, answer_sweep, answer_synth
+from controller.commands_trace import answer_fix, answer_lint, answer_sweep, answer_synth
 from controller.reading_bar import reading_bar
 from workload.inspection_path import IdealNetwork
 from workload.settings import DependencyPolicy, SizeUnit, WorkloadSettings

@@ -12,7 +12,7 @@ from traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 if TYPE_CHECKING:
     import argparse
 
-    from controller.commands_trace import Answer
+    from controller.answer import Answer
 
 SUMMARY: Final = "what a scenario should take on a device as a topology describes it, in virtual time"
 EXAMPLE: Final = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, Problem
+from controller.answer import Answer
 from controller.capture_text import capture_lines, frames_of
-from controller.commands_trace import Answer
 
 if TYPE_CHECKING:
     from pathlib import Path

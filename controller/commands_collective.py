@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.errors import ConfigError, ExitCode, InputError, Problem
 from controller import demo
+from controller.answer import to_json
 from controller.collective_figures import interference, row_figures
 from controller.collective_job import BenchJob, bench_job
 from controller.collective_json import TestResult, tests_as_json
@@ -37,7 +38,6 @@ from controller.collective_table import (
 )
 from controller.commands_plan import Prepared, read_file
 from controller.commands_run import refuse_used_directory, run_id, session_settings, shown_progress
-from controller.commands_trace import to_json
 from controller.device_counting import counted_run, counting_of, device_basis
 from controller.plan import make_plan
 from controller.rig import Rig, parse_rig

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from contract.errors import ConfigError, ExitCode, Problem
 from contract.units import QuantityError, parse_share_per_million
+from controller.answer import Answer
 from controller.cli_values import quantity, whole
-from controller.commands_trace import Answer
 from results.contrast_set import ContrastSettings
 
 if TYPE_CHECKING:

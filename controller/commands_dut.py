@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, ExitCode, InputError, Problem
+from controller.answer import Answer, to_json
 from controller.commands_plan import read_cc_plugin, read_file
-from controller.commands_trace import Answer, to_json
 from controller.dut_examination import conditions_examined, examination_of
 from controller.rig import Rig, parse_rig
 from controller.scenario import Scenario, parse_scenario

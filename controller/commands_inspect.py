@@ -14,7 +14,7 @@ import numpy as np
 
 from contract.errors import ConfigError, Problem
 from contract.units import approximate_bytes, approximate_duration, format_rate
-from controller.commands_trace import Answer, to_json
+from controller.answer import Answer, to_json
 from controller.heat_map import character_map, svg_map
 from controller.plan_text import rank_ranges, table_lines
 from workload.files import Progress, read_trace

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from contract.clock import NS_PER_S
 from contract.errors import ConfigError, ExitCode, Problem
 from contract.units import QuantityError, parse_bytes, parse_duration_ns, parse_name
+from controller.answer import Answer, to_json
 from controller.cli_commands import Commands
 from controller.cli_values import quantity, whole
-from controller.commands_trace import Answer, to_json
 from controller.lab_order import LabOrder
 from controller.lab_plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYTES
 

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from contract.errors import ConfigError, EtloopError, InputError, Problem
+from contract.errors import ConfigError, InputError, Problem
 from contract.yaml_reader import LARGEST_FILE_BYTES
+from controller.answer import Answer, to_json
 from controller.build_jobs import background_notes, build_jobs, with_all_schedule_files
-from controller.commands_trace import Answer, to_json
 from controller.expectation import DescribedDevice, check_device
 from controller.plan import Plan, plan_jobs
 from controller.plan_report import report_plan
@@ -137,13 +137,6 @@ def answer_plan(
     """The plan in words or as JSON. Raises as `prepare`."""
     report = report_plan(prepare(scenario_path, rig_path, progress=progress).plan)
     return Answer(to_json(asdict(report)) if as_json else render_plan(report))
-
-
-def error_as_json(error: EtloopError) -> str:
-    """An error for a program that asked for JSON: its message, and its problems one by one."""
-    problems = error.problems if isinstance(error, InputError) else ()
-    said = {"error": type(error).__name__, "exit_code": int(error.exit_code), "message": str(error)}
-    return to_json(said | {"problems": [asdict(problem) for problem in problems]})
 
 
 def read_cc_plugin(path: Path) -> Plugin:

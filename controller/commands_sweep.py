@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from contract.errors import ConfigError, InputError, Problem
 from contract.yaml_reader import MOST_PROBLEMS
+from controller.answer import Answer, to_json
 from controller.cli_values import whole
 from controller.commands_compare import add_settings, settings_of
 from controller.commands_plan import prepare_inputs, read_file
-from controller.commands_trace import Answer, to_json
 from controller.sweep_directory import SweepDirectory
 from controller.sweep_file import MOST_REPEATS, MOST_RUNS, Sweep, parse_sweep, points_of
 from controller.sweep_index import point_told, refuse_another, told_of

@@ -5,12 +5,12 @@ Each takes what the command line said and returns an `Answer`; printing is left 
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from contract.edges import edge_words
 from contract.errors import ExitCode
+from controller.answer import Answer, to_json
 from workload.et_nodes import et_nodes
 from workload.et_wire import EtAttribute, ValueCase, encode_metadata
 from workload.files import Progress, read_trace, write_trace
@@ -26,20 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from workload.settings import WorkloadSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a command has to say: text for standard output, and the exit code."""
-
-    text: str
-    exit_code: int = ExitCode.PASS
-    """An `ExitCode`, or that of a command that was run for the user."""
-
-
-def to_json(value: object) -> str:
-    """JSON for a program that reads a command's answer; ends with a newline."""
-    return json.dumps(value, indent=2, default=str) + "\n"
 
 
 def answer_synth(out_dir: Path, spec: SyntheticSpec, rng: random.Random, *, as_json: bool) -> Answer:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from contract.clock import NS_PER_S
 from contract.units import parse_duration_ns
+from controller.answer import Answer
 from controller.cli_values import quantity
 from controller.commands_dut import answer_check, answer_list, answer_show
 from controller.commands_fabric import answer_fabric
-from controller.commands_trace import Answer
 from controller.counters.settings import LEAST_INTERVAL_NS
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import zmq.auth
 
 from contract.errors import ConfigError, Problem
 from contract.units import QuantityError, parse_name
-from controller.commands_trace import Answer, to_json
+from controller.answer import Answer, to_json
 
 if TYPE_CHECKING:
     import argparse

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-    from controller.commands_trace import Answer
+    from controller.answer import Answer
 
 
 def add_keys(parser: argparse.ArgumentParser) -> None:

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller import cli
-from controller.cli import main, make_parser
+from controller import commands_plan
+from controller.cli import COMMANDS, main, make_parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-COMMANDS = ("demo", "synth", "lint", "plan", "run", "report")
+WITHOUT_JSON = {"demo", "controller", "dut", "lab"}
+"""Those that run a whole session, and those whose own words have it."""
 
 
 def free_tcp_port() -> int:
@@ -187,7 +188,7 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "example:\n" in said
     assert f"etloop {command}" in said.split("example:\n")[1]
-    assert ("--json" in said) == (command != "demo")
+    assert ("--json" in said) == (command not in WITHOUT_JSON)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ def test_ctrl_c_ends_a_command_quietly(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "answer_plan", interrupted)
+    monkeypatch.setattr(commands_plan, "answer_plan", interrupted)
     assert main(["plan", "s.yaml", "--rig", "r.yaml"]) == 130
     assert capsys.readouterr().err.endswith("etloop: stopped by Ctrl-C\n")
 
@@ -223,3 +224,31 @@ def test_ctrl_c_ends_a_command_quietly(
 def test_the_parser_names_every_command() -> None:
     said = make_parser().format_help()
     assert all(f"    {command}" in said for command in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_by_itself_says_what_it_says_among_all(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for parser in (make_parser(name), make_parser()):
+        with pytest.raises(SystemExit):
+            parser.parse_args([name, "--help"])
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert said[0].startswith(f"usage: etloop {name} ")
+
+
+def test_a_command_that_is_not_there_is_told_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["sumbit"])
+    said = capsys.readouterr().err
+    assert all(f"'{name}'" in said for name in COMMANDS)
+
+
+def test_a_client_of_a_rack_starts_without_what_plans_and_measures() -> None:
+    probe = "import sys, controller.cli as c; c.make_parser('submit'); import controller.rack.submit; print(*sys.modules)"
+    said = subprocess.run((sys.executable, "-c", probe), check=True, capture_output=True, text=True).stdout
+    loaded = set(said.split())
+    assert "controller.rack.client" in loaded
+    assert loaded.isdisjoint({"controller.scenario", "controller.plan", "pyarrow", "workload", "traffic"})

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import ConfigError, Problem
-from controller.commands_trace import Answer, to_json
+from controller.answer import Answer, to_json
 from controller.rack.config import parse_rack_config
 from controller.rack.job import JobState
 from controller.rack.job_store import JobStore
+from controller.rack.job_text import job_line
 from controller.rack.messages import job_told
 from controller.rack.typed_form import plain
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import argparse
 
     from controller.rack.config import RackConfig
-    from controller.rack.messages import JobTold
 
 _MOST_LISTED: Final = 100_000
 
@@ -77,13 +77,6 @@ def answer_jobs(parsed: argparse.Namespace) -> Answer:
     if parsed.json:
         return Answer(to_json({"jobs": plain(jobs)}))
     return Answer("".join(map(job_line, jobs)) or "no jobs\n")
-
-
-def job_line(job: JobTold) -> str:
-    """A job in one line, for people."""
-    code = "" if job.exit_code is None else str(job.exit_code)
-    reason = job.reason.partition("\n")[0]
-    return f"{job.job_id}  {job.state:<11} {code:>3}  {job.submitted_at}  {reason}".rstrip() + "\n"
 
 
 def _audit(store: JobStore, job_id: str, *, as_json: bool) -> Answer:

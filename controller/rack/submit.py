@@ -11,11 +11,11 @@ from contract.clock import NS_PER_S
 from contract.errors import ConfigError, ExitCode, Problem
 from contract.mqtt_version import VERSION_CHOICES, version_of
 from contract.units import approximate_bytes
-from controller.commands_trace import Answer, to_json
+from controller.answer import Answer, to_json
 from controller.rack.broker_settings import BrokerSettings
 from controller.rack.client import RackClient, RackUnreachable
-from controller.rack.commands import job_line
 from controller.rack.job import ENDED
+from controller.rack.job_text import job_line
 from controller.rack.messages import JobTold, ProgressTold, ResultTold
 from controller.rack.typed_form import plain
 from controller.system_clock import monotonic_ns

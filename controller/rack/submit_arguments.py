@@ -14,7 +14,7 @@ from controller.cli_values import quantity
 if TYPE_CHECKING:
     import argparse
 
-    from controller.commands_trace import Answer
+    from controller.answer import Answer
 
 
 def add_submit(parser: argparse.ArgumentParser) -> None:
