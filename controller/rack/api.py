@@ -102,18 +102,26 @@ class Rack:
 
     # ---- requests
 
-    def submit(self, request: JobRequest, who: str) -> Accepted | Known | Rejected:
-        """Queues a job, or says everything that is wrong with it. What only reading the trace can show is found later."""
+    def submit(
+        self, request: JobRequest, who: str, examined: tuple[Problem, ...] | None = None
+    ) -> Accepted | Known | Rejected:
+        """Queues a job, or says everything that is wrong with it. What only reading the trace can show is found later.
+
+        `examined`: what `examine` found in its scenario, where somebody has asked already.
+        """
         try:
-            return self._submitted(request, who)
+            return self._submitted(request, who, examined)
         except StoreFailed as error:
             return Rejected((Problem("controller", str(error), "submit the job again when there is room"),))
 
-    def _submitted(self, request: JobRequest, who: str) -> Accepted | Known | Rejected:
+    def _submitted(
+        self, request: JobRequest, who: str, examined: tuple[Problem, ...] | None
+    ) -> Accepted | Known | Rejected:
         earlier = self.store.by_client_key(request.client_key)
         if earlier is not None:
             return Known(earlier)
-        problems = self._problems(request)
+        found = self.examine(request.scenario_text) if examined is None else examined
+        problems = (*self._problems(request), *found)
         if problems:
             self.store.note(who, "refused a submission", detail=str(problems[0]))
             return Rejected(problems)
@@ -122,6 +130,23 @@ class Rack:
         self._changes += 1
         self.tell(JobChanged(job))
         return Accepted(job)
+
+    def examine(self, text: str) -> tuple[Problem, ...]:
+        """All that is wrong with the text of a scenario. Takes seconds for a long one; may be asked from any thread."""
+        size_bytes = len(text.encode())
+        if size_bytes > self.limits.scenario_bytes:
+            what = f"{size_bytes} bytes of text"
+            return (Problem("scenario", what, f"keep it below {self.limits.scenario_bytes} bytes"),)
+        try:
+            reader = looking_reader(self._allowed_code)
+            refuse_python(
+                parse_scenario(text.encode(), "scenario", self._scenario_root, reader), self._allowed_code
+            )
+        except ConfigError as error:
+            return error.problems
+        except PluginNamed:
+            pass  # Its keys are the plugin's own: what is wrong with them, the job's preparation says.
+        return ()
 
     def cancel(self, job_id: str, who: str) -> Job | None:
         """Ends a queued job at once, and asks a running one to wind up; None if there is no such job.
@@ -321,20 +346,4 @@ class Rack:
             )
         elif unmet := misfit(request.ports, self.ports):
             found.append(Problem("ports", unmet, "ask for ports that this rack has"))
-        return (*found, *self._scenario_problems(request.scenario_text))
-
-    def _scenario_problems(self, text: str) -> tuple[Problem, ...]:
-        size_bytes = len(text.encode())
-        if size_bytes > self.limits.scenario_bytes:
-            what = f"{size_bytes} bytes of text"
-            return (Problem("scenario", what, f"keep it below {self.limits.scenario_bytes} bytes"),)
-        try:
-            reader = looking_reader(self._allowed_code)
-            refuse_python(
-                parse_scenario(text.encode(), "scenario", self._scenario_root, reader), self._allowed_code
-            )
-        except ConfigError as error:
-            return error.problems
-        except PluginNamed:
-            pass  # Its keys are the plugin's own: what is wrong with them, the job's preparation says.
-        return ()
+        return tuple(found)

@@ -62,7 +62,7 @@ from controller.rack.topics import Topics
 from controller.system_clock import monotonic_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from paho.mqtt.properties import Properties
 
@@ -103,7 +103,7 @@ class _Question:
 
     request: type[Any]
     answer: type[Any]
-    carry_out: Callable[[Any], Any]
+    carry_out: Callable[[Any], Awaitable[Any]]
 
 
 class MqttRoad:
@@ -232,8 +232,8 @@ class MqttRoad:
             asked = None if where else decode(question.request, body, form)[0]
             answer = self._put_off(question, getattr(asked, "correlation", ""))
         else:
-            asked, problems = decode(question.request, body, form)
-            answer = refusal(question.answer, problems) if asked is None else question.carry_out(asked)
+            asked, problems = await asyncio.to_thread(decode, question.request, body, form)
+            answer = refusal(question.answer, problems) if asked is None else await question.carry_out(asked)
         where = where or getattr(asked, "response_topic", "")
         if not self._topics.may_answer_on(where):
             return
@@ -263,7 +263,7 @@ class MqttRoad:
         busy = Problem("controller", what, f"ask again in {after_ms} ms")
         return refusal(question.answer, (busy,), correlation, after_ms)
 
-    def _submitted(self, asked: SubmitRequest) -> SubmitAnswer:
+    async def _submitted(self, asked: SubmitRequest) -> SubmitAnswer:
         request = JobRequest(
             scenario_text=asked.scenario,
             ports=PortDemand(asked.ports, asked.port_count, asked.least_link_bps),
@@ -273,7 +273,9 @@ class MqttRoad:
             labels=tuple(asked.labels.items()),
             time_limit_ns=asked.time_limit_ns,
         )
-        match self._rack.submit(request, asked.submitter or "mqtt"):
+        # In a thread: a long scenario takes seconds to read, and agents of running jobs wait for the controller's heartbeats.
+        examined = await asyncio.to_thread(self._rack.examine, asked.scenario)
+        match self._rack.submit(request, asked.submitter or "mqtt", examined):
             case Accepted(job):
                 return SubmitAnswer(FORMAT, True, False, job_told(job), (), asked.correlation)
             case Known(job):
@@ -281,7 +283,7 @@ class MqttRoad:
             case Rejected(found):
                 return refusal(SubmitAnswer, found, asked.correlation)
 
-    def _cancelled(self, job_id: str, asked: CancelRequest) -> CancelAnswer:
+    async def _cancelled(self, job_id: str, asked: CancelRequest) -> CancelAnswer:
         try:
             job = self._rack.cancel(job_id, asked.submitter or "mqtt")
         except StoreFailed as error:
@@ -290,13 +292,13 @@ class MqttRoad:
         told = job_told(job) if job is not None else None
         return CancelAnswer(FORMAT, job is not None, told, (), asked.correlation)
 
-    def _listed(self, asked: ListRequest) -> ListAnswer:
+    async def _listed(self, asked: ListRequest) -> ListAnswer:
         states = asked.states or tuple(JobState)
         jobs = self._rack.store.latest(asked.limit, asked.before_number or None, states)
         told = tuple(job_told(job, self._rack.waits_for(job.job_id)) for job in jobs)
         return ListAnswer(FORMAT, told, (), asked.correlation)
 
-    def _inventory(self, asked: InventoryRequest) -> InventoryAnswer:
+    async def _inventory(self, asked: InventoryRequest) -> InventoryAnswer:
         leases = self._rack.leases()
         ports = tuple(
             PortTold(port.label, port.link_bps, leases.get(port.label, "")) for port in self._rack.ports

@@ -10,6 +10,12 @@ from contract.presence import process_topic
 
 _LONGEST_TOPIC: Final = 1024
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_UNPUBLISHED: Final = re.compile(
+    "[+#\\x00-\\x1f\\x7f-\\x9f\ufdd0-\ufdef"
+    + "".join(chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))
+    + "]"
+)
+"""Wildcards, and what MQTT 5 (1.5.4) lets a broker end the connection for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +92,6 @@ class Topics:
         Topics of rack APIs are for what controllers say and hear there: an answer on one of them would be taken for the
         state of a job, or for a request. Of those, only `replies/` of this rack are for answers.
         """
-        if (
-            not topic
-            or len(topic) > _LONGEST_TOPIC
-            or any(mark in topic for mark in "+#\0")
-            or topic[0] == "$"
-        ):
+        if not topic or len(topic.encode()) > _LONGEST_TOPIC or topic[0] == "$" or _UNPUBLISHED.search(topic):
             return False
         return topic.startswith(f"{self.root}/replies/") or not topic.startswith("etloop/")
