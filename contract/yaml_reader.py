@@ -2,8 +2,8 @@
 
 Decides what a configuration file may look like at all: one document, mappings with known keys, no duplicate keys, no
 anchors or aliases, no tags, bounded size, depth and number of values. What the keys mean is decided by those who read
-one sort of file (scenarios, rigs, profiles), who ask a `Section` for each key they know; a key never asked for is unknown and answered
-with the nearest known one.
+one sort of file (scenarios, rigs, profiles), who ask a `Section` for each key they know; a key never asked for is unknown
+and answered with the nearest known one.
 
 A question returns a usable stand-in after a mistake, so that reading goes on and finds the next one;
 `ConfigFile.refuse_mistakes` at the end keeps a value with stand-ins from ever leaving.

@@ -8,7 +8,7 @@ store's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import ConfigError, ExitCode, Problem
 from controller.rack.dispatch import Held, RackPort, Start, decide, misfit
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
     from controller.rack.events import RackEvent
     from controller.rack.job_store import JobStore
+
+_MOST_TOLD_WAITING: Final = 32
+"""Of so many jobs, the next to start, is told whenever it changes what they wait for; of the others when somebody asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,8 @@ class Rack:
         """Job -> who asked."""
         self._held: dict[str, str] = {}
         self._changes = 0
-        self._nothing_starts: tuple[int, AbstractSet[str]] | None = None
-        """At which change and with which agents the queue was last looked at in vain."""
+        self._nothing_starts: tuple[int, AbstractSet[str], AbstractSet[str]] | None = None
+        """At which change, with which agents there and gone the queue was last looked at in vain."""
         self._moved: dict[str, JobMoved] = {}
         self._listeners: list[Listener] = []
 
@@ -227,14 +230,18 @@ class Rack:
         self.state = state
         self.tell(RackChanged(state))
 
-    def starts(self, present: AbstractSet[str]) -> tuple[Start, ...]:
-        """What should begin now. Each start must be followed by `begin`."""
-        if self.state is not RackState.READY or self._nothing_starts == (self._changes, present):
+    def starts(self, present: AbstractSet[str], gone: AbstractSet[str] = frozenset()) -> tuple[Start, ...]:
+        """What should begin now, see `dispatch.decide`. Each start must be followed by `begin`."""
+        looked_at = (self._changes, present, gone)
+        if self.state is not RackState.READY or self._nothing_starts == looked_at:
             return ()
         queued = tuple(self._queued.values())
-        decision = decide(queued, self.ports, self.leases(), present, self.limits.running_jobs)
-        self._held = {held.job.job_id: held.waits_for for held in decision.held}
-        self._nothing_starts = (self._changes, present) if not decision.starts else None
+        decision = decide(queued, self.ports, self.leases(), present, self.limits.running_jobs, gone)
+        before, self._held = self._held, {held.job.job_id: held.waits_for for held in decision.held}
+        for held in decision.held[:_MOST_TOLD_WAITING]:
+            if before.get(held.job.job_id) != held.waits_for:
+                self.tell(JobChanged(held.job))
+        self._nothing_starts = looked_at if not decision.starts else None
         return decision.starts
 
     def held(self) -> tuple[Held, ...]:

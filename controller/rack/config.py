@@ -194,6 +194,7 @@ def _read_broker(section: Section, directory: Path, *, embedded: bool) -> Broker
         progress_interval_ns=section.optional("progress_interval", span, NS_PER_S),
         requests_per_s=section.optional("requests_per_s", integer(1, 100_000), 100),
         request_bytes=section.optional("request", _size, 16 << 20),
+        retained_jobs=section.optional("retained_jobs", integer(1, 100_000), 1000),
     )
     password_file = _path(section, "password_file", directory)
     insecure = section.optional("insecure", yes_or_no, False)

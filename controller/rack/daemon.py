@@ -270,7 +270,7 @@ class Daemon:
             assert self._inherited is not None
             self._inherited.look(now_ns)
             if not self._obstacles:
-                for start in self.rack.starts(self.hub.present()):
+                for start in self.rack.starts(self.hub.present(), self.hub.gone(now_ns)):
                     self._start(start)
         except StoreFailed as error:
             self._stuck("store", str(error))
