@@ -339,4 +339,6 @@ def words(text: str) -> str:
     """Any text that is not empty."""
     if not text.strip():
         raise QuantityError("the text is empty", "write a value")
+    if "\0" in text:
+        raise QuantityError("there is a NUL in the text", "write it without")
     return text

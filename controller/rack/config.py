@@ -205,6 +205,18 @@ def _read_broker(section: Section, directory: Path, *, embedded: bool) -> Broker
             "add tls: {ca: FILE}, or set insecure: true if everybody on this network may command the rack"
         )
         section.mistake("host", what, remedy)
+    if password_file is not None and not settings.username:
+        section.mistake(
+            "password_file", "a password without a username is never sent", "add username, or leave it out"
+        )
+    if (settings.cert_file is None) != (settings.key_file is None):
+        section.mistake(
+            "tls",
+            "a certificate needs its key, and a key its certificate",
+            "write both cert and key, or neither",
+        )
+    if embedded and settings.username:
+        section.mistake("username", "the embedded broker knows no users", "leave it out, or run Mosquitto")
     if embedded and settings.protocol is not MqttVersion.V311:
         section.mistake(
             "protocol", "the embedded broker speaks MQTT 3.1.1 only", 'write "3.1.1", or leave it out'

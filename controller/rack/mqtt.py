@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiomqtt
 
 from contract.clock import NS_PER_S
-from contract.errors import Problem
+from contract.errors import ConfigError, Problem
 from contract.mqtt_version import MqttVersion
 from controller.rack.api import Accepted, Known, Rack, Rejected
 from controller.rack.broker_connection import broker_connection, properties_of
@@ -152,7 +152,7 @@ class MqttRoad:
                     broker = f"{self._settings.host}:{self._settings.port}"
                     self._log.rack("broker joined", broker=broker, mqtt=str(self._protocol))
                     await self._serve(client)
-            except (aiomqtt.MqttError, OSError) as error:
+            except (aiomqtt.MqttError, OSError, ConfigError) as error:
                 why = str(error) or type(error).__name__
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
@@ -172,7 +172,7 @@ class MqttRoad:
         try:
             async with asyncio.timeout(2), self._connection(last=True) as (client, _):
                 await self._tell_state(client, RackStatus.STOPPED)
-        except (aiomqtt.MqttError, OSError, TimeoutError):
+        except (aiomqtt.MqttError, OSError, ConfigError):
             return
 
     def _connection(

@@ -18,6 +18,11 @@ _UNPUBLISHED: Final = re.compile(
 """Wildcards, and what MQTT 5 (1.5.4) lets a broker end the connection for."""
 
 
+def is_job_id(text: str) -> bool:
+    """Whether a job could have that id."""
+    return _ID.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Topics:
     """The topics of one rack. Requests are subscribed to by the controller; all others it publishes, retained."""
@@ -84,7 +89,7 @@ class Topics:
         if not (topic.startswith(head) and topic.endswith(tail)):
             return None
         job_id = topic[len(head) : -len(tail)]
-        return job_id if _ID.fullmatch(job_id) else None
+        return job_id if is_job_id(job_id) else None
 
     def may_answer_on(self, topic: str) -> bool:
         """Whether a response topic is one that the controller lends its voice to.
