@@ -13,7 +13,7 @@ from controller.rack.broker_settings import BrokerSettings
 from controller.rack.client import RackClient, RackUnreachable
 from controller.rack.job import JobState
 from controller.rack.messages import JobTold
-from tests.first_light import GLANCE_S, PATIENCE_S, Place
+from tests.first_light import PATIENCE_S, Place
 from tests.test_rack_daemon import SCENARIO, place
 from tests.test_rack_mqtt import Broker, Mosquitto, mosquitto, rack_with
 
@@ -32,7 +32,6 @@ async def states(mosquitto: Mosquitto, holds: Callable[[dict[str, str]], bool]) 
             found = await retained_states(mosquitto)
             if holds(found):
                 return found
-            await asyncio.sleep(GLANCE_S)
 
 
 async def retained_states(mosquitto: Mosquitto) -> dict[str, str]:

@@ -122,7 +122,7 @@ class Rack:
     ) -> Accepted | Known | Rejected:
         earlier = self.store.by_client_key(request.client_key)
         if earlier is not None:
-            return Known(earlier)
+            return _again(earlier, request)
         found = self.examine(request.scenario_text) if examined is None else examined
         problems = (*self._problems(request), *found)
         if problems:
@@ -354,3 +354,13 @@ class Rack:
         elif unmet := misfit(request.ports, self.ports):
             found.append(Problem("ports", unmet, "ask for ports that this rack has"))
         return tuple(found)
+
+
+def _again(earlier: Job, request: JobRequest) -> Known | Rejected:
+    """The job that a client key stands for; a refusal if it is asked for something else now, whose verdict that job has not."""
+    asked = (("scenario", "scenario_text"), ("ports", "ports"))
+    others = [name for name, field in asked if getattr(earlier.request, field) != getattr(request, field)]
+    if not others:
+        return Known(earlier)
+    what = f"stands for job {earlier.job_id}, which was submitted with other {' and '.join(others)}"
+    return Rejected((Problem("client_key", what, "choose a new key for another job"),))

@@ -1,4 +1,4 @@
-"""Removes what ended jobs left when it is too old or too much, beside the daemon's loop. A shell: a task, a thread, the wall clock.
+"""Removes what ended jobs left when it is too old or too much, beside the daemon's loop. A shell: task, thread, wall clock.
 
 Which of it has to go is decided by `artifacts.expired`. Removing a large directory from a slow disk may take longer than
 an agent may be silent; nobody waits for it.
