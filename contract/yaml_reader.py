@@ -1,9 +1,9 @@
 """YAML text -> typed values, with every mistake of the file collected and placed by line and key path.
 
 Decides what a configuration file may look like at all: one document, mappings with known keys, no duplicate keys, no
-anchors or aliases, no tags, bounded size and depth. What the keys mean is decided by those who read one sort of file
-(scenarios, rigs, profiles), who ask a `Section` for each key they know; a key never asked for is unknown and answered
-with the nearest known one.
+anchors or aliases, no tags, bounded size, depth and number of values. What the keys mean is decided by those who read
+one sort of file (scenarios, rigs, profiles), who ask a `Section` for each key they know; a key never asked for is unknown
+and answered with the nearest known one.
 
 A question returns a usable stand-in after a mistake, so that reading goes on and finds the next one;
 `ConfigFile.refuse_mistakes` at the end keeps a value with stand-ins from ever leaving.
@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 LARGEST_FILE_BYTES: Final = 1 << 20
 DEEPEST_NESTING: Final = 16
+MOST_VALUES: Final = 1 << 16
+"""Keys, values, lists and mappings in all: reading so many takes some seconds."""
 MOST_PROBLEMS: Final = 50
 _PLAIN_TAGS: Final = frozenset(
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq")
@@ -100,11 +102,13 @@ class _HostileShapeError(Exception):
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Composes as its parent does, and stops at an anchor, an alias or too many levels before anything is made of them."""
+    """Composes as its parent does, and stops at an anchor, an alias, too many levels or values before it makes anything of
+    them."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._depth = 0
+        self._values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """One node with all below it. Raises `_HostileShapeError`."""
@@ -117,6 +121,11 @@ class _PlainLoader(yaml.SafeLoader):
         nested = isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent)
         if nested and self._depth == DEEPEST_NESTING:
             raise _HostileShapeError(line, f"nested deeper than {DEEPEST_NESTING} levels", "write it flatter")
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise _HostileShapeError(
+                line, f"more than {MOST_VALUES} keys and values", "write less into one file"
+            )
         self._depth += nested
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= nested
@@ -330,4 +339,6 @@ def words(text: str) -> str:
     """Any text that is not empty."""
     if not text.strip():
         raise QuantityError("the text is empty", "write a value")
+    if "\0" in text:
+        raise QuantityError("there is a NUL in the text", "write it without")
     return text

@@ -28,7 +28,7 @@ from controller.service import OnProgress, run
 from controller.session_settings import CurveServer, SessionSettings
 from controller.system_clock import wall_time_text
 from results.run_dir import RunNotWritten, add_comparison, add_device, write_run
-from results.summary import RunState, Summary
+from results.summary import CheckResult, RunState, Summary
 from results.table import render
 from results.typed_json import to_json
 from results.verdict_set import Result
@@ -73,6 +73,17 @@ class FinishedRun:
             return ExitCode.RUN_ERROR
         verdict = self.summary.verdict
         return ExitCode.PASS if verdict is None else _EXIT_CODES[verdict.result]
+
+    @property
+    def reason(self) -> str:
+        """Why it is not a pass, a line each, the gravest first; "" if it is one."""
+        if self.exit_code is ExitCode.PASS:
+            return ""
+        summary = self.summary
+        unsound = [check.name for check in summary.checks if check.result is CheckResult.FAIL]
+        lines = [summary.reason] if summary.reason else []
+        lines += [f"the run's own records do not add up: {', '.join(unsound)}"] if unsound else []
+        return "\n".join((*lines, *(summary.verdict.reasons if summary.verdict is not None else ())))
 
 
 def run_files(

@@ -98,6 +98,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/rack/ending.py": "ends tasks of the event loop",
     "controller/rack/events.py": "wakes those who wait for events",
     "controller/rack/http.py": "serves over HTTP",
+    "controller/rack/retaining.py": "removes artifacts beside the event loop",
     "controller/rack/inherited.py": "looks after processes that an earlier controller left",
     "controller/rack/job_store.py": "keeps jobs in SQLite",
     "controller/rack/locks.py": "locks files",

@@ -15,6 +15,7 @@ import pytest
 
 from contract.errors import ConfigError, InputError
 from controller.cli import main
+from controller.commands_plan import read_device
 from controller.rack.confinement import confine, confined, paths_of, within
 from controller.scenario import Scenario, parse_scenario
 from workload.files import read_trace
@@ -189,3 +190,14 @@ def test_a_topology_outside_the_root_is_refused(root: Path) -> None:
     given = parse_scenario(b"workload: {trace: job}\ntwin: ../outside/secret.json\n", "scenario", root)
     with pytest.raises(ConfigError, match=r"twin: lies outside the rack's scenario root"):
         confine(given, root)
+
+
+def test_a_pipe_is_waited_for_by_nobody(root: Path) -> None:
+    os.mkfifo(root / "topology.yaml")
+    given = parse_scenario(b"workload: {trace: job}\ntwin: topology.yaml\n", "scenario", root)
+    confine(given, root)
+    # Non-blocking, so that it is open if nobody minds.
+    with confined(root), pytest.raises(ConfigError, match=r"topology\.yaml: is no regular file"):
+        os.open(root / "topology.yaml", os.O_RDONLY | os.O_NONBLOCK)
+    with confined(root), pytest.raises(ConfigError, match=r"topology\.yaml: is no regular file"):
+        read_device(given.twin)

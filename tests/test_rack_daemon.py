@@ -17,7 +17,7 @@ from controller.rack.api import Accepted, Rejected
 from controller.rack.config import LogFormat, parse_rack_config
 from controller.rack.daemon import Daemon
 from controller.rack.events import RackState
-from controller.rack.job import Job, JobRequest, JobState, PortDemand
+from controller.rack.job import ENDED, Job, JobRequest, JobState, PortDemand
 from controller.rack.log import RackLog
 from controller.rack.opening import open_daemon
 from tests.first_light import GLANCE_S, PATIENCE_S, Place, agents, free_place
@@ -139,6 +139,18 @@ async def test_a_job_that_cannot_be_prepared_says_why_and_sends_nothing(place: P
             job = await rack.reaches(job_id, JobState.FINISHED)
             assert job.exit_code is ExitCode.PREPARATION_FAILED
             assert "no-such-trace" in job.reason
+
+
+async def test_a_job_that_does_not_pass_says_which_condition_it_owes(place: Place) -> None:
+    unheard = "verdict: {checks: [{check: unheard <= 1, why: nobody knows it}, {check: lost_share >= 0, why: of course}]}\n"
+    with agents(place):
+        async with serving(place) as rack:
+            job = await rack.reaches(rack.submit(SCENARIO + unheard), *ENDED)
+            assert (job.state, job.exit_code) == (JobState.FINISHED, ExitCode.INCONCLUSIVE)
+            assert job.reason.startswith(
+                "unheard <= 1: cannot be read: column 1: no figure is called unheard"
+            )
+            assert "lost_share >= 0" not in job.reason
 
 
 async def test_a_path_that_leaves_the_scenario_root_is_refused(place: Place) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contract.messages import Bye, Dismissed, Hello, Refused, Welcome
-from controller.rack.hub import Hub
+from controller.rack.hub import GONE_AFTER_NS, Hub
 from controller.session_actions import Send, Tell
 
 LOST_AFTER_NS = 100
@@ -45,6 +45,19 @@ def test_whoever_leaves_falls_silent_or_is_refused_is_no_connection() -> None:
     assert rack.connections() == {b"b0"}
     rack.on_tick(LOST_AFTER_NS + 1)
     assert rack.connections() == frozenset()
+
+
+def test_an_agent_is_gone_when_it_has_had_no_connection_for_long() -> None:
+    rack = hub()
+    assert rack.gone(0) == frozenset(), "nobody had the time to join yet"
+    rack.on_message(b"a0", hello("a"), 0)
+    rack.lend("run", ["a"])
+    later_ns = GONE_AFTER_NS + 1
+    assert rack.gone(later_ns) == {"b"}, "a takes part in a run"
+    rack.release("run")
+    rack.on_message(b"b0", hello("b"), later_ns)
+    assert rack.gone(later_ns) == frozenset()
+    assert rack.gone(2 * later_ns) == {"a"}
 
 
 def test_a_run_that_broke_off_is_waited_for_until_its_agents_have_connected_anew() -> None:

@@ -91,6 +91,19 @@ def test_a_job_waits_for_an_agent_that_has_not_joined() -> None:
     assert decision.held[0].waits_for == "agent 'b' has not joined"
 
 
+def test_who_waits_for_an_agent_that_is_gone_holds_nobody_up() -> None:
+    jobs = [job(1, named("a/p0", "b/p0")), job(2, named("a/p0"))]
+    there = frozenset("a")
+    (held, behind) = decide(jobs, PORTS, {}, there, 8).held
+    assert (held.waits_for, behind.waits_for) == (
+        "agent 'b' has not joined",
+        "port a/p0 is kept for job j1, which comes first",
+    ), "b may be on its way back from a run"
+    decision = decide(jobs, PORTS, {}, there, 8, gone=frozenset("b"))
+    assert [start.job.job_id for start in decision.starts] == ["j2"]
+    assert [held.waits_for for held in decision.held] == ["agent 'b' has not joined"]
+
+
 def test_no_more_run_side_by_side_than_the_rack_allows() -> None:
     decision = decide([job(1, named("a/p0")), job(2, named("b/p0"))], PORTS, {}, BOTH, 1)
     assert [start.job.job_id for start in decision.starts] == ["j1"]

@@ -8,9 +8,11 @@ import json
 import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import aiomqtt
 import jsonschema  # type: ignore[import-untyped]
@@ -28,6 +30,7 @@ from controller.rack.messages import REQUESTS, CancelAnswer, ProgressTold, RackS
 from controller.rack.messages import TOLD as TOLD_KINDS
 from controller.rack.schemas import file_name, schema_files
 from controller.rack.typed_form import plain, schema_of
+from controller.scenario import parse_scenario
 from tests.first_light import PATIENCE_S, Place, agents, kill_session
 from tests.test_rack_daemon import LONG, SCENARIO, Serving, place, serving
 
@@ -176,6 +179,11 @@ async def test_a_client_key_stands_for_one_job(place: Place, broker: Broker) -> 
     async with rack_with(place, broker) as (_, client):
         first = await client.submit(SCENARIO, client_key="nightly")
         assert (await client.submit(SCENARIO, client_key="nightly", priority=3)).job_id == first.job_id
+        for asked in ({"ports": ["a/p0"]}, {"scenario": SCENARIO + "seed: 2\n"}):
+            with pytest.raises(
+                RequestRefused, match=f"client_key: stands for job {first.job_id}, which was submitted"
+            ):
+                await client.submit(**({"scenario": SCENARIO} | asked), client_key="nightly")
         assert len(await client.jobs()) == 1
 
 
@@ -231,6 +239,15 @@ HOSTILE = (
     b'{"scenario": NaN}',
     b"\x81\xa8scenario\xc1",
     b"\xdf\xff\xff\xff\xff",
+    # Half of a character: nothing that a store or a broker takes.
+    b'{"scenario": "\\ud800"}',
+    b'{"client_key": "\\udfff", "scenario": "x"}',
+    b'{"correlation": "\\uDFFF", "response_topic": "answers"}',
+    b'{"\\udc00": 1, "response_topic": "answers"}',
+    # A topic for which a broker ends the connection of whoever publishes on it.
+    b'{"response_topic": "an\\u0001swers"}',
+    b'{"response_topic": "an\\uffffswers"}',
+    b'{"response_topic": "an+swers"}',
 )
 
 
@@ -250,9 +267,28 @@ async def test_hostile_messages_change_nothing(place: Place, broker: Broker) -> 
             ):
                 for body in HOSTILE:
                     await hostile.publish(f"etloop/v1/rack/{topic}", body, qos=1)
-        await rack.until(lambda: True)
         assert await client.jobs() == ()
+        assert not [line for line in rack.log() if line["event"] in ("a road failed", "broker lost")]
         assert (await client.submit(SCENARIO)).state is JobState.QUEUED
+
+
+async def test_a_scenario_that_takes_long_to_read_holds_up_nothing_else(
+    place: Place, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any) -> Any:
+        begun.set()
+        assert goes_on.wait(PATIENCE_S), "the controller's loop waited for it"
+        return parse_scenario(*arguments)
+
+    monkeypatch.setattr("controller.rack.api.parse_scenario", slowly)
+    broker = Broker(BrokerSettings("127.0.0.1", mosquitto.port), f"mqtt: {{port: {mosquitto.port}}}\n")
+    async with rack_with(place, broker) as (rack, client):
+        submitted = asyncio.create_task(client.submit(SCENARIO))
+        await rack.until(begun.is_set)
+        goes_on.set()
+        assert (await submitted).state is JobState.QUEUED
 
 
 async def test_a_client_speaks_what_the_broker_speaks(place: Place, broker: Broker) -> None:

@@ -163,6 +163,7 @@ twin: device.yaml
         ("a: [", ("s.yaml: line 1: not valid YAML: while parsing a flow node expected the node content, but found "
          "'<stream end>'; correct the YAML at this place")),
         ("[" * 40, "s.yaml: line 1: nested deeper than 16 levels; write it flatter"),
+        ("a: [" + "0," * 70_000, "s.yaml: line 1: more than 65536 keys and values; write less into one file"),
         (b"\xff\xfe\xfa", "s.yaml: byte 0 is not UTF-8; save the file as UTF-8 text"),
         (b"#" * (1 << 20) + b"\n", "s.yaml: the file has 1048577 bytes; keep it under 1048576 bytes"),
     ],

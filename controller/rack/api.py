@@ -8,7 +8,7 @@ store's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import ConfigError, ExitCode, Problem
 from controller.rack.dispatch import Held, RackPort, Start, decide, misfit
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
     from controller.rack.events import RackEvent
     from controller.rack.job_store import JobStore
+
+_MOST_TOLD_WAITING: Final = 32
+"""Of so many jobs, the next to start, is told whenever it changes what they wait for; of the others when somebody asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +98,33 @@ class Rack:
         """Job -> who asked."""
         self._held: dict[str, str] = {}
         self._changes = 0
-        self._nothing_starts: tuple[int, AbstractSet[str]] | None = None
-        """At which change and with which agents the queue was last looked at in vain."""
+        self._nothing_starts: tuple[int, AbstractSet[str], AbstractSet[str]] | None = None
+        """At which change, with which agents there and gone the queue was last looked at in vain."""
         self._moved: dict[str, JobMoved] = {}
         self._listeners: list[Listener] = []
 
     # ---- requests
 
-    def submit(self, request: JobRequest, who: str) -> Accepted | Known | Rejected:
-        """Queues a job, or says everything that is wrong with it. What only reading the trace can show is found later."""
+    def submit(
+        self, request: JobRequest, who: str, examined: tuple[Problem, ...] | None = None
+    ) -> Accepted | Known | Rejected:
+        """Queues a job, or says everything that is wrong with it. What only reading the trace can show is found later.
+
+        `examined`: what `examine` found in its scenario, where somebody has asked already.
+        """
         try:
-            return self._submitted(request, who)
+            return self._submitted(request, who, examined)
         except StoreFailed as error:
             return Rejected((Problem("controller", str(error), "submit the job again when there is room"),))
 
-    def _submitted(self, request: JobRequest, who: str) -> Accepted | Known | Rejected:
+    def _submitted(
+        self, request: JobRequest, who: str, examined: tuple[Problem, ...] | None
+    ) -> Accepted | Known | Rejected:
         earlier = self.store.by_client_key(request.client_key)
         if earlier is not None:
-            return Known(earlier)
-        problems = self._problems(request)
+            return _again(earlier, request)
+        found = self.examine(request.scenario_text) if examined is None else examined
+        problems = (*self._problems(request), *found)
         if problems:
             self.store.note(who, "refused a submission", detail=str(problems[0]))
             return Rejected(problems)
@@ -122,6 +133,23 @@ class Rack:
         self._changes += 1
         self.tell(JobChanged(job))
         return Accepted(job)
+
+    def examine(self, text: str) -> tuple[Problem, ...]:
+        """All that is wrong with the text of a scenario. Takes seconds for a long one; may be asked from any thread."""
+        size_bytes = len(text.encode())
+        if size_bytes > self.limits.scenario_bytes:
+            what = f"{size_bytes} bytes of text"
+            return (Problem("scenario", what, f"keep it below {self.limits.scenario_bytes} bytes"),)
+        try:
+            reader = looking_reader(self._allowed_code)
+            refuse_python(
+                parse_scenario(text.encode(), "scenario", self._scenario_root, reader), self._allowed_code
+            )
+        except ConfigError as error:
+            return error.problems
+        except PluginNamed:
+            pass  # Its keys are the plugin's own: what is wrong with them, the job's preparation says.
+        return ()
 
     def cancel(self, job_id: str, who: str) -> Job | None:
         """Ends a queued job at once, and asks a running one to wind up; None if there is no such job.
@@ -202,14 +230,18 @@ class Rack:
         self.state = state
         self.tell(RackChanged(state))
 
-    def starts(self, present: AbstractSet[str]) -> tuple[Start, ...]:
-        """What should begin now. Each start must be followed by `begin`."""
-        if self.state is not RackState.READY or self._nothing_starts == (self._changes, present):
+    def starts(self, present: AbstractSet[str], gone: AbstractSet[str] = frozenset()) -> tuple[Start, ...]:
+        """What should begin now, see `dispatch.decide`. Each start must be followed by `begin`."""
+        looked_at = (self._changes, present, gone)
+        if self.state is not RackState.READY or self._nothing_starts == looked_at:
             return ()
         queued = tuple(self._queued.values())
-        decision = decide(queued, self.ports, self.leases(), present, self.limits.running_jobs)
-        self._held = {held.job.job_id: held.waits_for for held in decision.held}
-        self._nothing_starts = (self._changes, present) if not decision.starts else None
+        decision = decide(queued, self.ports, self.leases(), present, self.limits.running_jobs, gone)
+        before, self._held = self._held, {held.job.job_id: held.waits_for for held in decision.held}
+        for held in decision.held[:_MOST_TOLD_WAITING]:
+            if before.get(held.job.job_id) != held.waits_for:
+                self.tell(JobChanged(held.job))
+        self._nothing_starts = looked_at if not decision.starts else None
         return decision.starts
 
     def held(self) -> tuple[Held, ...]:
@@ -321,20 +353,14 @@ class Rack:
             )
         elif unmet := misfit(request.ports, self.ports):
             found.append(Problem("ports", unmet, "ask for ports that this rack has"))
-        return (*found, *self._scenario_problems(request.scenario_text))
+        return tuple(found)
 
-    def _scenario_problems(self, text: str) -> tuple[Problem, ...]:
-        size_bytes = len(text.encode())
-        if size_bytes > self.limits.scenario_bytes:
-            what = f"{size_bytes} bytes of text"
-            return (Problem("scenario", what, f"keep it below {self.limits.scenario_bytes} bytes"),)
-        try:
-            reader = looking_reader(self._allowed_code)
-            refuse_python(
-                parse_scenario(text.encode(), "scenario", self._scenario_root, reader), self._allowed_code
-            )
-        except ConfigError as error:
-            return error.problems
-        except PluginNamed:
-            pass  # Its keys are the plugin's own: what is wrong with them, the job's preparation says.
-        return ()
+
+def _again(earlier: Job, request: JobRequest) -> Known | Rejected:
+    """The job that a client key stands for; a refusal if it is asked for something else now, whose verdict that job has not."""
+    asked = (("scenario", "scenario_text"), ("ports", "ports"))
+    others = [name for name, field in asked if getattr(earlier.request, field) != getattr(request, field)]
+    if not others:
+        return Known(earlier)
+    what = f"stands for job {earlier.job_id}, which was submitted with other {' and '.join(others)}"
+    return Rejected((Problem("client_key", what, "choose a new key for another job"),))

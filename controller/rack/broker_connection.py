@@ -15,11 +15,13 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from contract.errors import ConfigError, Problem
 from contract.mqtt_version import MqttVersion, is_version_refusal
 from controller.rack.broker_settings import BrokerSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 
 @contextlib.asynccontextmanager
@@ -64,12 +66,39 @@ def properties_of(protocol: MqttVersion, **named: Any) -> Properties | None:
     return properties
 
 
+def tls_context(settings: BrokerSettings) -> ssl.SSLContext | None:
+    """What a connection is encrypted by; None if it is not. Raises `ConfigError` with every file that cannot be used."""
+    if not settings.tls and settings.ca_file is None:
+        return None
+    context = ssl.create_default_context()
+    problems = []
+    if settings.ca_file is not None:
+        try:
+            context = ssl.create_default_context(cafile=settings.ca_file)
+        except OSError as error:
+            problems.append(
+                _unusable("ca", settings.ca_file, error, "the authority of the broker's certificate, as PEM")
+            )
+    if settings.cert_file is not None:
+        try:
+            # Without a password: of a key that has one nobody could be asked for it.
+            context.load_cert_chain(settings.cert_file, settings.key_file, password="")
+        except OSError as error:
+            what = "a certificate and its key, as PEM and without a passphrase"
+            problems.append(_unusable("cert", settings.cert_file, error, what))
+    if problems:
+        raise ConfigError(*problems)
+    return context
+
+
+def _unusable(key: str, path: Path, error: OSError, wanted: str) -> Problem:
+    why = error.strerror or str(error)
+    if isinstance(error, ssl.SSLError):
+        why = (error.reason or why).lower().replace("_", " ")
+    return Problem(f"mqtt.tls.{key}", f"{path} cannot be used: {why}", f"name {wanted}")
+
+
 def _client(settings: BrokerSettings, protocol: MqttVersion, identifier: str, **more: Any) -> aiomqtt.Client:
-    context = None
-    if settings.tls or settings.ca_file is not None:
-        context = ssl.create_default_context(cafile=settings.ca_file)
-        if settings.cert_file is not None:
-            context.load_cert_chain(settings.cert_file, settings.key_file)
     return aiomqtt.Client(
         settings.host,
         settings.port,
@@ -77,6 +106,6 @@ def _client(settings: BrokerSettings, protocol: MqttVersion, identifier: str, **
         username=settings.username or None,
         password=settings.password or None,
         identifier=identifier,
-        tls_context=context,
+        tls_context=tls_context(settings),
         **more,
     )

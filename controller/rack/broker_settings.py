@@ -29,6 +29,8 @@ class BrokerSettings:
     requests_per_s: int = 100
     """Of more, as many again are told to come again, and the others are not answered; both are counted."""
     request_bytes: int = 16 << 20
+    retained_jobs: int = 1000
+    """Ended jobs whose state and result the broker retains, those that ended last."""
 
     def __repr__(self) -> str:
         """Without the password."""

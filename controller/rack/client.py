@@ -154,23 +154,34 @@ class RackClient:
         return await self._retained(self._topics.controller_status, ControllerTold)
 
     async def follow(self, job_id: str) -> AsyncIterator[JobTold | ProgressTold]:
-        """A job's state and progress as they change, until it has ended."""
+        """A job's state and progress as they change, until it has ended.
+
+        Raises `RackUnreachable` if nothing is told of such a job, or nothing any more.
+        """
         client = self._connected()
         state, progress = self._topics.state(job_id), self._topics.progress(job_id)
         for topic in (state, progress):
             await client.subscribe(topic, qos=_QOS)
+        told = False
         try:
-            async for message in client.messages:
+            while True:
+                # The state of every job is retained, and so is there at once.
+                async with asyncio.timeout(None if told else self._answer_s):
+                    message = await anext(aiter(client.messages))
                 topic = str(message.topic)
-                if topic not in (state, progress) or not message.payload:
-                    continue
-                if topic == progress:
+                if topic == progress and message.payload:
                     yield _read(ProgressTold, message.payload)
+                if topic != state:
                     continue
+                if not message.payload:
+                    raise RackUnreachable(f"job {job_id} was forgotten by the rack")
+                told = True
                 job = _read(JobTold, message.payload)
                 yield job
                 if job.state in ENDED:
                     return
+        except TimeoutError:
+            raise RackUnreachable(f"{_unknown(job_id)}; see `etloop submit --list`") from None
         except aiomqtt.MqttError as error:
             raise RackUnreachable(f"the broker was lost while job {job_id} was followed: {error}") from None
         finally:
@@ -259,6 +270,10 @@ def _answers(message: aiomqtt.Message, correlation: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(told, dict) and told.get("correlation") == correlation
+
+
+def _unknown(job_id: str) -> str:
+    return f"the broker knows of no job {job_id}: there is none, or it ended too long ago, or the controller is away"
 
 
 def _why_no_broker(settings: BrokerSettings, error: Exception) -> str:

@@ -194,6 +194,7 @@ def _read_broker(section: Section, directory: Path, *, embedded: bool) -> Broker
         progress_interval_ns=section.optional("progress_interval", span, NS_PER_S),
         requests_per_s=section.optional("requests_per_s", integer(1, 100_000), 100),
         request_bytes=section.optional("request", _size, 16 << 20),
+        retained_jobs=section.optional("retained_jobs", integer(1, 100_000), 1000),
     )
     password_file = _path(section, "password_file", directory)
     insecure = section.optional("insecure", yes_or_no, False)
@@ -204,6 +205,18 @@ def _read_broker(section: Section, directory: Path, *, embedded: bool) -> Broker
             "add tls: {ca: FILE}, or set insecure: true if everybody on this network may command the rack"
         )
         section.mistake("host", what, remedy)
+    if password_file is not None and not settings.username:
+        section.mistake(
+            "password_file", "a password without a username is never sent", "add username, or leave it out"
+        )
+    if (settings.cert_file is None) != (settings.key_file is None):
+        section.mistake(
+            "tls",
+            "a certificate needs its key, and a key its certificate",
+            "write both cert and key, or neither",
+        )
+    if embedded and settings.username:
+        section.mistake("username", "the embedded broker knows no users", "leave it out, or run Mosquitto")
     if embedded and settings.protocol is not MqttVersion.V311:
         section.mistake(
             "protocol", "the embedded broker speaks MQTT 3.1.1 only", 'write "3.1.1", or leave it out'

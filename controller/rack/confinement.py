@@ -96,7 +96,8 @@ def _places(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def confined(root: Path) -> Iterator[None]:
-    """While it is open, this thread opens and lists nothing but what lies below `root`, or what Python itself needs.
+    """While it is open, this thread opens and lists nothing but what lies below `root`, or what Python itself needs, and
+    waits for no pipe.
 
     Raises `ConfigError` from the place that tries. Other threads are not touched.
     """
@@ -120,6 +121,9 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
         path = Path(os.fsdecode(arguments[0]))
         if not any(within(path, root) for root in roots):
             raise ConfigError(Problem(f"a file of the scenario: {path}", OUTSIDE, REMEDY))
+        if within(path, roots[0]) and (path.is_fifo() or path.is_char_device() or path.is_block_device()):
+            # Opening one may wait for ever, and reading one never end.
+            raise ConfigError(Problem(f"a file of the scenario: {path}", "is no regular file", "name one"))
     finally:
         _confined.roots = roots
 

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from contract.clock import NS_PER_MS, NS_PER_S, seconds_text
@@ -29,6 +28,7 @@ from controller.rack.inherited import InheritedRuns, lock_of
 from controller.rack.job_store import JobStore, StoreFailed
 from controller.rack.log import RackLog
 from controller.rack.metrics import Tallies
+from controller.rack.retaining import Retaining
 from controller.rack.run_child import RunChild
 from controller.rack.run_link import Begin, Ended, Moved, Prepared, RunFrame, Said, ToAgent, TrafficEnded
 from controller.service import RouterLink, open_router, stop_signals
@@ -56,8 +56,6 @@ _STOP_NS: Final = 30 * NS_PER_S
 _ROAD_PAUSE_S: Final = 5.0
 _RETRY_NS: Final = NS_PER_S
 """Between two attempts to write what the job store did not take."""
-_MOST_REMOVED: Final = 64
-"""Run directories looked at in one go of housekeeping."""
 _RETURN_NS: Final = 5 * NS_PER_S
 """How long agents may take, beyond counting as silent, to close their ports after their run broke off."""
 
@@ -120,8 +118,7 @@ class Daemon:
     """Why no job starts: what about -> what people should know."""
     _turn_ns: int = 0
     _inherited: InheritedRuns | None = None
-    _wall_began: datetime = field(default_factory=lambda: datetime.now(UTC))
-    _began_ns: int = field(default_factory=monotonic_ns)
+    _retaining: Retaining | None = None
 
     async def run(self) -> ExitCode:
         """Serves until it is told to end and has wound up. Raises `ConfigError` if it cannot listen."""
@@ -137,6 +134,10 @@ class Daemon:
                 link = RouterLink(router)
                 self._inherited = InheritedRuns(self.rack, self.config.state_dir, self.log)
                 self._inherited.take_over(monotonic_ns())
+                artifacts_dir = self.config.state_dir / "artifacts"
+                self._retaining = Retaining(
+                    self.rack, self.config.retention, artifacts_dir, self.log, monotonic_ns()
+                )
                 self.log.rack("ready", bind=self.rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
                 roads = [asyncio.create_task(self._travelled(road)) for road in self._roads]
                 try:
@@ -145,6 +146,7 @@ class Daemon:
                 finally:
                     await asyncio.gather(*(road.farewell() for road in self._roads), return_exceptions=True)
                     await end(roads)
+                    await self._retaining.end()
                     await self._abandon()
         return ExitCode.PASS
 
@@ -189,7 +191,7 @@ class Daemon:
             self._tell_agents(now_ns)
         if now_ns >= self._next_housekeeping_ns:
             self._next_housekeeping_ns = now_ns + _HOUSEKEEPING_NS
-            await self._housekeep(now_ns)
+            self._housekeep(now_ns)
         if self.rack.state is RackState.DRAINING and not self._runs:
             self.rack.enter(RackState.STOPPED)
             self.log.rack("stopped")
@@ -271,7 +273,7 @@ class Daemon:
             assert self._inherited is not None
             self._inherited.look(now_ns)
             if not self._obstacles:
-                for start in self.rack.starts(self.hub.present()):
+                for start in self.rack.starts(self.hub.present(), self.hub.gone(now_ns)):
                     self._start(start)
         except StoreFailed as error:
             self._stuck("store", str(error))
@@ -455,7 +457,7 @@ class Daemon:
     def _changed(self, presence: AgentPresence) -> None:
         self.rack.tell(AgentChanged(presence))
 
-    async def _housekeep(self, now_ns: int) -> None:
+    def _housekeep(self, now_ns: int) -> None:
         # Agents connect anew after every run: without this, what is known of connections grows for thousands of runs.
         self._peers.keep(self.hub.connections())
         look_for_garbage()
@@ -465,27 +467,13 @@ class Daemon:
         except OSError as error:
             self._stuck("disk", f"{self.config.state_dir} cannot be used: {error.strerror}")
         try:
-            await self._retain(now_ns)
+            assert self._retaining is not None
+            self._retaining.look(now_ns)
             if "store" in self._obstacles:
                 self.store.probe()
                 self._stuck("store", "")
         except StoreFailed as error:
             self._stuck("store", str(error))
-
-    async def _retain(self, now_ns: int) -> None:
-        retention = self.config.retention
-        kept = self.store.with_artifacts(_MOST_REMOVED)
-        for job in artifacts.expired(kept, self.store.artifact_bytes(), retention, self._today(now_ns)):
-            if await asyncio.to_thread(artifacts.remove, self._directory(job.job_id)):
-                self.rack.forget(job)
-                self.log.job(job.job_id, "artifacts removed", bytes=job.artifact_bytes)
-        self.store.trim(retention.ended_jobs, retention.audit_lines)
-
-    def _today(self, now_ns: int) -> datetime:
-        """The wall time, but not later than the time that has passed allows: a stepped clock must not age results."""
-        return min(
-            datetime.now(UTC), self._wall_began + timedelta(seconds=(now_ns - self._began_ns) / NS_PER_S)
-        )
 
 
 def _death(task: asyncio.Task[str]) -> str:

@@ -2,7 +2,8 @@
 
 Jobs start by priority, then by the order of submission. A job that cannot have its ports yet holds its place: no later
 job may take a port that it is waiting for, so that a job that wants many ports is not starved by small ones; jobs on
-other ports pass. Which ports a job waits for, if it named none, is decided here too: the ones that will be free first
+other ports pass. A job that waits for an agent which has been gone for a while holds nothing: it may never come back, and the
+rest of the rack works on. Which ports a job waits for, if it named none, is decided here too: the ones that will be free first
 cannot be known, so it claims those it would take now, the busy ones included, in the rack's order.
 """
 
@@ -63,23 +64,27 @@ def decide(
     leases: Mapping[str, str],
     present: AbstractSet[str],
     most_running: int,
+    gone: AbstractSet[str] = frozenset(),
 ) -> Decision:
-    """What to start. `leases` maps a leased port to its job, `present` are the agents that are there and idle enough.
+    """What to start. `leases` maps a leased port to its job, `present` are the agents that are there and idle enough, `gone`
+    those that nobody should wait for.
 
     `most_running` bounds the jobs that run side by side, those that hold `leases` included.
     """
     taken = dict(leases)
+    agent_of = {port.label: port.agent for port in ports}
     running = len(set(leases.values()))
     claimed: dict[str, str] = {}
     starts: list[Start] = []
     held: list[Held] = []
     for job in queue_order(queued):
         wanted = _wanted(job.request.ports, ports, taken, claimed, present)
-        obstacle = _obstacle(wanted, ports, taken, claimed, present)
+        obstacle = _obstacle(wanted, agent_of, taken, claimed, present)
         if not obstacle and running >= most_running:
             obstacle = f"{running} jobs run, and no more than {most_running} may"
         if obstacle:
-            claimed.update((label, job.job_id) for label in wanted if label not in claimed)
+            if not any(agent_of[label] in gone for label in wanted):
+                claimed.update((label, job.job_id) for label in wanted if label not in claimed)
             held.append(Held(job, obstacle))
             continue
         taken.update((label, job.job_id) for label in wanted)
@@ -123,12 +128,11 @@ def _wanted(
 
 def _obstacle(
     wanted: Sequence[str],
-    ports: Sequence[RackPort],
+    agent_of: Mapping[str, str],
     taken: Mapping[str, str],
     claimed: Mapping[str, str],
     present: AbstractSet[str],
 ) -> str:
-    agent_of = {port.label: port.agent for port in ports}
     for label in wanted:
         if label in taken:
             return f"port {label} is leased to job {taken[label]}"

@@ -101,6 +101,11 @@ class Listener:
             self._waiting.append(event)
         self._there.set()
 
+    @property
+    def is_told_all(self) -> bool:
+        """Whether nothing waits but progress."""
+        return not self._waiting
+
     async def next(self) -> RackEvent:
         """The next event; waits for one."""
         while not self._waiting and not self._moved:

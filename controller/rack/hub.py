@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from contract.clock import NS_PER_S
 from contract.messages import Bye, Dismissed, Hello, Pong, Refused, Welcome
 from controller.roster import Roster
 from controller.session_actions import Send, Tell
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 MOST_SEATS: Final = 64
 """Runs at once on one agent: it has no more ports than that worth leasing one by one."""
+
+GONE_AFTER_NS: Final = 30 * NS_PER_S
+"""Without any connection for so long an agent holds no jobs up any more: after a run it is back within seconds."""
 
 Action = Send | Tell
 Standing = tuple[int, int, Hello | None]
@@ -74,6 +78,8 @@ class Hub:
             for seat in range(max(seats.values(), default=1))
         )
         self._hellos: dict[str, Hello] = {}
+        self._connected_ns: dict[str, int] = {}
+        """When an agent was last seen to have a connection; at first, when it was first asked for."""
         self._lent: dict[bytes, _Loan] = {}
         self._returning: dict[str, set[tuple[str, int]]] = {}
         """Run that broke off -> (agent, seat) of those that have not connected anew."""
@@ -83,6 +89,14 @@ class Hub:
     def present(self) -> frozenset[str]:
         """Agents with an idle seat."""
         return frozenset(name for name in self._seats if self._idle_seat(name) is not None)
+
+    def gone(self, now_ns: int) -> frozenset[str]:
+        """Agents that have had no connection for `GONE_AFTER_NS`, as far as this was asked often enough to know."""
+        lent = self._lent_seats()
+        for name in self._seats:
+            if name not in self._connected_ns or lent[name] or self._idle_seat(name) is not None:
+                self._connected_ns[name] = now_ns
+        return frozenset(name for name, at_ns in self._connected_ns.items() if now_ns - at_ns > GONE_AFTER_NS)
 
     def lend(self, run_id: str, agents: Iterable[str]) -> tuple[LentSeat, ...]:
         """Gives a run an idle seat of each of `agents`; those without one are left out, and it will miss them."""

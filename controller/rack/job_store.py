@@ -60,6 +60,9 @@ CREATE INDEX audit_job ON audit (job_id);
 """
 
 
+_MOST_CHANGED: Final = 10_000
+
+
 class StoreFailed(EtloopError):
     """The file cannot be read or written now, most often because its disk is full. Nothing was changed."""
 
@@ -98,6 +101,8 @@ class JobStore:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             _make_or_check(connection, path)
+            # Not of the first stores of this version.
+            connection.execute("CREATE INDEX IF NOT EXISTS job_ended ON job (ended_at)")
         except sqlite3.Error as error:
             remedy = "name a file in a directory that this user may write to, on a disk with room"
             raise ConfigError(Problem(str(path), f"cannot be used as job store: {error}", remedy)) from None
@@ -224,6 +229,18 @@ class JobStore:
             _LATEST, json.dumps(states), before_number if before_number is not None else 1 << 62, limit
         )
 
+    def last_ended(self, limit: int, skipped: int = 0) -> tuple[str, ...]:
+        """Ids of the jobs that ended last, the last first, after the `skipped` last."""
+        return tuple(row[0] for row in self._rows(_LAST_ENDED, limit, skipped))
+
+    def changed_since(self, line: int) -> tuple[Job, ...]:
+        """Jobs of which the audit trail tells something after `line`, by submission."""
+        return self._jobs(_CHANGED_SINCE, line, _MOST_CHANGED)
+
+    def last_line(self) -> int:
+        """Number of the last line of the audit trail; 0 if it has none."""
+        return int(self._rows("SELECT COALESCE(MAX(line), 0) FROM audit")[0][0])
+
     def with_artifacts(self, limit: int) -> tuple[Job, ...]:
         """The oldest `limit` ended jobs that still have a run directory, oldest first."""
         return self._jobs(_WITH_ARTIFACTS, limit)
@@ -302,6 +319,11 @@ _AMONG: Final = "WHERE state IN (SELECT value FROM json_each(?)) "
 _IN_STATES: Final = _COLUMNS + _AMONG + "ORDER BY number"
 _LATEST: Final = _COLUMNS + _AMONG + "AND number < ? ORDER BY number DESC LIMIT ?"
 _WITH_ARTIFACTS: Final = _COLUMNS + "WHERE run_directory != '' AND ended_at != '' ORDER BY number LIMIT ?"
+_LAST_ENDED: Final = (
+    "SELECT job_id FROM job WHERE ended_at != '' ORDER BY ended_at DESC, number DESC LIMIT ? OFFSET ?"
+)
+_TOLD_OF: Final = "WHERE job_id IN (SELECT job_id FROM audit WHERE line > ?) "
+_CHANGED_SINCE: Final = _COLUMNS + _TOLD_OF + "ORDER BY number LIMIT ?"
 _KEPT_BYTES: Final = "SELECT COALESCE(SUM(artifact_bytes), 0) FROM job WHERE run_directory != ''"
 _COUNT: Final = "SELECT COUNT(*) FROM job WHERE state IN (SELECT value FROM json_each(?))"
 _AUDIT: Final = "SELECT line, at, who, what, job_id, detail FROM audit WHERE ? IS NULL OR job_id = ? ORDER BY line DESC LIMIT ?"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiomqtt
 
 from contract.clock import NS_PER_S
-from contract.errors import Problem
+from contract.errors import ConfigError, Problem
 from contract.mqtt_version import MqttVersion
 from controller.rack.api import Accepted, Known, Rack, Rejected
 from controller.rack.broker_connection import broker_connection, properties_of
@@ -62,7 +62,7 @@ from controller.rack.topics import Topics
 from controller.system_clock import monotonic_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from paho.mqtt.properties import Properties
 
@@ -79,7 +79,9 @@ _KEEPALIVE_S: Final = 10
 _MOST_INCOMING: Final = 1024
 """Requests taken from the broker and not yet answered; beyond it they are dropped, which clients see as no answer."""
 _RETOLD_JOBS: Final = 200
-"""Newest jobs whose state is published again when the broker comes back: it may have lost what it retained."""
+"""Jobs that ended last, whose state is published again when the broker comes back: it may have lost what it retained."""
+_RETOLD_LINES: Final = 2000
+"""Of the audit trail: what a controller before this one may not have come to tell."""
 _MOST_SUMMARY_BYTES: Final = 4 << 20
 
 
@@ -103,7 +105,7 @@ class _Question:
 
     request: type[Any]
     answer: type[Any]
-    carry_out: Callable[[Any], Any]
+    carry_out: Callable[[Any], Awaitable[Any]]
 
 
 class MqttRoad:
@@ -127,6 +129,10 @@ class MqttRoad:
         self._settings = settings
         self._log = log
         self._told_progress_ns: dict[str, int] = {}
+        self._told_line: int | None = None
+        """Of the audit trail: what happened up to it has been told."""
+        self._retained: dict[str, None] = {}
+        """Ended jobs that the broker retains, in the order in which they were told."""
         self._rate = RequestRate(settings.requests_per_s)
         self._protocol = settings.protocol or MqttVersion.V5
         self.connected = False
@@ -146,7 +152,7 @@ class MqttRoad:
                     broker = f"{self._settings.host}:{self._settings.port}"
                     self._log.rack("broker joined", broker=broker, mqtt=str(self._protocol))
                     await self._serve(client)
-            except (aiomqtt.MqttError, OSError) as error:
+            except (aiomqtt.MqttError, OSError, ConfigError) as error:
                 why = str(error) or type(error).__name__
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
@@ -166,7 +172,7 @@ class MqttRoad:
         try:
             async with asyncio.timeout(2), self._connection(last=True) as (client, _):
                 await self._tell_state(client, RackStatus.STOPPED)
-        except (aiomqtt.MqttError, OSError, TimeoutError):
+        except (aiomqtt.MqttError, OSError, ConfigError):
             return
 
     def _connection(
@@ -191,7 +197,6 @@ class MqttRoad:
         listener = self._rack.listen()
         parts: list[asyncio.Task[None]] = []
         try:
-            await self._tell_all(client)
             # No TaskGroup: one whose part fails counts as a cancellation of this task ever after (Python 3.11), and `live`
             # asks whether there was one.
             parts += [
@@ -232,8 +237,8 @@ class MqttRoad:
             asked = None if where else decode(question.request, body, form)[0]
             answer = self._put_off(question, getattr(asked, "correlation", ""))
         else:
-            asked, problems = decode(question.request, body, form)
-            answer = refusal(question.answer, problems) if asked is None else question.carry_out(asked)
+            asked, problems = await asyncio.to_thread(decode, question.request, body, form)
+            answer = refusal(question.answer, problems) if asked is None else await question.carry_out(asked)
         where = where or getattr(asked, "response_topic", "")
         if not self._topics.may_answer_on(where):
             return
@@ -263,7 +268,7 @@ class MqttRoad:
         busy = Problem("controller", what, f"ask again in {after_ms} ms")
         return refusal(question.answer, (busy,), correlation, after_ms)
 
-    def _submitted(self, asked: SubmitRequest) -> SubmitAnswer:
+    async def _submitted(self, asked: SubmitRequest) -> SubmitAnswer:
         request = JobRequest(
             scenario_text=asked.scenario,
             ports=PortDemand(asked.ports, asked.port_count, asked.least_link_bps),
@@ -273,7 +278,9 @@ class MqttRoad:
             labels=tuple(asked.labels.items()),
             time_limit_ns=asked.time_limit_ns,
         )
-        match self._rack.submit(request, asked.submitter or "mqtt"):
+        # In a thread: a long scenario takes seconds to read, and agents of running jobs wait for the controller's heartbeats.
+        examined = await asyncio.to_thread(self._rack.examine, asked.scenario)
+        match self._rack.submit(request, asked.submitter or "mqtt", examined):
             case Accepted(job):
                 return SubmitAnswer(FORMAT, True, False, job_told(job), (), asked.correlation)
             case Known(job):
@@ -281,7 +288,7 @@ class MqttRoad:
             case Rejected(found):
                 return refusal(SubmitAnswer, found, asked.correlation)
 
-    def _cancelled(self, job_id: str, asked: CancelRequest) -> CancelAnswer:
+    async def _cancelled(self, job_id: str, asked: CancelRequest) -> CancelAnswer:
         try:
             job = self._rack.cancel(job_id, asked.submitter or "mqtt")
         except StoreFailed as error:
@@ -290,13 +297,13 @@ class MqttRoad:
         told = job_told(job) if job is not None else None
         return CancelAnswer(FORMAT, job is not None, told, (), asked.correlation)
 
-    def _listed(self, asked: ListRequest) -> ListAnswer:
+    async def _listed(self, asked: ListRequest) -> ListAnswer:
         states = asked.states or tuple(JobState)
         jobs = self._rack.store.latest(asked.limit, asked.before_number or None, states)
         told = tuple(job_told(job, self._rack.waits_for(job.job_id)) for job in jobs)
         return ListAnswer(FORMAT, told, (), asked.correlation)
 
-    def _inventory(self, asked: InventoryRequest) -> InventoryAnswer:
+    async def _inventory(self, asked: InventoryRequest) -> InventoryAnswer:
         leases = self._rack.leases()
         ports = tuple(
             PortTold(port.label, port.link_bps, leases.get(port.label, "")) for port in self._rack.ports
@@ -307,35 +314,63 @@ class MqttRoad:
     # ---- what is told
 
     async def _tell_all(self, client: aiomqtt.Client) -> None:
+        """Everything that a broker may have lost, and all that happened while there was none."""
+        store = self._rack.store
+        line = store.last_line()
         await self._tell_state(client, RackStatus(self._rack.state.value))
         for presence in self._presence():
             await self._tell(client, self._topics.agent_status(presence.name), agent_told(presence))
-        for job in reversed(self._rack.store.latest(_RETOLD_JOBS)):
-            await self._tell_job(client, job, "")
+        since = self._told_line if self._told_line is not None else max(0, line - _RETOLD_LINES)
+        unended = store.in_states(*(state for state in JobState if state not in ENDED))
+        jobs = {job.job_id: job for job in (*store.changed_since(since), *unended)}
+        most = self._settings.retained_jobs
+        kept = store.last_ended(most)
+        for job_id in (*jobs, *reversed(kept[:_RETOLD_JOBS])):
+            job = store.find(job_id)  # As it is by now.
+            if job is not None:
+                await self._tell_job(client, job, "")
+        self._retained = dict.fromkeys(
+            (*(each for each in self._retained if each not in kept), *reversed(kept))
+        )
+        await self._forget_oldest(client)
+        for job_id in store.last_ended(_RETOLD_JOBS, skipped=most):
+            await self._forget(client, job_id)
+        self._told_line = line
 
     async def _tell_changes(self, client: aiomqtt.Client, listener: Listener) -> None:
+        await self._tell_all(client)
         while True:
             await self._tell_event(client, await listener.next())
+            if listener.is_told_all:
+                self._told_line = self._rack.store.last_line()
 
     async def _tell_event(self, client: aiomqtt.Client, event: RackEvent) -> None:
         match event:
             case JobChanged(job, summary):
                 await self._tell_job(client, job, summary)
+                await self._forget_oldest(client)
             case JobMoved():
                 await self._tell_progress(client, event)
             case JobForgotten(job_id):
-                for topic in (
-                    self._topics.state(job_id),
-                    self._topics.progress(job_id),
-                    self._topics.result(job_id),
-                ):
-                    await client.publish(topic, b"", qos=_QOS, retain=True)
+                await self._forget(client, job_id)
             case AgentChanged(presence):
                 await self._tell(client, self._topics.agent_status(presence.name), agent_told(presence))
             case RackChanged(state):
                 await self._tell_state(client, RackStatus(state.value))
             case Missed():
                 await self._tell_all(client)
+
+    async def _forget_oldest(self, client: aiomqtt.Client) -> None:
+        """A broker's memory must not grow for months."""
+        while len(self._retained) > self._settings.retained_jobs:
+            await self._forget(client, next(iter(self._retained)))
+
+    async def _forget(self, client: aiomqtt.Client, job_id: str) -> None:
+        """The broker need not retain anything of a job any more."""
+        self._retained.pop(job_id, None)
+        topics = self._topics
+        for topic in (topics.state(job_id), topics.progress(job_id), topics.result(job_id)):
+            await client.publish(topic, b"", qos=_QOS, retain=True)
 
     async def _tell_state(self, client: aiomqtt.Client, status: RackStatus) -> None:
         await self._tell(
@@ -345,6 +380,8 @@ class MqttRoad:
     async def _tell_job(self, client: aiomqtt.Client, job: Job, summary: str) -> None:
         if job.state in ENDED:
             self._told_progress_ns.pop(job.job_id, None)
+            self._retained.pop(job.job_id, None)
+            self._retained[job.job_id] = None
             found = summary or self._summary_of(job)
             told = ResultTold(
                 FORMAT,

@@ -18,6 +18,8 @@ from contract.garbage import set_start_aside
 from controller.rack import locks
 from controller.rack.allocator import give_memory_back
 from controller.rack.api import Rack
+from controller.rack.broker_connection import tls_context
+from controller.rack.confinement import within
 from controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, Road
 from controller.rack.dispatch import RackPort
 from controller.rack.embedded_broker import EmbeddedBroker
@@ -47,6 +49,9 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
     if not config.scenario_root.is_dir():
         remedy = "make it, and put the traces of scenarios below it"
         raise ConfigError(Problem("scenario_root", f"{config.scenario_root} is no directory", remedy))
+    if within(config.state_dir, config.scenario_root):
+        what = f"{config.state_dir} lies below scenario_root, so that scenarios could read what others left"
+        raise ConfigError(Problem("state_dir", what, "name a directory outside of it"))
     lock = _taken(config.state_dir)
     try:
         return _assembled(config, rig, rig_bytes.decode("utf-8-sig"), lock, log)
@@ -58,7 +63,9 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
 def _taken(state_dir: Path) -> int:
     """Makes the state directory and takes its lock."""
     try:
-        (state_dir / "artifacts").mkdir(parents=True, exist_ok=True)
+        # What jobs ask for and leave is nobody's business but the rack's: /runs/ is for those who may look.
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
+        (state_dir / "artifacts").mkdir(exist_ok=True)
         (state_dir / "running").mkdir(exist_ok=True)
         lock = locks.take(state_dir / "controller.lock")
     except OSError as error:
@@ -97,8 +104,9 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
 
 def _mqtt_road(daemon: Daemon, broker: BrokerConfig) -> MqttRoad:
     settings = broker.settings
+    tls_context(settings)  # Files may change later; those that cannot be used now are told now.
     if broker.password_file is not None:
-        settings = replace(settings, password=_read(broker.password_file).decode().strip())
+        settings = replace(settings, password=_secret(broker.password_file))
     return MqttRoad(
         daemon.rack,
         daemon.presence,
@@ -123,7 +131,10 @@ def _otel_road(daemon: Daemon, otel: OtelConfig, mqtt: MqttRoad | None) -> Road:
     except ImportError as error:
         what = f"OpenTelemetry is not installed ({error.name})"
         raise ConfigError(Problem("otel", what, "pip install 'etloop[otel]'")) from None
-    secret = "" if otel.authorization_file is None else _read(otel.authorization_file).decode().strip()
+    if otel.ca_file is not None and not otel.ca_file.is_file():
+        remedy = "name the authority of the collector's certificate"
+        raise ConfigError(Problem("otel.ca", f"{otel.ca_file} is no file", remedy))
+    secret = "" if otel.authorization_file is None else _secret(otel.authorization_file)
     return OtelRoad(
         daemon.rack, _collector(daemon, mqtt), daemon.summary_of, daemon.config.rack, otel, secret, daemon.log
     )
@@ -151,6 +162,17 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
+
+
+def _secret(path: Path) -> str:
+    try:
+        secret = _read(path).decode().strip()
+    except UnicodeDecodeError:
+        secret = ""
+    if not secret or not secret.isprintable():
+        what = "holds no secret, which is one line of text"
+        raise ConfigError(Problem(str(path), what, "write the secret into it, and nothing else"))
+    return secret
 
 
 def serve(config: RackConfig, log: RackLog) -> ExitCode:

@@ -103,7 +103,7 @@ def etloop_rack(request: pytest.FixtureRequest) -> Iterator[BlockingRack]:
         pytest.skip(_NO_BROKER)
     # Here, because most test runs on a machine where ETLoop is installed are not about racks.
     from controller.rack.blocking import BlockingRack
-    from controller.rack.submit import broker_settings
+    from controller.rack.submit import broker_settings, rack_name
 
     stack = contextlib.ExitStack()
     try:
@@ -115,7 +115,7 @@ def etloop_rack(request: pytest.FixtureRequest) -> Iterator[BlockingRack]:
             ca=config.getoption("--etloop-ca"),
         )
         name = config.getoption("--etloop-rack") or os.environ.get("ETLOOP_RACK", "rack")
-        rack = stack.enter_context(BlockingRack(settings, name))
+        rack = stack.enter_context(BlockingRack(settings, rack_name(name)))
     except EtloopError as error:
         pytest.fail(str(error), pytrace=False)
     with stack:

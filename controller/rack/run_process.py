@@ -277,7 +277,8 @@ async def _measured(
     for text in told:
         link.say(Said(text))
     finished = FinishedRun(summary, render(summary, begin.out_dir))
-    return Ended(finished.exit_code, session.reason, stored=True, summary=to_json(summary))
+    reason = session.reason or finished.reason
+    return Ended(finished.exit_code, reason, stored=True, summary=to_json(summary))
 
 
 async def _hold_beside(

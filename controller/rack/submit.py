@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import sys
 from typing import TYPE_CHECKING, Final
 
-from contract.clock import NS_PER_S
-from contract.errors import ConfigError, ExitCode, Problem
+from contract.clock import NS_PER_S, seconds_text
+from contract.errors import ConfigError, EtloopError, ExitCode, Problem
 from contract.mqtt_version import VERSION_CHOICES, version_of
-from contract.units import approximate_bytes
+from contract.units import QuantityError, approximate_bytes, parse_name
 from controller.answer import Answer, to_json
+from controller.rack.broker_connection import tls_context
 from controller.rack.broker_settings import BrokerSettings
 from controller.rack.client import RackClient, RackUnreachable
 from controller.rack.job import ENDED
@@ -25,8 +27,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PAUSE_S: Final = 1.0
+_ADDRESS: Final = re.compile(r"(?P<host>[^:\[\]\s]+|\[[^\[\]\s]+\])(:(?P<port>[0-9]{1,5}))?")
 _LASTING_NS: Final = 30 * NS_PER_S
 """Longer than a client waits for an answer."""
+
+
+class JobNotEnded(EtloopError):
+    """A job took longer than somebody wanted to wait."""
 
 
 async def carried_out(parsed: argparse.Namespace) -> Answer:
@@ -56,7 +63,7 @@ async def _attempt(parsed: argparse.Namespace) -> Answer:
         password_file=parsed.password_file,
         ca=parsed.ca,
     )
-    async with RackClient(settings, parsed.rack) as rack:
+    async with RackClient(settings, rack_name(parsed.rack)) as rack:
         if parsed.list:
             jobs = await rack.jobs()
             return Answer(to_json({"jobs": plain(jobs)}) if parsed.json else "".join(map(job_line, jobs)))
@@ -68,7 +75,7 @@ async def _attempt(parsed: argparse.Namespace) -> Answer:
                 )
             return Answer(to_json(plain(job)) if parsed.json else job_line(job))
         if parsed.follow:
-            return await _followed(rack, parsed.follow, as_json=parsed.json)
+            return await _waited(rack, parsed.follow, parsed)
         job = await rack.submit(
             _text(parsed.scenario),
             ports=[port.strip() for port in parsed.ports.split(",") if port.strip()],
@@ -79,8 +86,18 @@ async def _attempt(parsed: argparse.Namespace) -> Answer:
             time_limit_ns=parsed.time_limit,
         )
         if parsed.wait:
-            return await _followed(rack, job.job_id, as_json=parsed.json)
+            return await _waited(rack, job.job_id, parsed)
         return Answer(to_json(plain(job)) if parsed.json else f"{job.job_id}\n")
+
+
+async def _waited(rack: RackClient, job_id: str, parsed: argparse.Namespace) -> Answer:
+    limit = parsed.wait_limit
+    try:
+        async with asyncio.timeout(limit / NS_PER_S if limit else None):
+            return await _followed(rack, job_id, as_json=parsed.json)
+    except TimeoutError:
+        await rack.cancel(job_id, "etloop submit --wait-limit")
+        raise JobNotEnded(f"job {job_id} did not end within {seconds_text(limit)}; it is cancelled") from None
 
 
 async def _followed(rack: RackClient, job_id: str, *, as_json: bool) -> Answer:
@@ -120,14 +137,17 @@ def broker_settings(
     ca: Path | None = None,
 ) -> BrokerSettings:
     """How HOST[:PORT] is reached, over TLS if there is a `ca`. Raises `ConfigError` for what cannot be meant or read."""
-    host, _, port = broker.rpartition(":") if ":" in broker else (broker, "", "")
-    if not host or (port and not (port.isdecimal() and 0 < int(port) < 65536)):
-        raise ConfigError(Problem("broker", f'"{broker[:64]}" is no broker', "write HOST or HOST:PORT"))
-    if ca is not None and not ca.is_file():
+    address = _ADDRESS.fullmatch(broker)
+    host, port = (address["host"].strip("[]"), address["port"] or "") if address else ("", "")
+    if not host or (port and not 0 < int(port) < 65536):
         raise ConfigError(
-            Problem("broker", f"{ca} is no file", "name the authority of the broker's certificate")
+            Problem(
+                "broker",
+                f'"{broker[:64]}" is no broker',
+                "write HOST or HOST:PORT, an IPv6 address as [::1]:1883",
+            )
         )
-    return BrokerSettings(
+    settings = BrokerSettings(
         host=host,
         port=int(port) if port else (8883 if ca else 1883),
         protocol=version_of(mqtt),
@@ -135,6 +155,16 @@ def broker_settings(
         password=_text(password_file).strip() if password_file else "",
         ca_file=ca,
     )
+    tls_context(settings)
+    return settings
+
+
+def rack_name(name: str) -> str:
+    """The name of a rack. Raises `ConfigError` for what can be none."""
+    try:
+        return parse_name(name)
+    except QuantityError as error:
+        raise ConfigError(Problem("rack", error.what, error.remedy)) from None
 
 
 def _labels(given: list[str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from contract.errors import ConfigError, Problem
 from contract.mqtt_version import VERSION_CHOICES
 from contract.units import parse_duration_ns
 from controller.cli_values import quantity
+from controller.rack.topics import is_job_id
 
 if TYPE_CHECKING:
     import argparse
@@ -50,6 +51,13 @@ def add_submit(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="keep asking for so long while the rack cannot be reached (default: give up at once)",
     )
+    parser.add_argument(
+        "--wait-limit",
+        type=quantity(parse_duration_ns),
+        default=0,
+        metavar="TIME",
+        help="with --wait or --follow: cancel the job if it has not ended by then, its wait in the queue included",
+    )
     parser.add_argument("--cancel", metavar="JOB", help="cancel a job instead")
     parser.add_argument("--follow", metavar="JOB", help="wait for a job submitted before instead")
     parser.add_argument("--list", action="store_true", help="list the newest jobs instead")
@@ -72,6 +80,12 @@ def answer_submit(parsed: argparse.Namespace) -> Answer:
     if sum(chosen) != 1:
         remedy = "give a scenario, or one of --cancel, --follow and --list"
         raise ConfigError(Problem("etloop submit", "what to do is not clear", remedy))
+    for option, job_id in (("--cancel", parsed.cancel), ("--follow", parsed.follow)):
+        if job_id and not is_job_id(job_id):
+            what = f'"{job_id[:64]}" is no id of a job'
+            raise ConfigError(Problem(option, what, "see etloop submit --list"))
+    if parsed.wait_limit and not (parsed.wait or parsed.follow):
+        raise ConfigError(Problem("--wait-limit", "nothing is waited for", "add --wait, or leave it out"))
     # Here, because only this command needs MQTT.
     from controller.rack.submit import carried_out
 

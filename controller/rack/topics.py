@@ -10,6 +10,17 @@ from contract.presence import process_topic
 
 _LONGEST_TOPIC: Final = 1024
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_UNPUBLISHED: Final = re.compile(
+    "[+#\\x00-\\x1f\\x7f-\\x9f\ufdd0-\ufdef"
+    + "".join(chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))
+    + "]"
+)
+"""Wildcards, and what MQTT 5 (1.5.4) lets a broker end the connection for."""
+
+
+def is_job_id(text: str) -> bool:
+    """Whether a job could have that id."""
+    return _ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,7 @@ class Topics:
         if not (topic.startswith(head) and topic.endswith(tail)):
             return None
         job_id = topic[len(head) : -len(tail)]
-        return job_id if _ID.fullmatch(job_id) else None
+        return job_id if is_job_id(job_id) else None
 
     def may_answer_on(self, topic: str) -> bool:
         """Whether a response topic is one that the controller lends its voice to.
@@ -86,11 +97,6 @@ class Topics:
         Topics of rack APIs are for what controllers say and hear there: an answer on one of them would be taken for the
         state of a job, or for a request. Of those, only `replies/` of this rack are for answers.
         """
-        if (
-            not topic
-            or len(topic) > _LONGEST_TOPIC
-            or any(mark in topic for mark in "+#\0")
-            or topic[0] == "$"
-        ):
+        if not topic or len(topic.encode()) > _LONGEST_TOPIC or topic[0] == "$" or _UNPUBLISHED.search(topic):
             return False
         return topic.startswith(f"{self.root}/replies/") or not topic.startswith("etloop/")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from contract.errors import Problem
@@ -99,12 +100,13 @@ def _read_fields(kind: Any, value: dict[Any, Any], where: str, reading: _Reading
     hints = get_type_hints(kind)
     known = {field.name: field for field in dataclasses.fields(kind)}
     before = len(reading.problems)
-    for key in value:
-        if key not in known and not reading.passes_over:
-            remedy = f"it may have {', '.join(known)}"
-            reading.problems.append(
-                Problem(_under(where, str(key)[:64]), "is not a key of this message", remedy)
-            )
+    if not reading.passes_over:
+        remedy = f"it may have {', '.join(known)}"
+        unknown = (key for key in value if key not in known)
+        reading.problems += [
+            Problem(_under(where, str(key)[:64]), "is not a key of this message", remedy)
+            for key in islice(unknown, _MOST_PROBLEMS)
+        ]
     decoded: dict[str, Any] = {}
     for name, field in known.items():
         if name in value:
