@@ -137,8 +137,26 @@ def test_frames_cross_the_switch_and_its_links_obey(desk: Desk) -> None:
     lab_exec("lab", "a", (sys.executable, "-c", send))
     ports = desk.status()["counters"]["switches"][0]["ports"]
     assert ports[0]["no_route_packets"] == 1
-    with pytest.raises(RigError, match='expected "port" as switch/port'):
+    said = desk.status()
+    assert [port["up"] for port in said["counters"]["switches"][0]["ports"]] == [True, False]
+    assert "\ndown: switch/1\n" in status_text(said)
+    lab_ask("lab", {"ask": "link", "port": "b/p0", "up": True})
+    assert "down:" not in status_text(desk.status())
+    known = "name a port of a switch or of the rig, such as a/p0, b/p0, switch/0, switch/1"
+    with pytest.raises(RigError, match=f'there is no port "switch/9"; {known}'):
         lab_ask("lab", {"ask": "link", "port": "switch/9", "up": False})
+
+
+def test_a_lab_that_hangs_is_taken_down_like_any_other(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = desk.up(agents=True)
+    monkeypatch.setattr("controller.lab_client.ANSWER_TIMEOUT_S", 1)
+    os.kill(status["pid"], signal.SIGSTOP)
+    with pytest.raises(RigError, match="it has not answered for 1 s; take it down"):
+        desk.status()
+    with watched(status["pid"]) as lab:
+        assert lab_down("lab")
+        assert has_ended(lab)
+    assert not Path(status["directory"]).exists()
 
 
 def test_a_killed_lab_leaves_no_process_and_no_namespace(desk: Desk) -> None:

@@ -162,8 +162,10 @@ def snapshot_of(topology: Topology) -> SoftSnapshot:
     cards = np.zeros(len(topology.attachments), CARD_COUNTERS)
     soft = np.zeros(len(topology.attachments), SOFT_PORT_COUNTERS)
     pools = tuple((0, 0) for _ in topology.switches)
+    down = frozenset({(1, 0)})
+    late = ((1000, 98), (4096, 2))
     return SoftSnapshot(
-        65_000_000_000, 2_000_000_000, ports, pools, cards, soft, ((1000, 98), (4096, 2)), 5000, 1, 2, 0, True
+        65_000_000_000, 2_000_000_000, ports, down, pools, cards, soft, late, 5000, 1, 2, 0, True
     )
 
 
@@ -206,6 +208,9 @@ def test_status_says_the_same_to_people_and_programs() -> None:
         "lab lab: process 4711, up for 63s, frames to 4200 bytes; NOT PROMISED: this host holds 1.70 Gbps"
     )
     assert "agent a: running, process 4712\n" in text
+    assert "  p0  p0  198.18.1.1 to 198.18.1.2  1Gbps  on leaf0/0\n" in text
+    assert "\ndown: leaf1/0\n" in text
+    assert [port["up"] for port in values["counters"]["switches"][1]["ports"]][:2] == [False, True]
     assert "agent b: no agent started by the lab\n" in text
     assert "soft switch: 11 frames lost to its own overload" in text
     assert "OVERLOAD at c/p0: 11 socket dropped" in text

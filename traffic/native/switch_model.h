@@ -97,6 +97,7 @@ class SwitchModel {
   Nanos paused_ns(size_t port, size_t queue, Nanos now) const;
   int64_t queued_packets() const { return queued_packets_; }
   int64_t queue_bytes(size_t port, size_t queue) const { return counters_.ports[port].queues[queue].current_bytes; }
+  bool is_up(size_t port) const { return ports_[port].up; }
   const SwitchConfig& config() const { return config_; }
 
  private:
