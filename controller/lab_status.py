@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from contract.clock import NS_PER_S
 from contract.switch_counters import OVERLOAD_COUNTERS
 from contract.units import format_duration, format_rate
+from controller.lab_plan import runs_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,8 +117,8 @@ def status_text(values: Values) -> str:
         running = values["processes"].get(agent["name"], "no agent started by the lab")
         lines.append(f"agent {agent['name']}: {running}")
         for port in agent["ports"]:
-            addresses = port["addresses"]
-            span = addresses[0] if len(addresses) == 1 else f"{addresses[0]} to {addresses[-1]}"
+            runs = runs_of(port["addresses"])
+            span = ", ".join(first if first == last else f"{first} to {last}" for first, last in runs)
             rate = format_rate(port["rate_bps"])
             lines.append(f"  {port['port']}  {port['interface']}  {span}  {rate}  on {port['end']}")
     if values.get("gnmi"):

@@ -19,7 +19,15 @@ from contract.switch_counters import (
 )
 from contract.topology import Topology
 from controller.lab_order import LabOrder, order_text, read_order
-from controller.lab_plan import Capacity, about_rate, needed_frames_per_s, plan_lab, refuse_promise, rig_text
+from controller.lab_plan import (
+    Capacity,
+    about_rate,
+    needed_frames_per_s,
+    plan_lab,
+    refuse_promise,
+    rig_text,
+    runs_of,
+)
 from controller.lab_relay import endpoint_of
 from controller.lab_status import counter_values, plan_values, status_text
 from controller.rig import parse_rig
@@ -124,6 +132,22 @@ def test_addresses_of_the_file_that_the_lab_would_give_as_well_are_refused() -> 
     clashing = replace(topology, attachments=(first, replace(second, addresses=("198.18.1.1",))))
     with pytest.raises(ConfigError, match=r"attachment b/p0: 198\.18\.1\.1 is an address of a/p0 as well"):
         plan_lab(clashing)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "fe80::1", "169.254.0.1"])
+def test_addresses_that_never_leave_their_host_are_refused(address: str) -> None:
+    topology = single("a/p0", "b/p0")
+    first, second = topology.attachments
+    kept = replace(topology, attachments=(first, replace(second, addresses=(address,))))
+    with pytest.raises(
+        ConfigError, match=f"attachment b/p0: packets to {address} would not leave their host"
+    ):
+        plan_lab(kept)
+
+
+def test_addresses_of_any_kind_are_told_as_they_run() -> None:
+    addresses = ("fd00::1", "fd00::2", "10.9.0.1", "10.9.0.3", "10.9.0.4")
+    assert runs_of(addresses) == [("fd00::1", "fd00::2"), ("10.9.0.1", "10.9.0.1"), ("10.9.0.3", "10.9.0.4")]
 
 
 @pytest.mark.parametrize(
