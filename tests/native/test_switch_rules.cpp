@@ -376,13 +376,14 @@ void strict_queues_go_by_number_and_do_not_block() {
   CHECK((order == std::vector<int>{1, 5, 5, 6, 6, 6, 6, 5, 5, 1, 1, 1}));
 }
 
-// A queue that had little to send for a while has no more than its share when it has much.
+// A queue that had little to send for a while, between two that had much, has no more than its share when it has much.
 void an_idle_queue_saves_nothing_up() {
   SwitchConfig config = config_of(4);
   for (uint8_t i = 0; i < 8; ++i) config.dscp_to_class[i] = i;
-  config.queues[1].weight = config.queues[2].weight = 100;
+  config.queues[1].weight = config.queues[2].weight = config.queues[3].weight = 100;
   Bench bench(config);
   bench.add(1, frame_to(0, 2), 2);
+  bench.add(3, frame_to(0, 3), 3);
   for (int i = 1; i <= 20; ++i) {
     bench.run(i * 150 * kSlot);
     bench.model.on_frame(2, frame_to(0, 1), bench.now);
