@@ -13,6 +13,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -28,8 +29,11 @@ from controller.lab_status import Values
 UP_TIMEOUT_S: Final = 60
 ANSWER_TIMEOUT_S: Final = 10
 DOWN_TIMEOUT_S: Final = 15
+LAST_TIMEOUT_S: Final = 1
 MOST_ANSWER_BYTES: Final = 1 << 26
 DEFAULT_NAME: Final = "lab"
+_CREDENTIALS: Final = struct.Struct("3i")
+"""pid, uid and gid of unix(7)."""
 
 
 def lab_directory(name: str) -> Path:
@@ -103,7 +107,8 @@ def lab_ask(name: str, question: Values) -> Values:
     with _conversation(name) as line:
         answer = line(question)
     if "error" in answer:
-        raise RigError(Problem("lab", str(answer["error"]), "ask for what docs/lab.md lists"))
+        remedy = str(answer.get("remedy", "ask for what docs/lab.md lists"))
+        raise RigError(Problem("lab", str(answer["error"]), remedy))
     return answer
 
 
@@ -118,11 +123,13 @@ def lab_down(name: str) -> bool:
             raise RigError(Problem("lab", f'no lab called "{name}" is up', "see docs/lab.md"))
         shutil.rmtree(directory, ignore_errors=True)
         return False
-    pid = int(lab_ask(name, {"ask": "status"})["pid"])
-    with contextlib.suppress(ProcessLookupError), _process(pid) as process:
-        with contextlib.suppress(RigError):
+    with contextlib.suppress(ProcessLookupError), _process(_pid_of(directory)) as process:
+        patience_s = DOWN_TIMEOUT_S
+        try:
             lab_ask(name, {"ask": "down"})
-        if not select.select([process], [], [], DOWN_TIMEOUT_S)[0]:
+        except RigError:
+            patience_s = LAST_TIMEOUT_S  # it hangs, or has just ended
+        if not select.select([process], [], [], patience_s)[0]:
             signal.pidfd_send_signal(process, signal.SIGKILL)
             select.select([process], [], [], DOWN_TIMEOUT_S)
     shutil.rmtree(directory, ignore_errors=True)
@@ -227,9 +234,19 @@ def _conversation(name: str) -> Iterator[_Line]:
         yield line
     except TimeoutError:
         what = f"it has not answered for {ANSWER_TIMEOUT_S} s"
-        raise RigError(Problem("lab", what, "take it down and up again")) from None
+        raise RigError(Problem("lab", what, "take it down (etloop lab down) and up again")) from None
     finally:
         line.close()
+
+
+def _pid_of(directory: Path) -> int:
+    """Of the process that serves the lab, also where it hangs and answers nothing: the kernel says who listens."""
+    try:
+        with connected(directory / SOCKET_FILE, ANSWER_TIMEOUT_S) as connection:
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:
+        raise ProcessLookupError from None
+    return int(_CREDENTIALS.unpack(credentials)[0])
 
 
 def _answers(directory: Path) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyroute2 import IPRoute
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 SCOPE_LINK: Final = 253
 FIRST_TABLE: Final = 1000
 RULE_PRIORITY: Final = 1000
+_NO_ADDRESS_OF_ITS_OWN: Final = {"attrs": [("AF_INET6", {"attrs": [("IFLA_INET6_ADDR_GEN_MODE", 1)]})]}
+"""IN6_ADDR_GEN_MODE_NONE: without a link-local address the kernel asks for no neighbours and no routers."""
+_NO_DUPLICATES: Final = 0x02
+"""IFA_F_NODAD."""
+_NEVER_MS: Final = str(2**31 - 1)
+"""Between repetitions of what the kernel says of its multicast groups; the first goes before the switch listens."""
 _SIOCETHTOOL: Final = 0x8946
 _ETHTOOL_STSO: Final = 0x0000001F
 
@@ -88,18 +95,20 @@ def _settle(agent: LabAgent, plan: LabPlan) -> None:
     )
     for which in ("all", "default"):
         set_in_proc(f"ipv4/conf/{which}/rp_filter", "0")
-        if speaks_ipv6:
-            set_in_proc(f"ipv6/conf/{which}/accept_dad", "0")
-            set_in_proc(f"ipv6/conf/{which}/router_solicitations", "0")
-        else:
+        if not speaks_ipv6:
             set_in_proc(f"ipv6/conf/{which}/disable_ipv6", "1")
     with IPRoute() as kernel:
         kernel.link("set", index=index_of(kernel, "lo"), state="up")
         for number, port in enumerate(agent.ports):
             no_tcp_offload(port.interface)
             index = index_of(kernel, port.interface)
+            if speaks_ipv6:
+                say_nothing_of_itself(kernel, index)
+                set_in_proc(f"ipv6/conf/{port.interface}/mldv2_unsolicited_report_interval", _NEVER_MS)
+            for address in port.addresses:
+                add_address(kernel, index, address)
             kernel.link("set", index=index, state="up")
-            _address(kernel, port, index, FIRST_TABLE + number, several=len(agent.ports) > 1)
+            _route(kernel, port, index, FIRST_TABLE + number, several=len(agent.ports) > 1)
             for other in plan.ports:
                 if other.attachment == port.attachment:
                     continue
@@ -114,12 +123,9 @@ def _settle(agent: LabAgent, plan: LabPlan) -> None:
                     )
 
 
-def _address(kernel: Any, port: LabPort, index: int, table: int, *, several: bool) -> None:
-    """Addresses of a port; what is sent from them leaves by it, whatever the destination."""
+def _route(kernel: Any, port: LabPort, index: int, table: int, *, several: bool) -> None:
+    """What is sent from a port's addresses leaves by it, whatever the destination."""
     families = {family_of(address) for address in port.addresses}
-    for address in port.addresses:
-        bits = bits_of(address)
-        kernel.addr("add", index=index, family=family_of(address), address=address, prefixlen=bits)
     for family in families:
         anywhere = "0.0.0.0/0" if family == socket.AF_INET else "::/0"
         routes: list[dict[str, int]] = [{"table": table}] if several else []
@@ -131,6 +137,19 @@ def _address(kernel: Any, port: LabPort, index: int, table: int, *, several: boo
         for address in port.addresses:
             source = f"{address}/{bits_of(address)}"
             kernel.rule("add", family=family_of(address), src=source, table=table, priority=RULE_PRIORITY)
+
+
+def say_nothing_of_itself(kernel: Any, index: int) -> None:
+    """Keeps an interface that is not up yet from asking for neighbours and routers by IPv6."""
+    if Path("/proc/sys/net/ipv6").exists():
+        kernel.link("set", index=index, IFLA_AF_SPEC=_NO_ADDRESS_OF_ITS_OWN)
+
+
+def add_address(kernel: Any, index: int, address: str) -> None:
+    """Gives an interface one address, at work at once: the plan gives it nobody else."""
+    family = family_of(address)
+    flags = {"flags": _NO_DUPLICATES} if family == socket.AF_INET6 else {}
+    kernel.addr("add", index=index, family=family, address=address, prefixlen=bits_of(address), **flags)
 
 
 def family_of(address: str) -> int:

@@ -15,6 +15,8 @@ from contract.errors import ConfigError, PlanError, Problem
 from contract.units import format_rate
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from contract.topology import Attachment, Topology
 
 MOST_LAB_PORTS: Final = 64
@@ -226,15 +228,20 @@ def _rate(rate_bps: int) -> str:
     return f"{rate_bps // 1_000_000}Mbps" if rate_bps % 1_000_000 == 0 else f"{rate_bps}bps"
 
 
-def _ranges(addresses: tuple[str, ...]) -> list[str]:
-    """Addresses as rig files write them, runs of neighbours as ranges."""
+def runs_of(addresses: Sequence[str]) -> list[tuple[str, str]]:
+    """First and last of every run of neighbours among addresses, in their order."""
     out: list[tuple[str, str]] = []
     for address in addresses:
         if out and ip_address(out[-1][1]) + 1 == ip_address(address):
             out[-1] = (out[-1][0], address)
         else:
             out.append((address, address))
-    return [f'"{first}"' if first == last else f'"{first}-{last}"' for first, last in out]
+    return out
+
+
+def _ranges(addresses: tuple[str, ...]) -> list[str]:
+    """Addresses as rig files write them, runs of neighbours as ranges."""
+    return [f'"{first}"' if first == last else f'"{first}-{last}"' for first, last in runs_of(addresses)]
 
 
 def _addresses(attachment: int, count: int) -> tuple[str, ...]:
@@ -261,6 +268,11 @@ def _refuse_clashes(attachments: tuple[Attachment, ...], by_agent: dict[str, lis
     for agent, ports in by_agent.items():
         for port in ports:
             for address in port.addresses:
+                parsed = ip_address(address)
+                if parsed.is_loopback or parsed.is_link_local:
+                    what = f"packets to {address} would not leave their host for the switch"
+                    remedy = "give addresses such as 10.0.1.1 or fd00::1, or none and let the lab choose"
+                    problems.append(Problem(f"attachment {agent}/{port.port}", what, remedy))
                 if address in owner:
                     what = f"{address} is an address of {owner[address]} as well"
                     remedy = "give every address to one port, or to none and let the lab choose"

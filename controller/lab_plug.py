@@ -8,9 +8,8 @@ stays as it is. Both namespaces are told apart by processes in them; entering on
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
@@ -20,20 +19,17 @@ from controller.lab_place import (
     FIRST_TABLE,
     RULE_PRIORITY,
     SCOPE_LINK,
+    add_address,
     bits_of,
     family_of,
     index_of,
     no_tcp_offload,
+    say_nothing_of_itself,
 )
 from controller.lab_wiring import others
 
 if TYPE_CHECKING:
     from controller.lab_plan import LabAgent, LabPlan, LabPort
-
-_NO_ADDRESS_OF_ITS_OWN: Final = {"attrs": [("AF_INET6", {"attrs": [("IFLA_INET6_ADDR_GEN_MODE", 1)]})]}
-"""IN6_ADDR_GEN_MODE_NONE: without a link-local address the kernel asks for no neighbours and no routers."""
-_NO_DUPLICATES: Final = 0x02
-"""IFA_F_NODAD: the plan gives every address once."""
 
 
 def plug(plan: LabPlan, agent: LabAgent, switch_pid: int) -> tuple[str, ...]:
@@ -120,13 +116,10 @@ def _make(kernel: Any, port: LabPort, mtu_bytes: int, switch_pid: int) -> None:
 def _settle(kernel: Any, plan: LabPlan, agent: LabAgent, number: int) -> None:
     port = agent.ports[number]
     index = index_of(kernel, port.interface)
-    if Path("/proc/sys/net/ipv6").exists():
-        kernel.link("set", index=index, IFLA_AF_SPEC=_NO_ADDRESS_OF_ITS_OWN)
+    say_nothing_of_itself(kernel, index)
     no_tcp_offload(port.interface)
     for address in port.addresses:
-        family = family_of(address)
-        flags = {"flags": _NO_DUPLICATES} if family == socket.AF_INET6 else {}
-        kernel.addr("add", index=index, address=address, prefixlen=bits_of(address), family=family, **flags)
+        add_address(kernel, index, address)
     kernel.link("set", index=index, state="up")
     several = len(agent.ports) > 1
     families = {family_of(address) for address in port.addresses}

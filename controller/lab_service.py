@@ -7,7 +7,8 @@ The socket takes JSON objects, one a line, and answers each with one line:
   {"ask": "link", "port": "s0/p1", "up": false}  takes a switch's link down or up
   {"ask": "watch"}                               nothing more; the line ends when the lab does
   {"ask": "down"}                                ends the lab
-An answer has "error" where the question could not be answered.
+The port of a link may be named as the rig does, too. An answer has "error", and perhaps "remedy", where the question could
+not be answered.
 """
 
 from __future__ import annotations
@@ -202,12 +203,19 @@ class Lab:
                 await asyncio.wait_for(self._end.wait(), every_ms / 1000)
 
     def _order_link(self, asked: Values) -> Values:
-        for number, settings in enumerate(self._topology.switches):
-            for port, one in enumerate(settings.ports):
-                if asked.get("port") == f"{settings.name}/{one.name}" and isinstance(asked.get("up"), bool):
-                    self._switch.set_link(SwitchEnd(number, port), up=asked["up"])
-                    return {}
-        return {"error": 'expected "port" as switch/port and "up" as true or false'}
+        ends = {one.rig_port: one.end for one in self._topology.attachments} | {
+            f"{settings.name}/{one.name}": SwitchEnd(number, port)
+            for number, settings in enumerate(self._topology.switches)
+            for port, one in enumerate(settings.ports)
+        }
+        port, up = asked.get("port"), asked.get("up")
+        if not isinstance(port, str) or not isinstance(up, bool):
+            return {"error": 'expected "port" as switch/port and "up" as true or false'}
+        if port not in ends:
+            remedy = f"name a port of a switch or of the rig, such as {', '.join(list(ends)[-8:])}"
+            return {"error": f'there is no port "{port[:64]}"', "remedy": remedy}
+        self._switch.set_link(ends[port], up=up)
+        return {}
 
     def _counters(self) -> Values:
         return counter_values(self._topology, self._switch.snapshot())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from contract.clock import NS_PER_S
 from contract.switch_counters import OVERLOAD_COUNTERS
 from contract.units import format_duration, format_rate
+from controller.lab_plan import runs_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,12 +48,12 @@ def counter_values(topology: Topology, snapshot: SoftSnapshot) -> Values:
                 "pool_bytes": pool[0],
                 "pool_watermark_bytes": pool[1],
                 "ports": [
-                    {"name": port.name} | row_values(row)
-                    for port, row in zip(settings.ports, rows, strict=True)
+                    {"name": port.name, "up": (number, index) not in snapshot.down} | row_values(row)
+                    for index, (port, row) in enumerate(zip(settings.ports, rows, strict=True))
                 ],
             }
-            for settings, pool, rows in zip(
-                topology.switches, snapshot.pools, snapshot.switch_ports, strict=True
+            for number, (settings, pool, rows) in enumerate(
+                zip(topology.switches, snapshot.pools, snapshot.switch_ports, strict=True)
             )
         ],
         "attachments": [
@@ -98,6 +99,7 @@ def plan_values(plan: LabPlan, capacity: Capacity | None, *, promised: bool) -> 
                         "mac": port.mac,
                         "addresses": list(port.addresses),
                         "rate_bps": port.rate_bps,
+                        "end": port.end,
                     }
                     for port in agent.ports
                 ],
@@ -115,12 +117,13 @@ def status_text(values: Values) -> str:
         running = values["processes"].get(agent["name"], "no agent started by the lab")
         lines.append(f"agent {agent['name']}: {running}")
         for port in agent["ports"]:
-            addresses = port["addresses"]
-            span = addresses[0] if len(addresses) == 1 else f"{addresses[0]} to {addresses[-1]}"
-            lines.append(f"  {port['port']}  {port['interface']}  {span}  {format_rate(port['rate_bps'])}")
+            runs = runs_of(port["addresses"])
+            span = ", ".join(first if first == last else f"{first} to {last}" for first, last in runs)
+            rate = format_rate(port["rate_bps"])
+            lines.append(f"  {port['port']}  {port['interface']}  {span}  {rate}  on {port['end']}")
     if values.get("gnmi"):
         lines.append(f"gNMI at {values['gnmi']['address']}: {values['gnmi']['process']}")
-    lines += ["", *_port_table(counters), "", *_soft_lines(counters)]
+    lines += ["", *_port_table(counters), *_down_lines(counters), "", *_soft_lines(counters)]
     return "\n".join(lines) + "\n"
 
 
@@ -176,6 +179,16 @@ def _port_table(counters: Values) -> list[str]:
             )
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def _down_lines(counters: Values) -> list[str]:
+    down = [
+        f"{switch['name']}/{port['name']}"
+        for switch in counters["switches"]
+        for port in switch["ports"]
+        if not port["up"]
+    ]
+    return [f"down: {', '.join(down)}"] if down else []
 
 
 def _soft_lines(counters: Values) -> list[str]:

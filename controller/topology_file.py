@@ -175,7 +175,8 @@ def _read_tiers(section: Section, draft: _Draft, tier: str, kind: str) -> None:
     if spines == 0:
         if section.has("spine"):
             section.mistake("spine", "there are no spines", "write spines: 1 or more, or remove the key")
-        spine_section.close()
+        else:
+            spine_section.close()
     section.close()
 
 
@@ -247,10 +248,11 @@ def _read_switches(draft: _Draft, file: ConfigFile, seed: int) -> tuple[SwitchSe
     told = set(file.problems)
     for index, (name, section) in enumerate(zip(draft.names, draft.sections, strict=True)):
         ports = tuple(draft.ports[index])
-        if not 1 <= len(ports) <= MOST_SWITCH_PORTS:
-            what = f"switch {name} has {len(ports)} ports"
-            file.mistake(None, "", what, f"give it 1 to {MOST_SWITCH_PORTS} links")
-            ports = ports[:MOST_SWITCH_PORTS] or (SwitchPort("0", 1_000_000, 0),)
+        # A switch without ports may be the echo of a mistake that has been told.
+        if len(ports) > MOST_SWITCH_PORTS or (not ports and not told):
+            what = f"switch {name} has {len(ports) or 'no'} ports"
+            file.mistake(None, "", what, f"give it 1 to {MOST_SWITCH_PORTS} links, or remove it")
+        ports = ports[:MOST_SWITCH_PORTS] or (SwitchPort("0", 1_000_000, 0),)
         here = ConfigFile(file.name)
         again = section.again(here)
         if draft.one_by_one:
@@ -264,6 +266,7 @@ def _read_switches(draft: _Draft, file: ConfigFile, seed: int) -> tuple[SwitchSe
 
 def _read_outages(top: Section, draft: _Draft) -> tuple[Outage, ...]:
     found = []
+    read: list[tuple[Section, Outage]] = []
     places = {rig_port.rig_port: rig_port.end for rig_port in draft.attachments}
     for switch, name in enumerate(draft.names):
         places |= {
@@ -279,14 +282,29 @@ def _read_outages(top: Section, draft: _Draft) -> tuple[Outage, ...]:
             one.optional("until", _MOMENT, FOREVER_NS),
         )
         if said and said not in places:
-            one.mistake(
-                "port", f'there is no port "{said}"', f"write one such as {next(iter(places), 'leaf0/0')}"
-            )
+            known = next((place for place in places if place), "leaf0/0")
+            one.mistake("port", f'there is no port "{said}"', f"write one such as {known}")
         if outage.until_ns <= outage.from_ns:
             one.mistake("until", "it ends before it begins", "write an until after from")
         one.close()
         found.append(outage)
+        if said in places:
+            read.append((one, outage))
+    _refuse_overlaps(read, draft)
     return tuple(found)
+
+
+def _refuse_overlaps(read: list[tuple[Section, Outage]], draft: _Draft) -> None:
+    """The end of one outage would bring a link up in the middle of another, which may name the link's other end."""
+    first_end = {link.b: link.a for link in draft.links}
+    last: dict[SwitchEnd, Outage] = {}
+    for one, outage in sorted(read, key=lambda row: row[1].from_ns):
+        link = first_end.get(outage.end, outage.end)
+        before = last.get(link)
+        if before is not None and outage.from_ns < before.until_ns:
+            what = f"the link is down since {format_duration(before.from_ns)} by another outage"
+            one.mistake("from", what, "write one outage instead of both")
+        last[link] = outage if before is None or outage.until_ns > before.until_ns else before
 
 
 def _refuse_odd_shapes(top: Section, draft: _Draft) -> None:

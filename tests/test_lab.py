@@ -137,8 +137,52 @@ def test_frames_cross_the_switch_and_its_links_obey(desk: Desk) -> None:
     lab_exec("lab", "a", (sys.executable, "-c", send))
     ports = desk.status()["counters"]["switches"][0]["ports"]
     assert ports[0]["no_route_packets"] == 1
-    with pytest.raises(RigError, match='expected "port" as switch/port'):
+    said = desk.status()
+    assert [port["up"] for port in said["counters"]["switches"][0]["ports"]] == [True, False]
+    assert "\ndown: switch/1\n" in status_text(said)
+    lab_ask("lab", {"ask": "link", "port": "b/p0", "up": True})
+    assert "down:" not in status_text(desk.status())
+    known = "name a port of a switch or of the rig, such as a/p0, b/p0, switch/0, switch/1"
+    with pytest.raises(RigError, match=f'there is no port "switch/9"; {known}'):
         lab_ask("lab", {"ask": "link", "port": "switch/9", "up": False})
+
+
+IPV6: Final = """\
+switches: [{name: switch}]
+attach:
+  - {port: a/p0, to: switch, rate: 100Mbps, addresses: "fd00:1::1-fd00:1::2"}
+  - {port: b/p0, to: switch, rate: 100Mbps, addresses: "fd00:2::1"}
+"""
+
+
+def test_ipv6_addresses_are_at_work_at_once_and_hosts_say_nothing_of_themselves(
+    desk: Desk, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither do they look for others of their address, nor for routers, nor give themselves one more."""
+    lab_up(LabOrder("lab", IPV6, "topology.yaml", measure=False))
+    send = "import socket; s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); s.bind(('fd00:1::2', 0))"
+    assert lab_exec("lab", "a", (sys.executable, "-c", f"{send}; s.sendto(b'x', ('fd00:2::1', 9))")) == 0
+    told = "Neighbor|Router|Redirect"
+    script = (
+        f"cat /proc/net/if_inet6 /proc/net/snmp6 | grep -E 'p0$|Icmp6Out({told})[SA].*[^0\t ]0*$' || true"
+    )
+    for agent, own in (("a", 2), ("b", 1)):
+        lab_exec("lab", agent, ("sh", "-c", script))
+        said = capfd.readouterr().out.split("\n")[:-1]
+        assert len(said) == own, said
+        assert not any(line.startswith("fe80") for line in said)
+
+
+def test_a_lab_that_hangs_is_taken_down_like_any_other(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = desk.up(agents=True)
+    monkeypatch.setattr("controller.lab_client.ANSWER_TIMEOUT_S", 1)
+    os.kill(status["pid"], signal.SIGSTOP)
+    with pytest.raises(RigError, match="it has not answered for 1 s; take it down"):
+        desk.status()
+    with watched(status["pid"]) as lab:
+        assert lab_down("lab")
+        assert has_ended(lab)
+    assert not Path(status["directory"]).exists()
 
 
 def test_a_killed_lab_leaves_no_process_and_no_namespace(desk: Desk) -> None:

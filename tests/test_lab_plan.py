@@ -19,7 +19,15 @@ from contract.switch_counters import (
 )
 from contract.topology import Topology
 from controller.lab_order import LabOrder, order_text, read_order
-from controller.lab_plan import Capacity, about_rate, needed_frames_per_s, plan_lab, refuse_promise, rig_text
+from controller.lab_plan import (
+    Capacity,
+    about_rate,
+    needed_frames_per_s,
+    plan_lab,
+    refuse_promise,
+    rig_text,
+    runs_of,
+)
 from controller.lab_relay import endpoint_of
 from controller.lab_status import counter_values, plan_values, status_text
 from controller.rig import parse_rig
@@ -126,6 +134,22 @@ def test_addresses_of_the_file_that_the_lab_would_give_as_well_are_refused() -> 
         plan_lab(clashing)
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "fe80::1", "169.254.0.1"])
+def test_addresses_that_never_leave_their_host_are_refused(address: str) -> None:
+    topology = single("a/p0", "b/p0")
+    first, second = topology.attachments
+    kept = replace(topology, attachments=(first, replace(second, addresses=(address,))))
+    with pytest.raises(
+        ConfigError, match=f"attachment b/p0: packets to {address} would not leave their host"
+    ):
+        plan_lab(kept)
+
+
+def test_addresses_of_any_kind_are_told_as_they_run() -> None:
+    addresses = ("fd00::1", "fd00::2", "10.9.0.1", "10.9.0.3", "10.9.0.4")
+    assert runs_of(addresses) == [("fd00::1", "fd00::2"), ("10.9.0.1", "10.9.0.1"), ("10.9.0.3", "10.9.0.4")]
+
+
 @pytest.mark.parametrize(
     "bind", ["tcp://*:7420", "tcp://10.0.0.1:7420", "tcp://127.0.0.1:0", "ipc://x", "tcp://127.0.0.999:1"]
 )
@@ -162,8 +186,10 @@ def snapshot_of(topology: Topology) -> SoftSnapshot:
     cards = np.zeros(len(topology.attachments), CARD_COUNTERS)
     soft = np.zeros(len(topology.attachments), SOFT_PORT_COUNTERS)
     pools = tuple((0, 0) for _ in topology.switches)
+    down = frozenset({(1, 0)})
+    late = ((1000, 98), (4096, 2))
     return SoftSnapshot(
-        65_000_000_000, 2_000_000_000, ports, pools, cards, soft, ((1000, 98), (4096, 2)), 5000, 1, 2, 0, True
+        65_000_000_000, 2_000_000_000, ports, down, pools, cards, soft, late, 5000, 1, 2, 0, True
     )
 
 
@@ -206,6 +232,9 @@ def test_status_says_the_same_to_people_and_programs() -> None:
         "lab lab: process 4711, up for 63s, frames to 4200 bytes; NOT PROMISED: this host holds 1.70 Gbps"
     )
     assert "agent a: running, process 4712\n" in text
+    assert "  p0  p0  198.18.1.1 to 198.18.1.2  1Gbps  on leaf0/0\n" in text
+    assert "\ndown: leaf1/0\n" in text
+    assert [port["up"] for port in values["counters"]["switches"][1]["ports"]][:2] == [False, True]
     assert "agent b: no agent started by the lab\n" in text
     assert "soft switch: 11 frames lost to its own overload" in text
     assert "OVERLOAD at c/p0: 11 socket dropped" in text

@@ -66,6 +66,8 @@ class SoftSnapshot:
     begin_ns: int
     switch_ports: tuple[NDArray[np.void], ...]
     """By switch: rows of SWITCH_PORT_COUNTERS."""
+    down: frozenset[tuple[int, int]]
+    """Switch and port of every end whose link is down."""
     pools: tuple[tuple[int, int], ...]
     """By switch: bytes of the buffer in use, and the most that were."""
     cards: NDArray[np.void]
@@ -130,6 +132,7 @@ class SoftSwitch:
             at_ns=taken["at_ns"],
             begin_ns=taken["begin_ns"],
             switch_ports=tuple(rows(content, SWITCH_PORT_COUNTERS) for content in taken["switch_ports"]),
+            down=frozenset(taken["down"]),
             pools=tuple(taken["pools"]),
             cards=rows(taken["cards"], CARD_COUNTERS),
             ports=rows(taken["ports"], SOFT_PORT_COUNTERS),

@@ -1,14 +1,11 @@
-// What stands between the hosts of a lab, in virtual time; and the frames of any protocol that it reads, cuts and marks.
+// What stands between the hosts of a lab, in virtual time.
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <random>
 #include <vector>
 
 #include "check.h"
-#include "frame_pool.h"
 #include "soft_fabric.h"
-#include "soft_frame.h"
 
 using namespace etloop;
 
@@ -233,6 +230,63 @@ void links_go_down_and_come_up() {
   CHECK_EQ(fabric.frames_inside(), 0);
 }
 
+// A soft switch begins when its host's clock says something large; what a file says of times counts from then.
+void times_of_faults_count_from_the_beginning() {
+  FabricConfig config = star(2);
+  SwitchFault fault;
+  fault.every = 1;
+  fault.from_ns = 1'000'000;
+  fault.until_ns = 2'000'000;
+  config.switches[0].faults.push_back(fault);
+  const Nanos begin_ns = 77'000'000'000'000;
+  Heard heard;
+  SoftFabric fabric(config, heard, begin_ns);
+  for (const Nanos at_ns : {500'000, 1'500'000, 2'500'000}) fabric.from_host(0, frame_to(1), begin_ns + at_ns);
+  fabric.advance(begin_ns + 10'000'000);
+  CHECK_EQ(heard.deliveries.size(), size_t{2});
+  CHECK_EQ(fabric.counters(0, 0).ports[0].fault_dropped_packets, 1);
+}
+
+// At 10 Mb/s a pause of 65535 quanta lasts over three seconds: a card that lost its link meanwhile does not wait for that.
+void a_link_that_comes_back_is_not_paused() {
+  FabricConfig config = star(3, kGbps / 100);
+  make_lossless(config, 100'000);
+  Heard heard;
+  SoftFabric fabric(config, heard, 0);
+  for (int i = 0; i < 2000; ++i) {
+    for (size_t sender = 1; sender < 3; ++sender) fabric.from_host(sender, frame_to(0), 0);
+  }
+  while (heard.pauses.empty()) fabric.advance(fabric.next_event());
+  const size_t sender = heard.pauses.front().attachment;
+  const Nanos down_ns = heard.pauses.front().at_ns + 1000;
+  const auto end = static_cast<uint32_t>(sender);
+  fabric.set_link({0, end}, false, down_ns);
+  CHECK_EQ(heard.pauses.back().attachment, sender);
+  CHECK_EQ(heard.pauses.back().handle & 0xFFFF, 0U);
+  fabric.set_link({0, end}, true, down_ns + 1000);
+  const int64_t waiting = fabric.card(sender, down_ns).waiting_bytes;
+  fabric.advance(down_ns + 2000 + 2 * line_ns(kFrame, kGbps / 100));
+  CHECK(fabric.card(sender, down_ns).waiting_bytes < waiting);
+}
+
+// What is copied for several hosts has one five-tuple, and every copy goes where it is meant for.
+void flowlets_of_copies_keep_apart() {
+  FabricConfig config = star(4);
+  config.switches[0].balancing = LoadBalancing::flowlet;
+  config.switches[0].flowlet_gap_ns = 1'000'000;
+  config.switches[0].routes = {{0}, {1}, {1, 2}, {3, 0}};
+  Heard heard;
+  SoftFabric fabric(config, heard, 0);
+  for (int i = 0; i < 20; ++i) {
+    for (const uint32_t destination : {2U, 3U}) fabric.from_host(1, frame_to(destination, destination), i * 1000);
+  }
+  fabric.advance(1'000'000'000);
+  for (const auto& delivery : heard.deliveries) {
+    const bool to_two = delivery.attachment == 1 || delivery.attachment == 2;
+    CHECK_EQ(delivery.handle, to_two ? 2U : 3U);
+  }
+}
+
 void a_wrong_fabric_is_refused() {
   FabricConfig twice = star(2);
   twice.attachments[1].end = {0, 0};
@@ -283,148 +337,6 @@ void nothing_is_lost_track_of() {
   }
 }
 
-// ---- frames
-
-uint16_t sum_of(std::span<const uint8_t> bytes) {
-  uint32_t sum = 0;
-  for (size_t i = 0; i + 1 < bytes.size(); i += 2) sum += static_cast<uint32_t>(bytes[i] << 8 | bytes[i + 1]);
-  while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
-  return static_cast<uint16_t>(sum);
-}
-
-ethernet::Path path_of(bool ipv6, bool tagged) {
-  ethernet::Path path;
-  path.source = {2, 0, 0, 0, 0, 1};
-  path.destination = {2, 0, 0, 0, 0, 2};
-  if (tagged) path.tag = ethernet::Tag{100, 3};
-  path.flow.src_port = 50'000;
-  path.flow.dst_port = 4791;
-  if (ipv6) {
-    path.flow.src_ip.bytes = {0xFD, 0, 0, 1};
-    path.flow.dst_ip.bytes = {0xFD, 0, 0, 2};
-  } else {
-    path.flow.src_ip = IpAddress::v4(0x0A000001);
-    path.flow.dst_ip = IpAddress::v4(0x0A000002);
-  }
-  return path;
-}
-
-std::vector<uint8_t> frame_of(const ethernet::Path& path, size_t payload_bytes, uint8_t traffic_class = 26 << 2 | 2) {
-  std::vector<uint8_t> frame(ethernet::header_bytes(path) + payload_bytes);
-  ethernet::put_headers(path, traffic_class, 77, payload_bytes, frame);
-  for (size_t i = 0; i < payload_bytes; ++i) frame[frame.size() - payload_bytes + i] = static_cast<uint8_t>(i * 7);
-  return frame;
-}
-
-// The sum of a UDP pseudo header, which unfinished checksums hold.
-uint16_t pseudo_sum(const soft::Headers& headers, bool ipv6, size_t udp_bytes) {
-  std::vector<uint8_t> pseudo;
-  const auto add = [&](const IpAddress& address) {
-    const auto begin = address.bytes.begin() + (ipv6 ? 0 : 12);
-    pseudo.insert(pseudo.end(), begin, address.bytes.end());
-  };
-  add(headers.src_ip);
-  add(headers.dst_ip);
-  pseudo.insert(pseudo.end(), {0, 17, static_cast<uint8_t>(udp_bytes >> 8), static_cast<uint8_t>(udp_bytes)});
-  return sum_of(pseudo);
-}
-
-void joined_datagrams_are_cut_as_the_kernel_would() {
-  for (const bool ipv6 : {false, true}) {
-    for (const bool tagged : {false, true}) {
-      const ethernet::Path path = path_of(ipv6, tagged);
-      constexpr size_t kSegment = 1000;
-      std::vector<uint8_t> joined = frame_of(path, 2 * kSegment + 300);
-      const soft::Headers headers = soft::read_headers(joined);
-      CHECK(headers.use == soft::FrameUse::ip);
-      CHECK_EQ(int{headers.dscp}, 26);
-      CHECK_EQ(int{headers.ecn}, 2);
-      soft::OffloadHeader offload;
-      offload.flags = soft::kNeedsChecksum;
-      offload.gso_type = soft::kGsoUdpL4;
-      offload.gso_bytes = kSegment;
-      const size_t udp_bytes = 8 + 2 * kSegment + 300;
-      const uint16_t begun = pseudo_sum(headers, ipv6, udp_bytes);
-      joined[headers.transport_at + 6] = static_cast<uint8_t>(begun >> 8);
-      joined[headers.transport_at + 7] = static_cast<uint8_t>(begun);
-      CHECK_EQ(soft::datagrams_in(joined, headers, offload), size_t{3});
-      for (size_t i = 0; i < 3; ++i) {
-        std::vector<uint8_t> room(headers.transport_at + 8 + kSegment);
-        soft::OffloadHeader left;
-        const size_t bytes = soft::cut_datagram(joined, headers, offload, i, room, left);
-        const size_t payload = i < 2 ? kSegment : 300;
-        CHECK_EQ(bytes, headers.transport_at + 8 + payload);
-        const std::span<const uint8_t> cut(room.data(), bytes);
-        const ethernet::Frame parsed = ethernet::parse(cut, 4791);
-        CHECK(parsed.kind == ethernet::FrameKind::roce);
-        CHECK_EQ(parsed.datagram_bytes, payload);
-        CHECK(std::equal(cut.end() - static_cast<int64_t>(payload), cut.end(),
-                         joined.begin() + static_cast<int64_t>(headers.transport_at + 8 + i * kSegment)));
-        CHECK_EQ(int{left.flags}, int{soft::kNeedsChecksum});
-        CHECK_EQ(size_t{left.checksum_start}, headers.transport_at);
-        const uint16_t unfinished = static_cast<uint16_t>(cut[headers.transport_at + 6] << 8 | cut[headers.transport_at + 7]);
-        CHECK_EQ(unfinished, pseudo_sum(headers, ipv6, 8 + payload));
-        if (!ipv6) {
-          CHECK_EQ(sum_of(cut.subspan(headers.ip_at, 20)), uint16_t{0xFFFF});
-          CHECK_EQ((cut[headers.ip_at + 4] << 8 | cut[headers.ip_at + 5]), static_cast<int>(77 + i));
-        }
-      }
-    }
-  }
-}
-
-void traffic_class_is_set_with_its_checksum() {
-  for (const bool ipv6 : {false, true}) {
-    std::vector<uint8_t> frame = frame_of(path_of(ipv6, false), 100);
-    const soft::Headers before = soft::read_headers(frame);
-    soft::set_traffic_class(frame, before.ip_at, 48 << 2 | 3);
-    const soft::Headers after = soft::read_headers(frame);
-    CHECK_EQ(int{after.dscp}, 48);
-    CHECK_EQ(int{after.ecn}, 3);
-    CHECK(after.dst_ip == before.dst_ip);
-    CHECK_EQ(after.flow_key, before.flow_key);
-    if (!ipv6) CHECK_EQ(sum_of(std::span<const uint8_t>(frame).subspan(after.ip_at, 20)), uint16_t{0xFFFF});
-  }
-}
-
-void any_bytes_are_read_without_harm() {
-  std::mt19937 random(5);
-  for (const bool ipv6 : {false, true}) {
-    const std::vector<uint8_t> whole = frame_of(path_of(ipv6, true), 64);
-    for (size_t bytes = 0; bytes <= whole.size(); ++bytes) soft::read_headers({whole.data(), bytes});
-    for (int round = 0; round < 20'000; ++round) {
-      std::vector<uint8_t> frame(whole.begin(), whole.begin() + static_cast<int64_t>(random() % (whole.size() + 1)));
-      for (int flips = 0; flips < 3 && !frame.empty(); ++flips) frame[random() % frame.size()] = static_cast<uint8_t>(random());
-      const soft::Headers headers = soft::read_headers(frame);
-      soft::OffloadHeader offload;
-      offload.gso_type = soft::kGsoUdpL4;
-      offload.gso_bytes = static_cast<uint16_t>(random() % 70);
-      const size_t datagrams = soft::datagrams_in(frame, headers, offload);
-      std::vector<uint8_t> room(frame.size() + 70);
-      for (size_t i = 0; i < datagrams; ++i) {
-        soft::OffloadHeader left;
-        CHECK(soft::cut_datagram(frame, headers, offload, i, room, left) <= room.size());
-      }
-      if (headers.use == soft::FrameUse::ip) soft::set_traffic_class(frame, headers.ip_at, 7);
-    }
-  }
-}
-
-void a_pool_keeps_to_its_limit_and_gives_again() {
-  FramePool pool(4300, 3 << 20);
-  std::vector<uint32_t> taken;
-  for (uint32_t handle = pool.take(4000); handle != FramePool::kNone; handle = pool.take(4000)) taken.push_back(handle);
-  CHECK_EQ(taken.size(), size_t{512});  // two blocks of 256; a third would be too much
-  CHECK(pool.take(100) != FramePool::kNone);
-  for (const uint32_t handle : taken) {
-    pool.stored(handle).bytes = 4000;
-    pool.frame(handle)[3999] = static_cast<uint8_t>(handle);
-  }
-  for (const uint32_t handle : taken) CHECK_EQ(pool.frame(handle)[3999], static_cast<uint8_t>(handle));
-  pool.give(taken.back());
-  CHECK_EQ(pool.take(4000), taken.back());
-}
-
 }  // namespace
 
 int main() {
@@ -436,11 +348,10 @@ int main() {
   a_path_through_three_switches_takes_its_sum();
   pauses_spread_hop_by_hop();
   links_go_down_and_come_up();
+  times_of_faults_count_from_the_beginning();
+  a_link_that_comes_back_is_not_paused();
+  flowlets_of_copies_keep_apart();
   a_wrong_fabric_is_refused();
   nothing_is_lost_track_of();
-  joined_datagrams_are_cut_as_the_kernel_would();
-  traffic_class_is_set_with_its_checksum();
-  any_bytes_are_read_without_harm();
-  a_pool_keeps_to_its_limit_and_gives_again();
   return etloop::test::failures();
 }

@@ -72,6 +72,9 @@ class BoundSoftSwitch {
       ports.append(as_bytes(one.ports.data(), one.ports.size()));
       pools.append(nb::make_tuple(one.pool_bytes, one.pool_watermark_bytes));
     }
+    nb::list down;
+    for (const FabricEnd& end : taken.down) down.append(nb::make_tuple(end.switch_index, end.port));
+    out["down"] = down;
     out["switch_ports"] = ports;
     out["pools"] = pools;
     out["cards"] = as_bytes(taken.cards.data(), taken.cards.size());

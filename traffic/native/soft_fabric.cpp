@@ -6,8 +6,8 @@ namespace etloop {
 
 // A switch tells its sink what leaves by port; this adds which switch it was.
 struct SoftFabric::Node final : SwitchSink {
-  Node(SoftFabric& owner, size_t number, const SwitchConfig& config)
-      : fabric(owner), index(number), model(config, *this) {}
+  Node(SoftFabric& owner, size_t number, const SwitchConfig& config, Nanos begin_ns)
+      : fabric(owner), index(number), model(config, *this, begin_ns) {}
 
   void transmit(size_t port, const SwitchFrame& frame, Nanos, Nanos end_ns) override {
     fabric.transmitted(index, port, frame, end_ns);
@@ -61,7 +61,7 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
       switches_(config.switches.size()),
       now_ns_(begin_ns) {
   for (size_t i = 0; i < config.switches.size(); ++i) {
-    nodes_.push_back(std::make_unique<Node>(*this, i, config.switches[i]));
+    nodes_.push_back(std::make_unique<Node>(*this, i, config.switches[i], begin_ns));
     peers_.emplace_back(config.switches[i].ports.size());
   }
   for (const FabricLink& link : config.links) {
@@ -148,6 +148,7 @@ void SoftFabric::link_changes(const FabricEnd& end, bool up, Nanos at_ns) {
   nodes_[end.switch_index]->model.on_link(end.port, up, at_ns);
   told(end.switch_index);
   const Peer& peer = peers_[end.switch_index][end.port];
+  if (peer.kind == Peer::Kind::attachment) forget_pauses(peer.end.port, at_ns);
   if (peer.kind != Peer::Kind::switch_port) return;
   nodes_[peer.end.switch_index]->model.on_link(peer.end.port, up, at_ns);
   told(peer.end.switch_index);
@@ -225,6 +226,15 @@ void SoftFabric::card_paused(size_t attachment, uint8_t priority, uint16_t quant
   since_ns = now;
   until_ns = now + pause_ns(quanta, port.rate_bps);
   card_send(attachment, now);
+}
+
+// A card is not paused by a link that it has lost, and starts anew with it: nobody would tell it to go on.
+void SoftFabric::forget_pauses(size_t attachment, Nanos now) {
+  for (uint8_t priority = 0; priority < kPriorities; ++priority) {
+    if (cards_[attachment].paused_until_ns[priority] <= now) continue;
+    card_paused(attachment, priority, 0, now);
+    sink_.pause(attachment, priority, 0, now);
+  }
 }
 
 void SoftFabric::pause_from_host(size_t attachment, uint8_t priority, uint16_t quanta, Nanos at_ns) {

@@ -78,7 +78,7 @@ class FabricSink {
 
 class SoftFabric {
  public:
-  // `config` must have passed `validate` and outlive the fabric. `begin_ns`: what outages count from.
+  // `config` must have passed `validate` and outlive the fabric. `begin_ns`: what outages and times of faults count from.
   SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin_ns);
   SoftFabric(const SoftFabric&) = delete;
   SoftFabric& operator=(const SoftFabric&) = delete;
@@ -145,6 +145,7 @@ class SoftFabric {
   void link_changes(const FabricEnd& end, bool up, Nanos at_ns);
   void card_send(size_t attachment, Nanos now);
   void card_paused(size_t attachment, uint8_t priority, uint16_t quanta, Nanos now);
+  void forget_pauses(size_t attachment, Nanos now);
   void transmitted(size_t from_switch, size_t port, const SwitchFrame& frame, Nanos end_ns);
   void paused(size_t from_switch, size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns);
 

@@ -414,7 +414,12 @@ SoftSnapshot SoftSwitch::State::take_snapshot() {
   SoftSnapshot out;
   out.at_ns = monotonic_ns();
   out.begin_ns = begin_ns;
-  for (size_t i = 0; i < config.fabric.switches.size(); ++i) out.switches.push_back(fabric->counters(i, out.at_ns));
+  for (uint32_t i = 0; i < config.fabric.switches.size(); ++i) {
+    out.switches.push_back(fabric->counters(i, out.at_ns));
+    for (uint32_t port = 0; port < config.fabric.switches[i].ports.size(); ++port) {
+      if (!fabric->model(i).is_up(port)) out.down.push_back({i, port});
+    }
+  }
   for (size_t i = 0; i < sockets.size(); ++i) {
     counters[i].socket_dropped_frames = sockets[i]->dropped();
     out.cards.push_back(fabric->card(i, out.at_ns));

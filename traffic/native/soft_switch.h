@@ -58,6 +58,7 @@ struct SoftSnapshot {
   Nanos at_ns = 0;     // steady clock
   Nanos begin_ns = 0;  // when the fabric began
   std::vector<SwitchCounters> switches;
+  std::vector<FabricEnd> down;  // switch ports whose link is down
   std::vector<CardCounters> cards;
   std::vector<SoftPortCounters> ports;
   // How much later than modelled frames were handed over, in the buckets of turnarounds.

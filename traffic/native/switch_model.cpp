@@ -49,10 +49,11 @@ size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways) {
   return remainder(mixed(flow_key + seed_of_hash(seed)), ways);
 }
 
-SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink)
+SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns)
     : config_(config),
       sink_(sink),
       buffer_(config, counters_),
+      begin_ns_(begin_ns),
       events_(2 * config.ports.size() + 1),
       mixed_seed_(seed_of_hash(config.seed)),
       random_state_(config.seed) {
@@ -199,9 +200,10 @@ void SwitchModel::arrived(uint32_t packet, Nanos now) {
 
 bool SwitchModel::faulted(uint32_t packet, size_t out_port, Nanos now) {
   Packet& p = packets_[packet];
+  const Nanos since_ns = now - begin_ns_;
   for (size_t i = 0; i < config_.faults.size(); ++i) {
     const SwitchFault& fault = config_.faults[i];
-    if (now < fault.from_ns || now >= fault.until_ns) continue;
+    if (since_ns < fault.from_ns || since_ns >= fault.until_ns) continue;
     if (fault.in_port >= 0 && fault.in_port != p.in_port) continue;
     if (fault.out_port >= 0 && static_cast<size_t>(fault.out_port) != out_port) continue;
     ++fault_seen_[i];
@@ -241,8 +243,10 @@ int32_t SwitchModel::route(const SwitchFrame& frame, Nanos now) {
     case LoadBalancing::flowlet: {
       Flowlet& flowlet = flowlets_[mixed(frame.flow_key + config_.seed) % kFlowlets];
       const bool goes_on = flowlet.used && flowlet.flow_key == frame.flow_key &&
-                           now - flowlet.last_ns <= config_.flowlet_gap_ns && ports_[flowlet.port].up;
-      if (!goes_on) flowlet = {frame.flow_key, now, ways[remainder(random(), ways.size())], true};
+                           flowlet.destination == frame.destination && now - flowlet.last_ns <= config_.flowlet_gap_ns && ports_[flowlet.port].up;
+      if (!goes_on) {
+        flowlet = {frame.flow_key, now, frame.destination, ways[remainder(random(), ways.size())], true};
+      }
       flowlet.last_ns = now;
       return flowlet.port;
     }

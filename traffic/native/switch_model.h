@@ -76,8 +76,8 @@ size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways);
 
 class SwitchModel {
  public:
-  // `config` must have passed `validate` and outlive the switch.
-  SwitchModel(const SwitchConfig& config, SwitchSink& sink);
+  // `config` must have passed `validate` and outlive the switch. `begin_ns`: what the times of its faults count from.
+  SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns = 0);
 
   void on_frame(size_t port, const SwitchFrame& frame, Nanos now);
   void on_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos now);
@@ -97,6 +97,7 @@ class SwitchModel {
   Nanos paused_ns(size_t port, size_t queue, Nanos now) const;
   int64_t queued_packets() const { return queued_packets_; }
   int64_t queue_bytes(size_t port, size_t queue) const { return counters_.ports[port].queues[queue].current_bytes; }
+  bool is_up(size_t port) const { return ports_[port].up; }
   const SwitchConfig& config() const { return config_; }
 
  private:
@@ -144,6 +145,7 @@ class SwitchModel {
   struct Flowlet {
     uint64_t flow_key = 0;
     Nanos last_ns = 0;
+    uint32_t destination = 0;  // copies of one frame for several hosts have one five-tuple
     uint16_t port = 0;
     bool used = false;
   };
@@ -179,6 +181,7 @@ class SwitchModel {
   SwitchSink& sink_;
   SwitchCounters counters_;
   SwitchBuffer buffer_;
+  Nanos begin_ns_;
   std::vector<Port> ports_;
   std::vector<Packet> packets_;
   std::vector<uint32_t> free_;
