@@ -7,15 +7,20 @@ what a scenario may write for them is decided in `controller.scenario_congestion
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from contract.clock import NS_PER_MS
+from contract.evolution import since
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_PLUGIN_BYTES = 16 << 20
 """Largest plugin, as source or library, that an assignment carries."""
+DEFAULT_CATCH_UP_NS: Final = NS_PER_MS
+"""Little, for what is made up for leaves at the speed of the port, which no network card's pacing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,8 @@ class CongestionSettings:
     """Its content."""
     burst_bytes: int = 64 << 10
     """Most that a queue pair below the line rate sends back to back; at least one packet."""
+    catch_up_ns: int = since(4, default=DEFAULT_CATCH_UP_NS)
+    """So much lateness of its host a queue pair below the line rate makes up for, at the speed of the port."""
     series_interval_ns: int = 0
     """Rates and windows are written down so often; 0: not at all."""
     series_queue_pairs: int = 0

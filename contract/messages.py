@@ -33,7 +33,7 @@ class ProtocolVersion(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-PROTOCOL_VERSION: Final = ProtocolVersion(2, 3)
+PROTOCOL_VERSION: Final = ProtocolVersion(2, 4)
 OLDEST_MINOR: Final = 0
 """Of this major, the oldest minor that is still spoken: one back is promised."""
 

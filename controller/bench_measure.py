@@ -76,8 +76,10 @@ class EngineRun:
     degraded: tuple[str, ...]
     sent: tuple[NDArray[np.int64], ...] = ()
     """Where a series was asked for, by end: rows of a time and the packets sent until then."""
-    withheld: tuple[NDArray[np.int64], ...] | None = None
-    """By end: rows of when a core was asked for and when it was had; None where one was not watched."""
+    late: tuple[NDArray[np.int64], ...] = ()
+    """By end: rows of when a thread would have taken a turn and did not, and when it did."""
+    realtime: bool = False
+    """Whether all threads of both ends were."""
 
     @property
     def wire_bytes_per_s(self) -> int:
@@ -143,12 +145,13 @@ def engine_run(
         received_ns=tuple(np.frombuffer(end.received_ns, "<i8") for end in ran),
         degraded=tuple(dict.fromkeys(text for end in opened for text in end.degraded)),
         sent=tuple(_pairs(end.sent) for end in ran),
-        withheld=tuple(_pairs(end.withheld) for end in ran) if all(end.watched for end in ran) else None,
+        late=tuple(_pairs(end.late) for end in ran),
+        realtime=all(end.realtime for end in ran),
     )
 
 
 def watched_cores(workers: Workers, duration_ns: int) -> tuple[int, int, NDArray[np.int64]]:
-    """Begin, end, and rows of when one of the cores was asked for and when it was had, while no engine is there.
+    """Begin, end, and rows of when a thread that only looks at the clock was late on one of the cores, no engine being there.
 
     Raises `RunAborted` where the workers may not be real-time.
     """
@@ -156,7 +159,7 @@ def watched_cores(workers: Workers, duration_ns: int) -> tuple[int, int, NDArray
     begin_ns = monotonic_ns()
     orders = (Watch(first, duration_ns), Watch(others[0] if others else first, duration_ns))
     ends = ask_both(workers, orders, (Watched, Watched), duration_ns + ANSWER_TIMEOUT_NS)
-    return begin_ns, begin_ns + duration_ns, np.concatenate([_pairs(end.withheld) for end in ends])
+    return begin_ns, begin_ns + duration_ns, np.concatenate([_pairs(end.late) for end in ends])
 
 
 def _pairs(raw: bytes) -> NDArray[np.int64]:

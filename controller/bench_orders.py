@@ -51,7 +51,7 @@ class Collect:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Watch the first core that the engine would have, for so long, with no engine there. Answered by `Watched`."""
+    """Let a thread do nothing but look at the clock on a core, for so long, with no engine there. Answered by `Watched`."""
 
     core: int
     duration_ns: int
@@ -59,9 +59,9 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """When it was withheld, as in `Ran`."""
+    """When it was late, as in `Ran`."""
 
-    withheld: bytes
+    late: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +134,10 @@ class Ran:
     sent: bytes = b""
     """Of the queue pair that sent the most, where a series was asked for: pairs of time and packets sent until then,
     little-endian int64."""
-    watched: bool = False
-    """Whether the cores of the threads were watched."""
-    withheld: bytes = b""
-    """Then: from when a core was asked for until it was had, pairs of little-endian int64."""
+    realtime: bool = False
+    """Whether all threads were."""
+    late: bytes = b""
+    """When a thread would have taken a turn and did not, and when it did: pairs of little-endian int64."""
 
 
 @dataclass(frozen=True, slots=True)

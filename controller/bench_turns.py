@@ -95,7 +95,7 @@ class Bench:
         return engine_run(self.place, self.workers, load, (backend, backend), shape, realtime=self.realtime)
 
     def watch_cores(self) -> tuple[int, int, NDArray[np.int64]]:
-        """When one of the engines' cores is withheld although they are not there; see `watched_cores`."""
+        """When a thread would be late on one of the engines' cores although they are not there; see `watched_cores`."""
         return watched_cores(self.workers, self.lengths.duration_ns)
 
     def iterations(self, moved_bytes: int, bare: int) -> int:

@@ -50,8 +50,8 @@ from traffic.loop_threads import REALTIME_PRIORITY, LoopThreads
 
 STDIN: Final = 0
 STDOUT: Final = 1
-LOOK_EVERY_S: Final = 0.005
-"""Between two looks at a running engine: rare enough not to take the core from it."""
+LOOK_EVERY_S: Final = 0.05
+"""Between two looks at a running engine: rare enough not to take the core from it, and of no figure a part."""
 PROBE_TIMEOUT_NS: Final = 10_000_000_000
 
 
@@ -69,7 +69,6 @@ class Worker:
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
-        self._watches: list[_native.CoreWatch] = []
 
     def answer(self, order: Order) -> Answer:
         """Carries out one order; what goes wrong is the answer."""
@@ -90,7 +89,7 @@ class Worker:
             case Watch():
                 watch = _native.watch_core(order.core, REALTIME_PRIORITY)
                 time.sleep(order.duration_ns / NS_PER_S)
-                return Watched(_withheld([watch]))
+                return Watched(np.array(watch.stop(), "<i8").tobytes())
             case Collect():
                 return self._measured(self._opened())
             case BlastSend():
@@ -142,10 +141,6 @@ class Worker:
 
     def _run(self, start_ns: int) -> Answer:
         engine = self._opened()
-        if engine.realtime:
-            self._watches = [
-                _native.watch_core(core, REALTIME_PRIORITY) for core in dict.fromkeys(engine.processors)
-            ]
         engine.start(start_ns)
         while (status := engine.status()).state in (EngineState.READY, EngineState.RUNNING):
             _pause()
@@ -156,9 +151,10 @@ class Worker:
     def _measured(self, engine: Engine) -> Ran:
         ops, flows = engine.take_records(), engine.flows()
         turnarounds, sent = engine.turnarounds(), _sent(engine)
-        watched, withheld = bool(self._watches), _withheld(self._watches)
+        late = engine.late_turns().astype("<i8").tobytes()
         received = ops[(ops["tx_messages"] == 0) & (ops["rx_messages"] > 0)]
         received = received[np.lexsort((received["op"], received["iteration"]))]
+        realtime = engine.realtime
         self._close()
         return Ran(
             ops=len(ops),
@@ -170,8 +166,8 @@ class Worker:
             turnaround_counts=tuple(count for _, count in turnarounds),
             received_ns=received["completed_ns"].tobytes(),
             sent=sent,
-            watched=watched,
-            withheld=withheld,
+            realtime=realtime,
+            late=late,
         )
 
     def _opened(self) -> Engine:
@@ -180,17 +176,9 @@ class Worker:
         return self._engine
 
     def _close(self) -> None:
-        _withheld(self._watches)
-        self._watches = []
         if self._engine is not None:
             self._engine.close()
             self._engine = None
-
-
-def _withheld(watches: list[_native.CoreWatch]) -> bytes:
-    """Ends the watches."""
-    rows = [row for watch in watches for row in watch.stop()]
-    return np.array(rows, "<i8").tobytes()
 
 
 def _sent(engine: Engine) -> bytes:

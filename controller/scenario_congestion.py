@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from contract.congestion import CongestionParameter, CongestionSettings
+from contract.congestion import DEFAULT_CATCH_UP_NS, CongestionParameter, CongestionSettings
 from contract.errors import ConfigError
 from contract.units import (
     NS_PER_S,
@@ -115,6 +115,7 @@ def _read_settings(
     interval_ns, queue_pairs = _read_series(section.section("series"))
     section.close()
     burst = bounded(parse_bytes, 1, 1 << 30, format_bytes)
+    catch_up = bounded(lambda text: int(_zero_or(parse_duration_ns)(text)), 0, NS_PER_S, format_duration)
     settings = CongestionSettings(
         algorithm=algorithm.name,
         profile=profile,
@@ -122,6 +123,7 @@ def _read_settings(
         plugin_name=plugin.name if plugin is not None else "",
         plugin=np.frombuffer(plugin.content if plugin is not None else b"", np.uint8),
         burst_bytes=pacing.optional("burst", burst, 64 << 10),
+        catch_up_ns=pacing.optional("catch_up", catch_up, DEFAULT_CATCH_UP_NS),
         series_interval_ns=interval_ns,
         series_queue_pairs=queue_pairs,
     )

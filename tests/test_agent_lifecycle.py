@@ -127,7 +127,7 @@ def test_a_refusal_ends_it_with_the_reason() -> None:
 def test_another_version_ends_it_with_both_numbers() -> None:
     actions = newborn().on_garbage(VersionMismatch(ProtocolVersion(9, 9)), 0)
     assert actions[-1] == Leave(ExitCode.PREPARATION_FAILED)
-    assert "the peer speaks protocol 9.9, this side 2.0 to 2.3" in logged(actions)
+    assert "the peer speaks protocol 9.9, this side 2.0 to 2.4" in logged(actions)
 
 
 def test_an_engine_that_opens_is_reported_with_what_it_lacks() -> None:

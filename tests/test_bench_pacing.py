@@ -1,4 +1,4 @@
-"""What an error of pacing is: of which windows, and which of them a core that was withheld reaches into."""
+"""What an error of pacing is: of which windows, and which of them a thread that was late reaches into."""
 
 from __future__ import annotations
 
@@ -37,7 +37,15 @@ def test_a_hole_of_a_millisecond_shows_as_a_tenth_at_its_edge_and_not_around_it(
     assert (np.abs(error) > 0.01).sum() == 2, "one that holds all of it is even"
 
 
-def test_windows_that_a_withheld_core_reaches_into_are_those_that_overlap_it_or_begin_while_it_is_made_up_for() -> (
+def test_what_a_hole_costs_for_good_shows_in_the_mean() -> None:
+    even = looks(hole_at_ms=30, hole_ms=5)
+    assert windows_of(even, packet_bytes=1250).mean_bps == pytest.approx(1e9), "all of it was made up for"
+    lost = even.copy()
+    lost[lost[:, 0] >= 35 * MS, 1] -= 500
+    assert windows_of(lost, packet_bytes=1250).mean_bps == pytest.approx(1e9 * (58 - 5) / 58)
+
+
+def test_windows_that_a_late_thread_reaches_into_are_those_that_overlap_it_or_begin_while_it_is_made_up_for() -> (
     None
 ):
     windows = windows_of(looks(), packet_bytes=1250)

@@ -247,7 +247,7 @@ def test_another_version_is_refused_before_anything_is_looked_at() -> None:
     with pytest.raises(VersionMismatch) as caught:
         decode_from_agent(body("Hello from the future", [1, 2, 3], (2, 9)))
     assert str(caught.value) == (
-        "the peer speaks protocol 2.9, this side 2.0 to 2.3; install the same etloop on the controller and on every agent"
+        "the peer speaks protocol 2.9, this side 2.0 to 2.4; install the same etloop on the controller and on every agent"
     )
 
 

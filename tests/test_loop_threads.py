@@ -15,7 +15,15 @@ from contract.errors import ConfigError
 from tests.assignments_by_hand import HandOp, assignment
 from traffic.collectives.selection import CollectiveName
 from traffic.engine import Engine
-from traffic.loop_threads import ORDINARY, REALTIME_PRIORITY, SPIN_NS, LoopThreads, parse_cores, plan_threads
+from traffic.loop_threads import (
+    ORDINARY,
+    REALTIME_PRIORITY,
+    REALTIME_SPIN_NS,
+    SPIN_NS,
+    LoopThreads,
+    parse_cores,
+    plan_threads,
+)
 
 
 def test_every_loop_has_a_core_and_polls_or_none_does() -> None:
@@ -30,7 +38,11 @@ def test_cores_that_were_named_are_for_this_agent_alone() -> None:
     """What other agents of the host do on their cores does not matter to it."""
     named = LoopThreads((7, 2), realtime=True)
     plan = plan_threads(named, loops=2, host_loops=40, first_of_host=9, usable=named.cores)
-    assert (plan.spin_ns, plan.processors, plan.realtime_priority) == (SPIN_NS, (7, 2), REALTIME_PRIORITY)
+    assert (plan.spin_ns, plan.processors, plan.realtime_priority) == (
+        REALTIME_SPIN_NS,
+        (7, 2),
+        REALTIME_PRIORITY,
+    )
     plan = plan_threads(named, loops=3, host_loops=3, first_of_host=0, usable=named.cores)
     assert (plan.spin_ns, plan.processors) == (0, (7, 2, 7)), "kept to in turn"
     assert plan.degraded == ("3 engine threads share 2 cores: idle loops sleep instead of polling",)

@@ -31,7 +31,9 @@ def test_parameters_have_units() -> None:
     text = (
         "{profile: paper, alpha_g: 1/512, time_reset: 0.1ms, ai_rate: 50Mbps, byte_reset: 1MB, threshold: 3}"
     )
-    congestion = scenario_of(f"transport: {{cc: {text}, pacing: {{burst: 8KiB}}}}").transport.congestion
+    congestion = scenario_of(
+        f"transport: {{cc: {text}, pacing: {{burst: 8KiB, catch_up: 5ms}}}}"
+    ).transport.congestion
     assert {each.name: each.value for each in congestion.parameters} == {
         "alpha_g": 1 / 512,
         "time_reset": 100_000.0,
@@ -40,6 +42,7 @@ def test_parameters_have_units() -> None:
         "threshold": 3.0,
     }
     assert congestion.burst_bytes == 8192
+    assert congestion.catch_up_ns == 5_000_000
 
 
 def test_a_series_is_asked_for() -> None:

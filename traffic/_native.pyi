@@ -146,13 +146,13 @@ def pong(ip: str, udp_port: int, count: int) -> None:
     """Answers at least `count` pings. RuntimeError when fewer come."""
 
 class CoreWatch:
-    """A real-time thread that asks for one core and notes when it came late."""
+    """A real-time thread that looks at the clock on one core, where no engine is, and notes when it came late."""
 
     def stop(self) -> list[tuple[int, int]]:
-        """From when it was due until it had the core, ascending, in ns of the monotonic clock."""
+        """From when it would have looked until it did, ascending, in ns of the monotonic clock."""
 
 def watch_core(processor: int, priority: int) -> CoreWatch:
-    """Above real-time threads of a priority. RuntimeError where that is not permitted."""
+    """At that priority, as an engine's thread would be. RuntimeError where that is not permitted."""
 
 # bind_engine.cpp
 
@@ -206,6 +206,9 @@ class PortLoops:
     def turnarounds(self) -> list[tuple[int, int]]: ...
     def rates(self, port: int) -> bytes:
         """CC_RECORD rows of a port, after `stop`."""
+
+    def late_turns(self, port: int) -> list[tuple[int, int]]:
+        """When a port's thread would have taken a turn and did not, until it did, in ns; call after `stop`."""
 
     def degraded(self, port: int) -> list[str]:
         """What a port does otherwise than it was asked to, a sentence each."""

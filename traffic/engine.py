@@ -317,6 +317,12 @@ class Engine:
             [rows(self._loops.rates(port), CC_RECORD) for port in range(self._loops.ports())]
         )
 
+    def late_turns(self) -> NDArray[np.int64]:
+        """When a loop would have taken a turn and did not, and when it did: rows of both, by loop. Stops the loops."""
+        self.stop()
+        late = [turn for loop in range(self._loops.ports()) for turn in self._loops.late_turns(loop)]
+        return np.array(late, np.int64).reshape(-1, 2)
+
     def streams(self) -> tuple[StreamCount, ...]:
         """What the ends of plain UDP counted. Stops the loops."""
         self.stop()

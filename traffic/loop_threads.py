@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 SPIN_NS: Final = 50_000
 """How long an idle loop polls before it sleeps, where every loop of the host has a core: longer than a round trip
 through a device, shorter than a scheduler tick."""
+REALTIME_SPIN_NS: Final = 1_000_000
+"""The same of a real-time thread, which no tick takes the core from: longer than its peer's usual holes, so that what its
+peer sends after one need not wake it. That costs the peer up to 100 us of a send on a virtual machine."""
 REALTIME_PRIORITY: Final = 10
 """Of SCHED_FIFO: above every ordinary thread, below the interrupt threads of Linux (50)."""
 
@@ -56,7 +59,8 @@ def plan_threads(
     threads, first = (loops, 0) if wanted.cores else (max(host_loops, loops), first_of_host)
     priority = REALTIME_PRIORITY if wanted.realtime else 0
     if threads <= len(cores):
-        return ThreadPlan(SPIN_NS, cores[first : first + loops], priority, ())
+        spin_ns = REALTIME_SPIN_NS if wanted.realtime else SPIN_NS
+        return ThreadPlan(spin_ns, cores[first : first + loops], priority, ())
     # Cores that were named are kept to, in turn; of the others the scheduler knows best which is free.
     processors = tuple(cores[loop % len(cores)] for loop in range(loops)) if wanted.cores else ()
     told = f"{threads} engine threads share {len(cores)} cores: idle loops sleep instead of polling"

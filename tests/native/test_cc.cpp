@@ -134,7 +134,7 @@ void bytes_bring_increases_too() {
 void a_schedule_does_not_drift() {
   // 83.16 ns a packet would be 16 us off after 10^5 packets if each gap were rounded.
   for (const uint64_t rate : {100'000'000ULL, 333'333'333ULL, 50'000'000'000ULL, 400'000'000'000ULL}) {
-    Pacer pacer;
+    Pacer pacer(1'000'000);
     pacer.set_rate(rate, 0);
     pacer.begin_busy(1'000);
     const int packets = 100'000;
@@ -142,13 +142,15 @@ void a_schedule_does_not_drift() {
     const auto exact = static_cast<Nanos>(static_cast<unsigned __int128>(packets) * 4158 * 8'000'000'000 / rate);
     CHECK_EQ(pacer.next_ns(), 1'000 + exact);
   }
-  Pacer late;
-  late.set_rate(1'000'000'000, 0);
-  late.begin_busy(0);
-  CHECK(late.due(10 * Pacer::kCatchUpNs));
-  CHECK_EQ(late.next_ns(), 9 * Pacer::kCatchUpNs);  // a long pause is made up for in part only
-  late.begin_busy(20 * Pacer::kCatchUpNs);
-  CHECK_EQ(late.next_ns(), 20 * Pacer::kCatchUpNs);  // and idleness not at all
+  for (const Nanos catch_up_ns : {Nanos{0}, Nanos{1'000'000}, Nanos{7'000'000}}) {
+    Pacer late(catch_up_ns);
+    late.set_rate(1'000'000'000, 0);
+    late.begin_busy(0);
+    CHECK(late.due(10'000'000));
+    CHECK_EQ(late.next_ns(), 10'000'000 - catch_up_ns);  // a long pause is made up for in part only
+    late.begin_busy(20'000'000);
+    CHECK_EQ(late.next_ns(), 20'000'000);  // and idleness not at all
+  }
 }
 
 void a_paced_rate_is_kept_over_ten_milliseconds() {

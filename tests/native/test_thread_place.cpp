@@ -1,4 +1,4 @@
-// What a real-time loop leaves of its core, and that what cannot be had of a place is told.
+// What a real-time loop leaves of its core, when it was late for a turn, and that what cannot be had of a place is told.
 #include "thread_place.h"
 
 #include <sched.h>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "check.h"
+#include "turn_watch.h"
 
 using namespace etloop;
 
@@ -68,6 +69,44 @@ void a_core_that_is_not_there_is_told() {
   CHECK(refused[0].starts_with("its thread is not held on core 1023: Invalid argument"));
 }
 
+// One look at 1 ms, a second one `after` it; what is noted of that.
+std::vector<LateTurn> noted(Nanos after, int64_t packets, Nanos slept = 0) {
+  TurnWatch watch;
+  watch.begin();
+  watch.look(1'000'000, 0);
+  if (slept != 0) watch.sleeps_until(slept == kNever ? kNever : 1'000'000 + slept);
+  watch.look(1'000'000 + after, packets);
+  return watch.late();
+}
+
+void a_turn_is_late_where_nothing_that_was_done_accounts_for_it() {
+  CHECK(noted(100'000, 0).empty());
+  const std::vector<LateTurn> hole = noted(100'001, 0);
+  CHECK_EQ(hole.size(), 1U);
+  CHECK_EQ(hole[0].from_ns, 1'000'000);
+  CHECK_EQ(hole[0].until_ns, 1'100'001);
+  CHECK(noted(100'000 + 30 * TurnWatch::kPacketNs, 30).empty());
+  CHECK_EQ(noted(100'001 + 30 * TurnWatch::kPacketNs, 30).size(), 1U);
+}
+
+void sleep_that_was_meant_is_not_late() {
+  CHECK(noted(700'000, 0, 600'000).empty());
+  const std::vector<LateTurn> overslept = noted(700'001, 0, 600'000);
+  CHECK_EQ(overslept.size(), 1U);
+  CHECK_EQ(overslept[0].from_ns, 1'600'000);
+  CHECK(noted(50'000, 0, 600'000).empty());         // woken by a packet
+  CHECK(noted(90'000'000, 0, kNever).empty());      // nothing was due
+  CHECK(TurnWatch().late().empty());
+}
+
+void what_is_noted_is_bounded() {
+  TurnWatch watch;
+  watch.begin();
+  Nanos now = 0;
+  for (size_t turn = 0; turn < TurnWatch::kMostNoted + 10; ++turn) watch.look(now += 1'000'000, 0);
+  CHECK_EQ(watch.late().size(), TurnWatch::kMostNoted);
+}
+
 }  // namespace
 
 int main() {
@@ -75,6 +114,9 @@ int main() {
   sleep_for_other_reasons_counts();
   what_was_slept_long_ago_does_not_count_for_ever();
   a_rest_is_put_off_while_there_is_work_but_not_for_ever();
+  a_turn_is_late_where_nothing_that_was_done_accounts_for_it();
+  sleep_that_was_meant_is_not_late();
+  what_is_noted_is_bounded();
   a_core_that_is_not_there_is_told();
   return test::failures();
 }

@@ -80,6 +80,7 @@ CongestionParams congestion_from(nb::handle settings, const std::string& library
   if (chosen.table != &cc::kNone) params.algorithm = chosen.table;
   params.library = chosen.library;
   params.burst_bytes = read_value<uint32_t>(settings, "burst_bytes");
+  params.catch_up_ns = read_value<int64_t>(settings, "catch_up_ns");
   return params;
 }
 

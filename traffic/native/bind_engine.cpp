@@ -176,6 +176,12 @@ class PortLoops {
     const RateSeries* series = loops_.at(port)->core().series();
     return series == nullptr ? as_bytes<CcRecord>(nullptr, 0) : as_bytes(series->rows().data(), series->rows().size());
   }
+  // (from, until) when a port's thread was late, after stop().
+  nb::list late_turns(size_t port) const {
+    nb::list out;
+    for (const LateTurn& each : loops_.at(port)->late_turns()) out.append(nb::make_tuple(each.from_ns, each.until_ns));
+    return out;
+  }
   std::vector<std::string> degraded(size_t port) const { return loops_.at(port)->degraded(); }
   bool realtime(size_t port) const { return loops_.at(port)->realtime(); }
   std::vector<std::string> capabilities(size_t port) const { return loops_.at(port)->capabilities(); }
@@ -270,6 +276,7 @@ void bind_engine(nb::module_& module) {
       .def("counters", &PortLoops::counters, nb::arg("port"))
       .def("rates", &PortLoops::rates, nb::arg("port"))
       .def("turnarounds", &PortLoops::turnarounds)
+      .def("late_turns", &PortLoops::late_turns, nb::arg("port"))
       .def("degraded", &PortLoops::degraded, nb::arg("port"))
       .def("realtime", &PortLoops::realtime, nb::arg("port"))
       .def("capabilities", &PortLoops::capabilities, nb::arg("port"))

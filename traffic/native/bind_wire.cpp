@@ -216,18 +216,18 @@ std::unique_ptr<CoreWatch> watch_core(int32_t processor, int32_t priority) {
   return watch;
 }
 
-nb::list withheld(CoreWatch& watch) {
+nb::list late_turns(CoreWatch& watch) {
   {
     const nb::gil_scoped_release released;
     watch.stop();
   }
   nb::list out;
-  for (const Withheld& each : watch.stop()) out.append(nb::make_tuple(each.from_ns, each.until_ns));
+  for (const LateTurn& each : watch.stop()) out.append(nb::make_tuple(each.from_ns, each.until_ns));
   return out;
 }
 
 void bind_core_watch(nb::module_& module) {
-  nb::class_<CoreWatch>(module, "CoreWatch").def("stop", &withheld);
+  nb::class_<CoreWatch>(module, "CoreWatch").def("stop", &late_turns);
   module.def("watch_core", &watch_core, "processor"_a, "priority"_a);
 }
 

@@ -14,6 +14,7 @@ struct CongestionParams {
   const etloop_cc_algorithm* algorithm = nullptr;  // nullptr: no control at all
   std::vector<double> parameters;
   uint32_t burst_bytes = 64 << 10;    // most that leaves back to back below the line rate; at least a packet does
+  int64_t catch_up_ns = 1'000'000;    // so much lateness of the host is made up for
   std::shared_ptr<const void> library;  // the plugin that the table is in
 };
 

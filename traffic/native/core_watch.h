@@ -1,6 +1,6 @@
-// Whether a core is to be had: a thread above all others there that asks for it five thousand times a second and notes when it
-// came late. What kept it, kept everything else on that core: a hypervisor, interrupts, work inside the kernel that is not
-// interrupted (on kernels without preemption that of any process).
+// Whether a core is to be had: a real-time thread that does nothing but look at the clock there, rests as a loop does, and
+// notes when it came late. It stands where an engine's thread would, and never beside one: two would take the core from
+// each other, and every wake-up of a thread above the engine's cost a virtual machine 20 to 70 us of the engine's time.
 #pragma once
 
 #include <atomic>
@@ -10,36 +10,27 @@
 #include <vector>
 
 #include "port.h"
+#include "turn_watch.h"
 
 namespace etloop {
 
-struct Withheld {
-  Nanos from_ns;
-  Nanos until_ns;
-};
-
 class CoreWatch {
  public:
-  static constexpr Nanos kEveryNs = 200'000;
-  // 1 % of the 10 ms over which rates are judged. What is shorter than both together may go unseen; asking more often would
-  // itself take the core, for a wake-up costs a virtual machine some 20 us.
-  static constexpr Nanos kLateNs = 100'000;
-
-  // Needs the right to be real-time, above `priority`. On failure returns nullptr and says why in `error`.
+  // Needs the right to be real-time. On failure returns nullptr and says why in `error`.
   static std::unique_ptr<CoreWatch> start(int32_t processor, int32_t priority, std::string& error);
   ~CoreWatch();
   CoreWatch(const CoreWatch&) = delete;
   CoreWatch& operator=(const CoreWatch&) = delete;
 
-  // Ends it; ascending, from when the core was asked for.
-  const std::vector<Withheld>& stop();
+  // Ends it; ascending.
+  const std::vector<LateTurn>& stop();
 
  private:
   CoreWatch() = default;
   void run();
 
   std::atomic<bool> over_{false};
-  std::vector<Withheld> withheld_;
+  TurnWatch watch_;
   std::thread thread_;
 };
 

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <ctime>
 
 #include "ethernet.h"
 #include "open_port.h"
@@ -288,8 +287,9 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
   if (deadline - early_ns <= now) return;
   const Nanos before = monotonic_ns();
+  const Nanos longest = std::min(deadline - early_ns - now, kLongestSleepNs);
+  watch_.sleeps_until(longest == kLongestSleepNs ? kNever : now + longest);
   const auto until_woken = [&] {
-    const Nanos longest = std::min(deadline - early_ns - now, kLongestSleepNs);
     const int wake_fd = board_->wake_fd(index_);
     verbs_ != nullptr ? verbs_->wait(longest, wake_fd) : port_->wait(longest, wake_fd);
   };
@@ -302,16 +302,16 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
 // Not on the port, which would return at once where packets wait.
 void PortLoop::rest(Nanos now, bool work) {
   if (!rest_.due(now, work)) return;
-  const timespec length{0, RestAccount::kRestNs};
-  const Nanos before = monotonic_ns();
-  clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
-  rest_.rested(monotonic_ns() - before);
+  watch_.sleeps_until(monotonic_ns() + RestAccount::kRestNs);
+  rest_.rested(sleep_for(RestAccount::kRestNs));
 }
 
 void PortLoop::run() {
   pthread_setname_np(pthread_self(), "etloop-port");
   // Sleeps end on time: the default slack of 50 us is as long as a round trip.
   prctl(PR_SET_TIMERSLACK, 1);
+  watch_.begin();
+  int64_t sent_before = 0;
   MonotonicClock clock;
   Nanos idle_since_ns = 0;
   while (true) {
@@ -327,6 +327,9 @@ void PortLoop::run() {
       core_->on_scale_up(message);
     });
     const Nanos now = clock.now();
+    const int64_t sent_until_now = verbs_ != nullptr ? 0 : port_->counters().tx_datagrams;
+    watch_.look(now, static_cast<int64_t>(received) + sent_until_now - sent_before);
+    sent_before = sent_until_now;
     if (received != 0) last_received_ns_ = now;
     if (now >= leaves_at()) break;
     core_->on_time(now);

@@ -14,6 +14,7 @@
 #include "device_port.h"
 #include "scale_up_mesh.h"
 #include "thread_place.h"
+#include "turn_watch.h"
 #include "verbs_port.h"
 
 namespace etloop {
@@ -90,6 +91,8 @@ class PortLoop final : public ScaleUpLinks {
   int64_t receive_buffer_bytes() const { return verbs_ != nullptr ? -1 : port_->counters().receive_buffer_bytes; }
   std::vector<std::string> degraded() const;
   std::vector<std::string> capabilities() const;
+  // After stop(): when its thread was late for a turn.
+  const std::vector<LateTurn>& late_turns() const { return watch_.late(); }
   bool realtime() const { return realtime_.load(std::memory_order_relaxed); }
 
  private:
@@ -122,6 +125,7 @@ class PortLoop final : public ScaleUpLinks {
   std::vector<std::string> place_refused_;  // written before open() returns
   std::atomic<bool> realtime_{false};
   RestAccount rest_;
+  TurnWatch watch_;  // the loop's own until it is joined
 
   std::atomic<uint32_t> commands_{0};
   std::atomic<Nanos> start_ns_{0};

@@ -11,9 +11,9 @@ namespace etloop {
 
 class Pacer {
  public:
-  // How much lateness of ours is made up for by sending faster; beyond it, time is lost for good. It bounds what may leave
-  // at the speed of the port after a pause of the host: the rate times this.
-  static constexpr Nanos kCatchUpNs = 1'000'000;
+  // `catch_up_ns`: how much lateness of ours is made up for by sending faster; beyond it, time is lost for good. It bounds
+  // what may leave at the speed of the port after a pause of the host: the rate times this.
+  explicit Pacer(Nanos catch_up_ns) : catch_up_ns_(catch_up_ns) {}
 
   // 0: not paced.
   void set_rate(uint64_t rate_bps, Nanos now) {
@@ -37,7 +37,7 @@ class Pacer {
   // `ahead_ns`: so much too early will do.
   bool due(Nanos now, Nanos ahead_ns = 0) {
     if (next_ns_ > now + ahead_ns) return false;
-    if (next_ns_ < now - kCatchUpNs) next_ns_ = now - kCatchUpNs;
+    if (next_ns_ < now - catch_up_ns_) next_ns_ = now - catch_up_ns_;
     return true;
   }
 
@@ -52,6 +52,7 @@ class Pacer {
   Nanos next_ns() const { return next_ns_; }
 
  private:
+  Nanos catch_up_ns_;
   uint64_t rate_bps_ = 0;
   uint64_t remainder_ = 0;  // of the division, in bits times 10^9
   Nanos next_ns_ = 0;

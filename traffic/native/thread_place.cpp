@@ -3,7 +3,9 @@
 #include <sched.h>
 
 #include <cerrno>
+#include <ctime>
 
+#include "system_clock.h"
 #include "udp_socket.h"
 
 namespace etloop {
@@ -29,6 +31,13 @@ std::vector<std::string> place_thread(pthread_t thread, const ThreadPlace& place
     }
   }
   return refused;
+}
+
+Nanos sleep_for(Nanos length_ns) {
+  const timespec length{length_ns / 1'000'000'000, length_ns % 1'000'000'000};
+  const Nanos before = monotonic_ns();
+  clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
+  return monotonic_ns() - before;
 }
 
 }  // namespace etloop

@@ -21,6 +21,9 @@ struct ThreadPlace {
 // What of it could not be had, and what to do; empty: all of it.
 std::vector<std::string> place_thread(pthread_t thread, const ThreadPlace& place);
 
+// Returns how long it slept.
+Nanos sleep_for(Nanos length_ns);
+
 // A real-time thread that takes more than 95 % of a second is stopped for the rest of it (Linux sched_rt_runtime_us; since
 // 6.12 the fair server, kernel/sched/deadline.c): up to 50 ms in which nothing leaves. So it rests before, often and shortly.
 class RestAccount {
