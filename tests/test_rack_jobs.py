@@ -286,10 +286,9 @@ def test_ports_are_named_or_wished_for_and_not_both(tmp_path: Path, path: Path) 
     for demand in (PortDemand(("a/p0",), count=1), PortDemand(("a/p0",), least_link_bps=1)):
         answer = rack.submit(JobRequest("workload: {trace: x}\n", demand), "test")
         assert isinstance(answer, Rejected)
-        assert [str(problem) for problem in answer.problems] == [
-            "ports: ports are named, and wished for by number or speed as well; name them, or give port_count and "
-            "least_link_bps"
-        ]
+        (problem,) = answer.problems
+        assert problem.where == "ports"
+        assert problem.remedy == "name them, or give port_count and least_link_bps"
 
 
 def test_a_store_is_read_beside_its_controller_and_never_written(path: Path) -> None:
