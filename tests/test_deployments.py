@@ -104,7 +104,28 @@ def test_units_give_up_every_privilege(unit: Path) -> None:
     assert "RestartPreventExitStatus=65 2" in lines, "a mistake in the configuration is not tried for ever"
 
 
+def test_runs_outlive_a_controller_that_is_killed_and_not_each_other() -> None:
+    lines = (ROOT / "deploy" / "systemd" / "etloop-controller.service").read_text().splitlines()
+    assert "KillMode=process" in lines, "any other mode kills what would store an interrupted run"
+    assert "OOMPolicy=continue" in lines, "by default one run that is too large stops them all"
+
+
 # ---- Kubernetes
+
+
+def test_a_full_disk_neither_restarts_a_controller_nor_keeps_agents_from_it() -> None:
+    (controller,) = [workload for workload in workloads() if workload["kind"] == "Deployment"]
+    container = controller["spec"]["template"]["spec"]["containers"][0]
+    assert "livenessProbe" not in container
+    assert "tcpSocket" in container["startupProbe"]
+    services = [document["spec"] for document in documents() if document["kind"] == "Service"]
+    assert all(spec["publishNotReadyAddresses"] for spec in services)
+
+
+def test_what_asks_nobody_who_he_is_stays_within_the_cluster() -> None:
+    services = [document["spec"] for document in documents() if document["kind"] == "Service"]
+    outside = [port["name"] for spec in services if "type" in spec for port in spec["ports"]]
+    assert outside == ["control"]
 
 
 @pytest.mark.parametrize(

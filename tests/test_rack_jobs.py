@@ -281,6 +281,16 @@ def test_a_rack_says_that_its_store_is_full_and_ends_the_job_later(tmp_path: Pat
     assert rack.leases() == {}
 
 
+def test_ports_are_named_or_wished_for_and_not_both(tmp_path: Path, path: Path) -> None:
+    rack = Rack(JobStore.open(path), PORTS, RackLimits(5, 5, 1000, GIGABIT), tmp_path, lambda: "j1")
+    for demand in (PortDemand(("a/p0",), count=1), PortDemand(("a/p0",), least_link_bps=1)):
+        answer = rack.submit(JobRequest("workload: {trace: x}\n", demand), "test")
+        assert isinstance(answer, Rejected)
+        (problem,) = answer.problems
+        assert problem.where == "ports"
+        assert problem.remedy == "name them, or give port_count and least_link_bps"
+
+
 def test_a_store_is_read_beside_its_controller_and_never_written(path: Path) -> None:
     store = JobStore.open(path)
     kept, _ = store.submit("j1", REQUEST, "client")

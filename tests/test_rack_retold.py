@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import aiomqtt
 import pytest
 
+from contract.errors import ExitCode
+from controller.cli import main
 from controller.rack.broker_settings import BrokerSettings
 from controller.rack.client import RackClient, RackUnreachable
 from controller.rack.job import JobState
@@ -120,3 +123,18 @@ async def test_what_a_job_waits_for_stands_in_its_state(place: Place, mosquitto:
                 if reason:
                     break
         assert reason == "agent 'a' has not joined"
+
+
+async def test_who_is_patient_is_taken_when_the_queue_has_room(place: Place, mosquitto: Mosquitto) -> None:
+    scenario = place.write("scenario.yaml", SCENARIO)
+    command = ["submit", str(scenario), "--broker", f"127.0.0.1:{mosquitto.port}"]
+    async with rack_with(place, on(mosquitto)) as (rack, client):
+        rack.rack.limits = replace(rack.rack.limits, queued_jobs=1)
+        first = rack.submit()
+        assert await asyncio.to_thread(main, command) == ExitCode.PREPARATION_FAILED
+        before = len(rack.daemon.store.audit())
+        patient = asyncio.create_task(asyncio.to_thread(main, [*command, "--patience", "100s"]))
+        await rack.until(lambda: len(rack.daemon.store.audit()) > before)
+        rack.rack.cancel(first, "test")
+        assert await patient == ExitCode.PASS
+        assert [job.state for job in await client.jobs()] == [JobState.QUEUED, JobState.CANCELLED]

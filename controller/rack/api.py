@@ -351,6 +351,9 @@ class Rack:
             found.append(
                 Problem("ports", "a port is named twice, or too many are", f"name at most {MOST_PORTS}, once")
             )
+        elif request.ports.named and (request.ports.count or request.ports.least_link_bps):
+            what = "ports are named, and wished for by number or speed as well"
+            found.append(Problem("ports", what, "name them, or give port_count and least_link_bps"))
         elif unmet := misfit(request.ports, self.ports):
             found.append(Problem("ports", unmet, "ask for ports that this rack has"))
         return tuple(found)

@@ -15,7 +15,7 @@ from contract.units import QuantityError, approximate_bytes, parse_name
 from controller.answer import Answer, to_json
 from controller.rack.broker_connection import tls_context
 from controller.rack.broker_settings import BrokerSettings
-from controller.rack.client import RackClient, RackUnreachable
+from controller.rack.client import RackClient, RackUnreachable, RequestRefused
 from controller.rack.job import ENDED
 from controller.rack.job_text import job_line
 from controller.rack.messages import JobTold, ProgressTold, ResultTold
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PAUSE_S: Final = 1.0
+_PASSING: Final = frozenset(("controller", "queue"))
+"""Where problems lie that pass by themselves."""
 _ADDRESS: Final = re.compile(r"(?P<host>[^:\[\]\s]+|\[[^\[\]\s]+\])(:(?P<port>[0-9]{1,5}))?")
 _LASTING_NS: Final = 30 * NS_PER_S
 """Longer than a client waits for an answer."""
@@ -50,6 +52,11 @@ async def carried_out(parsed: argparse.Namespace) -> Answer:
             if monotonic_ns() - began_ns > _LASTING_NS:
                 give_up_ns = monotonic_ns() + parsed.patience
             if monotonic_ns() >= give_up_ns:
+                raise
+            sys.stderr.write(f"{error}; asking again\n")
+        except RequestRefused as error:
+            # What is wrong with the request stays wrong; a rack that drains, or whose queue is full, will take it.
+            if monotonic_ns() >= give_up_ns or any(each.where not in _PASSING for each in error.problems):
                 raise
             sys.stderr.write(f"{error}; asking again\n")
         await asyncio.sleep(_PAUSE_S)

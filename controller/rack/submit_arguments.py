@@ -49,7 +49,7 @@ def add_submit(parser: argparse.ArgumentParser) -> None:
         type=quantity(parse_duration_ns),
         default=0,
         metavar="TIME",
-        help="keep asking for so long while the rack cannot be reached (default: give up at once)",
+        help="keep asking for so long while the rack cannot be reached, drains, or its queue is full (default: give up at once)",
     )
     parser.add_argument(
         "--wait-limit",
