@@ -45,6 +45,19 @@ def test_parameters_have_units() -> None:
     assert congestion.catch_up_ns == 5_000_000
 
 
+@pytest.mark.parametrize(("catch_up", "expected_ns"), [("0", 0), ("250us", 250_000), ("1s", 1_000_000_000)])
+def test_how_much_lateness_is_made_up_for_may_be_none(catch_up: str, expected_ns: int) -> None:
+    congestion = scenario_of(f"transport: {{pacing: {{catch_up: {catch_up}}}}}").transport.congestion
+    assert congestion.catch_up_ns == expected_ns
+
+
+def test_more_than_a_second_of_it_would_be_no_pacing() -> None:
+    with pytest.raises(ConfigError) as caught:
+        scenario_of("transport: {pacing: {catch_up: 2s}}")
+    (problem,) = caught.value.problems
+    assert (problem.what, problem.remedy) == ('"2s" is out of range', "write a value from 0ns to 1s")
+
+
 def test_a_series_is_asked_for() -> None:
     text = "transport: {cc: {series: {interval: 1ms, queue_pairs: 4}}}"
     congestion = scenario_of(text).transport.congestion

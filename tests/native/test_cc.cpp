@@ -25,11 +25,12 @@ PacketRun run_of(uint32_t packets) {
 
 struct Driven {
   explicit Driven(const etloop_cc_algorithm& algorithm, const char* profile, std::vector<cc::GivenParameter> given = {},
-                  uint32_t burst_bytes = 4178) {
+                  uint32_t burst_bytes = 4178, Nanos catch_up_ns = 1'000'000) {
     std::vector<std::string> mistakes;
     params.algorithm = &algorithm;
     params.parameters = cc::parameter_values(algorithm, profile, given, mistakes);
     params.burst_bytes = burst_bytes;
+    params.catch_up_ns = catch_up_ns;
     CHECK(mistakes.empty());
     control = std::make_unique<FlowControl>(params, FlowPath{kLine, 256 * 4096, 16'000, 4096, 4178}, state);
     control->allowed(1, 0, 0);
@@ -179,6 +180,29 @@ void a_paced_rate_is_kept_over_ten_milliseconds() {
   }
 }
 
+// What leaves at once after a hole of the host: what was due in the hole, at most in the time that is made up for.
+void so_much_of_a_hole_is_made_up_for_as_was_said() {
+  constexpr double kRate = 1e9;
+  for (const Nanos catch_up_ns : {Nanos{0}, Nanos{1'000'000}, Nanos{5'000'000}, Nanos{50'000'000}}) {
+    for (const Nanos hole_ns : {Nanos{500'000}, Nanos{3'000'000}, Nanos{20'000'000}}) {
+      Driven driven(cc::kDcqcn, "connectx", {{"rate_on_first_cnp", kRate}, {"min_rate", kRate}, {"max_rate", kRate}}, 4178,
+                    catch_up_ns);
+      driven.control->notified(0, 0);
+      const auto send_all_due = [&driven](Nanos now) {
+        int64_t bytes = 0;
+        for (uint32_t packets; (packets = driven.control->allowed(64, 0, now)) != 0; bytes += int64_t{packets} * 4178) {
+          driven.control->sent(run_of(packets), uint64_t{packets} * 4178, packets, 0, true, now);
+        }
+        return bytes;
+      };
+      send_all_due(10'000);
+      const double made_up_for = static_cast<double>(send_all_due(10'000 + hole_ns));
+      const double expected = static_cast<double>(std::min(hole_ns, catch_up_ns)) * kRate / 8e9;
+      CHECK(std::abs(made_up_for - expected) <= 4178);
+    }
+  }
+}
+
 // A port that keeps departure times makes up for a loop that sleeps too long: what leaves does not know of it.
 void a_late_loop_moves_no_departure() {
   for (const double rate : {100e6, 1e9, 7.7e9, 50e9}) {
@@ -322,6 +346,7 @@ int main() {
   bytes_bring_increases_too();
   a_schedule_does_not_drift();
   a_paced_rate_is_kept_over_ten_milliseconds();
+  so_much_of_a_hole_is_made_up_for_as_was_said();
   a_late_loop_moves_no_departure();
   a_rate_that_grows_lets_nothing_overtake();
   a_window_lets_one_packet_through_and_no_more_than_it_holds();
