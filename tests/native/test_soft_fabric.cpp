@@ -269,6 +269,39 @@ void a_link_that_comes_back_is_not_paused() {
   CHECK(fabric.card(sender, down_ns).waiting_bytes < waiting);
 }
 
+// Preamble, gap and the way there count; what is paused is one priority; a link is down at both of its ends.
+void pauses_and_links_are_what_they_are() {
+  CHECK_EQ(line_ns(1500, 10 * kGbps), 1216);
+  FabricConfig config = star(3);
+  make_lossless(config, 100'000);
+  Heard heard;
+  SoftFabric fabric(config, heard, 0);
+  for (int i = 0; i < 2000; ++i) {
+    for (size_t sender = 1; sender < 3; ++sender) fabric.from_host(sender, frame_to(0), 0);
+  }
+  Nanos decided_ns = 0;
+  while (heard.pauses.empty()) {
+    decided_ns = fabric.next_event();
+    fabric.advance(decided_ns);
+  }
+  const auto pause = heard.pauses.front();
+  CHECK_EQ(pause.at_ns, decided_ns + line_ns(kPauseFrameBytes, 10 * kGbps) + kPropagation);
+  const Nanos now = pause.at_ns + 1;
+  fabric.advance(now);
+  const int64_t waiting = fabric.card(pause.attachment, now).waiting_bytes;
+  fabric.from_host(pause.attachment, frame_to(0, 7, 1, 0), now);
+  fabric.advance(now + 2 * line_ns(kFrame, 10 * kGbps));
+  CHECK_EQ(fabric.card(pause.attachment, now).waiting_bytes, waiting);
+
+  const FabricConfig leaves = two_leaves();
+  Heard there;
+  SoftFabric joined(leaves, there, 0);
+  joined.set_link({0, 2}, false, 10);
+  joined.from_host(2, frame_to(0), 20);
+  joined.advance(1'000'000);
+  CHECK_EQ(joined.counters(2, 0).ports[1].no_route_packets, 1);
+}
+
 // What is copied for several hosts has one five-tuple, and every copy goes where it is meant for.
 void flowlets_of_copies_keep_apart() {
   FabricConfig config = star(4);
@@ -351,6 +384,7 @@ int main() {
   times_of_faults_count_from_the_beginning();
   a_link_that_comes_back_is_not_paused();
   flowlets_of_copies_keep_apart();
+  pauses_and_links_are_what_they_are();
   a_wrong_fabric_is_refused();
   nothing_is_lost_track_of();
   return etloop::test::failures();

@@ -200,6 +200,14 @@ void a_storm_begins_when_it_says_and_not_earlier() {
   CHECK_EQ(bench.dropped(), 0);
   bench.run(250'000);
   CHECK_EQ(bench.drops[SwitchDrop::watchdog], 5);
+
+  Bench other(config);
+  other.model.on_pause(0, 3, 65535, 0);
+  other.model.on_frame(1, frame_to(0), 0);
+  other.run(199'999);
+  CHECK_EQ(other.dropped(), 0);
+  other.run(200'000);
+  CHECK_EQ(other.drops[SwitchDrop::watchdog], 1);
 }
 
 // Paused again and again, a storm lasts: until no pause has come for the restoration time.

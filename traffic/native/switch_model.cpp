@@ -242,8 +242,9 @@ int32_t SwitchModel::route(const SwitchFrame& frame, Nanos now) {
     case LoadBalancing::spray: return ways[remainder(random(), ways.size())];
     case LoadBalancing::flowlet: {
       Flowlet& flowlet = flowlets_[mixed(frame.flow_key + config_.seed) % kFlowlets];
-      const bool same = flowlet.used && flowlet.flow_key == frame.flow_key && flowlet.destination == frame.destination;
-      const bool goes_on = same && now - flowlet.last_ns <= config_.flowlet_gap_ns && ports_[flowlet.port].up;
+      const bool goes_on = flowlet.used && flowlet.flow_key == frame.flow_key &&
+                           flowlet.destination == frame.destination &&
+                           now - flowlet.last_ns <= config_.flowlet_gap_ns && ports_[flowlet.port].up;
       if (!goes_on) {
         flowlet = {frame.flow_key, now, frame.destination, ways[remainder(random(), ways.size())], true};
       }
