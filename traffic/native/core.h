@@ -3,15 +3,16 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
 #include "carrier.h"
 #include "events.h"
 #include "faults.h"
+#include "fixed_row.h"
 #include "flow_controls.h"
 #include "message.h"
 #include "message_carrier.h"
@@ -57,8 +58,10 @@ struct CoreStatus {
 class Core final : public PortSink, public CarrierSink {
  public:
   // `receive_buffer_bytes` (least over the port's addresses) sizes the windows offered to peers.
+  // What the queue pairs are made of comes from `memory`, which outlives the core.
   static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
-                                    const FlowOpener& open_flow, std::string& error);
+                                    const FlowOpener& open_flow, std::string& error,
+                                    std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   // The same over a network card that carries whole messages; `carrier` outlives the core.
   static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, Carrier& carrier, std::string& error);
   // All ranks of the plan, on whatever port, without packets: `network` takes their messages and outlives the core.
@@ -243,6 +246,7 @@ class Core final : public PortSink, public CarrierSink {
   // The queue pair in front of a ring when the port held its run, while another try before `until_ns` would come to the same.
   struct HeldFront {
     uint32_t qp = kNone;
+    FlowId flow = 0;
     Nanos until_ns = 0;
   };
   // Queue pairs that may have something to send, each at most once, in turn.
@@ -279,11 +283,12 @@ class Core final : public PortSink, public CarrierSink {
     uint8_t traffic_class;
   };
 
-  Core(const EnginePlan& plan, int32_t port);
+  Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   bool load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error);
   bool load_ranks(std::string& error);
   bool index_connections(std::string& error);
   void load_ends();
+  size_t queue_pairs_here() const;
   bool load_connections(const FlowOpener& open_flow, std::string& error);
   bool open_qps(size_t row, const FlowOpener& open_flow, std::string& error);
   void load_windows(int64_t receive_buffer_bytes);
@@ -395,8 +400,8 @@ class Core final : public PortSink, public CarrierSink {
   Carrier* carrier_ = nullptr;  // nullptr: queue pairs of ours over packets
   std::vector<LocalRank> ranks_;
   EndTable ends_;
-  std::deque<Qp> qps_;
-  std::vector<QpPlace> places_;
+  FixedRow<Qp> qps_;
+  std::pmr::vector<QpPlace> places_;
   std::vector<uint32_t> qp_by_number_;  // qpn - qpn_base -> index
   std::vector<uint32_t> offered_window_;  // by local address
   std::vector<uint32_t> offered_share_;   // the same before it is rounded, in parts of a packet

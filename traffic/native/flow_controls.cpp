@@ -11,7 +11,7 @@ void FlowControls::load(const CongestionParams& params, const std::vector<FlowPa
   const auto controlled = static_cast<size_t>(
       std::count_if(paths.begin(), paths.end(), [](const FlowPath& path) { return path.mtu_bytes != 0; }));
   const size_t blocks = std::max<size_t>(1, (params.algorithm->state_bytes + sizeof(Block) - 1) / sizeof(Block));
-  states_ = std::make_unique<Block[]>(controlled * blocks);
+  states_.assign(controlled * blocks, Block{});
   index_.assign(paths.size(), kNone);
   controls_.reserve(controlled);
   for (size_t q = 0; q < paths.size(); ++q) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <memory_resource>
 #include <vector>
 
 #include "congestion_plan.h"
@@ -18,6 +18,8 @@ inline constexpr uint32_t kLinkBytesIpv6 = kLinkBytesIpv4 + 20;
 
 class FlowControls {
  public:
+  explicit FlowControls(std::pmr::memory_resource& memory) : controls_(&memory), states_(&memory) {}
+
   // `paths[q]` is of queue pair q; those with `mtu_bytes` 0 get no control.
   void load(const CongestionParams& params, const std::vector<FlowPath>& paths);
   // nullptr: the queue pair is not controlled.
@@ -30,8 +32,8 @@ class FlowControls {
     uint8_t bytes[16];
   };
   std::vector<uint32_t> index_;
-  std::vector<FlowControl> controls_;
-  std::unique_ptr<Block[]> states_;
+  std::pmr::vector<FlowControl> controls_;
+  std::pmr::vector<Block> states_;
 };
 
 }  // namespace etloop
