@@ -78,10 +78,10 @@ class Network final : public VirtualPorts, public FabricSink {
         flows_(params.memory),
         frames_(params.memory),
         pending_(2 * plan.ports.size()) {
+    ports_.reserve(plan.ports.size());
     for (size_t p = 0; p < plan.ports.size(); ++p) {
       const auto index = static_cast<int32_t>(p);
-      card_ports_.push_back(std::make_unique<CardPort>(*this, index));
-      ports_.push_back({.attachment = params.attachment_of_port[p]});
+      ports_.push_back({.card = CardPort(*this, index), .attachment = params.attachment_of_port[p]});
       port_of_[ports_[p].attachment] = index;
       for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
         place_of_[plan.ports[p].addresses[a]] = {index, static_cast<uint16_t>(a)};
@@ -111,7 +111,7 @@ class Network final : public VirtualPorts, public FabricSink {
 
   // ---- the cores' side
 
-  TxPort& port(int32_t index) override { return *card_ports_[static_cast<size_t>(index)]; }
+  TxPort& port(int32_t index) override { return ports_[static_cast<size_t>(index)].card; }
 
   bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
                 FlowId& flow, std::string& error) override {
@@ -143,7 +143,7 @@ class Network final : public VirtualPorts, public FabricSink {
     if (due_ns == kNever || due_ns >= own.wake_ns) return;
     own.wake_ns = due_ns;
     const auto port = static_cast<uint32_t>(index);
-    pending_.push(card_ports_.size() + port, {due_ns, 0, kNoFrame, port, false, 0});
+    pending_.push(ports_.size() + port, {due_ns, 0, kNoFrame, port, false, 0});
   }
 
   TxResult send(int32_t port, const PacketRun& run);
@@ -201,13 +201,15 @@ class Network final : public VirtualPorts, public FabricSink {
     uint16_t address;
   };
   static constexpr FlowId kNoFlow = UINT32_MAX;
-  struct Port {
+  struct alignas(kLineBytes) Port {
+    CardPort card;
     Nanos wake_ns = kNever;  // when its core is woken
     uint32_t attachment = 0;
     FlowId asked = kNoFlow;  // of the flow that the core asked for last: it asks again and again while the card is full
     uint8_t asked_class = 0;
     bool waiting = false;  // its card had no room
   };
+  static_assert(sizeof(Port) == kLineBytes);
   struct Pending {
     Nanos at_ns;
     uint64_t order;
@@ -388,7 +390,6 @@ class Network final : public VirtualPorts, public FabricSink {
   CoreSet cores_;
   std::map<IpAddress, Place> place_of_;
   std::vector<int32_t> port_of_;  // by attachment; -1: no port of the plan
-  std::vector<std::unique_ptr<CardPort>> card_ports_;
   std::pmr::vector<Flow> flows_;
   std::vector<Port> ports_;
   std::pmr::vector<Frame> frames_;
