@@ -279,7 +279,10 @@ void Core::forget_held(uint32_t index) {
 // One run of the next queue pair in turn. failed: the core says why; held and would_block leave the queue pair in front.
 TxResult Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   if (still_held(ring, port, clock)) return TxResult::held;
-  if (ring.size() > 1) qps_[ring.second()].expect_turn();
+  if (ring.size() > 1) {
+    qps_[ring.second()].expect_turn();
+    flow_controls_.expect(ring.second());
+  }
   const TxResult result = transmit_run(ring, port, clock);
   if (result == TxResult::held) {
     keep_held(ring);

@@ -8,6 +8,7 @@
 
 #include "congestion_plan.h"
 #include "flow_control.h"
+#include "prefetch.h"
 
 namespace etloop {
 
@@ -24,6 +25,12 @@ class FlowControls {
   void load(const CongestionParams& params, const std::vector<FlowPath>& paths);
   // nullptr: the queue pair is not controlled.
   FlowControl* of(uint32_t qp) { return qp < index_.size() && index_[qp] != kNone ? &controls_[index_[qp]] : nullptr; }
+  // It is soon asked.
+  void expect(uint32_t qp) const {
+    if (qp >= index_.size() || index_[qp] == kNone) return;
+    prefetch(&controls_[index_[qp]], sizeof(FlowControl));
+    prefetch(&states_[index_[qp] * blocks_], blocks_ * sizeof(Block));
+  }
   bool any() const { return !controls_.empty(); }
 
  private:
@@ -32,6 +39,7 @@ class FlowControls {
     uint8_t bytes[16];
   };
   std::vector<uint32_t> index_;
+  size_t blocks_ = 1;  // of an algorithm's state
   std::pmr::vector<FlowControl> controls_;
   std::pmr::vector<Block> states_;
 };

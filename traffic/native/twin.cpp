@@ -29,7 +29,7 @@ struct alignas(64) Frame {
   std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
 };
 
-struct Flow {
+struct alignas(kLineBytes) Flow {
   IpAddress src_ip = {};
   uint16_t src_port = 0;
   uint8_t traffic_class = 0;
@@ -352,6 +352,7 @@ class Network final : public VirtualPorts, public FabricSink {
   void look_ahead() const {
     if (pending_.empty() || pending_.front().handle == kNoFrame) return;
     const Pending& next = pending_.front();
+    prefetch(&flows_[frames_[next.handle].flow]);
     cores_.expect_datagram(static_cast<int32_t>(next.port), frames_[next.handle].bytes);
   }
 
