@@ -11,6 +11,7 @@
 #include "bind_plan.h"
 #include "bind_stop.h"
 #include "bind_switch.h"
+#include "large_pages.h"
 #include "twin.h"
 
 namespace nb = nanobind;
@@ -26,6 +27,7 @@ TwinParams params_from(nb::handle attachments, nb::handle streams, nb::handle se
   params.probe_first = read_value<bool>(settings, "probe_first");
   params.limit_ns = read_value<int64_t>(settings, "limit_ns");
   params.stop = signal_raised;
+  params.memory = &large_pages();
   params.sample_interval_ns = read_value<int64_t>(settings, "sample_interval_ns");
   params.most_samples = read_value<size_t>(settings, "most_samples");
   params.most_packets = read_value<int64_t>(settings, "most_packets");

@@ -3,15 +3,16 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
 #include "carrier.h"
 #include "events.h"
 #include "faults.h"
+#include "fixed_row.h"
 #include "flow_controls.h"
 #include "message.h"
 #include "message_carrier.h"
@@ -57,8 +58,10 @@ struct CoreStatus {
 class Core final : public PortSink, public CarrierSink {
  public:
   // `receive_buffer_bytes` (least over the port's addresses) sizes the windows offered to peers.
+  // What the queue pairs are made of comes from `memory`, which outlives the core.
   static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
-                                    const FlowOpener& open_flow, std::string& error);
+                                    const FlowOpener& open_flow, std::string& error,
+                                    std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   // The same over a network card that carries whole messages; `carrier` outlives the core.
   static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, Carrier& carrier, std::string& error);
   // All ranks of the plan, on whatever port, without packets: `network` takes their messages and outlives the core.
@@ -243,6 +246,7 @@ class Core final : public PortSink, public CarrierSink {
   // The queue pair in front of a ring when the port held its run, while another try before `until_ns` would come to the same.
   struct HeldFront {
     uint32_t qp = kNone;
+    FlowId flow = 0;
     Nanos until_ns = 0;
   };
   // Queue pairs that may have something to send, each at most once, in turn.
@@ -279,11 +283,12 @@ class Core final : public PortSink, public CarrierSink {
     uint8_t traffic_class;
   };
 
-  Core(const EnginePlan& plan, int32_t port);
+  Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   bool load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error);
   bool load_ranks(std::string& error);
   bool index_connections(std::string& error);
   void load_ends();
+  size_t queue_pairs_here() const;
   bool load_connections(const FlowOpener& open_flow, std::string& error);
   bool open_qps(size_t row, const FlowOpener& open_flow, std::string& error);
   void load_windows(int64_t receive_buffer_bytes);
@@ -390,53 +395,56 @@ class Core final : public PortSink, public CarrierSink {
 
   void add_lane_waits(const LaneRun& lane, const OpRun& run, std::vector<WaitRecord>& out) const;
 
-  const EnginePlan& plan_;
-  int32_t port_;
-  Carrier* carrier_ = nullptr;  // nullptr: queue pairs of ours over packets
-  std::vector<LocalRank> ranks_;
-  EndTable ends_;
-  std::deque<Qp> qps_;
-  std::vector<QpPlace> places_;
-  std::vector<uint32_t> qp_by_number_;  // qpn - qpn_base -> index
-  std::vector<uint32_t> offered_window_;  // by local address
-  std::vector<uint32_t> offered_share_;   // the same before it is rounded, in parts of a packet
-  WindowPools pools_;
-  LanePool lanes_;
-  std::vector<uint32_t> moving_;  // lanes that may be able to move; worked off in order
-  bool is_moving_ = false;
-  std::vector<OpRun> runs_;
-  std::vector<uint32_t> free_runs_;
-  std::vector<ReadyOp> ready_;
-  size_t ready_head_ = 0;
-  EventHeap events_;
-  TransmitRing data_ring_;   // of sending ends
-  TransmitRing grant_ring_;  // of receiving ends: clear-to-send writes
-  bool answers_wait_ = false;  // the port took no more before their turn came
-  std::vector<uint32_t> ack_queue_;
-  std::vector<uint32_t> cnp_queue_;
-  std::unique_ptr<FaultInjector> faults_;  // nullptr: no rule concerns this port
-  Nanos cnp_after_ns_ = 0;  // of the whole port
   struct ProbeReply {
     uint32_t qp;
     uint32_t target;
     uint8_t traffic_class;
   };
+
+  const EnginePlan& plan_;
+  int32_t port_;
+  // What every turn looks at, whatever came, is together: a host of many ports goes from one to the other.
+  bool answers_wait_ = false;  // the port took no more before their turn came
+  Nanos start_ns_ = kNever;
+  EventHeap events_;
+  std::vector<ReadyOp> ready_;
+  size_t ready_head_ = 0;
+  TransmitRing data_ring_;   // of sending ends
+  TransmitRing grant_ring_;  // of receiving ends: clear-to-send writes
+  std::vector<uint32_t> ack_queue_;
+  std::vector<uint32_t> cnp_queue_;
   std::vector<ProbeReply> probe_replies_;
+  std::unique_ptr<FaultInjector> faults_;  // nullptr: no rule concerns this port
+  std::string failure_;
   Prober prober_;
+  std::vector<OpRecord> records_;
+  size_t ranks_finished_ = 0;  // of those that are awaited
+  size_t ranks_awaited_ = 0;
+
+  std::vector<uint32_t> qp_by_number_;  // qpn - qpn_base -> index
+  FixedRow<Qp> qps_;
+  std::pmr::vector<QpPlace> places_;
+  FlowControls flow_controls_;
+  WindowPools pools_;
+  Carrier* carrier_ = nullptr;  // nullptr: queue pairs of ours over packets
+  std::vector<LocalRank> ranks_;
+  EndTable ends_;
+  std::vector<uint32_t> offered_window_;  // by local address
+  std::vector<uint32_t> offered_share_;   // the same before it is rounded, in parts of a packet
+  LanePool lanes_;
+  std::vector<uint32_t> moving_;  // lanes that may be able to move; worked off in order
+  bool is_moving_ = false;
+  std::vector<OpRun> runs_;
+  std::vector<uint32_t> free_runs_;
+  Nanos cnp_after_ns_ = 0;  // of the whole port
   ScaleUpLinks* links_ = nullptr;
   MessageCarrier* network_ = nullptr;  // nullptr: messages become packets, or stay in the host
-  FlowControls flow_controls_;
   std::unique_ptr<RateSeries> series_;
   std::vector<uint32_t> watched_;  // queue pairs of the series
-  std::vector<OpRecord> records_;
   int64_t total_ops_ = 0;
   CoreStatus status_;
   std::vector<uint64_t> turnarounds_;
-  std::string failure_;
   int32_t failed_connection_ = kNoConnection;
-  size_t ranks_finished_ = 0;  // of those that are awaited
-  size_t ranks_awaited_ = 0;
-  Nanos start_ns_ = kNever;
   Nanos trigger_ns_ = 0;  // arrival of the message whose consequences are being worked out, 0 if there is none
   Nanos port_free_ns_ = 0;
   int64_t foreign_datagrams_ = 0;

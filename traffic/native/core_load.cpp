@@ -26,8 +26,8 @@ bool queues_of_one(const EnginePlan& plan, int32_t port, int32_t other) {
 }  // namespace
 
 std::unique_ptr<Core> Core::make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
-                                 const FlowOpener& open_flow, std::string& error) {
-  std::unique_ptr<Core> core(new Core(plan, port));
+                                 const FlowOpener& open_flow, std::string& error, std::pmr::memory_resource& memory) {
+  std::unique_ptr<Core> core(new Core(plan, port, memory));
   if (!core->load(receive_buffer_bytes, open_flow, error)) return nullptr;
   return core;
 }
@@ -39,7 +39,8 @@ std::unique_ptr<Core> Core::make(const EnginePlan& plan, int32_t port, Carrier& 
   return core;
 }
 
-Core::Core(const EnginePlan& plan, int32_t port) : plan_(plan), port_(port), turnarounds_(kTurnaroundBuckets, 0) {}
+Core::Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory)
+    : plan_(plan), port_(port), qps_(memory), places_(&memory), flow_controls_(memory), turnarounds_(kTurnaroundBuckets, 0) {}
 
 bool Core::load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::string& error) {
   if (!load_ranks(error) || !load_connections(open_flow, error)) return false;
@@ -176,10 +177,23 @@ void Core::load_ends() {
   }
 }
 
+size_t Core::queue_pairs_here() const {
+  size_t count = 0;
+  for (size_t row = 0; row < plan_.connections.size(); ++row) {
+    if (plan_.connections[row].path != Path::wire) continue;
+    const size_t ends = (ends_[row].src_index != kNone ? 1U : 0U) + (ends_[row].dst_index != kNone ? 1U : 0U);
+    count += ends * static_cast<size_t>(plan_.connections[row].qp_count);
+  }
+  return count;
+}
+
 bool Core::load_connections(const FlowOpener& open_flow, std::string& error) {
   std::map<int32_t, int32_t> port_of;
   for (const PlannedRank& rank : plan_.ranks) port_of[rank.rank] = rank.port;
   qp_by_number_.assign(plan_.ports[port_].qpn_count, kNone);
+  const size_t queue_pairs = queue_pairs_here();
+  qps_.reserve(queue_pairs);
+  places_.reserve(queue_pairs);
   for (size_t row = 0; row < plan_.connections.size(); ++row) {
     const PlannedConnection& c = plan_.connections[row];
     ConnectionEnds& ends = ends_[row];

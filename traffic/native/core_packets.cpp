@@ -259,7 +259,7 @@ void Core::wake_windows(uint32_t index) {
 // A card that is full is asked again at every turn, several times for each packet that leaves. Until something happens to the
 // queue pair in front, the answer takes neither its run nor its state.
 bool Core::still_held(const TransmitRing& ring, TxPort& port, Clock& clock) {
-  return ring.held.qp == ring.front() && clock.now() < ring.held.until_ns && port.holds(qps_[ring.held.qp].flow());
+  return ring.held.qp == ring.front() && clock.now() < ring.held.until_ns && port.holds(ring.held.flow);
 }
 
 void Core::keep_held(TransmitRing& ring) {
@@ -268,7 +268,7 @@ void Core::keep_held(TransmitRing& ring) {
   // Where others wait for the same room, a second try gives up the turn.
   if (!qps_[index].repeats() && pools_.anyone_waits(index)) return;
   FlowControl* control = flow_controls_.of(index);
-  ring.held = {index, control == nullptr ? kNever : control->settled_until_ns()};
+  ring.held = {index, qps_[index].flow(), control == nullptr ? kNever : control->settled_until_ns()};
 }
 
 void Core::forget_held(uint32_t index) {
@@ -279,7 +279,10 @@ void Core::forget_held(uint32_t index) {
 // One run of the next queue pair in turn. failed: the core says why; held and would_block leave the queue pair in front.
 TxResult Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   if (still_held(ring, port, clock)) return TxResult::held;
-  if (ring.size() > 1) qps_[ring.second()].expect_turn();
+  if (ring.size() > 1) {
+    qps_[ring.second()].expect_turn();
+    flow_controls_.expect(ring.second());
+  }
   const TxResult result = transmit_run(ring, port, clock);
   if (result == TxResult::held) {
     keep_held(ring);

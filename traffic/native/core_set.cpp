@@ -11,7 +11,7 @@ bool CoreSet::make(int64_t receive_buffer_bytes) {
                                     FlowId& flow, std::string& error) {
       return ports_.add_flow(index, address, dst_ip, src_port, traffic_class, flow, error);
     };
-    auto core = Core::make(plan_, index, receive_buffer_bytes, open, run_.failure);
+    auto core = Core::make(plan_, index, receive_buffer_bytes, open, run_.failure, tables_);
     if (core == nullptr) return false;
     core->join(*this);
     cores_.push_back(std::move(core));

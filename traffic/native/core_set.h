@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,14 @@ class VirtualPorts {
 
 class CoreSet final : public ScaleUpLinks {
  public:
-  CoreSet(const EnginePlan& plan, VirtualClock& clock, VirtualPorts& ports, VirtualRun& run)
-      : plan_(plan), clock_(clock), ports_(ports), run_(run) {}
+  // Queue pairs come from `memory`, in as few pieces as their number allows.
+  CoreSet(const EnginePlan& plan, VirtualClock& clock, VirtualPorts& ports, VirtualRun& run,
+          std::pmr::memory_resource& memory = *std::pmr::new_delete_resource())
+      : plan_(plan),
+        clock_(clock),
+        ports_(ports),
+        run_(run),
+        tables_(kTableBytes + 2 * plan.qps.size() * kBytesPerEnd, &memory) {}
 
   // False: the run's failure says why.
   bool make(int64_t receive_buffer_bytes);
@@ -69,10 +76,15 @@ class CoreSet final : public ScaleUpLinks {
   void collect();
 
  private:
+  // What the ends of connections take about; what there is more comes in further pieces.
+  static constexpr size_t kTableBytes = 4096;
+  static constexpr size_t kBytesPerEnd = 1280;
+
   const EnginePlan& plan_;
   VirtualClock& clock_;
   VirtualPorts& ports_;
   VirtualRun& run_;
+  std::pmr::monotonic_buffer_resource tables_;  // of the cores, until all of them end
   std::vector<std::unique_ptr<Core>> cores_;
   std::vector<size_t> told_;  // records of a core that are in the run's
   size_t finished_ = 0;       // cores, from the first

@@ -10,14 +10,14 @@ void FlowControls::load(const CongestionParams& params, const std::vector<FlowPa
   if (params.algorithm == nullptr) return;
   const auto controlled = static_cast<size_t>(
       std::count_if(paths.begin(), paths.end(), [](const FlowPath& path) { return path.mtu_bytes != 0; }));
-  const size_t blocks = std::max<size_t>(1, (params.algorithm->state_bytes + sizeof(Block) - 1) / sizeof(Block));
-  states_ = std::make_unique<Block[]>(controlled * blocks);
+  blocks_ = std::max<size_t>(1, (params.algorithm->state_bytes + sizeof(Block) - 1) / sizeof(Block));
+  states_.assign(controlled * blocks_, Block{});
   index_.assign(paths.size(), kNone);
   controls_.reserve(controlled);
   for (size_t q = 0; q < paths.size(); ++q) {
     if (paths[q].mtu_bytes == 0) continue;
     index_[q] = static_cast<uint32_t>(controls_.size());
-    controls_.emplace_back(params, paths[q], &states_[controls_.size() * blocks]);
+    controls_.emplace_back(params, paths[q], &states_[controls_.size() * blocks_]);
   }
 }
 

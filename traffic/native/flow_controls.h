@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <memory_resource>
 #include <vector>
 
 #include "congestion_plan.h"
 #include "flow_control.h"
+#include "prefetch.h"
 
 namespace etloop {
 
@@ -18,10 +19,18 @@ inline constexpr uint32_t kLinkBytesIpv6 = kLinkBytesIpv4 + 20;
 
 class FlowControls {
  public:
+  explicit FlowControls(std::pmr::memory_resource& memory) : controls_(&memory), states_(&memory) {}
+
   // `paths[q]` is of queue pair q; those with `mtu_bytes` 0 get no control.
   void load(const CongestionParams& params, const std::vector<FlowPath>& paths);
   // nullptr: the queue pair is not controlled.
   FlowControl* of(uint32_t qp) { return qp < index_.size() && index_[qp] != kNone ? &controls_[index_[qp]] : nullptr; }
+  // It is soon asked.
+  void expect(uint32_t qp) const {
+    if (qp >= index_.size() || index_[qp] == kNone) return;
+    prefetch(&controls_[index_[qp]], sizeof(FlowControl));
+    prefetch(&states_[index_[qp] * blocks_], blocks_ * sizeof(Block));
+  }
   bool any() const { return !controls_.empty(); }
 
  private:
@@ -30,8 +39,9 @@ class FlowControls {
     uint8_t bytes[16];
   };
   std::vector<uint32_t> index_;
-  std::vector<FlowControl> controls_;
-  std::unique_ptr<Block[]> states_;
+  size_t blocks_ = 1;  // of an algorithm's state
+  std::pmr::vector<FlowControl> controls_;
+  std::pmr::vector<Block> states_;
 };
 
 }  // namespace etloop

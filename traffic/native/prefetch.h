@@ -6,10 +6,11 @@
 
 namespace etloop {
 
+inline constexpr size_t kLineBytes = 64;  // of a cache, on the machines that this is for
+
 inline void prefetch(const void* at) { __builtin_prefetch(at); }
 
 inline void prefetch(const void* at, size_t bytes) {
-  constexpr size_t kLineBytes = 64;
   for (size_t offset = 0; offset < bytes; offset += kLineBytes) __builtin_prefetch(static_cast<const char*>(at) + offset);
 }
 

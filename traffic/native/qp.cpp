@@ -28,9 +28,9 @@ Nanos rnr_timer_ns(uint8_t code) {
 }
 
 Qp::Qp(uint32_t local_qpn, uint32_t remote_qpn, FlowId flow, const TransportParams& params, const QpResources& resources)
-    : flow_(flow),
-      requester_(remote_qpn, flow, params, counters),
-      responder_(remote_qpn, flow, params, resources, counters) {
+    : responder_(remote_qpn, flow, params, resources, counters),
+      flow_(flow),
+      requester_(remote_qpn, flow, params, counters) {
   counters.local_qpn = local_qpn;
   counters.remote_qpn = remote_qpn;
 }

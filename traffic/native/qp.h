@@ -50,12 +50,13 @@ class Qp {
 
   // A packet comes, or the turn to send, and what that looks at is far away in memory.
   void expect_packet() const {
-    prefetch(&counters, sizeof counters / 2);
-    prefetch(&responder_, sizeof responder_);
+    prefetch(&responder_, kHotBytes);
+    prefetch(&requester_);
+    prefetch(&counters.rx_packets);
   }
   void expect_turn() const {
-    prefetch(&counters, sizeof counters / 2);
-    prefetch(&requester_, sizeof requester_);
+    prefetch(&counters);
+    prefetch(&requester_, 2 * kHotBytes);
   }
 
   QpFault fault() const { return requester_.fault(); }
@@ -77,16 +78,21 @@ class Qp {
     responder_.set_remote_qpn(qpn);
   }
 
-  FlowRecord counters{};
-  bool queued = false;      // in its owner's transmit queue
-  bool ack_queued = false;  // in its owner's acknowledgement queue
+ private:
+  static constexpr size_t kHotBytes = 2 * kLineBytes;  // at the beginning of both halves
+
+  alignas(kLineBytes) Responder responder_;
+  FlowId flow_;
+  alignas(kLineBytes) Requester requester_;
+
+ public:
+  bool queued = false;          // in its owner's transmit queue
+  bool ack_queued = false;      // in its owner's acknowledgement queue
   Nanos timer_due_ns = kNever;  // of its owner's earliest timer event
   Nanos cnp_after_ns = 0;       // not before then is the next congestion notification sent
-
- private:
-  FlowId flow_;
-  Requester requester_;
-  Responder responder_;
+  alignas(kLineBytes) FlowRecord counters{};
 };
+// An odd number of cache lines: those that all queue pairs look at are not all in the same few sets of a cache.
+static_assert(sizeof(Qp) == 15 * kLineBytes);
 
 }  // namespace etloop

@@ -50,25 +50,25 @@ constexpr bool is_atomic(WorkKind kind) { return kind == WorkKind::fetch_add || 
 }  // namespace
 
 Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& params, FlowRecord& counters)
-    : remote_qpn_(remote_qpn),
-      flow_(flow),
-      path_mtu_(params.path_mtu),
-      mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
-      ack_every_limit_(params.ack_every),
-      retry_limit_(params.retry_limit),
-      rnr_retry_limit_(params.rnr_retry),
-      outstanding_limit_(std::max(1U, params.max_rd_atomic)),
-      selective_(params.selective_repeat),
-      adaptive_(params.adaptive_timeout),
-      timeout_ns_(params.timeout_ns),
-      timeout_floor_ns_(std::min(params.timeout_floor_ns, params.timeout_ns)),
-      counters_(counters),
+    : counters_(counters),
       una_(params.initial_psn & wire::kPsnMask),
       next_psn_(una_),
       sent_end_(una_),
+      selective_(params.selective_repeat),
+      adaptive_(params.adaptive_timeout),
+      path_mtu_(params.path_mtu),
+      mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
+      remote_qpn_(remote_qpn),
+      flow_(flow),
+      timeout_ns_(params.timeout_ns),
+      timeout_floor_ns_(std::min(params.timeout_floor_ns, params.timeout_ns)),
       post_psn_(una_),
       examined_to_(una_),
-      recovered_to_(una_) {
+      recovered_to_(una_),
+      ack_every_limit_(params.ack_every),
+      retry_limit_(params.retry_limit),
+      rnr_retry_limit_(params.rnr_retry),
+      outstanding_limit_(std::max(1U, params.max_rd_atomic)) {
   set_window(params.window_packets == 0 ? 64 : params.window_packets);
 }
 

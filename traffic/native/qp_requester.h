@@ -80,54 +80,54 @@ class Requester {
   bool may_retry(Nanos now);
   void add_holes(const wire::Packet& packet, uint32_t from, uint32_t top);
 
-  uint32_t remote_qpn_;
-  FlowId flow_;
-  uint32_t path_mtu_;
-  uint32_t mtu_shift_;
-  uint32_t ack_every_limit_;
-  uint32_t retry_limit_;
-  uint32_t rnr_retry_limit_;
-  uint32_t outstanding_limit_;
-  bool selective_;
-  bool adaptive_;
-  Nanos timeout_ns_;
-  Nanos timeout_floor_ns_;
+  // In the order of how often it is looked at: a turn to send takes the first four cache lines, an answer's arrival fewer.
   FlowRecord& counters_;
-  uint32_t window_ = 0;
-  uint32_t ack_every_ = 0;
-  QpFault fault_ = QpFault::none;
-
-  // Requests [head_, tail_) are posted, [head_, sending_) fully sent at least up to next_psn_, [completed_, head_) over.
-  std::vector<WorkRequest> ring_;  // power of two, empty until something is posted
-  uint64_t head_ = 0;
-  uint64_t tail_ = 0;
-  uint64_t sending_ = 0;
-  uint64_t completed_ = 0;
   uint32_t una_;
   uint32_t next_psn_;
   uint32_t sent_end_;  // first PSN never sent
-  uint32_t post_psn_;
-  uint32_t waiting_ = 0;             // READs and atomics in [head_, tail_)
-  uint32_t outstanding_ = 0;         // of those, in [head_, sending_)
-  uint32_t head_bytes_counted_ = 0;  // payload of entry(head_) that an AckOutcome already told
-  bool implied_told_ = false;        // one implied NAK until something moves
-
-  std::vector<PsnRange> resend_;     // selective repeat: what is missing at the peer, in order
-  uint32_t examined_to_;             // holes below it were resent once
-  uint32_t recovered_to_;            // and what was sent from here on came after that
-
+  uint32_t window_ = 0;
+  // Requests [head_, tail_) are posted, [head_, sending_) fully sent at least up to next_psn_, [completed_, head_) over.
+  uint64_t sending_ = 0;
+  uint64_t tail_ = 0;
+  QpFault fault_ = QpFault::none;
   bool holding_ = false;  // the peer was not ready to receive
-  Nanos hold_until_ns_ = 0;
-  uint32_t rnr_retries_ = 0;
+  bool selective_;
+  bool adaptive_;
+  bool implied_told_ = false;  // one implied NAK until something moves
+  uint32_t waiting_ = 0;       // READs and atomics in [head_, tail_)
+  uint32_t outstanding_ = 0;   // of those, in [head_, sending_)
+  uint32_t path_mtu_;
+  uint32_t mtu_shift_;
+
+  std::vector<PsnRange> resend_;   // selective repeat: what is missing at the peer, in order
+  std::vector<WorkRequest> ring_;  // power of two, empty until something is posted
+  uint64_t head_ = 0;
+  uint32_t remote_qpn_;
+  FlowId flow_;
+
+  uint32_t ack_every_ = 0;
   uint32_t retries_ = 0;
   Nanos timer_base_ = 0;
   Nanos progress_ns_ = 0;  // since when nothing has moved; starts with the first packet under way
   Nanos smoothed_rtt_ns_ = -1;
   Nanos rtt_deviation_ns_ = 0;
-  std::array<RttSample, 4> samples_{};
+  Nanos timeout_ns_;
+  Nanos timeout_floor_ns_;
   uint32_t sample_head_ = 0;
   uint32_t sample_count_ = 0;
+  std::array<RttSample, 4> samples_{};
 
+  uint64_t completed_ = 0;
+  uint32_t post_psn_;
+  uint32_t head_bytes_counted_ = 0;  // payload of entry(head_) that an AckOutcome already told
+  uint32_t examined_to_;             // holes below it were resent once
+  uint32_t recovered_to_;            // and what was sent from here on came after that
+  uint32_t ack_every_limit_;
+  uint32_t retry_limit_;
+  uint32_t rnr_retry_limit_;
+  uint32_t rnr_retries_ = 0;
+  uint32_t outstanding_limit_;
+  Nanos hold_until_ns_ = 0;
   uint8_t inline_[kClearToSendBytes] = {};
 };
 

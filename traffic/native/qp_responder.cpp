@@ -20,18 +20,18 @@ constexpr uint32_t advance(uint32_t psn, uint32_t by) { return (psn + by) & wire
 
 Responder::Responder(uint32_t remote_qpn, FlowId flow, const TransportParams& params, const QpResources& resources,
                      FlowRecord& counters)
-    : remote_qpn_(remote_qpn),
-      flow_(flow),
+    : counters_(counters),
       path_mtu_(params.path_mtu),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
-      reply_limit_(std::max(1U, params.max_rd_atomic)),
-      reorder_packets_(params.out_of_order_accept ? params.reorder_packets : 1),
-      rnr_timer_(params.min_rnr_timer & wire::kRnrTimerMask),
+      expected_psn_(params.initial_psn & wire::kPsnMask),
       keeps_early_(params.out_of_order_accept || params.selective_repeat),
       selective_(params.selective_repeat),
       resources_(resources),
-      counters_(counters),
-      expected_psn_(params.initial_psn & wire::kPsnMask) {}
+      remote_qpn_(remote_qpn),
+      flow_(flow),
+      reply_limit_(std::max(1U, params.max_rd_atomic)),
+      reorder_packets_(params.out_of_order_accept ? params.reorder_packets : 1),
+      rnr_timer_(params.min_rnr_timer & wire::kRnrTimerMask) {}
 
 Responder::Step Responder::refuse(uint8_t syndrome, QpFault fault) {
   nak_due_ = true;

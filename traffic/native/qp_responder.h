@@ -93,38 +93,37 @@ class Responder {
   Step refuse(uint8_t syndrome, QpFault fault);
   Step advance_by(uint32_t packets);
 
-  uint32_t remote_qpn_;
-  FlowId flow_;
+  // What every packet looks at is in one cache line, the first.
+  FlowRecord& counters_;
   uint32_t path_mtu_;
   uint32_t mtu_shift_;
-  uint32_t reply_limit_;
-  uint32_t reorder_packets_;
-  uint8_t rnr_timer_;
-  bool keeps_early_;
-  bool selective_;
-  QpResources resources_;
-  FlowRecord& counters_;
-  QpFault fault_ = QpFault::none;
-
   uint32_t expected_psn_;
   uint32_t msn_ = 0;
+  QpFault fault_ = QpFault::none;
+  Open open_ = Open::nothing;
+  bool keeps_early_;
+  bool selective_;
   bool acknowledge_due_ = false;
   bool nak_due_ = false;
   bool nak_sent_ = false;
   bool echo_congestion_ = false;
-  uint8_t nak_syndrome_ = 0;
-
-  Open open_ = Open::nothing;
-  uint64_t message_va_ = 0;
   uint32_t message_bytes_ = 0;
   uint32_t message_received_ = 0;
   uint8_t* message_into_ = nullptr;
-  Receive receive_;
-
   std::unique_ptr<Replies> replies_;
-  std::vector<Early> early_;  // ring by sequence number, grown to how far packets really overtake
   uint32_t early_count_ = 0;
-  uint32_t furthest_ = 0;     // sequence numbers beyond expected_psn_ that have been seen
+  uint32_t furthest_ = 0;  // sequence numbers beyond expected_psn_ that have been seen
+
+  uint64_t message_va_ = 0;
+  QpResources resources_;
+  Receive receive_;
+  uint32_t remote_qpn_;
+  FlowId flow_;
+  uint32_t reply_limit_;
+  uint32_t reorder_packets_;
+  uint8_t rnr_timer_;
+  uint8_t nak_syndrome_ = 0;
+  std::vector<Early> early_;  // ring by sequence number, grown to how far packets really overtake
   uint8_t bitmap_[wire::kSelectiveBitmapBytes] = {};
 };
 

@@ -116,19 +116,19 @@ class SoftFabric {
     Kind kind;
   };
   static_assert(sizeof(Event) == 24);
-  struct Card {
-    uint8_t filled = 0;  // priorities that have frames, as bits
-    std::array<CardQueue, kPriorities> queues;
-    std::array<Nanos, kPriorities> paused_until_ns{};
-    std::array<Nanos, kPriorities> paused_since_ns{};
-    CardCounters counters;
+  struct alignas(kLineBytes) Card {
     Nanos free_ns = 0;          // of its link
     Nanos event_ns = kNever;    // the next look at what it may send
-    std::array<uint8_t, 64> priority_of{};  // by DSCP
-    uint8_t last_priority = 0;
-    LineTime line;
     Nanos propagation_ns = 0;
     FabricEnd end;              // what it is plugged into
+    uint8_t filled = 0;         // priorities that have frames, as bits
+    uint8_t last_priority = 0;
+    std::array<Nanos, kPriorities> paused_until_ns{};
+    LineTime line;
+    CardCounters counters;
+    std::array<uint8_t, 64> priority_of{};  // by DSCP
+    std::array<CardQueue, kPriorities> queues;
+    std::array<Nanos, kPriorities> paused_since_ns{};
   };
   struct Node;  // a switch, and what hears it
   struct Peer {

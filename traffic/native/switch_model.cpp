@@ -4,8 +4,6 @@
 #include <bit>
 #include <cassert>
 
-#include "prefetch.h"
-
 namespace etloop {
 
 namespace {
@@ -363,7 +361,7 @@ int SwitchModel::choose_weighted(Port& port, Nanos now) {
     } else if (q.head == kNone) {
       q.deficit_bytes = 0;  // an idle queue saves nothing up
     }
-    port.turn = (queue + 1) % kPriorities;
+    port.turn = static_cast<uint32_t>((queue + 1) % kPriorities);
     port.turn_begun = false;
   }
 }

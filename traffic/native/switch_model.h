@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "prefetch.h"
 #include "switch_buffer.h"
 #include "switch_config.h"
 #include "switch_counters.h"
@@ -118,27 +119,28 @@ class SwitchModel {
     uint16_t in_port = 0;
     uint8_t group = 0;
   };
-  struct Queue {
+  struct alignas(kLineBytes) Queue {
     uint32_t head = kNone;
     uint32_t tail = kNone;
-    int64_t deficit_bytes = 0;
     Nanos paused_until_ns = 0;
     Nanos paused_since_ns = kNever;  // kNever: not paused
+    int64_t deficit_bytes = 0;
     Nanos last_pause_ns = 0;
+    Nanos over_event_ns = kNever;  // the next look at whether a pause is over
     bool storm = false;
     bool watched = false;
-    Nanos over_event_ns = kNever;  // the next look at whether a pause is over
   };
-  struct Port {
-    Queue queues[kPriorities];
+  // What a packet looks at is in two cache lines, the first and that of its queue.
+  struct alignas(kLineBytes) Port {
     Nanos free_ns = 0;
+    LineTime line;
     bool up = true;
     bool line_event = false;
-    size_t turn = 0;  // of deficit round robin
     bool turn_begun = false;
     uint8_t filled = 0;  // queues with packets, as bits
-    LineTime line;
+    uint32_t turn = 0;   // of deficit round robin
     bool xoff_sent[kPriorities] = {};
+    Queue queues[kPriorities];
     bool refresh_event[kPriorities] = {};
     Nanos xoff_ns[kPriorities] = {};  // when it was said last
   };

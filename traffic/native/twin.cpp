@@ -29,7 +29,7 @@ struct alignas(64) Frame {
   std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
 };
 
-struct Flow {
+struct alignas(kLineBytes) Flow {
   IpAddress src_ip = {};
   uint16_t src_port = 0;
   uint8_t traffic_class = 0;
@@ -73,15 +73,16 @@ class Network final : public VirtualPorts, public FabricSink {
         fabric_(config, *this, 0),
         series_(fabric_, config, params.sample_interval_ns, params.most_samples),
         streams_(params.streams),
-        cores_(plan, clock_, *this, outcome_),
+        cores_(plan, clock_, *this, outcome_, *params.memory),
         port_of_(config.attachments.size(), -1),
+        flows_(params.memory),
+        frames_(params.memory),
         pending_(2 * plan.ports.size()) {
-    wake_ns_.assign(plan.ports.size(), kNever);
-    waiting_.assign(plan.ports.size(), false);
+    ports_.reserve(plan.ports.size());
     for (size_t p = 0; p < plan.ports.size(); ++p) {
       const auto index = static_cast<int32_t>(p);
-      card_ports_.push_back(std::make_unique<CardPort>(*this, index));
-      port_of_[params.attachment_of_port[p]] = index;
+      ports_.push_back({.card = CardPort(*this, index), .attachment = params.attachment_of_port[p]});
+      port_of_[ports_[p].attachment] = index;
       for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
         place_of_[plan.ports[p].addresses[a]] = {index, static_cast<uint16_t>(a)};
       }
@@ -110,7 +111,7 @@ class Network final : public VirtualPorts, public FabricSink {
 
   // ---- the cores' side
 
-  TxPort& port(int32_t index) override { return *card_ports_[static_cast<size_t>(index)]; }
+  TxPort& port(int32_t index) override { return ports_[static_cast<size_t>(index)].card; }
 
   bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
                 FlowId& flow, std::string& error) override {
@@ -137,22 +138,29 @@ class Network final : public VirtualPorts, public FabricSink {
 
   void wake(int32_t index, Nanos due_ns) override {
     // What is due now and was not done waits for the card, which will wake the core.
-    if (due_ns <= clock_.now_ns && waiting_[static_cast<size_t>(index)]) return;
-    Nanos& scheduled = wake_ns_[static_cast<size_t>(index)];
-    if (due_ns == kNever || due_ns >= scheduled) return;
-    scheduled = due_ns;
+    Port& own = ports_[static_cast<size_t>(index)];
+    if (due_ns <= clock_.now_ns && own.waiting) return;
+    if (due_ns == kNever || due_ns >= own.wake_ns) return;
+    own.wake_ns = due_ns;
     const auto port = static_cast<uint32_t>(index);
-    pending_.push(card_ports_.size() + port, {due_ns, 0, kNoFrame, port, false, 0});
+    pending_.push(ports_.size() + port, {due_ns, 0, kNoFrame, port, false, 0});
   }
 
   TxResult send(int32_t port, const PacketRun& run);
   // A card has its next packets at hand, no more: then queue pairs take turns, and answers, which it makes itself, do not wait.
   bool full_for(int32_t port, uint8_t traffic_class) {
-    const auto index = static_cast<size_t>(port);
-    waiting_[index] = fabric_.waiting_frames(params_.attachment_of_port[index], traffic_class >> 2) > 1;
-    return waiting_[index];
+    Port& own = ports_[static_cast<size_t>(port)];
+    own.waiting = fabric_.waiting_frames(own.attachment, traffic_class >> 2) > 1;
+    return own.waiting;
   }
-  bool holds(int32_t port, FlowId flow) { return full_for(port, flows_[flow].traffic_class); }
+  bool holds(int32_t port, FlowId flow) {
+    Port& own = ports_[static_cast<size_t>(port)];
+    if (own.asked != flow) {
+      own.asked = flow;
+      own.asked_class = flows_[flow].traffic_class;
+    }
+    return full_for(port, own.asked_class);
+  }
 
   // ---- the network's side
 
@@ -178,8 +186,8 @@ class Network final : public VirtualPorts, public FabricSink {
   }
   void card_sends(size_t attachment, Nanos) override {
     const int32_t port = port_of_[attachment];
-    if (port < 0 || !waiting_[static_cast<size_t>(port)]) return;
-    waiting_[static_cast<size_t>(port)] = false;
+    if (port < 0 || !ports_[static_cast<size_t>(port)].waiting) return;
+    ports_[static_cast<size_t>(port)].waiting = false;
     ready_.push_back(port);
   }
 
@@ -192,6 +200,16 @@ class Network final : public VirtualPorts, public FabricSink {
     int32_t port;
     uint16_t address;
   };
+  static constexpr FlowId kNoFlow = UINT32_MAX;
+  struct alignas(kLineBytes) Port {
+    CardPort card;
+    Nanos wake_ns = kNever;  // when its core is woken
+    uint32_t attachment = 0;
+    FlowId asked = kNoFlow;  // of the flow that the core asked for last: it asks again and again while the card is full
+    uint8_t asked_class = 0;
+    bool waiting = false;  // its card had no room
+  };
+  static_assert(sizeof(Port) == kLineBytes);
   struct Pending {
     Nanos at_ns;
     uint64_t order;
@@ -254,8 +272,8 @@ class Network final : public VirtualPorts, public FabricSink {
       look_ahead();
       if (next.handle != kNoFrame) {
         take_in(next);
-      } else if (wake_ns_[next.port] == next.at_ns) {
-        wake_ns_[next.port] = kNever;
+      } else if (ports_[next.port].wake_ns == next.at_ns) {
+        ports_[next.port].wake_ns = kNever;
       }
       cores_.turn(static_cast<int32_t>(next.port));
       if (!give_turns()) return false;
@@ -272,7 +290,7 @@ class Network final : public VirtualPorts, public FabricSink {
   // Whether nothing of the job is under way or will happen by itself. Streams go on for ever.
   bool job_rests() const {
     return job_frames_ == 0 && pending_.next_ns() == kNever &&
-           std::find(waiting_.begin(), waiting_.end(), true) == waiting_.end();
+           std::none_of(ports_.begin(), ports_.end(), [](const Port& port) { return port.waiting; });
   }
 
   void send_streams() {
@@ -334,6 +352,7 @@ class Network final : public VirtualPorts, public FabricSink {
   void look_ahead() const {
     if (pending_.empty() || pending_.front().handle == kNoFrame) return;
     const Pending& next = pending_.front();
+    prefetch(&flows_[frames_[next.handle].flow]);
     cores_.expect_datagram(static_cast<int32_t>(next.port), frames_[next.handle].bytes);
   }
 
@@ -372,11 +391,9 @@ class Network final : public VirtualPorts, public FabricSink {
   CoreSet cores_;
   std::map<IpAddress, Place> place_of_;
   std::vector<int32_t> port_of_;  // by attachment; -1: no port of the plan
-  std::vector<std::unique_ptr<CardPort>> card_ports_;
-  std::vector<Flow> flows_;
-  std::vector<Nanos> wake_ns_;
-  std::vector<bool> waiting_;  // ports whose card had no room
-  std::vector<Frame> frames_;
+  std::pmr::vector<Flow> flows_;
+  std::vector<Port> ports_;
+  std::pmr::vector<Frame> frames_;
   std::vector<uint32_t> free_frames_;
   int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
   TimeLanes<Pending> pending_;  // by port: what arrives, and then when its core is woken
@@ -393,8 +410,7 @@ bool answers(wire::Opcode opcode) {
 }
 
 TxResult Network::send(int32_t port, const PacketRun& run) {
-  const auto index = static_cast<size_t>(port);
-  const uint32_t attachment = params_.attachment_of_port[index];
+  const uint32_t attachment = ports_[static_cast<size_t>(port)].attachment;
   const uint8_t traffic_class =
       run.traffic_class == kFlowClass ? flows_[run.flow].traffic_class : static_cast<uint8_t>(run.traffic_class);
   SwitchFrame on_link;

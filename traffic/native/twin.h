@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct TwinParams {
   std::vector<LinkChange> link_changes;
   std::vector<TwinStream> streams;
   StopAsked stop;
+  // Of queue pairs, flows and frames: whether its pages are large decides how fast a large network is.
+  std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
 };
 
 struct TwinOutcome : VirtualRun {
