@@ -186,7 +186,11 @@ void a_queue_has_what_is_reserved_for_it() {
   CHECK_EQ(queue.dropped_bytes, queue.dropped_packets * kFrame);
   CHECK_EQ(queue.watermark_bytes, queue.current_bytes);
   let_go(bench, 0, 1000);
+  bench.model.on_frame(1, frame_to(0), bench.now);  // marks that are left behind stay
+  bench.run(bench.now + 10'000);
   const SwitchCounters after = bench.model.counters(bench.now);
+  CHECK_EQ(after.ports[0].tx_bytes, queue.current_bytes + kFrame);
+  CHECK_EQ(after.ports[0].queues[3].bytes, after.ports[0].tx_bytes);
   CHECK_EQ(after.ports[0].queues[3].watermark_bytes, queue.current_bytes);
   CHECK_EQ(after.pool_watermark_bytes, queue.current_bytes);
   CHECK_EQ(after.pool_bytes, 0);
