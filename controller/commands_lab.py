@@ -261,8 +261,12 @@ def _plug(parsed: argparse.Namespace) -> Answer:
 
 
 def _text_of(path: Path) -> str:
+    from contract.yaml_reader import LARGEST_FILE_BYTES
+
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            # One byte more than is allowed, so that the reader can say that it is too much.
+            return file.read(LARGEST_FILE_BYTES + 1).decode()
     except (OSError, UnicodeDecodeError) as error:
         what = f"cannot be read: {error.strerror if isinstance(error, OSError) else 'it is not UTF-8 text'}"
         raise ConfigError(Problem(str(path), what, "name a topology file")) from None
