@@ -1,4 +1,4 @@
-// A fixed row never moves what is in it and ends every element once; large pages give whole, aligned, empty memory back and forth.
+// A fixed row never moves what is in it and ends every element once; large pages are aligned and empty, however often.
 #include "fixed_row.h"
 
 #include <cstdint>
@@ -28,7 +28,10 @@ void elements_stay_where_they_are(size_t elements, std::pmr::memory_resource& me
   {
     FixedRow<Counted> row(memory);
     row.reserve(elements);
-    for (size_t i = 0; i < elements; ++i) CHECK_EQ(row.emplace_back(living, static_cast<int>(i)).number(), static_cast<int>(i));
+    for (size_t i = 0; i < elements; ++i) {
+      const auto number = static_cast<int>(i);
+      CHECK_EQ(row.emplace_back(living, number).number(), number);
+    }
     CHECK_EQ(row.size(), elements);
     CHECK_EQ(living, static_cast<int>(elements));
     for (size_t i = 0; i < elements; ++i) {
