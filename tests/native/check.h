@@ -46,10 +46,11 @@ inline void skipped(Missing missing, std::string_view what, std::string_view why
     if (!(condition)) ::etloop::test::report(__FILE__, __LINE__, #condition);   \
   } while (false)
 
+// Copies: what is compared may be part of something that ends with the expression.
 #define CHECK_EQ(a, b)                                                                          \
   do {                                                                                          \
-    const auto& check_a = (a);                                                                  \
-    const auto& check_b = (b);                                                                  \
+    const auto check_a = (a);                                                                   \
+    const auto check_b = (b);                                                                   \
     if (!(check_a == check_b))                                                                  \
       ::etloop::test::report_equal(__FILE__, __LINE__, #a " == " #b, check_a, check_b);         \
   } while (false)

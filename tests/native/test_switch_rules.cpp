@@ -246,7 +246,7 @@ void xoff_and_xon_leave_at_their_thresholds() {
     bench.model.advance(bench.model.next_event());
   }
   CHECK_EQ(bench.said[1].quanta, uint16_t{0});
-  const GroupCounters& after = bench.model.counters(0).ports[1].groups[3];
+  const GroupCounters after = bench.model.counters(0).ports[1].groups[3];
   const int64_t shared = after.current_bytes - after.headroom_bytes;
   CHECK_EQ(after.headroom_bytes, 0);
   CHECK(shared + 20 * kFrame <= threshold(shared));
