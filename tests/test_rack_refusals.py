@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,13 +16,16 @@ from contract.errors import ConfigError, ExitCode
 from controller.cli import main
 from controller.rack import artifacts
 from controller.rack.api import Rack, RackLimits
+from controller.rack.broker_settings import BrokerSettings
+from controller.rack.client import RackClient
 from controller.rack.config import LogFormat, Retention, parse_rack_config
 from controller.rack.job import JobEvent, JobRequest, PortDemand
 from controller.rack.job_store import JobStore
 from controller.rack.log import RackLog
+from controller.rack.messages import JobTold, ProgressTold
 from controller.rack.opening import open_daemon
 from controller.rack.retaining import Retaining
-from controller.rack.submit import broker_settings
+from controller.rack.submit import broker_settings, waited
 from tests.first_light import PATIENCE_S
 
 CONFIG = "rig: rig.yaml\nstate_dir: state\nscenario_root: traces\n"
@@ -158,3 +163,26 @@ def test_results_do_not_age_by_a_step_of_the_clock(tmp_path: Path) -> None:
     began = datetime.now(UTC)
     retaining._wall_began = began - timedelta(days=400)  # noqa: SLF001 - the clock has leapt since
     assert retaining._today(NS_PER_S) == began - timedelta(days=400) + timedelta(seconds=1)  # noqa: SLF001
+
+
+class Running(RackClient):
+    """Of a rack whose job goes on and on."""
+
+    async def follow(self, job_id: str) -> AsyncIterator[JobTold | ProgressTold]:
+        """Nothing is told."""
+        told: tuple[JobTold, ...] = ()
+        for each in told:
+            yield each
+        await asyncio.Event().wait()
+
+
+async def test_who_stops_waiting_is_told_that_the_job_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    rack = Running(BrokerSettings("127.0.0.1", 1), "rack")
+    waiting = asyncio.create_task(waited(rack, "j1", argparse.Namespace(wait_limit=0, json=False)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert capsys.readouterr().err == (
+        "\njob j1 goes on: etloop submit --follow j1 waits for it again, etloop submit --cancel j1 ends it\n"
+    )

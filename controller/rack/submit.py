@@ -82,7 +82,7 @@ async def _attempt(parsed: argparse.Namespace) -> Answer:
                 )
             return Answer(to_json(plain(job)) if parsed.json else job_line(job))
         if parsed.follow:
-            return await _waited(rack, parsed.follow, parsed)
+            return await waited(rack, parsed.follow, parsed)
         job = await rack.submit(
             _text(parsed.scenario),
             ports=[port.strip() for port in parsed.ports.split(",") if port.strip()],
@@ -93,15 +93,20 @@ async def _attempt(parsed: argparse.Namespace) -> Answer:
             time_limit_ns=parsed.time_limit,
         )
         if parsed.wait:
-            return await _waited(rack, job.job_id, parsed)
+            return await waited(rack, job.job_id, parsed)
         return Answer(to_json(plain(job)) if parsed.json else f"{job.job_id}\n")
 
 
-async def _waited(rack: RackClient, job_id: str, parsed: argparse.Namespace) -> Answer:
+async def waited(rack: RackClient, job_id: str, parsed: argparse.Namespace) -> Answer:
+    """The end of a job. Raises `JobNotEnded` if that takes too long, for which the job is cancelled, and as `carried_out`."""
     limit = parsed.wait_limit
     try:
         async with asyncio.timeout(limit / NS_PER_S if limit else None):
             return await _followed(rack, job_id, as_json=parsed.json)
+    except asyncio.CancelledError:
+        again, ends = f"etloop submit --follow {job_id}", f"etloop submit --cancel {job_id}"
+        sys.stderr.write(f"\njob {job_id} goes on: {again} waits for it again, {ends} ends it\n")
+        raise
     except TimeoutError:
         await rack.cancel(job_id, "etloop submit --wait-limit")
         raise JobNotEnded(f"job {job_id} did not end within {seconds_text(limit)}; it is cancelled") from None
