@@ -87,6 +87,9 @@ def read_switch(
     )
     if section.has("flowlet_gap") and settings.balancing is not LoadBalancing.FLOWLET:
         section.mistake("flowlet_gap", "only flowlets have a gap", "remove it, or write balancing: flowlet")
+    if pfc.has("enabled") and settings.pfc and not any(group.lossless for group in settings.groups):
+        remedy = "write preset: lossless, or lossless: true for a group under groups"
+        pfc.mistake("enabled", "no group is lossless, so nobody would ever be paused", remedy)
     buffer_bytes = section.optional("buffer", _size, settings.set_aside_bytes + shared_bytes(ports))
     if buffer_bytes < settings.set_aside_bytes:
         what = (

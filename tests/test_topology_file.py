@@ -216,12 +216,14 @@ MISTAKES = (
         SINGLE
         + """      switch:
         preset: lossy
+        pfc: {enabled: true}
         flowlet_gap: 1us
         groups: {0: {headroom: 1KiB, alpha: 3}}
         queues: {6: {weight: 2}, 3: {ecn: {kmin: 2MiB, kmax: 1MiB}}}
     outages: [{port: c/p0, from: 2ms, until: 1ms}]
         """,
         [
+            "no group is lossless, so nobody would ever be paused",
             "only flowlets have a gap",
             "only a lossless group pauses its senders",
             '"3" is not a power of two from 1/256 to 256',
