@@ -23,27 +23,28 @@ def short_path(path: Path) -> Iterator[str]:
         os.close(directory)
 
 
+@contextlib.contextmanager
+def _to_hand_out() -> Iterator[socket.socket]:
+    """A socket for who asked, closed if it comes to nothing."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        yield made
+    except OSError:
+        made.close()
+        raise
+
+
 def listening(path: Path) -> socket.socket:
     """A socket bound to `path`, in the place of one that a killed process left there. Raises `OSError`."""
     path.unlink(missing_ok=True)
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with short_path(path) as short:
-            bound.bind(short)
-    except OSError:
-        bound.close()
-        raise
+    with _to_hand_out() as bound, short_path(path) as short:
+        bound.bind(short)
     return bound
 
 
 def connected(path: Path, timeout_s: float) -> socket.socket:
     """A connection to the socket at `path`. Raises `OSError`."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with _to_hand_out() as connection, short_path(path) as short:
         connection.settimeout(timeout_s)
-        with short_path(path) as short:
-            connection.connect(short)
-    except OSError:
-        connection.close()
-        raise
+        connection.connect(short)
     return connection

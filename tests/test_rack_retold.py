@@ -17,7 +17,7 @@ from controller.rack.client import RackClient, RackUnreachable
 from controller.rack.job import JobState
 from controller.rack.messages import JobTold
 from tests.first_light import PATIENCE_S, Place
-from tests.test_rack_daemon import SCENARIO, place
+from tests.test_rack_daemon import SCENARIO, Serving, place
 from tests.test_rack_mqtt import Broker, Mosquitto, mosquitto, rack_with
 
 __all__ = ["mosquitto", "place"]
@@ -61,20 +61,26 @@ async def hasty_result(mosquitto: Mosquitto, job_id: str) -> object:
         return await rack.result(job_id)
 
 
+async def ended_unheard(rack: Serving, mosquitto: Mosquitto, submitted: int, ended: int) -> dict[str, str]:
+    """Jobs of which the broker knows, and which it does not see end, for it is killed before; their states then."""
+    jobs = [rack.submit() for _ in range(submitted)]
+    await states(mosquitto, lambda found: len(found) == len(jobs))
+    mosquitto.kill()
+    await rack.until(lambda: any(line["event"] == "broker lost" for line in rack.log()))
+    for job_id in jobs[:ended]:
+        rack.rack.cancel(job_id, "test")
+    return dict.fromkeys(jobs[:ended], "cancelled") | dict.fromkeys(jobs[ended:], "queued")
+
+
 async def test_a_job_that_ended_while_the_broker_was_away_is_told_however_many_came_after_it(
     place: Place, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.rack.mqtt._RETOLD_JOBS", 2)
     async with rack_with(place, on(mosquitto)) as (rack, _):
-        jobs = [rack.submit() for _ in range(8)]
-        await states(mosquitto, lambda found: len(found) == len(jobs))
-        mosquitto.kill()
-        await rack.until(lambda: any(line["event"] == "broker lost" for line in rack.log()))
-        for job_id in jobs[:5]:
-            rack.rack.cancel(job_id, "test")
+        expected = await ended_unheard(rack, mosquitto, submitted=8, ended=5)
         mosquitto.start()
-        found = await states(mosquitto, lambda found: len(found) == len(jobs))
-        assert found == dict.fromkeys(jobs[:5], "cancelled") | dict.fromkeys(jobs[5:], "queued")
+        found = await states(mosquitto, lambda found: len(found) == len(expected))
+        assert found == expected
 
 
 async def test_a_new_controller_tells_what_the_one_before_it_had_not_come_to_tell(
@@ -82,16 +88,11 @@ async def test_a_new_controller_tells_what_the_one_before_it_had_not_come_to_tel
 ) -> None:
     monkeypatch.setattr("controller.rack.mqtt._RETOLD_JOBS", 2)
     async with rack_with(place, on(mosquitto)) as (rack, _):
-        jobs = [rack.submit() for _ in range(6)]
-        await states(mosquitto, lambda found: len(found) == len(jobs))
-        mosquitto.kill()
-        await rack.until(lambda: any(line["event"] == "broker lost" for line in rack.log()))
-        for job_id in jobs[:4]:
-            rack.rack.cancel(job_id, "test")
+        expected = await ended_unheard(rack, mosquitto, submitted=6, ended=4)
     mosquitto.start()
     async with rack_with(place, on(mosquitto)):
-        found = await states(mosquitto, lambda found: len(found) == len(jobs))
-        assert found == dict.fromkeys(jobs[:4], "cancelled") | dict.fromkeys(jobs[4:], "queued")
+        found = await states(mosquitto, lambda found: len(found) == len(expected))
+        assert found == expected
 
 
 async def test_of_ended_jobs_the_last_are_retained(place: Place, mosquitto: Mosquitto) -> None:
