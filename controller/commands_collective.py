@@ -36,8 +36,9 @@ from controller.collective_table import (
     render_sweep,
     verdict_of,
 )
-from controller.commands_plan import Prepared, read_file
+from controller.commands_plan import Prepared
 from controller.commands_run import refuse_used_directory, run_id, session_settings, shown_progress
+from controller.config_file import read_file
 from controller.device_counting import counted_run, counting_of, device_basis
 from controller.plan import make_plan
 from controller.rig import Rig, parse_rig

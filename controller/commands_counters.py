@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from contract.clock import NS_PER_S
 from contract.counters import CounterFailure, FailureKind
 from contract.errors import ConfigError, ExitCode, Problem
-from controller.commands_plan import read_file
+from controller.config_file import read_file
 from controller.counters.reading_text import reading_json, reading_text, values_of
 from controller.device_counting import counting_of
 from controller.rig import parse_rig

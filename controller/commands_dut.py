@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError, ExitCode, InputError, Problem
 from controller.answer import Answer, to_json
-from controller.commands_plan import read_cc_plugin, read_file
+from controller.commands_plan import read_cc_plugin
+from controller.config_file import read_file
 from controller.dut_examination import conditions_examined, examination_of
 from controller.rig import Rig, parse_rig
 from controller.scenario import Scenario, parse_scenario

@@ -11,7 +11,7 @@ import yaml
 from contract.errors import ConfigError, Problem
 from contract.units import QuantityError, format_rate, parse_name
 from controller.answer import Answer, to_json
-from controller.commands_plan import read_file
+from controller.config_file import read_file
 from controller.infragraph_file import read_infragraph
 from dut_profiles.catalogue import find_profile
 

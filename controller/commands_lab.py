@@ -14,6 +14,7 @@ from contract.units import QuantityError, parse_bytes, parse_duration_ns, parse_
 from controller.answer import Answer, to_json
 from controller.cli_commands import Commands
 from controller.cli_values import quantity, whole
+from controller.config_file import read_file
 from controller.lab_order import LabOrder
 from controller.lab_plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYTES
 
@@ -261,14 +262,10 @@ def _plug(parsed: argparse.Namespace) -> Answer:
 
 
 def _text_of(path: Path) -> str:
-    from contract.yaml_reader import LARGEST_FILE_BYTES
-
     try:
-        with path.open("rb") as file:
-            # One byte more than is allowed, so that the reader can say that it is too much.
-            return file.read(LARGEST_FILE_BYTES + 1).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"cannot be read: {error.strerror if isinstance(error, OSError) else 'it is not UTF-8 text'}"
+        return read_file(path).decode()
+    except UnicodeDecodeError:
+        what = "cannot be read: it is not UTF-8 text"
         raise ConfigError(Problem(str(path), what, "name a topology file")) from None
 
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import ConfigError, InputError, Problem
-from contract.yaml_reader import LARGEST_FILE_BYTES
 from controller.answer import Answer, to_json
 from controller.build_jobs import background_notes, build_jobs, with_all_schedule_files
+from controller.config_file import read_file
 from controller.expectation import DescribedDevice, check_device
 from controller.plan import Plan, plan_jobs
 from controller.plan_report import report_plan
@@ -149,14 +149,3 @@ def read_cc_plugin(path: Path) -> Plugin:
         raise ConfigError(
             Problem(str(path), f"cannot be used: {error}", "see examples/cc_plugin and etloop_cc.h")
         ) from None
-
-
-def read_file(path: Path) -> bytes:
-    """A configuration file as far as it may be read. Raises `ConfigError` where it cannot be."""
-    try:
-        with path.open("rb") as file:
-            # One byte more than is allowed, so that the reader can say that it is too much.
-            return file.read(LARGEST_FILE_BYTES + 1)
-    except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
-        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None

@@ -17,7 +17,8 @@ from contract.yaml_reader import MOST_PROBLEMS
 from controller.answer import Answer, to_json
 from controller.cli_values import whole
 from controller.commands_compare import add_settings, settings_of
-from controller.commands_plan import prepare_inputs, read_file
+from controller.commands_plan import prepare_inputs
+from controller.config_file import read_file
 from controller.sweep_directory import SweepDirectory
 from controller.sweep_file import MOST_REPEATS, MOST_RUNS, Sweep, parse_sweep, points_of
 from controller.sweep_index import point_told, refuse_another, told_of

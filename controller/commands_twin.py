@@ -16,8 +16,9 @@ from contract.errors import ConfigError, InputError, Problem
 from contract.run import LinkEvent
 from contract.units import approximate_duration, format_rate
 from controller.answer import Answer, to_json
-from controller.commands_plan import Prepared, prepare, read_file
+from controller.commands_plan import Prepared, prepare
 from controller.commands_run import FinishedRun, refuse_used_directory
+from controller.config_file import read_file
 from controller.expectation import at_device_rates, expect, link_changes
 from controller.judgement import asked_of, basis_of, judge_run
 from controller.scenario_timeline import ENDED

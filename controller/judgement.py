@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from contract.errors import ConfigError, Problem
-from controller.commands_plan import read_file
+from controller.config_file import read_file
 from controller.dut_examination import contradictions_of
 from controller.rig import parse_rig
 from controller.scenario_verdict import AskedVerdict, conditions_of

@@ -9,7 +9,8 @@ import pytest
 
 from contract.errors import ExitCode
 from controller.cli import main
-from controller.commands_plan import prepare_inputs, read_file
+from controller.commands_plan import prepare_inputs
+from controller.config_file import read_file
 from controller.sweep_file import parse_sweep
 from controller.sweep_points import point_files, points
 

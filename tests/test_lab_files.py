@@ -15,8 +15,11 @@ LARGE = "large.yaml"
 CASES = {
     "a device that never ends": ("/dev/zero", f"the file has {LARGEST_FILE_BYTES + 1} bytes; keep it under"),
     "a large file": (LARGE, f"the file has {LARGEST_FILE_BYTES + 1} bytes; keep it under"),
-    "no file": ("none.yaml", "none.yaml: cannot be read: No such file or directory; name a topology file"),
-    "a directory": (".", "cannot be read: Is a directory; name a topology file"),
+    "no file": (
+        "none.yaml",
+        "none.yaml: cannot be read: No such file or directory; check the name and that it may be read",
+    ),
+    "a directory": (".", "cannot be read: Is a directory; check the name and that it may be read"),
     "text of another encoding": (LATIN, "cannot be read: it is not UTF-8 text; name a topology file"),
 }
 
