@@ -141,7 +141,7 @@ async def test_the_example_acl_lets_an_agent_speak_for_itself_only(secured: Secu
             async with asyncio.timeout(PATIENCE_S):
                 denied = "Denied PUBLISH from etloop-agent-rack1-b"
                 while denied not in secured.said():  # noqa: ASYNC110 - a log has no event
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0)
         assert await state_in(told) == ProcessState.STOPPED
         assert told.empty()
 
