@@ -20,6 +20,8 @@ ETHERNET_BYTES: Final = 14 + 4
 UDP_BYTES: Final = 8
 IP_BYTES: Final = {4: 20, 6: 40}
 FCS_BYTES: Final = 4
+TAG_BYTES: Final = 4
+"""Of a VLAN (IEEE 802.1Q)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class AgentPort:
     """Of all its packets; 0 where it has both."""
     counts_packets: bool
     """False of network cards that send by themselves: there the agent sees messages only."""
+    tag_bytes: int | None = 0
+    """Of the VLAN tag on all its packets, both ways; None where it is not known which of them have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,10 @@ def _counted_by_agent(
         return datagrams + lost, None, why
     if agent.ip_version not in IP_BYTES:
         return datagrams, None, "the port has IPv4 and IPv6 addresses, so bytes of frames are not known"
+    if agent.tag_bytes is None:
+        return datagrams, None, "an interface may put VLAN tags on, so bytes of frames are not known"
     fcs = 0 if device.with_fcs else FCS_BYTES
-    headers = ETHERNET_BYTES - fcs + IP_BYTES[agent.ip_version] + UDP_BYTES
+    headers = ETHERNET_BYTES - fcs + IP_BYTES[agent.ip_version] + UDP_BYTES + agent.tag_bytes
     return datagrams, payload + datagrams * headers, ""
 
 
