@@ -136,6 +136,7 @@ def device_basis(scenario: Scenario, rig: Rig, outcome: RunOutcome) -> DeviceBas
         f"{agent.name}/{port.name}": RigPortFacts(
             _ip_version(port.addresses),
             counts_packets=port.backend is not PortBackend.VERBS,
+            sees_damaged=port.backend is not PortBackend.UDP,
             tag_bytes=tag_bytes,
         )
         for agent in rig.agents

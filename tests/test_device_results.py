@@ -154,6 +154,8 @@ DEVICE: Final = DevicePort("lab", "s/0", "a/p0", 100, 50, 10_000 + 100 * 46, 5_0
          (0, None, Agreement.EXACT), (0, None, Agreement.EXACT)),
         ("the device does not tell", AGENT, replace(DEVICE, rx_frames=None, rx_bytes=None),
          (None, None, Agreement.UNKNOWN), (0, 0, Agreement.EXACT)),
+        ("damaged on the way, dropped by our kernel", replace(AGENT, rx_datagrams=48, damaged_datagrams=2), DEVICE,
+         (0, 0, Agreement.EXACT), (0, None, Agreement.EXACT)),
         ("a network card that sends by itself", replace(AGENT, counts_packets=False), DEVICE,
          (None, None, Agreement.UNKNOWN), (None, None, Agreement.UNKNOWN)),
         ("nothing sent and nothing counted", AgentPort("a/p0", 0, 0, 0, 0, 0, 4, counts_packets=True),
