@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -111,6 +112,21 @@ def test_json_has_the_summary_and_the_sums_of_the_switches(
 def test_the_scenario_may_name_the_topology(files: Path) -> None:
     (files / "s.yaml").write_text("workload: {trace: job}\nmapping: {ranks_per_host: 2}\ntwin: t.yaml\n")
     assert main(command(files)) == 0
+
+
+def test_what_a_large_job_costs_is_said_before(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capsys.readouterr()
+    words = command(files, "--topology", str(files / "t.yaml"))
+    assert main(words) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("controller.commands_twin.MOST_PACKETS", 100)
+    assert main(words) == 0
+    assert re.fullmatch(
+        r"[0-9]{3} data packets over [0-9]+ connections: about [0-9.]+ us of a processor and 0B of memory; .*\n",
+        capsys.readouterr().err,
+    )
 
 
 def test_a_job_that_does_not_end_in_time_says_so(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
