@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +59,10 @@ def answer(parsed: argparse.Namespace) -> Answer:
         limit_ns=parsed.limit,
         sample_interval_ns=parsed.sample if parsed.out is not None else 0,
     )
-    return answer_twin(
-        TwinRequest(parsed.scenario, parsed.rig, parsed.topology, parsed.out, settings, parsed.json)
-    )
+
+    def say(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    request = TwinRequest(parsed.scenario, parsed.rig, parsed.topology, parsed.out, settings, parsed.json)
+    return answer_twin(request, say=say)

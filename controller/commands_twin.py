@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 
+from contract.assignment import Path as Way
 from contract.errors import ConfigError, InputError, Problem
 from contract.run import LinkEvent
-from contract.units import approximate_duration, format_rate
+from contract.units import approximate_duration, format_bytes, format_rate
 from controller.answer import Answer, to_json
 from controller.commands_plan import Prepared, prepare
 from controller.commands_run import FinishedRun, refuse_used_directory
 from controller.config_file import read_file
-from controller.expectation import at_device_rates, expect, link_changes
+from controller.expectation import MOST_PACKETS, at_device_rates, expect, link_changes, packets_of_iteration
 from controller.judgement import asked_of, basis_of, judge_run
 from controller.scenario_timeline import ENDED
 from controller.topology_file import parse_topology
@@ -33,15 +34,20 @@ from traffic.routes import routes
 from traffic.twin import TwinOutcome, TwinSettings, attachments_of, seeded, twin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from contract.topology import Topology
+    from controller.plan import Plan
     from controller.scenario_timeline import TimelineEvent
     from results.summary import Summary
     from workload.files import Progress
 
 TWIN_ID: Final = "twin"
 IS_THE_TWIN: Final = "twin: this run is the twin"
+PACKET_COST_NS: Final = 1_500
+"""Of a data packet with what answers it over two or three switches, about, on a processor of today."""
+CONNECTION_BYTES: Final = 8_192
+"""Of both ends of a queue pair, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +73,22 @@ class TwinAnswer:
     notes: tuple[str, ...]
 
 
-def answer_twin(request: TwinRequest, progress: Progress | None = None) -> Answer:
-    """Runs the twin. Raises an `InputError` with all mistakes of the files, before anything is run."""
+def _silent(_: str) -> None:
+    """Nobody listens."""
+
+
+def answer_twin(
+    request: TwinRequest, progress: Progress | None = None, say: Callable[[str], None] = _silent
+) -> Answer:
+    """Runs the twin; `say` gets what is to be known before. Raises an `InputError` with all mistakes of the files, before
+    anything is run."""
     if request.out_dir is not None:
         refuse_used_directory(request.out_dir)
     prepared, topology, path = _read(request, progress)
     topology = seeded(topology, request.settings.seed)
     text = read_file(path) if request.out_dir is not None else b""
+    if note := _size_note(prepared.plan):
+        say(note)
     summary, outcome = run_twin(prepared, topology, text, request.settings, request.out_dir)
     said: list[str] = []
     if request.out_dir is not None:
@@ -83,6 +98,21 @@ def answer_twin(request: TwinRequest, progress: Progress | None = None) -> Answe
     answer = TwinAnswer(summary, outcome, topology, (*said, *_notes(prepared, topology, outcome)))
     code = FinishedRun(summary, "").exit_code
     return Answer(_as_json(answer) if request.as_json else _as_text(answer, request.out_dir), code)
+
+
+def _size_note(plan: Plan) -> str:
+    """What a job costs that takes more than a run affords for its twin; "" of others."""
+    assignment = plan.whole()
+    packets = packets_of_iteration(assignment, plan.tables.connections.payload_bytes) * assignment.iterations
+    if packets <= MOST_PACKETS:
+        return ""
+    connections = int((assignment.connections.path == Way.WIRE).sum())
+    spent_ns = packets * PACKET_COST_NS
+    return (
+        f"{packets} data packets over {connections} connections: about {approximate_duration(spent_ns)} of a processor and "
+        f"{format_bytes(connections * CONNECTION_BYTES >> 20 << 20)} of memory; etloop run works such a job out without "
+        "packets (docs/flow_level.md)"
+    )
 
 
 def run_twin(

@@ -27,6 +27,7 @@ from dut_profiles.profile import DutKind
 from dut_profiles.profile_file import DEFAULT_TOLERANCE_PER_MILLION
 from results.class_queues import ExpectedClass
 from results.device_summary import DeviceBasis, RigPortFacts
+from results.reconcile import TAG_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -130,14 +131,26 @@ def _links(topology: Topology) -> tuple[tuple[str, str], ...]:
 
 def device_basis(scenario: Scenario, rig: Rig, outcome: RunOutcome) -> DeviceBasis:
     """What results need beside the counts: facts of the rig's ports, and where the profile puts the job's packets."""
+    tag_bytes = _tag_bytes(scenario, rig)
     ports = {
         f"{agent.name}/{port.name}": RigPortFacts(
-            _ip_version(port.addresses), counts_packets=port.backend is not PortBackend.VERBS
+            _ip_version(port.addresses),
+            counts_packets=port.backend is not PortBackend.VERBS,
+            sees_damaged=port.backend is not PortBackend.UDP,
+            tag_bytes=tag_bytes,
         )
         for agent in rig.agents
         for port in agent.ports
     }
     return DeviceBasis(outcome.start_ns, ports, _classes(scenario, rig))
+
+
+def _tag_bytes(scenario: Scenario, rig: Rig) -> int | None:
+    """Of the VLAN tag on the frames of all ports; None where only some write it, for others' interfaces may."""
+    if scenario.transport.vlan_id < 0:
+        return 0
+    backends = {port.backend for agent in rig.agents for port in agent.ports}
+    return TAG_BYTES if backends <= {PortBackend.PACKET, PortBackend.XDP} else None
 
 
 def _ip_version(addresses: tuple[str, ...]) -> int:

@@ -164,6 +164,8 @@ class Lab:
                 await self._answer(line, reader, writer)
         except (OSError, ValueError, asyncio.LimitOverrunError):
             pass  # who asks left, or wrote a line without end
+        except asyncio.CancelledError:
+            pass  # the lab ends while somebody is connected; before Python 3.12 asyncio would print that as an error
         finally:
             writer.close()
 

@@ -90,6 +90,11 @@ def read_switch(
     if pfc.has("enabled") and settings.pfc and not any(group.lossless for group in settings.groups):
         remedy = "write preset: lossless, or lossless: true for a group under groups"
         pfc.mistake("enabled", "no group is lossless, so nobody would ever be paused", remedy)
+    if not settings.pfc and not pfc.has("enabled"):
+        for key in ("watchdog", "pause_quanta"):
+            if pfc.has(key):
+                remedy = "remove it, or write preset: lossless, or enabled: false if that is what is meant"
+                pfc.mistake(key, "a switch without pauses has no use for it", remedy)
     buffer_bytes = section.optional("buffer", _size, settings.set_aside_bytes + shared_bytes(ports))
     if buffer_bytes < settings.set_aside_bytes:
         what = (

@@ -62,10 +62,16 @@ def _arrow_type(type_: ColumnType) -> pa.DataType:
     return pa.type_for_alias(type_.value)
 
 
-def _text(codes: NDArray[np.integer], names: Sequence[str]) -> pa.Array:
-    """Strings by index into `names`; a negative index is null."""
-    indices = pa.array(np.maximum(codes, 0).astype(np.int32), mask=codes < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(list(names), pa.string()))
+def text_column(codes: NDArray[np.integer], names: Sequence[object]) -> pa.Array:
+    """Strings by index into `names`; a negative index, and a name that is None, is null.
+
+    Equal names share one entry: Arrow writes a dictionary with equal entries in full, and not the same bytes every time.
+    """
+    unique: dict[object, int] = {}
+    entries = [-1 if name is None else unique.setdefault(name, len(unique)) for name in names]
+    entry = np.array([*entries, -1], np.int32)[np.maximum(codes, -1).astype(np.int64)]
+    indices = pa.array(np.maximum(entry, 0), mask=entry < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array([str(name) for name in unique], pa.string()))
 
 
 def column_table(columns: tuple[Column, ...], values: Mapping[str, object]) -> pa.Table:
@@ -99,13 +105,13 @@ def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) ->
             "iteration": records["iteration"],
             "op": plan.op[row],
             "node_id": plan.node_id[row],
-            "kind": _text(plan.kind[row].astype(np.int32), op_names),
-            "collective": _text(plan.collective[row].astype(np.int32), _kind_names()),
-            "communicator": _text(communicator, [name for name, _ in tables.communicators]),
+            "kind": text_column(plan.kind[row].astype(np.int32), op_names),
+            "collective": text_column(plan.collective[row].astype(np.int32), _kind_names()),
+            "communicator": text_column(communicator, [name for name, _ in tables.communicators]),
             "communicator_size": _absent(sizes[communicator], communicator < 0),
             "peer": _absent(plan.peer[row], plan.peer[row] < 0),
             "sequence": plan.sequence[row],
-            "algorithm": _text(plan.algorithm[row].astype(np.int32), tables.algorithms),
+            "algorithm": text_column(plan.algorithm[row].astype(np.int32), tables.algorithms),
             "message_bytes": plan.message_bytes[row],
             "trace_bytes": plan.trace_bytes[row],
             "intended_ns": records["intended_ns"],
@@ -121,7 +127,7 @@ def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) ->
             "local_rx_bytes": records["local_rx_bytes"],
             "tx_messages": records["tx_messages"],
             "rx_messages": records["rx_messages"],
-            "agent": _text(measured.agent, [agent.agent for agent in outcome.agents]),
+            "agent": text_column(measured.agent, [agent.agent for agent in outcome.agents]),
             **_of_jobs(tables, row),
         },
     )
@@ -136,8 +142,8 @@ def _of_jobs(tables: PlanTables, row: NDArray[np.int64]) -> dict[str, pa.Array]:
         job[tables.several.turn[row] < 0] = -1
         sorts = [sort_of_phase(tables.several, one).value for one in range(len(tables.several.phases))]
     return {
-        "job": _text(job, _job_names(tables)),
-        "phase": _text(phase, sorts),
+        "job": text_column(job, _job_names(tables)),
+        "phase": text_column(phase, sorts),
         "pass": _absent(number, number < 0),
     }
 
@@ -157,8 +163,8 @@ def jobs_table(ops: MeasuredOps, tables: PlanTables) -> pa.Table | None:
         JOBS,
         {
             "round": rows.round,
-            "job": _text(rows.job, _job_names(tables)),
-            "phase": _text(rows.phase, sorts),
+            "job": text_column(rows.job, _job_names(tables)),
+            "phase": text_column(rows.phase, sorts),
             "pass": rows.number,
             "start_ns": rows.start_ns,
             "end_ns": rows.end_ns,
@@ -182,9 +188,9 @@ def collectives_table(tables: PlanTables, groups: PlannedGroups, rows: Collectiv
         COLLECTIVES,
         {
             "iteration": rows.iteration,
-            "kind": _text(groups.kind[group], _kind_names()),
-            "algorithm": _text(groups.algorithm[group], tables.algorithms),
-            "communicator": _text(communicator, [name for name, _ in tables.communicators]),
+            "kind": text_column(groups.kind[group], _kind_names()),
+            "algorithm": text_column(groups.algorithm[group], tables.algorithms),
+            "communicator": text_column(communicator, [name for name, _ in tables.communicators]),
             "src_rank": _absent(groups.src_rank[group], ~is_pair),
             "dst_rank": _absent(groups.dst_rank[group], ~is_pair),
             "sequence": groups.sequence[group],
@@ -215,13 +221,15 @@ def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -
     return column_table(
         FLOWS,
         {
-            "agent": _text(flows.agent, [agent.agent for agent in outcome.agents]),
+            "agent": text_column(flows.agent, [agent.agent for agent in outcome.agents]),
             "connection": connection,
-            "communicator": _text(plan.communicator[connection], [name for name, _ in tables.communicators]),
+            "communicator": text_column(
+                plan.communicator[connection], [name for name, _ in tables.communicators]
+            ),
             "channel": plan.channel[connection],
             "src_rank": plan.src_rank[connection],
             "dst_rank": plan.dst_rank[connection],
-            "role": _text(np.where(sends, 0, 1), ("sender", "receiver")),
+            "role": text_column(np.where(sends, 0, 1), ("sender", "receiver")),
             "src_ip": _addresses(plan.src_ip[connection]),
             "dst_ip": _addresses(plan.dst_ip[connection]),
             "local_qpn": flows.records["local_qpn"],
@@ -230,7 +238,7 @@ def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -
             "planned_connection_bytes": plan.payload_bytes[connection]
             * np.where(background_ranks(tables)[plan.src_rank[connection]], 1, tables.iterations),
             **{column.name: flows.records[column.name] for column in FLOW_COUNTERS},
-            "job": _text(_job_of_connection(tables)[connection], _job_names(tables)),
+            "job": text_column(_job_of_connection(tables)[connection], _job_names(tables)),
         },
     )
 
@@ -253,9 +261,9 @@ def comparison_table(tables: PlanTables, groups: PlannedGroups, rows: ComparedRo
         COMPARISON,
         {
             "iteration": rows.iteration,
-            "kind": _text(groups.kind[group], _kind_names()),
-            "algorithm": _text(groups.algorithm[group], tables.algorithms),
-            "communicator": _text(communicator, [name for name, _ in tables.communicators]),
+            "kind": text_column(groups.kind[group], _kind_names()),
+            "algorithm": text_column(groups.algorithm[group], tables.algorithms),
+            "communicator": text_column(communicator, [name for name, _ in tables.communicators]),
             "src_rank": _absent(groups.src_rank[group], communicator >= 0),
             "dst_rank": _absent(groups.dst_rank[group], communicator >= 0),
             "sequence": groups.sequence[group],
@@ -296,7 +304,7 @@ def rates_table(
     return column_table(
         RATES,
         {
-            "agent": _text(np.concatenate(agents), [agent.agent for agent in outcome.agents]),
+            "agent": text_column(np.concatenate(agents), [agent.agent for agent in outcome.agents]),
             "connection": connection,
             "src_rank": tables.connections.src_rank[connection],
             "dst_rank": tables.connections.dst_rank[connection],
@@ -311,7 +319,7 @@ def rates_table(
 def _addresses(values: NDArray[np.void]) -> pa.Array:
     code_of: dict[bytes, int] = {}
     codes = np.array([code_of.setdefault(value.tobytes(), len(code_of)) for value in values], np.int64)
-    return _text(codes, [ip_text(value) for value in code_of])
+    return text_column(codes, [ip_text(value) for value in code_of])
 
 
 def ports_table(

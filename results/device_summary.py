@@ -92,6 +92,10 @@ class RigPortFacts:
     """0: it has addresses of both."""
     counts_packets: bool
     """Whether its agent sees packets; False of network cards that send by themselves."""
+    sees_damaged: bool = True
+    """Whether packets with a wrong check are among those that its agent counts as received; not those of kernel sockets."""
+    tag_bytes: int | None = 0
+    """Of the VLAN tag on all packets it sends and gets; None: not known of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +187,10 @@ def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
                 own_lost_datagrams=int(columns["receive_overflows"][row].item()),
                 ip_version=facts.ip_version,
                 counts_packets=facts.counts_packets,
+                damaged_datagrams=0
+                if facts.sees_damaged
+                else int(columns["rx_icrc_encapsulated"][row].item()),
+                tag_bytes=facts.tag_bytes,
             )
         )
     return tuple(found)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from contract.counted import SamplePhase
 from contract.counters import BY_OBJECT_AND_NAME, CounterObject
-from results.arrow_tables import column_table
+from results.arrow_tables import column_table, text_column
 from results.columns import Column, ColumnType
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ def dut_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table:
         {
             "time_ns": time_ns,
             "error_ns": error_ns,
-            "phase": _text(phase, [one.name.lower() for one in SamplePhase]),
-            **{name: _text(number, told[name]) for name in ("source", "object", "kind", "port")},
+            "phase": text_column(phase, [one.name.lower() for one in SamplePhase]),
+            **{name: text_column(number, told[name]) for name in ("source", "object", "kind", "port")},
             "number": np.array(told["number"], np.int32)[number.astype(np.int64)],
-            **{name: _text(number, told[name]) for name in ("peer", "counter", "unit")},
+            **{name: text_column(number, told[name]) for name in ("peer", "counter", "unit")},
             "value": value,
         },
     )
@@ -113,10 +113,10 @@ def counters_table(sources: tuple[IndexedSource, ...]) -> pa.Table:
     return column_table(
         COUNTERS,
         {
-            **{name: _text(number, told[name]) for name in ("source", "object", "kind", "port")},
+            **{name: text_column(number, told[name]) for name in ("source", "object", "kind", "port")},
             "number": np.array(told["number"], np.int32),
-            **{name: _text(number, told[name]) for name in ("peer", "counter", "unit")},
-            "nature": _text(number, natures),
+            **{name: text_column(number, told[name]) for name in ("peer", "counter", "unit")},
+            "nature": text_column(number, natures),
             "increase": pa.array(increase, mask=~(whole & cumulative)),
             "seen_increase": pa.array(increase, mask=~cumulative),
             "last": np.concatenate([np.empty(0, np.uint64), *(one.increases.last for one in sources)]),
@@ -151,13 +151,3 @@ def _told(series: list[tuple[IndexedSource, int]]) -> dict[str, list[object]]:
         ):
             found[name].append(value)
     return found
-
-
-def _text(codes: NDArray[np.integer], names: list[object] | list[str]) -> pa.Array:
-    """Strings by index; equal names share one entry."""
-    unique: dict[object, int] = {}
-    renumbered = [-1 if name is None else unique.setdefault(name, len(unique)) for name in names]
-    index = np.array(renumbered, np.int32)[codes.astype(np.int64)] if names else np.empty(0, np.int32)
-    return pa.DictionaryArray.from_arrays(
-        pa.array(np.maximum(index, 0), mask=index < 0), pa.array([str(name) for name in unique], pa.string())
-    )

@@ -20,6 +20,8 @@ ETHERNET_BYTES: Final = 14 + 4
 UDP_BYTES: Final = 8
 IP_BYTES: Final = {4: 20, 6: 40}
 FCS_BYTES: Final = 4
+TAG_BYTES: Final = 4
+"""Of a VLAN (IEEE 802.1Q)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,10 @@ class AgentPort:
     """Of all its packets; 0 where it has both."""
     counts_packets: bool
     """False of network cards that send by themselves: there the agent sees messages only."""
+    damaged_datagrams: int = 0
+    """Come to the host with a wrong checksum and dropped before the agent saw them; their bytes are not known."""
+    tag_bytes: int | None = 0
+    """Of the VLAN tag on all its packets, both ways; None where it is not known which of them have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +114,20 @@ def _counted_by_agent(
             "its network card counts packets, the agent only messages: read the card (reader linux)",
         )
     if direction is Direction.TO_DEVICE:
-        datagrams, payload, lost = agent.tx_datagrams, agent.tx_bytes, 0
+        datagrams, payload, lost, damaged = agent.tx_datagrams, agent.tx_bytes, 0, 0
     else:
-        datagrams, payload, lost = agent.rx_datagrams, agent.rx_bytes, agent.own_lost_datagrams
-    if lost:
-        why = f"{lost} of them were lost in our own receive buffers, so their bytes are not known"
-        return datagrams + lost, None, why
+        datagrams, payload = agent.rx_datagrams, agent.rx_bytes
+        lost, damaged = agent.own_lost_datagrams, agent.damaged_datagrams
+    if lost or damaged:
+        reasons = ((lost, "were lost in our own receive buffers"), (damaged, "came with a wrong checksum"))
+        said = " and ".join(f"{count} {what}" for count, what in reasons if count)
+        return datagrams + lost + damaged, None, f"of them {said}, so their bytes are not known"
     if agent.ip_version not in IP_BYTES:
         return datagrams, None, "the port has IPv4 and IPv6 addresses, so bytes of frames are not known"
+    if agent.tag_bytes is None:
+        return datagrams, None, "an interface may put VLAN tags on, so bytes of frames are not known"
     fcs = 0 if device.with_fcs else FCS_BYTES
-    headers = ETHERNET_BYTES - fcs + IP_BYTES[agent.ip_version] + UDP_BYTES
+    headers = ETHERNET_BYTES - fcs + IP_BYTES[agent.ip_version] + UDP_BYTES + agent.tag_bytes
     return datagrams, payload + datagrams * headers, ""
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from results.arrow_tables import text_column
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -118,14 +120,10 @@ class _Names:
         """Columns `switch`, `port` and `peer` of rows that have these numbers."""
         flat = self._first[switch] + port
         return {
-            "switch": (_text(switch, self._switches), "name"),
-            "port": (_text(flat, self._ports), "name"),
-            "peer": (_text(flat, self._peers), "name"),
+            "switch": (text_column(switch, self._switches), "name"),
+            "port": (text_column(flat, self._ports), "name"),
+            "peer": (text_column(flat, self._peers), "name"),
         }
-
-
-def _text(codes: NDArray[np.int64], names: list[str]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(names, pa.string()))
 
 
 def _table(columns: Mapping[str, tuple[object, str]]) -> pa.Table:

@@ -99,6 +99,16 @@ def test_links_lead_to_files(document: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_tables_are_in_one_piece(document: Path) -> None:
+    """An empty line ends a table; rows behind it are shown as text."""
+    prose = re.sub(r"^( *)```.*?^\1```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for table in re.finditer(r"(?:^\|.*\n)+", prose, re.MULTILINE):
+        first, *others = table.group().splitlines()
+        assert others, f"{document.name}: {first}"
+        assert re.fullmatch(r"\|[-:| ]+\|", others[0]), f"{document.name}: {first}"
+
+
 def test_files_named_in_the_architecture_exist() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     names = set(re.findall(r"`([a-z_/]+\.(?:py|h|cpp))`", text))

@@ -27,6 +27,7 @@ from contract.topology import (
     Attachment,
     Marking,
     SwitchEnd,
+    SwitchFault,
     SwitchLink,
     SwitchPort,
     SwitchSettings,
@@ -279,6 +280,17 @@ def test_without_pauses_a_full_buffer_drops_and_every_frame_is_accounted_for() -
     assert drops_of(snapshot) > 0
     assert len(came) + drops_of(snapshot) == 600
     assert snapshot.overload_frames == 0
+
+
+def test_a_corrupted_packet_is_handed_over_and_no_socket_gets_it() -> None:
+    """Its checksum is no longer left for the host's kernel to work out."""
+    settings = replace(star(2, lossless=True), faults=(SwitchFault(every=3, corrupt=True),))
+    with bench(around(settings)) as lab, lab.sink(0) as sink:
+        lab.burst(1, 0, 30)
+        snapshot = lab.settled(30)
+        came = received(sink)
+    assert int(snapshot.ports["tx_frames"][0]) == 30
+    assert len(came) == 20
 
 
 def marking(settings: SwitchSettings, kmin_bytes: int, kmax_bytes: int) -> SwitchSettings:

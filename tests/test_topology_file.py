@@ -212,6 +212,14 @@ MISTAKES = (
         ],
     ),
     (
+        "pauses that are watched and timed where there are none",
+        SINGLE + "      switch: {preset: lossy, pfc: {watchdog: {detect: 1ms}, pause_quanta: 9}}\n",
+        [
+            "single.switch.pfc.watchdog: a switch without pauses has no use for it",
+            "single.switch.pfc.pause_quanta: a switch without pauses has no use for it",
+        ],
+    ),
+    (
         "what contradicts itself in a switch",
         SINGLE
         + """      switch:

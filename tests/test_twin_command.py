@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ agents:
   - name: b
     ports: [{name: p0, addresses: 10.0.2.1-10.0.2.4, link: 200Gbps}]
 """
+LEAF_SPINE = "leaf_spine: {leaves: [{ports: [a/p0]}, {ports: [b/p0]}], rate: 100Gbps}\n"
 TOPOLOGY = "single: {ports: [a/p0, b/p0], rate: 100Gbps}\n"
 
 
@@ -82,6 +84,21 @@ def test_the_same_again_byte_for_byte_and_a_directory_like_that_of_a_run(
     assert "all_reduce" in capsys.readouterr().out
 
 
+def test_ports_of_one_number_on_several_switches_share_an_entry(files: Path) -> None:
+    """Arrow writes a dictionary with equal entries in full, and not the same bytes every time."""
+    (files / "t.yaml").write_text(LEAF_SPINE)
+    assert main(command(files, "--topology", str(files / "t.yaml"), "--out", str(files / "one"))) == 0
+    for name in ("switches.parquet", "queues.parquet"):
+        table = pq.read_table(files / "one" / name, read_dictionary=["switch", "port", "peer"])
+        assert table["port"].unique().to_pylist() == ["0", "1"]
+        for column in ("switch", "port", "peer"):
+            entries = table[column].chunk(0).dictionary.to_pylist()
+            assert len(entries) == len(set(entries)), f"{name}: {column}"
+        parts = pq.ParquetFile(files / "one" / name).metadata.row_group(0)
+        encodings = {parts.column(at).path_in_schema: parts.column(at).encodings for at in range(4)}
+        assert all("RLE_DICTIONARY" in encodings[column] for column in ("switch", "port", "peer")), encodings
+
+
 def test_json_has_the_summary_and_the_sums_of_the_switches(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +112,21 @@ def test_json_has_the_summary_and_the_sums_of_the_switches(
 def test_the_scenario_may_name_the_topology(files: Path) -> None:
     (files / "s.yaml").write_text("workload: {trace: job}\nmapping: {ranks_per_host: 2}\ntwin: t.yaml\n")
     assert main(command(files)) == 0
+
+
+def test_what_a_large_job_costs_is_said_before(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capsys.readouterr()
+    words = command(files, "--topology", str(files / "t.yaml"))
+    assert main(words) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("controller.commands_twin.MOST_PACKETS", 100)
+    assert main(words) == 0
+    assert re.fullmatch(
+        r"[0-9]{3} data packets over [0-9]+ connections: about [0-9.]+ us of a processor and 0B of memory; .*\n",
+        capsys.readouterr().err,
+    )
 
 
 def test_a_job_that_does_not_end_in_time_says_so(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

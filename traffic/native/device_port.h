@@ -57,6 +57,8 @@ class DevicePort : public TxPort {
   // Datagrams the kernel dropped because a receive buffer was full: the emulator's loss, not the device's. A system
   // call per address.
   virtual int64_t receive_overflows() const = 0;
+  // Datagrams the kernel dropped because they were damaged on the way. A port that gets them itself counts them itself.
+  virtual int64_t damaged_datagrams() const { return 0; }
   // What this port does otherwise than it was asked to, or cannot do, a sentence each, for people.
   virtual std::vector<std::string> degraded() const = 0;
   // What this port has of what a host may offer or not, and why not, a sentence each, for people.

@@ -187,7 +187,10 @@ std::vector<std::string> PortLoop::capabilities() const {
 PortRecord PortLoop::counters() const {
   PortRecord record = verbs_ != nullptr ? verbs_->counters() : port_->counters();
   record.foreign_datagrams += core_->foreign_datagrams();
-  if (port_ != nullptr) record.receive_overflows = port_->receive_overflows();
+  if (port_ != nullptr) {
+    record.receive_overflows = port_->receive_overflows();
+    record.rx_icrc_encapsulated += port_->damaged_datagrams();
+  }
   record.loop_turns = turns_;
   record.idle_turns = idle_turns_;
   record.blocked_ns = blocked_ns_;

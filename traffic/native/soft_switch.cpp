@@ -305,11 +305,11 @@ void SoftSwitch::State::feed(Nanos horizon_ns) {
 void SoftSwitch::State::deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) {
   StoredFrame& stored = pool.stored(frame.handle);
   std::span<uint8_t> bytes = pool.frame(frame.handle);
+  if (frame.trimmed || frame.corrupted) stored.offload = kNoOffload;  // its checksum cannot be right any more
   const auto modelled_bytes = static_cast<size_t>(std::max(frame.frame_bytes - soft::kCheckSequenceBytes, 0));
   if (frame.trimmed && modelled_bytes < bytes.size()) {
     const soft::Headers headers = soft::read_headers(bytes);
     stored.bytes = static_cast<uint16_t>(modelled_bytes);
-    stored.offload = kNoOffload;  // its checksum cannot be right any more
     bytes = pool.frame(frame.handle);
     if (headers.use == soft::FrameUse::ip) soft::set_lengths(bytes, headers);
   }

@@ -22,6 +22,7 @@
 #include "send_control.h"
 #include "system_clock.h"
 #include "udp_arrivals.h"
+#include "udp_drops.h"
 #include "udp_socket.h"
 
 namespace etloop {
@@ -55,11 +56,13 @@ struct UdpPort::State {
   TxResult refuse(int fd, int code);
   size_t receive_from(size_t address, PortSink& sink, size_t budget);
   size_t deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos arrived_ns);
+  int64_t kernel_drops() const;
   bool drops() { return random() % 1'000'000 < config.drop_per_million; }
 
   PortConfig config;
   DatagramCapture capture;
   std::vector<Descriptor> receivers;
+  UdpDropReasons drop_reasons;
   std::vector<Nanos> drained_ns;  // when each receiver was last seen empty: what it holds came later
   std::map<std::tuple<uint16_t, uint16_t, uint8_t>, Descriptor> senders;  // by address index, source port and class
   std::vector<Flow> flows;
@@ -380,9 +383,13 @@ void UdpPort::wait(Nanos timeout_ns, int wake_fd) {
 
 const PortRecord& UdpPort::counters() const { return state_->counters; }
 
-int64_t UdpPort::receive_overflows() const {
+int64_t UdpPort::receive_overflows() const { return state_->drop_reasons.divide(state_->kernel_drops()).no_room; }
+
+int64_t UdpPort::damaged_datagrams() const { return state_->drop_reasons.divide(state_->kernel_drops()).damaged; }
+
+int64_t UdpPort::State::kernel_drops() const {
   int64_t drops = 0;
-  for (const Descriptor& receiver : state_->receivers) {
+  for (const Descriptor& receiver : receivers) {
     std::array<uint32_t, SK_MEMINFO_VARS> memory{};
     socklen_t length = sizeof memory;
     if (getsockopt(receiver.get(), SOL_SOCKET, SO_MEMINFO, memory.data(), &length) == 0) drops += memory[SK_MEMINFO_DROPS];

@@ -30,6 +30,7 @@ class UdpPort final : public DevicePort {
   void wait(Nanos timeout_ns, int wake_fd) override;
   const PortRecord& counters() const override;
   int64_t receive_overflows() const override;
+  int64_t damaged_datagrams() const override;
   std::vector<std::string> degraded() const override;
   std::vector<std::string> capabilities() const override;
   std::string last_error() const override;
