@@ -78,7 +78,7 @@ class CoreSet final : public ScaleUpLinks {
  private:
   // What the ends of connections take about; what there is more comes in further pieces.
   static constexpr size_t kTableBytes = 4096;
-  static constexpr size_t kBytesPerEnd = 1280;
+  static constexpr size_t kBytesPerEnd = 1792;
 
   const EnginePlan& plan_;
   VirtualClock& clock_;
