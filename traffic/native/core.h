@@ -80,8 +80,8 @@ class Core final : public PortSink, public CarrierSink {
   void join(ScaleUpLinks& links) { links_ = &links; }
 
   void on_datagram(const Datagram& datagram, Nanos now) override;
-  // A datagram that begins with these bytes comes next: its queue pair is needed.
-  void expect_datagram(std::span<const uint8_t> bytes) const;
+  // A datagram for the queue pair of this number comes next.
+  void expect_datagram(uint32_t dest_qpn) const;
   void on_grant(uint32_t end, const ClearToSend& grant, Nanos now) override;
   void on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now) override;
   void on_closing(uint32_t end, uint32_t tag, uint64_t added, Nanos now) override;

@@ -49,8 +49,8 @@ void Core::fail(int32_t connection, std::string reason) {
 
 void Core::on_datagram(const Datagram& datagram, Nanos now) { accept(datagram, faults_ == nullptr, now); }
 
-void Core::expect_datagram(std::span<const uint8_t> bytes) const {
-  const uint32_t offset = wire::dest_qpn(bytes) - plan_.ports[static_cast<size_t>(port_)].qpn_base;
+void Core::expect_datagram(uint32_t dest_qpn) const {
+  const uint32_t offset = dest_qpn - plan_.ports[static_cast<size_t>(port_)].qpn_base;
   const uint32_t index = offset < qp_by_number_.size() ? qp_by_number_[offset] : kNone;
   if (index == kNone) return;
   prefetch(&places_[index]);
@@ -282,7 +282,11 @@ void Core::expect_turns(const TransmitRing& ring) const {
   const uint32_t last = ring.behind_front(std::min<size_t>(ring.size() - 1, 2));
   qps_[last].expect_turn();
   flow_controls_.expect(last);
-  if (ring.size() > 2) qps_[ring.behind_front(1)].expect_run();
+  pools_.expect(last);
+  if (ring.size() == 2) return;
+  const uint32_t next = ring.behind_front(1);
+  qps_[next].expect_run();
+  pools_.expect_pool(next);
 }
 
 // One run of the next queue pair in turn. failed: the core says why; held and would_block leave the queue pair in front.
