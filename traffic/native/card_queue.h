@@ -40,6 +40,7 @@ class CardQueue {
     waiting_[taken].next = free_;
     free_ = taken;
     --frames_;
+    if (!turns_.empty()) prefetch(&flows_[turns_.front()]);  // of the next frame that leaves
     return waiting_[taken].frame;
   }
 

@@ -34,10 +34,12 @@ void Core::start(Nanos start_ns) {
   }
 }
 
-void Core::on_time(Nanos now) {
-  Datagram released;
-  std::vector<uint8_t> content;
-  while (faults_ != nullptr && faults_->take_released(now, released, content)) accept(released, true, now);
+void Core::on_due(Nanos now) {
+  if (faults_ != nullptr) {
+    Datagram released;
+    std::vector<uint8_t> content;
+    while (faults_->take_released(now, released, content)) accept(released, true, now);
+  }
   if (now >= start_ns_) {
     const Nanos at_ns = start_ns_;
     start_ns_ = kNever;
@@ -51,14 +53,14 @@ void Core::on_time(Nanos now) {
   Event event{};
   while (failure_.empty() && events_.pop_due(now, event)) {
     switch (event.kind) {
-      case EventKind::delay_over: complete(event.a, static_cast<int32_t>(event.b), event.due_ns); break;
+      case EventKind::delay_over: complete(event.a, static_cast<int32_t>(event.b), event.at_ns); break;
       case EventKind::local_grant:
         grant_arrived(static_cast<int32_t>(event.a), event.b, {buffer_address(event.b, event.c), 0, 0}, now);
         break;
       case EventKind::local_arrival: local_arrived(event, now); break;
       case EventKind::local_sent: message_acknowledged(event.a, event.b, now); break;
       case EventKind::qp_timer: on_qp_timer(event.a, now); break;
-      case EventKind::flow_timer: on_flow_timer(event.a, event.due_ns); break;
+      case EventKind::flow_timer: on_flow_timer(event.a, event.at_ns); break;
       case EventKind::series_due: write_series(now); break;
     }
   }
@@ -79,7 +81,7 @@ Nanos Core::next_deadline() const {
   return std::min({events_.next_due(), start_ns_, prober_.deadline(), held_ns});
 }
 
-void Core::issue(Nanos now) {
+void Core::issue_ready(Nanos now) {
   while (failure_.empty() && ready_head_ < ready_.size()) {
     const ReadyOp next = ready_[ready_head_++];
     trigger_ns_ = next.trigger_ns;

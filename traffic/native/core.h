@@ -80,8 +80,8 @@ class Core final : public PortSink, public CarrierSink {
   void join(ScaleUpLinks& links) { links_ = &links; }
 
   void on_datagram(const Datagram& datagram, Nanos now) override;
-  // A datagram that begins with these bytes comes next: its queue pair is needed.
-  void expect_datagram(std::span<const uint8_t> bytes) const;
+  // A datagram for the queue pair of this number comes next.
+  void expect_datagram(uint32_t dest_qpn) const;
   void on_grant(uint32_t end, const ClearToSend& grant, Nanos now) override;
   void on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now) override;
   void on_closing(uint32_t end, uint32_t tag, uint64_t added, Nanos now) override;
@@ -94,9 +94,13 @@ class Core final : public PortSink, public CarrierSink {
   void on_arrived(const CarriedMessage& message, Nanos now);
   void on_acknowledged(const CarriedMessage& message, Nanos now);
   // Timers that are due, and the beginning of the run.
-  void on_time(Nanos now);
+  void on_time(Nanos now) {
+    if (faults_ != nullptr || now >= std::min(start_ns_, events_.next_due())) on_due(now);
+  }
   // Begins every op whose dependencies are met.
-  void issue(Nanos now);
+  void issue(Nanos now) {
+    if (!ready_.empty()) issue_ready(now);
+  }
   // Sends at most `budget` runs. True: there is more that could be sent now.
   bool transmit(TxPort& port, Clock& clock, size_t budget);
   // Over a card: probes; everything else went to it when it came up.
@@ -256,8 +260,8 @@ class Core final : public PortSink, public CarrierSink {
     void resize(size_t queue_pairs) { slots_.assign(queue_pairs + 1, 0); }
     size_t size() const { return count_; }
     uint32_t front() const { return slots_[head_]; }
-    // The one whose turn is after the front's; requires two.
-    uint32_t second() const { return slots_[place(1)]; }
+    // The one whose turn is so many after the front's; requires as many more.
+    uint32_t behind_front(size_t turns) const { return slots_[place(turns)]; }
     void push(uint32_t qp) { slots_[place(count_++)] = qp; }
     void pop() {
       head_ = place(1);
@@ -294,6 +298,8 @@ class Core final : public PortSink, public CarrierSink {
   void load_windows(int64_t receive_buffer_bytes);
 
   // ops (core.cpp)
+  void on_due(Nanos now);
+  void issue_ready(Nanos now);
   void begin_iteration(uint32_t rank_index, Nanos at_ns);
   void note_progress(uint32_t rank_index, Nanos now) {
     if (ranks_[rank_index].awaited) status_.last_progress_ns = std::max(status_.last_progress_ns, now);
@@ -368,12 +374,14 @@ class Core final : public PortSink, public CarrierSink {
   void wake_windows(uint32_t qp);
   TxResult transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
   TxResult transmit_run(TransmitRing& ring, TxPort& port, Clock& clock);
+  void expect_turns(const TransmitRing& ring) const;
   bool still_held(const TransmitRing& ring, TxPort& port, Clock& clock);
   void keep_held(TransmitRing& ring);
   void forget_held(uint32_t qp);
   void forget_held() { data_ring_.held.qp = grant_ring_.held.qp = kNone; }
   bool transmit_all_answers(TxPort& port, Clock& clock);
   bool transmit_all(TxPort& port, Clock& clock, size_t budget);
+  bool any_answers() const;
   bool transmit_answers(TxPort& port);
   bool transmit_notifications(TxPort& port);
   bool transmit_probes(TxPort& port, Clock& clock);

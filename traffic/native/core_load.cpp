@@ -246,7 +246,7 @@ bool Core::open_qps(size_t row, const FlowOpener& open_flow, std::string& error)
       const uint32_t accepts = sends ? (qp.src_qpn << 8) | 0xF1 : ends.data_rkey;
       if (!sends && ends.receives == nullptr) ends.receives = std::make_unique<ReceiveQueue>();
       const QpResources resources{accepts, nullptr, sends ? nullptr : ends.receives.get()};
-      qps_.emplace_back(local, remote, flow, plan_.transport, resources);
+      qps_.emplace_back(local, remote, flow, plan_.transport, resources, *places_.get_allocator().resource());
       qps_.back().counters.connection = static_cast<int32_t>(row);
       qps_.back().counters.sends_data = sends ? 1 : 0;
       places_.push_back({static_cast<int32_t>(row), sends, peer_ip, static_cast<uint16_t>(address), static_cast<uint32_t>(q),

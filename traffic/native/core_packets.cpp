@@ -49,8 +49,8 @@ void Core::fail(int32_t connection, std::string reason) {
 
 void Core::on_datagram(const Datagram& datagram, Nanos now) { accept(datagram, faults_ == nullptr, now); }
 
-void Core::expect_datagram(std::span<const uint8_t> bytes) const {
-  const uint32_t offset = wire::dest_qpn(bytes) - plan_.ports[static_cast<size_t>(port_)].qpn_base;
+void Core::expect_datagram(uint32_t dest_qpn) const {
+  const uint32_t offset = dest_qpn - plan_.ports[static_cast<size_t>(port_)].qpn_base;
   const uint32_t index = offset < qp_by_number_.size() ? qp_by_number_[offset] : kNone;
   if (index == kNone) return;
   prefetch(&places_[index]);
@@ -248,7 +248,7 @@ uint32_t Core::room_for(uint32_t index, const PacketRun& run) {
 }
 
 void Core::settle_window(uint32_t index) {
-  pools_.settle(index, static_cast<uint32_t>(qps_[index].in_flight_bytes() / plan_.transport.path_mtu));
+  pools_.settle(index, qps_[index].in_flight_packets());
   wake_windows(index);
 }
 
@@ -276,13 +276,23 @@ void Core::forget_held(uint32_t index) {
   if (grant_ring_.held.qp == index) grant_ring_.held.qp = kNone;
 }
 
+// Of the queue pair two turns ahead its state is asked for, of the next one what that state speaks of.
+void Core::expect_turns(const TransmitRing& ring) const {
+  if (ring.size() < 2) return;
+  const uint32_t last = ring.behind_front(std::min<size_t>(ring.size() - 1, 2));
+  qps_[last].expect_turn();
+  flow_controls_.expect(last);
+  pools_.expect(last);
+  if (ring.size() == 2) return;
+  const uint32_t next = ring.behind_front(1);
+  qps_[next].expect_run();
+  pools_.expect_pool(next);
+}
+
 // One run of the next queue pair in turn. failed: the core says why; held and would_block leave the queue pair in front.
 TxResult Core::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
   if (still_held(ring, port, clock)) return TxResult::held;
-  if (ring.size() > 1) {
-    qps_[ring.second()].expect_turn();
-    flow_controls_.expect(ring.second());
-  }
+  expect_turns(ring);
   const TxResult result = transmit_run(ring, port, clock);
   if (result == TxResult::held) {
     keep_held(ring);
@@ -323,7 +333,7 @@ TxResult Core::transmit_run(TransmitRing& ring, TxPort& port, Clock& clock) {
       if (record.first_tx_ns == 0) record.first_tx_ns = leaves_ns;
       if (begun->trigger_ns != 0) ++turnarounds_[turnaround_bucket(leaves_ns - begun->trigger_ns)];
     }
-    pools_.sent(index, run, static_cast<uint32_t>(qp.in_flight_bytes() / plan_.transport.path_mtu));
+    pools_.sent(index, run, qp.in_flight_packets());
     flow_sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);
     arm_timer(index);
   }
@@ -421,8 +431,13 @@ bool Core::transmit(TxPort& port, Clock& clock, size_t budget) {
   return faults_->attach(port, clock.now()) && transmit_all(*faults_, clock, budget);
 }
 
+bool Core::any_answers() const {
+  return !ack_queue_.empty() || grant_ring_.size() > 0 || !cnp_queue_.empty() || !probe_replies_.empty() || probing();
+}
+
 // What other hosts wait for, beside data. False: the port takes no more now.
 bool Core::transmit_all_answers(TxPort& port, Clock& clock) {
+  if (!any_answers()) return true;
   if (!transmit_notifications(port) || !transmit_answers(port) || !transmit_probes(port, clock)) return false;
   while (grant_ring_.size() > 0 && failure_.empty()) {
     const TxResult result = transmit_one(grant_ring_, port, clock);

@@ -53,12 +53,14 @@ void CoreSet::turn(int32_t port) {
   if (ports_.dead(port)) return;
   Core& core = *cores_[static_cast<size_t>(port)];
   constexpr size_t kBudget = 64;
+  Nanos due_ns = kNever;
   do {
     core.on_time(clock_.now_ns);
     core.issue(clock_.now_ns);
     while (core.transmit(ports_.port(port), clock_, kBudget)) {
     }
-  } while (core.failure().empty() && !core.probing() && core.next_deadline() <= clock_.now_ns);
+    due_ns = core.next_deadline();
+  } while (core.failure().empty() && !core.probing() && due_ns <= clock_.now_ns);
   size_t& told = told_[static_cast<size_t>(port)];
   for (; told < core.records().size(); ++told) run_.records.push_back(core.records()[told]);
   if (!core.failure().empty()) {
@@ -66,7 +68,7 @@ void CoreSet::turn(int32_t port) {
     run_.failed_connection = core.failed_connection();
     return;
   }
-  ports_.wake(port, std::max(core.next_deadline(), clock_.now_ns));
+  ports_.wake(port, std::max(due_ns, clock_.now_ns));
 }
 
 void CoreSet::post(int32_t port, const ScaleUpMessage& message) {

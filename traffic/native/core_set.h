@@ -65,8 +65,8 @@ class CoreSet final : public ScaleUpLinks {
   bool finished();
 
   void on_datagram(int32_t port, const Datagram& datagram);
-  void expect_datagram(int32_t port, std::span<const uint8_t> bytes) const {
-    cores_[static_cast<size_t>(port)]->expect_datagram(bytes);
+  void expect_datagram(int32_t port, uint32_t dest_qpn) const {
+    cores_[static_cast<size_t>(port)]->expect_datagram(dest_qpn);
   }
   // Everything that a core can do now; then it asks to be woken for what it cannot do yet.
   void turn(int32_t port);
@@ -78,7 +78,7 @@ class CoreSet final : public ScaleUpLinks {
  private:
   // What the ends of connections take about; what there is more comes in further pieces.
   static constexpr size_t kTableBytes = 4096;
-  static constexpr size_t kBytesPerEnd = 1280;
+  static constexpr size_t kBytesPerEnd = 1792;
 
   const EnginePlan& plan_;
   VirtualClock& clock_;

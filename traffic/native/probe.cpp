@@ -61,8 +61,7 @@ void Prober::settle(Target& target, ProbeVerdict verdict) {
   ++settled_;
 }
 
-Nanos Prober::deadline() const {
-  if (!running_ || over()) return kNever;
+Nanos Prober::pending_deadline() const {
   if (outstanding_.size() < kProbesAtOnce && next_fresh_ < targets_.size()) return 0;
   Nanos earliest = kNever;
   for (const uint32_t index : outstanding_) {

@@ -40,7 +40,7 @@ class Prober {
   void sent(size_t target, Nanos now, Nanos timeout_ns = kProbeTimeoutNs);
   void too_large(size_t target);
   void on_reply(uint32_t target, uint8_t seen_class, uint8_t expected_class, Nanos now);
-  Nanos deadline() const;
+  Nanos deadline() const { return running_ && !over() ? pending_deadline() : kNever; }
 
   // Whether a target has been sent nothing yet.
   bool fresh(size_t target) const { return targets_[target].attempts == 0; }
@@ -51,6 +51,7 @@ class Prober {
   size_t size() const { return targets_.size(); }
 
  private:
+  Nanos pending_deadline() const;
   struct Target {
     uint32_t qp;
     uint32_t attempts = 0;

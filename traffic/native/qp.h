@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 
 #include "plan.h"
 #include "port.h"
@@ -20,7 +21,8 @@ namespace etloop {
 
 class Qp {
  public:
-  Qp(uint32_t local_qpn, uint32_t remote_qpn, FlowId flow, const TransportParams& params, const QpResources& resources);
+  Qp(uint32_t local_qpn, uint32_t remote_qpn, FlowId flow, const TransportParams& params, const QpResources& resources,
+     std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   Qp(const Qp&) = delete;
   Qp& operator=(const Qp&) = delete;
 
@@ -59,10 +61,14 @@ class Qp {
     prefetch(&requester_, 2 * kHotBytes);
   }
 
+  // The next turn is its own, and `expect_turn` came a turn before.
+  void expect_run() const { requester_.expect_run(); }
+
   QpFault fault() const { return requester_.fault(); }
   uint32_t oldest_unacknowledged() const { return requester_.oldest_unacknowledged(); }
   uint32_t retries() const { return requester_.retries(); }
   Nanos progress_ns() const { return requester_.progress_ns(); }
+  uint32_t in_flight_packets() const { return requester_.in_flight_packets(); }
   int64_t in_flight_bytes() const { return requester_.in_flight_bytes(); }
   Nanos smoothed_rtt_ns() const { return requester_.smoothed_rtt_ns(); }
   bool idle() const { return requester_.idle(); }

@@ -49,7 +49,8 @@ constexpr bool is_atomic(WorkKind kind) { return kind == WorkKind::fetch_add || 
 
 }  // namespace
 
-Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& params, FlowRecord& counters)
+Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& params, FlowRecord& counters,
+                     std::pmr::memory_resource& memory)
     : counters_(counters),
       una_(params.initial_psn & wire::kPsnMask),
       next_psn_(una_),
@@ -58,6 +59,7 @@ Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& pa
       adaptive_(params.adaptive_timeout),
       path_mtu_(params.path_mtu),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
+      ring_(&memory),
       remote_qpn_(remote_qpn),
       flow_(flow),
       timeout_ns_(params.timeout_ns),
@@ -82,7 +84,7 @@ void Requester::set_window(uint32_t packets) {
 void Requester::post(const WorkRequest& request) {
   if (ring_.empty()) ring_.resize(kFirstRing);
   if (tail_ - completed_ == ring_.size()) {
-    std::vector<WorkRequest> larger(ring_.size() * 2);
+    std::pmr::vector<WorkRequest> larger(ring_.size() * 2, ring_.get_allocator());
     for (uint64_t i = completed_; i < tail_; ++i) larger[i & (larger.size() - 1)] = entry(i);
     ring_ = std::move(larger);
   }

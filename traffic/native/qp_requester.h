@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "clear_to_send.h"
@@ -17,7 +18,9 @@ namespace etloop {
 
 class Requester {
  public:
-  Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& params, FlowRecord& counters);
+  // What is posted is kept in `memory`, which outlives this.
+  Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& params, FlowRecord& counters,
+            std::pmr::memory_resource& memory);
 
   void post(const WorkRequest& request);
   bool has_run() const;
@@ -35,8 +38,13 @@ class Requester {
   // How often something was sent again since anything moved, and since when nothing has.
   uint32_t retries() const { return retries_; }
   Nanos progress_ns() const { return progress_ns_; }
-  // Payload bytes sent and not yet acknowledged, counted in whole packets.
+  // Packets sent and not yet acknowledged, and their payload bytes, were they all full.
+  uint32_t in_flight_packets() const { return static_cast<uint32_t>(wire::psn_distance(next_psn_, una_)); }
   int64_t in_flight_bytes() const;
+  // The next run is soon asked for: what it is built of is needed.
+  void expect_run() const {
+    if (!ring_.empty()) prefetch(&entry(sending_));
+  }
   bool idle() const { return head_ == tail_; }
   // What it sends next was sent before.
   bool repeats() const { return !resend_.empty() || next_psn_ != sent_end_; }
@@ -100,7 +108,7 @@ class Requester {
   uint32_t mtu_shift_;
 
   std::vector<PsnRange> resend_;   // selective repeat: what is missing at the peer, in order
-  std::vector<WorkRequest> ring_;  // power of two, empty until something is posted
+  std::pmr::vector<WorkRequest> ring_;  // power of two, empty until something is posted
   uint64_t head_ = 0;
   uint32_t remote_qpn_;
   FlowId flow_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "port.h"
+#include "prefetch.h"
 
 namespace etloop {
 
@@ -25,28 +26,31 @@ enum class WorkKind : uint8_t {
 
 // One posted request. The content of a clear-to-send (NVIDIA/nccl:src/transport/net_ib, struct ncclIbSendFifo) is made
 // from `grant_va`, `grant_rkey`, `grant_bytes`, `grant_tag` and `index`.
-struct WorkRequest {
+struct alignas(kLineBytes) WorkRequest {
+  // What every packet of it looks at is in one cache line, the first.
   WorkKind kind = WorkKind::data;
   bool flushed = false;     // of a completion: not carried out, the queue pair failed before
   uint32_t bytes = 0;       // atomics: set by post()
   uint64_t va = 0;          // at the peer
   uint32_t rkey = 0;
+  uint32_t first_psn = 0;   // set by post()
+  uint32_t packets = 0;     // set by post(): sequence numbers it takes; a READ takes those of its responses
+  uint32_t imm = 0;
+  const uint8_t* source = nullptr;  // `bytes` bytes to send; nullptr: the pattern
   uint32_t lane = 0;        // the owner's own mark, returned on completion
-  uint64_t grant_va = 0;
-  uint32_t grant_rkey = 0;
-  uint32_t grant_bytes = 0;
   uint32_t grant_tag = 0;
   uint64_t index = 0;
   Nanos trigger_ns = 0;     // when what released this message arrived; 0: nothing did
-  uint32_t imm = 0;
-  uint32_t first_psn = 0;   // set by post()
-  uint32_t packets = 0;     // set by post(): sequence numbers it takes; a READ takes those of its responses
-  const uint8_t* source = nullptr;  // `bytes` bytes to send; nullptr: the pattern
+
+  uint64_t grant_va = 0;
+  uint32_t grant_rkey = 0;
+  uint32_t grant_bytes = 0;
   uint8_t* into = nullptr;          // room for what a READ returns; nullptr: it is counted and forgotten
   uint64_t swap_add = 0;    // FETCH_ADD: addend; CMP_SWAP: what to put in place of `compare`
   uint64_t compare = 0;
   uint64_t original = 0;    // of a completed atomic: what stood there before
 };
+static_assert(sizeof(WorkRequest) == 2 * kLineBytes);
 
 inline constexpr uint32_t kClearToSendBytes = 64;
 inline constexpr uint32_t kAtomicOperandBytes = 8;

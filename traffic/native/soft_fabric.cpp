@@ -115,9 +115,17 @@ void SoftFabric::advance(Nanos until_ns) {
       told(first);
     } else {
       take(events_.pop());
+      expect_card();
     }
   }
   now_ns_ = std::max(now_ns_, until_ns);
+}
+
+// The card that has its turn next is seldom in the caches.
+void SoftFabric::expect_card() const {
+  if (events_.empty()) return;
+  const Event& next = events_.front();
+  if (next.kind == Kind::card) prefetch(&cards_[next.index], 2 * kLineBytes);
 }
 
 void SoftFabric::take(const Event& event) {

@@ -142,6 +142,7 @@ class SoftFabric {
   void look_at_card(size_t attachment, Nanos at_ns);
   void told(size_t switch_index);
   void take(const Event& event);
+  void expect_card() const;
   void link_changes(const FabricEnd& end, bool up, Nanos at_ns);
   void card_send(size_t attachment, Nanos now);
   void card_paused(size_t attachment, uint8_t priority, uint16_t quanta, Nanos now);

@@ -8,16 +8,32 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
+#include "prefetch.h"
 #include "switch_counters.h"
 
 namespace etloop {
 
 enum class Admission : uint8_t { admitted, group_full, queue_full };
 
+// What every packet changes of one port: of the priority group of a number that it came in by, of the queue of that number
+// that it goes out by. The counters that are handed out have the same in eight cache lines.
+struct alignas(kLineBytes) LaneUse {
+  int64_t queue_bytes = 0;
+  int64_t queue_watermark_bytes = 0;
+  int64_t sent_packets = 0;
+  int64_t sent_bytes = 0;
+  int64_t group_bytes = 0;
+  int64_t headroom_bytes = 0;
+  int64_t shared_watermark_bytes = 0;
+  int64_t headroom_watermark_bytes = 0;
+};
+static_assert(sizeof(LaneUse) == kLineBytes);
+
 class SwitchBuffer {
  public:
-  SwitchBuffer(const SwitchConfig& config, SwitchCounters& counters);
+  explicit SwitchBuffer(const SwitchConfig& config);
 
   Admission admit(size_t in_port, size_t group, size_t out_port, size_t queue, int64_t bytes);
   void release(size_t in_port, size_t group, size_t out_port, size_t queue, int64_t bytes);
@@ -29,7 +45,10 @@ class SwitchBuffer {
   int64_t group_threshold_bytes(size_t group) const;
   int64_t queue_threshold_bytes(size_t queue) const;
   int64_t free_shared_bytes() const { return shared_bytes_ - shared_used_bytes_; }
-  int64_t used_bytes() const { return counters_.pool_bytes; }
+  int64_t used_bytes() const { return used_bytes_; }
+  int64_t watermark_bytes() const { return watermark_bytes_; }
+  LaneUse& lane(size_t port, size_t number) { return lanes_[port * kPriorities + number]; }
+  const LaneUse& lane(size_t port, size_t number) const { return lanes_[port * kPriorities + number]; }
 
  private:
   static int64_t scaled(int64_t bytes, int8_t alpha_log2);
@@ -37,9 +56,11 @@ class SwitchBuffer {
   void count_shared(size_t port, size_t group, int64_t before);
 
   const SwitchConfig& config_;
-  SwitchCounters& counters_;
+  std::vector<LaneUse> lanes_;  // by port, by number
   int64_t shared_bytes_;  // what is left beside reserves and headroom
   int64_t shared_used_bytes_ = 0;
+  int64_t used_bytes_ = 0;
+  int64_t watermark_bytes_ = 0;
 };
 
 // Asked several times for every packet at every switch: all of it is here, to be inlined.
@@ -50,8 +71,8 @@ inline int64_t SwitchBuffer::scaled(int64_t bytes, int8_t alpha_log2) {
 }
 
 inline int64_t SwitchBuffer::group_shared(size_t port, size_t group) const {
-  const GroupCounters& now = counters_.ports[port].groups[group];
-  return std::max<int64_t>(0, now.current_bytes - now.headroom_bytes - config_.groups[group].reserved_bytes);
+  const LaneUse& now = lane(port, group);
+  return std::max<int64_t>(0, now.group_bytes - now.headroom_bytes - config_.groups[group].reserved_bytes);
 }
 
 inline int64_t SwitchBuffer::group_threshold_bytes(size_t group) const {
@@ -65,16 +86,16 @@ inline int64_t SwitchBuffer::queue_threshold_bytes(size_t queue) const {
 inline void SwitchBuffer::count_shared(size_t port, size_t group, int64_t before) {
   const int64_t after = group_shared(port, group);
   shared_used_bytes_ += after - before;
-  GroupCounters& now = counters_.ports[port].groups[group];
+  LaneUse& now = lane(port, group);
   now.shared_watermark_bytes = std::max(now.shared_watermark_bytes, after);
 }
 
 inline Admission SwitchBuffer::admit(size_t in_port, size_t group, size_t out_port, size_t queue, int64_t bytes) {
   const PriorityGroupConfig& rule = config_.groups[group];
-  GroupCounters& in = counters_.ports[in_port].groups[group];
-  QueueCounters& out = counters_.ports[out_port].queues[queue];
+  LaneUse& in = lane(in_port, group);
+  LaneUse& out = lane(out_port, queue);
   const int64_t before = group_shared(in_port, group);
-  const int64_t in_reserve = std::clamp<int64_t>(rule.reserved_bytes - (in.current_bytes - in.headroom_bytes), 0, bytes);
+  const int64_t in_reserve = std::clamp<int64_t>(rule.reserved_bytes - (in.group_bytes - in.headroom_bytes), 0, bytes);
   const int64_t wanted = bytes - in_reserve;
   int64_t into_headroom = 0;
   // The pool is finite whatever alpha says: a threshold above what is free does not make it larger.
@@ -83,35 +104,35 @@ inline Admission SwitchBuffer::admit(size_t in_port, size_t group, size_t out_po
     if (!rule.lossless || in.headroom_bytes + bytes > rule.headroom_bytes) return Admission::group_full;
     into_headroom = bytes;
   }
-  if (!rule.lossless && out.current_bytes + bytes > queue_threshold_bytes(queue)) return Admission::queue_full;
-  in.current_bytes += bytes;
+  if (!rule.lossless && out.queue_bytes + bytes > queue_threshold_bytes(queue)) return Admission::queue_full;
+  in.group_bytes += bytes;
   in.headroom_bytes += into_headroom;
   in.headroom_watermark_bytes = std::max(in.headroom_watermark_bytes, in.headroom_bytes);
-  out.current_bytes += bytes;
-  out.watermark_bytes = std::max(out.watermark_bytes, out.current_bytes);
-  counters_.pool_bytes += bytes;
-  counters_.pool_watermark_bytes = std::max(counters_.pool_watermark_bytes, counters_.pool_bytes);
+  out.queue_bytes += bytes;
+  out.queue_watermark_bytes = std::max(out.queue_watermark_bytes, out.queue_bytes);
+  used_bytes_ += bytes;
+  watermark_bytes_ = std::max(watermark_bytes_, used_bytes_);
   count_shared(in_port, group, before);
   return Admission::admitted;
 }
 
 inline void SwitchBuffer::release(size_t in_port, size_t group, size_t out_port, size_t queue, int64_t bytes) {
-  GroupCounters& in = counters_.ports[in_port].groups[group];
+  LaneUse& in = lane(in_port, group);
   const int64_t before = group_shared(in_port, group);
   // Headroom is given back first, whichever packet leaves: what stays takes the place of what left.
   in.headroom_bytes -= std::min(in.headroom_bytes, bytes);
-  in.current_bytes -= bytes;
-  counters_.ports[out_port].queues[queue].current_bytes -= bytes;
-  counters_.pool_bytes -= bytes;
+  in.group_bytes -= bytes;
+  lane(out_port, queue).queue_bytes -= bytes;
+  used_bytes_ -= bytes;
   count_shared(in_port, group, before);
 }
 
 inline bool SwitchBuffer::over_threshold(size_t port, size_t group) const {
-  return counters_.ports[port].groups[group].headroom_bytes > 0 || group_shared(port, group) >= group_threshold_bytes(group);
+  return lane(port, group).headroom_bytes > 0 || group_shared(port, group) >= group_threshold_bytes(group);
 }
 
 inline bool SwitchBuffer::under_resume(size_t port, size_t group) const {
-  if (counters_.ports[port].groups[group].headroom_bytes > 0) return false;
+  if (lane(port, group).headroom_bytes > 0) return false;
   const int64_t shared = group_shared(port, group);
   return shared == 0 || shared + config_.groups[group].resume_offset_bytes <= group_threshold_bytes(group);
 }

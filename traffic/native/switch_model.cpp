@@ -50,7 +50,8 @@ size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways) {
 SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns)
     : config_(config),
       sink_(sink),
-      buffer_(config, counters_),
+      counters_(config.ports.size()),
+      buffer_(config),
       begin_ns_(begin_ns),
       events_(2 * config.ports.size() + 1),
       mixed_seed_(seed_of_hash(config.seed)),
@@ -89,14 +90,15 @@ size_t SwitchModel::source_of(Kind kind, size_t port) const {
   return 2 * ports_.size();
 }
 
-uint32_t SwitchModel::take() {
+uint32_t SwitchModel::keep(const SwitchFrame& frame, size_t in_port) {
+  const Packet kept{frame, kNone, static_cast<uint16_t>(in_port), 0};
   if (free_.empty()) {
-    packets_.emplace_back();
+    packets_.push_back(kept);
     return static_cast<uint32_t>(packets_.size() - 1);
   }
   const uint32_t index = free_.back();
   free_.pop_back();
-  packets_[index] = {};
+  packets_[index] = kept;
   return index;
 }
 
@@ -105,18 +107,12 @@ void SwitchModel::on_frame(size_t port, const SwitchFrame& frame, Nanos now) {
     expect_frame(port, frame, now);
     return;
   }
-  const uint32_t packet = take();
-  packets_[packet].frame = frame;
-  packets_[packet].in_port = static_cast<uint16_t>(port);
-  arrived(packet, now);
+  arrived(keep(frame, port), now);
   check_conservation();
 }
 
 void SwitchModel::expect_frame(size_t port, const SwitchFrame& frame, Nanos at_ns) {
-  const uint32_t packet = take();
-  packets_[packet].frame = frame;
-  packets_[packet].in_port = static_cast<uint16_t>(port);
-  schedule(at_ns + config_.latency_ns, Kind::arrival, port, 0, packet);
+  schedule(at_ns + config_.latency_ns, Kind::arrival, port, 0, keep(frame, port));
 }
 
 void SwitchModel::expect_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos at_ns) {
@@ -146,7 +142,7 @@ void SwitchModel::expect_advance() const {
   if (events_.empty()) return;
   const Event& next = events_.front();
   prefetch(&ports_[next.port].free_ns);
-  prefetch(&counters_.ports[next.port]);
+  prefetch(&counters_[next.port]);
   if (next.kind == Kind::arrival) prefetch(&packets_[next.packet], sizeof(Packet));
 }
 
@@ -155,16 +151,16 @@ void SwitchModel::expect_advance() const {
 void SwitchModel::arrived(uint32_t packet, Nanos now) {
   Packet& p = packets_[packet];
   ++received_;
-  ++counters_.ports[p.in_port].rx_packets;
-  counters_.ports[p.in_port].rx_bytes += p.frame.frame_bytes;
+  ++counters_[p.in_port].rx_packets;
+  counters_[p.in_port].rx_bytes += p.frame.frame_bytes;
   if (!ports_[p.in_port].up) {
-    ++counters_.ports[p.in_port].link_dropped_packets;
+    ++counters_[p.in_port].link_dropped_packets;
     discard(packet, SwitchDrop::link_down, now);
     return;
   }
   const int32_t out = route(p.frame, now);
   if (out < 0) {
-    ++counters_.ports[p.in_port].no_route_packets;
+    ++counters_[p.in_port].no_route_packets;
     discard(packet, SwitchDrop::no_route, now);
     return;
   }
@@ -173,7 +169,7 @@ void SwitchModel::arrived(uint32_t packet, Nanos now) {
   const uint8_t traffic_class = config_.dscp_to_class[p.frame.dscp & 63];
   const size_t queue = config_.class_to_queue[traffic_class];
   p.group = config_.class_to_group[traffic_class];
-  QueueCounters& out_count = counters_.ports[out_port].queues[queue];
+  QueueCounters& out_count = counters_[out_port].queues[queue];
   if (ports_[out_port].queues[queue].storm && config_.watchdog_action == WatchdogAction::drop) {
     ++out_count.watchdog_dropped_packets;
     discard(packet, SwitchDrop::watchdog, now);
@@ -186,7 +182,7 @@ void SwitchModel::arrived(uint32_t packet, Nanos now) {
   }
   if (trim(packet, out_port, now)) return;
   if (admission == Admission::group_full) {
-    GroupCounters& group = counters_.ports[p.in_port].groups[p.group];
+    GroupCounters& group = counters_[p.in_port].groups[p.group];
     ++group.dropped_packets;
     group.dropped_bytes += p.frame.frame_bytes;
   } else {
@@ -212,7 +208,7 @@ bool SwitchModel::faulted(uint32_t packet, size_t out_port, Nanos now) {
       p.frame.corrupted = true;
       continue;
     }
-    ++counters_.ports[p.in_port].fault_dropped_packets;
+    ++counters_[p.in_port].fault_dropped_packets;
     discard(packet, SwitchDrop::fault, now);
     return true;
   }
@@ -260,7 +256,7 @@ bool SwitchModel::trim(uint32_t packet, size_t out_port, Nanos now) {
   const size_t queue = config_.class_to_queue[traffic_class];
   const size_t group = config_.class_to_group[traffic_class];
   if (buffer_.admit(p.in_port, group, out_port, queue, config_.trim_bytes) != Admission::admitted) return false;
-  ++counters_.ports[out_port].queues[config_.class_to_queue[config_.dscp_to_class[p.frame.dscp & 63]]].trimmed_packets;
+  ++counters_[out_port].queues[config_.class_to_queue[config_.dscp_to_class[p.frame.dscp & 63]]].trimmed_packets;
   p.frame.trimmed = true;
   p.frame.dscp = config_.trim_dscp;
   p.frame.frame_bytes = static_cast<int32_t>(config_.trim_bytes);
@@ -282,7 +278,7 @@ void SwitchModel::enqueue(uint32_t packet, size_t out_port, size_t queue, Nanos 
   ports_[out_port].filled |= static_cast<uint8_t>(1U << queue);
   ++queued_packets_;
   if (!config_.queues[queue].mark_at_dequeue) {
-    mark(p, out_port, queue, counters_.ports[out_port].queues[queue].current_bytes);
+    mark(p, out_port, queue, buffer_.lane(out_port, queue).queue_bytes);
   }
   control_pause(p.in_port, p.group, now);
   if (q.paused_since_ns != kNever && !q.watched && config_.watchdog_detect_ns > 0) {
@@ -377,14 +373,14 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
   } else {
     prefetch(&packets_[q.head]);
   }
-  QueueCounters& count = counters_.ports[port].queues[queue];
-  if (config_.queues[queue].mark_at_dequeue) mark(p, port, queue, count.current_bytes);
+  LaneUse& use = buffer_.lane(port, queue);
+  if (config_.queues[queue].mark_at_dequeue) mark(p, port, queue, use.queue_bytes);
   const int64_t bytes = p.frame.frame_bytes;
   buffer_.release(p.in_port, p.group, port, queue, bytes);
-  ++count.packets;
-  count.bytes += bytes;
-  ++counters_.ports[port].tx_packets;
-  counters_.ports[port].tx_bytes += bytes;
+  ++use.sent_packets;
+  use.sent_bytes += bytes;
+  ++counters_[port].tx_packets;
+  counters_[port].tx_bytes += bytes;
   --queued_packets_;
   ++sent_;
   ports_[port].free_ns = now + ports_[port].line.of(bytes);
@@ -408,7 +404,7 @@ void SwitchModel::mark(Packet& packet, size_t port, size_t queue, int64_t queue_
     if (random() % 1'000'000'000 >= per_billion) return;
   }
   packet.frame.ecn = kCongestionExperienced;
-  QueueCounters& count = counters_.ports[port].queues[queue];
+  QueueCounters& count = counters_[port].queues[queue];
   ++count.ecn_marked_packets;
   count.ecn_marked_bytes += packet.frame.frame_bytes;
 }
@@ -438,7 +434,7 @@ void SwitchModel::on_link(size_t port, bool up, Nanos now) {
     if (!up) {
       const int64_t before = queued_packets_;
       flush(port, queue, SwitchDrop::link_down, now);
-      counters_.ports[port].link_dropped_packets += before - queued_packets_;
+      counters_[port].link_dropped_packets += before - queued_packets_;
     }
     set_paused(port, queue, 0, now);
   }
@@ -454,20 +450,41 @@ void SwitchModel::on_link(size_t port, bool up, Nanos now) {
 
 Nanos SwitchModel::paused_ns(size_t port, size_t queue, Nanos now) const {
   const Nanos since_ns = ports_[port].queues[queue].paused_since_ns;
-  return counters_.ports[port].queues[queue].paused_ns + (since_ns == kNever ? 0 : std::max<Nanos>(0, now - since_ns));
+  return counters_[port].queues[queue].paused_ns + (since_ns == kNever ? 0 : std::max<Nanos>(0, now - since_ns));
+}
+
+SwitchPortCounters SwitchModel::counted(size_t port) const {
+  SwitchPortCounters found = counters_[port];
+  for (size_t number = 0; number < kPriorities; ++number) {
+    const LaneUse& use = buffer_.lane(port, number);
+    QueueCounters& queue = found.queues[number];
+    queue.packets = use.sent_packets;
+    queue.bytes = use.sent_bytes;
+    queue.current_bytes = use.queue_bytes;
+    queue.watermark_bytes = use.queue_watermark_bytes;
+    GroupCounters& group = found.groups[number];
+    group.current_bytes = use.group_bytes;
+    group.shared_watermark_bytes = use.shared_watermark_bytes;
+    group.headroom_bytes = use.headroom_bytes;
+    group.headroom_watermark_bytes = use.headroom_watermark_bytes;
+  }
+  return found;
 }
 
 SwitchCounters SwitchModel::counters(Nanos now) const {
-  SwitchCounters found = counters_;
+  SwitchCounters found;
   for (size_t port = 0; port < ports_.size(); ++port) {
+    found.ports.push_back(counted(port));
     for (size_t queue = 0; queue < kPriorities; ++queue) found.ports[port].queues[queue].paused_ns = paused_ns(port, queue, now);
   }
+  found.pool_bytes = buffer_.used_bytes();
+  found.pool_watermark_bytes = buffer_.watermark_bytes();
   return found;
 }
 
 void SwitchModel::check_conservation() const {
   assert(received_ == sent_ + dropped_ + queued_packets_);
-  assert(counters_.pool_bytes >= 0 && counters_.pool_bytes <= config_.buffer_bytes);
+  assert(buffer_.used_bytes() >= 0 && buffer_.used_bytes() <= config_.buffer_bytes);
 }
 
 }  // namespace etloop

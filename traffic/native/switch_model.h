@@ -93,11 +93,11 @@ class SwitchModel {
 
   // Pause times up to `now` included.
   SwitchCounters counters(Nanos now) const;
-  // The same without pauses that are still on, and without a copy.
-  const SwitchCounters& counted() const { return counters_; }
+  // The same of one port, without pauses that are still on.
+  SwitchPortCounters counted(size_t port) const;
   Nanos paused_ns(size_t port, size_t queue, Nanos now) const;
   int64_t queued_packets() const { return queued_packets_; }
-  int64_t queue_bytes(size_t port, size_t queue) const { return counters_.ports[port].queues[queue].current_bytes; }
+  int64_t queue_bytes(size_t port, size_t queue) const { return buffer_.lane(port, queue).queue_bytes; }
   bool is_up(size_t port) const { return ports_[port].up; }
   const SwitchConfig& config() const { return config_; }
 
@@ -177,11 +177,11 @@ class SwitchModel {
   void look_for_storm(size_t port, size_t queue, Nanos now);
   void check_conservation() const;
   uint64_t random();
-  uint32_t take();
+  uint32_t keep(const SwitchFrame& frame, size_t in_port);
 
   const SwitchConfig& config_;
   SwitchSink& sink_;
-  SwitchCounters counters_;
+  std::vector<SwitchPortCounters> counters_;  // by port, but for what the buffer counts
   SwitchBuffer buffer_;
   Nanos begin_ns_;
   std::vector<Port> ports_;

@@ -38,7 +38,7 @@ void SwitchModel::send_pause(size_t port, size_t priority, uint16_t quanta, Nano
   Port& p = ports_[port];
   const int64_t rate_bps = config_.ports[port].rate_bps;
   p.free_ns = std::max(p.free_ns, now) + line_ns(kPauseFrameBytes, rate_bps);
-  ++counters_.ports[port].pfc_tx[priority];
+  ++counters_[port].pfc_tx[priority];
   sink_.pause(port, static_cast<uint8_t>(priority), quanta, p.free_ns);
   if (quanta == 0) return;
   p.xoff_ns[priority] = now;
@@ -62,7 +62,7 @@ void SwitchModel::refresh_pause(size_t port, size_t priority, Nanos now) {
 }
 
 void SwitchModel::on_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos now) {
-  ++counters_.ports[port].pfc_rx[priority];
+  ++counters_[port].pfc_rx[priority];
   if (!config_.pfc) return;
   const size_t queue = config_.priority_to_queue[priority];
   Queue& q = ports_[port].queues[queue];
@@ -102,7 +102,7 @@ void SwitchModel::set_paused(size_t port, size_t queue, Nanos until_ns, Nanos no
   const bool paused = until_ns > now;
   if (paused && q.paused_since_ns == kNever) q.paused_since_ns = now;
   if (!paused && q.paused_since_ns != kNever) {
-    counters_.ports[port].queues[queue].paused_ns += now - q.paused_since_ns;
+    counters_[port].queues[queue].paused_ns += now - q.paused_since_ns;
     q.paused_since_ns = kNever;
   }
   q.paused_until_ns = until_ns;
@@ -132,7 +132,7 @@ void SwitchModel::look_for_storm(size_t port, size_t queue, Nanos now) {
     return;
   }
   q.storm = true;
-  QueueCounters& count = counters_.ports[port].queues[queue];
+  QueueCounters& count = counters_[port].queues[queue];
   ++count.watchdog_storms;
   if (config_.watchdog_action == WatchdogAction::drop) {
     const int64_t before = queued_packets_;

@@ -29,6 +29,13 @@ struct alignas(64) Frame {
   std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
 };
 
+// What has to be known of a frame before it is looked at, so that all that it needs can be asked for at once. A frame's own line
+// is seldom in the caches by then.
+struct Heading {
+  uint32_t flow = 0;
+  uint32_t dest_qpn = 0;
+};
+
 struct alignas(kLineBytes) Flow {
   IpAddress src_ip = {};
   uint16_t src_port = 0;
@@ -77,6 +84,7 @@ class Network final : public VirtualPorts, public FabricSink {
         port_of_(config.attachments.size(), -1),
         flows_(params.memory),
         frames_(params.memory),
+        heading_(params.memory),
         pending_(2 * plan.ports.size()) {
     ports_.reserve(plan.ports.size());
     for (size_t p = 0; p < plan.ports.size(); ++p) {
@@ -172,7 +180,6 @@ class Network final : public VirtualPorts, public FabricSink {
       return;
     }
     --job_frames_;
-    prefetch(&frames_[frame.handle], kReadBytes);
     const auto port = static_cast<uint32_t>(port_of_[attachment]);
     const auto traffic_class = static_cast<uint8_t>(frame.dscp << 2 | frame.ecn);
     pending_.push(port, {at_ns, 0, frame.handle, port, damaged, traffic_class});
@@ -352,8 +359,9 @@ class Network final : public VirtualPorts, public FabricSink {
   void look_ahead() const {
     if (pending_.empty() || pending_.front().handle == kNoFrame) return;
     const Pending& next = pending_.front();
-    prefetch(&flows_[frames_[next.handle].flow]);
-    cores_.expect_datagram(static_cast<int32_t>(next.port), frames_[next.handle].bytes);
+    prefetch(&frames_[next.handle], kReadBytes);
+    prefetch(&flows_[heading_[next.handle].flow]);
+    cores_.expect_datagram(static_cast<int32_t>(next.port), heading_[next.handle].dest_qpn);
   }
 
   void take_in(const Pending& arrival) {
@@ -373,6 +381,7 @@ class Network final : public VirtualPorts, public FabricSink {
   uint32_t take_frame() {
     if (free_frames_.empty()) {
       frames_.emplace_back();
+      heading_.emplace_back();
       return static_cast<uint32_t>(frames_.size() - 1);
     }
     const uint32_t handle = free_frames_.back();
@@ -394,6 +403,7 @@ class Network final : public VirtualPorts, public FabricSink {
   std::pmr::vector<Flow> flows_;
   std::vector<Port> ports_;
   std::pmr::vector<Frame> frames_;
+  std::pmr::vector<Heading> heading_;  // of each frame
   std::vector<uint32_t> free_frames_;
   int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
   TimeLanes<Pending> pending_;  // by port: what arrives, and then when its core is woken
@@ -426,6 +436,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
     if (run.count > 1) packet.ack_req = run.ack_every != 0 && (packet.psn + 1) % run.ack_every == 0;
     const uint32_t handle = take_frame();
     Frame& frame = frames_[handle];
+    heading_[handle] = {run.flow, run.head.dest_qpn};
     frame.flow = run.flow;
     frame.stored = static_cast<uint32_t>(wire::encode_headers(packet, frame.bytes));
     frame.datagram_bytes = static_cast<uint32_t>(wire::datagram_bytes(packet.opcode, packet.payload_bytes));

@@ -27,15 +27,15 @@ TwinSeries::TwinSeries(const SoftFabric& fabric, const FabricConfig& config, Nan
 void TwinSeries::sample() {
   for (size_t s = 0; s < config_.switches.size(); ++s) {
     const SwitchModel& model = fabric_.model(s);
-    const std::vector<SwitchPortCounters>& ports = model.counted().ports;
-    for (size_t p = 0; p < ports.size(); ++p) {
+    for (size_t p = 0; p < config_.switches[s].ports.size(); ++p) {
+      const SwitchPortCounters port = model.counted(p);
       for (size_t lane = 0; lane < kPriorities; ++lane) {
-        if (!used(ports[p], lane)) continue;
-        const QueueCounters& queue = ports[p].queues[lane];
-        const GroupCounters& group = ports[p].groups[lane];
+        if (!used(port, lane)) continue;
+        const QueueCounters& queue = port.queues[lane];
+        const GroupCounters& group = port.groups[lane];
         rows_.push_back({due_ns_, queue.current_bytes, group.current_bytes, group.headroom_bytes, queue.packets, queue.bytes,
                          queue.ecn_marked_packets, queue.dropped_packets + group.dropped_packets, queue.trimmed_packets,
-                         ports[p].pfc_rx[lane], ports[p].pfc_tx[lane], model.paused_ns(p, lane, due_ns_),
+                         port.pfc_rx[lane], port.pfc_tx[lane], model.paused_ns(p, lane, due_ns_),
                          static_cast<int32_t>(s), static_cast<uint16_t>(p), static_cast<uint16_t>(lane)});
       }
     }

@@ -24,7 +24,7 @@ void TwinStreams::begin(Nanos job_start_ns) {
   }
 }
 
-Nanos TwinStreams::due_ns() const {
+Nanos TwinStreams::first_due_ns() const {
   Nanos first_ns = kNever;
   for (const State& state : states_) first_ns = std::min(first_ns, state.next_ns);
   return first_ns;

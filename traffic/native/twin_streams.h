@@ -40,7 +40,7 @@ class TwinStreams {
 
   void begin(Nanos job_start_ns);
   // When a stream is to be looked at next; kNever where none is.
-  Nanos due_ns() const;
+  Nanos due_ns() const { return states_.empty() ? kNever : first_due_ns(); }
   // A stream whose look is due at `now`: how many datagrams it has to send. Its next look is a tick later.
   int64_t look(size_t stream, Nanos now);
   bool is_due(size_t stream, Nanos now) const { return states_[stream].next_ns <= now; }
@@ -53,6 +53,8 @@ class TwinStreams {
   const std::vector<TwinStreamCounters>& counters() const { return counters_; }
 
  private:
+  Nanos first_due_ns() const;
+
   struct State {
     Nanos next_ns = kNever;
     Nanos end_ns = kNever;

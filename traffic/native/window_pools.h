@@ -9,6 +9,7 @@
 
 #include "ip_address.h"
 #include "port.h"
+#include "prefetch.h"
 
 namespace etloop {
 
@@ -39,6 +40,13 @@ class WindowPools {
   void sent(uint32_t qp, const PacketRun& run, uint32_t in_flight_packets);
   // Something was acknowledged, or is no longer under way.
   void settle(uint32_t qp, uint32_t in_flight_packets);
+  // It is soon asked: first for the queue pair, then, a turn later, for its pool.
+  void expect(uint32_t qp) const {
+    if (qp < members_.size()) prefetch(&members_[qp]);
+  }
+  void expect_pool(uint32_t qp) const {
+    if (const Pool* pool = pool_of(qp); pool != nullptr) prefetch(pool);
+  }
   // A queue pair to the same address that waited and may go on.
   bool take_awake(uint32_t qp, uint32_t& awake);
 

@@ -76,11 +76,6 @@ enum class Malformed : uint8_t {
 // (all of them on a real port; the simulator keeps only headers and inline payload). Does not check the ICRC.
 Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& out);
 
-// The queue pair that a packet is for; `bytes` hold at least its BTH.
-inline uint32_t dest_qpn(std::span<const uint8_t> bytes) {
-  return uint32_t{bytes[5]} << 16 | uint32_t{bytes[6]} << 8 | bytes[7];
-}
-
 // Writes BTH and extension headers; returns their length. `out` holds at least kMaxHeaderBytes.
 size_t encode_headers(const Packet& packet, std::span<uint8_t> out);
 
