@@ -114,6 +114,56 @@ void the_last_of_a_run_asks_where_too_much_was_not_asked_for() {
   CHECK_EQ(last_asked(run), wire::kPsnMask);
 }
 
+// Two with turns of full runs: the first goes on until its turn is over, and only then asks.
+void a_turn_is_several_runs_and_asks_once() {
+  WindowPools pools;
+  for (uint32_t qp = 0; qp < 3; ++qp) {
+    pools.add(qp, peer(1));
+    pools.offer(qp, 200 * kPacket);
+  }
+  const uint32_t limit = pools.limit_packets(0);
+  pools.sent(0, run_of(0, limit, 1), limit);
+  CHECK_EQ(pools.allowed(1, 15), 0U);
+  CHECK_EQ(pools.allowed(2, 15), 0U);
+  uint32_t awake = 99;
+  pools.settle(0, limit - 59);
+  CHECK(!pools.take_awake(0, awake));  // room for a part of a turn
+  pools.settle(0, limit - 70);
+  CHECK(pools.take_awake(0, awake));
+  CHECK_EQ(awake, 1U);
+  for (uint32_t sent = 0; sent < 60; sent += 15) {
+    CHECK_EQ(pools.goes_on(1), sent > 0);
+    CHECK_EQ(pools.allowed(1, 15), 15U);
+    PacketRun run = run_of(sent, 15, 256);
+    pools.ask(1, run);
+    CHECK_EQ(last_asked(run), sent < 45 ? kNoPacket : 59U);
+    pools.sent(1, run, sent + 15);
+    CHECK_EQ(pools.allowed(2, 15), 0U);
+  }
+  CHECK(!pools.goes_on(1));
+  CHECK_EQ(pools.allowed(1, 15), 0U);
+}
+
+// What holds its turn up gives the room back before it goes on.
+void a_turn_that_rests_asks() {
+  WindowPools pools;
+  for (uint32_t qp = 0; qp < 2; ++qp) {
+    pools.add(qp, peer(1));
+    pools.offer(qp, 200 * kPacket);
+  }
+  const uint32_t limit = pools.limit_packets(0);
+  pools.sent(0, run_of(0, limit, 1), limit);
+  pools.allowed(1, 15);
+  pools.allowed(0, 15);
+  pools.settle(0, limit - 120);
+  uint32_t awake = 99;
+  CHECK(pools.take_awake(0, awake));
+  CHECK_EQ(pools.allowed(1, 15), 15U);
+  PacketRun run = run_of(0, 3, 256);
+  pools.ask(1, run, true);  // paced: only three of them may leave now
+  CHECK_EQ(last_asked(run), 2U);
+}
+
 // 64 queue pairs that send messages of random lengths, acknowledged only where they ask: every one comes to its end.
 void nothing_stands_still(uint32_t seed) {
   constexpr uint32_t kQps = 64;
@@ -176,7 +226,7 @@ void nothing_stands_still(uint32_t seed) {
           pools.sent(of, run, sender.psn - sender.una);
           if (const uint32_t asked = last_asked(run); asked != kNoPacket) acks.push_back({of, asked + 1});
           if (sender.left > 0) {
-            ring.push_back(of);
+            pools.goes_on(of) ? ring.push_front(of) : ring.push_back(of);
             sender.queued = true;
           }
         }
@@ -204,6 +254,8 @@ int main() {
   those_who_wait_come_before_those_who_do_not();
   a_turn_not_used_goes_to_the_next();
   the_last_of_a_run_asks_where_too_much_was_not_asked_for();
+  a_turn_is_several_runs_and_asks_once();
+  a_turn_that_rests_asks();
   for (uint32_t seed = 1; seed <= 50; ++seed) nothing_stands_still(seed);
   return etloop::test::failures();
 }

@@ -2,6 +2,7 @@
 // as arguments; packets go out through a TxPort; the same code runs on sockets and in virtual time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -71,6 +72,13 @@ class Core final : public PortSink, public CarrierSink {
   std::vector<Endpoint> endpoints() const;
   // What peers told of theirs, before the first packet. Ends that nothing is told of are as the plan has them.
   void meet(const std::vector<Endpoint>& peers);
+
+  // Before the start: acknowledgements of grants, for which nobody waits, may stay so long while there is data to send.
+  // Far less than the peer waits before it repeats them.
+  void set_answer_patience(Nanos patience_ns) {
+    const Nanos peer_waits_ns = std::min(plan_.transport.timeout_floor_ns, plan_.transport.timeout_ns);
+    answer_patience_ns_ = faults_ == nullptr ? std::min(patience_ns, peer_waits_ns / 16) : 0;
+  }
 
   void start_probe() { prober_.start(); }
   const Prober& prober() const { return prober_; }
@@ -367,7 +375,7 @@ class Core final : public PortSink, public CarrierSink {
   void on_answer(uint32_t qp, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now);
   void notify_congestion(uint32_t qp, Nanos now);
   void queue_transmit(uint32_t qp);
-  void queue_acknowledgement(uint32_t qp);
+  void queue_acknowledgement(uint32_t qp, Nanos now);
   void arm_timer(uint32_t qp);
   uint32_t room_for(uint32_t qp, const PacketRun& run);
   void settle_window(uint32_t qp);
@@ -382,7 +390,8 @@ class Core final : public PortSink, public CarrierSink {
   bool transmit_all_answers(TxPort& port, Clock& clock);
   bool transmit_all(TxPort& port, Clock& clock, size_t budget);
   bool any_answers() const;
-  bool transmit_answers(TxPort& port);
+  bool transmit_answers(TxPort& port, std::vector<uint32_t>& queue);
+  bool patience_is_over(Clock& clock) const;
   bool transmit_notifications(TxPort& port);
   bool transmit_probes(TxPort& port, Clock& clock);
   void fail(int32_t connection, std::string reason);
@@ -420,6 +429,9 @@ class Core final : public PortSink, public CarrierSink {
   TransmitRing data_ring_;   // of sending ends
   TransmitRing grant_ring_;  // of receiving ends: clear-to-send writes
   std::vector<uint32_t> ack_queue_;
+  std::vector<uint32_t> patient_queue_;  // of the same those that nobody waits for, since then
+  Nanos patient_since_ns_ = 0;
+  Nanos answer_patience_ns_ = 0;
   std::vector<uint32_t> cnp_queue_;
   std::vector<ProbeReply> probe_replies_;
   std::unique_ptr<FaultInjector> faults_;  // nullptr: no rule concerns this port

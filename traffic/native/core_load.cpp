@@ -50,6 +50,7 @@ bool Core::load(int64_t receive_buffer_bytes, const FlowOpener& open_flow, std::
   data_ring_.resize(qps_.size());
   grant_ring_.resize(qps_.size());
   ack_queue_.reserve(qps_.size());
+  patient_queue_.reserve(qps_.size());
   return true;
 }
 

@@ -99,11 +99,11 @@ void Core::on_request(uint32_t index, const wire::Packet& packet, bool marked, N
   if (marked) notify_congestion(index, now);
   Delivered delivered;
   for (bool whole = qp.on_request(packet, delivered); whole; whole = qp.next_delivered(delivered)) {
-    if (qp.answer_due()) queue_acknowledgement(index);
+    if (qp.answer_due()) queue_acknowledgement(index, now);
     on_delivered(index, delivered, now);
     if (!failure_.empty()) return;
   }
-  if (qp.answer_due()) queue_acknowledgement(index);
+  if (qp.answer_due()) queue_acknowledgement(index, now);
   if (qp.fault() != QpFault::none) retire(index, now);
 }
 
@@ -233,10 +233,17 @@ void Core::queue_transmit(uint32_t index) {
   (places_[index].sends_data ? data_ring_ : grant_ring_).push(index);
 }
 
-void Core::queue_acknowledgement(uint32_t index) {
+void Core::queue_acknowledgement(uint32_t index, Nanos now) {
+  const bool is_patient = answer_patience_ns_ > 0 && places_[index].sends_data;
+  if (is_patient && qps_[index].nak_due()) patient_since_ns_ = 0;
   if (qps_[index].ack_queued) return;
   qps_[index].ack_queued = true;
-  ack_queue_.push_back(index);
+  if (is_patient && patient_queue_.empty()) patient_since_ns_ = qps_[index].nak_due() ? 0 : now;
+  (is_patient ? patient_queue_ : ack_queue_).push_back(index);
+}
+
+bool Core::patience_is_over(Clock& clock) const {
+  return !patient_queue_.empty() && clock.now() - patient_since_ns_ >= answer_patience_ns_;
 }
 
 // Cuts a run to what its queue pair's pool has room for. 0: it waits for others to the same address. What is sent again was
@@ -307,6 +314,7 @@ TxResult Core::transmit_run(TransmitRing& ring, TxPort& port, Clock& clock) {
   Qp& qp = qps_[index];
   if (qp.has_run()) {
     PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu));
+    const uint32_t wanted = run.count;
     run.count = room_for(index, run);
     if (run.count > 0) run.count = allowed_packets(index, run, port.departure_horizon_ns(), clock);
     if (run.count == 0) {
@@ -315,7 +323,7 @@ TxResult Core::transmit_run(TransmitRing& ring, TxPort& port, Clock& clock) {
       wake_windows(index);
       return TxResult::sent;
     }
-    if (!qp.repeats()) pools_.ask(index, run);
+    if (!qp.repeats()) pools_.ask(index, run, run.count < wanted);
     if (FlowControl* control = flow_controls_.of(index); control != nullptr) control->ask(run);
     const int64_t sent_before = qp.counters.tx_packets - qp.counters.retransmitted_packets;
     switch (port.send(run)) {
@@ -337,6 +345,7 @@ TxResult Core::transmit_run(TransmitRing& ring, TxPort& port, Clock& clock) {
     flow_sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);
     arm_timer(index);
   }
+  if (qp.has_run() && pools_.goes_on(index)) return TxResult::sent;  // still in front
   ring.pop();
   qp.queued = false;
   if (qp.has_run()) {
@@ -349,16 +358,16 @@ TxResult Core::transmit_run(TransmitRing& ring, TxPort& port, Clock& clock) {
 }
 
 // False: nothing more leaves now. What is held alone does not keep the rest.
-bool Core::transmit_answers(TxPort& port) {
-  while (!ack_queue_.empty()) {
-    Qp& qp = qps_[ack_queue_.back()];
+bool Core::transmit_answers(TxPort& port, std::vector<uint32_t>& queue) {
+  while (!queue.empty()) {
+    Qp& qp = qps_[queue.back()];
     while (qp.answer_due()) {
       const PacketRun run = qp.answer();
       if (const TxResult result = port.send(run); result != TxResult::sent) return result == TxResult::held;
       qp.answer_sent(run);
     }
     qp.ack_queued = false;
-    ack_queue_.pop_back();
+    queue.pop_back();
   }
   return true;
 }
@@ -432,13 +441,15 @@ bool Core::transmit(TxPort& port, Clock& clock, size_t budget) {
 }
 
 bool Core::any_answers() const {
-  return !ack_queue_.empty() || grant_ring_.size() > 0 || !cnp_queue_.empty() || !probe_replies_.empty() || probing();
+  return !ack_queue_.empty() || !patient_queue_.empty() || grant_ring_.size() > 0 || !cnp_queue_.empty() || !probe_replies_.empty() || probing();
 }
 
 // What other hosts wait for, beside data. False: the port takes no more now.
 bool Core::transmit_all_answers(TxPort& port, Clock& clock) {
   if (!any_answers()) return true;
-  if (!transmit_notifications(port) || !transmit_answers(port) || !transmit_probes(port, clock)) return false;
+  if (!transmit_notifications(port) || !transmit_answers(port, ack_queue_)) return false;
+  if (patience_is_over(clock) && !transmit_answers(port, patient_queue_)) return false;
+  if (!transmit_probes(port, clock)) return false;
   while (grant_ring_.size() > 0 && failure_.empty()) {
     const TxResult result = transmit_one(grant_ring_, port, clock);
     if (result == TxResult::held) break;
@@ -468,7 +479,9 @@ bool Core::transmit_all(TxPort& port, Clock& clock, size_t budget) {
     if (!send_one(data_ring_)) return false;
     --budget;
   }
-  return data_ring_.size() > 0 && !held && failure_.empty();
+  const bool more = data_ring_.size() > 0 && !held && failure_.empty();
+  if (!more) transmit_answers(port, patient_queue_);  // their time would pass while the loop sleeps
+  return more;
 }
 
 }  // namespace etloop

@@ -52,6 +52,9 @@ class DevicePort : public TxPort {
   // `wake_fd` -1: there is none. kNever: no timeout. Its precision is the calling thread's timer slack.
   virtual void wait(Nanos timeout_ns, int wake_fd) = 0;
 
+  // How long acknowledgements that nobody waits for may stay while there is data to send, so that one stands for several.
+  virtual Nanos answer_patience_ns() const { return 0; }
+
   // The loop's own fields (turns, blocked time) stay zero.
   virtual const PortRecord& counters() const = 0;
   // Datagrams the kernel dropped because a receive buffer was full: the emulator's loss, not the device's. A system

@@ -99,6 +99,7 @@ bool PortLoop::open_packets(std::string& error) {
     return device.add_flow(address, dst_ip, src_port, traffic_class, flow, why);
   };
   core_ = Core::make(*plan_, static_cast<int32_t>(index_), device.counters().receive_buffer_bytes, open_flow, error);
+  if (core_ != nullptr) core_->set_answer_patience(device.answer_patience_ns());
   return core_ != nullptr;
 }
 

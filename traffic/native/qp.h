@@ -43,6 +43,7 @@ class Qp {
   bool next_delivered(Delivered& delivered) { return responder_.next_delivered(delivered); }
   void note_congestion() { responder_.note_congestion(); }
   bool answer_due() const { return responder_.answer_due(); }
+  bool nak_due() const { return responder_.nak_due(); }
   PacketRun answer() { return responder_.answer(); }
   void answer_sent(const PacketRun& run) { responder_.answer_sent(run); }
 

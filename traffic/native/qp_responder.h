@@ -35,6 +35,7 @@ class Responder {
   void note_congestion() { echo_congestion_ = true; }
 
   bool answer_due() const { return acknowledge_due_ || nak_due_ || (replies_ != nullptr && replies_->pending > 0); }
+  bool nak_due() const { return nak_due_; }
   // The next answer in order; requires answer_due(). Changes nothing until `answer_sent`.
   PacketRun answer();
   void answer_sent(const PacketRun& run);

@@ -22,9 +22,11 @@ namespace etloop {
 class SendControl {
  public:
   void class_of(bool ipv4, int traffic_class) { add(ipv4 ? SOL_IP : SOL_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, traffic_class); }
+  // 0: whole, whatever the socket is set to.
   void segments_of(size_t bytes) { add(SOL_UDP, UDP_SEGMENT, static_cast<uint16_t>(bytes)); }
   void departs(Nanos at_ns) { add(SOL_SOCKET, SCM_TXTIME, static_cast<uint64_t>(at_ns)); }
 
+  bool empty() const { return bytes_ == 0; }
   // `header` points here from now on.
   void attach(msghdr& header) {
     header.msg_control = bytes_ == 0 ? nullptr : room_.data();

@@ -30,11 +30,18 @@ namespace {
 
 constexpr Nanos kDeviceQueueRetryNs = 50'000;     // after ENOBUFS, which no readiness event ever ends
 constexpr Nanos kDepartureHorizonNs = 1'000'000'000;  // fq's own is 10 s
+constexpr Nanos kAnswerPatienceNs = 1'000'000;  // an answer is a system call as dear as half a send of fifteen packets
 constexpr int kMaxEvents = 64;
 constexpr uint64_t kSenderTag = UINT64_MAX;  // of an epoll event; receivers have their address index
 
+struct Sender {
+  Descriptor socket;
+  size_t segment_bytes = 0;  // what the kernel cuts longer sends into, unless they say otherwise; 0: nothing
+};
+
 struct Flow {
   int fd;
+  Sender* sender;
   SocketAddress destination;
   wire::IpFlow tuple;
   uint8_t traffic_class;
@@ -50,6 +57,8 @@ struct UdpPort::State {
   TxResult transmitted(ssize_t result, int fd, size_t bytes);
   TxResult send(const PacketRun& run, std::span<const uint8_t>& datagrams);
   TxResult send_together(const Flow& flow, std::span<const uint8_t> datagrams, const PacketRun& run);
+  static void cut_into(Sender& sender, size_t segment_bytes);
+  TxResult counted(TxResult result, const PacketRun& run);
   void count_sent(int64_t datagrams, Nanos departs_ns);
   void look_at_interfaces();
   TxResult send_backlog();
@@ -64,9 +73,9 @@ struct UdpPort::State {
   std::vector<Descriptor> receivers;
   UdpDropReasons drop_reasons;
   std::vector<Nanos> drained_ns;  // when each receiver was last seen empty: what it holds came later
-  std::map<std::tuple<uint16_t, uint16_t, uint8_t>, Descriptor> senders;  // by address index, source port and class
+  std::map<std::tuple<uint16_t, uint16_t, uint8_t>, Sender> senders;  // by address index, source port and class
   std::vector<Flow> flows;
-  Descriptor poll;  // all receivers for reading, blocked senders for one writable event
+  Descriptor poll;  // receivers for reading, where there are several, and blocked senders for one writable event
   bool sender_blocked = false;
   bool device_queue_full = false;
   ArrivalClock clock;
@@ -108,7 +117,8 @@ bool UdpPort::State::open_receivers(std::string& error) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = i;
-    if (epoll_ctl(poll.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    // A watched socket calls the watcher at every datagram, on the core that brings it; one alone is looked at itself.
+    if (config.addresses.size() > 1 && epoll_ctl(poll.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
       error = "cannot watch a UDP socket: " + errno_text(errno);
       return false;
     }
@@ -162,8 +172,13 @@ TxResult UdpPort::State::transmitted(ssize_t result, int fd, size_t bytes) {
 TxResult UdpPort::State::send_together(const Flow& flow, std::span<const uint8_t> datagrams, const PacketRun& run) {
   SendControl control;
   if (run.traffic_class != kFlowClass) control.class_of(flow.tuple.dst_ip.is_v4(), run.traffic_class);
-  if (run.count > 1) control.segments_of(datagrams.size() / run.count);
+  if (run.count > 1) cut_into(*flow.sender, datagrams.size() / run.count);
+  if (run.count == 1 && flow.sender->segment_bytes != 0 && datagrams.size() > flow.sender->segment_bytes) control.segments_of(0);
   if (run.departs_ns != 0) control.departs(run.departs_ns);
+  if (control.empty()) {
+    const ssize_t sent = sendto(flow.fd, datagrams.data(), datagrams.size(), 0, &flow.destination.any, flow.destination.length);
+    return counted(transmitted(sent, flow.fd, datagrams.size()), run);
+  }
   // The kernel only reads through these two.
   iovec vector{const_cast<uint8_t*>(datagrams.data()), datagrams.size()};
   msghdr message{};
@@ -172,7 +187,19 @@ TxResult UdpPort::State::send_together(const Flow& flow, std::span<const uint8_t
   message.msg_iov = &vector;
   message.msg_iovlen = 1;
   control.attach(message);
-  const TxResult result = transmitted(sendmsg(flow.fd, &message, 0), flow.fd, datagrams.size());
+  return counted(transmitted(sendmsg(flow.fd, &message, 0), flow.fd, datagrams.size()), run);
+}
+
+// A setting of the socket, made once, spares every send a control message. Not before the first run, for which probes have
+// found that its packets fit the path: older kernels refuse even short datagrams where the setting does not.
+void UdpPort::State::cut_into(Sender& sender, size_t segment_bytes) {
+  if (sender.segment_bytes == segment_bytes) return;
+  const int value = static_cast<int>(segment_bytes);
+  setsockopt(sender.socket.get(), SOL_UDP, UDP_SEGMENT, &value, sizeof value);  // was taken when the socket was opened
+  sender.segment_bytes = segment_bytes;
+}
+
+TxResult UdpPort::State::counted(TxResult result, const PacketRun& run) {
   if (result == TxResult::sent) count_sent(run.count, run.departs_ns);
   return result;
 }
@@ -277,18 +304,18 @@ bool UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_p
                        FlowId& flow, std::string& error) {
   assert(address < state_->config.addresses.size());
   const IpAddress& src_ip = state_->config.addresses[address];
-  Descriptor& sender = state_->senders[{address, src_port, traffic_class}];
-  if (sender.get() < 0) {
+  Sender& sender = state_->senders[{address, src_port, traffic_class}];
+  if (sender.socket.get() < 0) {
     const int priority = state_->config.vlan_id >= 0 ? state_->config.vlan_priority : -1;
     const bool departures = state_->departures_refused_why.empty();
     const SenderOptions options{traffic_class, state_->config.segmentation_offload, departures, priority};
-    sender = open_sender(src_ip, src_port, options, error);
+    sender.socket = open_sender(src_ip, src_port, options, error);
   }
-  if (sender.get() < 0) return false;
+  if (sender.socket.get() < 0) return false;
   const uint16_t dst_port = state_->config.udp_port;
   flow = static_cast<FlowId>(state_->flows.size());
   state_->flows.push_back(
-      {sender.get(), socket_address(dst_ip, dst_port), {src_ip, dst_ip, src_port, dst_port}, traffic_class});
+      {sender.socket.get(), &sender, socket_address(dst_ip, dst_port), {src_ip, dst_ip, src_port, dst_port}, traffic_class});
   return true;
 }
 
@@ -337,6 +364,8 @@ uint32_t UdpPort::max_run(uint32_t payload_bytes) const { return MiddleRun::max_
 
 Nanos UdpPort::departure_horizon_ns() const { return state_->departures_refused_why.empty() ? kDepartureHorizonNs : 0; }
 
+Nanos UdpPort::answer_patience_ns() const { return kAnswerPatienceNs; }
+
 std::vector<std::string> UdpPort::capabilities() const {
   const std::string& why = state_->departures_refused_why;
   return {state_->clock.text(), why.empty() ? "paced packets leave at their times by the kernel's fq (SO_TXTIME)"
@@ -363,9 +392,9 @@ void UdpPort::wait(Nanos timeout_ns, int wake_fd) {
   State& state = *state_;
   if (!state.backlog.empty()) state.send_backlog();
   if (std::exchange(state.device_queue_full, false)) timeout_ns = std::min(timeout_ns, kDeviceQueueRetryNs);
-  const bool only_receiver = state.receivers.size() == 1 && !state.sender_blocked;
-  const int source = only_receiver ? state.receivers[0].get() : state.poll.get();
-  std::array<pollfd, 2> polled{{{source, POLLIN, 0}, {wake_fd, POLLIN, 0}}};
+  const int only_receiver = state.receivers.size() == 1 ? state.receivers[0].get() : -1;  // -1: not looked at
+  const int watched = only_receiver < 0 || state.sender_blocked ? state.poll.get() : -1;
+  std::array<pollfd, 3> polled{{{watched, POLLIN, 0}, {wake_fd, POLLIN, 0}, {only_receiver, POLLIN, 0}}};
   const Nanos bounded_ns = std::max<Nanos>(timeout_ns, 0);
   const timespec timeout{bounded_ns / 1'000'000'000, bounded_ns % 1'000'000'000};
   if (ppoll(polled.data(), polled.size(), timeout_ns == kNever ? nullptr : &timeout, nullptr) <= 0) return;

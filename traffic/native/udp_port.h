@@ -26,6 +26,7 @@ class UdpPort final : public DevicePort {
   TxResult send(const PacketRun& run) override;
   uint32_t max_run(uint32_t payload_bytes) const override;
   Nanos departure_horizon_ns() const override;
+  Nanos answer_patience_ns() const override;
   size_t receive(PortSink& sink, size_t budget) override;
   void wait(Nanos timeout_ns, int wake_fd) override;
   const PortRecord& counters() const override;

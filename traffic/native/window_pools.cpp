@@ -35,9 +35,19 @@ uint32_t WindowPools::room(const Pool& pool) { return limit(pool) - std::min(lim
 
 uint32_t WindowPools::least_run(const Pool& pool) { return std::clamp(limit(pool) / 4, 1U, kLeastRun); }
 
+// What is free before another's turn begins.
+uint32_t WindowPools::turn_room(const Pool& pool) { return std::clamp(limit(pool) / 4, 1U, kTurnPackets); }
+
 uint32_t WindowPools::limit_packets(uint32_t qp) const {
   const Pool* pool = pool_of(qp);
   return pool == nullptr || pool->shares == 0 ? 0 : limit(*pool);
+}
+
+bool WindowPools::goes_on(uint32_t qp) const {
+  const Pool* pool = pool_of(qp);
+  if (pool == nullptr || pool->first == kNone) return false;
+  const uint32_t sent = members_[qp].turn_packets;
+  return sent > 0 && sent < kTurnPackets && room(*pool) >= least_run(*pool);
 }
 
 bool WindowPools::anyone_waits(uint32_t qp) const {
@@ -49,6 +59,14 @@ void WindowPools::wait(Pool& pool, uint32_t qp) {
   Member& member = members_[qp];
   if (member.waits) return;
   member.waits = true;
+  member.turn_packets = 0;
+  // Nobody asked for what it has under way: its timer would run out while all others had their turns.
+  if (member.unasked > 0) {
+    member.next = pool.first;
+    if (pool.first == kNone) pool.last = qp;
+    pool.first = qp;
+    return;
+  }
   member.next = kNone;
   (pool.first == kNone ? pool.first : members_[pool.last].next) = qp;
   pool.last = qp;
@@ -64,7 +82,7 @@ void WindowPools::pass(uint32_t qp) {
 uint32_t WindowPools::allowed(uint32_t qp, uint32_t packets) {
   Pool* pool = pool_of(qp);
   if (pool == nullptr || pool->shares == 0) return packets;
-  const bool in_turn = members_[qp].awake || pool->first == kNone;
+  const bool in_turn = members_[qp].awake || pool->first == kNone || goes_on(qp);
   pass(qp);
   const uint32_t free = room(*pool);
   if (in_turn && free >= std::min(packets, least_run(*pool))) return std::min(packets, free);
@@ -72,10 +90,13 @@ uint32_t WindowPools::allowed(uint32_t qp, uint32_t packets) {
   return 0;
 }
 
-void WindowPools::ask(uint32_t qp, PacketRun& run) const {
+void WindowPools::ask(uint32_t qp, PacketRun& run, bool is_cut) const {
   const Pool* pool = pool_of(qp);
   if (pool == nullptr || pool->shares == 0) return;
-  if (pool->first == kNone && pool->unasked + run.count <= limit(*pool) / 2) return;
+  const bool turn_goes_on = !is_cut && members_[qp].turn_packets + run.count < kTurnPackets &&
+                            room(*pool) >= run.count + least_run(*pool);
+  const bool may_wait = pool->first == kNone || turn_goes_on;
+  if (may_wait && pool->unasked + run.count <= limit(*pool) / 2) return;
   ask_at_end(run);
 }
 
@@ -87,6 +108,7 @@ void WindowPools::sent(uint32_t qp, const PacketRun& run, uint32_t in_flight_pac
   const uint32_t behind = asked == kNoPacket ? member.unasked + run.count : run.head.psn + run.count - 1 - asked;
   pool->unasked += behind - member.unasked;
   member.unasked = behind;
+  member.turn_packets = pool->first == kNone ? 0 : member.turn_packets + run.count;
   settle(qp, in_flight_packets);
 }
 
@@ -104,7 +126,7 @@ void WindowPools::settle(uint32_t qp, uint32_t in_flight_packets) {
 bool WindowPools::take_awake(uint32_t qp, uint32_t& awake) {
   Pool* pool = pool_of(qp);
   if (pool == nullptr || pool->first == kNone) return false;
-  if (room(*pool) < uint64_t{least_run(*pool)} * (pool->awake + 1)) return false;
+  if (room(*pool) < uint64_t{turn_room(*pool)} * (pool->awake + 1)) return false;
   awake = pool->first;
   Member& member = members_[awake];
   pool->first = member.next;

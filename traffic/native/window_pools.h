@@ -30,13 +30,17 @@ class WindowPools {
   uint32_t limit_packets(uint32_t qp) const;
   // How many of `packets` fresh ones may leave now. 0: the queue pair waits, and `take_awake` names it when it is its turn.
   uint32_t allowed(uint32_t qp, uint32_t packets);
+  // Whether a queue pair that has just sent goes on before others: where some wait for room, each in turn sends kTurnPackets,
+  // so that one acknowledgement gives back as many.
+  bool goes_on(uint32_t qp) const;
   // Whether a queue pair waits for room at the same address.
   bool anyone_waits(uint32_t qp) const;
   // It does not use its turn after all, or needs none.
   void pass(uint32_t qp);
-  // Makes the last packet of a run ask for an acknowledgement where others wait, or too much is under way that nobody asked
-  // for: it would hold the room of all, and its timer would run out before its queue pair's next turn.
-  void ask(uint32_t qp, PacketRun& run) const;
+  // Makes the last packet of a run ask for an acknowledgement where others wait and the turn ends with it, or too much is under
+  // way that nobody asked for: it would hold the room of all, and its timer would run out before its queue pair's next turn.
+  // `is_cut`: its queue pair may not go on at once, turn or not.
+  void ask(uint32_t qp, PacketRun& run, bool is_cut = false) const;
   void sent(uint32_t qp, const PacketRun& run, uint32_t in_flight_packets);
   // Something was acknowledged, or is no longer under way.
   void settle(uint32_t qp, uint32_t in_flight_packets);
@@ -53,12 +57,15 @@ class WindowPools {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr uint32_t kLeastRun = 8;  // rather than sending fewer, a queue pair waits
+  // Of one queue pair while others wait. An acknowledgement costs both hosts about as much as ten packets of a run.
+  static constexpr uint32_t kTurnPackets = 60;
 
   struct Member {
     uint32_t pool = kNone;
     uint32_t share = 0;
     uint32_t under_way = 0;
     uint32_t unasked = 0;  // of those, behind the last that asked for an acknowledgement
+    uint32_t turn_packets = 0;  // sent since its turn began
     uint32_t next = kNone;
     bool waits = false;
     bool awake = false;
@@ -76,6 +83,7 @@ class WindowPools {
   static uint32_t limit(const Pool& pool);
   static uint32_t room(const Pool& pool);
   static uint32_t least_run(const Pool& pool);
+  static uint32_t turn_room(const Pool& pool);
   void wait(Pool& pool, uint32_t qp);
 
   std::vector<Member> members_;
