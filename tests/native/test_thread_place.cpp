@@ -2,6 +2,7 @@
 #include "thread_place.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <string>
 #include <vector>
@@ -13,54 +14,78 @@ using namespace etloop;
 
 namespace {
 
-// Turns of a microsecond for a second, with rests that take `rest_ns`; the share of time that was rested, in thousandths.
-int64_t rested_of_a_second(Nanos rest_ns, bool work) {
-  RestAccount account;
+// A thread that looks at its share once in every `turn_ns`, for a second of time.
+struct Thread {
   Nanos now = 1;
-  Nanos rested = 0;
-  while (now < 1'000'000'000) {
-    now += 1'000;
-    if (!account.due(now, work)) continue;
-    now += rest_ns;
-    rested += rest_ns;
-    account.rested(rest_ns);
+  Nanos ordinary_ns = 0;
+  int64_t changes = 0;
+  RealtimeShare share;
+
+  void runs(Nanos turn_ns) {
+    now += turn_ns;
+    if (share.ordinary()) ordinary_ns += turn_ns;
+    if (share.changes(now)) ++changes;
   }
-  return rested / 1'000'000;
-}
-
-void more_than_a_twentieth_is_rested_however_long_a_rest_takes() {
-  for (const Nanos rest_ns : {10'000, 30'000, 60'000, 300'000}) {
-    for (const bool work : {false, true}) {
-      const int64_t share = rested_of_a_second(rest_ns, work);
-      CHECK(share > 55 && share < 75);
-    }
+  int64_t thousandths_of_a_second(Nanos turn_ns) {
+    while (now < 1'000'000'000) runs(turn_ns);
+    return ordinary_ns / 1'000'000;
   }
+};
+
+void more_than_a_twentieth_is_spent_as_an_ordinary_thread_however_long_a_turn_is() {
+  for (const Nanos turn_ns : {1, 97, 1'000, 40'000}) {
+    const int64_t share = Thread().thousandths_of_a_second(turn_ns);
+    CHECK(share > 50 && share < 70);
+  }
+  for (const Nanos turn_ns : {300'000, 4'000'000}) CHECK(Thread().thousandths_of_a_second(turn_ns) > 50);
 }
 
-void sleep_for_other_reasons_counts() {
-  RestAccount account;
-  Nanos now = 1'000'000'000;
-  CHECK(!account.due(now, false));
-  account.rested(500'000);
-  now += 500'000 * RestAccount::kRestEvery;
-  CHECK(!account.due(now, false));
-  now += 2 * RestAccount::kRestNs * RestAccount::kRestEvery;
-  CHECK(account.due(now, false));
+void it_changes_seldom() {
+  Thread thread;
+  thread.thousandths_of_a_second(1'000);
+  CHECK(thread.changes > 500 && thread.changes < 560);
 }
 
-void what_was_slept_long_ago_does_not_count_for_ever() {
-  RestAccount account;
-  CHECK(!account.due(1'000'000'000, false));
-  account.rested(10'000'000'000);
-  const Nanos later = 1'000'000'000 + (RestAccount::kMostSavedNs + 2 * RestAccount::kRestNs) * RestAccount::kRestEvery;
-  CHECK(account.due(later, false));
+// The core was taken for 4 ms while the thread was an ordinary one.
+void what_others_took_counts_but_not_for_ever() {
+  Thread thread;
+  while (!thread.share.ordinary()) thread.runs(1'000);
+  thread.runs(4'000'000);
+  CHECK(!thread.share.ordinary());
+  const Nanos before = thread.now;
+  while (!thread.share.ordinary()) thread.runs(1'000);
+  const Nanos saved_ns = RealtimeShare::kMostSavedNs + RealtimeShare::kOrdinaryNs;
+  CHECK_EQ((thread.now - before + 500'000) / 1'000'000, saved_ns * (RealtimeShare::kOrdinaryOf - 1) / 1'000'000);
 }
 
-void a_rest_is_put_off_while_there_is_work_but_not_for_ever() {
-  RestAccount account;
-  CHECK(!account.due(1, true));
-  CHECK(!account.due(1 + 2 * RestAccount::kRestNs * RestAccount::kRestEvery, true));
-  CHECK(account.due(2 + 5 * RestAccount::kRestNs * RestAccount::kRestEvery, true));
+// A loop that sleeps is real-time while it does; what it owed it owes on, and never more than one part.
+void a_sleep_is_slept_as_a_real_time_thread() {
+  Thread thread;
+  while (!thread.share.ordinary()) thread.runs(1'000);
+  thread.share.become_realtime();
+  CHECK(!thread.share.ordinary());
+  thread.now += 10'000'000'000;
+  CHECK(thread.share.changes(thread.now) && thread.share.ordinary());
+  const Nanos before = thread.now;
+  while (thread.share.ordinary()) thread.runs(1'000);
+  CHECK_EQ(thread.now - before, RealtimeShare::kOrdinaryNs);
+}
+
+void a_process_that_would_be_ended_for_it_is_not_real_time() {
+  rlimit before{};
+  CHECK_EQ(getrlimit(RLIMIT_RTTIME, &before), 0);
+  const rlimit limited{200'000, before.rlim_max};
+  CHECK_EQ(setrlimit(RLIMIT_RTTIME, &limited), 0);
+  const std::vector<std::string> refused = place_thread(pthread_self(), {-1, 1});
+  CHECK_EQ(setrlimit(RLIMIT_RTTIME, &before), 0);
+  CHECK_EQ(refused.size(), 1U);
+  CHECK_EQ(refused.at(0),
+           "its thread is not real-time: the process would be ended after 200000 us of that without a sleep (RLIMIT_RTTIME); "
+           "lift it (systemd: LimitRTTIME=infinity)");
+  int policy = 0;
+  sched_param now{};
+  CHECK_EQ(pthread_getschedparam(pthread_self(), &policy, &now), 0);
+  CHECK_EQ(policy, SCHED_OTHER);
 }
 
 void a_core_that_is_not_there_is_told() {
@@ -110,10 +135,11 @@ void what_is_noted_is_bounded() {
 }  // namespace
 
 int main() {
-  more_than_a_twentieth_is_rested_however_long_a_rest_takes();
-  sleep_for_other_reasons_counts();
-  what_was_slept_long_ago_does_not_count_for_ever();
-  a_rest_is_put_off_while_there_is_work_but_not_for_ever();
+  more_than_a_twentieth_is_spent_as_an_ordinary_thread_however_long_a_turn_is();
+  it_changes_seldom();
+  what_others_took_counts_but_not_for_ever();
+  a_sleep_is_slept_as_a_real_time_thread();
+  a_process_that_would_be_ended_for_it_is_not_real_time();
   a_turn_is_late_where_nothing_that_was_done_accounts_for_it();
   sleep_that_was_meant_is_not_late();
   what_is_noted_is_bounded();

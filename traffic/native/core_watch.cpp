@@ -10,7 +10,7 @@
 namespace etloop {
 
 std::unique_ptr<CoreWatch> CoreWatch::start(int32_t processor, int32_t priority, std::string& error) {
-  std::unique_ptr<CoreWatch> watch(new CoreWatch());
+  std::unique_ptr<CoreWatch> watch(new CoreWatch(priority));
   watch->watch_.begin();
   watch->thread_ = std::thread([raw = watch.get()] { raw->run(); });
   const std::vector<std::string> refused = place_thread(watch->thread_.native_handle(), {processor, priority});
@@ -29,13 +29,12 @@ const std::vector<LateTurn>& CoreWatch::stop() {
 
 void CoreWatch::run() {
   prctl(PR_SET_TIMERSLACK, 1);
-  RestAccount account;
+  be_first_of_ordinary();
+  RealtimeShare share;
   while (!over_.load(std::memory_order_relaxed)) {
     const Nanos now = monotonic_ns();
     watch_.look(now, 0);
-    if (!account.due(now, false)) continue;
-    watch_.sleeps_until(now + RestAccount::kRestNs);
-    account.rested(sleep_for(RestAccount::kRestNs));
+    if (share.changes(now)) share.ordinary() ? become_ordinary() : become_realtime(priority_);
   }
 }
 

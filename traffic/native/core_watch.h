@@ -26,9 +26,10 @@ class CoreWatch {
   const std::vector<LateTurn>& stop();
 
  private:
-  CoreWatch() = default;
+  explicit CoreWatch(int32_t priority) : priority_(priority) {}
   void run();
 
+  int32_t priority_;
   std::atomic<bool> over_{false};
   TurnWatch watch_;
   std::thread thread_;

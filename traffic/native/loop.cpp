@@ -290,6 +290,10 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const Nanos deadline = std::min({core_->next_deadline(), next_pause_ns_, leaves_at()});
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
   if (deadline - early_ns <= now) return;
+  if (share_.ordinary()) {
+    share_.become_realtime();
+    become_realtime(config_.place.realtime_priority);
+  }
   const Nanos before = monotonic_ns();
   const Nanos longest = std::min(deadline - early_ns - now, kLongestSleepNs);
   watch_.sleeps_until(longest == kLongestSleepNs ? kNever : now + longest);
@@ -298,22 +302,18 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
     verbs_ != nullptr ? verbs_->wait(longest, wake_fd) : port_->wait(longest, wake_fd);
   };
   board_->mesh().sleep(index_, until_woken);
-  const Nanos slept_ns = monotonic_ns() - before;
-  blocked_ns_ += slept_ns;
-  rest_.rested(slept_ns);
+  blocked_ns_ += monotonic_ns() - before;
 }
 
-// Not on the port, which would return at once where packets wait.
-void PortLoop::rest(Nanos now, bool work) {
-  if (!rest_.due(now, work)) return;
-  watch_.sleeps_until(monotonic_ns() + RestAccount::kRestNs);
-  rest_.rested(sleep_for(RestAccount::kRestNs));
+void PortLoop::share_core(Nanos now) {
+  if (share_.changes(now)) share_.ordinary() ? become_ordinary() : become_realtime(config_.place.realtime_priority);
 }
 
 void PortLoop::run() {
   pthread_setname_np(pthread_self(), "etloop-port");
   // Sleeps end on time: the default slack of 50 us is as long as a round trip.
   prctl(PR_SET_TIMERSLACK, 1);
+  if (config_.place.realtime_priority > 0) be_first_of_ordinary();
   watch_.begin();
   int64_t sent_before = 0;
   MonotonicClock clock;
@@ -344,7 +344,7 @@ void PortLoop::run() {
     const bool more = !board_->mesh().flush(index_) || sending || handed_over;
     settle_state();
     const bool worked = received != 0 || more || core_->status().ops_done != done_before;
-    if (realtime()) rest(now, worked || core_->next_deadline() - now < 2 * RestAccount::kRestNs);
+    if (realtime()) share_core(now);
     if (!worked) {
       publish();
       idle(now, idle_since_ns);

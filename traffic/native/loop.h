@@ -111,7 +111,7 @@ class PortLoop final : public ScaleUpLinks {
   void settle_state();
   void send_pauses(Nanos now);
   void idle(Nanos now, Nanos& idle_since_ns);
-  void rest(Nanos now, bool work);
+  void share_core(Nanos now);
   void command(Command what);
 
   std::shared_ptr<const EnginePlan> plan_;
@@ -124,7 +124,7 @@ class PortLoop final : public ScaleUpLinks {
   std::thread thread_;
   std::vector<std::string> place_refused_;  // written before open() returns
   std::atomic<bool> realtime_{false};
-  RestAccount rest_;
+  RealtimeShare share_;
   TurnWatch watch_;  // the loop's own until it is joined
 
   std::atomic<uint32_t> commands_{0};

@@ -21,31 +21,43 @@ struct ThreadPlace {
 // What of it could not be had, and what to do; empty: all of it.
 std::vector<std::string> place_thread(pthread_t thread, const ThreadPlace& place);
 
-// Returns how long it slept.
-Nanos sleep_for(Nanos length_ns);
+// Of the calling thread: before all other ordinary ones, where that is permitted, while it is an ordinary one.
+void be_first_of_ordinary();
+void become_ordinary();
+void become_realtime(int32_t priority);
 
-// A real-time thread that takes more than 95 % of a second is stopped for the rest of it (Linux sched_rt_runtime_us; since
-// 6.12 the fair server, kernel/sched/deadline.c): up to 50 ms in which nothing leaves. So it rests before, often and shortly.
-class RestAccount {
+// A real-time thread that takes more than 95 % of a second is stopped for the rest of it (Linux sched_rt_runtime_us where
+// the kernel has RT_GROUP_SCHED; since 6.12 the fair server, kernel/sched/deadline.c): up to 50 ms in which nothing leaves.
+// So it is an ordinary thread for a small part of the time, often and shortly. To sleep instead would leave less to all: on a
+// virtual machine a sleep of 10 us takes 40, of which the kernel charges 35 to the thread that sleeps.
+class RealtimeShare {
  public:
-  static constexpr Nanos kRestNs = 10'000;
-  static constexpr Nanos kMostOwedNs = 4 * kRestNs;
-  static constexpr Nanos kRestEvery = 15;  // one part in so many of the time that passes
+  static constexpr Nanos kOrdinaryNs = 200'000;
+  static constexpr int64_t kOrdinaryOf = 18;  // one part in so many of the time that passes
   static constexpr Nanos kMostSavedNs = 1'000'000;
 
-  // Whether a rest of kRestNs is owed; of a thread with `work` at hand only once it cannot be put off any more. `now` does not
-  // go back.
-  bool due(Nanos now, bool work) {
-    if (last_ns_ != 0) owed_ns_ += (now - last_ns_) / kRestEvery;
+  // Whether the thread is to become what it was not, ordinary or real-time; `ordinary()` is what it is to be then. `now` does
+  // not go back.
+  bool changes(Nanos now) {
+    // In parts of the other share, so that short turns lose nothing to a division.
+    const Nanos passed_ns = last_ns_ == 0 ? 0 : now - last_ns_;
     last_ns_ = now;
-    return owed_ns_ >= (work ? kMostOwedNs : kRestNs);
+    owed_parts_ += ordinary_ ? -passed_ns * kParts : passed_ns;
+    owed_parts_ = std::clamp(owed_parts_, -kMostSavedNs * kParts, kOrdinaryNs * kParts);
+    const bool changed = ordinary_ ? owed_parts_ <= 0 : owed_parts_ >= kOrdinaryNs * kParts;
+    ordinary_ ^= changed;
+    return changed;
   }
-  // The thread slept for so long, for whatever reason.
-  void rested(Nanos slept_ns) { owed_ns_ = std::max(owed_ns_ - slept_ns, -kMostSavedNs); }
+  // For a thread that is about to sleep, to be woken at once; what it owes it owes on.
+  void become_realtime() { ordinary_ = false; }
+  bool ordinary() const { return ordinary_; }
 
  private:
+  static constexpr int64_t kParts = kOrdinaryOf - 1;
+
   Nanos last_ns_ = 0;
-  Nanos owed_ns_ = 0;
+  Nanos owed_parts_ = 0;  // below zero: ahead
+  bool ordinary_ = false;
 };
 
 }  // namespace etloop
