@@ -441,7 +441,8 @@ bool Core::transmit(TxPort& port, Clock& clock, size_t budget) {
 }
 
 bool Core::any_answers() const {
-  return !ack_queue_.empty() || !patient_queue_.empty() || grant_ring_.size() > 0 || !cnp_queue_.empty() || !probe_replies_.empty() || probing();
+  return !ack_queue_.empty() || !patient_queue_.empty() || grant_ring_.size() > 0 || !cnp_queue_.empty() ||
+         !probe_replies_.empty() || probing();
 }
 
 // What other hosts wait for, beside data. False: the port takes no more now.
