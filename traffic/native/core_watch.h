@@ -1,5 +1,5 @@
-// Whether a core is to be had: a real-time thread that does nothing but look at the clock there, rests as a loop does, and
-// notes when it came late. It stands where an engine's thread would, and never beside one: two would take the core from
+// Whether a core is to be had: a real-time thread that does nothing but look at the clock there, shares the core as a loop
+// does, and notes when it came late. It stands where an engine's thread would, and never beside one: two would take the core from
 // each other, and every wake-up of a thread above the engine's cost a virtual machine 20 to 70 us of the engine's time.
 #pragma once
 
