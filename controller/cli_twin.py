@@ -30,6 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the switches (docs/device.md), if scenario and rig do not name them",
     )
+    parser.add_argument(
+        "--level",
+        choices=("packet", "flow"),
+        default="packet",
+        help="flow: without packets, for jobs too large for them: times only, marks and drops unknown (docs/flow_level.md)",
+    )
     parser.add_argument("--out", type=Path, metavar="RUN_DIR", help="keep the results in this new directory")
     parser.add_argument(
         "--seed", type=whole, metavar="N", help="seed of the switches instead of those in the topology"
@@ -64,5 +70,13 @@ def answer(parsed: argparse.Namespace) -> Answer:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
-    request = TwinRequest(parsed.scenario, parsed.rig, parsed.topology, parsed.out, settings, parsed.json)
+    request = TwinRequest(
+        parsed.scenario,
+        parsed.rig,
+        parsed.topology,
+        parsed.out,
+        settings,
+        parsed.json,
+        by_flows=parsed.level == "flow",
+    )
     return answer_twin(request, say=say)

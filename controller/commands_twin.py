@@ -19,8 +19,16 @@ from contract.units import approximate_duration, format_bytes, format_rate
 from controller.answer import Answer, to_json
 from controller.commands_plan import Prepared, prepare
 from controller.commands_run import FinishedRun, refuse_used_directory
+from controller.commands_twin_flow import answer_by_flows, refuse_records
 from controller.config_file import read_file
-from controller.expectation import MOST_PACKETS, at_device_rates, expect, link_changes, packets_of_iteration
+from controller.expectation import (
+    MOST_PACKETS,
+    DescribedDevice,
+    at_device_rates,
+    expect,
+    link_changes,
+    packets_of_iteration,
+)
 from controller.judgement import asked_of, basis_of, judge_run
 from controller.scenario_timeline import ENDED
 from controller.topology_file import parse_topology
@@ -61,6 +69,8 @@ class TwinRequest:
     out_dir: Path | None
     settings: TwinSettings
     as_json: bool
+    by_flows: bool = False
+    """Without packets."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,10 +92,15 @@ def answer_twin(
 ) -> Answer:
     """Runs the twin; `say` gets what is to be known before. Raises an `InputError` with all mistakes of the files, before
     anything is run."""
+    if request.by_flows:
+        refuse_records(request.out_dir)
     if request.out_dir is not None:
         refuse_used_directory(request.out_dir)
     prepared, topology, path = _read(request, progress)
     topology = seeded(topology, request.settings.seed)
+    if request.by_flows:
+        device = DescribedDevice(topology, str(path))
+        return answer_by_flows(prepared.plan, device, request.settings.limit_ns, as_json=request.as_json)
     text = read_file(path) if request.out_dir is not None else b""
     if note := _size_note(prepared.plan):
         say(note)
@@ -110,8 +125,8 @@ def _size_note(plan: Plan) -> str:
     spent_ns = packets * PACKET_COST_NS
     return (
         f"{packets} data packets over {connections} connections: about {approximate_duration(spent_ns)} of a processor and "
-        f"{format_bytes(connections * CONNECTION_BYTES >> 20 << 20)} of memory; etloop run works such a job out without "
-        "packets (docs/flow_level.md)"
+        f"{format_bytes(connections * CONNECTION_BYTES >> 20 << 20)} of memory; --level flow works "
+        "it out without packets (docs/flow_level.md)"
     )
 
 

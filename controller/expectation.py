@@ -101,6 +101,23 @@ def expect(
     return Expectation(tuple(runs), tuple(absent))
 
 
+def expect_by_flows(plan: Plan, device: DescribedDevice, limit_ns: int) -> Expectation:
+    """Ideal and twin without packets, whatever the size of the job. Raises `PlanError` as `check_device`.
+
+    `limit_ns`: virtual time after which a job is given up.
+    """
+    check_device(plan, device)
+    assignment = at_device_rates(plan.whole(), device.topology)
+    streams = plan.parts.streams
+    ideal = less_streams(ideal_network(assignment), streams)
+    found = (
+        _by_flows(IDEAL, assignment, ideal, "", _without_streams(streams), _ENOUGH, limit_ns),
+        _twin_by_flows(assignment, device, _ENOUGH, plan, limit_ns=limit_ns),
+    )
+    runs = tuple(run for run in found if isinstance(run, ExpectedRun))
+    return Expectation(runs, tuple(run for run in found if isinstance(run, str)))
+
+
 def check_device(plan: Plan, device: DescribedDevice) -> None:
     """Raises `PlanError` if ports that the plan uses are not attached to the device, or cannot reach each other."""
     assignment = plan.whole()
@@ -145,15 +162,8 @@ def _twin(
     outcome = twin(assignment, names, topology, settings)
     ops, whole = _whole_iterations(assignment, outcome.ops)
     if outcome.too_many_packets and whole == 0:
-        network = less_streams(network_of(assignment, names, topology), streams)
-        notes = (
-            f"one iteration has more than {affordable.packets} packets",
-            *left_out(topology),
-            *_without_streams(streams),
-        )
-        if timeline:
-            notes += ("without the timeline",)
-        return _by_flows(TWIN, assignment, network, device.source, notes, affordable)
+        because = f"one iteration has more than {affordable.packets} packets"
+        return _twin_by_flows(assignment, device, affordable, plan, because)
     complete = whole if outcome.too_many_packets else assignment.iterations
     return ExpectedRun(
         network=TWIN,
@@ -165,6 +175,23 @@ def _twin(
         failure="" if outcome.too_many_packets else outcome.failure,
         counters=totals(outcome.switch_ports),
     )
+
+
+def _twin_by_flows(
+    assignment: Assignment,
+    device: DescribedDevice,
+    affordable: Affordable,
+    plan: Plan,
+    because: str = "",
+    limit_ns: int = FlowLevelSettings().limit_ns,
+) -> ExpectedRun | str:
+    streams = plan.parts.streams
+    network = less_streams(network_of(assignment, _names(assignment), device.topology), streams)
+    notes: tuple[str, ...] = (because,) if because else ()
+    notes += (*left_out(device.topology), *_without_streams(streams))
+    if plan.parts.scenario.timeline:
+        notes += ("without the timeline",)
+    return _by_flows(TWIN, assignment, network, device.source, notes, affordable, limit_ns)
 
 
 def _without_streams(streams: Sequence[PlannedStream]) -> tuple[str, ...]:
@@ -179,8 +206,10 @@ def _by_flows(
     described_by: str,
     notes: tuple[str, ...],
     affordable: Affordable,
+    limit_ns: int = FlowLevelSettings().limit_ns,
 ) -> ExpectedRun | str:
-    outcome = flow_level(assignment, network, FlowLevelSettings(most_messages=affordable.messages))
+    settings = FlowLevelSettings(most_messages=affordable.messages, limit_ns=limit_ns)
+    outcome = flow_level(assignment, network, settings)
     ops, whole = _whole_iterations(assignment, outcome.ops)
     if outcome.too_many_messages and whole == 0:
         return f"{network_name}: one iteration has more than {affordable.messages} messages"

@@ -115,38 +115,31 @@ def compare(
     by_network = {rows.run.network: rows for rows in expected}
     ideal, twin = by_network.get(IDEAL), by_network.get(TWIN)
     groups = measurement.groups
-    identity = np.stack([groups.kind, groups.algorithm, groups.ranks], axis=1)
-    of_jobs = np.unique(groups.group_of_op[counted_ops(tables)])
-    unique, kind_of_job_group = np.unique(identity[of_jobs], axis=0, return_inverse=True)
-    kind_of_group = np.full(len(identity), -1, np.int64)
-    kind_of_group[of_jobs] = kind_of_job_group.reshape(-1)
     kinds = []
-    for index, (kind, algorithm, ranks) in enumerate(unique.tolist()):
-        member = kind_of_group == index
-        factor = float(bus_factor(np.array([kind]), np.array([ranks]))[0])
-        measured = _kind_figures(measurement.job_collectives, groups, member, factor)
+    for kind in job_kinds(groups, tables):
+        measured = kind_figures(measurement.job_collectives, groups, kind.member, kind.factor)
         sides = [
-            _kind_figures(side.collectives, groups, member, factor) if side else None
+            kind_figures(side.collectives, groups, kind.member, kind.factor) if side else None
             for side in (ideal, twin)
         ]
         per_ideal, per_twin = (
-            _ratio(measured.joined_avg_ns, side.joined_avg_ns if side else None) for side in sides
+            ratio(measured.joined_avg_ns, side.joined_avg_ns if side else None) for side in sides
         )
         kinds.append(
             KindComparison(
-                kind=CONVENTIONS[kind].name,
-                algorithm=tables.algorithms[algorithm] if algorithm >= 0 else "",
-                ranks=ranks,
+                kind=kind.name,
+                algorithm=kind.algorithm,
+                ranks=kind.ranks,
                 ideal=sides[0],
                 twin=sides[1],
                 measured=measured,
                 measured_per_ideal=per_ideal,
                 measured_per_twin=per_twin,
-                degraded=_kind_reasons(measurement, member, measured, per_ideal),
+                degraded=_kind_reasons(measurement, kind.member, measured, per_ideal),
             )
         )
     return ComparisonSummary(
-        expected=tuple(_expected_summary(rows, tables) for rows in expected),
+        expected=tuple(expected_summary(rows, tables) for rows in expected),
         absent=absent,
         job=_job(measurement, tables, ideal, twin),
         kinds=tuple(kinds),
@@ -168,7 +161,8 @@ def compared_rows(measurement: Measurement, expected: Sequence[ExpectedRows]) ->
     return ComparedRows(iteration, group, columns[IDEAL], columns[TWIN], columns["measured"])
 
 
-def _expected_summary(rows: ExpectedRows, tables: PlanTables) -> ExpectedSummary:
+def expected_summary(rows: ExpectedRows, tables: PlanTables) -> ExpectedSummary:
+    """What the run was, without its figures."""
     run = rows.run
     return ExpectedSummary(
         network=run.network,
@@ -186,10 +180,10 @@ def _job(
     measurement: Measurement, tables: PlanTables, ideal: ExpectedRows | None, twin: ExpectedRows | None
 ) -> JobComparison:
     per_iteration = int(counted_ops(tables).sum())
-    measured = _job_figures(measurement.job_ops, per_iteration)
-    sides = [_job_figures(side.ops, per_iteration) if side else None for side in (ideal, twin)]
+    measured = job_figures(measurement.job_ops, per_iteration)
+    sides = [job_figures(side.ops, per_iteration) if side else None for side in (ideal, twin)]
     ratios = [
-        _ratio(measured.iteration_jct_avg_ns, side.iteration_jct_avg_ns if side else None) for side in sides
+        ratio(measured.iteration_jct_avg_ns, side.iteration_jct_avg_ns if side else None) for side in sides
     ]
     return JobComparison(
         ideal=sides[0],
@@ -199,13 +193,13 @@ def _job(
         measured_per_twin=ratios[1],
         degraded=(
             *_run_reasons(measurement, tables),
-            *_expected_reasons(tables, [side for side in (ideal, twin) if side]),
+            *expected_reasons(tables, [side for side in (ideal, twin) if side]),
             *_job_reasons(measurement, measured, ratios[0]),
         ),
     )
 
 
-def _job_figures(ops: MeasuredOps, ops_per_iteration: int) -> JobFigures:
+def job_figures(ops: MeasuredOps, ops_per_iteration: int) -> JobFigures:
     """Over iterations of which every op completed."""
     jct_ns = [one.jct_ns for one in counted_iterations(measure_iterations(ops, ops_per_iteration), 0)]
     return JobFigures(
@@ -216,9 +210,42 @@ def _job_figures(ops: MeasuredOps, ops_per_iteration: int) -> JobFigures:
     )
 
 
-def _kind_figures(
+@dataclass(frozen=True, slots=True, eq=False)
+class JobKind:
+    """Collectives of one kind, algorithm and size of group in the jobs."""
+
+    name: str
+    algorithm: str
+    ranks: int
+    member: NDArray[np.bool_]
+    """By group of `PlannedGroups`."""
+    factor: float
+    """Bus bandwidth by algorithm bandwidth."""
+
+
+def job_kinds(groups: PlannedGroups, tables: PlanTables) -> tuple[JobKind, ...]:
+    """The kinds that the jobs have, background left out."""
+    identity = np.stack([groups.kind, groups.algorithm, groups.ranks], axis=1)
+    of_jobs = np.unique(groups.group_of_op[counted_ops(tables)])
+    unique, kind_of_job_group = np.unique(identity[of_jobs], axis=0, return_inverse=True)
+    kind_of_group = np.full(len(identity), -1, np.int64)
+    kind_of_group[of_jobs] = kind_of_job_group.reshape(-1)
+    return tuple(
+        JobKind(
+            CONVENTIONS[kind].name,
+            tables.algorithms[algorithm] if algorithm >= 0 else "",
+            ranks,
+            kind_of_group == index,
+            float(bus_factor(np.array([kind]), np.array([ranks]))[0]),
+        )
+        for index, (kind, algorithm, ranks) in enumerate(unique.tolist())
+    )
+
+
+def kind_figures(
     rows: CollectiveRows, groups: PlannedGroups, member: NDArray[np.bool_], factor: float
 ) -> KindFigures:
+    """Over complete collectives of the groups that are `member`."""
     chosen = np.flatnonzero(member[rows.group] & rows.complete)
     size_bytes = int(groups.size_bytes[rows.group[chosen]].sum())
     total_ns, joined_ns = int(rows.time_ns[chosen].sum()), int(rows.joined_ns[chosen].sum())
@@ -235,7 +262,8 @@ def _kind_figures(
     )
 
 
-def _ratio(measured_ns: int | None, expected_ns: int | None) -> float | None:
+def ratio(measured_ns: int | None, expected_ns: int | None) -> float | None:
+    """One by the other, where there are both."""
     return measured_ns / expected_ns if measured_ns is not None and expected_ns else None
 
 
@@ -269,7 +297,8 @@ def _is_loopback(address: bytes) -> bool:
     return address == _LOOPBACK_V6 or address.startswith(_LOOPBACK_V4)
 
 
-def _expected_reasons(tables: PlanTables, expected: list[ExpectedRows]) -> list[str]:
+def expected_reasons(tables: PlanTables, expected: list[ExpectedRows]) -> list[str]:
+    """What the expected runs left out."""
     found = []
     for rows in expected:
         run = rows.run

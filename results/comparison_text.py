@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Final
 from results.table_text import aligned, us, wrapped
 
 if TYPE_CHECKING:
+    from results.expected_figures import ExpectedFigures, ExpectedKind
     from results.summary import ComparisonSummary, ExpectedSummary, KindComparison
 
 _HEADINGS: Final = (
     ("", "", "", "all joined, avg (us)", "", "", "measured", "measured"),
     ("collective", "algorithm", "n", "ideal", "twin", "measured", "/ideal", "/twin"),
 )
+_EXPECTED_HEADINGS: Final = (
+    ("", "", "", "all joined, avg (us)", "", "twin"),
+    ("collective", "algorithm", "n", "ideal", "twin", "/ideal"),
+)
+_JOB: Final = "job, an iteration"
 _MOST_RATIO: Final = 999
 _KIND_LIMIT: Final = 20
 _ALGORITHM_LIMIT: Final = 18
@@ -48,6 +54,37 @@ def comparison_lines(comparison: ComparisonSummary) -> list[str]:
     return lines
 
 
+def expected_lines(figures: ExpectedFigures) -> list[str]:
+    """The same of what is only expected."""
+    job = (
+        _JOB,
+        "",
+        "",
+        *(us(side.iteration_jct_avg_ns) if side else "-" for side in (figures.ideal, figures.twin)),
+        _ratio(figures.twin_per_ideal, False),
+    )
+    rows = [*_EXPECTED_HEADINGS, *(_expected_row(kind) for kind in figures.kinds), job]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(job))]
+    lines = [aligned(row, widths, "  ") for row in rows]
+    for one in figures.expected:
+        lines += wrapped(one.network, _expected_text(one))
+    for text in figures.absent:
+        lines += wrapped("not there", text)
+    for text in figures.notes:
+        lines += wrapped("note", text)
+    return lines
+
+
+def _expected_row(kind: ExpectedKind) -> tuple[str, ...]:
+    return (
+        kind.kind[:_KIND_LIMIT],
+        kind.algorithm[:_ALGORITHM_LIMIT],
+        str(kind.ranks),
+        *(us(side.joined_avg_ns) if side else "-" for side in (kind.ideal, kind.twin)),
+        _ratio(kind.twin_per_ideal, False),
+    )
+
+
 def _kind_row(kind: KindComparison) -> tuple[str, ...]:
     times = (kind.ideal, kind.twin, kind.measured)
     return (
@@ -63,7 +100,7 @@ def _kind_row(kind: KindComparison) -> tuple[str, ...]:
 def _job_row(comparison: ComparisonSummary) -> tuple[str, ...]:
     job = comparison.job
     return (
-        "job, an iteration",
+        _JOB,
         "",
         "",
         *(us(side.iteration_jct_avg_ns) if side else "-" for side in (job.ideal, job.twin, job.measured)),

@@ -20,8 +20,9 @@ import pytest
 from contract.errors import RigError
 from controller.cli import main
 from controller.lab_client import lab_ask, lab_down, lab_exec, lab_up
-from controller.lab_order import LabOrder
+from controller.lab_order import LOG_FILE, SOCKET_FILE, LabOrder
 from controller.lab_plan import DEFAULT_BIND
+from controller.lab_socket import connected
 from controller.lab_status import status_text
 from tests.test_lab_truths import namespaces_are_allowed
 
@@ -183,6 +184,17 @@ def test_a_lab_that_hangs_is_taken_down_like_any_other(desk: Desk, monkeypatch: 
         assert lab_down("lab")
         assert has_ended(lab)
     assert not Path(status["directory"]).exists()
+
+
+def test_a_lab_that_ends_while_somebody_is_connected_says_nothing_of_it(desk: Desk) -> None:
+    status = desk.up()
+    directory = Path(status["directory"])
+    with watched(status["pid"]) as lab, connected(directory / SOCKET_FILE, PATIENCE_S) as line:
+        line.sendall(b'{"ask": "counters"}\n')
+        assert line.recv(1 << 16)
+        os.kill(status["pid"], signal.SIGTERM)
+        assert has_ended(lab)
+    assert (directory / LOG_FILE).read_text() == ""
 
 
 def test_a_killed_lab_leaves_no_process_and_no_namespace(desk: Desk) -> None:

@@ -129,6 +129,45 @@ def test_what_a_large_job_costs_is_said_before(
     )
 
 
+def test_without_packets_the_times_come_close_to_those_with_them(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = command(files, "--topology", str(files / "t.yaml"), "--json")
+    capsys.readouterr()
+    assert main(words) == ExitCode.PASS
+    kinds = json.loads(capsys.readouterr().out)["summary"]["kinds"]
+    assert main([*words, "--level", "flow"]) == ExitCode.PASS
+    answer = json.loads(capsys.readouterr().out)
+    (kind,) = answer["kinds"]
+    assert (kind["kind"], kind["algorithm"], kind["ranks"]) == ("all_reduce", "ring", 4)
+    assert kind["twin"]["count"] == 2
+    assert kind["twin"]["time_avg_ns"] == pytest.approx(kinds[0]["time_avg_ns"], rel=0.03)
+    # Port b is a link of 200 Gb/s in the rig, of 100 in the topology; the ideal device adds nothing to the links.
+    assert kind["ideal"]["time_avg_ns"] < kind["twin"]["time_avg_ns"]
+    assert answer["twin_per_ideal"] == pytest.approx(
+        answer["twin"]["iteration_jct_avg_ns"] / answer["ideal"]["iteration_jct_avg_ns"]
+    )
+
+
+def test_without_packets_it_says_what_it_cannot_know(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    words = command(files, "--topology", str(files / "t.yaml"), "--level", "flow")
+    assert main(words) == ExitCode.PASS
+    text = capsys.readouterr().out
+    assert re.search(r"\nall_reduce +ring +4 +[0-9.]+ +[0-9.]+ +1\.[0-9]{2}\n", text)
+    assert "t.yaml, rates only, no packets" in text
+    assert "the twin knows no packets: ECN marks; pauses; queues and drops" in text
+    assert main([*words, "--limit", "20us"]) == ExitCode.RUN_ERROR
+    assert "did not finish: the time limit was reached" in capsys.readouterr().out
+    assert main([*words, "--out", str(files / "kept")]) == ExitCode.PREPARATION_FAILED
+    assert capsys.readouterr().err == (
+        "etloop: --out: the flow level has no records to keep; leave out --out, or --level flow; --json has every figure\n"
+    )
+    (files / "t.yaml").write_text("single: {ports: [a/p0, c/p0], rate: 1Gbps}\n")
+    assert main(words) == ExitCode.PREPARATION_FAILED
+    assert "b/p0: the plan uses this port and it is attached to no switch" in capsys.readouterr().err
+
+
 def test_a_job_that_does_not_end_in_time_says_so(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(files, "--topology", str(files / "t.yaml"), "--limit", "20us")) == ExitCode.RUN_ERROR
     assert "the time limit was reached" in capsys.readouterr().out
