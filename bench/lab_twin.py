@@ -250,7 +250,7 @@ def main() -> int:
             pairs.append(run_job(job))
         except EtloopError as error:
             print(f"{job.name}: {error}", file=sys.stderr)
-    print(json.dumps([asdict(one) for one in pairs], indent=2) if asked.json else table(pairs), end="")
+    print(json.dumps([asdict(one) for one in pairs], indent=2) + "\n" if asked.json else table(pairs), end="")
     met = len(pairs) == len(jobs) and all(one.holds() for one in pairs)
     return 30 if asked.check and not met else 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def answer(parsed: argparse.Namespace) -> Answer:
     """Runs the command. Raises as `answer_twin`."""
+    from controller.aside import say
     from controller.commands_twin import TwinRequest, answer_twin
 
     settings = TwinSettings(
@@ -65,10 +65,6 @@ def answer(parsed: argparse.Namespace) -> Answer:
         limit_ns=parsed.limit,
         sample_interval_ns=parsed.sample if parsed.out is not None else 0,
     )
-
-    def say(line: str) -> None:
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
 
     request = TwinRequest(
         parsed.scenario,

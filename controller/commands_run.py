@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from contract.errors import ConfigError, ExitCode, Problem
 from contract.units import approximate_bytes
+from controller.aside import say
 from controller.commands_plan import Prepared, prepare
 from controller.device_counting import counted_run, counting_of, device_basis
 from controller.dut_examination import contradictions_of
@@ -102,16 +103,11 @@ def run_files(
     """
     bar = progress_bar and not as_json and sys.stderr.isatty()
     finished = run_live(
-        scenario_path, rig_path, out_dir, say=_say, progress_bar=bar, compares=compares, strict=strict
+        scenario_path, rig_path, out_dir, say=say, progress_bar=bar, compares=compares, strict=strict
     )
     sys.stdout.write(to_json(finished.summary) if as_json else finished.table)
     sys.stdout.flush()
     return int(finished.exit_code)
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
 
 
 def run_live(

@@ -7,7 +7,6 @@ came of them. A shell for chance: it draws the order of runs from the sweep's se
 from __future__ import annotations
 
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from contract.errors import ConfigError, InputError, Problem
 from contract.yaml_reader import MOST_PROBLEMS
 from controller.answer import Answer, to_json
+from controller.aside import say
 from controller.cli_values import whole
 from controller.commands_compare import add_settings, settings_of
 from controller.commands_plan import prepare_inputs
@@ -133,7 +133,7 @@ def _laid_out(sweep: Sweep, mode: Mode) -> tuple[tuple[tuple[Point, PointFiles],
     every = points(sweep)
     for number, point in enumerate(every):
         if number % SAID_EVERY == 0 and len(every) > SAID_EVERY:
-            _say(f"laying out {len(every)} points: {number} done")
+            say(f"laying out {len(every)} points: {number} done")
         try:
             files = point_files(sweep, point, read, lab=mode is Mode.LAB)
             told.append(_told(point, files, mode))
@@ -186,9 +186,9 @@ def _search(
     how = How(mode, beside_ideal=not parsed.no_ideal, beyond=parsed.beyond)
     every = [point for point, _ in found]
     try:
-        table, code = carry_out_search(sweep, how, every, searched, directory, read_file, _say)
+        table, code = carry_out_search(sweep, how, every, searched, directory, read_file, say)
     except BaseException:
-        _say(f"what was tried is kept in {parsed.out}; the same command with --resume goes on")
+        say(f"what was tried is kept in {parsed.out}; the same command with --resume goes on")
         raise
     as_json = (directory.path / SEARCH_FILE).read_text(encoding="utf-8") if parsed.json else table
     return Answer(as_json, code)
@@ -226,7 +226,7 @@ def _run(
 
     how = How(mode, beside_ideal=not parsed.no_ideal, beyond=parsed.beyond)
     try:
-        told = carry_out(sweep, how, found, plan_of_runs, told, directory, _say)
+        told = carry_out(sweep, how, found, plan_of_runs, told, directory, say)
     except BaseException:
         _say_how_to_go_on(directory, plan_of_runs, parsed.out)
         raise
@@ -249,7 +249,7 @@ def finish(told: SweepTold, directory: SweepDirectory, settings: ContrastSetting
         try:
             sides[point.name] = read_side(directory.point(point.name), settings.warm_up, words)
         except RunDirError as error:
-            _say(f"{point.name} ({words}): {error}")
+            say(f"{point.name} ({words}): {error}")
     compared = groups(told, sides, settings)
     told = replace(told, results=point_results(compared, sides))
     directory.keep(told, sweep_html(told, compared, sides, settings))
@@ -258,9 +258,4 @@ def finish(told: SweepTold, directory: SweepDirectory, settings: ContrastSetting
 
 def _say_how_to_go_on(directory: SweepDirectory, plan_of_runs: tuple[Turn, ...], out: Path) -> None:
     done = len(directory.earlier().runs)
-    _say(f"{done} of {len(plan_of_runs)} runs are kept in {out}; the same command with --resume goes on")
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    say(f"{done} of {len(plan_of_runs)} runs are kept in {out}; the same command with --resume goes on")

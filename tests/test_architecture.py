@@ -63,6 +63,7 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/counters/sampling.py": "reads devices side by side, on a clock",
     "controller/counters/soft_switch.py": "asks a lab",
     "controller/link_timeline.py": "waits beside a session and asks the lab to take links down",
+    "controller/aside.py": "says a line on standard error",
     "controller/commands_run.py": "runs the event loop for a command, shows the progress bar",
     "controller/counters/credentials.py": "reads credentials from files and the environment",
     "controller/counters/gnmi_session.py": "a connection to a gNMI server, reads the clock",
