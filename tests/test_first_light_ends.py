@@ -189,12 +189,16 @@ def test_a_stalled_run_says_who_waits_for_whom_down_to_the_link(place: Place) ->
     same = rf"rank 3 {operation} waits for an acknowledgement from rank 4 \({LOST_ADDRESS} -> .*, qpn 0x\w+\)"
     assert re.match(f"{cause}|{same}", steps[-1]), summary["reason"]
     waiting = [
-        re.match(rf"rank (\d) {operation} waits for data from rank (\d) ", step) for step in steps[:-1]
+        re.match(rf"rank (\d) {operation} waits for (data|clear-to-send) from rank (\d) ", step)
+        for step in steps[:-1]
     ]
-    pairs = [(int(found[1]), int(found[2])) for found in waiting if found]
-    assert len(pairs) == len(steps) - 1, summary["reason"]
-    assert all(peer == (rank - 1) % RANKS for rank, peer in pairs), "a ring waits backwards"
-    assert [peer for _, peer in pairs[:-1]] == [rank for rank, _ in pairs[1:]], "each waits for the next"
+    links = [(int(found[1]), found[2], int(found[3])) for found in waiting if found]
+    assert len(links) == len(steps) - 1, summary["reason"]
+    # Of a ring, data comes from the rank before, and leave to send more from the one behind.
+    towards = {"data": -1, "clear-to-send": 1}
+    assert all(peer == (rank + towards[what]) % RANKS for rank, what, peer in links), summary["reason"]
+    ends = [int(re.match(r"rank (\d)", step)[1]) for step in steps[1:]]  # type: ignore[index]
+    assert [peer for *_, peer in links] == ends, "each waits for the next"
 
 
 @for_root
