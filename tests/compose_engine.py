@@ -132,17 +132,17 @@ class Engine:
                 "usr/share/locale",
             ):
                 shutil.rmtree(root / unread, ignore_errors=True)
-            packing = subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE)
-            imported = subprocess.run(
-                ["podman", "import", "--quiet", "-", image],
-                check=False,
-                env=self.environment,
-                stdin=packing.stdout,
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
-            assert (packing.wait(30), imported.returncode) == (0, 0), imported.stderr
+            with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as packing:
+                imported = subprocess.run(
+                    ["podman", "import", "--quiet", "-", image],
+                    check=False,
+                    env=self.environment,
+                    stdin=packing.stdout,
+                    capture_output=True,
+                    text=True,
+                    timeout=300,
+                )
+            assert (packing.returncode, imported.returncode) == (0, 0), imported.stderr
         return image
 
     def image(self, base: str) -> str:
