@@ -267,13 +267,31 @@ void probes_are_repeated_and_then_given_up() {
   CHECK_EQ(send_due(), 2u);  // the last two take the places that came free
   prober.too_large(9);
   prober.on_reply(8, 0x6A, 0x6A, now + 20);
-  for (int turn = 0; turn < 20 && !prober.over(); ++turn) {
+  for (uint32_t turn = 1; turn < kFirstAttempts; ++turn) {
     now += kProbeTimeoutNs;
-    send_due();
+    CHECK_EQ(send_due(), 5u);  // nobody is given up before the first has had all its attempts
   }
+  now += kProbeTimeoutNs;
+  CHECK_EQ(send_due(), 0u);
   CHECK(prober.over());
   CHECK(prober.result(0).verdict == ProbeVerdict::no_reply);
   CHECK(prober.result(9).verdict == ProbeVerdict::too_large);
+}
+
+void after_the_first_that_was_given_up_others_have_fewer_attempts() {
+  Prober prober;
+  for (uint32_t qp = 0; qp < kProbesAtOnce + 1; ++qp) prober.add(0, static_cast<int32_t>(qp), qp);
+  prober.start();
+  Nanos now = 1;
+  uint32_t last_attempts = 0;
+  for (; !prober.over(); now += kProbeTimeoutNs) {
+    for (int64_t target = prober.next(now); target >= 0; target = prober.next(now)) {
+      prober.sent(static_cast<size_t>(target), now);
+      if (target == kProbesAtOnce) ++last_attempts;
+    }
+  }
+  CHECK_EQ(last_attempts, kLaterAttempts);
+  CHECK_EQ(now, 1 + (kFirstAttempts + kLaterAttempts + 1) * kProbeTimeoutNs);
 }
 
 }  // namespace
@@ -293,5 +311,6 @@ int main() {
   what_is_written_ahead_is_counted_and_bounded();
   lanes_are_reused();
   probes_are_repeated_and_then_given_up();
+  after_the_first_that_was_given_up_others_have_fewer_attempts();
   return test::failures();
 }

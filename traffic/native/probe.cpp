@@ -21,7 +21,8 @@ int64_t Prober::next(Nanos now) {
         ++i;
         continue;
       }
-      if (target.attempts < kProbeAttempts) return outstanding_[i];
+      if (target.attempts < most_attempts()) return outstanding_[i];
+      gave_up_ = true;
       settle(target, ProbeVerdict::no_reply);
     }
     outstanding_[i] = outstanding_.back();

@@ -13,7 +13,10 @@ namespace etloop {
 inline constexpr uint32_t kProbeRequestKey = 0x45544C50;
 inline constexpr uint32_t kProbeReplyKey = 0x45544C52;
 inline constexpr uint32_t kProbeReplyBytes = 8;
-inline constexpr uint32_t kProbeAttempts = 5;
+// Of the first that nobody answers: a host with much else to do may be away for a second or two.
+inline constexpr uint32_t kFirstAttempts = 15;
+// Of all others once one was given up: with a cut link there may be thousands.
+inline constexpr uint32_t kLaterAttempts = 5;
 inline constexpr uint32_t kProbesAtOnce = 8;
 inline constexpr Nanos kProbeTimeoutNs = 200'000'000;
 // Of a probe that a reliable transport carries and repeats: a card's queue pairs may still be on their way up.
@@ -52,6 +55,7 @@ class Prober {
 
  private:
   Nanos pending_deadline() const;
+  uint32_t most_attempts() const { return gave_up_ ? kLaterAttempts : kFirstAttempts; }
   struct Target {
     uint32_t qp;
     uint32_t attempts = 0;
@@ -66,6 +70,7 @@ class Prober {
   size_t next_fresh_ = 0;
   size_t settled_ = 0;
   bool running_ = false;
+  bool gave_up_ = false;
 };
 
 }  // namespace etloop
