@@ -64,7 +64,8 @@ class CardQueue {
     }
     const uint32_t index = free_;
     free_ = waiting_[index].next;
-    waiting_[index] = {frame, kNone};
+    waiting_[index].frame = frame;
+    waiting_[index].next = kNone;
     return index;
   }
 

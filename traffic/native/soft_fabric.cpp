@@ -7,7 +7,7 @@ namespace etloop {
 // A switch tells its sink what leaves by port; this adds which switch it was.
 struct SoftFabric::Node final : SwitchSink {
   Node(SoftFabric& owner, size_t number, const SwitchConfig& config, Nanos begin_ns)
-      : fabric(owner), index(number), model(config, *this, begin_ns) {}
+      : fabric(owner), index(number), model(config, *this, begin_ns, owner.events_, static_cast<uint16_t>(number + 1)) {}
 
   void transmit(size_t port, const SwitchFrame& frame, Nanos, Nanos end_ns) override {
     fabric.transmitted(index, port, frame, end_ns);
@@ -56,9 +56,8 @@ std::string validate(const FabricConfig& config) {
 SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin_ns)
     : config_(config),
       sink_(sink),
+      events_(event_spacing_ns(config.switches)),
       cards_(config.attachments.size()),
-      events_(config.attachments.size() + 1),
-      switches_(config.switches.size()),
       now_ns_(begin_ns) {
   for (size_t i = 0; i < config.switches.size(); ++i) {
     nodes_.push_back(std::make_unique<Node>(*this, i, config.switches[i], begin_ns));
@@ -93,51 +92,46 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
 
 SoftFabric::~SoftFabric() = default;
 
-void SoftFabric::push(Nanos at_ns, Kind kind, size_t index, uint8_t priority, uint16_t quanta) {
-  const size_t source = kind == Kind::card ? index : cards_.size();
-  events_.push(source, {at_ns, 0, static_cast<uint32_t>(index), quanta, priority, kind});
+void SoftFabric::push(Nanos at_ns, Kind kind, size_t number, uint8_t lane, uint16_t port) {
+  const uint64_t owned = FabricEvents::owned_by(kOwner);
+  events_.push({at_ns, owned, static_cast<uint32_t>(number), port, lane, static_cast<uint8_t>(kind)});
 }
 
-// Something was said to a switch, which may have to act earlier than it knew.
-void SoftFabric::told(size_t switch_index) { switches_.set(switch_index, nodes_[switch_index]->model.next_event()); }
-
 void SoftFabric::advance(Nanos until_ns) {
-  while (true) {
-    const Nanos own_ns = events_.next_ns();
-    const Nanos switch_ns = switches_.next_ns();
-    const Nanos next_ns = std::min(own_ns, switch_ns);
-    if (next_ns > until_ns || next_ns == kNever) break;
-    now_ns_ = std::max(now_ns_, next_ns);
-    if (switch_ns < own_ns) {
-      const size_t first = switches_.next();
-      nodes_[switches_.second()]->model.expect_advance();
-      nodes_[first]->model.advance(next_ns);
-      told(first);
+  while (events_.next_ns() <= until_ns && !events_.empty()) {
+    const FabricEvent event = events_.pop();
+    now_ns_ = std::max(now_ns_, event.at_ns);
+    expect_next();
+    if (const uint16_t owner = FabricEvents::owner_of(event); owner == kOwner) {
+      take(event);
     } else {
-      take(events_.pop());
-      expect_card();
+      nodes_[owner - 1]->model.take(event);
     }
   }
   now_ns_ = std::max(now_ns_, until_ns);
 }
 
-// The card that has its turn next is seldom in the caches.
-void SoftFabric::expect_card() const {
+// What has its turn next is seldom in the caches.
+void SoftFabric::expect_next() const {
   if (events_.empty()) return;
-  const Event& next = events_.front();
-  if (next.kind == Kind::card) prefetch(&cards_[next.index], 2 * kLineBytes);
+  const FabricEvent& next = events_.front();
+  if (const uint16_t owner = FabricEvents::owner_of(next); owner != kOwner) {
+    nodes_[owner - 1]->model.expect(next);
+  } else if (static_cast<Kind>(next.kind) == Kind::card) {
+    prefetch(&cards_[next.number], 2 * kLineBytes);
+  }
 }
 
-void SoftFabric::take(const Event& event) {
-  switch (event.kind) {
+void SoftFabric::take(const FabricEvent& event) {
+  switch (static_cast<Kind>(event.kind)) {
     case Kind::card: {
-      Card& card = cards_[event.index];
+      Card& card = cards_[event.number];
       if (card.event_ns == event.at_ns) card.event_ns = kNever;
-      card_send(event.index, event.at_ns);
+      card_send(event.number, event.at_ns);
       return;
     }
-    case Kind::card_pause: card_paused(event.index, event.priority, event.quanta, event.at_ns); return;
-    case Kind::link: link_changes(changing_[event.index], event.quanta != 0, event.at_ns); return;
+    case Kind::card_pause: card_paused(event.number, event.lane, event.port, event.at_ns); return;
+    case Kind::link: link_changes(changing_[event.number], event.port != 0, event.at_ns); return;
   }
 }
 
@@ -154,12 +148,10 @@ void SoftFabric::set_link_later(const FabricEnd& end, bool up, Nanos at_ns) {
 
 void SoftFabric::link_changes(const FabricEnd& end, bool up, Nanos at_ns) {
   nodes_[end.switch_index]->model.on_link(end.port, up, at_ns);
-  told(end.switch_index);
   const Peer& peer = peers_[end.switch_index][end.port];
   if (peer.kind == Peer::Kind::attachment) forget_pauses(peer.end.port, at_ns);
   if (peer.kind != Peer::Kind::switch_port) return;
   nodes_[peer.end.switch_index]->model.on_link(peer.end.port, up, at_ns);
-  told(peer.end.switch_index);
 }
 
 // ---- cards
@@ -219,7 +211,6 @@ void SoftFabric::card_send(size_t attachment, Nanos now) {
   card.counters.waiting_bytes -= frame.frame_bytes;
   card.free_ns = now + card.line.of(frame.frame_bytes);
   nodes_[card.end.switch_index]->model.expect_frame(card.end.port, frame, card.free_ns + card.propagation_ns);
-  told(card.end.switch_index);
   if (card.counters.waiting_bytes > 0) look_at_card(attachment, card.free_ns);
   sink_.card_sends(attachment, now);
 }
@@ -252,7 +243,6 @@ void SoftFabric::pause_from_host(size_t attachment, uint8_t priority, uint16_t q
   const SwitchPortConfig& port = config_.switches[end.switch_index].ports[end.port];
   const Nanos heard_ns = at_ns + line_ns(kPauseFrameBytes, port.rate_bps) + port.propagation_ns;
   nodes_[end.switch_index]->model.expect_pause(end.port, priority, quanta, heard_ns);
-  told(end.switch_index);
 }
 
 // ---- what switches send
@@ -267,7 +257,6 @@ void SoftFabric::transmitted(size_t from_switch, size_t port, const SwitchFrame&
       return;
     case Peer::Kind::switch_port:
       peer.node->model.expect_frame(peer.end.port, frame, at_ns);
-      told(peer.end.switch_index);
       return;
     case Peer::Kind::attachment: {
       CardCounters& count = cards_[peer.end.port].counters;
@@ -285,7 +274,6 @@ void SoftFabric::paused(size_t from_switch, size_t port, uint8_t priority, uint1
   const Nanos at_ns = end_ns + peer.propagation_ns;
   if (peer.kind == Peer::Kind::switch_port) {
     peer.node->model.expect_pause(peer.end.port, priority, quanta, at_ns);
-    told(peer.end.switch_index);
   }
   if (peer.kind != Peer::Kind::attachment) return;
   if (config_.attachments[peer.end.port].honours_pause) {

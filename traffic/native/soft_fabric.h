@@ -12,10 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "earliest.h"
 #include "card_queue.h"
+#include "fabric_event.h"
 #include "switch_model.h"
-#include "time_lanes.h"
 
 namespace etloop {
 
@@ -93,7 +92,7 @@ class SoftFabric {
   // The same in the future.
   void set_link_later(const FabricEnd& end, bool up, Nanos at_ns);
   void advance(Nanos until_ns);
-  Nanos next_event() const { return std::min(events_.next_ns(), switches_.next_ns()); }
+  Nanos next_event() const { return events_.next_ns(); }
 
   CardCounters card(size_t attachment, Nanos now) const;
   SwitchCounters counters(size_t switch_index, Nanos now) const;
@@ -106,16 +105,10 @@ class SoftFabric {
   }
 
  private:
+  // Of the fabric's own events: `number` is an attachment, or of `changing_`; `lane` a priority; `port` the quanta of a pause, or
+  // whether a link comes up.
   enum class Kind : uint8_t { card, card_pause, link };
-  struct Event {
-    Nanos at_ns;
-    uint64_t order;
-    uint32_t index;  // attachment, or of `changing_`
-    uint16_t quanta;  // of `link`: whether it comes up
-    uint8_t priority;
-    Kind kind;
-  };
-  static_assert(sizeof(Event) == 24);
+  static constexpr uint16_t kOwner = 0;  // of those; switches follow
   struct alignas(kLineBytes) Card {
     Nanos free_ns = 0;          // of its link
     Nanos event_ns = kNever;    // the next look at what it may send
@@ -138,11 +131,10 @@ class SoftFabric {
     Node* node = nullptr;  // of a switch port
   };
 
-  void push(Nanos at_ns, Kind kind, size_t index, uint8_t priority = 0, uint16_t quanta = 0);
+  void push(Nanos at_ns, Kind kind, size_t number, uint8_t lane = 0, uint16_t port = 0);
   void look_at_card(size_t attachment, Nanos at_ns);
-  void told(size_t switch_index);
-  void take(const Event& event);
-  void expect_card() const;
+  void take(const FabricEvent& event);
+  void expect_next() const;
   void link_changes(const FabricEnd& end, bool up, Nanos at_ns);
   void card_send(size_t attachment, Nanos now);
   void card_paused(size_t attachment, uint8_t priority, uint16_t quanta, Nanos now);
@@ -152,12 +144,11 @@ class SoftFabric {
 
   const FabricConfig& config_;
   FabricSink& sink_;
+  FabricEvents events_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::vector<Peer>> peers_;  // by switch, by port
   std::vector<Card> cards_;
   std::vector<FabricEnd> changing_;  // links, by the numbers that events have
-  TimeLanes<Event> events_;  // by card; last, pauses and links
-  Earliest switches_;
   Nanos now_ns_;
   int64_t inside_ = 0;
 };

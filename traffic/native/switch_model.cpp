@@ -48,12 +48,21 @@ size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways) {
 }
 
 SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns)
+    : SwitchModel(config, sink, begin_ns, std::make_unique<FabricEvents>(event_spacing_ns({&config, 1})), nullptr, 0) {}
+
+SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner)
+    : SwitchModel(config, sink, begin_ns, nullptr, &events, owner) {}
+
+SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, std::unique_ptr<FabricEvents> own,
+                         FabricEvents* shared, uint16_t owner)
     : config_(config),
       sink_(sink),
       counters_(config.ports.size()),
       buffer_(config),
       begin_ns_(begin_ns),
-      events_(2 * config.ports.size() + 1),
+      own_events_(std::move(own)),
+      events_(own_events_ != nullptr ? *own_events_ : *shared),
+      owned_(FabricEvents::owned_by(owner)),
       mixed_seed_(seed_of_hash(config.seed)),
       random_state_(config.seed) {
   ports_.resize(config.ports.size());
@@ -72,33 +81,24 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
 
 uint64_t SwitchModel::random() { return mixed(random_state_ += 0x9E3779B97F4A7C15); }
 
-void SwitchModel::schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t packet) {
-  const Event event{at_ns, 0, packet, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), kind};
-  events_.push(source_of(kind, port), event);
-}
-
-// Times of one source rise, or all but.
-size_t SwitchModel::source_of(Kind kind, size_t port) const {
-  switch (kind) {
-    case Kind::arrival: return port;
-    case Kind::line_free: return ports_.size() + port;
-    case Kind::pause:
-    case Kind::pause_over:
-    case Kind::refresh:
-    case Kind::watchdog: break;
-  }
-  return 2 * ports_.size();
+void SwitchModel::schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number) {
+  events_.push({at_ns, owned_, number, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), static_cast<uint8_t>(kind)});
 }
 
 uint32_t SwitchModel::keep(const SwitchFrame& frame, size_t in_port) {
-  const Packet kept{frame, kNone, static_cast<uint16_t>(in_port), 0};
+  auto index = static_cast<uint32_t>(packets_.size());
   if (free_.empty()) {
-    packets_.push_back(kept);
-    return static_cast<uint32_t>(packets_.size() - 1);
+    packets_.emplace_back();
+  } else {
+    index = free_.back();
+    free_.pop_back();
   }
-  const uint32_t index = free_.back();
-  free_.pop_back();
-  packets_[index] = kept;
+  // Field by field: put together elsewhere and copied at once, it would be waited for.
+  Packet& kept = packets_[index];
+  kept.frame = frame;
+  kept.next = kNone;
+  kept.in_port = static_cast<uint16_t>(in_port);
+  kept.group = 0;
   return index;
 }
 
@@ -120,30 +120,29 @@ void SwitchModel::expect_pause(size_t port, uint8_t priority, uint16_t quanta, N
 }
 
 void SwitchModel::advance(Nanos now) {
-  while (events_.next_ns() <= now) {
-    const Event event = events_.pop();
-    switch (event.kind) {
-      case Kind::arrival: arrived(event.packet, event.at_ns); break;
-      case Kind::pause: on_pause(event.port, event.lane, static_cast<uint16_t>(event.packet), event.at_ns); break;
-      case Kind::line_free:
-        ports_[event.port].line_event = false;
-        serve(event.port, event.at_ns);
-        break;
-      case Kind::pause_over: end_pause(event.port, event.lane, event.at_ns); break;
-      case Kind::refresh: refresh_pause(event.port, event.lane, event.at_ns); break;
-      case Kind::watchdog: look_for_storm(event.port, event.lane, event.at_ns); break;
-    }
-    check_conservation();
-  }
-  events_.expect_pop();
+  assert(own_events_ != nullptr);
+  while (events_.next_ns() <= now && !events_.empty()) take(events_.pop());
 }
 
-void SwitchModel::expect_advance() const {
-  if (events_.empty()) return;
-  const Event& next = events_.front();
-  prefetch(&ports_[next.port].free_ns);
-  prefetch(&counters_[next.port]);
-  if (next.kind == Kind::arrival) prefetch(&packets_[next.packet], sizeof(Packet));
+void SwitchModel::take(const FabricEvent& event) {
+  switch (static_cast<Kind>(event.kind)) {
+    case Kind::arrival: arrived(event.number, event.at_ns); break;
+    case Kind::pause: on_pause(event.port, event.lane, static_cast<uint16_t>(event.number), event.at_ns); break;
+    case Kind::line_free:
+      ports_[event.port].line_event = false;
+      serve(event.port, event.at_ns);
+      break;
+    case Kind::pause_over: end_pause(event.port, event.lane, event.at_ns); break;
+    case Kind::refresh: refresh_pause(event.port, event.lane, event.at_ns); break;
+    case Kind::watchdog: look_for_storm(event.port, event.lane, event.at_ns); break;
+  }
+  check_conservation();
+}
+
+void SwitchModel::expect(const FabricEvent& event) const {
+  prefetch(&ports_[event.port].free_ns);
+  prefetch(&counters_[event.port]);
+  if (static_cast<Kind>(event.kind) == Kind::arrival) prefetch(&packets_[event.number], sizeof(Packet));
 }
 
 // ---- in

@@ -7,15 +7,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "fabric_event.h"
 #include "prefetch.h"
 #include "switch_buffer.h"
 #include "switch_config.h"
 #include "switch_counters.h"
-#include "time_lanes.h"
 
 namespace etloop {
 
@@ -79,6 +80,8 @@ class SwitchModel {
  public:
   // `config` must have passed `validate` and outlive the switch. `begin_ns`: what the times of its faults count from.
   SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns = 0);
+  // One of several whose events are in one place: whoever takes them out there hands this one its own, of `owner`.
+  SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner);
 
   void on_frame(size_t port, const SwitchFrame& frame, Nanos now);
   void on_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos now);
@@ -86,10 +89,12 @@ class SwitchModel {
   void expect_frame(size_t port, const SwitchFrame& frame, Nanos at_ns);
   void expect_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos at_ns);
   void on_link(size_t port, bool up, Nanos now);
+  // Of a switch by itself.
   void advance(Nanos now);
-  // It is soon to advance: asks for the memory that its next event looks at.
-  void expect_advance() const;
   Nanos next_event() const { return events_.next_ns(); }
+  void take(const FabricEvent& event);
+  // It is soon to take it: asks for the memory that it looks at.
+  void expect(const FabricEvent& event) const;
 
   // Pause times up to `now` included.
   SwitchCounters counters(Nanos now) const;
@@ -103,16 +108,8 @@ class SwitchModel {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
+  // Of an event: `number` is a packet, or the quanta of a pause; `lane` a queue or priority.
   enum class Kind : uint8_t { arrival, pause, line_free, pause_over, refresh, watchdog };
-  struct Event {
-    Nanos at_ns;
-    uint64_t order;
-    uint32_t packet;  // of `pause`: its quanta
-    uint16_t port;
-    uint8_t lane;     // queue or priority
-    Kind kind;
-  };
-  static_assert(sizeof(Event) == 24);
   struct Packet {
     SwitchFrame frame;
     uint32_t next = kNone;
@@ -152,8 +149,9 @@ class SwitchModel {
     bool used = false;
   };
 
-  void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t packet = kNone);
-  size_t source_of(Kind kind, size_t port) const;
+  void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number = kNone);
+  SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, std::unique_ptr<FabricEvents> own,
+              FabricEvents* shared, uint16_t owner);
   void arrived(uint32_t packet, Nanos now);
   bool faulted(uint32_t packet, size_t out_port, Nanos now);
   int32_t route(const SwitchFrame& frame, Nanos now);
@@ -187,7 +185,9 @@ class SwitchModel {
   std::vector<Port> ports_;
   std::vector<Packet> packets_;
   std::vector<uint32_t> free_;
-  TimeLanes<Event> events_;  // by port: frames that come, and then lines that become free; last, all else
+  std::unique_ptr<FabricEvents> own_events_;  // of a switch by itself
+  FabricEvents& events_;
+  uint64_t owned_;  // the order of its own events among those of others
   std::vector<Flowlet> flowlets_;
   // SwitchConfig::routes in one piece: the ways to a destination are [first_way_[d], first_way_[d + 1]).
   std::vector<uint32_t> first_way_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "prefetch.h"
+#include "time_wheel.h"
 
 namespace etloop {
 
@@ -85,7 +86,7 @@ class Network final : public VirtualPorts, public FabricSink {
         flows_(params.memory),
         frames_(params.memory),
         heading_(params.memory),
-        pending_(2 * plan.ports.size()) {
+        pending_(event_spacing_ns(config.switches)) {
     ports_.reserve(plan.ports.size());
     for (size_t p = 0; p < plan.ports.size(); ++p) {
       const auto index = static_cast<int32_t>(p);
@@ -151,7 +152,7 @@ class Network final : public VirtualPorts, public FabricSink {
     if (due_ns == kNever || due_ns >= own.wake_ns) return;
     own.wake_ns = due_ns;
     const auto port = static_cast<uint32_t>(index);
-    pending_.push(ports_.size() + port, {due_ns, 0, kNoFrame, port, false, 0});
+    pending_.push({due_ns, 0, kNoFrame, port, false, 0});
   }
 
   TxResult send(int32_t port, const PacketRun& run);
@@ -182,7 +183,7 @@ class Network final : public VirtualPorts, public FabricSink {
     --job_frames_;
     const auto port = static_cast<uint32_t>(port_of_[attachment]);
     const auto traffic_class = static_cast<uint8_t>(frame.dscp << 2 | frame.ecn);
-    pending_.push(port, {at_ns, 0, frame.handle, port, damaged, traffic_class});
+    pending_.push({at_ns, 0, frame.handle, port, damaged, traffic_class});
   }
   void pause(size_t, uint8_t, uint16_t, Nanos) override {}
   void release(const SwitchFrame& frame) override {
@@ -406,7 +407,7 @@ class Network final : public VirtualPorts, public FabricSink {
   std::pmr::vector<Heading> heading_;  // of each frame
   std::vector<uint32_t> free_frames_;
   int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
-  TimeLanes<Pending> pending_;  // by port: what arrives, and then when its core is woken
+  TimeWheel<Pending> pending_;  // what arrives at ports, and when their cores are woken
   std::vector<int32_t> ready_;  // ports whose card has room again
 };
 

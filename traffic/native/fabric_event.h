@@ -1,0 +1,29 @@
+// What is due in a fabric, of its switches and of the cards around them, in one order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "switch_config.h"
+#include "time_wheel.h"
+
+namespace etloop {
+
+// `port`, `lane`, `number` and `kind` are its owner's, which alone reads them.
+struct FabricEvent {
+  Nanos at_ns;
+  uint64_t order;
+  uint32_t number;
+  uint16_t port;
+  uint8_t lane;
+  uint8_t kind;
+};
+static_assert(sizeof(FabricEvent) == 24);
+
+using FabricEvents = TimeWheel<FabricEvent>;
+
+// About how long from one event of these switches to the next where all their ports are busy, and not so short that what
+// follows from an event of a slow port is mostly out of reach.
+Nanos event_spacing_ns(std::span<const SwitchConfig> switches);
+
+}  // namespace etloop
