@@ -78,6 +78,7 @@ _TOTALS: Final = (
     (CounterObject.PORT, "ecn_marked_packets"),
     (CounterObject.PORT, "link_dropped_packets"),
     (CounterObject.PORT, "fault_dropped_packets"),
+    (CounterObject.PORT, "fault_corrupted_packets"),
     (CounterObject.PORT, "no_route_packets"),
     (CounterObject.PORT, "overload_frames"),
     (CounterObject.PORT, "np_cnp_sent"),

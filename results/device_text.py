@@ -25,6 +25,7 @@ _COUNTED: Final = (
     ("queue_trimmed_packets", "", "trimmed"),
     ("port_rx_error_packets", "", "damaged"),
     ("port_fault_dropped_packets", "", "dropped by faults of the topology"),
+    ("port_fault_corrupted_packets", "", "corrupted by faults of the topology"),
     ("port_no_route_packets", "", "without a way"),
     ("port_link_dropped_packets", "", "lost at a link that was down"),
     ("port_overload_frames", "", "LOST BY THE SOFT SWITCH ITSELF"),
