@@ -162,6 +162,7 @@ COUNTERS: Final = (
     Counter(_P, "trimmed_packets", "packets", _C, "cut down instead of dropped"),
     Counter(_P, "link_dropped_packets", "packets", _C, "dropped because the link is down"),
     Counter(_P, "fault_dropped_packets", "packets", _C, "dropped on purpose by a rule"),
+    Counter(_P, "fault_corrupted_packets", "packets", _C, "received and damaged on purpose by a rule"),
     Counter(_P, "no_route_packets", "packets", _C, "dropped because no way is known"),
     Counter(_P, "overload_frames", "frames", _C, "lost by the soft switch because its host could not keep up"),
     Counter(_P, "late_frames", "frames", _C, "handed over late by the soft switch"),

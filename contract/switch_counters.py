@@ -51,6 +51,7 @@ SWITCH_PORT_COUNTERS: Final = np.dtype(
         ("tx_bytes", "<i8"),
         ("link_dropped_packets", "<i8"),
         ("fault_dropped_packets", "<i8"),
+        ("fault_corrupted_packets", "<i8"),
         ("no_route_packets", "<i8"),
         ("pfc_rx", "<i8", PRIORITIES),
         ("pfc_tx", "<i8", PRIORITIES),

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 SUMMARY: Final = "what a scenario should take on a device as a topology describes it, in virtual time"
 EXAMPLE: Final = (
     "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml\n"
-    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --seed 7 --out twin1/"
+    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --seed 7 --out twin1/\n"
+    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --level flow     a job too large for packets"
 )
 
 

@@ -32,6 +32,7 @@ from controller.expectation import (
 from controller.judgement import asked_of, basis_of, judge_run
 from controller.scenario_timeline import ENDED
 from controller.topology_file import parse_topology
+from controller.twin_counters import twin_counters_table
 from controller.twin_records import connection_rows, run_outcome
 from results.kpis import measure
 from results.run_dir import TOPOLOGY_FILE, add_comparison, keep_files, write_run
@@ -107,7 +108,7 @@ def answer_twin(
     summary, outcome = run_twin(prepared, topology, text, request.settings, request.out_dir)
     said: list[str] = []
     if request.out_dir is not None:
-        asked = asked_of(prepared.scenario, prepared.rig, said.append)
+        asked = asked_of(prepared.scenario, prepared.rig, said.append, in_twin=True)
         basis = basis_of(prepared.scenario, prepared.rig, prepared.plan)
         summary = judge_run(request.out_dir, asked, basis)
     answer = TwinAnswer(summary, outcome, topology, (*said, *_notes(prepared, topology, outcome)))
@@ -163,6 +164,7 @@ def run_twin(
         {
             "switches.parquet": partial(_write_table, lanes_table(topology, outcome.switch_ports)),
             "queues.parquet": partial(_write_table, samples),
+            "counters.parquet": partial(_write_table, twin_counters_table(topology, outcome)),
             TOPOLOGY_FILE: partial(_write_bytes, topology_text),
         },
     )

@@ -21,6 +21,7 @@ from controller.counters.sampling import Sampled, Sampling
 from controller.counters.settings import DEFAULT_INTERVAL_NS, LinuxRoad, Side, SoftSwitchRoad
 from controller.dut_demands import demands_of
 from controller.service import stop_signals
+from controller.udp_background import plain_datagrams
 from dut_profiles.catalogue import find_profile
 from dut_profiles.map_contradictions import way_of_packet
 from dut_profiles.profile import DutKind
@@ -142,7 +143,8 @@ def device_basis(scenario: Scenario, rig: Rig, outcome: RunOutcome) -> DeviceBas
         for agent in rig.agents
         for port in agent.ports
     }
-    return DeviceBasis(outcome.start_ns, ports, _classes(scenario, rig))
+    plain = plain_datagrams(scenario.streams, outcome.agents, scenario.transport.path_mtu_bytes)
+    return DeviceBasis(outcome.start_ns, ports, _classes(scenario, rig), plain)
 
 
 def _tag_bytes(scenario: Scenario, rig: Rig) -> int | None:

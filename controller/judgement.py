@@ -22,7 +22,7 @@ from dut_profiles.profile_file import DEFAULT_TOLERANCE_PER_MILLION
 from results.judging import judged_files
 from results.key_figures import vocabulary
 from results.kpi_set import KpiBasis
-from results.run_dir import add_judgement, read_frames, read_inputs, read_kpis, read_run
+from results.run_dir import TOPOLOGY_FILE, add_judgement, read_frames, read_inputs, read_kpis, read_run
 from results.verdict import EmulatorLimits, check_mistakes
 from results.verdict_set import AskedCheck
 from workload.program import OpKind
@@ -51,12 +51,15 @@ class Asked:
     """What of scenario and rig the profile contradicts; goes into the results."""
 
 
-def asked_of(scenario: Scenario, rig: Rig, say: Callable[[str], None]) -> Asked:
-    """The conditions of scenario and profile; says those that cannot be read."""
+def asked_of(scenario: Scenario, rig: Rig, say: Callable[[str], None], *, in_twin: bool = False) -> Asked:
+    """The conditions of scenario and profile; says those that cannot be read.
+
+    `in_twin`: no device is read, and what ends and switches counted is of one model: it is not held against each other.
+    """
     dut = rig.dut
     if dut is None:
         return _asked(scenario.verdict, "", say)
-    asked = _asked(scenario.verdict, dut.profile, say, counted=bool(dut.counters))
+    asked = _asked(scenario.verdict, dut.profile, say, counted=bool(dut.counters) and not in_twin)
     found = contradictions_of(scenario, rig)
     for problem in found:
         say(f"warning: the profile {asked.device} says otherwise: {problem}")
@@ -145,7 +148,9 @@ def judge_again(run_dir: Path, conditions: Path | None = None, device: str | Non
         checks = conditions_of(scenario_text.encode(), str(where[0]))
         rig = parse_rig(rig_text.encode(), str(where[1]), run_dir)
         dut = rig.dut
-        asked = _asked(checks, dut.profile if dut else "", said.append, counted=bool(dut and dut.counters))
+        in_twin = (run_dir / TOPOLOGY_FILE).exists()
+        read = dut is not None and bool(dut.counters) and not in_twin
+        asked = _asked(checks, dut.profile if dut else "", said.append, counted=read)
         return judge_run(run_dir, asked, basis)
     checks = AskedVerdict() if conditions is None else conditions_of(read_file(conditions), str(conditions))
     counted = read_run(run_dir).summary.dut

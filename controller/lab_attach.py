@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import socket
@@ -132,6 +133,11 @@ def _fit(wiring: Wiring) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         problems: list[Problem] = []
         for interface in wiring.interfaces:
+            if not _claimed(interface, stack):
+                what = "a switch of another lab runs on it, and with two of them every frame would be carried twice"
+                remedy = "end that one first (etloop lab down --name NAME), or name another interface"
+                problems.append(Problem(f"interface {interface}", what, remedy))
+                continue
             try:
                 _up(interface, wiring, problems)
                 stack.callback(_join, interface, _single(interface))
@@ -144,6 +150,21 @@ def _fit(wiring: Wiring) -> Iterator[None]:
         if problems:
             raise RigError(*problems)
         yield
+
+
+def _claimed(interface: str, stack: contextlib.ExitStack) -> bool:
+    """Claims an interface for as long as the stack lasts; False if another switch has it.
+
+    The claim is a name without a file, which the kernel keeps by network namespace and takes back from whoever dies.
+    """
+    claim = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    try:
+        claim.bind(f"\0etloop-switch-{_index(interface)}")
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return False
+    return True
 
 
 def _up(interface: str, wiring: Wiring, problems: list[Problem]) -> None:

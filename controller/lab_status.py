@@ -123,7 +123,8 @@ def status_text(values: Values) -> str:
             lines.append(f"  {port['port']}  {port['interface']}  {span}  {rate}  on {port['end']}")
     if values.get("gnmi"):
         lines.append(f"gNMI at {values['gnmi']['address']}: {values['gnmi']['process']}")
-    lines += ["", *_port_table(counters), *_down_lines(counters), "", *_soft_lines(counters)]
+    ports = [*_port_table(counters), *_down_lines(counters), *_corrupted_lines(counters)]
+    lines += ["", *ports, "", *_soft_lines(counters)]
     return "\n".join(lines) + "\n"
 
 
@@ -189,6 +190,19 @@ def _down_lines(counters: Values) -> list[str]:
         if not port["up"]
     ]
     return [f"down: {', '.join(down)}"] if down else []
+
+
+def _corrupted_lines(counters: Values) -> list[str]:
+    # A lab that an earlier version brought up does not count them.
+    found = [
+        f"{port['fault_corrupted_packets']} at {switch['name']}/{port['name']}"
+        for switch in counters["switches"]
+        for port in switch["ports"]
+        if port.get("fault_corrupted_packets")
+    ]
+    return (
+        [f"corrupted by faults of the topology, of those that came in: {', '.join(found)}"] if found else []
+    )
 
 
 def _soft_lines(counters: Values) -> list[str]:

@@ -44,7 +44,7 @@ class LinkTimeline:
             remedy = "bring one up (etloop lab up --rig-out writes such a rig), run it by etloop twin, or remove it"
             raise ConfigError(Problem(events[0].where or "timeline", what, remedy))
         status = lab_ask(lab, {"ask": "status"})
-        refuse_unknown(events, _ports_of(status))
+        refuse_unknown(events, _ports_of(status), _attached(status))
 
     async def accompany(self, session: Session) -> None:
         """Lives beside a session: waits for its start, and does every event at its time until the run is over."""
@@ -91,3 +91,10 @@ def _ports_of(status: dict[str, object]) -> tuple[str, ...]:
     return tuple(
         f"{switch['name']}/{port['name']}" for switch in counters["switches"] for port in switch["ports"]
     )
+
+
+def _attached(status: dict[str, object]) -> dict[str, str]:
+    """By the rig's port, the switch's port that it is on."""
+    counters = status.get("counters")
+    assert isinstance(counters, dict)
+    return {one["port"]: one["end"] for one in counters["attachments"]}

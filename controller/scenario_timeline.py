@@ -16,7 +16,7 @@ from contract.units import NS_PER_S, QuantityError, format_duration, parse_durat
 from contract.yaml_reader import bounded, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from contract.topology import Topology
     from contract.yaml_reader import Section
@@ -75,15 +75,22 @@ def ends_of(events: Sequence[TimelineEvent], topology: Topology) -> tuple[Switch
         for number, switch in enumerate(topology.switches)
         for index, port in enumerate(switch.ports)
     }
-    refuse_unknown(events, tuple(known))
+    attached = {one.rig_port: topology.port_name(one.end) for one in topology.attachments}
+    refuse_unknown(events, tuple(known), attached)
     return tuple(known[event.link] for event in events)
 
 
-def refuse_unknown(events: Sequence[TimelineEvent], ports: Sequence[str]) -> None:
-    """Raises `PlanError` with every event whose link is none of `ports`."""
+def refuse_unknown(
+    events: Sequence[TimelineEvent], ports: Sequence[str], attached: Mapping[str, str]
+) -> None:
+    """Raises `PlanError` with every event whose link is none of `ports`. `attached`: by the rig's port, that of a switch."""
     problems = [
         Problem(
-            event.where or "timeline", f'no switch has the port "{event.link}"', _offer(event.link, ports)
+            event.where or "timeline",
+            f'no switch has the port "{event.link}"',
+            f"write {attached[event.link]}, which it is on"
+            if event.link in attached
+            else _offer(event.link, ports),
         )
         for event in events
         if event.link not in ports

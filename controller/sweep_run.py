@@ -205,7 +205,7 @@ class Runs:
         settings = TwinSettings(sample_interval_ns=SAMPLE_INTERVAL_NS)
         text = files.topology.content or b""
         run_twin(prepared, topology, text, settings, room, beside_ideal=self._how.beside_ideal)
-        asked = asked_of(prepared.scenario, prepared.rig, self._say)
+        asked = asked_of(prepared.scenario, prepared.rig, self._say, in_twin=True)
         basis = basis_of(prepared.scenario, prepared.rig, prepared.plan)
         return FinishedRun(judge_run(room, asked, basis, pages=False), "")
 

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 from contract.assignment import PlannedStream, UdpStream
 from contract.errors import PlanError, Problem
+from results.reconcile import PlainDatagrams
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from contract.run import AgentRecords
     from controller.rig import Rig
     from controller.scenario_jobs import StreamEntry
 
 FIRST_PORT: Final = 47910
 """Streams are received on this UDP port and those above; below the range that Linux hands out by itself."""
+
+WHOLE_BYTES: Final = 1500 - 40 - 8
+"""Of a datagram that every Ethernet carries in one frame, by IPv6, too."""
 
 
 def plan_streams(
@@ -69,6 +74,39 @@ def streams_of_agents(streams: Sequence[PlannedStream]) -> dict[str, tuple[UdpSt
         found.setdefault(agent_of(one.from_port), []).append(one.stream)
         found.setdefault(agent_of(one.to_port), []).append(replace(one.stream, sends=False))
     return {agent: tuple(ends) for agent, ends in found.items()}
+
+
+def plain_datagrams(
+    entries: Sequence[StreamEntry], agents: Sequence[AgentRecords], path_mtu_bytes: int
+) -> dict[str, PlainDatagrams]:
+    """What streams put on the cable of every port that is an end of one, and took from it.
+
+    Longer datagrams than the job's packets may be cut on the way, into no one knows how many frames.
+    """
+    counts = {(agent.agent, one.name, one.sends): one for agent in agents for one in agent.streams}
+    found: dict[str, PlainDatagrams] = {}
+    for entry in entries:
+        for port, sends in ((entry.from_port, True), (entry.to_port, False)):
+            before = found.get(port, PlainDatagrams())
+            count = counts.get((agent_of(port), entry.name, sends))
+            if count is None:
+                found[port] = replace(before, unknown=f"its agent did not tell what {entry.name} counted")
+            elif entry.datagram_bytes > max(path_mtu_bytes, WHOLE_BYTES):
+                why = f"datagrams of {entry.name} are longer than the job's packets and may have been cut on the way"
+                found[port] = replace(before, unknown=why)
+            elif sends:
+                found[port] = replace(
+                    before,
+                    tx_datagrams=before.tx_datagrams + count.datagrams,
+                    tx_bytes=before.tx_bytes + count.payload_bytes,
+                )
+            else:
+                found[port] = replace(
+                    before,
+                    rx_datagrams=before.rx_datagrams + count.datagrams,
+                    rx_bytes=before.rx_bytes + count.payload_bytes,
+                )
+    return found
 
 
 def agent_of(port: str) -> str:

@@ -6,7 +6,7 @@ are held against (`reconcile`, `class_queues`).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from results.device_index import device_ports, indexed
 from results.device_lanes import device_lanes_table, device_samples_table
 from results.device_set import Agreement, DeviceGap, DeviceSource, DeviceSummary
 from results.device_tables import counters_table, dut_table
-from results.reconcile import AgentPort, reconcile
+from results.reconcile import AgentPort, PlainDatagrams, reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,6 +68,7 @@ _TOTALS: Final = (
     (CounterObject.QUEUE, "trimmed_packets"),
     (CounterObject.QUEUE, "paused_ns"),
     (CounterObject.QUEUE, "watchdog_storms"),
+    (CounterObject.QUEUE, "watchdog_dropped_packets"),
     (CounterObject.GROUP, "dropped_packets"),
     (CounterObject.PRIORITY, "pfc_rx"),
     (CounterObject.PRIORITY, "pfc_tx"),
@@ -77,6 +78,7 @@ _TOTALS: Final = (
     (CounterObject.PORT, "ecn_marked_packets"),
     (CounterObject.PORT, "link_dropped_packets"),
     (CounterObject.PORT, "fault_dropped_packets"),
+    (CounterObject.PORT, "fault_corrupted_packets"),
     (CounterObject.PORT, "no_route_packets"),
     (CounterObject.PORT, "overload_frames"),
     (CounterObject.PORT, "np_cnp_sent"),
@@ -108,6 +110,8 @@ class DeviceBasis:
     """By AGENT/PORT."""
     classes: tuple[ExpectedClass, ...]
     """Where the profile's maps put the job's packets; () where it has none."""
+    plain: dict[str, PlainDatagrams] = field(default_factory=dict)
+    """By AGENT/PORT; of those with background of plain UDP."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,6 +195,7 @@ def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
                 if facts.sees_damaged
                 else int(columns["rx_icrc_encapsulated"][row].item()),
                 tag_bytes=facts.tag_bytes,
+                plain=basis.plain.get(name, PlainDatagrams()),
             )
         )
     return tuple(found)

@@ -1,8 +1,8 @@
 """Holds what agents counted at their ports against what the device counted at the other end of the cable. Pure.
 
-Both count everything that is on the cable for RoCEv2: data, acknowledgements, grants, probes, congestion notifications. The
-device also counts what others send (ARP, neighbour discovery, LLDP, its own protocols), which is why a tolerance is the
-profile's. Decides what is compared, and when a difference cannot be told.
+Both count everything that is on the cable for RoCEv2 (data, acknowledgements, grants, probes, congestion notifications), and
+the background of plain UDP. The device also counts what others send (ARP, neighbour discovery, LLDP, its own protocols), which
+is why a tolerance is the profile's. Decides what is compared, and when a difference cannot be told.
 """
 
 from __future__ import annotations
@@ -22,6 +22,19 @@ IP_BYTES: Final = {4: 20, 6: 40}
 FCS_BYTES: Final = 4
 TAG_BYTES: Final = 4
 """Of a VLAN (IEEE 802.1Q)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainDatagrams:
+    """Background of plain UDP at one port. Kernel sockets count it, and not the port; it never has the job's VLAN tag."""
+
+    tx_datagrams: int = 0
+    tx_bytes: int = 0
+    """Of UDP payload."""
+    rx_datagrams: int = 0
+    rx_bytes: int = 0
+    unknown: str = ""
+    """Why it is not known how many frames it was; "" if it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,8 @@ class AgentPort:
     """Come to the host with a wrong checksum and dropped before the agent saw them; their bytes are not known."""
     tag_bytes: int | None = 0
     """Of the VLAN tag on all its packets, both ways; None where it is not known which of them have one."""
+    plain: PlainDatagrams = PlainDatagrams()
+    """What it sent and got beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +128,16 @@ def _counted_by_agent(
             None,
             "its network card counts packets, the agent only messages: read the card (reader linux)",
         )
+    plain = agent.plain
+    if plain.unknown:
+        return None, None, plain.unknown
     if direction is Direction.TO_DEVICE:
-        datagrams, payload, lost, damaged = agent.tx_datagrams, agent.tx_bytes, 0, 0
+        tagged, payload, lost, damaged = agent.tx_datagrams, agent.tx_bytes, 0, 0
+        datagrams, payload = tagged + plain.tx_datagrams, payload + plain.tx_bytes
     else:
-        datagrams, payload = agent.rx_datagrams, agent.rx_bytes
+        tagged, payload = agent.rx_datagrams, agent.rx_bytes
         lost, damaged = agent.own_lost_datagrams, agent.damaged_datagrams
+        datagrams, payload = tagged + plain.rx_datagrams, payload + plain.rx_bytes
     if lost or damaged:
         reasons = ((lost, "were lost in our own receive buffers"), (damaged, "came with a wrong checksum"))
         said = " and ".join(f"{count} {what}" for count, what in reasons if count)
@@ -127,8 +147,8 @@ def _counted_by_agent(
     if agent.tag_bytes is None:
         return datagrams, None, "an interface may put VLAN tags on, so bytes of frames are not known"
     fcs = 0 if device.with_fcs else FCS_BYTES
-    headers = ETHERNET_BYTES - fcs + IP_BYTES[agent.ip_version] + UDP_BYTES + agent.tag_bytes
-    return datagrams, payload + datagrams * headers, ""
+    headers = ETHERNET_BYTES - fcs + IP_BYTES[agent.ip_version] + UDP_BYTES
+    return datagrams, payload + datagrams * headers + tagged * agent.tag_bytes, ""
 
 
 def _share(

@@ -149,6 +149,7 @@ def totals(switch_ports: tuple[NDArray[np.void], ...]) -> dict[str, int]:
             "paused_ns",
             "link_dropped_packets",
             "fault_dropped_packets",
+            "fault_corrupted_packets",
             "no_route_packets",
             "watchdog_storms",
             "watchdog_dropped_packets",
@@ -170,7 +171,12 @@ def totals(switch_ports: tuple[NDArray[np.void], ...]) -> dict[str, int]:
             "watchdog_dropped_packets",
         ):
             sums[name] += int(queues[name].sum())
-        for name in ("link_dropped_packets", "fault_dropped_packets", "no_route_packets"):
+        for name in (
+            "link_dropped_packets",
+            "fault_dropped_packets",
+            "fault_corrupted_packets",
+            "no_route_packets",
+        ):
             sums[name] += int(ports[name].sum())
     return sums
 

@@ -83,6 +83,7 @@ def _totals(switch_ports: tuple[NDArray[np.void], ...]) -> list[str]:
             ("trimmed_packets", "trimmed"),
             ("link_dropped_packets", "lost with a link"),
             ("fault_dropped_packets", "dropped by faults"),
+            ("fault_corrupted_packets", "corrupted by faults"),
             ("no_route_packets", "without a route"),
             ("watchdog_storms", "pause storms"),
             ("watchdog_dropped_packets", "dropped by the watchdog"),

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WIDTH: Final = 118
-"""Columns; only the path at the end may be longer."""
+"""Columns; only a line of one word, such as a path, may be longer."""
 LABEL_WIDTH: Final = 16
 NS_NOT_SPELT_OUT: Final = 1_000_000_000_000
 """A thousand seconds; longer times would push the table apart."""
@@ -30,9 +30,10 @@ def labelled(label: str, text: str) -> list[str]:
 
 
 def wrapped(label: str, text: str) -> list[str]:
-    """`text` after its label, broken between words where the line is full; a longer word is broken where it must."""
+    """`text` after its label, broken between words where the line is full. A longer word, such as a path, stays whole: it is
+    there to be copied."""
     shown = printable(" ".join(text.split()))
-    parts = wrap(shown, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
+    parts = wrap(shown, WIDTH - LABEL_WIDTH, break_on_hyphens=False, break_long_words=False) or [""]
     return [line for index, part in enumerate(parts) for line in labelled("" if index else label, part)]
 
 

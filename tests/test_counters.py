@@ -71,7 +71,12 @@ def lab_answer(**port: Any) -> dict[str, Any]:
     queue = dict.fromkeys(QUEUE_COUNTERS.names or (), 0)
     group = dict.fromkeys(GROUP_COUNTERS.names or (), 0)
     values = {"name": "0", "rx_packets": 7, "rx_bytes": 700, "tx_packets": 5, "tx_bytes": 500}
-    values |= {"link_dropped_packets": 0, "fault_dropped_packets": 0, "no_route_packets": 0}
+    values |= {
+        "link_dropped_packets": 0,
+        "fault_dropped_packets": 0,
+        "fault_corrupted_packets": 0,
+        "no_route_packets": 0,
+    }
     values |= {
         "pfc_rx": [0] * 8,
         "pfc_tx": [0, 0, 0, 9, 0, 0, 0, 0],
@@ -106,7 +111,7 @@ def test_a_labs_answer_becomes_readings_by_switch_and_port() -> None:
     assert found["s/0 priority 3", "pfc_tx"] == 9
     assert found["pool s", "watermark_bytes"] == 2
     assert found["s/0", "overload_frames"] == 2
-    assert len(found) == len(readings) == 2 + 7 + 16 + 8 * 12 + 8 * 6 + 2
+    assert len(found) == len(readings) == 2 + 8 + 16 + 8 * 12 + 8 * 6 + 2
 
 
 def test_what_in_a_labs_answer_is_no_value_is_left_out_and_told() -> None:

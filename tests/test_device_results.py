@@ -25,7 +25,7 @@ from results.device_summary import DeviceBasis, RigPortFacts
 from results.judging import judged_files, kpi_input, overload_of
 from results.key_figures import key_figures, results_of, vocabulary
 from results.kpi_set import KpiBasis
-from results.reconcile import AgentPort, DevicePort, reconcile
+from results.reconcile import AgentPort, DevicePort, PlainDatagrams, reconcile
 from results.run_dir import add_device, read_frames, read_run, write_run
 from results.summary import Summary
 from results.table import render
@@ -139,6 +139,11 @@ DEVICE: Final = DevicePort("lab", "s/0", "a/p0", 100, 50, 10_000 + 100 * 46, 5_0
          replace(DEVICE, rx_bytes=10_000 + 6600, tx_bytes=5_000 + 3300), (0, 0, Agreement.EXACT), (0, 0, Agreement.EXACT)),
         ("a VLAN tag on every frame", replace(AGENT, tag_bytes=4),
          replace(DEVICE, rx_bytes=10_000 + 5_000, tx_bytes=5_000 + 2_500), (0, 0, Agreement.EXACT), (0, 0, Agreement.EXACT)),
+        ("plain UDP beside the job, which has no tag", replace(AGENT, tag_bytes=4, plain=PlainDatagrams(7, 700, 3, 30)),
+         replace(DEVICE, rx_frames=107, rx_bytes=15_000 + 700 + 7 * 46, tx_frames=53, tx_bytes=7_500 + 30 + 3 * 46),
+         (0, 0, Agreement.EXACT), (0, 0, Agreement.EXACT)),
+        ("plain UDP that may have been cut", replace(AGENT, plain=PlainDatagrams(unknown="long")), DEVICE,
+         (None, None, Agreement.UNKNOWN), (None, None, Agreement.UNKNOWN)),
         ("perhaps a VLAN tag", replace(AGENT, tag_bytes=None), DEVICE, (0, None, Agreement.EXACT), (0, None, Agreement.EXACT)),
         ("without check sequences", AGENT, replace(DEVICE, rx_bytes=14_200, tx_bytes=7_100, with_fcs=False),
          (0, 0, Agreement.EXACT), (0, 0, Agreement.EXACT)),
@@ -252,11 +257,11 @@ def outcome() -> RunOutcome:
     return changed
 
 
-def judged(run_dir: Path, device: CountedDevice, *conditions: str) -> Summary:
+def judged(run_dir: Path, device: CountedDevice, *conditions: str, basis: DeviceBasis = BASIS) -> Summary:
     """The summary of a run directory that got a device's counters and was judged by conditions."""
     names = {"a": ("p0",), "b": ("p0",)}
     write_run(run_dir, outcome(), tables_by_hand(), "", "", connection_rows_by_hand(), names)
-    run = replace(read_run(run_dir), summary=add_device(run_dir, device, BASIS))
+    run = replace(read_run(run_dir), summary=add_device(run_dir, device, basis))
     given = kpi_input(run.summary, *read_frames(run), KPI_BASIS)
     checks = [AskedCheck(one, "why", "here") for one in conditions]
     results = results_of(given, key_figures(given, KPI_BASIS))
@@ -264,6 +269,42 @@ def judged(run_dir: Path, device: CountedDevice, *conditions: str) -> Summary:
     return replace(
         run.summary, verdict=judge(checks, results, vocabulary(), run.summary, limits, overload=overload)
     )
+
+
+def test_losses_that_are_not_for_want_of_room_are_told_too(tmp_path: Path) -> None:
+    """A storm's packets and those that a fault dropped are lost like any other."""
+    rows = {
+        (queue("s/1", 3), "watchdog_storms"): moved(2),
+        (queue("s/1", 3), "watchdog_dropped_packets"): moved(187),
+        (B_PORT, "fault_dropped_packets"): moved(4),
+    }
+    summary = judged(tmp_path, CountedDevice("soft-switch", 1000, (source_of(rows),)))
+    told = "device          2 pause storms, 187 dropped by the watchdog, 4 dropped by faults of the topology"
+    assert told in render(summary, "here")
+
+
+def test_plain_udp_beside_the_job_counts_at_both_its_ends(tmp_path: Path) -> None:
+    """The device counted it, and the agents' ports did not: without it a device that is right would fail."""
+    plain = {
+        "a/p0": PlainDatagrams(tx_datagrams=3, tx_bytes=300),
+        "b/p0": PlainDatagrams(rx_datagrams=2, rx_bytes=200),
+    }
+    seen = {A_PORT: "rx", B_PORT: "tx"}
+    (source,) = counted().sources
+    values = source.row_value.copy()
+    more = {"rx_packets": 3, "rx_bytes": 3 * 146} | {"tx_packets": 2, "tx_bytes": 2 * 146}
+    for row, (number, phase) in enumerate(zip(source.row_series, source.row_phase, strict=True)):
+        series = source.series[number]
+        if phase == DRAINED and seen.get(series.object) == series.counter[:2]:
+            values[row] += more[series.counter]
+    device = replace(counted(), sources=(replace(source, row_value=values),))
+    condition = "reconciliation.difference_share <= 0.1%"
+    summary = judged(tmp_path / "told", device, condition, basis=replace(BASIS, plain=plain))
+    assert summary.verdict is not None
+    assert summary.verdict.result is Result.PASS
+    untold = judged(tmp_path / "untold", device, condition)
+    assert untold.verdict is not None
+    assert untold.verdict.result is Result.FAIL
 
 
 def test_a_run_directory_gets_the_devices_counters(tmp_path: Path) -> None:

@@ -375,6 +375,9 @@ def test_a_switch_waits_for_its_cables_carries_and_ends_when_one_is_pulled(
         with inside(room.agents["b"], listen) as sink:
             inside(room.agents["a"], send)
             assert sink.recv(100) == b"through"
+        second = LabOrder("second", THREE, "t.yaml", measure=False)
+        with pytest.raises(RigError, match="interface sw0: a switch of another lab runs on it"):
+            inside(room.switch, partial(serve_attached, second, (), 0.0, _heard))
         status = lab_ask("lab", {"ask": "status"})
         ports = status["counters"]["switches"][0]["ports"]
         assert [port["rx_packets"] for port in ports] == [1, 0, 0], "and nobody said a word beside"

@@ -290,6 +290,7 @@ def test_a_corrupted_packet_is_handed_over_and_no_socket_gets_it() -> None:
         snapshot = lab.settled(30)
         came = received(sink)
     assert int(snapshot.ports["tx_frames"][0]) == 30
+    assert snapshot.switch_ports[0]["fault_corrupted_packets"].tolist() == [0, 10]
     assert len(came) == 20
 
 

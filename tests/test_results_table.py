@@ -14,7 +14,7 @@ from results.kinds import CONVENTIONS
 from results.kpis import measure
 from results.summary import Check, CheckResult, KindSummary, Summary
 from results.table import render
-from results.table_text import WIDTH
+from results.table_text import WIDTH, wrapped
 from tests.records_by_hand import (
     aborted_by_hand,
     connection_rows_by_hand,
@@ -25,6 +25,14 @@ from tests.records_by_hand import (
 
 def summary_of(outcome: RunOutcome) -> Summary:
     return measure(outcome, tables_by_hand(), connection_rows_by_hand()).summary
+
+
+def test_a_path_is_never_broken() -> None:
+    """It is there to be copied; only words go to the next line."""
+    path = "/a/directory" * 12 + "/topology.yaml"
+    lines = wrapped("twin", f"{path}, packet by packet; {'0 packets dropped, ' * 8}0 trimmed")
+    assert sum(path in line for line in lines) == 1
+    assert [line for line in lines if len(line) > WIDTH] == [f"twin            {path},"]
 
 
 DONE: Final = """\

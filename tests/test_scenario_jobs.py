@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,9 @@ def test_a_timeline_is_in_order_and_of_ports_that_there_are() -> None:
         b"leaf_spine: {leaves: [{ports: [a/p0, b/p0]}], spines: 1, rate: 1Gbps}", "t.yaml"
     )
     assert ends_of(read.timeline, topology) == (SwitchEnd(0, 1), SwitchEnd(0, 1))
+    named = tuple(replace(event, link="b/p0", where="") for event in read.timeline[:1])
+    with pytest.raises(PlanError, match=r'no switch has the port "b/p0"; write leaf0/1, which it is on'):
+        ends_of(named, topology)
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,11 @@ def test_a_lab_takes_links_down_and_has_them_up_again_in_the_end(desk: Desk) -> 
         "run", "s.yaml", "--rig", "rig.yaml", "--out", "no", expected=ExitCode.PREPARATION_FAILED
     )
     assert 'no switch has the port "switch/7"; switch has switch/0, switch/1' in refused.stderr
+    (desk.directory / "s.yaml").write_text(LONG.replace("switch/1", "b/p0"))
+    refused = desk.etloop(
+        "run", "s.yaml", "--rig", "rig.yaml", "--out", "no", expected=ExitCode.PREPARATION_FAILED
+    )
+    assert 'no switch has the port "b/p0"; write switch/1, which it is on' in refused.stderr
     # Down for good, the run stands still; its retries end it, and the link comes up with its end.
     (desk.directory / "s.yaml").write_text(
         LONG.replace("timeout_floor", "timeout: 300ms, retries: 3, timeout_floor")

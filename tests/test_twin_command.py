@@ -154,7 +154,7 @@ def test_without_packets_it_says_what_it_cannot_know(files: Path, capsys: pytest
     words = command(files, "--topology", str(files / "t.yaml"), "--level", "flow")
     assert main(words) == ExitCode.PASS
     told = capsys.readouterr().out
-    text = "".join(told.split())  # lines are wrapped, long paths within
+    text = "".join(told.split())  # lines are wrapped
     assert re.search(r"\nall_reduce +ring +4 +[0-9.]+ +[0-9.]+ +1\.[0-9]{2}\n", told)
     assert "t.yaml,ratesonly,nopackets" in text
     assert "thetwinknowsnopackets:ECNmarks;pauses;queuesanddrops" in text
@@ -198,3 +198,42 @@ def test_mistakes_are_told_before_anything_is_run(
     assert main(command(files, *more)) == ExitCode.PREPARATION_FAILED
     assert told in capsys.readouterr().err
     assert not (files / "out").exists()
+
+
+LAB_RIG = (
+    RIG
+    + "dut: {profile: soft-switch, counters: [{reader: soft_switch, ports: {a/p0: switch/0, b/p0: switch/1}}]}\n"
+)
+"""As `lab up --rig-out` writes it: the switches' counters are read from a lab."""
+
+
+def test_a_labs_rig_is_judged_by_what_the_twins_own_switches_counted(files: Path) -> None:
+    """No lab is up and none is needed; what is held against agents' counts is not asked of a model."""
+    (files / "rig.yaml").write_text(LAB_RIG)
+    out = files / "out"
+    assert main(command(files, "--topology", str(files / "t.yaml"), "--out", str(out))) == ExitCode.PASS
+    verdict = json.loads((out / "summary.json").read_text())["verdict"]
+    checks = [(one["expression"], one["result"]) for one in verdict["checks"]]
+    assert checks == [('counters[counter == "no_route_packets"].increase == 0', "pass")]
+    counters = pq.read_table(out / "counters.parquet").to_pylist()
+    sent = {
+        one["port"]: one["increase"]
+        for one in counters
+        if (one["kind"], one["counter"]) == ("port", "tx_packets")
+    }
+    lanes = pq.read_table(out / "switches.parquet").to_pylist()
+    assert sum(sent.values()) == sum(one["queue_packets"] for one in lanes) > 0
+    assert {one["peer"] for one in counters if one["kind"] == "port"} == {"a/p0", "b/p0"}
+    assert main(["report", str(out), "--judge"]) == ExitCode.PASS, "again, by the directory alone"
+
+
+def test_a_twin_fails_by_the_same_conditions_as_a_run(files: Path) -> None:
+    (files / "rig.yaml").write_text(LAB_RIG)
+    (files / "t.yaml").write_text(TOPOLOGY + "outages: [{port: switch/1, from: 0ns, until: 30ms}]\n")
+    out = files / "out"
+    assert (
+        main(command(files, "--topology", str(files / "t.yaml"), "--out", str(out)))
+        == ExitCode.VERDICT_FAILED
+    )
+    (check,) = json.loads((out / "summary.json").read_text())["verdict"]["checks"]
+    assert check["result"] == "fail"

@@ -52,6 +52,14 @@ def lab_readings(answer: object) -> tuple[tuple[CounterReading, ...], tuple[str,
     return tuple(found.readings), tuple(found.complaints)
 
 
+def switch_port_readings(name: str, values: dict[str, Any]) -> tuple[CounterReading, ...]:
+    """Of a port by its counters of `SWITCH_PORT_COUNTERS` as plain values: not from a socket, so all of them must be there."""
+    found = _Found()
+    found.port(name, values)
+    assert not found.complaints, found.complaints
+    return tuple(found.readings)
+
+
 def _list(values: dict[str, Any], key: str) -> list[Any]:
     found = values.get(key)
     return found if isinstance(found, list) else []

@@ -143,6 +143,9 @@ void a_chance_is_kept() {
     int64_t hit = bench.dropped();
     for (const SwitchFrame& frame : bench.frames) hit += frame.corrupted ? 1 : 0;
     CHECK_EQ(bench.dropped() == 0, corrupt);
+    const SwitchCounters counted = bench.model.counters(kNever - 1);
+    CHECK_EQ(counted.ports[1].fault_corrupted_packets, corrupt ? hit : 0);
+    CHECK_EQ(counted.ports[1].fault_dropped_packets, corrupt ? 0 : hit);
     CHECK(std::abs(hit - 1000) < 126);  // four standard deviations
   }
 }

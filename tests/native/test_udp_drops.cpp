@@ -26,6 +26,7 @@ void both_families_are_read_and_nothing_else() {
   const UdpErrors found = read_udp_errors(kSnmp, kSnmp6);
   CHECK_EQ(found.no_room, 3 + 4 + 10 + 30);
   CHECK_EQ(found.damaged, 5 + 20);
+  CHECK_EQ(found.delivered, 7);
 }
 
 void what_is_cut_or_absent_is_0() {
@@ -37,9 +38,18 @@ void what_is_cut_or_absent_is_0() {
 
 void drops_without_a_reason_of_the_namespace_are_nobodys() {
   const UdpDropReasons reasons;
-  const UdpDrops none = reasons.divide(0);
+  const UdpDrops none = reasons.divide(0, 0);
   CHECK_EQ(none.no_room, 0);
   CHECK_EQ(none.damaged, 0);
+}
+
+void short_damaged_datagrams_are_those_of_a_port_that_is_alone() {
+  const UdpErrors meanwhile{.no_room = 2, .damaged = 9, .delivered = 100};
+  CHECK_EQ(divided(meanwhile, 5, 100).no_room, 2);
+  CHECK_EQ(divided(meanwhile, 5, 100).damaged, 9);  // six of them no socket counts
+  CHECK_EQ(divided(meanwhile, 5, 99).damaged, 3);   // somebody else received, too
+  CHECK_EQ(divided(meanwhile, 1, 99).no_room, 1);
+  CHECK_EQ(divided(meanwhile, 1, 99).damaged, 0);
 }
 
 }  // namespace
@@ -48,5 +58,6 @@ int main() {
   both_families_are_read_and_nothing_else();
   what_is_cut_or_absent_is_0();
   drops_without_a_reason_of_the_namespace_are_nobodys();
+  short_damaged_datagrams_are_those_of_a_port_that_is_alone();
   return etloop::test::failures();
 }

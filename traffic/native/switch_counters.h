@@ -40,6 +40,7 @@ struct SwitchPortCounters {
   int64_t tx_bytes = 0;
   int64_t link_dropped_packets = 0;   // came or would have left while the link was down
   int64_t fault_dropped_packets = 0;  // dropped by a scripted or random fault
+  int64_t fault_corrupted_packets = 0;  // that such a fault damaged, whatever became of them then
   int64_t no_route_packets = 0;
   std::array<int64_t, kPriorities> pfc_rx{};  // SAI_PORT_STAT_PFC_n_RX_PKTS
   std::array<int64_t, kPriorities> pfc_tx{};

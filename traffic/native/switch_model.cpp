@@ -204,6 +204,7 @@ bool SwitchModel::faulted(uint32_t packet, size_t out_port, Nanos now) {
     const bool chance = fault.per_million != 0 && random() % 1'000'000 < fault.per_million;
     if (!turn && !chance) continue;
     if (fault.corrupt) {
+      if (!p.frame.corrupted) ++counters_[p.in_port].fault_corrupted_packets;
       p.frame.corrupted = true;
       continue;
     }

@@ -33,6 +33,7 @@ void add(std::string_view name, std::string_view number, UdpErrors& found) {
   std::from_chars(number.data(), number.data() + number.size(), value);
   if (name == "RcvbufErrors" || name == "MemErrors") found.no_room += value;
   if (name == "InCsumErrors") found.damaged += value;
+  if (name == "InDatagrams") found.delivered += value;
 }
 
 // False where the file cannot be read. It is bound to the namespace that it was opened in.
@@ -88,11 +89,19 @@ bool UdpDropReasons::look(UdpErrors& found) const {
   return true;
 }
 
-UdpDrops UdpDropReasons::divide(int64_t drops) const {
+UdpDrops divided(const UdpErrors& meanwhile, int64_t drops, int64_t received) {
+  const int64_t no_room = std::min(drops, meanwhile.no_room);
+  const bool alone = meanwhile.delivered <= received;
+  return {no_room, alone ? meanwhile.damaged : std::min(drops - no_room, meanwhile.damaged)};
+}
+
+UdpDrops UdpDropReasons::divide(int64_t drops, int64_t received) const {
   UdpErrors now;
   if (!told_ || !look(now)) return {drops, 0};
-  const int64_t no_room = std::min(drops, now.no_room - before_.no_room);
-  return {no_room, std::min(drops - no_room, now.damaged - before_.damaged)};
+  now.no_room -= before_.no_room;
+  now.damaged -= before_.damaged;
+  now.delivered -= before_.delivered;
+  return divided(now, drops, received);
 }
 
 }  // namespace etloop

@@ -412,9 +412,13 @@ void UdpPort::wait(Nanos timeout_ns, int wake_fd) {
 
 const PortRecord& UdpPort::counters() const { return state_->counters; }
 
-int64_t UdpPort::receive_overflows() const { return state_->drop_reasons.divide(state_->kernel_drops()).no_room; }
+int64_t UdpPort::receive_overflows() const {
+  return state_->drop_reasons.divide(state_->kernel_drops(), state_->counters.rx_datagrams).no_room;
+}
 
-int64_t UdpPort::damaged_datagrams() const { return state_->drop_reasons.divide(state_->kernel_drops()).damaged; }
+int64_t UdpPort::damaged_datagrams() const {
+  return state_->drop_reasons.divide(state_->kernel_drops(), state_->counters.rx_datagrams).damaged;
+}
 
 int64_t UdpPort::State::kernel_drops() const {
   int64_t drops = 0;
