@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from contract.assignment import Path
+from contract.assignment import Path, PortBackend
 from contract.errors import PlanError, Problem
 from contract.transport import ANY_COMMUNICATOR, FaultAction, FaultDirection, FaultPackets, FaultRule
 from contract.units import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from contract.assignment import ConnectionColumns
     from contract.yaml_reader import Section
+    from controller.placement import Placement
 
 MOST_RULES: Final = 64
 POINT_TO_POINT: Final = "p2p"
@@ -177,6 +178,25 @@ def resolve_communicators(
     if problems:
         raise PlanError(*problems)
     return tuple(replace(rule, communicator=rows[name]) for rule, name in zip(rules, names, strict=True))
+
+
+def fault_notes(rules: tuple[FaultRule, ...], placement: Placement) -> tuple[str, ...]:
+    """What to say of rules that some ports cannot carry out, and of wrong ICRCs that some cannot see."""
+
+    def of(backend: PortBackend) -> str:
+        return ", ".join(place.label for place in placement.ports if place.port.backend is backend)
+
+    notes = []
+    cards, kernels = of(PortBackend.VERBS), of(PortBackend.UDP)
+    if rules and cards:
+        notes.append(
+            f"transport.faults: network cards do the transport of verbs ports, and nothing wrong on purpose: {cards}"
+        )
+    if kernels and any(rule.action is FaultAction.CORRUPT_ICRC for rule in rules):
+        notes.append(
+            f"corrupt_icrc among transport.faults: udp ports cannot check ICRCs and take such packets for good: {kernels}"
+        )
+    return tuple(notes)
 
 
 def refuse_idle_faults(rules: tuple[FaultRule, ...], connections: ConnectionColumns) -> None:
