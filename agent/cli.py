@@ -81,10 +81,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="keep what every port sends and receives, as RUN-AGENT-PORT.pcapng in this directory",
     )
-    run.add_argument(
-        "--capture-snap", default="256KiB", metavar="SIZE", help="of each frame (default: the whole)"
-    )
-    run.add_argument("--capture-limit", default="1GiB", metavar="SIZE", help="of each file (default 1GiB)")
+    run.add_argument("--capture-snap", metavar="SIZE", help="of each frame (default: the whole)")
+    run.add_argument("--capture-limit", metavar="SIZE", help="of each file (default 1GiB)")
     run.add_argument(
         "--realtime",
         action="store_true",
@@ -125,9 +123,8 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
     settings = AgentSettings(
         options.controller, options.name, options.once, curve, options.insecure, options.allow_plugins
     )
-    threads = _threads(options)
-    if options.capture is not None or threads != ORDINARY:
-        capture = _capture_target(options) if options.capture is not None else None
+    threads, capture = _threads(options), _capture_target(options)
+    if capture is not None or threads != ORDINARY:
         open_engine = partial(open_native_engine, capture=capture, threads=threads)
     set_start_aside()
     return asyncio.run(_served(settings, open_engine, presence_settings(options)))
@@ -146,21 +143,31 @@ def _threads(options: argparse.Namespace) -> LoopThreads:
     return LoopThreads(cores, options.realtime)
 
 
-def _capture_target(options: argparse.Namespace) -> CaptureTarget:
-    problems, sizes = [], []
-    for option, most in (("--capture-snap", 1 << 18), ("--capture-limit", 1 << 40)):
+_CAPTURE_SIZES = (("--capture-snap", 1 << 18, "256KiB"), ("--capture-limit", 1 << 40, "1GiB"))
+"""Options, the most that each may say, and what holds without."""
+
+
+def _capture_target(options: argparse.Namespace) -> CaptureTarget | None:
+    problems: list[Problem] = []
+    sizes: list[int] = []
+    for option, most, usual in _CAPTURE_SIZES:
+        said = vars(options)[option[2:].replace("-", "_")]
+        if options.capture is None:
+            if said is not None:
+                problems.append(Problem(option, "nothing is captured", "name a directory by --capture, too"))
+            continue
         try:
-            size = parse_bytes(vars(options)[option[2:].replace("-", "_")])
+            size = parse_bytes(said or usual)
             if not 64 <= size <= most:
                 problems.append(Problem(option, f"{size} bytes", f"write 64 to {most} bytes"))
             sizes.append(size)
         except QuantityError as error:
             problems.append(Problem(option, error.what, error.remedy))
-    if not options.capture.is_dir():
+    if options.capture is not None and not options.capture.is_dir():
         problems.append(Problem("--capture", f"{options.capture} is no directory", "make it first"))
     if problems:
         raise ConfigError(*problems)
-    return CaptureTarget(options.capture, *sizes)
+    return CaptureTarget(options.capture, *sizes) if options.capture is not None else None
 
 
 def _preflight(*, as_json: bool) -> ExitCode:

@@ -235,7 +235,7 @@ def _notes(prepared: Prepared, topology: Topology, outcome: TwinOutcome) -> tupl
     if prepared.scenario.drop_per_million:
         notes.append("faults.drop is of real ports; the twin drops nothing on its own")
     if any(port.pauses for port in prepared.plan.whole().ports):
-        notes.append("transport.pauses are of real ports; the twin's hosts send no pause frames")
+        notes.append("pauses among transport.faults are of real ports; the twin's hosts send no pause frames")
     if transport.congestion.algorithm == "hpcc":
         notes.append("hpcc: the twin's switches give no telemetry")
     if outcome.bad_packets:

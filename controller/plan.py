@@ -21,7 +21,7 @@ from controller.joint_placement import place_jobs
 from controller.partition import OpBytes, op_bytes, partition, whole_job
 from controller.placement import Placement
 from controller.plan_choices import planned_choices, shaping_words
-from controller.scenario_faults import refuse_idle_faults, resolve_communicators
+from controller.scenario_faults import fault_notes, refuse_idle_faults, resolve_communicators
 from controller.udp_background import plan_streams
 
 if TYPE_CHECKING:
@@ -198,6 +198,7 @@ def _tables(
             *scenario.transport.notes,
             *placement.notes,
             *_traffic_notes(connections, demand.pairs, placement),
+            *fault_notes(scenario.transport.faults, placement),
         ),
     )
 

@@ -59,7 +59,17 @@ class Congestion:
     settings: CongestionSettings
     ack_every_packets: int
     """Where the scenario does not say otherwise."""
+    needs: Need
     notes: tuple[str, ...]
+
+    def deaf_to(self, *, marks: bool, notifications: bool) -> tuple[str, ...]:
+        """What to say where packets may not be marked, or marks are not answered by notifications."""
+        name = self.settings.algorithm
+        if self.needs & (Need.ECN | Need.CNP) and not marks:
+            return (f"transport.ecn is none, so that no device marks packets, and {name} counts on marks",)
+        if self.needs & Need.CNP and not notifications:
+            return (f"transport.cnp.send is false, and {name} hears of congestion by notifications alone",)
+        return ()
 
 
 PluginReader = Callable[[Path], Plugin]
@@ -86,7 +96,7 @@ def read_congestion(
     if lives_on_acks and ack_every > _DENSE_ACKS:
         what = f"{settings.algorithm} learns from acknowledgements, and ack_every lets only one in {ack_every} packets ask"
         notes = (f"{what}: it reacts late and unevenly; leave ack_every out, or write at most {_DENSE_ACKS}",)
-    return Congestion(settings, ack_every, notes)
+    return Congestion(settings, ack_every, needs, notes)
 
 
 def _read_settings(

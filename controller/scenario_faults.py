@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from contract.assignment import Path
+from contract.assignment import Path, PortBackend
 from contract.errors import PlanError, Problem
 from contract.transport import ANY_COMMUNICATOR, FaultAction, FaultDirection, FaultPackets, FaultRule
 from contract.units import (
@@ -26,8 +26,11 @@ from contract.yaml_reader import bounded, integer, one_of, words
 from controller.scenario_pauses import PortPause, read_pause
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from contract.assignment import ConnectionColumns
     from contract.yaml_reader import Section
+    from controller.placement import Placement
 
 MOST_RULES: Final = 64
 POINT_TO_POINT: Final = "p2p"
@@ -177,6 +180,25 @@ def resolve_communicators(
     return tuple(replace(rule, communicator=rows[name]) for rule, name in zip(rules, names, strict=True))
 
 
+def fault_notes(rules: tuple[FaultRule, ...], placement: Placement) -> tuple[str, ...]:
+    """What to say of rules that some ports cannot carry out, and of wrong ICRCs that some cannot see."""
+
+    def of(backend: PortBackend) -> str:
+        return ", ".join(place.label for place in placement.ports if place.port.backend is backend)
+
+    notes = []
+    cards, kernels = of(PortBackend.VERBS), of(PortBackend.UDP)
+    if rules and cards:
+        notes.append(
+            f"transport.faults: network cards do the transport of verbs ports, and nothing wrong on purpose: {cards}"
+        )
+    if kernels and any(rule.action is FaultAction.CORRUPT_ICRC for rule in rules):
+        notes.append(
+            f"corrupt_icrc among transport.faults: udp ports cannot check ICRCs and take such packets for good: {kernels}"
+        )
+    return tuple(notes)
+
+
 def refuse_idle_faults(rules: tuple[FaultRule, ...], connections: ConnectionColumns) -> None:
     """Raises `PlanError` with every rule that concerns no queue pair of the plan: it would provoke nothing, in silence."""
     on_wire = connections.path == Path.WIRE
@@ -193,12 +215,32 @@ def refuse_idle_faults(rules: tuple[FaultRule, ...], connections: ConnectionColu
         if rule.channel >= 0:
             concerned &= connections.channel == rule.channel
         if not concerned.any():
+            what = "no connection through the device under test is the one that it names"
+            remedy = "leave from, to, qp, communicator and channel out, or see that they fit together: "
             problems.append(
-                Problem(
-                    f"transport.faults[{index}]",
-                    "no connection through the device under test is the one that it names",
-                    "see etloop plan for the connections, or leave from, to, qp, communicator and channel out",
-                )
+                Problem(f"transport.faults[{index}]", what, remedy + _nearest(rule, connections, on_wire))
             )
     if problems:
         raise PlanError(*problems)
+
+
+def _nearest(rule: FaultRule, connections: ConnectionColumns, on_wire: NDArray[np.bool_]) -> str:
+    """What there is to name instead, from the rule's ranks outwards."""
+    src, dst = connections.src_rank, connections.dst_rank
+    starts = on_wire & (src == rule.src_rank) if rule.src_rank >= 0 else on_wire
+    if not starts.any():
+        what = "sends nothing through the device" if bool(np.isin(rule.src_rank, src)) else "sends nothing"
+        return f"rank {rule.src_rank} {what}; ranks {_some(src[on_wire])} do"
+    ends = starts & (dst == rule.dst_rank) if rule.dst_rank >= 0 else starts
+    if not ends.any():
+        whose = f"rank {rule.src_rank} sends" if rule.src_rank >= 0 else "senders reach"
+        inside = bool(((dst == rule.dst_rank) & ((src == rule.src_rank) | (rule.src_rank < 0))).any())
+        beside = f" (to rank {rule.dst_rank} by other ways: one host or one port)" if inside else ""
+        return f"{whose} through the device to ranks {_some(dst[starts])}{beside}"
+    most = int(np.diff(connections.qp_offsets)[ends].max())
+    return f"these ranks have channels {_some(connections.channel[ends])} and queue pairs 0 to {most - 1}"
+
+
+def _some(numbers: NDArray[np.integer[Any]]) -> str:
+    distinct = np.unique(numbers).tolist()
+    return ", ".join(str(each) for each in distinct[:8]) + (", ..." if len(distinct) > 8 else "")

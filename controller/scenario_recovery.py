@@ -45,8 +45,15 @@ def read_recovery(section: Section, window_packets: int) -> RecoverySettings:
         section.mistake(
             "reorder_packets", "packets out of order are not accepted", "write out_of_order: accept"
         )
+    adaptive = section.optional("adaptive_timeout", yes_or_no, True)
+    if section.has("timeout_floor") and not adaptive:
+        section.mistake(
+            "timeout_floor",
+            "every wait is the timeout, because adaptive_timeout is false",
+            "leave it out, or write adaptive_timeout: true",
+        )
     return RecoverySettings(
-        adaptive_timeout=section.optional("adaptive_timeout", yes_or_no, True),
+        adaptive_timeout=adaptive,
         # Above the pauses of a loaded host without a spare core, so that a clean run retransmits nothing.
         timeout_floor_ns=section.optional("timeout_floor", floor, 20_000_000),
         selective_repeat=selective,
@@ -70,10 +77,9 @@ def read_cnp(section: Section) -> CnpSettings:
         scope=section.optional("scope", one_of(scopes), CnpScope.QUEUE_PAIR),
         traffic_class=section.optional("dscp", integer(0, 63), 48) << 2 | _NOT_ECN_CAPABLE,
     )
-    if not send and section.has("interval"):
-        section.mistake(
-            "interval", "no notifications are sent", "write send: true, or leave the interval out"
-        )
+    for key in ("interval", "scope", "dscp"):
+        if not send and section.has(key):
+            section.mistake(key, "no notifications are sent", "write send: true, or leave it out")
     section.close()
     return settings
 

@@ -85,6 +85,8 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         section.mistake("timeout_floor", "it is above the timeout", "lower it, or raise timeout")
     retry_limit = section.optional("retries", integer(0, 63), 7)
     faults = read_faults(section, seed)
+    cnp = read_cnp(section.section("cnp"))
+    deaf = congestion.deaf_to(marks=ecn != _ECN_BITS["none"], notifications=cnp.interval_ns >= 0)
     transport = Transport(
         path_mtu_bytes=section.optional("path_mtu", _path_mtu, 4096),
         traffic_class=dscp << 2 | ecn,
@@ -96,9 +98,9 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         retry_limit=retry_limit,
         congestion=congestion.settings,
         recovery=recovery,
-        cnp=read_cnp(section.section("cnp")),
+        cnp=cnp,
         faults=faults.rules,
-        notes=(*congestion.notes, *_short_patience(timeout_ns, retry_limit)),
+        notes=(*congestion.notes, *deaf, *_short_patience(timeout_ns, retry_limit)),
         vlan_id=vlan.optional("id", integer(0, 4094), 0 if tagged else -1),
         vlan_priority=vlan.optional("pcp", integer(0, 7), 3),
         fault_communicators=faults.communicators,

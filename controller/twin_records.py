@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from contract.records import PORT_RECORD
 from contract.run import AgentRecords, RunOutcome
+from contract.transport import FaultAction
 from controller.udp_background import agent_of
 from results.summary import VIRTUAL_TIME
 
@@ -17,6 +18,19 @@ if TYPE_CHECKING:
     from contract.messages import StreamCount
     from controller.plan import Plan
     from traffic.twin import TwinOutcome
+
+
+_INJECTED: Final = {
+    FaultAction.DROP: "injected_losses",
+    FaultAction.DUPLICATE: "injected_duplicates",
+    FaultAction.REORDER: "injected_reorders",
+    FaultAction.DELAY: "injected_delays",
+    FaultAction.CORRUPT_ICRC: "injected_bad_icrcs",
+    FaultAction.MARK_CE: "injected_marks",
+    FaultAction.SEND_NAK: "injected_naks",
+    FaultAction.SEND_RNR: "injected_rnr_naks",
+    FaultAction.SEND_CNP: "injected_cnps",
+}
 
 
 def run_outcome(plan: Plan, twin: TwinOutcome, run_id: str, attachments: list[int]) -> RunOutcome:
@@ -79,7 +93,7 @@ def _rate_agents(twin: TwinOutcome, flow_agent: NDArray[np.integer]) -> NDArray[
 
 
 def _ports(twin: TwinOutcome, attachments: list[int]) -> NDArray[np.void]:
-    """Totals of the ports as their network cards counted them; `bytes` are those of whole frames."""
+    """Totals of the ports as their network cards counted them, and what faults did; `bytes` are those of whole frames."""
     records = np.zeros(len(attachments), PORT_RECORD)
     cards = twin.cards[attachments]
     records["tx_datagrams"] = cards["frames"]
@@ -87,4 +101,6 @@ def _ports(twin: TwinOutcome, attachments: list[int]) -> NDArray[np.void]:
     records["rx_datagrams"] = cards["delivered_frames"]
     records["rx_bytes"] = cards["delivered_bytes"]
     records["paused_ns"] = cards["paused_ns"]
+    for action, name in _INJECTED.items():
+        records[name] = twin.faults[:, action]
     return records

@@ -281,6 +281,8 @@ def _run_reasons(measurement: Measurement, tables: PlanTables) -> list[str]:
     provoked += counts.injected_reorders + counts.injected_delays + counts.injected_bad_icrcs
     if provoked:
         found.append(f"the scenario lost or changed {provoked} packets on purpose")
+    if counts.tx_pause_frames:
+        found.append(f"the scenario sent {counts.tx_pause_frames} pause frames on purpose")
     connections = tables.connections
     wire = connections.path == 0
     loopback = [address for address in np.unique(connections.src_ip[wire]) if _is_loopback(address.tobytes())]

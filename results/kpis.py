@@ -293,6 +293,7 @@ def _transport(outcome: RunOutcome, flows: NDArray[np.void]) -> TransportCounts:
         injected_naks=port_total("injected_naks"),
         injected_rnr_naks=port_total("injected_rnr_naks"),
         injected_cnps=port_total("injected_cnps"),
+        tx_pause_frames=port_total("tx_pause_frames"),
         foreign_datagrams=port_total("foreign_datagrams"),
         receive_overflows=port_total("receive_overflows"),
         would_block=port_total("would_block"),

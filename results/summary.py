@@ -209,6 +209,7 @@ class TransportCounts:
     injected_naks: int
     injected_rnr_naks: int
     injected_cnps: int
+    tx_pause_frames: int
     foreign_datagrams: int
     receive_overflows: int
     would_block: int

@@ -181,7 +181,10 @@ def _provoked(counts: TransportCounts) -> str:
         (counts.injected_cnps, "CNPs sent"),
     )
     told = [f"{count} {what}" for count, what in done if count]
-    return f"packets {', '.join(told)}, as the scenario asks" if told else ""
+    words = [f"packets {', '.join(told)}"] if told else []
+    if counts.tx_pause_frames:  # agents send none of their own accord
+        words.append(f"{counts.tx_pause_frames} pause frames sent")
+    return f"{', '.join(words)}, as the scenario asks" if words else ""
 
 
 def _retransmissions(summary: Summary) -> str:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contract.errors import ConfigError
+from agent.cli import main as agent_main
+from contract.errors import ConfigError, ExitCode
 from controller.capture_text import capture_lines, frames_of
 from controller.cli import main
 from tests.assignments_by_hand import TRANSPORT, HandOp, assignment
@@ -146,3 +147,13 @@ def test_the_command_prints_a_line_a_packet(tmp_path: Path, capsys: pytest.Captu
 def test_other_files_are_refused_by_place(content: bytes, what: str) -> None:
     with pytest.raises(ConfigError, match=f"f.pcapng: {what}; name a file that"):
         frames_of(content, "f.pcapng")
+
+
+@pytest.mark.parametrize("option", ["--capture-snap", "--capture-limit"])
+def test_sizes_of_captures_that_nobody_asked_for_are_refused(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = agent_main(["run", "--controller", "tcp://127.0.0.1:1", "--name", "a", option, "96B"])
+    assert code is ExitCode.PREPARATION_FAILED
+    said = f"etloop-agent: {option}: nothing is captured; name a directory by --capture, too\n"
+    assert capsys.readouterr().err == said

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.assignment import Path
+from contract.assignment import Path, PortBackend
 from contract.errors import PlanError
 from controller.plan import Plan, make_plan
 from controller.plan_report import report_plan
@@ -286,3 +286,31 @@ def test_a_host_that_has_fewer_ranks_is_still_a_host(per_host: int, seen: int) -
     (choice,) = plan.tables.choices
     assert choice.ranks_per_host == seen
     assert (choice.algorithm == "pat") is (seen == 1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "backend", "told"),
+    [
+        (
+            "{do: corrupt_icrc, which: 3}",
+            PortBackend.PACKET,
+            "corrupt_icrc among transport.faults: udp ports cannot check ICRCs and take such packets for good: a/p0",
+        ),
+        (
+            "{do: drop, which: 3}",
+            PortBackend.VERBS,
+            "transport.faults: network cards do the transport of verbs ports, and nothing wrong on purpose: b/p0",
+        ),
+        ("{do: drop, which: 3}", PortBackend.XDP, None),
+    ],
+)
+def test_ports_that_cannot_do_or_see_what_is_wrong_are_named(
+    rule: str, backend: PortBackend, told: str | None
+) -> None:
+    rig = rig_of({"a": 1, "b": 1})
+    other = dataclasses.replace(rig.agents[1].ports[0], backend=backend)
+    agents = (rig.agents[0], dataclasses.replace(rig.agents[1], ports=(other,)))
+    scenario = scenario_of(f"transport: {{faults: [{rule}]}}")
+    plan = make_plan(scenario, dataclasses.replace(rig, agents=agents), job_of(4, Coll(AR, WORLD, MIB)))
+    notes = [note for note in plan.tables.notes if "faults" in note]
+    assert notes == ([told] if told else [])

@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
+from contract.assignment import Path as Way
 from contract.errors import ConfigError, PlanError
 from contract.transport import (
     CnpScope,
@@ -72,7 +74,7 @@ def test_every_key_is_read() -> None:
     read = transport("""
   timeout: 4ms
   timeout_floor: 100us
-  adaptive_timeout: false
+  adaptive_timeout: true
   retransmission: selective_repeat
   window_packets: 256
   out_of_order: accept
@@ -83,8 +85,12 @@ def test_every_key_is_read() -> None:
   initial_psn: 16777215
   cnp: {interval: 50us, scope: port, dscp: 46}
 """)
-    assert read.recovery == RecoverySettings(False, 100_000, True, True, 12, 3, 22, 4, 2**24 - 1)
+    assert read.recovery == RecoverySettings(True, 100_000, True, True, 12, 3, 22, 4, 2**24 - 1)
     assert read.cnp == CnpSettings(50_000, CnpScope.PORT, 46 << 2)
+
+
+def test_a_fixed_timeout() -> None:
+    assert not transport("  adaptive_timeout: false").recovery.adaptive_timeout
 
 
 def test_no_notifications_at_all() -> None:
@@ -136,7 +142,22 @@ def test_rules_in_the_order_of_the_file() -> None:
             "  cnp: {send: false, interval: 4us}",
             (
                 "s.yaml:4: transport.cnp.interval: no notifications are sent; "
-                "write send: true, or leave the interval out"
+                "write send: true, or leave it out"
+            ),
+        ),
+        (
+            "  cnp: {send: false, scope: port}",
+            "s.yaml:4: transport.cnp.scope: no notifications are sent; write send: true, or leave it out",
+        ),
+        (
+            "  cnp: {send: false, dscp: 40}",
+            "s.yaml:4: transport.cnp.dscp: no notifications are sent; write send: true, or leave it out",
+        ),
+        (
+            "  adaptive_timeout: false\n  timeout_floor: 5ms",
+            (
+                "s.yaml:5: transport.timeout_floor: every wait is the timeout, because adaptive_timeout is false; "
+                "leave it out, or write adaptive_timeout: true"
             ),
         ),
         (
@@ -212,12 +233,63 @@ def test_a_rule_that_concerns_nobody_is_refused() -> None:
     columns = assignment(tuple((HandOp(CollectiveName.ALL_REDUCE, 1 << 20),) for _ in range(2))).connections
     rule = FaultRule(FaultAction.DROP, FaultDirection.SENT, FaultPackets.DATA)
     refuse_idle_faults((rule, replace(rule, src_rank=1, dst_rank=0, queue_pair=0)), columns)
+    idle = (
+        replace(rule, src_rank=7),
+        replace(rule, queue_pair=1),
+        replace(rule, src_rank=1, dst_rank=7),
+        replace(rule, dst_rank=7),
+        replace(rule, channel=9),
+    )
     with pytest.raises(PlanError) as caught:
-        refuse_idle_faults((rule, replace(rule, src_rank=7), replace(rule, queue_pair=1)), columns)
+        refuse_idle_faults((rule, *idle), columns)
+    nearest = (
+        "rank 7 sends nothing; ranks 0, 1 do",
+        "these ranks have channels 0 and queue pairs 0 to 0",
+        "rank 1 sends through the device to ranks 0",
+        "senders reach through the device to ranks 0, 1",
+        "these ranks have channels 0 and queue pairs 0 to 0",
+    )
     assert str(caught.value).splitlines() == [
         (
-            f"transport.faults[{index}]: no connection through the device under test is the one that it names; "
-            "see etloop plan for the connections, or leave from, to, qp, communicator and channel out"
+            f"transport.faults[{index}]: no connection through the device under test is the one that it names; leave "
+            f"from, to, qp, communicator and channel out, or see that they fit together: {near}"
         )
-        for index in (1, 2)
+        for index, near in enumerate(nearest, start=1)
     ]
+
+
+def test_a_rule_for_ranks_that_talk_past_the_device_says_so() -> None:
+    columns = assignment(tuple((HandOp(CollectiveName.ALL_REDUCE, 1 << 20),) for _ in range(3))).connections
+    columns = replace(
+        columns, path=np.array([Way.HAIRPIN, Way.WIRE, Way.WIRE], columns.path.dtype)
+    )  # of the ring 0, 1, 2
+    rule = FaultRule(FaultAction.DROP, FaultDirection.SENT, FaultPackets.DATA, src_rank=0)
+    with pytest.raises(PlanError) as caught:
+        refuse_idle_faults((rule, replace(rule, src_rank=-1, dst_rank=1)), columns)
+    first, second = str(caught.value).splitlines()
+    assert first.endswith("rank 0 sends nothing through the device; ranks 1, 2 do")
+    assert second.endswith(
+        "senders reach through the device to ranks 0, 2 (to rank 1 by other ways: one host or one port)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("{ecn: none}", "transport.ecn is none, so that no device marks packets, and dcqcn counts on marks"),
+        (
+            "{ecn: none, cc: {algorithm: dctcp}}",
+            "transport.ecn is none, so that no device marks packets, and dctcp counts on marks",
+        ),
+        (
+            "{cnp: {send: false}}",
+            "transport.cnp.send is false, and dcqcn hears of congestion by notifications alone",
+        ),
+        ("{ecn: none, cnp: {send: false}, cc: {algorithm: swift}}", ""),
+        ("{cnp: {send: false}, cc: {algorithm: dctcp}}", ""),
+    ],
+)
+def test_congestion_control_that_cannot_hear_is_told(text: str, note: str) -> None:
+    assert parse_scenario(
+        f"workload: {{trace: j}}\ntransport: {text}".encode(), "s.yaml", Path()
+    ).transport.notes == ((note,) if note else ())

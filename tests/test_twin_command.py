@@ -237,3 +237,25 @@ def test_a_twin_fails_by_the_same_conditions_as_a_run(files: Path) -> None:
     )
     (check,) = json.loads((out / "summary.json").read_text())["verdict"]["checks"]
     assert check["result"] == "fail"
+
+
+def test_what_endpoints_did_on_purpose_is_counted_by_action(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = "[{do: drop, which: 2}, {do: duplicate, which: 3}, {do: send_cnp, which: 1}]"
+    (files / "s.yaml").write_text(
+        f"workload: {{trace: job}}\nmapping: {{ranks_per_host: 2}}\ntransport: {{faults: {rules}}}\n"
+    )
+    capsys.readouterr()
+    out = files / "kept"
+    assert main(command(files, "--topology", str(files / "t.yaml"), "--out", str(out))) == ExitCode.PASS
+    ports, flows = (pq.read_table(out / f"{name}.parquet") for name in ("ports", "flows"))
+    counted = {
+        name: sum(ports.column(f"injected_{name}").to_pylist())
+        for name in ("losses", "duplicates", "cnps", "marks")
+    }
+    assert counted["marks"] == 0
+    assert min(counted["losses"], counted["duplicates"], counted["cnps"]) > 0
+    assert sum(counted.values()) == sum(flows.column("injected_faults").to_pylist())
+    told = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert f"packets {counted['losses']} lost, {counted['duplicates']} repeated" in told

@@ -17,6 +17,7 @@ from contract.ip_address import ip_bytes
 from contract.messages import StreamCount
 from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, WAIT_RECORD
 from contract.switch_counters import CARD_COUNTERS, LANE_SAMPLE, SWITCH_PORT_COUNTERS
+from contract.transport import FaultAction
 from traffic import _native
 from traffic.cc_library import library_for
 from traffic.engine import rows
@@ -109,6 +110,8 @@ class TwinOutcome:
     """By switch: the most that its buffer held."""
     cards: NDArray[np.void]
     """CARD_COUNTERS rows, by attachment."""
+    faults: NDArray[np.int64]
+    """What endpoints did on purpose: a row a port of the assignment, a column a `FaultAction`."""
     sample_interval_ns: int
     samples: NDArray[np.void]
     """LANE_SAMPLE rows in order of time; only lanes that had been used."""
@@ -148,6 +151,7 @@ def twin(
         switch_ports=tuple(rows(raw, SWITCH_PORT_COUNTERS) for raw in found["switch_ports"]),
         pool_watermark_bytes=tuple(found["pool_watermark_bytes"]),
         cards=rows(found["cards"], CARD_COUNTERS),
+        faults=np.frombuffer(found["faults"], np.int64).reshape(-1, len(FaultAction)),
         sample_interval_ns=found["sample_interval_ns"],
         samples=rows(found["samples"], LANE_SAMPLE),
         streams=tuple(

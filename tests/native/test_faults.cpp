@@ -208,7 +208,7 @@ void received_packets_are_lost_repeated_marked_and_held() {
     Datagram datagram;
     datagram.bytes = bytes;
     datagram.traffic_class = 0x6A;
-    passes = setup->faults.on_received(1, packet, datagram, 100);
+    passes = setup->faults.on_received(1, packet, 0, datagram, 100);
     if (rule.action == FaultAction::mark_ce) CHECK_EQ(datagram.traffic_class, 0x6B);
     return setup;
   };
@@ -235,18 +235,23 @@ void what_nobody_asked_for_is_said() {
     FaultAction action;
     Opcode opcode;
     uint8_t syndrome;
+    uint32_t expected_psn;
     uint32_t psn;
   };
-  const Row rows[] = {{FaultAction::send_nak, Opcode::acknowledge, 0x60, 77},
-                      {FaultAction::send_rnr, Opcode::acknowledge, 0x21, 77},
-                      {FaultAction::send_cnp, Opcode::cnp, 0, 0}};
+  // In turn, repeated, and behind a gap: what is missing is never taken for arrived.
+  const Row rows[] = {{FaultAction::send_nak, Opcode::acknowledge, 0x60, 77, 77},
+                      {FaultAction::send_rnr, Opcode::acknowledge, 0x21, 77, 77},
+                      {FaultAction::send_nak, Opcode::acknowledge, 0x60, 80, 77},
+                      {FaultAction::send_nak, Opcode::acknowledge, 0x60, 75, 75},
+                      {FaultAction::send_rnr, Opcode::acknowledge, 0x21, 0xFFFFFF, 0xFFFFFF},
+                      {FaultAction::send_cnp, Opcode::cnp, 0, 75, 0}};
   for (const Row& row : rows) {
     Setup setup({{.action = row.action, .direction = FaultDirection::received, .packets = FaultPackets::data}});
     wire::Packet packet;
     packet.opcode = Opcode::write_middle;
     packet.psn = 77;
     Datagram datagram;
-    CHECK_EQ(setup.faults.on_received(2, packet, datagram, 0), 1u);
+    CHECK_EQ(setup.faults.on_received(2, packet, row.expected_psn, datagram, 0), 1u);
     setup.faults.attach(setup.port, 1);
     CHECK_EQ(setup.port.sent.size(), 1u);
     const wire::Packet& said = setup.port.sent[0].head;

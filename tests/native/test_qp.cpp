@@ -227,6 +227,27 @@ void the_timeout_doubles_up_to_its_cap_and_gives_up_after_the_time_that_fixed_on
   CHECK(done.flushed);
 }
 
+void a_wait_that_doubled_stays_until_a_round_trip_is_measured() {
+  Pair pair(params());
+  const auto send_one = [&](Nanos now) {
+    pair.sender.post(data(1024));
+    return send_all(pair.sender, now);
+  };
+  auto packets = send_one(0);
+  for (const Nanos silent_until : {1000, 3000}) {
+    pair.sender.on_timer(silent_until);
+    packets = send_all(pair.sender, silent_until);
+  }
+  pair.receive(packets.front());
+  pair.answer(3100);  // of what was sent three times: nobody knows how long it took
+  packets = send_one(4000);
+  CHECK_EQ(pair.sender.deadline(), 4000 + 4000);
+  pair.receive(packets.front());
+  pair.answer(4100);
+  send_one(5000);
+  CHECK_EQ(pair.sender.deadline(), 5000 + 1000);
+}
+
 void time_in_which_this_end_did_not_run_is_not_the_silence_of_the_peer() {
   Pair pair(params());
   pair.sender.post(data(1024));
@@ -370,6 +391,7 @@ int main() {
   a_gap_closed_in_the_same_batch_still_asks_again();
   duplicates_are_acknowledged_again();
   the_timeout_doubles_up_to_its_cap_and_gives_up_after_the_time_that_fixed_ones_would_take();
+  a_wait_that_doubled_stays_until_a_round_trip_is_measured();
   time_in_which_this_end_did_not_run_is_not_the_silence_of_the_peer();
   a_fixed_timeout_counts_its_retries();
   an_acknowledgement_that_overtakes_a_rewind_moves_on();

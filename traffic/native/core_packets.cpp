@@ -74,7 +74,7 @@ void Core::accept(const Datagram& datagram, bool faultless, Nanos now) {
     return;
   }
   Datagram changed = datagram;
-  for (uint32_t times = faults_->on_received(index, packet, changed, now); times > 0; --times) {
+  for (uint32_t times = faults_->on_received(index, packet, qps_[index].expected_psn(), changed, now); times > 0; --times) {
     dispatch(index, packet, changed, now);
   }
 }

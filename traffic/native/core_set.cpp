@@ -82,6 +82,7 @@ void CoreSet::collect() {
     for (size_t i = 0; asked_ && i < core->prober().size(); ++i) run_.probes.push_back(core->prober().result(i));
     const auto flows = core->flows();
     run_.flows.insert(run_.flows.end(), flows.begin(), flows.end());
+    run_.faults.push_back(core->fault_counts());
     if (const RateSeries* series = core->series(); series != nullptr) {
       run_.rates.insert(run_.rates.end(), series->rows().begin(), series->rows().end());
     }

@@ -30,6 +30,7 @@ struct VirtualRun {
   int32_t failed_connection = -1;
   Nanos end_ns = 0;
   std::vector<CcRecord> rates;
+  std::vector<FaultCounts> faults;  // what endpoints did on purpose, by port
 };
 
 // The network's side of the ports.

@@ -220,7 +220,7 @@ TxResult FaultInjector::send(const PacketRun& run) {
   return flush() == TxResult::failed ? TxResult::failed : TxResult::sent;
 }
 
-void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, const wire::Packet& packet) {
+void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, uint32_t psn) {
   const End& answering = ends_[end].end;
   PacketRun run;
   run.flow = answering.flow;
@@ -230,7 +230,7 @@ void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, const wi
     run.head.becn = true;
   } else {
     run.head.opcode = Opcode::acknowledge;
-    run.head.psn = packet.psn;
+    run.head.psn = psn;
     run.head.syndrome = rule.action == FaultAction::send_nak
                             ? wire::kSyndromeNakSequence
                             : static_cast<uint8_t>(wire::kSyndromeRnr | kUnaskedRnrTimer);
@@ -238,7 +238,8 @@ void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, const wi
   enqueue(run);
 }
 
-uint32_t FaultInjector::on_received(uint32_t end, const wire::Packet& packet, Datagram& datagram, Nanos now) {
+uint32_t FaultInjector::on_received(uint32_t end, const wire::Packet& packet, uint32_t expected_psn, Datagram& datagram,
+                                    Nanos now) {
   std::vector<Watch>& watches = ends_[end].received;
   if (watches.empty() && held_received_.empty()) return 1;
   const FaultRule* rule = select(end, watches, packet);
@@ -257,7 +258,9 @@ uint32_t FaultInjector::on_received(uint32_t end, const wire::Packet& packet, Da
     case FaultAction::send_rnr:
     case FaultAction::send_cnp:
       if (backlog_.size() >= kMostHeld) return 1;
-      answer_unasked(*rule, end, packet);
+      // A NAK of any kind acknowledges what is before it: beyond a gap, it would take for arrived what never did, and nobody
+      // would send that again.
+      answer_unasked(*rule, end, wire::psn_distance(packet.psn, expected_psn) > 0 ? expected_psn : packet.psn);
       note(end, rule->action);
       return 1;
     case FaultAction::corrupt_icrc: return 1;  // rules of it are for what is sent

@@ -45,8 +45,9 @@ class FaultInjector final : public TxPort {
   std::string last_error() const override { return port_->last_error(); }
   uint32_t max_run(uint32_t payload_bytes) const override { return port_->max_run(payload_bytes); }
 
-  // A packet came for an end: `passes` how often it is to be handed on now, with `datagram` as changed.
-  uint32_t on_received(uint32_t end, const wire::Packet& packet, Datagram& datagram, Nanos now);
+  // A packet came for an end that has everything before `expected_psn`: how often it is to be handed on now, with `datagram`
+  // as changed.
+  uint32_t on_received(uint32_t end, const wire::Packet& packet, uint32_t expected_psn, Datagram& datagram, Nanos now);
   // A received packet whose time has come. False: there is none.
   bool take_released(Nanos now, Datagram& datagram, std::vector<uint8_t>& content);
 
@@ -89,7 +90,7 @@ class FaultInjector final : public TxPort {
   void pass_on(const PacketRun& run, uint32_t end, uint32_t from, uint32_t to);
   void release_due();
   TxResult flush();
-  void answer_unasked(const FaultRule& rule, uint32_t end, const wire::Packet& packet);
+  void answer_unasked(const FaultRule& rule, uint32_t end, uint32_t psn);
 
   const std::vector<FaultRule>& rules_;
   std::vector<EndState> ends_;

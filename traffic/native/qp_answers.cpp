@@ -148,6 +148,7 @@ void Requester::sample_rtt(uint32_t end, Nanos now, AckOutcome& outcome) {
     --sample_count_;
   }
   if (outcome.rtt_ns < 0) return;
+  doublings_ = 0;
   if (smoothed_rtt_ns_ < 0) {
     smoothed_rtt_ns_ = outcome.rtt_ns;
     rtt_deviation_ns_ = outcome.rtt_ns / 2;

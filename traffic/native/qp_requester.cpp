@@ -14,7 +14,7 @@ using wire::psn_distance;
 namespace {
 
 constexpr size_t kFirstRing = 4;
-constexpr uint32_t kMostBackoffShift = 20;
+constexpr uint32_t kMostDoublings = 20;
 constexpr Nanos kTimeBaseNs = 4096;  // timeouts are 4.096 us times a power of two
 
 constexpr uint32_t advance(uint32_t psn, uint32_t by) { return (psn + by) & wire::kPsnMask; }
@@ -228,7 +228,9 @@ bool Requester::pop_completed(WorkRequest& done) {
   return true;
 }
 
-// The wait before the next retry: the spec's fixed timeout, or from what round trips took, doubling in silence.
+// The wait before the next retry: the spec's fixed timeout, or from what round trips took, doubling in silence. It stays
+// doubled until a round trip is measured again (RFC 6298, 5.7): what is acknowledged after a resend says nothing of how long
+// that took, and where round trips outgrew the wait, a wait that began anew would resend every window before its answer.
 Nanos Requester::wait_ns() const {
   if (!adaptive_) return timeout_ns_;
   Nanos first_ns = smoothed_rtt_ns_ < 0 ? 0 : smoothed_rtt_ns_ + 4 * rtt_deviation_ns_;
@@ -239,8 +241,7 @@ Nanos Requester::wait_ns() const {
     while (step_ns < first_ns) step_ns *= 2;
     first_ns = step_ns;
   }
-  const uint32_t shift = std::min(retries_, kMostBackoffShift);
-  return std::min(timeout_ns_, first_ns << shift);
+  return std::min(timeout_ns_, first_ns << doublings_);
 }
 
 Nanos Requester::deadline() const {
@@ -273,6 +274,7 @@ void Requester::on_timer(Nanos now) {
   }
   ++counters_.local_ack_timeout_err;
   if (adaptive_) ++(wait_ns() < timeout_ns_ ? counters_.roce_adp_retrans : counters_.roce_adp_retrans_to);
+  doublings_ = std::min(doublings_ + 1, kMostDoublings);
   if (!may_retry(now)) return;
   if (!selective_) {
     rewind(una_);

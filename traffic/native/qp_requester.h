@@ -114,7 +114,8 @@ class Requester {
   FlowId flow_;
 
   uint32_t ack_every_ = 0;
-  uint32_t retries_ = 0;
+  uint32_t retries_ = 0;  // since anything moved
+  uint32_t doublings_ = 0;  // of the adaptive wait, since a round trip was measured
   Nanos timer_base_ = 0;
   Nanos progress_ns_ = 0;  // since when nothing has moved; starts with the first packet under way
   Nanos smoothed_rtt_ns_ = -1;
