@@ -260,11 +260,9 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not() -> None:
     assert content(first) != content(other)
 
 
-@pytest.mark.parametrize(("apart_ns", "least", "most"), [(0, 1.0, 1.01), (100_000, 1.5, 2.5)])
-def test_all_with_all_is_in_balance_only_as_long_as_hosts_are_in_step(
-    apart_ns: int, least: float, most: float
-) -> None:
-    """Which is why a lab, whose hosts wait for processors, cannot be held against the twin there (docs/benchmarks.md)."""
+@pytest.mark.parametrize(("apart_ns", "most"), [(0, 1.01), (100_000, 1.05), (5_000_000, 1.10)])
+def test_all_with_all_stays_in_balance_when_hosts_are_out_of_step(apart_ns: int, most: float) -> None:
+    """It does not where a full card lets data pass before grants: then ranks wait for each other by turns."""
     slow_bps, ranks, each_bytes = 100_000_000, 4, 1 << 20
     transport = replace(
         TRANSPORT,
@@ -282,7 +280,7 @@ def test_all_with_all_is_in_balance_only_as_long_as_hosts_are_in_step(
     assert (marked(outcome) == 0) == (apart_ns == 0)
     packets = (ranks - 1) * each_bytes // 4096
     in_balance_ns = packets * line_ns(FRAME_BYTES, slow_bps)
-    assert least <= (outcome.end_ns - outcome.start_ns) / in_balance_ns <= most
+    assert 1.0 <= (outcome.end_ns - outcome.start_ns) / in_balance_ns <= most
 
 
 def test_a_series_of_any_length_fits() -> None:

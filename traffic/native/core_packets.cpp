@@ -460,7 +460,7 @@ bool Core::transmit_all_answers(TxPort& port, Clock& clock) {
 }
 
 bool Core::transmit_all(TxPort& port, Clock& clock, size_t budget) {
-  // A port that was full before the answers had their turn would else be full of data every time.
+  // A port that was full before the answers had their turn, or held a grant, would else be full of data every time.
   if (answers_wait_ && !transmit_all_answers(port, clock)) return false;
   answers_wait_ = true;
   // First one run of every sender, so that what a message released leaves before that message's acknowledgement,
@@ -475,7 +475,7 @@ bool Core::transmit_all(TxPort& port, Clock& clock, size_t budget) {
     if (!send_one(data_ring_)) return false;
   }
   if (!transmit_all_answers(port, clock)) return false;
-  answers_wait_ = false;
+  answers_wait_ = grant_ring_.size() > 0;
   while (budget > 0 && data_ring_.size() > 0 && !held && failure_.empty()) {
     if (!send_one(data_ring_)) return false;
     --budget;
