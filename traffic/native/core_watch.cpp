@@ -10,7 +10,12 @@
 namespace etloop {
 
 std::unique_ptr<CoreWatch> CoreWatch::start(int32_t processor, int32_t priority, std::string& error) {
-  std::unique_ptr<CoreWatch> watch(new CoreWatch(priority));
+  std::unique_ptr<RealtimeKeeper> keeper = RealtimeKeeper::make(priority, error);
+  if (keeper == nullptr) {
+    error = "the core is not watched: " + error;
+    return nullptr;
+  }
+  std::unique_ptr<CoreWatch> watch(new CoreWatch(std::move(keeper)));
   watch->watch_.begin();
   watch->thread_ = std::thread([raw = watch.get()] { raw->run(); });
   const std::vector<std::string> refused = place_thread(watch->thread_.native_handle(), {processor, priority});
@@ -34,7 +39,7 @@ void CoreWatch::run() {
   while (!over_.load(std::memory_order_relaxed)) {
     const Nanos now = monotonic_ns();
     watch_.look(now, 0);
-    if (share.changes(now)) share.ordinary() ? become_ordinary() : become_realtime(priority_);
+    if (share.changes(now)) share.ordinary() ? keeper_->become_ordinary() : keeper_->become_realtime();
   }
 }
 

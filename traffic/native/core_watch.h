@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "port.h"
+#include "realtime_keeper.h"
 #include "turn_watch.h"
 
 namespace etloop {
@@ -26,10 +27,10 @@ class CoreWatch {
   const std::vector<LateTurn>& stop();
 
  private:
-  explicit CoreWatch(int32_t priority) : priority_(priority) {}
+  explicit CoreWatch(std::unique_ptr<RealtimeKeeper> keeper) : keeper_(std::move(keeper)) {}
   void run();
 
-  int32_t priority_;
+  std::unique_ptr<RealtimeKeeper> keeper_;
   std::atomic<bool> over_{false};
   TurnWatch watch_;
   std::thread thread_;

@@ -13,6 +13,7 @@
 #include "records.h"
 #include "device_port.h"
 #include "scale_up_mesh.h"
+#include "realtime_keeper.h"
 #include "thread_place.h"
 #include "turn_watch.h"
 #include "verbs_port.h"
@@ -93,7 +94,7 @@ class PortLoop final : public ScaleUpLinks {
   std::vector<std::string> capabilities() const;
   // After stop(): when its thread was late for a turn.
   const std::vector<LateTurn>& late_turns() const { return watch_.late(); }
-  bool realtime() const { return realtime_.load(std::memory_order_relaxed); }
+  bool realtime() const { return realtime_.load(std::memory_order_acquire); }
 
  private:
   PortLoop(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port, const LoopConfig& config)
@@ -111,7 +112,9 @@ class PortLoop final : public ScaleUpLinks {
   void settle_state();
   void send_pauses(Nanos now);
   void idle(Nanos now, Nanos& idle_since_ns);
+  void keep_realtime();
   void share_core(Nanos now);
+  void change_share();
   void command(Command what);
 
   std::shared_ptr<const EnginePlan> plan_;
@@ -125,6 +128,7 @@ class PortLoop final : public ScaleUpLinks {
   std::vector<std::string> place_refused_;  // written before open() returns
   std::atomic<bool> realtime_{false};
   RealtimeShare share_;
+  std::unique_ptr<RealtimeKeeper> keeper_;  // there before realtime_ is said
   TurnWatch watch_;  // the loop's own until it is joined
 
   std::atomic<uint32_t> commands_{0};

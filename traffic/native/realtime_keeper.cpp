@@ -1,0 +1,69 @@
+#include "realtime_keeper.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace etloop {
+
+std::unique_ptr<RealtimeKeeper> RealtimeKeeper::make(int32_t priority, std::string& error) {
+  Descriptor timer(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  Descriptor end(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (timer.get() < 0 || end.get() < 0) {
+    error = "its thread comes back late from leaving its core to others: no timer for it: " + errno_text(errno);
+    return nullptr;
+  }
+  std::unique_ptr<RealtimeKeeper> keeper(new RealtimeKeeper(priority, std::move(timer), std::move(end)));
+  keeper->thread_ = std::thread([raw = keeper.get()] { raw->run(); });
+  const sched_param wanted{priority};
+  if (const int code = pthread_setschedparam(keeper->thread_.native_handle(), SCHED_FIFO, &wanted); code != 0) {
+    error = "its thread comes back late from leaving its core to others: its keeper is not real-time: " + errno_text(code);
+    return nullptr;
+  }
+  return keeper;
+}
+
+RealtimeKeeper::~RealtimeKeeper() {
+  const uint64_t one = 1;
+  // The counter of an event descriptor cannot overflow here.
+  [[maybe_unused]] const ssize_t written = write(end_.get(), &one, sizeof one);
+  if (thread_.joinable()) thread_.join();
+}
+
+void RealtimeKeeper::arm(Nanos after_ns) {
+  itimerspec when{};
+  when.it_value.tv_nsec = after_ns;
+  timerfd_settime(timer_.get(), 0, &when, nullptr);  // fails for a time that cannot be, which this is not
+}
+
+void RealtimeKeeper::become_ordinary() {
+  kept_.store(gettid(), std::memory_order_relaxed);
+  arm(kLongestNs);  // first: an ordinary thread may not come to it
+  etloop::become_ordinary();
+}
+
+void RealtimeKeeper::become_realtime() {
+  etloop::become_realtime(priority_);
+  arm(0);
+}
+
+void RealtimeKeeper::run() {
+  pthread_setname_np(pthread_self(), "etloop-keeper");
+  std::array<pollfd, 2> polled{{{timer_.get(), POLLIN, 0}, {end_.get(), POLLIN, 0}}};
+  while ((polled[1].revents & POLLIN) == 0) {
+    if (poll(polled.data(), polled.size(), -1) <= 0) continue;
+    uint64_t times = 0;
+    if (read(timer_.get(), &times, sizeof times) != sizeof times) continue;  // it came back by itself meanwhile
+    const sched_param wanted{priority_};
+    // By its number, which is nobody's when the thread has ended.
+    sched_setscheduler(kept_.load(std::memory_order_relaxed), SCHED_FIFO, &wanted);
+  }
+}
+
+}  // namespace etloop
