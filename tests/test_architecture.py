@@ -133,7 +133,7 @@ OUTSIDE: Final = frozenset(
 
 NATIVE_SHELLS: Final = re.compile(
     r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|(?:udp|xdp)_socket|xdp_program|udp_arrivals|arrival_stamps|large_pages"
-    r"|send_control|departures|udp_drops|core_watch|thread_place|verbs_(?:device|library|port)|frame_flows"
+    r"|send_control|departures|udp_drops|core_watch|thread_place|realtime_keeper|verbs_(?:device|library|port)|frame_flows"
     r"|neighbours|(?:datagram_)?capture|system_clock|soft_socket|soft_switch|(?:frame_)?blast|loop|scale_up_mesh"
     r"|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
 )

@@ -1,6 +1,6 @@
 // Brings a real-time thread back that became an ordinary one for a moment. An ordinary thread is left waiting by others until
-// the kernel's tick, which is 1 to 4 ms later; a timer of the keeper's, which is real-time, is there sooner. It runs only when the
-// kept thread was not back by itself.
+// the kernel's tick, which is 1 to 4 ms later; a timer of the keeper's, which is real-time, is there sooner. It runs only when
+// the kept thread was not back by itself.
 #pragma once
 
 #include <atomic>
