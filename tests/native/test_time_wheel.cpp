@@ -1,4 +1,4 @@
-// Events leave the wheel in the order of a heap, however far apart they are, and those of one time by their owners.
+// Events leave the wheel by time, however far apart they are, and those of one time as they came.
 #include "time_wheel.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Happening {
 
 using Wheel = TimeWheel<Happening>;
 
-// What is left, by time, owner and arrival; the slow way.
+// What is left, by time and arrival; the slow way.
 class Reference {
  public:
   void push(const Happening& happening) { left_.push_back(happening); }
@@ -36,7 +36,7 @@ class Reference {
   // Of several alike that which came first, as they are kept in that order.
   std::vector<Happening>::const_iterator least() const {
     return std::min_element(left_.begin(), left_.end(), [](const Happening& a, const Happening& b) {
-      return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.order < b.order;
+      return a.at_ns < b.at_ns;
     });
   }
   std::vector<Happening> left_;
@@ -63,8 +63,7 @@ void same_order_as_a_search(uint32_t seed, Nanos spacing_ns, Nanos begin_ns) {
     // Sometimes it fills, sometimes it empties.
     const unsigned pushes_of_ten = number / 500 % 2 == 0 ? 6 : 4;
     if (chance() % 10 < pushes_of_ten || reference.empty()) {
-      const uint64_t owned = Wheel::owned_by(static_cast<uint16_t>(chance() % 5));
-      const Happening happening{some_time(chance, now_ns, spacing_ns), owned, number};
+      const Happening happening{some_time(chance, now_ns, spacing_ns), chance() % 5, number};
       wheel.push(happening);
       reference.push(happening);
     } else {
@@ -80,17 +79,6 @@ void same_order_as_a_search(uint32_t seed, Nanos spacing_ns, Nanos begin_ns) {
   while (!reference.empty()) CHECK_EQ(wheel.pop().number, reference.pop().number);
   CHECK(wheel.empty());
   CHECK_EQ(wheel.next_ns(), kNever);
-}
-
-void of_one_time_the_lower_owner_is_first_and_then_who_came_first() {
-  Wheel wheel(1);
-  const auto push = [&wheel](uint16_t owner, uint32_t number) { wheel.push({7, Wheel::owned_by(owner), number}); };
-  push(2, 0);
-  push(1, 1);
-  push(2, 2);
-  push(0, 3);
-  push(1, 4);
-  for (const uint32_t number : {3U, 1U, 4U, 0U, 2U}) CHECK_EQ(wheel.pop().number, number);
 }
 
 void after_a_long_rest_it_goes_on() {
@@ -116,7 +104,6 @@ int main() {
       same_order_as_a_search(seed, spacing_ns, 1'000'000'000'000'007);
     }
   }
-  of_one_time_the_lower_owner_is_first_and_then_who_came_first();
   after_a_long_rest_it_goes_on();
   return etloop::test::failures();
 }

@@ -22,8 +22,8 @@ static_assert(sizeof(FabricEvent) == 24);
 
 using FabricEvents = TimeWheel<FabricEvent>;
 
-// About how long from one event of these switches to the next where all their ports are busy, and not so short that what
-// follows from an event of a slow port is mostly out of reach.
+// How long slots may be for these switches: so long that what follows from an event is within reach, unless that is many
+// events where all ports are busy.
 Nanos event_spacing_ns(std::span<const SwitchConfig> switches);
 
 }  // namespace etloop

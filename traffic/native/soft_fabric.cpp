@@ -93,8 +93,7 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
 SoftFabric::~SoftFabric() = default;
 
 void SoftFabric::push(Nanos at_ns, Kind kind, size_t number, uint8_t lane, uint16_t port) {
-  const uint64_t owned = FabricEvents::owned_by(kOwner);
-  events_.push({at_ns, owned, static_cast<uint32_t>(number), port, lane, static_cast<uint8_t>(kind)});
+  events_.push({at_ns, kOwner, static_cast<uint32_t>(number), port, lane, static_cast<uint8_t>(kind)});
 }
 
 void SoftFabric::advance(Nanos until_ns) {

@@ -62,7 +62,7 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
       begin_ns_(begin_ns),
       own_events_(std::move(own)),
       events_(own_events_ != nullptr ? *own_events_ : *shared),
-      owned_(FabricEvents::owned_by(owner)),
+      owner_(owner),
       mixed_seed_(seed_of_hash(config.seed)),
       random_state_(config.seed) {
   ports_.resize(config.ports.size());
@@ -82,7 +82,7 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
 uint64_t SwitchModel::random() { return mixed(random_state_ += 0x9E3779B97F4A7C15); }
 
 void SwitchModel::schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number) {
-  events_.push({at_ns, owned_, number, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), static_cast<uint8_t>(kind)});
+  events_.push({at_ns, owner_, number, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), static_cast<uint8_t>(kind)});
 }
 
 uint32_t SwitchModel::keep(const SwitchFrame& frame, size_t in_port) {

@@ -187,7 +187,7 @@ class SwitchModel {
   std::vector<uint32_t> free_;
   std::unique_ptr<FabricEvents> own_events_;  // of a switch by itself
   FabricEvents& events_;
-  uint64_t owned_;  // the order of its own events among those of others
+  uint64_t owner_;  // of its own events among those of others
   std::vector<Flowlet> flowlets_;
   // SwitchConfig::routes in one piece: the ways to a destination are [first_way_[d], first_way_[d + 1]).
   std::vector<uint32_t> first_way_;

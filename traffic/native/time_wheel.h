@@ -1,6 +1,6 @@
 // What is due first among events that are mostly close to each other, as those of links are: a slot for each short stretch of
-// time, a bit for each slot that has any. The order is that of a TimeHeap: by time, and those of one time by their order. What
-// is far ahead, or in the past, goes through a heap beside the slots.
+// time, a bit for each slot that has any. The order is that of a TimeHeap: by time, and those of one time as they came. What is
+// far ahead, or in the past, goes through a heap beside the slots.
 #pragma once
 
 #include <algorithm>
@@ -16,21 +16,19 @@
 
 namespace etloop {
 
-// `Event` has `at_ns`, not below 0, and `order`: its owner (`owned_by`), to which the wheel adds how many came before it. Of one
-// time, those of the lower owner come first, and those of one owner as they came.
+// `Event` has `at_ns`, not below 0, and `order`: who owns it (below 2^16), to which the wheel adds how many came before it.
 template <typename Event>
 class TimeWheel {
  public:
   static constexpr size_t kSlots = 4096;
-  static constexpr unsigned kSequenceBits = 48;
+  static constexpr unsigned kOwnerBits = 16;
 
-  // `spacing_ns`: about how long from one event to the next. It changes nothing but speed.
+  // `spacing_ns`: about how long a slot is. It changes nothing but speed.
   explicit TimeWheel(Nanos spacing_ns)
       : shift_(static_cast<unsigned>(std::bit_width(static_cast<uint64_t>(std::max<Nanos>(spacing_ns, 1)))) - 1),
         slots_(kSlots) {}
 
-  static uint64_t owned_by(uint16_t owner) { return uint64_t{owner} << kSequenceBits; }
-  static uint16_t owner_of(const Event& event) { return static_cast<uint16_t>(event.order >> kSequenceBits); }
+  static uint16_t owner_of(const Event& event) { return static_cast<uint16_t>(event.order); }
 
   bool empty() const { return next_ns_ == kNever; }
   Nanos next_ns() const { return next_ns_; }
@@ -42,7 +40,7 @@ class TimeWheel {
 
   // Always in its caller: an event that is put together in memory and copied from there at once is waited for.
   [[gnu::always_inline]] void push(Event event) {
-    event.order |= sequence_++;
+    event.order |= sequence_++ << kOwnerBits;
     next_ns_ = std::min(next_ns_, event.at_ns);
     const uint64_t turn = turn_of(event);
     if (turn - turn_ >= kSlots) {  // of the past, too
