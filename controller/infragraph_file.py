@@ -60,7 +60,7 @@ def read_infragraph(
                 notes = infragraph.Annotation()
                 notes.deserialize(annotations.decode("utf-8-sig"))
                 service.annotate_graph(notes)
-    except (*refusals, NotImplementedError, RecursionError) as error:
+    except (*refusals, NotImplementedError, RecursionError) as error:  # the package's own, of "scheme: ring"
         what = " ".join(str(error).split())[:500] or type(error).__name__
         raise ConfigError(Problem(reading, f"the infragraph package refuses it: {what}", _SEE)) from None
     graph = service.get_networkx_graph()

@@ -15,7 +15,7 @@ import pytest
 from controller.lab_client import lab_ask, lab_down
 from tests.first_light import FULL, PATIENCE_S, Place, etloop, free_place
 from tests.msccl_by_hand import direct_all_gather, direct_all_to_all, ring_reduce_scatter
-from tests.test_lab_truths import namespaces_are_allowed
+from tests.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.traces_by_hand import recv, send, trace_of
 from traffic.collectives.algorithms import ALGORITHMS
 from workload.et_nodes import et_nodes
@@ -24,7 +24,7 @@ from workload.files import write_trace
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(2 * PATIENCE_S),
-    pytest.mark.skipif(not namespaces_are_allowed(), reason="needs root and network namespaces"),
+    pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES),
 ]
 
 KINDS: Final = (

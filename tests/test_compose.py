@@ -29,7 +29,7 @@ from controller.rig import parse_rig
 from controller.topology_file import parse_topology
 from tests.compose_engine import Engine, obstacle
 from tests.first_light import ROOT, free_place, kill_session
-from tests.test_lab_truths import namespaces_are_allowed
+from tests.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 
 FILES: Final = ROOT / "deploy" / "compose"
 PRIVILEGED: Final = {"soft-switch": "0:0", "cable-a": "0:0", "cable-b": "0:0"}
@@ -188,7 +188,7 @@ def test_a_way_around_the_switch_is_no_pass_nor_is_a_job_that_cannot_be_prepared
 
 
 @pytest.mark.e2e
-@pytest.mark.skipif(not namespaces_are_allowed(), reason="needs root and network namespaces")
+@pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES)
 def test_the_services_as_processes_send_through_the_switch(machine: Machine) -> None:
     with contextlib.ExitStack() as stack:
 

@@ -18,7 +18,7 @@ import pytest
 
 from controller.cli import main
 from controller.lab_client import lab_down
-from tests.test_lab_truths import namespaces_are_allowed
+from tests.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 
 ROOT: Final = Path(__file__).parent.parent
 TOPOLOGY: Final = """\
@@ -39,7 +39,7 @@ PYTHON: Final = (sys.executable, "-P", "-m")
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(not namespaces_are_allowed(), reason="needs root and network namespaces"),
+    pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES),
 ]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from contract.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
 from controller.counters.linux import LinuxCounters
-from tests.test_lab_truths import namespaces_are_allowed
+from tests.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 
 ROOT: Final = Path(__file__).parent.parent
 FRAMES: Final = 7
@@ -50,7 +50,7 @@ async def once(reader: LinuxCounters) -> CounterBatch | CounterFailure:
 
 
 @pytest.mark.e2e
-@pytest.mark.skipif(not namespaces_are_allowed(), reason="needs root and network namespaces")
+@pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES)
 def test_a_veth_pair_counts_what_crossed_it(tmp_path: Path) -> None:
     said = tmp_path / "dev"
     command = ("unshare", "--net", sys.executable, "-c", INSIDE, str(ROOT), str(said))

@@ -156,6 +156,8 @@ def test_ranks_dealt_over_hosts_are_not_taken_for_neighbours() -> None:
         ("a device that is not there", "device: leaf,", "device: lief,", "the infragraph package refuses it"),
         ("a name that is no name", "- {name: host, device: host", "- {name: a b, device: host",
          "the infragraph package refuses it"),
+        ("a scheme that its schema names and the package does not carry out", "scheme: many2many, link: chip",
+         "scheme: ring, link: chip", "the infragraph package refuses it: Edge creation scheme ring is not supported"),
         ("no YAML", "name: two-hosts", "name: [", "f.yaml: line 4: not valid YAML"),
         ("an alias", "name: two-hosts", "name: &a two-hosts", "anchors and aliases (& and *) are not read"),
         ("a billion", "count: 2}\n- {name: leaf", "count: 1000000000}\n- {name: leaf", "it describes more than 65536 components"),

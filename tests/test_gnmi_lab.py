@@ -28,7 +28,7 @@ from dut_profiles.profile import CounterPaths
 from tests.snmp_by_hand import secret_file
 from tests.test_counters_lab import Bench, bench
 from tests.test_lab import Desk, desk, has_ended, watched
-from tests.test_lab_truths import namespaces_are_allowed
+from tests.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 
 __all__ = ["bench", "desk"]
 
@@ -42,9 +42,7 @@ for number in range(20):
     out.sendto(bytes(1000), ("198.18.2.1", 9))
 """
 
-needs_namespaces = pytest.mark.skipif(
-    not namespaces_are_allowed(), reason="needs root and network namespaces"
-)
+needs_namespaces = pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES)
 
 
 def free_port() -> int:

@@ -24,7 +24,7 @@ from controller.lab_order import LOG_FILE, SOCKET_FILE, LabOrder
 from controller.lab_plan import DEFAULT_BIND
 from controller.lab_socket import connected
 from controller.lab_status import status_text
-from tests.test_lab_truths import namespaces_are_allowed
+from tests.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 
 ROOT: Final = Path(__file__).parent.parent
 PATIENCE_S: Final = 100
@@ -36,7 +36,7 @@ single:
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(not namespaces_are_allowed(), reason="needs root and network namespaces"),
+    pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES),
 ]
 
 

@@ -31,7 +31,7 @@ from controller.lab_status import Values
 from controller.lab_wiring import agent_named, cables, others, wire
 from controller.topology_file import parse_topology
 from tests.first_light import PATIENCE_S, ROOT
-from tests.test_lab_truths import namespaces_are_allowed
+from tests.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from traffic.soft_switch import SoftLimits, SoftPort, SoftSwitch
 
 THREE: Final = "single:\n  rate: 1Gbps\n  ports: [a/p0, b/p0, c/p0]\n"
@@ -43,7 +43,7 @@ LLDP: Final = "01:80:c2:00:00:0e"
 MULTICAST: Final = "01:80:c2:00:00:10"
 """The first address after those that end at a switch."""
 
-for_root = pytest.mark.skipif(not namespaces_are_allowed(), reason="needs root and network namespaces")
+for_root = pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES)
 
 
 def topology_of(text: str) -> Topology:

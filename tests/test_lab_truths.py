@@ -56,6 +56,11 @@ SMALL_BUFFER_BYTES: Final = 300_000
 BURSTS: Final = 100 if os.environ.get("ETLOOP_FULL") == "1" else 8
 
 
+NO_NAMESPACES: Final = (
+    "this kernel gives no network namespaces" if os.geteuid() == 0 else "needs root and network namespaces"
+)
+
+
 def namespaces_are_allowed() -> bool:
     if os.geteuid() != 0:
         return False
@@ -66,7 +71,7 @@ def namespaces_are_allowed() -> bool:
     return True
 
 
-pytestmark = pytest.mark.skipif(not namespaces_are_allowed(), reason="needs root and network namespaces")
+pytestmark = pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from tests.as_nobody import NOBODY
-from tests.test_lab_truths import namespaces_are_allowed
+from tests.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 
 ROOT: Final = Path(__file__).parent.parent
 PATIENCE_S: Final = 100
@@ -39,9 +39,7 @@ ASK: Final = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000)
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(
-        os.geteuid() == 0 and not namespaces_are_allowed(), reason="this root may make no namespaces"
-    ),
+    pytest.mark.skipif(os.geteuid() == 0 and not namespaces_are_allowed(), reason=NO_NAMESPACES),
 ]
 
 

@@ -12,7 +12,7 @@ from controller.bench_ends import bench_workers
 from controller.bench_load import BenchLoad
 from controller.bench_measure import engine_run
 from controller.bench_place import bench_place
-from tests.test_lab_truths import namespaces_are_allowed
+from tests.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from workload.trace import CollectiveKind
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from controller.bench_ends import Workers
     from controller.bench_place import BenchPlace
 
-pytestmark = pytest.mark.skipif(not namespaces_are_allowed(), reason="needs root and network namespaces")
+pytestmark = pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES)
 
 RANKS, MESSAGE_BYTES, ITERATIONS = 4, 1_000_000, 3
 BACKENDS = (PortBackend.UDP, PortBackend.PACKET, PortBackend.XDP)

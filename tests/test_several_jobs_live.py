@@ -15,7 +15,7 @@ from controller import demo
 from controller.cli import main
 from controller.lab_client import lab_ask
 from tests.test_lab import Desk, desk  # noqa: F401 - a fixture
-from tests.test_lab_truths import namespaces_are_allowed
+from tests.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,7 +126,7 @@ timeline:
 
 
 @pytest.mark.e2e
-@pytest.mark.skipif(not namespaces_are_allowed(), reason="needs root and network namespaces")
+@pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES)
 def test_a_lab_takes_links_down_and_has_them_up_again_in_the_end(desk: Desk) -> None:  # noqa: F811
     bind = f"tcp://127.0.0.1:{free_port()}"
     (desk.directory / "topology.yaml").write_text("single: {rate: 50Mbps, ports: [a/p0, b/p0]}\n")

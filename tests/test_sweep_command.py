@@ -20,7 +20,7 @@ from controller.sweep_points import PointFiles
 from results.run_dir import read_run
 from tests.sweep_by_hand import TOPOLOGY, answered, copy_study, make_study
 from tests.test_docs import ROOT
-from tests.test_lab_truths import namespaces_are_allowed
+from tests.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +289,7 @@ def test_a_topology_is_needed_to_be_one_in_virtual_time(
 @pytest.fixture
 def lab_files(files: Path) -> Path:
     if not namespaces_are_allowed():
-        pytest.skip("needs root and network namespaces")
+        pytest.skip(NO_NAMESPACES)
     (files / "t.yaml").write_text("single: {ports: [a/p0, b/p0, c/p0, d/p0], rate: 100Mbps}\n")
     (files / "sweep.yaml").write_text(
         "scenario: s.yaml\ntopology: t.yaml\nrepeats: 1\norder: listed\nlab: {bind: 'tcp://127.0.0.1:7431'}\n"
