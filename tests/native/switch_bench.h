@@ -50,7 +50,8 @@ class Bench final : public SwitchSink {
     int64_t sent = 0;
     int64_t most = INT64_MAX;
   };
-  explicit Bench(const SwitchConfig& config) : config_(config), model(config, *this) {}
+  explicit Bench(const SwitchConfig& config)
+      : config_(config), events(event_spacing_ns({&config, 1})), model(config, *this, 0, events, 1) {}
 
   void add(size_t port, const SwitchFrame& frame, uint8_t priority = 3, int64_t most = INT64_MAX, int64_t rate_bps = 0) {
     const int64_t rate = rate_bps == 0 ? config_.ports[port].rate_bps : rate_bps;
@@ -67,7 +68,7 @@ class Bench final : public SwitchSink {
       }
       const Nanos send_ns = first == nullptr ? kNever : first->next_ns;
       const Nanos pause_at_ns = pauses_.empty() ? kNever : pauses_.begin()->first;
-      const Nanos next_ns = std::min({send_ns, pause_at_ns, model.next_event()});
+      const Nanos next_ns = std::min({send_ns, pause_at_ns, events.next_ns()});
       if (next_ns > until_ns) return;
       now = next_ns;
       if (next_ns == pause_at_ns) {
@@ -78,14 +79,19 @@ class Bench final : public SwitchSink {
           sender.paused_until_ns = now + pause_ns(pause.quanta, config_.ports[pause.port].rate_bps);
           if (pause.quanta == 0) sender.next_ns = now;
         }
-      } else if (next_ns == model.next_event()) {
-        model.advance(now);
+      } else if (next_ns == events.next_ns()) {
+        advance(now);
       } else {
         model.on_frame(first->port, first->frame, now);
         ++first->sent;
         first->next_ns = now + first->gap_ns;
       }
     }
+  }
+
+  // The switch does all that is due.
+  void advance(Nanos until_ns) {
+    while (events.next_ns() <= until_ns && !events.empty()) model.take(events.pop());
   }
 
   void transmit(size_t port, const SwitchFrame& frame, Nanos start_ns, Nanos end_ns) override {
@@ -118,6 +124,7 @@ class Bench final : public SwitchSink {
   std::multimap<Nanos, Pause> pauses_;
 
  public:
+  FabricEvents events;
   SwitchModel model;
   std::vector<Sender> senders;
   std::map<size_t, int64_t> delivered;

@@ -49,7 +49,7 @@ int main() {
   {
     const auto keeper = RealtimeKeeper::make(kPriority, error);
     if (keeper == nullptr) {
-      CHECK(error.starts_with("its thread comes back late from leaving its core to others: its keeper is not real-time: "));
+      CHECK(error.starts_with("the keeper of a real-time thread is not real-time: "));
       test::skipped(test::Missing::kernel_or_right, "real-time threads", error);
       return test::failures();
     }

@@ -93,7 +93,7 @@ void marks_follow_the_ramp() {
     const Nanos slot_ns = line_ns(kFrame, 100 * kGbps);
     constexpr int64_t kFrames = 10'000;
     for (int64_t i = 1; i <= kFrames; ++i) {
-      bench.model.advance(i * slot_ns);
+      bench.advance(i * slot_ns);
       bench.model.on_frame(1, frame_to(0), i * slot_ns);
     }
     int64_t marked = 0;
@@ -144,10 +144,10 @@ void equal_routes_follow_the_hash() {
   std::map<size_t, int64_t> predicted;
   for (uint64_t flow = 0; flow < 1000; ++flow) {
     bench.model.on_frame(0, frame_to(0, 26, 100, flow), static_cast<Nanos>(flow) * 1000);
-    bench.model.advance(static_cast<Nanos>(flow) * 1000);
+    bench.advance(static_cast<Nanos>(flow) * 1000);
     ++predicted[config.routes[0][ecmp_choice(flow, 42, 4)]];
   }
-  bench.model.advance(10'000'000);
+  bench.advance(10'000'000);
   CHECK(bench.delivered == predicted);
   CHECK_EQ(predicted.size(), size_t{4});
 }
@@ -209,7 +209,7 @@ void a_link_that_is_down_carries_nothing() {
   Bench bench(config);
   bench.model.on_link(2, false, 0);
   for (uint64_t flow = 0; flow < 100; ++flow) bench.model.on_frame(1, frame_to(0, 26, 100, flow), 0);
-  bench.model.advance(1'000'000);
+  bench.advance(1'000'000);
   CHECK_EQ(bench.delivered[3], 100);
   bench.model.on_link(3, false, 1'000'000);
   bench.model.on_frame(1, frame_to(0), 1'000'000);

@@ -96,7 +96,7 @@ void marks_keep_to_the_line() {
     Bench bench(config);
     for (int64_t i = 0; i <= depth; ++i) bench.model.on_frame(1, frame_to(0), 0);
     for (int64_t i = 1; i <= kFrames; ++i) {
-      bench.model.advance(i * kSlot);
+      bench.advance(i * kSlot);
       bench.model.on_frame(1, frame_to(0), i * kSlot);
       bench.frames.clear();
       bench.starts_ns.clear();
@@ -243,7 +243,7 @@ void xoff_and_xon_leave_at_their_thresholds() {
     const int64_t before = bench.model.counters(0).ports[1].groups[3].current_bytes;
     CHECK(before > 0);
     if (before == 0) return;
-    bench.model.advance(bench.model.next_event());
+    bench.advance(bench.events.next_ns());
   }
   CHECK_EQ(bench.said[1].quanta, uint16_t{0});
   const GroupCounters after = bench.model.counters(0).ports[1].groups[3];

@@ -69,7 +69,7 @@ void packets_are_sprayed_and_flows_are_not() {
     config.balancing = balancing;
     Bench bench(config);
     for (int i = 0; i < 3000; ++i) bench.model.on_frame(0, frame_to(0, 26, 100), i * kSlotNs);
-    bench.model.advance(1'000'000'000);
+    bench.advance(1'000'000'000);
     if (balancing == LoadBalancing::ecmp) CHECK_EQ(bench.delivered.size(), size_t{1});
     if (balancing == LoadBalancing::spray) {
       for (const size_t port : {size_t{1}, size_t{2}, size_t{3}}) CHECK(std::abs(bench.delivered[port] - 1000) < 104);
@@ -86,10 +86,10 @@ void flowlets_move_after_a_gap_and_only_then() {
     config.flowlet_gap_ns = 10'000;
     Bench bench(config);
     for (int i = 0; i < 400; ++i) {
-      bench.model.advance(i * apart_ns);
+      bench.advance(i * apart_ns);
       bench.model.on_frame(0, frame_to(0, 26, 100), i * apart_ns);
     }
-    bench.model.advance(1'000'000'000);
+    bench.advance(1'000'000'000);
     CHECK_EQ(bench.delivered.size(), apart_ns == 10'000 ? size_t{1} : size_t{4});
   }
 }
@@ -136,10 +136,10 @@ void a_chance_is_kept() {
     config.faults.push_back(fault);
     Bench bench(config);
     for (int i = 0; i < 100'000; ++i) {
-      bench.model.advance(i * kSlotNs);
+      bench.advance(i * kSlotNs);
       bench.model.on_frame(1, frame_to(0), i * kSlotNs);
     }
-    bench.model.advance(kNever - 1);
+    bench.advance(kNever - 1);
     int64_t hit = bench.dropped();
     for (const SwitchFrame& frame : bench.frames) hit += frame.corrupted ? 1 : 0;
     CHECK_EQ(bench.dropped() == 0, corrupt);

@@ -85,15 +85,11 @@ std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan,
   loop->core_->join(*loop);
   loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
   loop->place_refused_ = place_thread(loop->thread_.native_handle(), config.place);
-  if (config.place.realtime_priority > 0 && loop->place_refused_.empty()) loop->keep_realtime();
+  if (config.place.realtime_priority == 0 || !loop->place_refused_.empty()) return loop;
+  loop->keeper_ = RealtimeKeeper::make(config.place.realtime_priority, error);
+  if (loop->keeper_ == nullptr) return nullptr;
+  loop->realtime_.store(true, std::memory_order_release);
   return loop;
-}
-
-void PortLoop::keep_realtime() {
-  std::string refused;
-  keeper_ = RealtimeKeeper::make(config_.place.realtime_priority, refused);
-  if (keeper_ == nullptr) place_refused_.push_back(refused);
-  realtime_.store(true, std::memory_order_release);
 }
 
 bool PortLoop::open_packets(std::string& error) {
@@ -299,7 +295,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   if (deadline - early_ns <= now) return;
   if (share_.ordinary()) {
     share_.become_realtime();
-    change_share();
+    keeper_->become_realtime();
   }
   const Nanos before = monotonic_ns();
   const Nanos longest = std::min(deadline - early_ns - now, kLongestSleepNs);
@@ -313,15 +309,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
 }
 
 void PortLoop::share_core(Nanos now) {
-  if (share_.changes(now)) change_share();
-}
-
-void PortLoop::change_share() {
-  if (keeper_ != nullptr) {
-    share_.ordinary() ? keeper_->become_ordinary() : keeper_->become_realtime();
-  } else {
-    share_.ordinary() ? become_ordinary() : become_realtime(config_.place.realtime_priority);
-  }
+  if (share_.changes(now)) share_.ordinary() ? keeper_->become_ordinary() : keeper_->become_realtime();
 }
 
 void PortLoop::run() {

@@ -112,9 +112,7 @@ class PortLoop final : public ScaleUpLinks {
   void settle_state();
   void send_pauses(Nanos now);
   void idle(Nanos now, Nanos& idle_since_ns);
-  void keep_realtime();
   void share_core(Nanos now);
-  void change_share();
   void command(Command what);
 
   std::shared_ptr<const EnginePlan> plan_;

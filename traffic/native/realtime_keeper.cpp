@@ -16,14 +16,14 @@ std::unique_ptr<RealtimeKeeper> RealtimeKeeper::make(int32_t priority, std::stri
   Descriptor timer(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   Descriptor end(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (timer.get() < 0 || end.get() < 0) {
-    error = "its thread comes back late from leaving its core to others: no timer for it: " + errno_text(errno);
+    error = "cannot make a timer for a real-time thread: " + errno_text(errno);
     return nullptr;
   }
   std::unique_ptr<RealtimeKeeper> keeper(new RealtimeKeeper(priority, std::move(timer), std::move(end)));
   keeper->thread_ = std::thread([raw = keeper.get()] { raw->run(); });
   const sched_param wanted{priority};
   if (const int code = pthread_setschedparam(keeper->thread_.native_handle(), SCHED_FIFO, &wanted); code != 0) {
-    error = "its thread comes back late from leaving its core to others: its keeper is not real-time: " + errno_text(code);
+    error = "the keeper of a real-time thread is not real-time: " + errno_text(code);
     return nullptr;
   }
   return keeper;

@@ -92,8 +92,8 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
 
 SoftFabric::~SoftFabric() = default;
 
-void SoftFabric::push(Nanos at_ns, Kind kind, size_t number, uint8_t lane, uint16_t port) {
-  events_.push({at_ns, kOwner, static_cast<uint32_t>(number), port, lane, static_cast<uint8_t>(kind)});
+void SoftFabric::push(Nanos at_ns, Kind kind, size_t number, uint8_t lane, uint16_t quanta) {
+  events_.push({at_ns, kOwner, static_cast<uint32_t>(number), quanta, lane, static_cast<uint8_t>(kind)});
 }
 
 void SoftFabric::advance(Nanos until_ns) {
@@ -129,8 +129,9 @@ void SoftFabric::take(const FabricEvent& event) {
       card_send(event.number, event.at_ns);
       return;
     }
-    case Kind::card_pause: card_paused(event.number, event.lane, event.port, event.at_ns); return;
-    case Kind::link: link_changes(changing_[event.number], event.port != 0, event.at_ns); return;
+    case Kind::card_pause: card_paused(event.number, event.lane, quanta_of(event), event.at_ns); return;
+    case Kind::link_up: link_changes(changing_[event.number], true, event.at_ns); return;
+    case Kind::link_down: link_changes(changing_[event.number], false, event.at_ns); return;
   }
 }
 
@@ -142,7 +143,7 @@ void SoftFabric::set_link(const FabricEnd& end, bool up, Nanos at_ns) {
 
 void SoftFabric::set_link_later(const FabricEnd& end, bool up, Nanos at_ns) {
   changing_.push_back(end);
-  push(std::max(at_ns, now_ns_), Kind::link, changing_.size() - 1, 0, up ? 1 : 0);
+  push(std::max(at_ns, now_ns_), up ? Kind::link_up : Kind::link_down, changing_.size() - 1);
 }
 
 void SoftFabric::link_changes(const FabricEnd& end, bool up, Nanos at_ns) {

@@ -105,9 +105,8 @@ class SoftFabric {
   }
 
  private:
-  // Of the fabric's own events: `number` is an attachment, or of `changing_`; `lane` a priority; `port` the quanta of a pause, or
-  // whether a link comes up.
-  enum class Kind : uint8_t { card, card_pause, link };
+  // Of the fabric's own events: `number` is an attachment, or of `changing_`; `lane` a priority.
+  enum class Kind : uint8_t { card, card_pause, link_up, link_down };
   static constexpr uint16_t kOwner = 0;  // of those; switches follow
   struct alignas(kLineBytes) Card {
     Nanos free_ns = 0;          // of its link
@@ -131,7 +130,8 @@ class SoftFabric {
     Node* node = nullptr;  // of a switch port
   };
 
-  void push(Nanos at_ns, Kind kind, size_t number, uint8_t lane = 0, uint16_t port = 0);
+  void push(Nanos at_ns, Kind kind, size_t number, uint8_t lane = 0, uint16_t quanta = 0);
+  static uint16_t quanta_of(const FabricEvent& pause) { return pause.port; }  // it is of no port
   void look_at_card(size_t attachment, Nanos at_ns);
   void take(const FabricEvent& event);
   void expect_next() const;

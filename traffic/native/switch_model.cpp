@@ -47,21 +47,13 @@ size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways) {
   return remainder(mixed(flow_key + seed_of_hash(seed)), ways);
 }
 
-SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns)
-    : SwitchModel(config, sink, begin_ns, std::make_unique<FabricEvents>(event_spacing_ns({&config, 1})), nullptr, 0) {}
-
 SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner)
-    : SwitchModel(config, sink, begin_ns, nullptr, &events, owner) {}
-
-SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, std::unique_ptr<FabricEvents> own,
-                         FabricEvents* shared, uint16_t owner)
     : config_(config),
       sink_(sink),
       counters_(config.ports.size()),
       buffer_(config),
       begin_ns_(begin_ns),
-      own_events_(std::move(own)),
-      events_(own_events_ != nullptr ? *own_events_ : *shared),
+      events_(events),
       owner_(owner),
       mixed_seed_(seed_of_hash(config.seed)),
       random_state_(config.seed) {
@@ -117,11 +109,6 @@ void SwitchModel::expect_frame(size_t port, const SwitchFrame& frame, Nanos at_n
 
 void SwitchModel::expect_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos at_ns) {
   schedule(at_ns, Kind::pause, port, priority, quanta);
-}
-
-void SwitchModel::advance(Nanos now) {
-  assert(own_events_ != nullptr);
-  while (events_.next_ns() <= now && !events_.empty()) take(events_.pop());
 }
 
 void SwitchModel::take(const FabricEvent& event) {

@@ -3,11 +3,10 @@
 //
 // Store and forward: a frame is handed in when its last bit has arrived, waits `latency_ns`, is classified (DSCP -> traffic
 // class -> priority group and queue), admitted to the shared buffer, queued, perhaps marked, and handed out when its
-// first bit leaves. Time must not go backwards. `next_event` says when `advance` has something to do.
+// first bit leaves. Time must not go backwards. What it has to do later is an event, which it takes when that is due.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -78,9 +77,8 @@ size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways);
 
 class SwitchModel {
  public:
-  // `config` must have passed `validate` and outlive the switch. `begin_ns`: what the times of its faults count from.
-  SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns = 0);
-  // One of several whose events are in one place: whoever takes them out there hands this one its own, of `owner`.
+  // `config` must have passed `validate` and outlive the switch. `begin_ns`: what the times of its faults count from. `events`
+  // is of one or several switches: whoever takes events out there hands this one its own, those of `owner`.
   SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner);
 
   void on_frame(size_t port, const SwitchFrame& frame, Nanos now);
@@ -89,9 +87,6 @@ class SwitchModel {
   void expect_frame(size_t port, const SwitchFrame& frame, Nanos at_ns);
   void expect_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos at_ns);
   void on_link(size_t port, bool up, Nanos now);
-  // Of a switch by itself.
-  void advance(Nanos now);
-  Nanos next_event() const { return events_.next_ns(); }
   void take(const FabricEvent& event);
   // It is soon to take it: asks for the memory that it looks at.
   void expect(const FabricEvent& event) const;
@@ -150,8 +145,6 @@ class SwitchModel {
   };
 
   void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number = kNone);
-  SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, std::unique_ptr<FabricEvents> own,
-              FabricEvents* shared, uint16_t owner);
   void arrived(uint32_t packet, Nanos now);
   bool faulted(uint32_t packet, size_t out_port, Nanos now);
   int32_t route(const SwitchFrame& frame, Nanos now);
@@ -185,7 +178,6 @@ class SwitchModel {
   std::vector<Port> ports_;
   std::vector<Packet> packets_;
   std::vector<uint32_t> free_;
-  std::unique_ptr<FabricEvents> own_events_;  // of a switch by itself
   FabricEvents& events_;
   uint64_t owner_;  // of its own events among those of others
   std::vector<Flowlet> flowlets_;
