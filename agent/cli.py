@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import json
 import logging
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from contract.errors import ConfigError, EtloopError, ExitCode, Problem
 from contract.garbage import set_start_aside
 from contract.units import QuantityError, parse_bytes, parse_name
 from traffic.capture import CaptureTarget
+from traffic.cleared_cores import cleared_cores
 from traffic.loop_threads import ORDINARY, LoopThreads, parse_cores
 
 _RUN_EXAMPLE = "example: etloop-agent run --controller tcp://10.0.0.1:5555 --name a --insecure"
@@ -94,6 +96,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="LIST",
         help='cores for those threads, in the order of the ports, such as "2-5,8" (default: all)',
     )
+    run.add_argument(
+        "--clear-cores",
+        action="store_true",
+        help="with --realtime and --cores: all other threads of this host leave those cores until the agent ends",
+    )
     add_presence(run)
     check = commands.add_parser(
         "preflight", help="judge this host", epilog="example: etloop-agent preflight --json"
@@ -123,11 +130,12 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
     settings = AgentSettings(
         options.controller, options.name, options.once, curve, options.insecure, options.allow_plugins
     )
-    threads, capture = _threads(options), _capture_target(options)
-    if capture is not None or threads != ORDINARY:
-        open_engine = partial(open_native_engine, capture=capture, threads=threads)
-    set_start_aside()
-    return asyncio.run(_served(settings, open_engine, presence_settings(options)))
+    capture = _capture_target(options)
+    with _threads(options) as threads:
+        if capture is not None or threads != ORDINARY:
+            open_engine = partial(open_native_engine, capture=capture, threads=threads)
+        set_start_aside()
+        return asyncio.run(_served(settings, open_engine, presence_settings(options)))
 
 
 async def _served(
@@ -137,10 +145,19 @@ async def _served(
         return await serve(settings, open_engine)
 
 
-def _threads(options: argparse.Namespace) -> LoopThreads:
-    """What the loops are to have."""
-    cores = parse_cores(options.cores, sorted(os.sched_getaffinity(0))) if options.cores else ()
-    return LoopThreads(cores, options.realtime)
+@contextlib.contextmanager
+def _threads(options: argparse.Namespace) -> Iterator[LoopThreads]:
+    """What the loops are to have, for as long as the block lasts."""
+    usable = sorted(os.sched_getaffinity(0))
+    cores = parse_cores(options.cores, usable) if options.cores else ()
+    if not options.clear_cores:
+        yield LoopThreads(cores, options.realtime)
+        return
+    if not (options.realtime and cores):
+        what = "it clears the cores of --cores for real-time threads"
+        raise ConfigError(Problem("--clear-cores", what, "say --realtime and --cores, too"))
+    with cleared_cores(cores, usable) as degraded:
+        yield LoopThreads(cores, realtime=True, degraded=degraded)
 
 
 _CAPTURE_SIZES = (("--capture-snap", 1 << 18, "256KiB"), ("--capture-limit", 1 << 40, "1GiB"))

@@ -15,7 +15,7 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, assert_never
 
-from contract.errors import ExitCode
+from contract.errors import ConfigError, ExitCode, Problem
 from controller.answer import Answer, to_json
 from controller.bench_ends import bench_workers
 from controller.bench_figures import (
@@ -73,16 +73,22 @@ class Benchmark(StrEnum):
 
 
 def run_bench(
-    benchmarks: Sequence[Benchmark], lengths: Lengths, ports: WirePorts = ALL_PORTS, *, realtime: bool = False
+    benchmarks: Sequence[Benchmark],
+    lengths: Lengths,
+    ports: WirePorts = ALL_PORTS,
+    *,
+    realtime: bool = False,
+    clear_cores: bool = False,
 ) -> BenchReport:
-    """Measures; `ports` are those of `wire` and `pacing`. Raises `RunAborted` or `RigError` when it cannot.
+    """Measures; `ports` are those of `wire` and `pacing`, and cores are cleared for `pacing`.
 
-    Leaves nothing behind either way.
+    Leaves nothing behind however it ends. Raises `RunAborted`, `RigError` or `ConfigError` when it cannot.
     """
     # The load of others, not that of the bench itself.
     load_average = os.getloadavg()[0]
+    usable = tuple(sorted(os.sched_getaffinity(0)))
     with _ended_in_order(), bench_place() as place, bench_workers(place) as workers:
-        bench = Bench(place, workers, lengths, _say, realtime)
+        bench = Bench(place, workers, lengths, _say, realtime, usable, clear_cores)
         _say(f"bench over {place.path}")
         sections = tuple(
             section for benchmark in benchmarks for section in _sections(benchmark, bench, ports)
@@ -90,7 +96,7 @@ def run_bench(
     notes = ("these lengths are too short to quote",) if lengths == SMALL_LENGTHS else ()
     return BenchReport(
         path=place.path,
-        cores=len(os.sched_getaffinity(0)),
+        cores=len(usable),
         load_average=round(load_average, 2),
         repetitions=lengths.repetitions,
         sections=sections,
@@ -106,9 +112,14 @@ def answer_bench(
     as_json: bool,
     check: bool,
     realtime: bool = False,
+    clear_cores: bool = False,
 ) -> Answer:
     """Measures and tells. An unmet bar is a failed verdict only where `check` asks for one. Raises as `run_bench`."""
-    report = run_bench(benchmarks, lengths, ports, realtime=realtime)
+    if clear_cores and not realtime:
+        raise ConfigError(
+            Problem("--clear-cores", "it clears cores for real-time threads", "say --realtime, too")
+        )
+    report = run_bench(benchmarks, lengths, ports, realtime=realtime, clear_cores=clear_cores)
     failed = check and not report.met
     return Answer(
         to_json(as_json_value(report)) if as_json else render(report),

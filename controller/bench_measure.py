@@ -6,7 +6,6 @@ Decides how a measurement is started and what of it counts; how often and beside
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -43,7 +42,7 @@ from controller.rig import ROCE_UDP_PORT
 from controller.system_clock import monotonic_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -59,6 +58,10 @@ START_LEAD_NS: Final = 20 * NS_PER_MS
 RUN_TIMEOUT_NS: Final = 120 * NS_PER_S
 GLOO_TIMEOUT_S: Final = 180
 GLOO_OUTPUT_BYTES: Final = 4096
+
+EndCores = tuple[tuple[int, ...], tuple[int, ...]]
+"""Of the threads of either end; none: all that its process may use."""
+ANY_CORES: Final[EndCores] = ((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +124,14 @@ def engine_run(
     shape: Shape | None = None,
     *,
     realtime: bool = False,
+    cores: EndCores = ANY_CORES,
 ) -> EngineRun:
     """Runs a load from open sockets to the last completion. Raises `RunAborted` if it does not end well."""
     assignments = bench_assignments(load, [end.addresses for end in place.ends], backends, shape)
-    loads = [Load(encode(Assign(assignment)), realtime) for assignment in assignments]
+    loads = [
+        Load(encode(Assign(assignment)), realtime, own)
+        for assignment, own in zip(assignments, cores, strict=True)
+    ]
     opened = ask_both(workers, loads, (Opened, Opened), ANSWER_TIMEOUT_NS)
     ask_both(workers, (Probe(), Probe()), (Done, Done), ANSWER_TIMEOUT_NS)
     start = Start(monotonic_ns() + START_LEAD_NS)
@@ -150,14 +157,15 @@ def engine_run(
     )
 
 
-def watched_cores(workers: Workers, duration_ns: int) -> tuple[int, int, NDArray[np.int64]]:
-    """Begin, end, and rows of when a thread that only looks at the clock was late on one of the cores, no engine being there.
+def watched_cores(
+    workers: Workers, duration_ns: int, cores: Sequence[int]
+) -> tuple[int, int, NDArray[np.int64]]:
+    """Begin, end, and rows of when a thread that only looks at the clock was late on one of two cores, no engine being there.
 
     Raises `RunAborted` where the workers may not be real-time.
     """
-    first, *others = sorted(os.sched_getaffinity(0))
     begin_ns = monotonic_ns()
-    orders = (Watch(first, duration_ns), Watch(others[0] if others else first, duration_ns))
+    orders = (Watch(cores[0], duration_ns), Watch(cores[-1], duration_ns))
     ends = ask_both(workers, orders, (Watched, Watched), duration_ns + ANSWER_TIMEOUT_NS)
     return begin_ns, begin_ns + duration_ns, np.concatenate([_pairs(end.late) for end in ends])
 

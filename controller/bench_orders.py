@@ -29,6 +29,8 @@ class Load:
     """An `Assign` as contract/codec.py encodes it."""
     realtime: bool = False
     """Its threads are real-time where that is permitted."""
+    cores: tuple[int, ...] = ()
+    """Of its threads; none: all that the process may use."""
 
 
 @dataclass(frozen=True, slots=True)

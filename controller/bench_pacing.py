@@ -6,7 +6,7 @@ is held against the worst window of all; what else is told says where it was los
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -20,12 +20,15 @@ from controller.bench_figures import Bar, Bound, Ratio, Section, Series, Unit
 from controller.bench_load import BenchLoad, Shape
 from controller.bench_turns import notes_of
 from controller.bench_wire import backends_here
+from traffic.cleared_cores import cleared_cores
 from workload.trace import CollectiveKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from controller.bench_measure import EngineRun
+    from controller.bench_measure import EndCores, EngineRun
     from controller.bench_turns import Bench
     from controller.bench_wire import WirePorts
 
@@ -70,11 +73,28 @@ class Windows:
 
 
 def pacing_sections(bench: Bench, ports: WirePorts) -> tuple[Section, ...]:
-    """A section of every backend that can be measured here. Raises as the measurements do."""
-    return tuple(_pacing_section(bench, backend) for backend in backends_here(bench, ports))
+    """A section of every backend that can be measured here. Raises as the measurements do, and as `cleared_cores`."""
+    if not bench.clear_cores:
+        return tuple(_pacing_section(bench, backend) for backend in backends_here(bench, ports))
+    ends, cleared = paced_cores(bench.usable)
+    with cleared_cores(cleared, bench.usable) as refused:
+        on_them = replace(bench, cores=ends)
+        notes = (f"other threads were moved off core {' and '.join(map(str, cleared))}", *refused)
+        return tuple(_pacing_section(on_them, backend, notes) for backend in backends_here(bench, ports))
 
 
-def _pacing_section(bench: Bench, backend: PortBackend) -> Section:
+def paced_cores(usable: Sequence[int]) -> tuple[EndCores, tuple[int, ...]]:
+    """The cores of the sender and the receiver, and those of them that others are to leave.
+
+    Everything else needs a core: where there are two, it shares the receiver's, which may be late by what the sender's window
+    holds.
+    """
+    sender, receiver = usable[-1], usable[-2:][0]
+    alone = (receiver, sender) if len(usable) > 2 else (sender,)
+    return ((sender,), (receiver,)), alone
+
+
+def _pacing_section(bench: Bench, backend: PortBackend, told: tuple[str, ...] = ()) -> Section:
     """How far what left in any 10 ms of a turn was from the set rate."""
     name = f"pacing {backend.name.lower()}"
     series: list[Series] = []
@@ -98,9 +118,11 @@ def _pacing_section(bench: Bench, backend: PortBackend) -> Section:
         sent = tuple(int(windows.mean_bps) // 8 for windows, _ in turns)
         series.append(Series(f"{label}: sent", Unit.BYTES_PER_S, sent))
         ratios += _ratios(label, rate_bps, turns)
-    notes = list(notes_of(runs))
+    notes = [*told, *notes_of(runs)]
     if all(run.realtime for run in runs):
         ratios.append(_alone(bench))
+        if not bench.clear_cores:
+            notes.append("other threads may run on its core: --clear-cores moves them off")
     else:
         notes.append(
             "its threads were ordinary ones, which wait for their turn among all others: --realtime, and the right to it, "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.assignment import PortBackend
 from contract.clock import NS_PER_MS, NS_PER_S
-from controller.bench_measure import bare_bytes_per_s, engine_run, watched_cores
+from controller.bench_measure import ANY_CORES, bare_bytes_per_s, engine_run, watched_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from controller.bench_ends import Workers
     from controller.bench_load import BenchLoad, PingPong, Shape
-    from controller.bench_measure import EngineRun
+    from controller.bench_measure import EndCores, EngineRun
     from controller.bench_place import BenchPlace
 
 BYTES_PER_MIB: Final = 1 << 20
@@ -74,6 +74,11 @@ class Bench:
     say: Callable[[str], None]
     realtime: bool = False
     """Whether the engines' threads are to be real-time, as by `etloop-agent run --realtime`."""
+    usable: tuple[int, ...] = ()
+    """The cores that are there, before any of them was cleared."""
+    clear_cores: bool = False
+    """Whether pacing is measured on cores that others are kept off, as by `etloop-agent run --clear-cores`."""
+    cores: EndCores = ANY_CORES
 
     def turns(self, name: str) -> Iterator[int]:
         """The repetitions of a benchmark, told as they begin."""
@@ -92,11 +97,20 @@ class Bench:
         backend: PortBackend = PortBackend.UDP,
     ) -> EngineRun:
         """One turn of the engine."""
-        return engine_run(self.place, self.workers, load, (backend, backend), shape, realtime=self.realtime)
+        return engine_run(
+            self.place,
+            self.workers,
+            load,
+            (backend, backend),
+            shape,
+            realtime=self.realtime,
+            cores=self.cores,
+        )
 
     def watch_cores(self) -> tuple[int, int, NDArray[np.int64]]:
         """When a thread would be late on one of the engines' cores although they are not there; see `watched_cores`."""
-        return watched_cores(self.workers, self.lengths.duration_ns)
+        watched = tuple(core for own in self.cores for core in own) or self.usable[:2]
+        return watched_cores(self.workers, self.lengths.duration_ns, watched)
 
     def iterations(self, moved_bytes: int, bare: int) -> int:
         """How many iterations of `moved_bytes` fill one measurement where the bare path moves `bare` bytes a second."""

@@ -121,7 +121,7 @@ class Worker:
         message = decode_from_controller(order.assign)
         if not isinstance(message, Assign):
             raise ProtocolError(f"expected Assign, got {type(message).__name__}")
-        self._engine = Engine.open(message.assignment, threads=LoopThreads(realtime=order.realtime))
+        self._engine = Engine.open(message.assignment, threads=LoopThreads(order.cores, order.realtime))
         return Opened(self._engine.degraded)
 
     def _probe(self) -> Answer:

@@ -252,6 +252,11 @@ def _add_bench(commands: Commands[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="engines with real-time threads, as by etloop-agent run --realtime",
     )
+    parser.add_argument(
+        "--clear-cores",
+        action="store_true",
+        help="of pacing, with --realtime: other threads leave the sender's core, as by etloop-agent run --clear-cores",
+    )
     parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
 
 
@@ -406,7 +411,13 @@ def _bench(parsed: argparse.Namespace) -> Answer:
     lengths = SMALL_LENGTHS if parsed.small else full_lengths(parsed.seconds, parsed.repeat)
     chosen = tuple(Benchmark) if parsed.benchmark == "all" else (Benchmark(parsed.benchmark),)
     return answer_bench(
-        chosen, lengths, ports, as_json=parsed.json, check=parsed.check, realtime=parsed.realtime
+        chosen,
+        lengths,
+        ports,
+        as_json=parsed.json,
+        check=parsed.check,
+        realtime=parsed.realtime,
+        clear_cores=parsed.clear_cores,
     )
 
 

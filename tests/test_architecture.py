@@ -118,6 +118,8 @@ SHELLS: Final[Mapping[str, str]] = {
     "controller/service.py": "the controller's event loop and its sockets to the agents",
     "controller/system_clock.py": "reads the clocks",
     "results/run_dir.py": "writes and reads run directories",
+    "traffic/cleared_cores.py": "starts the process that keeps others off cores",
+    "traffic/core_clearer.py": "the process that keeps others off cores",
     "traffic/udp_streams.py": "threads that send and receive plain UDP beside the engine",
     "traffic/cc_library.py": "runs the compiler on a congestion control plugin and keeps the result",
     "workload/files.py": "reads and writes trace files",

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -24,6 +25,8 @@ from traffic.loop_threads import (
     parse_cores,
     plan_threads,
 )
+
+REALTIME: Final = LoopThreads(realtime=True)
 
 
 def test_every_loop_has_a_core_and_polls_or_none_does() -> None:
@@ -78,10 +81,18 @@ def test_the_agent_refuses_cores_that_are_not_there(capsys: pytest.CaptureFixtur
     assert "--cores: core 9999 is not one that this process may use" in capsys.readouterr().err
 
 
-def one_rank() -> Engine:
+def one_rank(threads: LoopThreads = REALTIME) -> Engine:
     ops = ((HandOp(CollectiveName.ALL_REDUCE, 1024),),) * 2
     job = assignment(ops, only_ranks=(0,), addresses=("127.94.0.1", "127.94.0.2"))
-    return Engine.open(job, threads=LoopThreads(realtime=True))
+    return Engine.open(job, threads=threads)
+
+
+def test_what_could_not_be_had_of_the_cores_is_told_by_the_engine() -> None:
+    engine = one_rank(LoopThreads(degraded=("cores 3 are shared: 7 threads of others",)))
+    try:
+        assert "cores 3 are shared: 7 threads of others" in engine.degraded
+    finally:
+        engine.close()
 
 
 def test_real_time_is_had_or_told() -> None:

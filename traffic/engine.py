@@ -169,7 +169,7 @@ class Engine:
             for port in asked
             if port.engine_threads > len(processors)
         ]
-        degraded += planned.degraded
+        degraded += [*planned.degraded, *threads.degraded]
         try:
             streams = UdpStreams(assignment.streams)
         except RigError:

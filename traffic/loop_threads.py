@@ -28,6 +28,8 @@ class LoopThreads:
     cores: tuple[int, ...] = ()
     """For the loops alone; none: all that the process may use, shared with the agents of the same host."""
     realtime: bool = False
+    degraded: tuple[str, ...] = ()
+    """What could not be had of those cores."""
 
 
 ORDINARY: Final = LoopThreads()

@@ -10,7 +10,7 @@
 namespace etloop {
 
 std::unique_ptr<CoreWatch> CoreWatch::start(int32_t processor, int32_t priority, std::string& error) {
-  std::unique_ptr<RealtimeKeeper> keeper = RealtimeKeeper::make(priority, error);
+  std::unique_ptr<RealtimeKeeper> keeper = RealtimeKeeper::make({processor, priority}, error);
   if (keeper == nullptr) {
     error = "the core is not watched: " + error;
     return nullptr;

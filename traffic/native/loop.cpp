@@ -86,7 +86,7 @@ std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan,
   loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
   loop->place_refused_ = place_thread(loop->thread_.native_handle(), config.place);
   if (config.place.realtime_priority == 0 || !loop->place_refused_.empty()) return loop;
-  loop->keeper_ = RealtimeKeeper::make(config.place.realtime_priority, error);
+  loop->keeper_ = RealtimeKeeper::make(config.place, error);
   if (loop->keeper_ == nullptr) return nullptr;
   loop->realtime_.store(true, std::memory_order_release);
   return loop;
@@ -346,7 +346,9 @@ void PortLoop::run() {
     const bool sending = port_ != nullptr && core_->transmit(*port_, clock, kTransmitBudget);
     const bool more = !board_->mesh().flush(index_) || sending || handed_over;
     settle_state();
-    const bool worked = received != 0 || more || core_->status().ops_done != done_before;
+    // What leaves in bursts is waited for as an answer is: to sleep between them would end late.
+    const bool sent = port_ != nullptr && port_->counters().tx_datagrams != sent_until_now;
+    const bool worked = received != 0 || sent || more || core_->status().ops_done != done_before;
     if (realtime()) share_core(now);
     if (!worked) {
       publish();

@@ -17,10 +17,10 @@ namespace etloop {
 class RealtimeKeeper {
  public:
   // How long the kept thread may be an ordinary one.
-  static constexpr Nanos kLongestNs = RealtimeShare::kOrdinaryNs + 100'000;
+  static constexpr Nanos kLongestNs = RealtimeShare::kOrdinaryNs + 5'000;
 
-  // Of a thread of this process with that priority (SCHED_FIFO). On failure returns nullptr and says why in `error`.
-  static std::unique_ptr<RealtimeKeeper> make(int32_t priority, std::string& error);
+  // Of a thread of this process at that place, which is real-time. On failure returns nullptr and says why in `error`.
+  static std::unique_ptr<RealtimeKeeper> make(const ThreadPlace& place, std::string& error);
   ~RealtimeKeeper();
   RealtimeKeeper(const RealtimeKeeper&) = delete;
   RealtimeKeeper& operator=(const RealtimeKeeper&) = delete;

@@ -28,12 +28,14 @@ void become_realtime(int32_t priority);
 
 // A real-time thread that takes more than 95 % of a second is stopped for the rest of it (Linux sched_rt_runtime_us where
 // the kernel has RT_GROUP_SCHED; since 6.12 the fair server, kernel/sched/deadline.c): up to 50 ms in which nothing leaves.
-// So it is an ordinary thread for a small part of the time, often and shortly. To sleep instead would leave less to all: on a
-// virtual machine a sleep of 10 us takes 40, of which the kernel charges 35 to the thread that sleeps.
+// So it is an ordinary thread for a small part of the time, often and shortly: who waits for the core takes it at once and has
+// it for one turn, and what is away for less than 0.1 ms changes a rate over 10 ms by less than 1 %. To sleep instead would
+// leave less to all: on a virtual machine a sleep of 10 us takes 40, of which the kernel charges 35 to the thread that sleeps.
 class RealtimeShare {
  public:
-  static constexpr Nanos kOrdinaryNs = 200'000;
-  static constexpr int64_t kOrdinaryOf = 18;  // one part in so many of the time that passes
+  static constexpr Nanos kOrdinaryNs = 25'000;
+  // One part in so many of the time that passes: more than the kernel wants, which does not count the ways into and out of it.
+  static constexpr int64_t kOrdinaryOf = 14;
   static constexpr Nanos kMostSavedNs = 1'000'000;
 
   // Whether the thread is to become what it was not, ordinary or real-time; `ordinary()` is what it is to be then. `now` does

@@ -1,0 +1,110 @@
+"""The process that keeps others off cores while its standard input is open, and lets them back when it closes.
+
+It is one of its own so that they come back also when who asked for it is killed. Started by `cleared_cores`; says on one line,
+when the cores are cleared, how many threads it may not move.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from traffic.core_clearing import HostThread, coming_back, leaving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PASSES: Final = 3
+"""A thread that begins while others are moved is found by the next one."""
+STDIN: Final = 0
+READ_BYTES: Final = 4096
+WORKQUEUES: Final = Path("/sys/devices/virtual/workqueue/cpumask")
+"""Cores for the kernel's work that belongs to none: a mask in hexadecimal, 32 bits between commas."""
+
+
+def main() -> int:
+    """Clears the cores that its arguments name."""
+    cleared = frozenset(map(int, sys.argv[1:]))
+    # Who asked for it ends it by closing its input; a signal to a whole group would end it before the threads are back.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    before: dict[int, frozenset[int]] = {}
+    refused = 0
+    workqueues = _workqueue_mask()
+    try:
+        _set_workqueue_mask(workqueues & ~sum(1 << core for core in cleared))
+        for _ in range(PASSES):
+            threads = [thread for thread in _threads() if thread.number not in before]
+            had = {thread.number: thread.cores for thread in threads}
+            moved, refused = _move(leaving(threads, cleared))
+            before |= {number: had[number] for number in moved}
+            if not moved:
+                break
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.write(f"{refused}\n")
+            sys.stdout.flush()
+        while os.read(STDIN, READ_BYTES):
+            pass
+    finally:
+        _set_workqueue_mask(workqueues)
+        for _ in range(PASSES):
+            back, _ = _move(coming_back(_threads(), before, cleared))
+            if not back:
+                break
+    return 0
+
+
+def _threads() -> Iterator[HostThread]:
+    for process in _numbers("/proc"):
+        for number in _numbers(f"/proc/{process}/task"):
+            with contextlib.suppress(OSError):  # it has ended
+                yield HostThread(number, frozenset(os.sched_getaffinity(number)))
+
+
+def _numbers(directory: str) -> list[int]:
+    try:
+        return [int(path.name) for path in Path(directory).iterdir() if path.name.isdigit()]
+    except OSError:
+        return []
+
+
+def _move(places: Mapping[int, frozenset[int]]) -> tuple[set[int], int]:
+    """Those that went, and how many may not be moved by this process. The kernel's own that are bound to a core stay."""
+    moved, refused = set(), 0
+    for number, cores in places.items():
+        try:
+            os.sched_setaffinity(number, cores)
+        except OSError as error:
+            # EINVAL: bound to its core, by the kernel or by a cpuset; ESRCH: it has ended.
+            refused += error.errno == errno.EPERM
+        else:
+            moved.add(number)
+    return moved, refused
+
+
+def _workqueue_mask() -> int:
+    try:
+        return int(WORKQUEUES.read_text(encoding="ascii").strip().replace(",", ""), 16)
+    except (OSError, ValueError):
+        return 0
+
+
+def _set_workqueue_mask(mask: int) -> None:
+    """Leaves it as it is where this process may not, or nothing would be left."""
+    if mask == 0:
+        return
+    parts = []
+    while mask:
+        parts.append(f"{mask & 0xFFFFFFFF:08x}")
+        mask >>= 32
+    with contextlib.suppress(OSError):
+        WORKQUEUES.write_text(",".join(reversed(parts)), encoding="ascii")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
