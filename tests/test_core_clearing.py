@@ -39,9 +39,26 @@ def test_a_thread_that_was_put_there_stays() -> None:
     assert leaving((thread(1, 3), thread(2, 2, 3)), frozenset({2, 3})) == {}
 
 
-def test_what_was_moved_elsewhere_meanwhile_stays_there() -> None:
+def test_what_was_moved_elsewhere_meanwhile_gets_back_what_was_taken() -> None:
     before = {1: ALL, 2: frozenset({2, 3})}
-    assert coming_back((thread(1, 0), thread(2, 2)), before, CLEARED) == {2: {2, 3}}
+    assert coming_back((thread(1, 0), thread(2, 2, 3)), before, CLEARED) == {1: {0, 3}}, (
+        "the second was let back"
+    )
+
+
+@pytest.mark.parametrize("ends", [("a", "b"), ("b", "a")])
+def test_two_agents_of_a_host_clear_cores_and_end_in_any_order(ends: tuple[str, ...]) -> None:
+    cores, cleared = {1: ALL, 2: frozenset({1, 2})}, {"a": frozenset({3}), "b": frozenset({2})}
+    before: dict[str, dict[int, frozenset[int]]] = {}
+    for agent_name, own in cleared.items():
+        moved = leaving((HostThread(number, had) for number, had in cores.items()), own)
+        before[agent_name] = dict(cores)
+        cores |= moved
+    assert cores == {1: {0, 1}, 2: {1}}
+    for agent_name in ends:
+        there = [HostThread(number, had) for number, had in cores.items()]
+        cores |= coming_back(there, before[agent_name], cleared[agent_name])
+    assert cores == {1: ALL, 2: {1, 2}}
 
 
 def test_a_child_gets_what_the_widest_thread_with_the_same_cores_had() -> None:
@@ -50,7 +67,8 @@ def test_a_child_gets_what_the_widest_thread_with_the_same_cores_had() -> None:
 
 
 def test_a_thread_that_nobody_moved_stays() -> None:
-    assert coming_back((thread(5, 0, 1),), {1: ALL}, CLEARED) == {}
+    there = (thread(5, 0, 1), thread(6, 0, 1, 2))
+    assert coming_back(there, {1: ALL, 6: frozenset({0, 1, 2})}, CLEARED) == {}, "the second was so before"
 
 
 _CORES = st.frozensets(st.integers(0, 5), min_size=1)
@@ -60,13 +78,11 @@ _CORES = st.frozensets(st.integers(0, 5), min_size=1)
 def test_everyone_has_what_he_had_when_it_is_over(
     places: list[frozenset[int]], cleared: frozenset[int]
 ) -> None:
-    there = [HostThread(number, cores) for number, cores in enumerate(places)]
-    moved = leaving(there, cleared)
-    before = {number: places[number] for number in moved}
-    meanwhile = [HostThread(number, moved.get(number, cores)) for number, cores in enumerate(places)]
-    assert all(not one.cores & cleared or one.cores <= cleared for one in meanwhile)
-    back = coming_back([one for one in meanwhile if one.number in moved], before, cleared)
-    assert back == before
+    before = dict(enumerate(places))
+    meanwhile = before | leaving([HostThread(*one) for one in before.items()], cleared)
+    assert all(not cores & cleared or cores <= cleared for cores in meanwhile.values())
+    there = [HostThread(*one) for one in meanwhile.items()]
+    assert meanwhile | coming_back(there, before, cleared) == before
 
 
 @pytest.mark.parametrize(
@@ -120,9 +136,12 @@ asker = "import sys; from traffic.cleared_cores import cleared_cores\\n" \
 usable = sorted(os.sched_getaffinity(0))
 start = lambda *words, **pipes: subprocess.Popen(words, **pipes)
 others = [start("sleep", "60")]
+elsewhere = start("sleep", "60")
+os.sched_setaffinity(elsewhere.pid, usable[:1])
 put_there = start("sleep", "60")
 os.sched_setaffinity(put_there.pid, usable[-1:])
-places = lambda: [sorted(os.sched_getaffinity(one)) for one in (0, *(other.pid for other in others), put_there.pid)]
+everyone = lambda: (0, *(one.pid for one in (*others, elsewhere, put_there)))
+places = lambda: [sorted(os.sched_getaffinity(one)) for one in everyone()]
 asking = start(sys.executable, "-c", asker, str(usable[-1]), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 told = asking.stdout.readline().decode()
 others.append(start("sleep", "60"))
@@ -151,10 +170,11 @@ def test_the_core_is_empty_while_it_is_asked_for_and_everyone_is_back_however_th
     usable, told, cleared, after = json.loads(done.stdout)
     *left, last = usable
     assert told == "0", "nobody was refused"
-    assert cleared == [left, left, left, [last]], (
-        "itself, who was there, who came meanwhile, who was put there"
+    first = usable[:1]
+    assert cleared == [left, left, left, first, [last]], (
+        "itself, one there, one come meanwhile, two put somewhere"
     )
-    assert after == [usable, usable, usable, [last]]
+    assert after == [usable, usable, usable, first, [last]]
 
 
 @pytest.mark.e2e

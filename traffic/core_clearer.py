@@ -33,16 +33,18 @@ def main() -> int:
     # Who asked for it ends it by closing its input; a signal to a whole group would end it before the threads are back.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    mask = sum(1 << core for core in cleared)
     before: dict[int, frozenset[int]] = {}
     refused = 0
     workqueues = _workqueue_mask()
     try:
-        _set_workqueue_mask(workqueues & ~sum(1 << core for core in cleared))
-        for _ in range(PASSES):
-            threads = [thread for thread in _threads() if thread.number not in before]
-            had = {thread.number: thread.cores for thread in threads}
-            moved, refused = _move(leaving(threads, cleared))
-            before |= {number: had[number] for number in moved}
+        _set_workqueue_mask(workqueues & ~mask)
+        for turn in range(PASSES):
+            there = {thread.number: thread for thread in _threads() if thread.number not in before}
+            moved, stayed = _move(leaving(there.values(), cleared))
+            refused += stayed
+            # What is seen later with fewer cores has them from a parent that was moved.
+            before |= {number: there[number].cores for number in (moved if turn else there)}
             if not moved:
                 break
         with contextlib.suppress(BrokenPipeError):
@@ -51,7 +53,7 @@ def main() -> int:
         while os.read(STDIN, READ_BYTES):
             pass
     finally:
-        _set_workqueue_mask(workqueues)
+        _set_workqueue_mask(_workqueue_mask() | (workqueues & mask))
         for _ in range(PASSES):
             back, _ = _move(coming_back(_threads(), before, cleared))
             if not back:

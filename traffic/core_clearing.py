@@ -37,18 +37,19 @@ def leaving(threads: Iterable[HostThread], cleared: frozenset[int]) -> dict[int,
 def coming_back(
     threads: Iterable[HostThread], before: Mapping[int, frozenset[int]], cleared: frozenset[int]
 ) -> dict[int, frozenset[int]]:
-    """Where each thread may run again, by its number. `before` is where those that were moved could.
+    """Where each thread may run again, by its number. `before` is where those could that were there.
 
-    A thread that was moved elsewhere meanwhile stays there. One that began meanwhile has what is left of its parent's cores,
-    and gets what the widest thread had of which as much is left.
+    They get back what was taken from them, wherever they are now: another agent of the host may clear cores of its own. One that
+    began meanwhile has what is left of its parent's cores, and gets what the widest thread had of which as much is left.
     """
     widest: dict[frozenset[int], frozenset[int]] = {}
-    for had in before.values():
+    for had in (cores for cores in before.values() if cores & cleared):
         left = had - cleared
         widest[left] = max(widest.get(left, had), had, key=len)
     back = {}
     for thread in threads:
         had = before.get(thread.number, widest.get(thread.cores, thread.cores))
-        if had - cleared == thread.cores and had != thread.cores:
-            back[thread.number] = had
+        taken = (had & cleared) - thread.cores
+        if taken:
+            back[thread.number] = thread.cores | taken
     return back
