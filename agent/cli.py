@@ -28,6 +28,8 @@ from traffic.capture import CaptureTarget
 from traffic.cleared_cores import cleared_cores
 from traffic.loop_threads import ORDINARY, LoopThreads, parse_cores
 
+_log = logging.getLogger("etloop.agent")
+
 _RUN_EXAMPLE = "example: etloop-agent run --controller tcp://10.0.0.1:5555 --name a --insecure"
 
 
@@ -156,8 +158,9 @@ def _threads(options: argparse.Namespace) -> Iterator[LoopThreads]:
     if not (options.realtime and cores):
         what = "it clears the cores of --cores for real-time threads"
         raise ConfigError(Problem("--clear-cores", what, "say --realtime and --cores, too"))
-    with cleared_cores(cores, usable) as degraded:
-        yield LoopThreads(cores, realtime=True, degraded=degraded)
+    with cleared_cores(cores, usable) as cleared:
+        _log.info("agent %s: %s", options.name, cleared.done)
+        yield LoopThreads(cores, realtime=True, degraded=cleared.degraded)
 
 
 _CAPTURE_SIZES = (("--capture-snap", 1 << 18, "256KiB"), ("--capture-limit", 1 << 40, "1GiB"))

@@ -76,10 +76,10 @@ def pacing_sections(bench: Bench, ports: WirePorts) -> tuple[Section, ...]:
     """A section of every backend that can be measured here. Raises as the measurements do, and as `cleared_cores`."""
     if not bench.clear_cores:
         return tuple(_pacing_section(bench, backend) for backend in backends_here(bench, ports))
-    ends, cleared = paced_cores(bench.usable)
-    with cleared_cores(cleared, bench.usable) as refused:
+    ends, alone = paced_cores(bench.usable)
+    with cleared_cores(alone, bench.usable) as cleared:
         on_them = replace(bench, cores=ends)
-        notes = (f"other threads were moved off core {' and '.join(map(str, cleared))}", *refused)
+        notes = (cleared.done, *cleared.degraded)
         return tuple(_pacing_section(on_them, backend, notes) for backend in backends_here(bench, ports))
 
 

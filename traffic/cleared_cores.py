@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,16 +22,51 @@ END_TIMEOUT_S: Final = 20
 LINE_BYTES: Final = 64
 
 
+@dataclass(frozen=True, slots=True)
+class ClearedCores:
+    """What came of it."""
+
+    cores: tuple[int, ...]
+    moved: int
+    """Threads that were there and are not now."""
+    refused: int
+    """Threads that may not be moved by this process. The kernel's own that are bound to a core are not among them."""
+    sees_the_host: bool
+
+    @property
+    def done(self) -> str:
+        """For whoever runs it."""
+        return f"{self.moved} threads were moved off core {_listed(self.cores)}"
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What could not be had, and the remedy."""
+        shared = f"core {_listed(self.cores)} is shared"
+        told = []
+        if self.refused:
+            told.append(
+                f"{shared}: {self.refused} threads of others may not be moved from here; give it CAP_SYS_NICE"
+            )
+        if not self.sees_the_host:
+            told.append(
+                f"{shared}: not all of the host's threads are seen from here; docker run --pid=host shows them"
+            )
+        return tuple(told)
+
+
+def _listed(cores: Sequence[int]) -> str:
+    return ", ".join(map(str, cores))
+
+
 @contextlib.contextmanager
-def cleared_cores(cores: Sequence[int], usable: Sequence[int]) -> Iterator[tuple[str, ...]]:
+def cleared_cores(cores: Sequence[int], usable: Sequence[int]) -> Iterator[ClearedCores]:
     """Moves every thread of the host that may be moved off `cores` to those it may use beside them, and back at the end.
 
-    Threads that are put on one of the cores meanwhile stay there, which is what the loops do. Gives what could not be had.
-    Raises `ConfigError` where nothing of the `usable` cores would be left for all else, `RigError` if it cannot be done.
+    Threads that are put on one of the cores meanwhile stay there, which is what the loops do. Raises `ConfigError` where nothing
+    of the `usable` cores would be left for all else, `RigError` if it cannot be done.
     """
-    listed = ", ".join(map(str, cores))
     if not set(usable) - set(cores):
-        what = f"no core would be left for everything else beside {listed}"
+        what = f"no core would be left for everything else beside {_listed(cores)}"
         raise ConfigError(Problem("--clear-cores", what, "leave one out, or do without it"))
     # The same code as this process runs, whatever the working directory holds.
     ours = str(Path(__file__).resolve().parent.parent)
@@ -43,13 +79,12 @@ def cleared_cores(cores: Sequence[int], usable: Sequence[int]) -> Iterator[tuple
         start_new_session=True,
     ) as process:
         try:
-            refused = _refused(process)
-            yield _told(listed, refused)
+            yield ClearedCores(tuple(cores), *_answer(process))
         finally:
             _end(process)
 
 
-def _refused(process: subprocess.Popen[bytes]) -> int:
+def _answer(process: subprocess.Popen[bytes]) -> tuple[int, int, bool]:
     pipe = process.stdout
     assert pipe is not None, "it was asked for"
     readable, _, _ = select.select([pipe], [], [], START_TIMEOUT_S)
@@ -57,14 +92,8 @@ def _refused(process: subprocess.Popen[bytes]) -> int:
     if not line:
         why = "it said why above" if readable else f"nothing was heard of it for {START_TIMEOUT_S} s"
         raise RigError(Problem("--clear-cores", "the cores were not cleared", f"{why}; or do without it"))
-    return int(line)
-
-
-def _told(listed: str, refused: int) -> tuple[str, ...]:
-    if not refused:
-        return ()
-    remedy = "give it CAP_SYS_NICE"
-    return (f"cores {listed} are shared: {refused} threads of others may not be moved from here; {remedy}",)
+    moved, refused, sees_the_host = map(int, line.split())
+    return moved, refused, bool(sees_the_host)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,7 +1,7 @@
 """The process that keeps others off cores while its standard input is open, and lets them back when it closes.
 
 It is one of its own so that they come back also when who asked for it is killed. Started by `cleared_cores`; says on one line,
-when the cores are cleared, how many threads it may not move.
+when the cores are cleared, how many threads it moved, how many it may not move, and whether it sees all of the host.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ PASSES: Final = 3
 """A thread that begins while others are moved is found by the next one."""
 STDIN: Final = 0
 READ_BYTES: Final = 4096
+KERNEL_THREADS: Final = Path("/proc/2/comm")
+"""The parent of all of them has this number wherever the host's processes are seen."""
 WORKQUEUES: Final = Path("/sys/devices/virtual/workqueue/cpumask")
 """Cores for the kernel's work that belongs to none: a mask in hexadecimal, 32 bits between commas."""
 
@@ -35,20 +37,21 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)
     mask = sum(1 << core for core in cleared)
     before: dict[int, frozenset[int]] = {}
-    refused = 0
+    moved_in_all = refused = 0
     workqueues = _workqueue_mask()
     try:
         _set_workqueue_mask(workqueues & ~mask)
         for turn in range(PASSES):
             there = {thread.number: thread for thread in _threads() if thread.number not in before}
             moved, stayed = _move(leaving(there.values(), cleared))
+            moved_in_all += len(moved)
             refused += stayed
             # What is seen later with fewer cores has them from a parent that was moved.
             before |= {number: there[number].cores for number in (moved if turn else there)}
             if not moved:
                 break
         with contextlib.suppress(BrokenPipeError):
-            sys.stdout.write(f"{refused}\n")
+            sys.stdout.write(f"{moved_in_all} {refused} {int(_sees_the_host())}\n")
             sys.stdout.flush()
         while os.read(STDIN, READ_BYTES):
             pass
@@ -66,6 +69,14 @@ def _threads() -> Iterator[HostThread]:
         for number in _numbers(f"/proc/{process}/task"):
             with contextlib.suppress(OSError):  # it has ended
                 yield HostThread(number, frozenset(os.sched_getaffinity(number)))
+
+
+def _sees_the_host() -> bool:
+    """Not from inside a container, and not where others' processes are hidden (hidepid, ProtectProc)."""
+    try:
+        return KERNEL_THREADS.read_text(encoding="ascii").strip() == "kthreadd"
+    except OSError:
+        return False
 
 
 def _numbers(directory: str) -> list[int]:
