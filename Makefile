@@ -47,13 +47,13 @@ fuzz: $(STAMPS)/dev
 
 bench: $(STAMPS)/dev
 	$(BIN)/etloop bench
-	$(BIN)/python -m bench.readers
-	$(BIN)/python -m bench.schedules
+	$(BIN)/python -m etloop.bench.readers
+	$(BIN)/python -m etloop.bench.schedules
 
 faults: $(STAMPS)/dev
 	@mkdir -p build && rm -f build/faults.jsonl
-	ETLOOP_FAULTS=$(abspath build/faults.jsonl) $(BIN)/python -m pytest -v tests/test_rack_faults.py tests/test_rack_hostile.py
-	$(BIN)/python -m tests.rack_faults build/faults.jsonl
+	ETLOOP_FAULTS=$(abspath build/faults.jsonl) $(BIN)/python -m pytest -v tests/e2e/rack/test_rack_faults.py tests/e2e/rack/test_rack_hostile.py
+	$(BIN)/python -m tests.support.rack.rack_under_faults build/faults.jsonl
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -77,6 +77,7 @@ $(STAMPS)/toolchain: $(STAMPS)/venv constraints.txt tools/check_build.py
 $(STAMPS)/built: $(STAMPS)/toolchain pyproject.toml $(NATIVE_SOURCES)
 	@echo "building the native modules and installing etloop (a first build takes a few minutes)"
 	@$(INSTALL) --no-build-isolation --editable .
+	@$(BIN)/python tools/link_package.py $(VENV)/package
 	@touch $@
 
 # Tools of the developer.

@@ -16,17 +16,16 @@ from functools import partial
 from pathlib import Path
 
 import zmq.auth
-
-from agent import preflight
-from agent.files import host_facts
-from agent.presence import PresenceSettings, add_presence, presence_settings, presence_told
-from agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
-from contract.errors import ConfigError, EtloopError, ExitCode, Problem
-from contract.garbage import set_start_aside
-from contract.units import QuantityError, parse_bytes, parse_name
-from traffic.capture import CaptureTarget
-from traffic.cleared_cores import cleared_cores
-from traffic.loop_threads import ORDINARY, LoopThreads, parse_cores
+from etloop.agent import preflight
+from etloop.agent.files import host_facts
+from etloop.agent.presence import PresenceSettings, add_presence, presence_settings, presence_told
+from etloop.agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
+from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
+from etloop.contract.base.units import QuantityError, parse_bytes, parse_name
+from etloop.runtime.garbage_collection import set_start_aside
+from etloop.traffic.capture import CaptureTarget
+from etloop.traffic.threads.cleared_cores import cleared_cores
+from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads, parse_cores
 
 _log = logging.getLogger("etloop.agent")
 

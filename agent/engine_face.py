@@ -6,9 +6,8 @@ from enum import Enum, auto
 from typing import Protocol
 
 import numpy as np
+from etloop.contract.protocol.messages import QueuePairEnd, StreamCount
 from numpy.typing import NDArray
-
-from contract.messages import QueuePairEnd, StreamCount
 
 
 class EnginePhase(Enum):

@@ -9,10 +9,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from agent.host_reading import number_of, read_capabilities
-from agent.preflight import HostFacts
-from contract.messages import PROTOCOL_VERSION
-from traffic.loop_threads import REALTIME_PRIORITY
+from etloop.agent.host_reading import number_of, read_capabilities
+from etloop.agent.preflight import HostFacts
+from etloop.contract.protocol.messages import PROTOCOL_VERSION
+from etloop.traffic.threads.loop_threads import REALTIME_PRIORITY
 
 _PACKAGES: Final = ("etloop", "numpy", "pyzmq", "msgpack")
 

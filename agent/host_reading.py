@@ -1,6 +1,6 @@
 """Reads what this host can do from /proc and /sys, without a privilege and without another program. A shell: files only.
 
-Every file may be missing, unreadable or odd: what cannot be read is left unknown, see `contract/capabilities.py`.
+Every file may be missing, unreadable or odd: what cannot be read is left unknown, see `contract/model/capabilities.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contract.capabilities import MOST_ADDRESSES, MOST_INTERFACES, Capabilities, Interface, RoceDevice
+from etloop.contract.model.capabilities import (
+    MOST_ADDRESSES,
+    MOST_INTERFACES,
+    Capabilities,
+    Interface,
+    RoceDevice,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,10 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
-
-from agent.engine_face import EnginePhase, EngineStatus, ProbeOutcome, phase_of
-from agent.lifecycle_actions import (
+from etloop.agent.engine_face import EnginePhase, EngineStatus, ProbeOutcome, phase_of
+from etloop.agent.lifecycle_actions import (
     Action,
     AskEngineWaits,
     CloseEngine,
@@ -27,13 +25,13 @@ from agent.lifecycle_actions import (
     StartEngine,
     StartProbe,
 )
-from contract.assignment import Assignment
-from contract.clock import NS_PER_MS, NS_PER_S, seconds_text
-from contract.codec import VersionMismatch
-from contract.errors import ExitCode, Problem, ProtocolError
-from contract.ip_address import ip_text
-from contract.machine import AgentEvent, AgentState, IllegalTransition, advance_agent
-from contract.messages import (
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
+from etloop.contract.base.errors import ExitCode, Problem, ProtocolError
+from etloop.contract.base.ip_address import ip_text
+from etloop.contract.model.assignment import Assignment
+from etloop.contract.protocol.codec import VersionMismatch
+from etloop.contract.protocol.machine import AgentEvent, AgentState, IllegalTransition, advance_agent
+from etloop.contract.protocol.messages import (
     MAX_BATCH_BYTES,
     REPORT_NS,
     Arm,
@@ -67,6 +65,7 @@ from contract.messages import (
     Welcome,
     clipped,
 )
+from numpy.typing import NDArray
 
 _HELLO_NS: Final = 500 * NS_PER_MS
 _REMIND_NS: Final = 30 * NS_PER_S

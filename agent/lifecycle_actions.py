@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from etloop.contract.base.errors import ExitCode
+from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.records import CC_RECORD
+from etloop.contract.protocol.messages import AgentMessage, EngineEnd, QueuePairEnd, StreamCount
 from numpy.typing import NDArray
-
-from contract.assignment import Assignment
-from contract.errors import ExitCode
-from contract.messages import AgentMessage, EngineEnd, QueuePairEnd, StreamCount
-from contract.records import CC_RECORD
 
 
 @dataclass(frozen=True, slots=True)

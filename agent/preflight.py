@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from contract.capabilities import PACKET_OVERHEAD_BYTES, Interface, RoceDevice
+from etloop.contract.model.capabilities import PACKET_OVERHEAD_BYTES, Interface, RoceDevice
 
 WANTED_RECEIVE_BUFFER_BYTES: Final = 64 << 20
 """What the engine asks for per address: 6 ms at 100 Gbit/s, the time a busy host may keep a thread from a core."""

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import aiomqtt
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.units import QuantityError, parse_name
+from etloop.contract.protocol.endpoint import is_loopback
+from etloop.contract.protocol.presence import FORMAT, AgentProcess, ProcessState, process_bytes, process_topic
+from etloop.runtime.mqtt_version import VERSION_CHOICES, MqttVersion, is_version_refusal, version_of
 from paho.mqtt.reasoncodes import ReasonCode
-
-from contract.endpoint import is_loopback
-from contract.errors import ConfigError, Problem
-from contract.mqtt_version import VERSION_CHOICES, MqttVersion, is_version_refusal, version_of
-from contract.presence import FORMAT, AgentProcess, ProcessState, process_bytes, process_topic
-from contract.units import QuantityError, parse_name
 
 if TYPE_CHECKING:
     import argparse

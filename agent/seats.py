@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from contract.errors import ExitCode
+    from etloop.contract.base.errors import ExitCode
 
 _LOOK_S: Final = 0.05
 

@@ -24,13 +24,12 @@ import numpy as np
 import zmq
 import zmq.asyncio
 import zmq.auth
-
-from agent.engine_face import Engine, EnginePhase, phase_of
-from agent.files import versions
-from agent.host_fit import misfits
-from agent.host_reading import read_capabilities
-from agent.lifecycle import AgentLife
-from agent.lifecycle_actions import (
+from etloop.agent.engine_face import Engine, EnginePhase, phase_of
+from etloop.agent.files import versions
+from etloop.agent.host_fit import misfits
+from etloop.agent.host_reading import read_capabilities
+from etloop.agent.lifecycle import AgentLife
+from etloop.agent.lifecycle_actions import (
     Action,
     AskEngineWaits,
     CloseEngine,
@@ -44,18 +43,25 @@ from agent.lifecycle_actions import (
     StartEngine,
     StartProbe,
 )
-from agent.seats import Seats
-from contract.assignment import Assignment
-from contract.capabilities import Capabilities
-from contract.clock import NS_PER_S
-from contract.codec import encode, read_from_controller
-from contract.endpoint import is_loopback
-from contract.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError, RigError
-from contract.garbage import look_for_garbage
-from contract.messages import MAX_TO_AGENT_BYTES, PROTOCOL_VERSION, AgentMessage, EngineEnd, Hello, Pong
-from contract.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
-from traffic.capture import CaptureTarget
-from traffic.loop_threads import ORDINARY, LoopThreads
+from etloop.agent.seats import Seats
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError, RigError
+from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.capabilities import Capabilities
+from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
+from etloop.contract.protocol.codec import encode, read_from_controller
+from etloop.contract.protocol.endpoint import is_loopback
+from etloop.contract.protocol.messages import (
+    MAX_TO_AGENT_BYTES,
+    PROTOCOL_VERSION,
+    AgentMessage,
+    EngineEnd,
+    Hello,
+    Pong,
+)
+from etloop.runtime.garbage_collection import look_for_garbage
+from etloop.traffic.capture import CaptureTarget
+from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads
 
 _TICK_MS: Final = 20
 _IDLE_TICK_MS: Final = 200
@@ -109,7 +115,7 @@ def open_native_engine(
     if found := misfits(assignment, read_capabilities(), socket.gethostname()):
         raise RigError(*found)
     # Late, so that preflight and key generation work where the native module cannot be loaded.
-    from traffic.engine import Engine as NativeEngine
+    from etloop.traffic.engine import Engine as NativeEngine
 
     return NativeEngine.open(assignment, capture, threads)
 

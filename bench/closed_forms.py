@@ -1,4 +1,4 @@
-"""Every algorithm in virtual time beside its closed form: `python -m bench.closed_forms` prints the table, --check judges.
+"""Every algorithm in virtual time beside its closed form: `python -m etloop.bench.closed_forms` prints the table, --check judges.
 
 The network is ideal: every port sends and receives one packet at a time at the speed of its link, any path takes the
 same time, nothing is lost. docs/closed_forms.md derives the formulas; they are written here once more, as code.
@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-
-from controller.plan import make_plan
-from controller.rig import parse_rig
-from controller.scenario import parse_scenario
-from traffic.collectives.deepep import TOKEN
-from traffic.collectives.halving_doubling import Folding
-from traffic.collectives.hosts import hosts_of, tree_place
-from traffic.simulation import SimulationSettings, simulate
-from workload.program import Communicator, Job, OpKind, Program, RankProgram
-from workload.trace import CollectiveKind
+from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.inputs.scenario.scenario import parse_scenario
+from etloop.controller.plan.plan import make_plan
+from etloop.traffic.collectives.algorithms.deepep import TOKEN
+from etloop.traffic.collectives.algorithms.halving_doubling import Folding
+from etloop.traffic.collectives.core.hosts import hosts_of, tree_place
+from etloop.traffic.simulation import SimulationSettings, simulate
+from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
+from etloop.workload.trace.trace import CollectiveKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -472,7 +471,7 @@ def compared(form: Form, ranks: int, buffer_bytes: int) -> tuple[Point, float, i
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the table; returns 30 where --check finds a difference above the tolerance."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.closed_forms", description=__doc__.partition("\n")[0]
+        prog="python -m etloop.bench.closed_forms", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("--mib", type=int, default=64, help="largest buffer of a rank (default 64)")
     parser.add_argument("--check", action="store_true", help="end with 30 when a difference is above 2 %%")

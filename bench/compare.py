@@ -1,6 +1,6 @@
 """How often `etloop compare` calls a change where there is none, and finds one of 5 %: over simulated runs, from a seed.
 
-    python -m bench.compare [--comparisons 2000] [--seed 1] [--check]
+    python -m etloop.bench.compare [--comparisons 2000] [--seed 1] [--check]
 
 A comparison is the whole one: the job's time and four kinds of collectives, whose times go with the job's. Wrong is one in
 which anything at all is called a regression or an improvement though A and B are drawn alike. --check ends with 30 when that
@@ -17,12 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from etloop.results.compare.compare import contrast
+from etloop.results.compare.runs import Side
+from etloop.results.compare.samples import RunSamples
+from etloop.results.schema.comparison import ContrastSettings, Outcome
 from numpy.typing import NDArray
-
-from results.contrast import contrast
-from results.contrast_set import ContrastSettings, Outcome
-from results.run_samples import RunSamples
-from results.side import Side
 
 BAR_MISSED: Final = 30
 KINDS: Final = 4

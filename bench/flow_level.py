@@ -1,6 +1,6 @@
 """What the flow level costs: processor time and memory of collectives over up to 1,024 ranks.
 
-    python -m bench.flow_level [--ranks 256,1024] [--check]
+    python -m etloop.bench.flow_level [--ranks 256,1024] [--check]
 
 Every rank has a port of its own at 400 Gb/s; the network is ideal. Each line has a process of its own. Time is that of the
 virtual run alone, from the assignment in memory to its records; planning stands beside it. Memory is the most that the
@@ -22,12 +22,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.closed_forms import one_operation
-from controller.plan import Plan, make_plan
-from controller.rig import parse_rig
-from controller.scenario import parse_scenario
-from traffic.flow_level import flow_level, ideal_network
-from workload.trace import CollectiveKind
+from etloop.bench.closed_forms import one_operation
+from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.inputs.scenario.scenario import parse_scenario
+from etloop.controller.plan.plan import Plan, make_plan
+from etloop.traffic.flow_level import flow_level, ideal_network
+from etloop.workload.trace.trace import CollectiveKind
 
 MIB: Final = 1 << 20
 LINK_GBPS: Final = 400
@@ -137,7 +137,7 @@ def _status_bytes(name: str) -> int:
 
 
 def _apart(number: int, ranks: int, factor: int) -> Cost:
-    command = [sys.executable, "-m", "bench.flow_level", "--only", f"{number},{ranks},{factor}"]
+    command = [sys.executable, "-m", "etloop.bench.flow_level", "--only", f"{number},{ranks},{factor}"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200)
     return Cost(**json.loads(done.stdout))
 

@@ -1,4 +1,4 @@
-"""The lab beside its twin: `python -m bench.lab_twin [--json] [--check]`, as root. The same scenario, rig and topology in both.
+"""The lab beside its twin: `python -m etloop.bench.lab_twin [--json] [--check]`, as root. The same scenario, rig and topology in both.
 
 Jobs at rates that the soft switch holds anywhere: incasts that are paused, marked or both, one to all, rings, all with all.
 Held against each other are job completion (10 %), marks and pauses (20 %, and a few of either).
@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from contract.errors import EtloopError
-from controller.cli import main as etloop
-from controller.lab_client import lab_ask, lab_down, lab_up
-from controller.lab_order import LabOrder
-from controller.lab_plan import plan_lab, rig_text
-from controller.topology_file import parse_topology
+from etloop.cli.main import main as etloop
+from etloop.contract.base.errors import EtloopError
+from etloop.controller.inputs.topology import parse_topology
+from etloop.lab.client import lab_ask, lab_down, lab_up
+from etloop.lab.plan import plan_lab, rig_text
+from etloop.lab.request import LabOrder
 
 JCT_PERCENT: Final = 10
 COUNT_PERCENT: Final = 20

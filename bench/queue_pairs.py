@@ -1,6 +1,6 @@
 """What a queue pair costs: memory each, and processor time of a packet, with 10 to 10,000 of them in one agent.
 
-    python -m bench.queue_pairs [--counts 10,100,1000,10000] [--check]
+    python -m etloop.bench.queue_pairs [--counts 10,100,1000,10000] [--check]
 
 One rank sends messages of one and of four packets, which go round over all its queue pairs, so that every packet finds its
 queue pair cold. The whole engine runs in virtual time, which leaves out the kernel: what is measured is ours. Each count has
@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from tests.assignments_by_hand import TRANSPORT, HandOp, assignment
-from traffic.simulation import SimulationSettings, simulate
+from etloop.traffic.simulation import SimulationSettings, simulate
+
+from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 COUNTS: Final = (10, 100, 1_000, 10_000)
 MESSAGES: Final = 40_000
@@ -77,7 +78,7 @@ def measure(queue_pairs: int) -> Cost:
 
 
 def _apart(queue_pairs: int) -> Cost:
-    command = [sys.executable, "-m", "bench.queue_pairs", "--only", str(queue_pairs)]
+    command = [sys.executable, "-m", "etloop.bench.queue_pairs", "--only", str(queue_pairs)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
     return Cost(**json.loads(done.stdout))
 

@@ -1,4 +1,4 @@
-"""What a large rack costs its controller, and how soon a job starts. `python -m bench.rack [--agents 256] [--jobs 100]`
+"""What a large rack costs its controller, and how soon a job starts. `python -m etloop.bench.rack [--agents 256] [--jobs 100]`
 
 Scale: `etloop controller` beside Mosquitto, and agents with four ports each, as far as the controller can tell: many in one
 process, with engines that send nothing. They register, stand idle, and run one job over all ports; measured are the
@@ -24,16 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.soak import await_rack, end_whole_when_told, free_port, started, status
-from controller.cli import main as etloop
-from controller.lab_client import lab_down, lab_up
-from controller.lab_order import LabOrder
-from controller.lab_plan import plan_lab, rig_text
-from controller.rack.broker_settings import BrokerSettings
-from controller.rack.client import RackClient
-from controller.rack.job import ENDED, JobState
-from controller.rack.messages import JobTold
-from controller.topology_file import parse_topology
+from etloop.bench.soak import await_rack, end_whole_when_told, free_port, started, status
+from etloop.cli.main import main as etloop
+from etloop.controller.inputs.topology import parse_topology
+from etloop.controller.rack.client.client import RackClient
+from etloop.controller.rack.job import ENDED, JobState
+from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+from etloop.controller.rack.mqtt.messages import JobTold
+from etloop.lab.client import lab_down, lab_up
+from etloop.lab.plan import plan_lab, rig_text
+from etloop.lab.request import LabOrder
 
 PORTS: Final = 4
 _PROCESSES: Final = 8
@@ -95,7 +95,7 @@ def _controller(directory: Path, broker: int) -> Iterator[int]:
     if mosquitto is None:
         raise SystemExit("Mosquitto is not installed (Debian package mosquitto)")
     config = str(directory / "controller.yaml")
-    python = (sys.executable, "-m", "controller.cli", "controller", "--config", config)
+    python = (sys.executable, "-m", "etloop.cli.main", "controller", "--config", config)
     with (
         started(directory / "mosquitto.log", mosquitto, "-c", str(directory / "mosquitto.conf")),
         started(directory / "controller.log", *python) as controller,
@@ -129,7 +129,13 @@ def measure_scale(directory: Path, agents: int) -> list[Figure]:
         share = -(-agents // _PROCESSES)
         for first in range(0, agents, share):
             count = str(min(share, agents - first))
-            command = ("-m", "tests.many_agents", f"tcp://127.0.0.1:{control}", str(first), count)
+            command = (
+                "-m",
+                "tests.support.control_plane.many_agents",
+                f"tcp://127.0.0.1:{control}",
+                str(first),
+                count,
+            )
             stack.enter_context(started(directory / f"agents-{first}.log", sys.executable, *command))
         registered_s, port_count = asyncio.run(_registered(settings, agents, began))
         register_cpu_s = _cpu_s(pid) - before_s
@@ -203,7 +209,14 @@ def measure_latency(directory: Path, jobs: int) -> list[Figure]:
     _write_rack(directory, _rig(control, rows), broker)
     with _controller(directory, broker), contextlib.ExitStack() as stack:
         for name in "ab":
-            command = ("agent.cli", "run", "--controller", f"tcp://127.0.0.1:{control}", "--name", name)
+            command = (
+                "etloop.agent.cli",
+                "run",
+                "--controller",
+                f"tcp://127.0.0.1:{control}",
+                "--name",
+                name,
+            )
             stack.enter_context(started(directory / f"{name}.log", sys.executable, "-m", *command))
         return asyncio.run(_latencies(BrokerSettings("127.0.0.1", broker), jobs))
 

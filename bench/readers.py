@@ -1,6 +1,6 @@
 """How fast traces are read, checked and planned: figures of one run beside each other, so that their ratio can be repeated.
 
-    python -m bench.readers [TRACE] [--files N] [--turns N] [--check]
+    python -m etloop.bench.readers [TRACE] [--files N] [--turns N] [--check]
 
 `nodes`: our reader beside the official Python protobuf reader on the same files in alternating turns, both giving every
 node's id, dependencies and attributes. Protobuf gives every attribute as a Python object; ours gives columns of those
@@ -24,13 +24,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chakra_schema import OfficialMetadata, OfficialNode, decode
-from workload.analysis import analyse
-from workload.files import read_trace, write_trace
-from workload.job import build_job
-from workload.lint import report_of
-from workload.settings import WorkloadSettings
-from workload.synthetic import SyntheticSpec, synthesize
+from etloop.workload.graph.analysis import analyse
+from etloop.workload.job import build_job
+from etloop.workload.lint.report import report_of
+from etloop.workload.readers.files import read_trace, write_trace
+from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
+from etloop.workload.trace.settings import WorkloadSettings
+
+from tests.support.traces.chakra_schema import OfficialMetadata, OfficialNode, decode
 
 READER_BAR: Final = 20.0
 """Our nodes per second over protobuf's."""
@@ -172,7 +173,7 @@ def _peak_bytes() -> int:
 
 def job_in_a_process(directory: Path) -> JobFigures:
     """`measure_job` in a fresh process: peak memory never goes down in this one."""
-    command = [sys.executable, "-m", "bench.readers", str(directory), "--job-only"]
+    command = [sys.executable, "-m", "etloop.bench.readers", str(directory), "--job-only"]
     answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
     return JobFigures(**json.loads(answer.stdout))
 
@@ -192,7 +193,9 @@ def told(readers: Readers, job: JobFigures) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and prints; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m bench.readers", description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m etloop.bench.readers", description=__doc__.split("\n", 1)[0]
+    )
     parser.add_argument("trace", nargs="?", type=Path, metavar="TRACE", help="directory of .et files")
     parser.add_argument("--files", type=int, default=4, help="files that both readers read (default 4)")
     parser.add_argument("--turns", type=int, default=3, help="turns of each reader (default 3)")

@@ -1,6 +1,6 @@
 """What step tables of a thousand ranks cost: making them, shipping them, loading them into an engine.
 
-    python -m bench.schedules [--size N] [--hosted N] [--channels N] [--check] [--only ALGORITHM:COLLECTIVE]
+    python -m etloop.bench.schedules [--size N] [--hosted N] [--channels N] [--check] [--only ALGORITHM:COLLECTIVE]
 
 For every algorithm and collective, over `--size` ranks (1,024), each in a process of its own: the tables of the
 whole group as the controller makes them, those of `--hosted` ranks (256) as one agent is sent them, how many bytes that
@@ -22,12 +22,11 @@ from itertools import chain
 from typing import Final
 
 import numpy as np
-
-from traffic._native import StepTables
-from traffic.collectives.algorithms import ALGORITHMS
-from traffic.collectives.columns import select_tables, to_columns
-from traffic.collectives.cutting import Cutting, PeerParts, Request
-from traffic.collectives.table import Protocol, Split
+from etloop.traffic._native import StepTables
+from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
+from etloop.traffic.collectives.core.columns import select_tables, to_columns
+from etloop.traffic.collectives.core.cutting import Cutting, PeerParts, Request
+from etloop.traffic.collectives.core.table import Protocol, Split
 
 TIME_BAR_S: Final = 5.0
 """Making and loading, each."""
@@ -124,7 +123,9 @@ def _peak_bytes() -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m bench.schedules", description="Cost of step tables.")
+    parser = argparse.ArgumentParser(
+        prog="python -m etloop.bench.schedules", description="Cost of step tables."
+    )
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--hosted", type=int, default=256)
     parser.add_argument("--channels", type=int, default=16)
@@ -138,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     misses = []
     for name in asked.only or chain(NCCL, OTHERS):
         sizes = ["--size", str(asked.size), "--hosted", str(asked.hosted), "--channels", str(asked.channels)]
-        command = [sys.executable, "-m", "bench.schedules", "--here", name, *sizes]
+        command = [sys.executable, "-m", "etloop.bench.schedules", "--here", name, *sizes]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         figures = Figures(**json.loads(output))
         print(

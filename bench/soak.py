@@ -1,4 +1,4 @@
-"""Many runs back to back through one controller: does anything grow? `python -m bench.soak --runs 200`
+"""Many runs back to back through one controller: does anything grow? `python -m etloop.bench.soak --runs 200`
 
 Starts Mosquitto, `etloop controller` and two agents as processes, submits one small job after another over the broker, and
 looks at the processes after each. The first fifth of the runs is warm-up. Afterwards a count (descriptors, threads,
@@ -27,10 +27,9 @@ from pathlib import Path
 from typing import Final
 
 import aiomqtt
-
-from controller.cli import main as etloop
-from controller.rack.broker_settings import BrokerSettings
-from controller.rack.client import RackClient
+from etloop.cli.main import main as etloop
+from etloop.controller.rack.client.client import RackClient
+from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 
 MOST_GROWTH_BYTES: Final = 8 << 10
 """A leak of one message or record batch a run is more; what the allocators of Python and Arrow drift by is less."""
@@ -255,11 +254,11 @@ def soak(runs: int, directory: Path) -> tuple[Verdict, ...]:
         start("mosquitto", mosquitto, "-c", str(directory / "mosquitto.conf"))
         config = str(directory / "controller.yaml")
         processes = {
-            "controller": start("controller", *python, "controller.cli", "controller", "--config", config)
+            "controller": start("controller", *python, "etloop.cli.main", "controller", "--config", config)
         }
         for name in "ab":
             endpoint = f"tcp://127.0.0.1:{control}"
-            command = ("agent.cli", "run", "--controller", endpoint, "--name", name)
+            command = ("etloop.agent.cli", "run", "--controller", endpoint, "--name", name)
             processes[f"agent {name}"] = start(f"agent-{name}", *python, *command)
         settings = BrokerSettings("127.0.0.1", broker)
         asyncio.run(await_rack(settings))

@@ -1,4 +1,4 @@
-"""What the soft switch carries on this machine: `python -m bench.soft_switch [--seconds N] [--json]`, as root.
+"""What the soft switch carries on this machine: `python -m etloop.bench.soft_switch [--seconds N] [--json]`, as root.
 
 A host sends another more than the switch can take, then shares of what it took. Per load: frames offered, forwarded and lost
 to the switch's own overload, and how long after their modelled time frames were handed over. The switch has no rate limit
@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final
 
-from contract.clock import NS_PER_S
-from controller.lab_capacity import UDP_PORT, UNLIMITED_BPS, flat_topology, measure_capacity, open_in
-from controller.lab_namespaces import inside
-from controller.lab_place import LabPlace, lab_place
-from controller.lab_plan import Capacity, LabPlan, line_bits, plan_lab
-from traffic.soft_switch import SoftSwitch
+from etloop.contract.base.clock import NS_PER_S
+from etloop.lab.capacity import UDP_PORT, UNLIMITED_BPS, flat_topology, measure_capacity, open_in
+from etloop.lab.namespaces import inside
+from etloop.lab.plan import Capacity, LabPlan, line_bits, plan_lab
+from etloop.lab.setup import LabPlace, lab_place
+from etloop.traffic.soft_switch import SoftSwitch
 
 MTU_BYTES: Final = 4200
 PAYLOAD_BYTES: Final = 4112

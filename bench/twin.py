@@ -1,6 +1,6 @@
 """How fast the twin is: packet-hops a second of processor time, over several networks and jobs.
 
-    python -m bench.twin [--repeat 3] [--megabytes 64] [--check]
+    python -m etloop.bench.twin [--repeat 3] [--megabytes 64] [--check]
 
 A packet-hop is a packet put on a link, by a network card or by a switch. Every port has 100 Gb/s. Time is that of the thread
 that runs the job in virtual time, from the assignment in memory to its records, the best of the repetitions; planning is not
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.closed_forms import one_operation
-from contract.assignment import Assignment
-from contract.topology import Topology
-from controller.plan import make_plan
-from controller.rig import parse_rig
-from controller.scenario import parse_scenario
-from controller.topology_file import parse_topology
-from traffic.twin import TwinOutcome, TwinSettings, twin
-from workload.trace import CollectiveKind
+from etloop.bench.closed_forms import one_operation
+from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.topology import Topology
+from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.inputs.scenario.scenario import parse_scenario
+from etloop.controller.inputs.topology import parse_topology
+from etloop.controller.plan.plan import make_plan
+from etloop.traffic.twin import TwinOutcome, TwinSettings, twin
+from etloop.workload.trace.trace import CollectiveKind
 
 BAR_HOPS_PER_S: Final = 2_000_000
 BAR_MISSED: Final = 30

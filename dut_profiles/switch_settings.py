@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from contract.errors import ConfigError, Problem
-from contract.topology import (
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.model.topology import (
     PRIORITIES,
     LoadBalancing,
     Marking,
@@ -22,19 +22,19 @@ from contract.topology import (
     Watchdog,
     WatchdogAction,
 )
-from dut_profiles.buffer_contradictions import CABLE_NS_PER_METRE
-from dut_profiles.contradictions import LONGEST_PAUSE_QUANTA
-from dut_profiles.examination import where
-from dut_profiles.profile import BalancingMode, DutKind, MarkingPoint, Scheduler
-from dut_profiles.profile import WatchdogAction as StatedAction
+from etloop.dut_profiles.model.findings import where
+from etloop.dut_profiles.model.profile import BalancingMode, DutKind, MarkingPoint, Scheduler
+from etloop.dut_profiles.model.profile import WatchdogAction as StatedAction
+from etloop.dut_profiles.rules.buffers import CABLE_NS_PER_METRE
+from etloop.dut_profiles.rules.contradictions import LONGEST_PAUSE_QUANTA
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from dut_profiles.profile import DutProfile
-    from dut_profiles.profile import PriorityGroup as StatedGroup
-    from dut_profiles.profile import Queue as StatedQueue
-    from dut_profiles.stated import Stated
+    from etloop.dut_profiles.model.profile import DutProfile
+    from etloop.dut_profiles.model.profile import PriorityGroup as StatedGroup
+    from etloop.dut_profiles.model.profile import Queue as StatedQueue
+    from etloop.dut_profiles.model.stated import Stated
 
 T = TypeVar("T")
 

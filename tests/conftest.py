@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
-from tests.skips import kind_of, objection
+from tests.support.skips import kind_of, objection
 
 # A shared machine may stall for a second, and a test that is slow there is not wrong: no deadlines. In continuous
 # integration the examples are the same every time, so that a red run is red again.

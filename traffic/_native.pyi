@@ -3,15 +3,14 @@
 from typing import Any, TypeAlias
 
 import numpy as np
+from etloop.contract.model.assignment import Assignment, ScheduleTables
+from etloop.contract.model.topology import Topology
+from etloop.traffic.flow_level import FlowLevelSettings, FlowNetwork
+from etloop.traffic.routes import Routes
+from etloop.traffic.simulation import SimulationSettings
+from etloop.traffic.soft_switch import SoftLimits, SoftPort
+from etloop.traffic.twin import StreamPath, TwinSettings
 from numpy.typing import NDArray
-
-from contract.assignment import Assignment, ScheduleTables
-from contract.topology import Topology
-from traffic.flow_level import FlowLevelSettings, FlowNetwork
-from traffic.routes import Routes
-from traffic.simulation import SimulationSettings
-from traffic.soft_switch import SoftLimits, SoftPort
-from traffic.twin import StreamPath, TwinSettings
 
 # bind_schedule.cpp
 
@@ -337,7 +336,7 @@ class QueuePair:
 # bind_soft_switch.cpp
 
 counter_sizes: dict[str, int]
-"""Bytes of a row of each counter layout, for the test that compares them with contract/switch_counters.py."""
+"""Bytes of a row of each counter layout, for the test that compares them with contract/model/switch_counters.py."""
 
 class SoftSwitch:
     """A soft switch whose sockets stand in the network namespace of the thread that made it.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from contract.assignment import Assignment
+    from etloop.contract.model.assignment import Assignment
 
 
 @dataclass(frozen=True, slots=True)

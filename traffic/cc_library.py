@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contract.congestion import MOST_PLUGIN_BYTES
-from contract.errors import ConfigError, Problem
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.model.congestion import MOST_PLUGIN_BYTES
 
 if TYPE_CHECKING:
-    from contract.congestion import CongestionSettings
+    from etloop.contract.model.congestion import CongestionSettings
 
 HEADER: Final = Path(__file__).parent / "native" / "etloop_cc.h"
 SUFFIXES: Final = (".cpp", ".so")

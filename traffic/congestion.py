@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from traffic import _native
+from etloop.traffic import _native
 
 
 class Unit(IntEnum):

@@ -9,24 +9,22 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-
-from contract.assignment import PortBackend
-from contract.errors import Problem, RigError
-from contract.messages import QueuePairEnd, StreamCount
-from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
-from traffic import _native
-from traffic.capture import plan_capture
-from traffic.cc_library import library_for
-from traffic.loop_threads import ORDINARY, UNPLANNED, LoopThreads, ThreadPlan, plan_threads
-from traffic.port_queues import gather_counters, spread_queues
-from traffic.udp_streams import UdpStreams
+from etloop.contract.base.errors import Problem, RigError
+from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from etloop.contract.protocol.messages import QueuePairEnd, StreamCount
+from etloop.traffic import _native
+from etloop.traffic.capture import plan_capture
+from etloop.traffic.cc_library import library_for
+from etloop.traffic.threads.loop_threads import ORDINARY, UNPLANNED, LoopThreads, ThreadPlan, plan_threads
+from etloop.traffic.threads.port_queues import gather_counters, spread_queues
+from etloop.traffic.udp_streams import UdpStreams
 
 if TYPE_CHECKING:
+    from etloop.contract.model.assignment import Assignment
+    from etloop.traffic.capture import CaptureTarget
+    from etloop.traffic.threads.port_queues import Spread
     from numpy.typing import NDArray
-
-    from contract.assignment import Assignment
-    from traffic.capture import CaptureTarget
-    from traffic.port_queues import Spread
 
 AMPLE_RECEIVE_BUFFER_BYTES: Final = 4 << 20
 """Below this, windows shrink so much that the rate may suffer."""

@@ -11,18 +11,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from contract.assignment import Path
-from contract.records import OP_RECORD, WAIT_RECORD
-from traffic import _native
-from traffic.engine import rows
+from etloop.contract.model.assignment import Path
+from etloop.contract.model.records import OP_RECORD, WAIT_RECORD
+from etloop.traffic import _native
+from etloop.traffic.engine import rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from etloop.contract.model.assignment import Assignment, PlannedStream, UdpStream
     from numpy.typing import NDArray
-
-    from contract.assignment import Assignment, PlannedStream, UdpStream
 
 LINK_BYTES_PER_DATAGRAM = 66
 """Around the payload of a datagram on a link: preamble, Ethernet, IPv4, UDP, check sequence and gap."""

@@ -10,20 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-
-from contract.assignment import Path
-from contract.topology import LoadBalancing
-from traffic import _native
-from traffic.flow_level import EndpointLinks, FlowNetwork, ports_of_connections
-from traffic.routes import routes
-from traffic.twin import attachments_of
+from etloop.contract.model.assignment import Path
+from etloop.contract.model.topology import LoadBalancing
+from etloop.traffic import _native
+from etloop.traffic.flow_level import EndpointLinks, FlowNetwork, ports_of_connections
+from etloop.traffic.routes import routes
+from etloop.traffic.twin import attachments_of
 
 if TYPE_CHECKING:
+    from etloop.contract.model.assignment import Assignment
+    from etloop.contract.model.topology import Topology
+    from etloop.traffic.routes import Routes
     from numpy.typing import NDArray
-
-    from contract.assignment import Assignment
-    from contract.topology import Topology
-    from traffic.routes import Routes
 
 LINK_BYTES_PER_PACKET: Final = 82
 """What a packet has around its payload on a link (docs/closed_forms.md)."""

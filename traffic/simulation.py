@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from contract.records import CC_RECORD, FLOW_RECORD, OP_RECORD, WAIT_RECORD
-from traffic import _native
-from traffic.engine import rows
+from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, WAIT_RECORD
+from etloop.traffic import _native
+from etloop.traffic.engine import rows
 
 if TYPE_CHECKING:
+    from etloop.contract.model.assignment import Assignment
     from numpy.typing import NDArray
-
-    from contract.assignment import Assignment
 
 
 QUEUE_SAMPLE = np.dtype(

@@ -9,21 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from contract.switch_counters import (
+from etloop.contract.model.switch_counters import (
     CARD_COUNTERS,
     OVERLOAD_COUNTERS,
     SOFT_PORT_COUNTERS,
     SWITCH_PORT_COUNTERS,
     rows,
 )
-from traffic import _native
-from traffic.routes import routes
+from etloop.traffic import _native
+from etloop.traffic.routes import routes
 
 if TYPE_CHECKING:
     import numpy as np
+    from etloop.contract.model.topology import SwitchEnd, Topology
     from numpy.typing import NDArray
-
-    from contract.topology import SwitchEnd, Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from contract.errors import Problem, RigError
-from contract.messages import StreamCount
-from contract.units import NS_PER_S
+from etloop.contract.base.errors import Problem, RigError
+from etloop.contract.base.units import NS_PER_S
+from etloop.contract.protocol.messages import StreamCount
 
 if TYPE_CHECKING:
-    from contract.assignment import UdpStream
+    from etloop.contract.model.assignment import UdpStream
 
 TICK_NS: Final = 1_000_000
 MOST_BEHIND_NS: Final = 100_000_000

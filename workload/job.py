@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contract.errors import TraceError
-from workload.analysis import analyse
-from workload.baseline import recorded_baselines
-from workload.findings import Severity
-from workload.lint import edge_counts, report_of
-from workload.program import Job
-from workload.program_builder import build_programs
+from etloop.contract.base.errors import TraceError
+from etloop.workload.graph.analysis import analyse
+from etloop.workload.graph.baseline import recorded_baselines
+from etloop.workload.lint.report import edge_counts, report_of
+from etloop.workload.program.builder import build_programs
+from etloop.workload.trace.findings import Severity
+from etloop.workload.trace.program import Job
 
 if TYPE_CHECKING:
-    from workload.settings import WorkloadSettings
-    from workload.trace import Trace
+    from etloop.workload.trace.settings import WorkloadSettings
+    from etloop.workload.trace.trace import Trace
 
 
 def build_job(trace: Trace, settings: WorkloadSettings) -> Job:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from contract.errors import ConfigError, ExitCode, Problem
-from controller.rack.dispatch import Held, RackPort, Start, decide, misfit
-from controller.rack.events import JobChanged, JobForgotten, JobMoved, Listener, RackChanged, RackState
-from controller.rack.job import (
+from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.controller.inputs.scenario.scenario import parse_scenario
+from etloop.controller.rack.dispatch import Held, RackPort, Start, decide, misfit
+from etloop.controller.rack.events import JobChanged, JobForgotten, JobMoved, Listener, RackChanged, RackState
+from etloop.controller.rack.job import (
     ENDED,
     HIGHEST_PRIORITY,
     LOWEST_PRIORITY,
@@ -25,17 +26,16 @@ from controller.rack.job import (
     JobRequest,
     JobState,
 )
-from controller.rack.job_store import StoreFailed
-from controller.rack.submitted_code import AllowedCode, PluginNamed, looking_reader, refuse_python
-from controller.scenario import parse_scenario
+from etloop.controller.rack.runs.submitted_code import AllowedCode, PluginNamed, looking_reader, refuse_python
+from etloop.controller.rack.store.job_store import StoreFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from controller.rack.events import RackEvent
-    from controller.rack.job_store import JobStore
+    from etloop.controller.rack.events import RackEvent
+    from etloop.controller.rack.store.job_store import JobStore
 
 _MOST_TOLD_WAITING: Final = 32
 """Of so many jobs, the next to start, is told whenever it changes what they wait for; of the others when somebody asks."""

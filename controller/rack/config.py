@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from contract.clock import NS_PER_S
-from contract.endpoint import is_loopback
-from contract.mqtt_version import MqttVersion
-from contract.units import format_duration, parse_bytes, parse_duration_ns, parse_name
-from contract.yaml_reader import (
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.units import format_duration, parse_bytes, parse_duration_ns, parse_name
+from etloop.contract.base.yaml_reader import (
     ConfigFile,
     Section,
     bounded,
@@ -24,10 +22,12 @@ from contract.yaml_reader import (
     words,
     yes_or_no,
 )
-from controller.rack.api import RackLimits
-from controller.rack.broker_settings import BrokerSettings
-from controller.rack.hub import MOST_SEATS
-from controller.rack.submitted_code import AllowedCode
+from etloop.contract.protocol.endpoint import is_loopback
+from etloop.controller.rack.agent_pool import MOST_SEATS
+from etloop.controller.rack.api import RackLimits
+from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+from etloop.controller.rack.runs.submitted_code import AllowedCode
+from etloop.runtime.mqtt_version import MqttVersion
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,37 +13,46 @@ import shutil
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from contract.clock import NS_PER_MS, NS_PER_S, seconds_text
-from contract.errors import ExitCode, ProtocolError
-from contract.garbage import look_for_garbage
-from contract.messages import Ping, Refused
-from contract.peers import Peers
-from controller.rack import artifacts
-from controller.rack.api import Rack
-from controller.rack.dispatch import Start
-from controller.rack.ending import end
-from controller.rack.events import AgentChanged, JobMoved, RackState
-from controller.rack.hub import Action, Hub, Standing
-from controller.rack.inherited import InheritedRuns, lock_of
-from controller.rack.job_store import JobStore, StoreFailed
-from controller.rack.log import RackLog
-from controller.rack.metrics import Tallies
-from controller.rack.retaining import Retaining
-from controller.rack.run_child import RunChild
-from controller.rack.run_link import Begin, Ended, Moved, Prepared, RunFrame, Said, ToAgent, TrafficEnded
-from controller.service import RouterLink, open_router, stop_signals
-from controller.session_actions import Send
-from controller.session_settings import CurveServer
-from controller.system_clock import monotonic_ns
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
+from etloop.contract.base.errors import ExitCode, ProtocolError
+from etloop.contract.protocol.messages import Ping, Refused
+from etloop.contract.protocol.peers import Peers
+from etloop.controller.rack.agent_pool import Action, Hub, Standing
+from etloop.controller.rack.api import Rack
+from etloop.controller.rack.dispatch import Start
+from etloop.controller.rack.events import AgentChanged, JobMoved, RackState
+from etloop.controller.rack.log import RackLog
+from etloop.controller.rack.runs.protocol import (
+    Begin,
+    Ended,
+    Moved,
+    Prepared,
+    RunFrame,
+    Said,
+    ToAgent,
+    TrafficEnded,
+)
+from etloop.controller.rack.runs.supervisor import RunChild
+from etloop.controller.rack.store import artifacts
+from etloop.controller.rack.store.job_store import JobStore, StoreFailed
+from etloop.controller.rack.store.orphaned_runs import InheritedRuns, lock_of
+from etloop.controller.rack.store.retention import Retaining
+from etloop.controller.rack.task_shutdown import end
+from etloop.controller.rack.telemetry.metrics import Tallies
+from etloop.controller.session.actions import Send
+from etloop.controller.session.clock import monotonic_ns
+from etloop.controller.session.service import RouterLink, open_router, stop_signals
+from etloop.controller.session.settings import CurveServer
+from etloop.runtime.garbage_collection import look_for_garbage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from controller.rack.config import RackConfig
-    from controller.rack.hub import AgentPresence
-    from controller.rack.job import Job
-    from controller.rig import Rig
+    from etloop.controller.inputs.rig import Rig
+    from etloop.controller.rack.agent_pool import AgentPresence
+    from etloop.controller.rack.config import RackConfig
+    from etloop.controller.rack.job import Job
 
 _TICK_MS: Final = 20
 _RECEIVE_BURST: Final = 256

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from controller.rack.job import Job, PortDemand
+    from etloop.controller.rack.job import Job, PortDemand
 
 
 @dataclass(frozen=True, slots=True)

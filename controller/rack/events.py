@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from controller.rack.hub import AgentPresence
-    from controller.rack.job import Job
+    from etloop.controller.rack.agent_pool import AgentPresence
+    from etloop.controller.rack.job import Job
 
 _MOST_WAITING: Final = 4096
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final
 
-from contract.errors import ExitCode, ProtocolError
+from etloop.contract.base.errors import ExitCode, ProtocolError
 
 LOWEST_PRIORITY: Final = -100
 HIGHEST_PRIORITY: Final = 100

@@ -7,8 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from controller.rack.config import LogFormat
-from controller.system_clock import wall_time_text
+from etloop.controller.rack.config import LogFormat
+from etloop.controller.session.clock import wall_time_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

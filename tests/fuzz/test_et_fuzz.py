@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from etloop.contract.base.errors import TraceError
+from etloop.workload.chakra.encoder import encode_trace
+from etloop.workload.readers.files import read_trace
+from etloop.workload.readers.group_file import parse_groups
+from etloop.workload.readers.tar_members import TarFault, members
+from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
+from etloop.workload.trace.trace import Trace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from contract.errors import TraceError
-from workload.et_wire import encode_trace
-from workload.files import read_trace
-from workload.group_file import parse_groups
-from workload.synthetic import SyntheticSpec, synthesize
-from workload.tar_members import TarFault, members
-from workload.trace import Trace
 
 JOB = synthesize(SyntheticSpec(layers_per_stage=1, micro_batches=1))
 FILE = b"".join(encode_trace(JOB.ranks[0]))

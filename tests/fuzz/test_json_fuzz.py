@@ -9,14 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etloop.contract.base.errors import TraceError
+from etloop.workload.lint.report import lint
+from etloop.workload.readers.files import read_trace
+from etloop.workload.trace.settings import WorkloadSettings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contract.errors import TraceError
-from tests.json_traces_by_hand import call, comms, cpu_op, groups, host, kernel, kineto, tensor, wait
-from workload.files import read_trace
-from workload.lint import lint
-from workload.settings import WorkloadSettings
+from tests.support.traces.json_traces_by_hand import (
+    call,
+    comms,
+    cpu_op,
+    groups,
+    host,
+    kernel,
+    kineto,
+    tensor,
+    wait,
+)
 
 SHARED_DIRECTORY = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None

@@ -17,18 +17,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etloop.contract.base.errors import Problem, TraceError
+from etloop.workload.chakra.encoder import encode_trace
+from etloop.workload.chakra.nodes import et_nodes
+from etloop.workload.inspect.critical_path import IdealNetwork
+from etloop.workload.inspect.inspection import inspect
+from etloop.workload.lint.fix import fix
+from etloop.workload.lint.report import lint
+from etloop.workload.readers.files import read_trace
+from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
+from etloop.workload.trace.settings import DependencyPolicy, WorkloadSettings
 
-from contract.errors import Problem, TraceError
-from tests.json_traces_by_hand import call, comms, cpu_op, groups, host, kernel, kineto, tensor, wait
-from workload.et_nodes import et_nodes
-from workload.et_wire import encode_trace
-from workload.files import read_trace
-from workload.fix import fix
-from workload.inspection import inspect
-from workload.inspection_path import IdealNetwork
-from workload.lint import lint
-from workload.settings import DependencyPolicy, WorkloadSettings
-from workload.synthetic import SyntheticSpec, synthesize
+from tests.support.traces.json_traces_by_hand import (
+    call,
+    comms,
+    cpu_op,
+    groups,
+    host,
+    kernel,
+    kineto,
+    tensor,
+    wait,
+)
 
 CASES = 40
 SECONDS = float(os.environ.get("ETLOOP_FUZZ_SECONDS", "0"))

@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
+from etloop.contract.model.records import FLOW_RECORD
+from etloop.traffic import _native
 
-from contract.records import FLOW_RECORD
 from tests.interop.machine import (
     GUEST_ADDRESS_6,
     GUEST_ADDRESSES,
@@ -27,7 +28,6 @@ from tests.interop.machine import (
     Machine,
     Program,
 )
-from traffic import _native
 
 ROCE_PORT: Final = 4791
 SOURCE_PORT: Final = 0xC123

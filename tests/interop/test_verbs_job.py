@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import first_light
-from tests.first_light import Left, Place
-from tests.first_light_trace import Reading, read_job
+from tests.e2e.first_light.test_first_light_sets import Load, assert_it_is_the_trace, small
 from tests.interop.machine import GUEST_ADDRESSES, HOST_ADDRESSES, ROOT, Machine, Program
-from tests.shared_traces import known_set, known_sets
-from tests.test_first_light_sets import Load, assert_it_is_the_trace, small
+from tests.support.first_light import commands
+from tests.support.first_light.commands import Left, Place
+from tests.support.first_light.trace_oracle import Reading, read_job
+from tests.support.traces.shared_traces import known_set, known_sets
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -42,11 +42,11 @@ class Lab:
         """Replays a trace of 8 ranks to its end and holds what was measured to it."""
         load = replace(load, more=f"transport: {{{GENTLE}{load.more}}}")
         job = read_job(source)
-        ended = first_light.run_to_end(
+        ended = commands.run_to_end(
             self.place, load.scenario(source, len(job.ranks)), out=out, within=self.within
         )
         assert ended.exit_code == 0, f"{ended.err}\n{ended.out}\nagent on the card: {self.card.lines}"
-        left = first_light.left_by(self.place, out)
+        left = commands.left_by(self.place, out)
         assert {check["name"] for check in left.summary["checks"] if check["result"] != "pass"} == set()
         assert_it_is_the_trace(left, job, load)
         return left
@@ -73,13 +73,13 @@ def write_rig(place: Place, device: str = "rxe0") -> str:
 @pytest.fixture(scope="module")
 def lab(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Both agents, which stay from run to run."""
-    place = first_light.free_place(tmp_path_factory.mktemp("verbs"))
+    place = commands.free_place(tmp_path_factory.mktemp("verbs"))
     endpoint = write_rig(place)
     within = ("ip", "netns", "exec", machine.namespace)
-    run = ("-P", "-m", "agent.cli", "run", "--controller", endpoint, "--insecure", "--name", "b")
+    run = ("-P", "-m", "etloop.agent.cli", "run", "--controller", endpoint, "--insecure", "--name", "b")
     with (
         machine.running(sys.executable, *run, env={"PYTHONPATH": str(ROOT)}) as card,
-        first_light.agent(place, "a", "--insecure", endpoint=endpoint, within=within),
+        commands.agent(place, "a", "--insecure", endpoint=endpoint, within=within),
     ):
         while "waiting for a controller" not in (said := card.line(180) or ""):
             assert card.code is None, card.lines
@@ -90,7 +90,7 @@ def lab(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture(scope="module")
 def synthetic(lab: Lab) -> Path:
     """A training step of 8 ranks with every kind of parallelism."""
-    made = first_light.etloop(lab.place, "synth", "job", "--hidden", "128", "--sequence", "128")
+    made = commands.etloop(lab.place, "synth", "job", "--hidden", "128", "--sequence", "128")
     assert made.exit_code == 0, made.err
     return lab.place.directory / "job" / "w"
 
@@ -149,7 +149,7 @@ def test_a_device_that_is_not_there_is_named(lab: Lab, synthetic: Path) -> None:
     write_rig(lab.place, device="mlx5_0")
     try:
         scenario = Load("synthetic", Reading()).scenario(synthetic, 8)
-        ended = first_light.run_to_end(lab.place, scenario, out="nowhere", within=lab.within)
+        ended = commands.run_to_end(lab.place, scenario, out="nowhere", within=lab.within)
     finally:
         write_rig(lab.place)
     assert ended.exit_code != 0

@@ -1,4 +1,4 @@
-// Headers, the ICRC in its three ways of being computed, and hostile bytes. Golden frames: see tests/test_wire.py.
+// Headers, the ICRC in its three ways of being computed, and hostile bytes. Golden frames: see tests/traffic/native/test_wire.py.
 #include "wire.h"
 
 #include <random>

@@ -12,14 +12,15 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from contract.errors import PlanError, Problem
-from traffic.collectives.algorithms import ALGORITHMS
-from traffic.collectives.cutting import MAX_CHANNELS, Cutting, Request
-from traffic.collectives.deepep import TOKEN, TokenShape
-from traffic.collectives.hardware import Hardware, Layout
-from traffic.collectives.nccl_shaping import cutting_of, p2p_cutting
-from traffic.collectives.nccl_tables import NcclAlgorithm
-from traffic.collectives.nccl_tuning import (
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.traffic.collectives.algorithms.deepep import TOKEN, TokenShape
+from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
+from etloop.traffic.collectives.core.cutting import MAX_CHANNELS, Cutting, Request
+from etloop.traffic.collectives.core.table import Protocol, Split
+from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
+from etloop.traffic.collectives.nccl.hardware import Hardware, Layout
+from etloop.traffic.collectives.nccl.shaping import cutting_of, p2p_cutting
+from etloop.traffic.collectives.nccl.tuning import (
     Estimate,
     Function,
     Tuning,
@@ -27,7 +28,7 @@ from traffic.collectives.nccl_tuning import (
     estimates,
     why_disabled,
 )
-from traffic.collectives.other_shapings import (
+from etloop.traffic.collectives.other_shapings import (
     MPI_THROTTLE,
     Ask,
     Pick,
@@ -37,12 +38,11 @@ from traffic.collectives.other_shapings import (
     plain_pick,
     whole_buffers,
 )
-from traffic.collectives.table import Protocol, Split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from traffic.collectives.table import Schedule
+    from etloop.traffic.collectives.core.table import Schedule
 
 GROUPED: Final = frozenset({"all-to-all", "uneven all-to-all", "gather", "scatter", "point-to-point"})
 """Collectives that NCCL carries out as grouped sends and receives, and does not tune."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from traffic.collectives.cutting import KIB, Cutting
-from traffic.collectives.table import Protocol
+from etloop.traffic.collectives.core.cutting import KIB, Cutting
+from etloop.traffic.collectives.core.table import Protocol
 
 WHOLE_BYTES: Final = 1 << 30
 """Largest message of all: an RDMA write of RoCE has at most 2 GiB, NCCL_MAX_NET_SIZE is 1 GiB."""

@@ -11,13 +11,13 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from contract.errors import PlanError, Problem
-from traffic.collectives.algorithms import ALGORITHMS
-from traffic.collectives.barrier import BARRIER_BYTES
-from traffic.collectives.choice import POINT_TO_POINT, UNEVEN, Choice, Settings, choose, with_splits
-from traffic.collectives.cutting import KIB, Cutting, PeerParts, Request
-from traffic.collectives.hardware import Layout
-from traffic.collectives.table import MAX_LANE_BYTES, Protocol, Schedule
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
+from etloop.traffic.collectives.choice import POINT_TO_POINT, UNEVEN, Choice, Settings, choose, with_splits
+from etloop.traffic.collectives.core.cutting import KIB, Cutting, PeerParts, Request
+from etloop.traffic.collectives.core.table import MAX_LANE_BYTES, Protocol, Schedule
+from etloop.traffic.collectives.nccl.barrier import BARRIER_BYTES
+from etloop.traffic.collectives.nccl.hardware import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-// The columns of a `ScheduleTables` (contract/assignment.py) as the engine's step tables.
+// The columns of a `ScheduleTables` (contract/model/assignment.py) as the engine's step tables.
 #pragma once
 
 #include <nanobind/nanobind.h>

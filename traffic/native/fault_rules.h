@@ -1,4 +1,4 @@
-// What an endpoint does wrong on purpose, as contract/transport.py says it. Values only.
+// What an endpoint does wrong on purpose, as contract/model/transport.py says it. Values only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // What one agent's engine is given: programs, step tables and connections, as plain values. Nothing here changes during a run.
-// The columns of contract/assignment.py become these structs in bind_engine.cpp; `validate` is the door they pass.
+// The columns of contract/model/assignment.py become these structs in bind_engine.cpp; `validate` is the door they pass.
 #pragma once
 
 #include <cstdint>

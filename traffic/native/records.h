@@ -1,4 +1,4 @@
-// What the engine measures, laid out as contract/records.py reads it.
+// What the engine measures, laid out as contract/model/records.py reads it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Step tables as values, and the cursor that cuts a lane into messages. Pure.
-// The rules are stated in traffic/collectives/table.py; this is their one implementation.
+// The rules are stated in traffic/collectives/core/table.py; this is their one implementation.
 #pragma once
 
 #include <cstdint>

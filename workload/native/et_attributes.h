@@ -12,7 +12,7 @@
 
 namespace etloop {
 
-// Value of an integer attribute that a node does not carry; workload/trace.py `ABSENT`.
+// Value of an integer attribute that a node does not carry; workload/trace/trace.py `ABSENT`.
 inline constexpr int64_t kAbsent = std::numeric_limits<int64_t>::min();
 
 enum class EtAttribute : uint8_t {

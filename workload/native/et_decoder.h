@@ -38,7 +38,7 @@ struct EtFault {
   std::optional<uint64_t> node_id;
 };
 
-// Columns of workload/trace.py `RankTrace`, in file order.
+// Columns of workload/trace/trace.py `RankTrace`, in file order.
 struct EtColumns {
   std::vector<uint64_t> node_id;
   std::vector<uint8_t> kind;

@@ -1,0 +1,232 @@
+"""One measurement each: the bare kernel path, its latency, the engine under a load, gloo. Each gives figures of one turn.
+
+Decides how a measurement is started and what of it counts; how often and beside what is decided by `bench`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.bench.engine.figures import bytes_per_s
+from etloop.bench.engine.load import BenchLoad, PingPong, Shape, bench_assignments
+from etloop.bench.engine.protocol import (
+    AnswerPings,
+    BlastReceive,
+    BlastSend,
+    Collect,
+    Counted,
+    Done,
+    Load,
+    Opened,
+    Probe,
+    Ran,
+    RoundTrips,
+    SendPings,
+    Start,
+    Watch,
+    Watched,
+)
+from etloop.bench.engine.workers import ask_both, start_module
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.errors import RunAborted
+from etloop.contract.model.assignment import PortBackend
+from etloop.contract.protocol.codec import encode
+from etloop.contract.protocol.messages import Assign
+from etloop.controller.inputs.rig import ROCE_UDP_PORT
+from etloop.controller.session.clock import monotonic_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from etloop.bench.engine.network import BenchPlace
+    from etloop.bench.engine.workers import Workers
+    from numpy.typing import NDArray
+
+ANSWER_TIMEOUT_NS: Final = 30 * NS_PER_S
+"""For everything that is over in a moment."""
+BLAST_LEAD_NS: Final = 200 * NS_PER_MS
+"""A blast lasts this much longer at the sender, which may begin before the receiver is there."""
+START_LEAD_NS: Final = 20 * NS_PER_MS
+"""From the order to start to the start."""
+RUN_TIMEOUT_NS: Final = 120 * NS_PER_S
+GLOO_TIMEOUT_S: Final = 180
+GLOO_OUTPUT_BYTES: Final = 4096
+
+EndCores = tuple[tuple[int, ...], tuple[int, ...]]
+"""Of the threads of either end; none: all that its process may use."""
+ANY_CORES: Final[EndCores] = ((), ())
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRun:
+    """What the engine did under a load, both ends together."""
+
+    wire_bytes: int
+    duration_ns: int
+    """From the first issue of an op to the last completion."""
+    retransmitted_packets: int
+    turnarounds: tuple[tuple[int, int], ...]
+    """As the engine counts them: least nanoseconds of a bucket, count."""
+    received_ns: tuple[NDArray[np.int64], ...]
+    """When each receive completed, by iteration and op, an array per end."""
+    degraded: tuple[str, ...]
+    sent: tuple[NDArray[np.int64], ...] = ()
+    """Where a series was asked for, by end: rows of a time and the packets sent until then."""
+    late: tuple[NDArray[np.int64], ...] = ()
+    """By end: rows of when a thread would have taken a turn and did not, and when it did."""
+    realtime: bool = False
+    """Whether all threads of both ends were."""
+
+    @property
+    def wire_bytes_per_s(self) -> int:
+        """Payload through the sockets, both directions together."""
+        return bytes_per_s(self.wire_bytes, self.duration_ns)
+
+
+def bare_bytes_per_s(
+    place: BenchPlace, workers: Workers, duration_ns: int, backend: PortBackend = PortBackend.UDP
+) -> int:
+    """UDP payload that arrives when one end sends as fast as the kernel takes it: segmented datagrams, or whole frames."""
+    sender, receiver = (end.addresses[0] for end in place.ends)
+    orders = (
+        BlastSend(sender, receiver, ROCE_UDP_PORT, duration_ns + BLAST_LEAD_NS, backend),
+        BlastReceive(receiver, ROCE_UDP_PORT, duration_ns, backend),
+    )
+    _, received = ask_both(workers, orders, (Counted, Counted), duration_ns + ANSWER_TIMEOUT_NS)
+    if received.payload_bytes == 0 or received.duration_ns == 0:
+        raise RunAborted("the bare kernel path moved nothing; look for a firewall between the ends")
+    return bytes_per_s(received.payload_bytes, received.duration_ns)
+
+
+def bare_one_way_ns(place: BenchPlace, workers: Workers, count: int, message_bytes: int) -> int:
+    """Half of the median round trip of a datagram between two busy-polling ends."""
+    sender, receiver = (end.addresses[0] for end in place.ends)
+    orders = (
+        SendPings(sender, receiver, ROCE_UDP_PORT, count, message_bytes),
+        AnswerPings(receiver, ROCE_UDP_PORT, count),
+    )
+    times, _ = ask_both(workers, orders, (RoundTrips, Done), RUN_TIMEOUT_NS)
+    return times.p50_ns // 2
+
+
+def engine_run(
+    place: BenchPlace,
+    workers: Workers,
+    load: BenchLoad | PingPong,
+    backends: tuple[PortBackend, PortBackend] = (PortBackend.UDP, PortBackend.UDP),
+    shape: Shape | None = None,
+    *,
+    realtime: bool = False,
+    cores: EndCores = ANY_CORES,
+) -> EngineRun:
+    """Runs a load from open sockets to the last completion. Raises `RunAborted` if it does not end well."""
+    assignments = bench_assignments(load, [end.addresses for end in place.ends], backends, shape)
+    loads = [
+        Load(encode(Assign(assignment)), realtime, own)
+        for assignment, own in zip(assignments, cores, strict=True)
+    ]
+    opened = ask_both(workers, loads, (Opened, Opened), ANSWER_TIMEOUT_NS)
+    ask_both(workers, (Probe(), Probe()), (Done, Done), ANSWER_TIMEOUT_NS)
+    start = Start(monotonic_ns() + START_LEAD_NS)
+    ask_both(workers, (start, start), (Done, Done), RUN_TIMEOUT_NS)
+    ran = ask_both(workers, (Collect(), Collect()), (Ran, Ran), ANSWER_TIMEOUT_NS)
+    completed = sum(end.ops for end in ran)
+    if completed != load.ops:
+        raise RunAborted(f"{completed} of {load.ops} operations were recorded")
+    return EngineRun(
+        wire_bytes=sum(end.wire_tx_bytes for end in ran),
+        duration_ns=max(end.last_completed_ns for end in ran) - min(end.first_issued_ns for end in ran),
+        retransmitted_packets=sum(end.retransmitted_packets for end in ran),
+        turnarounds=tuple(
+            bucket
+            for end in ran
+            for bucket in zip(end.turnaround_least_ns, end.turnaround_counts, strict=True)
+        ),
+        received_ns=tuple(np.frombuffer(end.received_ns, "<i8") for end in ran),
+        degraded=tuple(dict.fromkeys(text for end in opened for text in end.degraded)),
+        sent=tuple(_pairs(end.sent) for end in ran),
+        late=tuple(_pairs(end.late) for end in ran),
+        realtime=all(end.realtime for end in ran),
+    )
+
+
+def watched_cores(
+    workers: Workers, duration_ns: int, cores: Sequence[int]
+) -> tuple[int, int, NDArray[np.int64]]:
+    """Begin, end, and rows of when a thread that only looks at the clock was late on one of two cores, no engine being there.
+
+    Raises `RunAborted` where the workers may not be real-time.
+    """
+    begin_ns = monotonic_ns()
+    orders = (Watch(cores[0], duration_ns), Watch(cores[-1], duration_ns))
+    ends = ask_both(workers, orders, (Watched, Watched), duration_ns + ANSWER_TIMEOUT_NS)
+    return begin_ns, begin_ns + duration_ns, np.concatenate([_pairs(end.late) for end in ends])
+
+
+def _pairs(raw: bytes) -> NDArray[np.int64]:
+    return np.frombuffer(raw, "<i8").reshape(-1, 2)
+
+
+def wire_turnarounds_ns(load: PingPong, run: EngineRun) -> NDArray[np.int64]:
+    """From the arrival of a message at one end to the arrival of its answer's first packet at the other, ascending.
+
+    Both are stamps of one kernel, taken at the same point of its receive path, so this is what the wire between the ends
+    sees, plus one crossing of it. Each answer is one packet.
+    """
+    thrown, caught = (
+        received.reshape(load.iterations, load.exchanges) for received in reversed(run.received_ns)
+    )
+    there = caught - thrown
+    back = thrown[:, 1:] - caught[:, :-1]
+    return np.sort(np.concatenate([there.ravel(), back.ravel()]))
+
+
+def gloo_duration_ns(place: BenchPlace, load: BenchLoad) -> int:
+    """How long gloo takes for the same all-reduces between the same ends, its ranks placed as ours.
+
+    Raises `RunAborted` if a rank does not end well; what it said stands on standard error.
+    """
+    with tempfile.TemporaryDirectory(prefix="etloop-bench-") as directory, contextlib.ExitStack() as stack:
+        numbers = (load.ranks, load.message_bytes, load.iterations)
+        ranks = [
+            stack.enter_context(_gloo_rank(place, rank, (*map(str, numbers), f"{directory}/meeting")))
+            for rank in range(load.ranks)
+        ]
+        deadline_ns = monotonic_ns() + GLOO_TIMEOUT_S * NS_PER_S
+        times = [_gloo_times(rank, process, deadline_ns) for rank, process in enumerate(ranks)]
+    return max(end for _, end in times) - min(start for start, _ in times)
+
+
+@contextlib.contextmanager
+def _gloo_rank(place: BenchPlace, rank: int, words: tuple[str, ...]) -> Iterator[subprocess.Popen[bytes]]:
+    end = place.ends[rank % len(place.ends)]
+    process = start_module(
+        end,
+        "etloop.bench.engine.gloo",
+        str(rank),
+        *words,
+        stdin=subprocess.DEVNULL,
+        environment={"GLOO_SOCKET_IFNAME": end.interface},
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _gloo_times(rank: int, process: subprocess.Popen[bytes], deadline_ns: int) -> tuple[int, int]:
+    left_s = max(deadline_ns - monotonic_ns(), 0) / NS_PER_S
+    try:
+        output, _ = process.communicate(timeout=left_s)
+    except subprocess.TimeoutExpired:
+        raise RunAborted(f"rank {rank} of gloo did not end within {GLOO_TIMEOUT_S} s") from None
+    words = output[:GLOO_OUTPUT_BYTES].split()
+    if process.returncode != 0 or len(words) != 2 or not all(word.isdigit() for word in words):
+        raise RunAborted(f"rank {rank} of gloo ended with code {process.returncode}; it said why above")
+    return int(words[0]), int(words[1])

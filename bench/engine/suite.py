@@ -1,0 +1,228 @@
+"""`etloop bench`: how fast the engine is, as ratios to the bare kernel path measured in between, on the same machine.
+
+Decides what is compared, for how long and in which order: bare and ours take turns, so that what slows the machine slows
+both. Where the ends stand is decided by `bench_place`, what a measurement is by `bench_measure`, what figures mean by
+`bench_figures` and docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, assert_never
+
+from etloop.bench.engine.figures import (
+    Bar,
+    BenchReport,
+    Bound,
+    Section,
+    Series,
+    Unit,
+    as_json_value,
+    bytes_per_s,
+    percentile_of,
+    ratio_of,
+    render,
+)
+from etloop.bench.engine.load import BenchLoad, PingPong
+from etloop.bench.engine.measure import bare_one_way_ns, gloo_duration_ns, wire_turnarounds_ns
+from etloop.bench.engine.network import bench_place
+from etloop.bench.engine.pacing import pacing_sections
+from etloop.bench.engine.rounds import BYTES_PER_MIB, SMALL_LENGTHS, Bench, notes_of
+from etloop.bench.engine.wire import ALL_PORTS, WirePorts, wire_sections
+from etloop.bench.engine.workers import bench_workers
+from etloop.cli.result import Answer, to_json
+from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.results.measure.summary import nearest_rank
+from etloop.workload.trace.trace import CollectiveKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
+
+    import numpy as np
+    from etloop.bench.engine.measure import EngineRun
+    from etloop.bench.engine.rounds import Lengths
+    from numpy.typing import NDArray
+
+TURNAROUND_BAR: Final = Bar(Bound.AT_MOST, 2.0)
+COLLECTIVE_BAR: Final = Bar(Bound.AT_LEAST, 0.5)
+GLOO_BAR: Final = Bar(Bound.AT_LEAST, 2.0)
+
+COLLECTIVE_RANKS: Final = 4
+MESSAGE_BYTES: Final = 4096
+"""Of a turnaround: one packet of the path MTU."""
+PACKET_BYTES: Final = MESSAGE_BYTES + 36
+"""UDP payload of that packet: BTH, RETH, immediate and ICRC beside it."""
+EXCHANGES: Final = 200
+"""To and fro in one iteration; between iterations the receives are granted anew."""
+
+
+class Benchmark(StrEnum):
+    """What can be measured by itself."""
+
+    WIRE = "wire"
+    PACING = "pacing"
+    TURNAROUND = "turnaround"
+    COLLECTIVE = "collective"
+
+
+def run_bench(
+    benchmarks: Sequence[Benchmark],
+    lengths: Lengths,
+    ports: WirePorts = ALL_PORTS,
+    *,
+    realtime: bool = False,
+    clear_cores: bool = False,
+) -> BenchReport:
+    """Measures; `ports` are those of `wire` and `pacing`, and cores are cleared for `pacing`.
+
+    Leaves nothing behind however it ends. Raises `RunAborted`, `RigError` or `ConfigError` when it cannot.
+    """
+    # The load of others, not that of the bench itself.
+    load_average = os.getloadavg()[0]
+    usable = tuple(sorted(os.sched_getaffinity(0)))
+    with _ended_in_order(), bench_place() as place, bench_workers(place) as workers:
+        bench = Bench(place, workers, lengths, _say, realtime, usable, clear_cores)
+        _say(f"bench over {place.path}")
+        sections = tuple(
+            section for benchmark in benchmarks for section in _sections(benchmark, bench, ports)
+        )
+    notes = ("these lengths are too short to quote",) if lengths == SMALL_LENGTHS else ()
+    return BenchReport(
+        path=place.path,
+        cores=len(usable),
+        load_average=round(load_average, 2),
+        repetitions=lengths.repetitions,
+        sections=sections,
+        notes=notes,
+    )
+
+
+def answer_bench(
+    benchmarks: Sequence[Benchmark],
+    lengths: Lengths,
+    ports: WirePorts,
+    *,
+    as_json: bool,
+    check: bool,
+    realtime: bool = False,
+    clear_cores: bool = False,
+) -> Answer:
+    """Measures and tells. An unmet bar is a failed verdict only where `check` asks for one. Raises as `run_bench`."""
+    if clear_cores and not realtime:
+        raise ConfigError(
+            Problem("--clear-cores", "it clears cores for real-time threads", "say --realtime, too")
+        )
+    report = run_bench(benchmarks, lengths, ports, realtime=realtime, clear_cores=clear_cores)
+    failed = check and not report.met
+    return Answer(
+        to_json(as_json_value(report)) if as_json else render(report),
+        ExitCode.VERDICT_FAILED if failed else ExitCode.PASS,
+    )
+
+
+def _turnaround(bench: Bench) -> Section:
+    bare: list[int] = []
+    runs: list[EngineRun] = []
+    wire: list[NDArray[np.int64]] = []
+    load = PingPong(MESSAGE_BYTES, EXCHANGES, max(1, bench.lengths.exchanges // EXCHANGES))
+    for _ in bench.turns("turnaround"):
+        bare.append(bare_one_way_ns(bench.place, bench.workers, bench.lengths.pings, PACKET_BYTES))
+        runs.append(bench.run(load))
+        wire.append(wire_turnarounds_ns(load, runs[-1]))
+    p50, p99 = ([nearest_rank(times, percent) for times in wire] for percent in (50, 99))
+    own = [percentile_of(run.turnarounds, 50) for run in runs]
+    return Section(
+        name="turnaround",
+        title="message arrived to first packet of its answer out, beside bare one-way latency",
+        series=(
+            Series("bare one way (half a round trip, p50)", Unit.NANOSECONDS, tuple(bare)),
+            Series("ETLoop turnaround p50, wire to wire", Unit.NANOSECONDS, tuple(p50)),
+            Series("ETLoop turnaround p99, wire to wire", Unit.NANOSECONDS, tuple(p99)),
+            Series("the same until the send call returned, p50", Unit.NANOSECONDS, tuple(own)),
+        ),
+        ratios=(ratio_of("ETLoop p50 / bare one way", p50, bare, TURNAROUND_BAR),),
+        notes=notes_of(runs),
+    )
+
+
+def _collective(bench: Bench) -> Section:
+    bare: list[int] = []
+    runs: list[EngineRun] = []
+    ours_busbw: list[int] = []
+    gloo_busbw: list[int] = []
+    with_gloo = importlib.util.find_spec("torch") is not None
+    size = bench.lengths.all_reduce_bytes
+    for _ in bench.turns("collective"):
+        bare.append(bench.bare_bytes_per_s())
+        # An all-reduce moves 2 (n - 1) buffers, and both directions share the cores.
+        iterations = bench.iterations(2 * (COLLECTIVE_RANKS - 1) * size, bare[-1])
+        load = BenchLoad(CollectiveKind.ALL_REDUCE, COLLECTIVE_RANKS, size, iterations)
+        runs.append(bench.run(load))
+        ours_busbw.append(_busbw(load, runs[-1].duration_ns))
+        if with_gloo:
+            gloo_busbw.append(_busbw(load, gloo_duration_ns(bench.place, load)))
+    ours = [run.wire_bytes_per_s for run in runs]
+    series = [
+        Series("bare UDP payload", Unit.BYTES_PER_S, tuple(bare)),
+        Series("ETLoop payload, all ranks", Unit.BYTES_PER_S, tuple(ours)),
+        Series("ETLoop busbw", Unit.BYTES_PER_S, tuple(ours_busbw)),
+    ]
+    ratios = [ratio_of("ETLoop / bare", ours, bare, COLLECTIVE_BAR)]
+    notes = notes_of(runs)
+    if with_gloo:
+        series.append(Series("gloo busbw", Unit.BYTES_PER_S, tuple(gloo_busbw)))
+        ratios.append(ratio_of("ETLoop busbw / gloo busbw", ours_busbw, gloo_busbw, GLOO_BAR))
+        notes = (*notes, "gloo also adds the numbers it receives; the engine does not")
+    else:
+        notes = (*notes, "torch is not installed: not compared with gloo")
+    return Section(
+        name="collective",
+        title=f"ring all-reduce of {size // BYTES_PER_MIB} MiB over {COLLECTIVE_RANKS} ranks, every hop over the sockets",
+        series=tuple(series),
+        ratios=tuple(ratios),
+        notes=notes,
+    )
+
+
+def _sections(benchmark: Benchmark, bench: Bench, ports: WirePorts) -> tuple[Section, ...]:
+    match benchmark:
+        case Benchmark.WIRE:
+            return wire_sections(bench, ports)
+        case Benchmark.PACING:
+            return pacing_sections(bench, ports)
+        case Benchmark.TURNAROUND:
+            return (_turnaround(bench),)
+        case Benchmark.COLLECTIVE:
+            return (_collective(bench),)
+        case _:
+            assert_never(benchmark)
+
+
+def _busbw(load: BenchLoad, duration_ns: int) -> int:
+    """As docs/metrics.md defines it for all-reduce: S / t times 2 (n - 1) / n. Rounded down."""
+    return bytes_per_s(2 * (load.ranks - 1) * load.message_bytes * load.iterations // load.ranks, duration_ns)
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM ends the block like Ctrl-C, so that what it made is removed."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _say(text: str) -> None:
+    """Tells a person; standard output is the answer's alone."""
+    print(text, file=sys.stderr, flush=True)

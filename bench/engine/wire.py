@@ -1,0 +1,94 @@
+"""`etloop bench wire`: what ports carry beside bare sockets of the same kind.
+
+Decides which ports and how many queue pairs are measured, and their bars.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.bench.engine.figures import Bar, Bound, Section, Series, Unit, ratio_of
+from etloop.bench.engine.load import BenchLoad, Shape
+from etloop.bench.engine.rounds import notes_of
+from etloop.contract.model.assignment import PortBackend
+from etloop.workload.trace.trace import CollectiveKind
+
+if TYPE_CHECKING:
+    from etloop.bench.engine.measure import EngineRun
+    from etloop.bench.engine.rounds import Bench
+
+WIRE_BARS: Final = {
+    PortBackend.UDP: Bar(Bound.AT_LEAST, 0.8),
+    PortBackend.PACKET: Bar(Bound.AT_LEAST, 0.9),
+    PortBackend.XDP: Bar(Bound.AT_LEAST, 0.9),
+}
+MANY_QUEUE_PAIRS: Final = 1000
+MANY_BAR: Final = Bar(Bound.AT_LEAST, 0.6)
+"""From so many queue pairs on, of every port."""
+
+
+@dataclass(frozen=True, slots=True)
+class WirePorts:
+    """What `wire` measures: every backend with every number of queue pairs; and `pacing`: every backend."""
+
+    backends: tuple[PortBackend, ...]
+    queue_pairs: tuple[int, ...]
+
+
+ALL_PORTS: Final = WirePorts((PortBackend.UDP, PortBackend.PACKET, PortBackend.XDP), (1, 100, 1000))
+
+
+def wire_sections(bench: Bench, ports: WirePorts) -> tuple[Section, ...]:
+    """A section of every backend that can be measured here. Raises as the measurements do."""
+    return tuple(_wire_section(bench, backend, ports.queue_pairs) for backend in backends_here(bench, ports))
+
+
+def backends_here(bench: Bench, ports: WirePorts) -> tuple[PortBackend, ...]:
+    """Those asked for that can be had where the bench stands."""
+    return tuple(
+        backend for backend in ports.backends if backend is PortBackend.UDP or bench.place.has_frames
+    )
+
+
+def wire_bar(backend: PortBackend, queue_pairs: int) -> Bar:
+    """What a port is held against."""
+    return MANY_BAR if queue_pairs >= MANY_QUEUE_PAIRS else WIRE_BARS[backend]
+
+
+def _wire_section(bench: Bench, backend: PortBackend, queue_pairs: tuple[int, ...]) -> Section:
+    name = f"wire {backend.name.lower()}"
+    bare: list[int] = []
+    runs: dict[int, list[EngineRun]] = {count: [] for count in queue_pairs}
+    size = bench.lengths.broadcast_bytes
+    for _ in bench.turns(name):
+        bare.append(bench.bare_bytes_per_s(backend))
+        load = BenchLoad(CollectiveKind.BROADCAST, 2, size, bench.iterations(size, bare[-1]))
+        for count in queue_pairs:
+            runs[count].append(bench.run(load, Shape(queue_pairs=count), backend))
+    ours = {count: [run.wire_bytes_per_s for run in runs[count]] for count in queue_pairs}
+    beside = (
+        "UDP with GSO and GRO"
+        if backend is PortBackend.UDP
+        else f"frames over the {backend.name.lower()} socket"
+    )
+    return Section(
+        name=name,
+        title=f"payload of RC WRITE messages one way, path MTU 4096, DCQCN, beside bare {beside}",
+        series=(
+            Series("bare payload", Unit.BYTES_PER_S, tuple(bare)),
+            *(
+                Series(f"ETLoop, {_pairs(count)}", Unit.BYTES_PER_S, tuple(ours[count]))
+                for count in queue_pairs
+            ),
+        ),
+        ratios=tuple(
+            ratio_of(f"ETLoop / bare, {_pairs(count)}", ours[count], bare, wire_bar(backend, count))
+            for count in queue_pairs
+        ),
+        notes=notes_of([run for count in queue_pairs for run in runs[count]]),
+    )
+
+
+def _pairs(count: int) -> str:
+    return "1 queue pair" if count == 1 else f"{count:,} queue pairs"

@@ -1,0 +1,226 @@
+"""One end of a bench: a process that carries out orders from its standard input, one at a time, and ends with it.
+
+A shell without decisions: the engine, the bare kernel path and the clock are all it touches. Started by `bench_ends`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import time
+from typing import Final, assert_never
+
+import numpy as np
+from etloop.bench.engine.protocol import (
+    LENGTH,
+    Answer,
+    AnswerPings,
+    BlastReceive,
+    BlastSend,
+    Collect,
+    Counted,
+    Done,
+    Failed,
+    Load,
+    Opened,
+    Order,
+    Probe,
+    Ran,
+    RoundTrips,
+    SendPings,
+    Start,
+    Watch,
+    Watched,
+    body_bytes,
+    decode,
+    frame_of,
+)
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.errors import EtloopError, ProtocolError, RunAborted
+from etloop.contract.protocol.codec import decode_from_controller
+from etloop.contract.protocol.messages import Assign
+from etloop.controller.session.clock import monotonic_ns
+from etloop.results.measure.summary import nearest_rank
+from etloop.traffic import _native
+from etloop.traffic.engine import Engine, EngineState
+from etloop.traffic.threads.loop_threads import REALTIME_PRIORITY, LoopThreads
+
+STDIN: Final = 0
+STDOUT: Final = 1
+LOOK_EVERY_S: Final = 0.05
+"""Between two looks at a running engine: rare enough not to take the core from it, and of no figure a part."""
+PROBE_TIMEOUT_NS: Final = 10_000_000_000
+
+
+def main() -> int:
+    """Serves until standard input ends, or until nobody reads the answers."""
+    worker = Worker()
+    with contextlib.suppress(BrokenPipeError):
+        while (order := _next_order()) is not None:
+            _write(frame_of(worker.answer(order)))
+    return 0
+
+
+class Worker:
+    """Holds the one engine between its orders."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+
+    def answer(self, order: Order) -> Answer:
+        """Carries out one order; what goes wrong is the answer."""
+        try:
+            return self._carry_out(order)
+        except (EtloopError, RuntimeError) as error:
+            self._close()
+            return Failed(str(error))
+
+    def _carry_out(self, order: Order) -> Answer:
+        match order:
+            case Load():
+                return self._load(order)
+            case Probe():
+                return self._probe()
+            case Start():
+                return self._run(order.start_ns)
+            case Watch():
+                watch = _native.watch_core(order.core, REALTIME_PRIORITY)
+                time.sleep(order.duration_ns / NS_PER_S)
+                return Watched(np.array(watch.stop(), "<i8").tobytes())
+            case Collect():
+                return self._measured(self._opened())
+            case BlastSend():
+                return Counted(
+                    *_native.blast_send(
+                        order.src_ip, order.dst_ip, order.udp_port, order.duration_ns, backend=order.backend
+                    )
+                )
+            case BlastReceive():
+                return Counted(
+                    *_native.blast_receive(order.ip, order.udp_port, order.duration_ns, order.backend)
+                )
+            case SendPings():
+                times_ns = np.array(
+                    _native.ping(
+                        order.src_ip, order.dst_ip, order.udp_port, order.count, order.message_bytes
+                    ),
+                    np.int64,
+                )
+                return RoundTrips(nearest_rank(times_ns, 50), nearest_rank(times_ns, 99))
+            case AnswerPings():
+                _native.pong(order.ip, order.udp_port, order.count)
+                return Done()
+            case _:
+                assert_never(order)
+
+    def _load(self, order: Load) -> Answer:
+        self._close()
+        message = decode_from_controller(order.assign)
+        if not isinstance(message, Assign):
+            raise ProtocolError(f"expected Assign, got {type(message).__name__}")
+        self._engine = Engine.open(message.assignment, threads=LoopThreads(order.cores, order.realtime))
+        return Opened(self._engine.degraded)
+
+    def _probe(self) -> Answer:
+        engine = self._opened()
+        engine.start_probe()
+        deadline_ns = monotonic_ns() + PROBE_TIMEOUT_NS
+        while (outcomes := engine.probe_outcomes()) is None:
+            if monotonic_ns() > deadline_ns:
+                raise RunAborted("the probes of the connections did not end")
+            _pause()
+        unreached = [outcome.problem for outcome in outcomes if not outcome.ok]
+        if unreached:
+            raise RunAborted(
+                f"{len(unreached)} of {len(outcomes)} queue pairs are not reached: {unreached[0]}"
+            )
+        return Done()
+
+    def _run(self, start_ns: int) -> Answer:
+        engine = self._opened()
+        engine.start(start_ns)
+        while (status := engine.status()).state in (EngineState.READY, EngineState.RUNNING):
+            _pause()
+        if status.state is not EngineState.DONE:
+            raise RunAborted(f"the engine ended {status.state.name}: {status.failure or 'no reason given'}")
+        return Done()
+
+    def _measured(self, engine: Engine) -> Ran:
+        ops, flows = engine.take_records(), engine.flows()
+        turnarounds, sent = engine.turnarounds(), _sent(engine)
+        late = engine.late_turns().astype("<i8").tobytes()
+        received = ops[(ops["tx_messages"] == 0) & (ops["rx_messages"] > 0)]
+        received = received[np.lexsort((received["op"], received["iteration"]))]
+        realtime = engine.realtime
+        self._close()
+        return Ran(
+            ops=len(ops),
+            first_issued_ns=int(ops["issued_ns"].min()),
+            last_completed_ns=int(ops["completed_ns"].max()),
+            wire_tx_bytes=int(ops["wire_tx_bytes"].sum()),
+            retransmitted_packets=int(flows["retransmitted_packets"].sum()),
+            turnaround_least_ns=tuple(least for least, _ in turnarounds),
+            turnaround_counts=tuple(count for _, count in turnarounds),
+            received_ns=received["completed_ns"].tobytes(),
+            sent=sent,
+            realtime=realtime,
+            late=late,
+        )
+
+    def _opened(self) -> Engine:
+        if self._engine is None:
+            raise ProtocolError("an order for an engine came before Load")
+        return self._engine
+
+    def _close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+
+def _sent(engine: Engine) -> bytes:
+    rates = engine.rates()
+    if len(rates) == 0:
+        return b""
+    busiest = rates[rates["local_qpn"] == rates["local_qpn"][np.argmax(rates["tx_packets"])]]
+    return np.stack([busiest["time_ns"], busiest["tx_packets"]], axis=1).astype("<i8").tobytes()
+
+
+def _pause() -> None:
+    """Waits a moment. Whatever can be read then is the end of the bench, for it never orders two things at once."""
+    readable, _, _ = select.select([STDIN], [], [], LOOK_EVERY_S)
+    if readable:
+        raise RunAborted("the bench ended")
+
+
+def _next_order() -> Order | None:
+    length = _read(LENGTH.size)
+    if length is None:
+        return None
+    body = _read(body_bytes(length))
+    order = None if body is None else decode(body)
+    if isinstance(order, Answer):
+        raise ProtocolError(f"got the answer {type(order).__name__}, expected an order")
+    return order
+
+
+def _read(size: int) -> bytes | None:
+    """Exactly `size` bytes of standard input; None where it ends."""
+    parts = bytearray()
+    while len(parts) < size:
+        part = os.read(STDIN, size - len(parts))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+def _write(frame: bytes) -> None:
+    while frame:
+        frame = frame[os.write(STDOUT, frame) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The command `etloop`: arguments in, text or JSON and an exit code out."""

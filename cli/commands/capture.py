@@ -1,0 +1,26 @@
+"""The command `capture`: a file that an agent wrote, as lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etloop.cli.result import Answer
+from etloop.cli.text.capture import capture_lines, frames_of
+from etloop.contract.base.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def answer_capture(path: Path) -> Answer:
+    """Every packet of a capture as a line, and how many the capture lost. Raises `ConfigError` for a file that is none."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(Problem(str(path), f"cannot be read: {error.strerror}", "name a capture")) from None
+    frames, lost = frames_of(content, path.name)
+    lines = [
+        *capture_lines(frames),
+        f"{len(frames)} packets" + (f", and {lost} that were not kept" if lost else ""),
+    ]
+    return Answer("\n".join(lines) + "\n")

@@ -1,0 +1,104 @@
+"""`dut counters`: reads the counters of a rig's device, once or again and again. A shell around the readers: event loop, output.
+
+Decides nothing about counters; it is how a rig's roads are tried before a run relies on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.contract.model.counters import CounterFailure, FailureKind
+from etloop.controller.inputs.files import read_file
+from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.run.device_counters import counting_of
+from etloop.controller.session.clock import monotonic_ns
+from etloop.counters.text import reading_json, reading_text, values_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etloop.contract.model.counters import CounterBatch
+    from etloop.controller.run.device_counters import Counting
+    from etloop.counters.sampling import Sampled
+    from etloop.counters.text import Values
+
+
+@dataclass(frozen=True, slots=True)
+class CountersRequest:
+    """What the command line said."""
+
+    rig: Path
+    every_ns: int | None
+    """None: once."""
+    as_json: bool
+
+
+def show_counters(request: CountersRequest) -> int:
+    """Reads and prints until it is done or stopped; returns the exit code. Raises `ConfigError` for a rig that names no road."""
+    rig = parse_rig(read_file(request.rig), str(request.rig), request.rig.parent)
+    counting = counting_of(rig)
+    if counting is None:
+        remedy = "write dut: {profile: NAME, counters: [{reader: ...}]} (docs/counters.md)"
+        raise ConfigError(Problem(str(request.rig), "names no road to a device's counters", remedy))
+    with contextlib.suppress(KeyboardInterrupt):
+        return asyncio.run(_show(counting, request))
+    return ExitCode.PASS
+
+
+async def _show(counting: Counting, request: CountersRequest) -> int:
+    before: dict[str, Values] = {}
+    opened: set[str] = set()
+    try:
+        while True:
+            begun_ns = monotonic_ns()
+            results = await asyncio.gather(*(_read(road, opened) for road in counting.roads))
+            failed = False
+            for road, result in zip(counting.roads, results, strict=True):
+                failed = failed or isinstance(result, CounterFailure)
+                _print(road, result, before.get(road.name), as_json=request.as_json)
+                if not isinstance(result, CounterFailure):
+                    before[road.name] = values_of(result)
+            if request.every_ns is None:
+                return ExitCode.PREPARATION_FAILED if failed else ExitCode.PASS
+            left_ns = begun_ns + request.every_ns - monotonic_ns()
+            await asyncio.sleep(max(left_ns, 0) / NS_PER_S)
+    finally:
+        for road in counting.roads:
+            await road.reader.close()
+
+
+async def _read(road: Sampled, opened: set[str]) -> CounterBatch | CounterFailure:
+    result: CounterBatch | CounterFailure | None = None
+    try:
+        async with asyncio.timeout(road.timeout_ns / NS_PER_S):
+            if road.name not in opened:
+                result = await road.reader.open()
+            if result is None:
+                opened.add(road.name)
+                result = await road.reader.read()
+    except TimeoutError:
+        result = CounterFailure(FailureKind.LATE, f"no answer within {road.timeout_ns / NS_PER_S:g} s")
+    if isinstance(result, CounterFailure):
+        opened.discard(road.name)
+        await road.reader.close()
+    return result
+
+
+def _print(
+    road: Sampled, result: CounterBatch | CounterFailure, before: Values | None, *, as_json: bool
+) -> None:
+    peers = dict(road.peers)
+    text = (
+        json.dumps(reading_json(road.name, result, peers)) + "\n"
+        if as_json
+        else reading_text(road.name, result, peers, before)
+    )
+    sys.stdout.write(text)
+    sys.stdout.flush()

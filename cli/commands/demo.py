@@ -1,0 +1,281 @@
+"""`etloop demo`: a whole measurement on this machine, from trace files to a table of results.
+
+Makes a synthetic job as real `.et` files, a scenario and a rig: agents on the ports of a switch of software
+(`demo_lab`), or two agents on loopback addresses. Starts them as processes, and then does what `etloop run` does. Decides
+nothing about the run itself: everything it makes lies in the output directory and can be run again by hand. The agents and
+the switch end with the demo, whatever happens to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.errors import InputError, Problem, RigError
+from etloop.controller.inputs.rig import ROCE_UDP_PORT
+from etloop.runtime.own_module import own_module
+from etloop.workload.readers.files import write_trace
+from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
+
+AGENTS: Final = ("a", "b")
+RANKS_PER_AGENT: Final = 4
+ADDRESS_BLOCKS: Final = 8
+"""Pairs of loopback networks that are tried; another demo may be running on the first."""
+END_TIMEOUT_S: Final = 5
+"""How long an agent may take to stop its engine before it is killed."""
+LOG_LINES_SHOWN: Final = 5
+MOST_DIRECTORIES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRig:
+    """Where the demo's agents are."""
+
+    endpoint: str
+    """Where the controller listens."""
+    addresses: tuple[str, ...]
+    """First to last address of every agent, as the rig file writes ranges."""
+
+
+def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopback: bool = False) -> int:
+    """Runs the demo through a switch of software, or over loopback addresses where there can be none or if asked to.
+
+    Prints the table (or summary.json) and returns the exit code of the run.
+
+    `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty,
+    the next free `out_dir-2`, `-3`, ... does.
+    Raises `RigError` where no loopback addresses are free, `ConfigError` where the directory cannot be written.
+    """
+    directory = fresh_directory(out_dir)
+    job = synthesize(SyntheticSpec())
+    write_trace(directory / "trace", job.ranks, job.groups)
+    if not loopback:
+        try:
+            return _through_a_switch(directory, iterations, as_json=as_json)
+        except _NoSwitch as error:
+            say(f"demo: no switch of software here, so over loopback addresses: {error}")
+    return _over_loopback(directory, iterations, len(job.ranks), as_json=as_json)
+
+
+class _NoSwitch(Exception):
+    """This host does not allow one; the text says why."""
+
+
+def _through_a_switch(directory: Path, iterations: int, *, as_json: bool) -> int:
+    # Here, because only this needs namespaces and netlink.
+    from etloop.cli.commands.demo_lab import AGENTS as LAB_AGENTS
+    from etloop.cli.commands.demo_lab import RANKS_PER_AGENT, demo_lab, scenario_text, why_not
+
+    with contextlib.ExitStack() as stack:
+        try:
+            lab = stack.enter_context(demo_lab(directory, f"tcp://127.0.0.1:{free_tcp_port()}"))
+        except InputError as error:
+            raise _NoSwitch(why_not(error)) from None
+        (directory / "scenario.yaml").write_text(scenario_text(iterations))
+        say(
+            f"demo: {len(LAB_AGENTS) * RANKS_PER_AGENT} ranks on {len(LAB_AGENTS)} agents, each in a namespace on a port of one "
+            f"switch of software (lab {lab.name}, which ends with this)"
+        )
+        code = _run(directory, as_json=as_json)
+        if not as_json:
+            say(lab.counters_text())
+    if not code:
+        say(closing_text(directory))
+    return code
+
+
+def _run(directory: Path, *, as_json: bool) -> int:
+    from etloop.controller.run.execute import run_files
+
+    return run_files(directory / "scenario.yaml", directory / "rig.yaml", directory / "run", as_json=as_json)
+
+
+def _over_loopback(directory: Path, iterations: int, ranks: int, *, as_json: bool) -> int:
+    rig = choose_rig()
+    (directory / "scenario.yaml").write_text(scenario_text(iterations))
+    (directory / "rig.yaml").write_text(rig_text(rig))
+    say(
+        f"demo: {ranks} ranks on two agents, {rig.addresses[0]} and {rig.addresses[1]}, UDP port {ROCE_UDP_PORT}"
+    )
+    with agents(directory, rig.endpoint):
+        code = _run(directory, as_json=as_json)
+    if code:
+        say(log_ends(directory))
+    else:
+        say(closing_text(directory))
+    return code
+
+
+def say(text: str) -> None:
+    """Tells a person; standard output is the table's alone."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def fresh_directory(wanted: Path) -> Path:
+    """Makes and returns `wanted`, or its first numbered neighbour that is absent or empty.
+
+    Raises `RigError` where none can be made.
+    """
+    for number in range(1, MOST_DIRECTORIES):
+        directory = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if not any(directory.iterdir()):
+                return directory
+        except OSError as error:
+            what = f"cannot be made: {error.strerror}"
+            raise RigError(Problem(str(directory), what, "name another with --out")) from None
+    raise RigError(Problem(str(wanted), f"{MOST_DIRECTORIES} demos lie beside it", "remove some"))
+
+
+def choose_rig(ranks_per_agent: int = RANKS_PER_AGENT) -> DemoRig:
+    """A pair of loopback networks whose RoCE ports are free, and a free port to control from.
+
+    `ranks_per_agent` is at most 254. Raises `RigError` where none is.
+    """
+    reasons = []
+    for block in range(ADDRESS_BLOCKS):
+        networks = (f"127.0.{2 * block + 1}", f"127.0.{2 * block + 2}")
+        taken = first_taken(
+            [f"{network}.{host + 1}" for network in networks for host in range(ranks_per_agent)]
+        )
+        if taken is None:
+            ranges = tuple(f"{network}.1-{network}.{ranks_per_agent}" for network in networks)
+            return DemoRig(f"tcp://127.0.0.1:{free_tcp_port()}", ranges)
+        reasons.append(taken)
+    what = f"no free loopback addresses for UDP port {ROCE_UDP_PORT}: {reasons[0]}; ... {reasons[-1]}"
+    raise RigError(Problem("demo", what, "end the programs that hold the port (ss -ulnp shows them)"))
+
+
+def first_taken(addresses: Sequence[str]) -> str | None:
+    """The first address whose RoCE port cannot be bound, with the reason; None where all can."""
+    for address in addresses:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind((address, ROCE_UDP_PORT))
+            except OSError as error:
+                return f"{address}: {error.strerror}"
+    return None
+
+
+def free_tcp_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on just now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def agent_of(rank: int) -> str:
+    """Ranks go by the parity of their bits: in the default job (2 x 2 x 2) both members of every tensor, data and
+    pipeline pair then sit on different agents, so that all of their traffic crosses the sockets."""
+    return AGENTS[rank.bit_count() % len(AGENTS)]
+
+
+def scenario_text(iterations: int) -> str:
+    """The scenario file of the demo."""
+    ranks = "\n".join(f'    {rank}: "{agent_of(rank)}/p0"' for rank in range(len(AGENTS) * RANKS_PER_AGENT))
+    return f"""\
+# Made by etloop demo. Run it again with: etloop run scenario.yaml --rig rig.yaml --out ANOTHER_DIRECTORY
+workload:
+  trace: trace
+iterations: {iterations}
+mapping:
+  placement: explicit  # by the parity of the rank's bits: both ends of every pair on different agents
+  explicit:
+{ranks}
+limits:
+  gather_timeout: 20s
+"""
+
+
+def rig_text(rig: DemoRig) -> str:
+    """The rig file of the demo: both agents on one host, because they share its cores."""
+    ports = "".join(
+        f"""\
+  - name: {name}
+    host: here
+    ports:
+      - name: p0
+        addresses: {addresses}
+        link: 100Gbps
+"""
+        for name, addresses in zip(AGENTS, rig.addresses, strict=True)
+    )
+    return f"""\
+# Made by etloop demo. Start each agent with: etloop-agent run --controller {rig.endpoint} --name NAME
+controller:
+  bind: {rig.endpoint}
+agents:
+{ports}"""
+
+
+@contextlib.contextmanager
+def agents(
+    directory: Path, endpoint: str, *, once: bool = True
+) -> Iterator[tuple[subprocess.Popen[bytes], ...]]:
+    """Starts both agents, with their logs in `directory`; however the block is left, they have ended after it.
+
+    Not `once`: they serve one run after the other.
+    """
+    with contextlib.ExitStack() as stack:
+        yield tuple(
+            stack.enter_context(agent(name, directory / f"agent-{name}.log", endpoint, once=once))
+            for name in AGENTS
+        )
+
+
+@contextlib.contextmanager
+def agent(
+    name: str, log_path: Path, endpoint: str, *, once: bool = True
+) -> Iterator[subprocess.Popen[bytes]]:
+    """One agent as a process of its own, ended when the block is left, or by the kernel when this process is killed."""
+    arguments = ("run", "--controller", endpoint, "--name", name, *(["--once"] if once else []))
+    command = own_module(
+        "etloop.lab.exec", "--parent", str(os.getpid()), "--", *own_module("etloop.agent.cli", *arguments)
+    )
+    with log_path.open("wb") as log:
+        # A session of its own: Ctrl-C is for the controller, which ends the run in order.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Asks a process to end, kills it if it does not, and reaps it."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def log_ends(directory: Path) -> str:
+    """The last lines of both agents' logs."""
+    ends = []
+    for path in sorted(directory.glob("agent-*.log")):
+        lines = path.read_text(errors="replace").splitlines()
+        ends += [f"{path}:", *(f"  {line}" for line in lines[-LOG_LINES_SHOWN:] or ["(empty)"])]
+    return "\n".join(ends)
+
+
+def closing_text(directory: Path) -> str:
+    """What to do next."""
+    return f"the job, scenario and rig of this run are in {directory}; see it again with: etloop report {directory / 'run'}"

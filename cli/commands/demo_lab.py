@@ -1,0 +1,109 @@
+"""The demo's device: a switch of software with four ports, an agent in a namespace on each.
+
+Decides the demo's network and where its ranks go. What a lab is and how it is made is decided by `lab_client`; a demo that
+cannot have one runs over loopback addresses instead, and says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import InputError, RigError
+from etloop.controller.inputs.topology import parse_topology
+from etloop.lab.client import lab_ask, lab_down, lab_up
+from etloop.lab.plan import plan_lab, rig_text
+from etloop.lab.request import LabOrder
+from etloop.lab.status import status_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+AGENTS: Final = ("a", "b", "c", "d")
+RANKS_PER_AGENT: Final = 2
+TOPOLOGY: Final = """\
+# Made by etloop demo: a switch with four ports, slow enough for most machines to be one in software.
+single:
+  ports: [a/p0, b/p0, c/p0, d/p0]
+  rate: 200Mbps
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoLab:
+    """A lab that is up."""
+
+    name: str
+    directory: Path
+
+    def counters_text(self) -> str:
+        """What its switch counted."""
+        return status_text(lab_ask(self.name, {"ask": "status"}))
+
+
+def agent_of(rank: int) -> str:
+    """Ranks whose numbers differ in one bit are on different agents, so that every tensor, data and pipeline pair of the
+    default job (2 x 2 x 2) crosses the switch."""
+    low, middle, high = (rank >> bit & 1 for bit in range(3))
+    return AGENTS[(low ^ high) + 2 * (middle ^ high)]
+
+
+def scenario_text(iterations: int) -> str:
+    """The scenario file: sixteen times smaller than over loopback, for ports of 200 Mb/s."""
+    ranks = "\n".join(f'    {rank}: "{agent_of(rank)}/p0"' for rank in range(len(AGENTS) * RANKS_PER_AGENT))
+    return f"""\
+# Made by etloop demo. Run it again: etloop lab up topology.yaml --rig-out rig.yaml --agents, then
+# etloop run scenario.yaml --rig rig.yaml --out ANOTHER_DIRECTORY, then etloop lab down
+workload:
+  trace: trace
+iterations: {iterations}
+scale: {{bytes: 1/16}}
+mapping:
+  placement: explicit  # both ends of every pair on different agents
+  explicit:
+{ranks}
+twin: topology.yaml  # what the run is held against
+limits:
+  gather_timeout: 20s
+"""
+
+
+@contextlib.contextmanager
+def demo_lab(directory: Path, bind: str) -> Iterator[DemoLab]:
+    """A lab with its agents, and its files in `directory`; it has ended when the block is left, and ends with this process.
+
+    Raises `InputError` where this host does not allow one.
+    """
+    name = f"demo-{os.getpid()}"
+    order = LabOrder(
+        name=name,
+        topology=TOPOLOGY,
+        source=str(directory / "topology.yaml"),
+        addresses=RANKS_PER_AGENT,
+        bind=bind,
+        agents=True,
+        beyond=True,
+        owner=os.getpid(),
+    )
+    plan = plan_lab(
+        parse_topology(TOPOLOGY.encode(), order.source),
+        mtu_bytes=order.mtu_bytes,
+        addresses=order.addresses,
+        bind=order.bind,
+    )
+    lab_up(order)
+    try:
+        (directory / "topology.yaml").write_text(TOPOLOGY)
+        (directory / "rig.yaml").write_text(rig_text(plan, lab=name))
+        yield DemoLab(name, directory)
+    finally:
+        with contextlib.suppress(RigError):
+            lab_down(name)
+
+
+def why_not(error: InputError) -> str:
+    """In one line."""
+    return "; ".join(str(problem) for problem in error.problems)

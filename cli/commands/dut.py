@@ -1,0 +1,174 @@
+"""`dut list`, `dut show`, `dut check`: what is known of devices under test, and what in it cannot be, before any run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from etloop.cli.result import Answer, to_json
+from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Problem
+from etloop.controller.inputs.files import read_file
+from etloop.controller.inputs.rig import Rig, parse_rig
+from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
+from etloop.controller.run.device_check import conditions_examined, examination_of
+from etloop.controller.run.prepare import read_cc_plugin
+from etloop.dut_profiles.model.findings import Examination, Gravity
+from etloop.dut_profiles.model.profile import DutProfile
+from etloop.dut_profiles.model.stated import stated_values
+from etloop.dut_profiles.model.stated_text import said
+from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etloop.dut_profiles.model.stated import Stated
+
+
+def answer_list(*, as_json: bool) -> Answer:
+    """All shipped profiles, a line each."""
+    profiles = [find_profile(name) for name in profile_names()]
+    if as_json:
+        listed = [{"name": each.name, "kind": each.kind, "summary": each.summary} for each in profiles]
+        return Answer(to_json(listed))
+    widest = max(len(profile.name) for profile in profiles)
+    return Answer(
+        "".join(f"{profile.name:<{widest}}  {profile.kind:<6}  {profile.summary}\n" for profile in profiles)
+    )
+
+
+def answer_show(name_or_path: str, *, as_json: bool) -> Answer:
+    """All that a profile states, value by value. Raises `ConfigError` for a profile that cannot be read."""
+    profile = find_profile(name_or_path)
+    return Answer(to_json(profile_as_json(profile)) if as_json else _shown(profile))
+
+
+def profile_as_json(profile: DutProfile) -> dict[str, object]:
+    """A profile for programs: every value by its path, each with basis and source."""
+    return {
+        "name": profile.name,
+        "kind": profile.kind,
+        "summary": profile.summary,
+        "values": {
+            path: {
+                basis.value: {
+                    "value": said(path, claim.value),
+                    "source": claim.source.name,
+                    "where": claim.where,
+                }
+                for basis, claim in stated.claims()
+            }
+            for path, stated in stated_values(profile)
+            if stated.best is not None
+        },
+        "counters": [
+            {
+                "reader": access.reader,
+                "paths": access.paths,
+                "objects": access.objects,
+                "caveat": access.caveat,
+            }
+            for access in profile.counters.access
+        ],
+        "checks": [asdict(check) for check in profile.checks],
+        "notes": profile.notes,
+        "sources": [asdict(source) for source in profile.sources],
+    }
+
+
+def _shown(profile: DutProfile) -> str:
+    stated = [(path, value) for path, value in stated_values(profile) if value.best is not None]
+    width = max((len(path) for path, _ in stated), default=0)
+    lines = [f"{profile.name} ({profile.kind})", f"  {profile.summary}", ""]
+    lines += [line for path, value in stated for line in _lines_of(path, value, width)]
+    for access in profile.counters.access:
+        objects = ", ".join(access.objects)
+        caveat = f"; {access.caveat}" if access.caveat else ""
+        lines.append(f"  counters by {access.reader} as {access.paths} names them: {objects}{caveat}")
+    lines += ["", *(f"  check {check.expression}: {check.why}" for check in profile.checks)]
+    lines += [f"  note: {note}" for note in profile.notes]
+    lines += ["", "sources"]
+    lines += [
+        f"  {source.name}: {source.title}, {source.dated.isoformat()}{f' <{source.url}>' if source.url else ''}"
+        for source in profile.sources
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _lines_of(path: str, stated: Stated[object], width: int) -> list[str]:
+    """The value that is believed first, the other claims below it."""
+    return [
+        f"  {path if place == 0 else '':<{width}}  {basis:<10}  {said(path, claim.value)}  [{claim.source.name}]"
+        for place, (basis, claim) in enumerate(stated.claims())
+    ]
+
+
+def answer_check(
+    name_or_path: str | None, scenario_path: Path | None, rig_path: Path | None, *, as_json: bool
+) -> Answer:
+    """What in a profile contradicts itself, a scenario or a rig; without a profile, that which the rig names.
+
+    Raises `ConfigError` with the mistakes of all files together. The exit code says whether there is a contradiction.
+    """
+    profile, scenario, rig = _read_all(name_or_path, scenario_path, rig_path)
+    examination = examination_of(
+        profile, scenario, rig, scenario_name=str(scenario_path), rig_name=str(rig_path)
+    ) + conditions_examined(profile, scenario)
+    code = ExitCode.PREPARATION_FAILED if examination.contradictions else ExitCode.PASS
+    if as_json:
+        told = {"profile": profile.name, "exit_code": int(code), **asdict(examination)}
+        return Answer(to_json(told), code)
+    return Answer(_told(profile, examination), code)
+
+
+def _read_all(
+    name_or_path: str | None, scenario_path: Path | None, rig_path: Path | None
+) -> tuple[DutProfile, Scenario | None, Rig | None]:
+    problems: list[Problem] = []
+    scenario = rig = profile = None
+    if scenario_path is not None:
+        try:
+            text = read_file(scenario_path)
+            scenario = parse_scenario(text, str(scenario_path), scenario_path.parent, read_cc_plugin)
+        except InputError as error:
+            problems += error.problems
+    if rig_path is not None:
+        try:
+            rig = parse_rig(read_file(rig_path), str(rig_path), rig_path.parent)
+        except InputError as error:
+            problems += error.problems
+    if name_or_path is None and rig is not None and rig.dut is not None:
+        name_or_path = rig.dut.profile
+    if name_or_path is not None:
+        try:
+            profile = find_profile(name_or_path)
+        except InputError as error:
+            problems += error.problems
+    elif rig is not None or rig_path is None:
+        what = "no profile is named" if rig_path is None else f"{rig_path} names no profile"
+        problems.append(Problem("dut check", what, "name one, or write dut: {profile: NAME} in the rig"))
+    if profile is None or problems:
+        raise ConfigError(*problems)
+    return profile, scenario, rig
+
+
+def _told(profile: DutProfile, examination: Examination) -> str:
+    lines = [
+        f"{gravity}: {each.rule}: {each.problem}"
+        for gravity in Gravity
+        for each in examination.findings
+        if each.gravity is gravity
+    ]
+    lines += [
+        f"not examined in full: {each.rule}: no {', '.join(each.missing)}" for each in examination.unexamined
+    ]
+    counts = [
+        _counted(len(examination.contradictions), "contradiction"),
+        _counted(len(examination.findings) - len(examination.contradictions), "remark"),
+        f"{_counted(len(examination.unexamined), 'rule')} not examined in full",
+    ]
+    lines.append(f"{profile.name}: {', '.join(counts)}")
+    return "\n".join(lines) + "\n"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"

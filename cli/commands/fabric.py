@@ -1,0 +1,172 @@
+"""`dut fabric`: an InfraGraph description told as a fabric, and as the rig and the mapping of ranks that it means."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import yaml
+from etloop.cli.result import Answer, to_json
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.units import QuantityError, format_rate, parse_name
+from etloop.controller.inputs.files import read_file
+from etloop.controller.inputs.infragraph import read_infragraph
+from etloop.dut_profiles.reading.catalogue import find_profile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etloop.controller.inputs.fabric import Attachment, Fabric
+
+FIRST_ADDRESS: Final = ipaddress.IPv4Address("198.18.0.1")
+"""Of the block for benchmarks of network devices (RFC 2544, RFC 6890)."""
+MOST_SHOWN: Final = 16
+
+
+def answer_fabric(
+    description: Path, annotations: Path | None, out_dir: Path | None, *, as_json: bool
+) -> Answer:
+    """What an InfraGraph description says; with `out_dir`, also as rig.yaml and mapping.yaml in that directory.
+
+    Raises `ConfigError` for descriptions that cannot be used.
+    """
+    fabric = read_infragraph(
+        read_file(description),
+        str(description),
+        None if annotations is None else read_file(annotations),
+        str(annotations or ""),
+    )
+    written = () if out_dir is None else _write(fabric, str(description), out_dir)
+    if as_json:
+        return Answer(to_json({**asdict(fabric), "written": written}))
+    return Answer(_told(fabric) + "".join(f"written: {path}\n" for path in written))
+
+
+def _told(fabric: Fabric) -> str:
+    hosts = dict.fromkeys(attachment.host for attachment in fabric.attachments)
+    counts = (
+        f"hosts {len(hosts)}, NICs {len(fabric.attachments)}, ranks {len(fabric.seats)}, "
+        f"switches {len(fabric.switches)}, links between switches {len(fabric.trunks)}"
+    )
+    lines = [f"{fabric.name}: {counts}"]
+    lines += [
+        f"  {switch.name}: {switch.ports} ports connected{f', profile {switch.profile}' if switch.profile else ''}"
+        for switch in fabric.switches[:MOST_SHOWN]
+    ]
+    ports = {attachment.nic: attachment for attachment in fabric.attachments}
+    for seat in fabric.seats[:MOST_SHOWN]:
+        port = ports[seat.nic]
+        rate = format_rate(port.link_bps) if port.link_bps else "a rate that is not described"
+        lines.append(f"  rank {seat.rank}: {seat.xpu} by {seat.nic} to {port.switch_port} at {rate}")
+    if len(fabric.seats) > MOST_SHOWN:
+        lines.append(f"  and {len(fabric.seats) - MOST_SHOWN} more ranks (all with --json)")
+    return "\n".join([*lines, *(f"  note: {note}" for note in fabric.notes)]) + "\n"
+
+
+def rig_of(fabric: Fabric, source: str) -> dict[str, object]:
+    """The rig that a fabric means: an agent per host, a port per NIC that some rank uses.
+
+    Raises `ConfigError` with everything that a rig needs and the description lacks.
+    """
+    problems: list[Problem] = []
+    ranks_of: dict[str, int] = {}
+    for seat in fabric.seats:
+        ranks_of[seat.nic] = ranks_of.get(seat.nic, 0) + 1
+    used = [attachment for attachment in fabric.attachments if attachment.nic in ranks_of]
+    annotated = [attachment for attachment in used if attachment.address]
+    if annotated and len(annotated) < len(used):
+        bare = next(attachment for attachment in used if not attachment.address)
+        problems.append(
+            Problem(source, f"{bare.nic} has no ipaddress, others have", "annotate all NICs or none")
+        )
+    agents: dict[str, list[dict[str, object]]] = {}
+    next_address = FIRST_ADDRESS
+    for attachment in used:
+        ranks = ranks_of[attachment.nic]
+        _refuse_port(attachment, ranks, source, problems)
+        addresses = attachment.address
+        if not annotated:
+            last = next_address + ranks - 1
+            addresses = f"{next_address}" if ranks == 1 else f"{next_address}-{last}"
+            next_address = last + 1
+        agents.setdefault(attachment.host, []).append(
+            {
+                "name": _port_name(attachment),
+                "addresses": addresses,
+                "link": format_rate(attachment.link_bps or 0),
+            }
+        )
+    profiles = {switch.profile for switch in fabric.switches if switch.profile}
+    for profile in sorted(profiles):
+        try:
+            find_profile(profile)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(*problems)
+    rig: dict[str, object] = {"agents": [{"name": host, "ports": ports} for host, ports in agents.items()]}
+    # A rig has one device; of a fabric of several kinds none stands for all.
+    return rig | ({"dut": {"profile": profiles.pop()}} if len(profiles) == 1 else {})
+
+
+def _refuse_port(attachment: Attachment, ranks: int, source: str, problems: list[Problem]) -> None:
+    if attachment.link_bps is None:
+        what = f"the link of {attachment.nic} has no bandwidth in bits or bytes per second"
+        problems.append(Problem(source, what, "give it physical.bandwidth.gigabits_per_second"))
+    for name in (attachment.host, _port_name(attachment)):
+        try:
+            parse_name(name)
+        except QuantityError as error:
+            problems.append(Problem(source, f"{error.what} of an agent or port", error.remedy))
+    if not attachment.address:
+        return
+    try:
+        ipaddress.ip_address(attachment.address)
+    except ValueError:
+        what = f'the ipaddress of {attachment.nic}, "{attachment.address[:64]}", is none'
+        problems.append(Problem(source, what, "write an IPv4 or IPv6 address"))
+    if ranks > 1:
+        what = f"{ranks} ranks use {attachment.nic}, which has one address"
+        problems.append(
+            Problem(source, what, "each rank needs one: leave ipaddress out and give ranges in rig.yaml")
+        )
+
+
+def mapping_of(fabric: Fabric) -> dict[str, object]:
+    """The `mapping:` of a scenario that puts every rank where the fabric has it."""
+    ports = {attachment.nic: _port_name(attachment) for attachment in fabric.attachments}
+    per_host: dict[str, int] = {}
+    for seat in fabric.seats:
+        per_host[seat.host] = per_host.get(seat.host, 0) + 1
+    together = [seat.host for seat in fabric.seats]
+    blocks = len(set(per_host.values())) == 1 and all(
+        len(set(together[first : first + per_host[together[0]]])) == 1
+        for first in range(0, len(together), per_host[together[0]])
+    )
+    explicit = {seat.rank: f"{seat.host}/{ports[seat.nic]}" for seat in fabric.seats}
+    # Ranks of one host talk without crossing the device only if they are numbered side by side.
+    return {
+        "placement": "explicit",
+        "ranks_per_host": per_host[together[0]] if blocks else 1,
+        "explicit": explicit,
+    }
+
+
+def _port_name(attachment: Attachment) -> str:
+    """`nic.0` of `server.0.nic.0`."""
+    return attachment.nic.removeprefix(f"{attachment.host}.")
+
+
+def _write(fabric: Fabric, source: str, out_dir: Path) -> tuple[str, ...]:
+    files = {"rig.yaml": rig_of(fabric, source), "mapping.yaml": {"mapping": mapping_of(fabric)}}
+    head = f"# Made by `etloop dut fabric` of {source!r}.\n"
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            with (out_dir / name).open("x") as file:
+                file.write(head + yaml.safe_dump(content, sort_keys=False))
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise ConfigError(Problem(str(out_dir), what, "name a directory without these files")) from None
+    return tuple(str(out_dir / name) for name in files)

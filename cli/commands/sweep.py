@@ -1,0 +1,261 @@
+"""`etloop sweep`: many runs of a scenario with values changed. Arguments in, table, sweep.json and compare.html out.
+
+Lays every point out before the first run, so that what one of them cannot have is told at once; then the runs, then what
+came of them. A shell for chance: it draws the order of runs from the sweep's seed.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from etloop.cli.commands.compare import add_settings, settings_of
+from etloop.cli.result import Answer, to_json
+from etloop.cli.stderr import say
+from etloop.cli.values import whole
+from etloop.contract.base.errors import ConfigError, InputError, Problem
+from etloop.contract.base.yaml_reader import MOST_PROBLEMS
+from etloop.controller.inputs.files import read_file
+from etloop.controller.run.prepare import prepare_inputs
+from etloop.experiments.sweep.directory import SweepDirectory
+from etloop.experiments.sweep.file import MOST_REPEATS, MOST_RUNS, Sweep, parse_sweep, points_of
+from etloop.experiments.sweep.index import point_told, refuse_another, told_of
+from etloop.experiments.sweep.points import Point, PointFiles, Turn, at_point, point_files, points, turns
+from etloop.results.schema.sweep import Mode, PointTold, SweepTold
+
+if TYPE_CHECKING:
+    import argparse
+
+    from etloop.results.schema.comparison import ContrastSettings
+
+SUMMARY: Final = "run a scenario many times with values changed, and hold the settings against each other"
+EXAMPLE: Final = (
+    "  etloop sweep examples/congestion_control/sweep.yaml --twin --out study/\n"
+    "  etloop sweep sweep.yaml --rig rig.yaml --out study/ --resume"
+)
+SAID_EVERY: Final = 50
+"""Points laid out between two words about how far it is."""
+EXIT_CODES: Final = (
+    "0 all runs whole and no verdict worse than pass, 20 one inconclusive, 30 one failed, 50 one broke off, "
+    "65 files, rig or lab cannot be used, 130 Ctrl-C"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """All of `sweep`."""
+    parser.add_argument("sweep", type=Path, metavar="SWEEP", help="sweep.yaml (docs/experiments.md)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="directory of the results; only --dry-run needs none"
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--twin", action="store_true", help="in virtual time, on the switches of the topology")
+    where.add_argument("--lab", action="store_true", help="through switches of software that it brings up")
+    where.add_argument("--rig", type=Path, metavar="FILE", help="on this rig, whose agents run")
+    parser.add_argument("--resume", action="store_true", help="go on with a sweep that ended early")
+    parser.add_argument(
+        "--repeats", type=whole, metavar="N", help="runs of every point, instead of the file's"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="lay all points out and list them, run nothing"
+    )
+    parser.add_argument(
+        "--no-ideal",
+        action="store_true",
+        help="do not work out for every run what an ideal network would have done",
+    )
+    parser.add_argument(
+        "--beyond", action="store_true", help="with --lab: at rates that this host does not hold"
+    )
+    add_settings(parser)
+    parser.epilog = f"{parser.epilog}\n\nexit codes: {EXIT_CODES}"
+
+
+def answer_sweep(parsed: argparse.Namespace) -> Answer:
+    """Runs a sweep, or lists it. Raises an `InputError` with what is wrong with any of its points, before the first run."""
+    from etloop.results.compare.compare import refuse_figures
+
+    text = read_file(parsed.sweep)
+    sweep = _asked_for(parse_sweep(text, str(parsed.sweep), parsed.sweep.parent), parsed)
+    mode = Mode.TWIN if parsed.twin else Mode.LAB if parsed.lab else Mode.LIVE
+    settings = settings_of(parsed)
+    refuse_figures(settings.figures)
+    if parsed.out is None and not parsed.dry_run:
+        raise ConfigError(Problem("--out", "is missing", "name a directory for the results"))
+    found, told = _laid_out(sweep, mode)
+    plan_of_runs = _turns(sweep, len(found))
+    if parsed.dry_run:
+        return _listed(told, plan_of_runs, as_json=parsed.json)
+    directory = SweepDirectory(parsed.out)
+    if sweep.search is not None:
+        return _search(parsed, sweep, text, mode, found, told, directory)
+    files = {point.name: one for point, one in found}
+    if parsed.resume:
+        before = directory.earlier()
+        refuse_another(
+            before, told, str(parsed.out), lambda name: directory.changed_values(name, files[name])
+        )
+        told = replace(told, runs=before.runs)
+    else:
+        directory.begin(told, text, files)
+    return _run(parsed, sweep, mode, found, plan_of_runs, told, directory, settings)
+
+
+def _asked_for(sweep: Sweep, parsed: argparse.Namespace) -> Sweep:
+    """With what the command line says instead of the file."""
+    if parsed.rig is not None:
+        sweep = replace(sweep, rig=parsed.rig)
+    if parsed.repeats is not None:
+        runs = parsed.repeats * points_of(sweep)
+        if not 1 <= parsed.repeats <= MOST_REPEATS or runs > MOST_RUNS:
+            what = f"{parsed.repeats} of each point are {runs} runs"
+            raise ConfigError(
+                Problem("--repeats", what, f"write 1 to {MOST_REPEATS}, {MOST_RUNS} runs in all")
+            )
+        sweep = replace(sweep, repeats=parsed.repeats)
+    return sweep
+
+
+def _laid_out(sweep: Sweep, mode: Mode) -> tuple[tuple[tuple[Point, PointFiles], ...], SweepTold]:
+    """Every point with its files, and the index of the sweep. Raises an `InputError` with the problems of all points."""
+    contents: dict[Path, bytes] = {}
+
+    def read(path: Path) -> bytes:
+        if path not in contents:
+            contents[path] = read_file(path)
+        return contents[path]
+
+    found: list[tuple[Point, PointFiles]] = []
+    told: list[PointTold] = []
+    problems: list[Problem] = []
+    seen: set[Problem] = set()
+    every = points(sweep)
+    for number, point in enumerate(every):
+        if number % SAID_EVERY == 0 and len(every) > SAID_EVERY:
+            say(f"laying out {len(every)} points: {number} done")
+        try:
+            files = point_files(sweep, point, read, lab=mode is Mode.LAB)
+            told.append(_told(point, files, mode))
+            found.append((point, files))
+        except InputError as error:
+            # What all points have in common is told once, for the first of them.
+            fresh = [
+                one for one in error.problems if replace(one, where=one.where.split(": ", 1)[-1]) not in seen
+            ]
+            seen.update(replace(one, where=one.where.split(": ", 1)[-1]) for one in error.problems)
+            problems += fresh
+        if len(problems) > MOST_PROBLEMS:
+            problems[MOST_PROBLEMS:] = [Problem(sweep.source, "more problems", "mend those above first")]
+            break
+    if problems:
+        raise InputError(*problems)
+    return tuple(found), told_of(sweep, mode, told)
+
+
+def _told(point: Point, files: PointFiles, mode: Mode) -> PointTold:
+    try:
+        prepared = prepare_inputs(files.scenario, files.rig, files.topology)
+    except InputError as error:
+        raise InputError(*(at_point(point, problem) for problem in error.problems)) from None
+    needs = mode in {Mode.TWIN, Mode.LAB}
+    if needs and files.topology is None:
+        what = "the sweep names no topology"
+        remedy = f"write topology: FILE; --{mode} runs on the switches that it describes"
+        raise ConfigError(Problem(f"point {point.name} ({point.words}): topology", what, remedy))
+    return point_told(point, files, prepared.plan)
+
+
+def _search(
+    parsed: argparse.Namespace,
+    sweep: Sweep,
+    text: bytes,
+    mode: Mode,
+    found: tuple[tuple[Point, PointFiles], ...],
+    told: SweepTold,
+    directory: SweepDirectory,
+) -> Answer:
+    # Here for the same reason as in `_run`.
+    from etloop.experiments.search.run import begin_search, carry_out_search
+    from etloop.experiments.sweep.run import How
+    from etloop.results.schema.search import SEARCH_FILE
+
+    if not parsed.resume:
+        directory.begin(None, text, {point.name: files for point, files in found})
+    searched = begin_search(sweep, text, mode, told.points, directory, resume=parsed.resume)
+    how = How(mode, beside_ideal=not parsed.no_ideal, beyond=parsed.beyond)
+    every = [point for point, _ in found]
+    try:
+        table, code = carry_out_search(sweep, how, every, searched, directory, read_file, say)
+    except BaseException:
+        say(f"what was tried is kept in {parsed.out}; the same command with --resume goes on")
+        raise
+    as_json = (directory.path / SEARCH_FILE).read_text(encoding="utf-8") if parsed.json else table
+    return Answer(as_json, code)
+
+
+def _turns(sweep: Sweep, count: int) -> tuple[Turn, ...]:
+    rng = random.Random(sweep.seed)  # noqa: S311 - the same order again for the same seed
+    return turns(sweep.order, count, sweep.repeats, rng)
+
+
+def _listed(told: SweepTold, plan_of_runs: tuple[Turn, ...], *, as_json: bool) -> Answer:
+    if as_json:
+        rows = [{"name": point.name} | {"settings": point.labels} for point in told.points]
+        return Answer(to_json({"points": rows, "runs": len(plan_of_runs), "mode": told.mode}))
+    lines = [f"{len(told.points)} points, {told.repeats} runs each: {len(plan_of_runs)} runs, {told.mode}"]
+    lines += [
+        f"  {point.name}  {', '.join(f'{axis}={label}' for axis, label in point.labels.items())}"
+        for point in told.points
+    ]
+    return Answer("\n".join(lines) + "\n")
+
+
+def _run(
+    parsed: argparse.Namespace,
+    sweep: Sweep,
+    mode: Mode,
+    found: tuple[tuple[Point, PointFiles], ...],
+    plan_of_runs: tuple[Turn, ...],
+    told: SweepTold,
+    directory: SweepDirectory,
+    settings: ContrastSettings,
+) -> Answer:
+    # Here, because only runs need the event loop, sockets and labs.
+    from etloop.experiments.sweep.run import How, carry_out, worst_result
+
+    how = How(mode, beside_ideal=not parsed.no_ideal, beyond=parsed.beyond)
+    try:
+        told = carry_out(sweep, how, found, plan_of_runs, told, directory, say)
+    except BaseException:
+        _say_how_to_go_on(directory, plan_of_runs, parsed.out)
+        raise
+    told, table = finish(told, directory, settings)
+    text = (directory.path / "sweep.json").read_text(encoding="utf-8") if parsed.json else table
+    return Answer(text, worst_result(told))
+
+
+def finish(told: SweepTold, directory: SweepDirectory, settings: ContrastSettings) -> tuple[SweepTold, str]:
+    """Works out what came of all runs, leaves sweep.json and compare.html, returns the index and the table."""
+    from etloop.results.compare.runs import read_side
+    from etloop.results.compare.sweep_results import groups, point_results
+    from etloop.results.html.sweep import sweep_html
+    from etloop.results.schema.typed_json import RunDirError
+    from etloop.results.text.sweep import render_sweep
+
+    sides = {}
+    for point in told.points:
+        words = ", ".join(point.labels.values())
+        try:
+            sides[point.name] = read_side(directory.point(point.name), settings.warm_up, words)
+        except RunDirError as error:
+            say(f"{point.name} ({words}): {error}")
+    compared = groups(told, sides, settings)
+    told = replace(told, results=point_results(compared, sides))
+    directory.keep(told, sweep_html(told, compared, sides, settings))
+    return told, render_sweep(told, compared, settings, str(directory.path))
+
+
+def _say_how_to_go_on(directory: SweepDirectory, plan_of_runs: tuple[Turn, ...], out: Path) -> None:
+    done = len(directory.earlier().runs)
+    say(f"{done} of {len(plan_of_runs)} runs are kept in {out}; the same command with --resume goes on")

@@ -1,0 +1,92 @@
+"""The command line of `etloop dut`: list, show, check, counters, fabric."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from etloop.cli.commands.dut import answer_check, answer_list, answer_show
+from etloop.cli.commands.fabric import answer_fabric
+from etloop.cli.result import Answer
+from etloop.cli.values import quantity
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.units import parse_duration_ns
+from etloop.counters.settings import LEAST_INTERVAL_NS
+
+if TYPE_CHECKING:
+    import argparse
+
+
+SUMMARY: Final = "devices under test: profiles, what in one cannot be, counters, fabrics"
+EXAMPLE: Final = (
+    "  etloop dut show sonic-tomahawk5\n"
+    "  etloop dut check sonic-tomahawk5 --scenario scenario.yaml --rig rig.yaml\n"
+    "  etloop dut counters --rig rig.yaml --watch"
+)
+_PROFILE: Final = "name of a shipped profile, or a file that ends in .yaml"
+
+
+def add_dut(parser: argparse.ArgumentParser) -> None:
+    """The words after `dut`."""
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="the shipped profiles")
+    show = actions.add_parser("show", help="all that a profile states, with sources")
+    show.add_argument("profile", metavar="PROFILE", help=_PROFILE)
+    check = actions.add_parser(
+        "check", help="what contradicts itself in a profile, or what a job or a rig contradicts in it"
+    )
+    check.add_argument(
+        "profile", nargs="?", metavar="PROFILE", help=f"{_PROFILE} (default: the one that the rig names)"
+    )
+    check.add_argument("--scenario", type=Path, metavar="FILE", help="scenario.yaml")
+    check.add_argument("--rig", type=Path, metavar="FILE", help="rig.yaml")
+    fabric = actions.add_parser(
+        "fabric", help="what an InfraGraph description says: hosts, switches, ranks; as rig and mapping"
+    )
+    fabric.add_argument("description", type=Path, metavar="FILE", help="infrastructure, YAML or JSON")
+    fabric.add_argument(
+        "--annotations", type=Path, metavar="FILE", help="ranks, addresses, profiles of nodes"
+    )
+    fabric.add_argument("--out", type=Path, metavar="DIR", help="write rig.yaml and mapping.yaml there")
+    counters = actions.add_parser("counters", help="what the device of a rig counts now, or as it moves")
+    counters.add_argument(
+        "--rig", type=Path, required=True, metavar="FILE", help="rig.yaml with dut.counters"
+    )
+    counters.add_argument(
+        "--watch", action="store_true", help="again and again, what moved each time; ends with Ctrl-C"
+    )
+    counters.add_argument(
+        "--every",
+        type=quantity(parse_duration_ns),
+        default=NS_PER_S,
+        metavar="TIME",
+        help="between two readings of --watch (default 1s)",
+    )
+    linux = actions.add_parser(
+        "linux-counters",
+        help="read interfaces of this host for a reader elsewhere: a line in, a line of JSON out",
+    )
+    linux.add_argument("interfaces", nargs="*", metavar="INTERFACE", help="default: all but the loopback")
+    for action in (listing, show, check, fabric, counters):
+        action.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+
+
+def answer_dut(parsed: argparse.Namespace) -> Answer:
+    """Carries out what the command line says. Raises `ConfigError` for files that cannot be read."""
+    if parsed.action == "list":
+        return answer_list(as_json=parsed.json)
+    if parsed.action == "show":
+        return answer_show(parsed.profile, as_json=parsed.json)
+    if parsed.action == "counters":
+        # Here, because only this needs them: sockets and processes.
+        from etloop.cli.commands.counters import CountersRequest, show_counters
+
+        every_ns = max(parsed.every, LEAST_INTERVAL_NS) if parsed.watch else None
+        return Answer("", show_counters(CountersRequest(parsed.rig, every_ns, parsed.json)))
+    if parsed.action == "linux-counters":
+        from etloop.counters.readers.linux_process import main
+
+        return Answer("", main(parsed.interfaces))
+    if parsed.action == "fabric":
+        return answer_fabric(parsed.description, parsed.annotations, parsed.out, as_json=parsed.json)
+    return answer_check(parsed.profile, parsed.scenario, parsed.rig, as_json=parsed.json)

@@ -1,0 +1,38 @@
+"""The command line of `etloop keys`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from etloop.cli.result import Answer
+
+
+def add_keys(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `etloop keys`."""
+    parser.add_argument("action", choices=("make", "allow", "revoke", "list"), help="what to do")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="names of agents or of the controller; for allow also .key files brought from elsewhere",
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path("keys"),
+        metavar="DIR",
+        help="key directory (default keys/); the allow-list is DIR/allowed",
+    )
+    parser.add_argument("--keep", action="store_true", help="make: leave pairs that exist as they are")
+
+
+def answer_keys(parsed: argparse.Namespace) -> Answer:
+    """Carries the command out. Raises `ConfigError`, before anything is changed, with everything that is wrong."""
+    # Here, because only this command needs ZeroMQ's key files.
+    from etloop.cli.commands.keys import carried_out
+
+    return carried_out(parsed)

@@ -1,0 +1,1 @@
+"""Plans, captures and heat maps for a terminal."""

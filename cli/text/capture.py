@@ -1,0 +1,198 @@
+"""A capture as one line a packet, for people. Pure: bytes in, lines out.
+
+Reads the pcapng files that agents write (traffic/native/capture): one section, one Ethernet interface, nanoseconds. Other
+files are Wireshark's business; what does not fit is refused by its place in the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.ip_address import NO_ADDRESS, ip_text
+from etloop.traffic import _native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SECTION, _INTERFACE, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 5, 6
+_BYTE_ORDER: Final = 0x1A2B3C4D
+_ETHERNET: Final = 1
+_HEAD: Final = struct.Struct("<II")
+_PACKET_HEAD: Final = struct.Struct("<IIIII")
+_NS_PER_US: Final = 1000
+_MAPPED: Final = bytes(10) + b"\xff\xff"
+_WRITE_RETH: Final = (0x06, 0x0A, 0x0B)
+_WITH_IMM: Final = (0x03, 0x05, 0x09, 0x0B)
+_NAMES: Final = {
+    0x00: "SEND_FIRST",
+    0x01: "SEND_MIDDLE",
+    0x02: "SEND_LAST",
+    0x03: "SEND_LAST_IMM",
+    0x04: "SEND_ONLY",
+    0x05: "SEND_ONLY_IMM",
+    0x06: "WRITE_FIRST",
+    0x07: "WRITE_MIDDLE",
+    0x08: "WRITE_LAST",
+    0x09: "WRITE_LAST_IMM",
+    0x0A: "WRITE_ONLY",
+    0x0B: "WRITE_ONLY_IMM",
+    0x0C: "READ_REQUEST",
+    0x0D: "READ_RESPONSE_FIRST",
+    0x0E: "READ_RESPONSE_MIDDLE",
+    0x0F: "READ_RESPONSE_LAST",
+    0x10: "READ_RESPONSE_ONLY",
+    0x11: "ACK",
+    0x12: "ATOMIC_ACK",
+    0x13: "CMP_SWAP",
+    0x14: "FETCH_ADD",
+    0x16: "SEND_LAST_INV",
+    0x17: "SEND_ONLY_INV",
+    0x64: "UD_SEND",
+    0x81: "CNP",
+    0xD1: "SELECTIVE_NAK",
+}
+_ECN: Final = ("", " ect1", " ect0", " CE")
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedFrame:
+    """A frame without FCS, whole or cut to the snap length."""
+
+    time_ns: int
+    """Since 1970."""
+    outbound: bool
+    content: bytes
+    frame_bytes: int
+    """Of the whole frame."""
+
+
+def frames_of(content: bytes, source: str) -> tuple[tuple[CapturedFrame, ...], int]:
+    """The frames of a pcapng file, and how many the capture lost. Raises `ConfigError` naming where a file is no such one."""
+    frames: list[CapturedFrame] = []
+    lost = 0
+    for at, kind, body in _blocks(content, source):
+        if kind == _SECTION and (len(body) < 4 or struct.unpack_from("<I", body)[0] != _BYTE_ORDER):
+            raise _refusal(source, at, "the section is in another byte order")
+        if kind == _INTERFACE and (len(body) < 8 or struct.unpack_from("<H", body)[0] != _ETHERNET):
+            raise _refusal(source, at, "the interface is not Ethernet")
+        if kind == _PACKET:
+            frames.append(_frame(body, source, at))
+        if kind == _STATISTICS and len(body) >= 24:
+            lost = int(struct.unpack_from("<Q", body, 16)[0])
+    return tuple(frames), lost
+
+
+def _blocks(content: bytes, source: str) -> Iterator[tuple[int, int, bytes]]:
+    if len(content) < 12 or _HEAD.unpack_from(content)[0] != _SECTION:
+        raise _refusal(source, 0, "it does not begin with a section header")
+    at = 0
+    while at < len(content):
+        length = _HEAD.unpack_from(content, at)[1] if at + _HEAD.size <= len(content) else 0
+        if length < 12 or length % 4 or at + length > len(content):
+            raise _refusal(source, at, "a block is cut short or has no sound length")
+        yield at, _HEAD.unpack_from(content, at)[0], content[at + _HEAD.size : at + length - 4]
+        at += length
+
+
+def _frame(body: bytes, source: str, at: int) -> CapturedFrame:
+    if len(body) < _PACKET_HEAD.size:
+        raise _refusal(source, at, "a packet is cut short")
+    _, high, low, kept, whole = _PACKET_HEAD.unpack_from(body)
+    if _PACKET_HEAD.size + kept > len(body) or kept > whole:
+        raise _refusal(source, at, "a packet is longer than its block")
+    options = body[_PACKET_HEAD.size + (kept + 3) // 4 * 4 :]
+    flags = struct.unpack_from("<HHI", options) if len(options) >= 8 else (0, 0, 0)
+    outbound = flags[0] == 2 and flags[2] & 3 == 2
+    frame = body[_PACKET_HEAD.size : _PACKET_HEAD.size + kept]
+    return CapturedFrame(high << 32 | low, outbound, frame, whole)
+
+
+def _refusal(source: str, at: int, what: str) -> ConfigError:
+    remedy = "name a file that `etloop-agent run --capture` wrote; Wireshark opens others"
+    return ConfigError(Problem(f"{source}: byte {at}", what, remedy))
+
+
+def capture_lines(frames: tuple[CapturedFrame, ...]) -> Iterator[str]:
+    """One line a frame; times are microseconds since the first one."""
+    for frame in frames:
+        time_us = (frame.time_ns - frames[0].time_ns) / _NS_PER_US
+        yield f"{time_us:12.3f} {'>' if frame.outbound else '<'} {_described(frame)}"
+
+
+def _described(frame: CapturedFrame) -> str:
+    content = frame.content
+    at, kind = 12, content[12:14]
+    if kind == b"\x81\x00":
+        tag = int.from_bytes(content[14:16])
+        at, kind, tagged = 16, content[16:18], f" vlan {tag & 0xFFF} pcp {tag >> 13}"
+    else:
+        tagged = ""
+    if kind == b"\x88\x08":
+        return _pause(content)
+    src, dst, traffic_class, udp = _addresses(content, at + 2, kind)
+    bth = content[udp + 8 : udp + 20]
+    if len(bth) < 12:
+        return f"{frame.frame_bytes} bytes, cut before the transport header"
+    port = int.from_bytes(content[udp : udp + 2])
+    fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}", _transport(content[udp + 8 :], bth)]
+    fields.append(f"{frame.frame_bytes} B dscp {traffic_class >> 2}{_ECN[traffic_class & 3]}{tagged}")
+    whole = len(content) == frame.frame_bytes
+    fields.append("icrc " + (_native.check_frame(content).replace("_icrc", "") if whole else "not kept"))
+    return "  ".join(fields)
+
+
+def _addresses(content: bytes, ip: int, kind: bytes) -> tuple[bytes, bytes, int, int]:
+    """Source, destination, traffic class and where UDP begins."""
+    if kind == b"\x08\x00" and len(content) >= ip + 20:
+        src, dst = _MAPPED + content[ip + 12 : ip + 16], _MAPPED + content[ip + 16 : ip + 20]
+        return src, dst, content[ip + 1], ip + (content[ip] & 15) * 4
+    if kind == b"\x86\xdd" and len(content) >= ip + 40:
+        return (
+            content[ip + 8 : ip + 24],
+            content[ip + 24 : ip + 40],
+            int.from_bytes(content[ip : ip + 2]) >> 4 & 0xFF,
+            ip + 40,
+        )
+    return NO_ADDRESS, NO_ADDRESS, 0, len(content)
+
+
+def _transport(datagram: bytes, bth: bytes) -> str:
+    opcode = bth[0]
+    text = f"{_NAMES.get(opcode, f'opcode {opcode:#04x}')} qp {int.from_bytes(bth[5:8]):#x} psn {int.from_bytes(bth[9:12])}"
+    text += " ackreq" if bth[8] & 0x80 else ""
+    text += " becn" if bth[4] & 0x40 else ""
+    text += " fecn" if bth[4] & 0x80 else ""
+    extension = datagram[12:]
+    if opcode in (0x0D, 0x0F, 0x10, 0x11, 0x12, 0xD1) and len(extension) >= 4:
+        text += _answer(extension[0]) + f" msn {int.from_bytes(extension[1:4])}"
+    if opcode in (*_WRITE_RETH, 0x0C) and len(extension) >= 16:
+        va, rkey, size = struct.unpack(">QII", extension[:16])
+        text += f" va {va:#x} rkey {rkey:#x} len {size}"
+        extension = extension[16:]
+    if opcode in _WITH_IMM and len(extension) >= 4:
+        text += f" imm {int.from_bytes(extension[:4])}"
+    return text
+
+
+def _answer(syndrome: int) -> str:
+    """IBTA vol. 1, 9.7.5.1.2."""
+    match syndrome >> 5:
+        case 0:
+            return ""
+        case 1:
+            return f" RNR timer {syndrome & 31}"
+        case 3:
+            codes = ("sequence error", "invalid request", "remote access error", "remote operational error")
+            code = syndrome & 31
+            return f" NAK {codes[code] if code < len(codes) else code}"
+        case _:
+            return f" syndrome {syndrome:#04x}"
+
+
+def _pause(content: bytes) -> str:
+    enabled, *quanta = struct.unpack_from(">9H", content.ljust(34, b"\0"), 16)
+    told = [f"{priority}: {quanta[priority]}" for priority in range(8) if enabled >> priority & 1]
+    return f"PAUSE quanta by priority {{{', '.join(told)}}}"

@@ -1,0 +1,230 @@
+"""The text of `etloop plan`: a plan as a person reads it, at most a screen or two however large the job is.
+
+Decides wording and what is shortened; every figure comes from `plan_report`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.units import approximate_bytes, approximate_duration, format_rate
+from etloop.contract.model.edges import edge_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from etloop.contract.model.run import PlannedChoice
+    from etloop.controller.plan.report import PlanReport, UnevenExchange
+
+MOST_ROWS: Final = 32
+"""Rows of a table that are shown; --json has all."""
+
+
+def render_plan(report: PlanReport) -> str:
+    """The plan in words and tables; ends with a newline."""
+    paths = ", ".join(f"{count} {path.replace('_', '-')}" for path, count in report.connections.items())
+    tables = (
+        table_lines(_rank_heading(report), _rank_rows(report)),
+        table_lines(("communicator", "ranks", "ops", "members"), _communicator_rows(report)),
+        table_lines(
+            ("kind", "algorithm", "ranks", "ops", "put in", "through DUT", "local"), _kind_rows(report)
+        ),
+        *([table_lines(_CHOICE_HEADING, _choice_rows(report))] if report.choices else []),
+        *([table_lines(_UNEVEN_HEADING, _uneven_rows(report))] if report.uneven else []),
+        table_lines(
+            ("port", "link", "ranks", "QP ends", "tx", "rx", "at link speed", "hairpin"), _port_rows(report)
+        ),
+    )
+    lines = [_headline(report), f"edges: {edge_words(report.edges)}", ""]
+    for table in tables:
+        lines += [*table, ""]
+    lines += [f"connections: {paths}", *_bounds(report)]
+    lines += [f"note: {note}" for note in report.notes]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _headline(report: PlanReport) -> str:
+    return (
+        f"{report.source}: {len(report.ranks)} ranks, {report.operations} network ops an iteration, "
+        f"{report.iterations} iterations, bytes x {report.bytes_scale}, time x {report.time_scale}, "
+        f"dependencies {report.policy}{f', shaped as {report.shaping}' if report.shaping else ''}"
+    )
+
+
+def _bounds(report: PlanReport) -> tuple[str, ...]:
+    total, crossing = approximate_bytes(report.payload_bytes), approximate_bytes(report.fabric_bytes)
+    share = f"S_fabric {crossing} ({_share(report.fabric_bytes, report.payload_bytes)})"
+    rails: tuple[str, ...] = ()
+    if report.same_rail_bytes is not None:
+        kept = approximate_bytes(report.same_rail_bytes)
+        rails = (
+            f"of S_fabric, {kept} ({_share(report.same_rail_bytes, report.fabric_bytes)}) stay on their rail",
+        )
+    least = approximate_duration(report.ideal_ns)
+    return (
+        f"payload an iteration: S {total}, of which {share} crosses the device under test",
+        *rails,
+        f"no iteration can be shorter than {least}: the busiest port's payload at link speed, and nothing else",
+    )
+
+
+def _rank_heading(report: PlanReport) -> tuple[str, ...]:
+    rails = report.same_rail_bytes is not None
+    return ("rank", "host", *(["rail"] if rails else []), "port", "address")
+
+
+def _rank_rows(report: PlanReport) -> list[tuple[str, ...]]:
+    return [
+        (
+            str(place.rank),
+            str(place.host),
+            *([] if place.nic is None else [str(place.nic)]),
+            f"{place.agent}/{place.port}",
+            place.address,
+        )
+        for place in report.ranks
+    ]
+
+
+def _communicator_rows(report: PlanReport) -> list[tuple[str, ...]]:
+    return [
+        (use.name or "(world)", str(len(use.members)), str(use.operations), rank_ranges(use.members))
+        for use in report.communicators
+        if use.operations
+    ]
+
+
+def _kind_rows(report: PlanReport) -> list[tuple[str, ...]]:
+    return [
+        (
+            kind.kind,
+            kind.algorithm,
+            str(kind.ranks),
+            str(kind.operations),
+            approximate_bytes(kind.message_bytes),
+            approximate_bytes(kind.wire_bytes),
+            approximate_bytes(kind.local_bytes),
+        )
+        for kind in report.kinds
+    ]
+
+
+_CHOICE_HEADING: Final = (
+    "carried out",
+    "ranks",
+    "a host",
+    "bytes",
+    "algorithm",
+    "protocol",
+    "channels",
+    "messages",
+    "why",
+)
+
+
+def _choice_rows(report: PlanReport) -> list[tuple[str, ...]]:
+    return [
+        (
+            choice.collective,
+            str(choice.ranks),
+            str(choice.ranks_per_host),
+            _byte_range(choice.least_bytes, choice.most_bytes),
+            choice.algorithm,
+            choice.protocol,
+            str(choice.channels),
+            str(choice.messages),
+            _why(choice),
+        )
+        for choice in report.choices
+    ]
+
+
+def _byte_range(least: int, most: int) -> str:
+    return (
+        approximate_bytes(most)
+        if least == most
+        else f"{approximate_bytes(least)} - {approximate_bytes(most)}"
+    )
+
+
+def _why(choice: PlannedChoice) -> str:
+    """The reason, and what the model says of the choice and of the best of the others."""
+    ordered = sorted(choice.alternatives.items(), key=lambda item: item[1])
+    chosen = f"{'ring' if choice.algorithm == 'chain' else choice.algorithm} {choice.protocol}"
+    own = choice.alternatives.get(chosen)
+    others = [f"{name} {approximate_duration(time_ns)}" for name, time_ns in ordered if name != chosen]
+    if own is None or not others:
+        return choice.reason
+    return f"{choice.reason}: {approximate_duration(own)}, next {others[0]}"
+
+
+_UNEVEN_HEADING: Final = ("uneven all-to-all", "ranks", "ops", "payload", "sends most", "receives most")
+
+
+def _uneven_rows(report: PlanReport) -> list[tuple[str, ...]]:
+    return [
+        (
+            use.communicator or "(world)",
+            str(use.ranks),
+            str(use.operations),
+            approximate_bytes(use.payload_bytes),
+            _busiest(use.busiest_sender, use.sender_bytes, use),
+            _busiest(use.busiest_receiver, use.receiver_bytes, use),
+        )
+        for use in report.uneven
+    ]
+
+
+def _busiest(rank: int, rank_bytes: int, use: UnevenExchange) -> str:
+    """A rank, its bytes, and how many times the mean that is."""
+    if not rank_bytes:
+        return "nobody"
+    return f"rank {rank}: {approximate_bytes(rank_bytes)} ({rank_bytes * use.ranks / use.payload_bytes:.1f} x mean)"
+
+
+def _port_rows(report: PlanReport) -> list[tuple[str, ...]]:
+    return [
+        (
+            f"{port.agent}/{port.port}",
+            format_rate(port.link_bps),
+            rank_ranges(port.ranks),
+            str(port.queue_pairs),
+            approximate_bytes(port.tx_bytes),
+            approximate_bytes(port.rx_bytes),
+            f"{approximate_duration(port.link_time_ns)} ({_share(port.link_time_ns, report.ideal_ns)})",
+            approximate_bytes(port.hairpin_bytes),
+        )
+        for port in report.ports
+    ]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f}%" if whole else "0%"
+
+
+def rank_ranges(ranks: Sequence[int], most: int = 6) -> str:
+    """Ranks as a reader counts them, in their order: "0-3,8-11", strides as "0-56:8"; `most` parts, then "..."."""
+    parts: list[str] = []
+    at = 0
+    while at < len(ranks):
+        end = at + 1
+        step = ranks[at + 1] - ranks[at] if end < len(ranks) else 0
+        while end < len(ranks) and ranks[end] - ranks[end - 1] == step > 0:
+            end += 1
+        if end - at < 3 and step != 1:
+            end = at + 1
+        first, last = ranks[at], ranks[end - 1]
+        stride = f":{step}" if step > 1 and end - at > 1 else ""
+        parts.append(f"{first}-{last}{stride}" if end - at > 1 else str(first))
+        at = end
+    return ",".join(parts[:most]) + (",..." if len(parts) > most else "")
+
+
+def table_lines(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
+    """A table in columns, shortened to `MOST_ROWS`."""
+    shown = rows if len(rows) <= MOST_ROWS else rows[: MOST_ROWS - 1]
+    widths = [max(len(row[column]) for row in (heading, *shown)) for column in range(len(heading))]
+    for row in (heading, *shown):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+    if len(rows) > len(shown):
+        yield f"... and {len(rows) - len(shown)} more (--json has all)"

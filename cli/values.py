@@ -1,0 +1,60 @@
+"""What an argument of the command line may be: numbers, ranges and quantities with a unit, each with its own refusal."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from etloop.contract.base.units import QuantityError, parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+MOST_BENCH_TURNS: Final = 1000
+MOST_BENCH_QUEUE_PAIRS: Final = 1000
+"""Of seconds and of repetitions; more is a slip of the finger."""
+
+
+def whole(text: str) -> int:
+    """A whole number, 0 or more."""
+    # int() alone would also read "1_000" and "1.0e3" differently from every other place that takes a number.
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f'"{text[:64]}" is not a whole number')
+    return int(text)
+
+
+def turns(text: str) -> int:
+    """A whole number of seconds or repetitions of a bench."""
+    value = whole(text)
+    if not 1 <= value <= MOST_BENCH_TURNS:
+        raise argparse.ArgumentTypeError(f"{value} is not between 1 and {MOST_BENCH_TURNS}")
+    return value
+
+
+def queue_pair_counts(text: str) -> tuple[int, ...]:
+    """Numbers of queue pairs for a bench, each once, with commas between."""
+    counts = tuple(dict.fromkeys(whole(word) for word in text.split(",")))
+    for count in counts:
+        if not 1 <= count <= MOST_BENCH_QUEUE_PAIRS:
+            raise argparse.ArgumentTypeError(f"{count} is not between 1 and {MOST_BENCH_QUEUE_PAIRS}")
+    return counts
+
+
+def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """A parser of `contract.units` as argparse wants it."""
+
+    def parse_argument(text: str) -> T:
+        try:
+            return parse(text)
+        except QuantityError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse_argument
+
+
+def size_range(text: str) -> tuple[int, int]:
+    """Bytes "A-B", or "A" for both."""
+    least, _, most = text.partition("-")
+    return parse_bytes(least), parse_bytes(most or least)

@@ -1,0 +1,343 @@
+"""YAML text -> typed values, with every mistake of the file collected and placed by line and key path.
+
+Decides what a configuration file may look like at all: one document, mappings with known keys, no duplicate keys, no
+anchors or aliases, no tags, bounded size, depth and number of values. What the keys mean is decided by those who read
+one sort of file (scenarios, rigs, profiles), who ask a `Section` for each key they know; a key never asked for is unknown
+and answered with the nearest known one.
+
+A question returns a usable stand-in after a mistake, so that reading goes on and finds the next one;
+`ConfigFile.refuse_mistakes` at the end keeps a value with stand-ins from ever leaving.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import yaml
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.units import QuantityError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+T = TypeVar("T")
+
+LARGEST_FILE_BYTES: Final = 1 << 20
+DEEPEST_NESTING: Final = 16
+MOST_VALUES: Final = 1 << 16
+"""Keys, values, lists and mappings in all: reading so many takes some seconds."""
+MOST_PROBLEMS: Final = 50
+_PLAIN_TAGS: Final = frozenset(
+    f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq")
+)
+_NULL_TAG: Final = "tag:yaml.org,2002:null"
+
+
+class ConfigFile:
+    """One file being read: its name and the mistakes found so far."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.problems: list[Problem] = []
+
+    def mistake(self, node: yaml.Node | None, key_path: str, what: str, remedy: str) -> None:
+        """Notes one mistake at a node (None: the file as a whole)."""
+        where = self.name if node is None else f"{self.name}:{node.start_mark.line + 1}"
+        self.problems.append(Problem(f"{where}: {key_path}" if key_path else where, what, remedy))
+
+    def refuse_mistakes(self) -> None:
+        """Raises `ConfigError` with all mistakes, in the order of the file, if there are any."""
+        if not self.problems:
+            return
+        ordered = sorted(self.problems, key=_line_of)
+        more = len(ordered) - MOST_PROBLEMS
+        if more > 0:
+            ordered[MOST_PROBLEMS:] = [Problem(self.name, f"{more} more mistakes", "mend those above first")]
+        raise ConfigError(*ordered)
+
+
+def _line_of(problem: Problem) -> int:
+    match = re.search(r":(\d+)(?::|$)", problem.where)
+    return int(match[1]) if match else 0
+
+
+def read_document(text: bytes, file: ConfigFile) -> Section:
+    """The top-level mapping of a YAML text. Raises `ConfigError` where there is none to be read."""
+    if len(text) > LARGEST_FILE_BYTES:
+        file.mistake(None, "", f"the file has {len(text)} bytes", f"keep it under {LARGEST_FILE_BYTES} bytes")
+        file.refuse_mistakes()
+    try:
+        node = yaml.compose(text.decode("utf-8-sig"), Loader=_PlainLoader)
+    except _HostileShapeError as error:
+        file.mistake(None, "", f"line {error.line}: {error.what}", error.remedy)
+    except UnicodeDecodeError as error:
+        file.mistake(None, "", f"byte {error.start} is not UTF-8", "save the file as UTF-8 text")
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        said = " ".join(str(part) for part in (error.context, error.problem) if part)
+        file.mistake(None, "", f"{line}not valid YAML: {said}", "correct the YAML at this place")
+    except yaml.YAMLError as error:
+        file.mistake(None, "", f"not valid YAML: {' '.join(str(error).split())}", "write plain YAML text")
+    else:
+        if isinstance(node, yaml.MappingNode):
+            file.refuse_mistakes()
+            return Section(file, "", node)
+        found = "is empty" if node is None else f"holds {_shape(node)}"
+        file.mistake(None, "", f"the file {found}", "write a mapping of keys to values")
+    file.refuse_mistakes()
+    raise AssertionError("a document that was not returned was refused")
+
+
+class _HostileShapeError(Exception):
+    """What we do not read although it is YAML."""
+
+    def __init__(self, line: int, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.line = line
+        self.what = what
+        self.remedy = remedy
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Composes as its parent does, and stops at an anchor, an alias, too many levels or values before it makes anything of
+    them."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._values = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """One node with all below it. Raises `_HostileShapeError`."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise _HostileShapeError(
+                line, "anchors and aliases (& and *) are not read", "write the value out"
+            )
+        nested = isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent)
+        if nested and self._depth == DEEPEST_NESTING:
+            raise _HostileShapeError(line, f"nested deeper than {DEEPEST_NESTING} levels", "write it flatter")
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise _HostileShapeError(
+                line, f"more than {MOST_VALUES} keys and values", "write less into one file"
+            )
+        self._depth += nested
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= nested
+        return node
+
+
+def _shape(node: yaml.Node) -> str:
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    return f'"{str(node.value)[:64]}"' if node.tag != _NULL_TAG else "nothing"
+
+
+class Section:
+    """One mapping of a file. Every question names a key that the mapping may have; `close` reports the keys left over."""
+
+    def __init__(self, file: ConfigFile, path: str, node: yaml.MappingNode | None) -> None:
+        self._file = file
+        self._path = path
+        self._node = node
+        self._known: dict[str, None] = {}
+        self._entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key_node, value_node in node.value if node is not None else ():
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key is None:
+                file.mistake(key_node, path, f"{_shape(key_node)} stands as a key", "write a word as the key")
+            elif key in self._entries:
+                first = self._entries[key][0].start_mark.line + 1
+                what = f"the key stands here and in line {first}"
+                file.mistake(key_node, self._at(key), what, "keep one of them")
+            else:
+                self._entries[key] = (key_node, value_node)
+
+    def _at(self, key: str) -> str:
+        return f"{self._path}.{key}" if self._path else key
+
+    def mistake(self, key: str, what: str, remedy: str) -> None:
+        """Notes a mistake about the value of `key`, such as one that contradicts another key."""
+        node = self._entries[key][1] if key in self._entries else self._node
+        self._file.mistake(node, self._at(key), what, remedy)
+
+    def where(self, key: str) -> str:
+        """File, line and path of a key, for mistakes that are found later than here."""
+        node = self._entries[key][1] if key in self._entries else self._node
+        line = "" if node is None else f":{node.start_mark.line + 1}"
+        return f"{self._file.name}{line}: {self._at(key)}"
+
+    def has(self, key: str) -> bool:
+        """Whether the file gives `key` a value (an empty one counts as none)."""
+        self._known[key] = None
+        return key in self._entries and self._entries[key][1].tag != _NULL_TAG
+
+    def keys_under(self, key: str) -> tuple[str, ...]:
+        """The keys of the mapping under `key`; none where it is absent or something else."""
+        if not self.has(key):
+            return ()
+        node = self._entries[key][1]
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        return tuple(name.value for name, _ in pairs if isinstance(name, yaml.ScalarNode))
+
+    def again(self, file: ConfigFile) -> Section:
+        """The same mapping, unread, whose mistakes go to `file`: for a mapping that stands for several things."""
+        return Section(file, self._path, self._node)
+
+    def entry_names(self) -> tuple[str, ...]:
+        """All keys of the mapping, for mappings whose keys are names that the user chooses."""
+        return tuple(self._entries)
+
+    def node(self, key: str) -> yaml.Node | None:
+        """The value of `key` as it stands in the file, for values that are passed on unread; None where it is absent."""
+        return self._entries[key][1] if self.has(key) else None
+
+    def nodes(self, key: str) -> list[yaml.Node]:
+        """The items of the list under `key` as they stand in the file; none where it is absent."""
+        return self._sequence(key)
+
+    def optional(self, key: str, parse: Callable[[str], T], default: T) -> T:
+        """The value of `key` as `parse` reads it; `default` where the key is absent."""
+        if not self.has(key):
+            return default
+        return self._scalar(self._entries[key][1], self._at(key), parse, default)
+
+    def required(self, key: str, parse: Callable[[str], T], stand_in: T, remedy: str) -> T:
+        """As `optional`, but absence is a mistake with this remedy."""
+        if not self.has(key):
+            self._file.mistake(self._node, self._at(key), "is missing", remedy)
+        return self.optional(key, parse, stand_in)
+
+    def section(self, key: str) -> Section:
+        """The mapping under `key`; an empty one where it is absent."""
+        if not self.has(key):
+            return Section(self._file, self._at(key), None)
+        return self._section(self._entries[key][1], self._at(key))
+
+    def sections(self, key: str, remedy: str) -> tuple[Section, ...]:
+        """The list of mappings under `key`, which must have at least one."""
+        nodes = self._sequence(key)
+        if not nodes:
+            self._file.mistake(self._node, self._at(key), "is missing or empty", remedy)
+        return tuple(self._section(node, f"{self._at(key)}[{index}]") for index, node in enumerate(nodes))
+
+    def texts(self, key: str, parse: Callable[[str], T], stand_in: T) -> tuple[T, ...]:
+        """The list under `key`, each item as `parse` reads it; one value alone is a list of one."""
+        if self.has(key) and isinstance(self._entries[key][1], yaml.ScalarNode):
+            return (self.optional(key, parse, stand_in),)
+        nodes = self._sequence(key)
+        return tuple(
+            self._scalar(node, f"{self._at(key)}[{index}]", parse, stand_in)
+            for index, node in enumerate(nodes)
+        )
+
+    def close(self) -> None:
+        """Reports every key that was never asked for."""
+        for key, (key_node, _) in self._entries.items():
+            if key in self._known:
+                continue
+            # The search is slow, and beyond so many mistakes nobody reads its answer.
+            searched = len(self._file.problems) < MOST_PROBLEMS
+            near = difflib.get_close_matches(key, self._known, n=1, cutoff=0.6) if searched else []
+            known = ", ".join(self._known)
+            remedy = f"did you mean {near[0]}?" if near else f"the keys here are {known}"
+            self._file.mistake(key_node, self._at(key), "unknown key", remedy)
+
+    def _sequence(self, key: str) -> list[yaml.Node]:
+        if not self.has(key):
+            return []
+        node = self._entries[key][1]
+        if isinstance(node, yaml.SequenceNode):
+            return list(node.value)
+        self._file.mistake(
+            node, self._at(key), f"expected a list, found {_shape(node)}", "write items after dashes"
+        )
+        return []
+
+    def _section(self, node: yaml.Node, path: str) -> Section:
+        if isinstance(node, yaml.MappingNode):
+            return Section(self._file, path, node)
+        self._file.mistake(
+            node, path, f"expected a mapping, found {_shape(node)}", "write keys and values below it"
+        )
+        return Section(self._file, path, None)
+
+    def _scalar(self, node: yaml.Node, path: str, parse: Callable[[str], T], stand_in: T) -> T:
+        if not isinstance(node, yaml.ScalarNode) or node.tag == _NULL_TAG:
+            self._file.mistake(
+                node, path, f"expected one value, found {_shape(node)}", "write a single value"
+            )
+            return stand_in
+        if node.tag not in _PLAIN_TAGS:
+            self._file.mistake(node, path, f"the tag {node.tag} is not read", "write the plain value")
+            return stand_in
+        try:
+            return parse(node.value)
+        except QuantityError as error:
+            self._file.mistake(node, path, error.what, error.remedy)
+            return stand_in
+
+
+def integer(least: int, most: int) -> Callable[[str], int]:
+    """A parser of whole numbers from `least` to `most`."""
+    remedy = f"write a whole number from {least} to {most}"
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,19}", text.strip()):
+            raise QuantityError(f'"{text[:64]}" is not a whole number', remedy)
+        if not least <= int(text) <= most:
+            raise QuantityError(f"{int(text)} is out of range", remedy)
+        return int(text)
+
+    return parse
+
+
+def bounded(
+    parse: Callable[[str], int], least: int, most: int, write: Callable[[int], str]
+) -> Callable[[str], int]:
+    """`parse` with limits, which the remedy shows as `write` writes them."""
+
+    def parse_bounded(text: str) -> int:
+        value = parse(text)
+        if not least <= value <= most:
+            raise QuantityError(
+                f'"{text}" is out of range', f"write a value from {write(least)} to {write(most)}"
+            )
+        return value
+
+    return parse_bounded
+
+
+def one_of(choices: Mapping[str, T]) -> Callable[[str], T]:
+    """A parser of one of several words, each with what it stands for."""
+
+    def parse(text: str) -> T:
+        if text not in choices:
+            near = difflib.get_close_matches(text, choices, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise QuantityError(
+                f'"{text[:64]}" is not one of the choices', f"write {' or '.join(choices)}{hint}"
+            )
+        return choices[text]
+
+    return parse
+
+
+def yes_or_no(text: str) -> bool:
+    """True or false, as YAML 1.2 writes them."""
+    return one_of({"true": True, "false": False})(text)
+
+
+def words(text: str) -> str:
+    """Any text that is not empty."""
+    if not text.strip():
+        raise QuantityError("the text is empty", "write a value")
+    if "\0" in text:
+        raise QuantityError("there is a NUL in the text", "write it without")
+    return text

@@ -1,0 +1,278 @@
+"""What one agent receives for a run: its ranks' programs, the step tables they use, and every connection it is an end of.
+
+All bulk is in numpy columns so that a job of 10^5 ops travels as a few binary arrays and enters the engine without a
+Python object per op. Enumerations used in columns: `OpKind` (workload/trace/program.py), `EntryKind` (traffic/collectives/
+table.py); their numbers are part of this contract (`PROTOCOL_VERSION` changes with them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Annotated
+
+from etloop.contract.base.evolution import since
+from etloop.contract.base.ip_address import IP_ADDRESS
+from etloop.contract.model.congestion import CongestionSettings
+from etloop.contract.model.transport import (
+    CaptureSettings,
+    CnpSettings,
+    FaultRule,
+    PauseRule,
+    RecoverySettings,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Path(IntEnum):
+    """How the bytes of a connection travel."""
+
+    WIRE = 0
+    """RoCEv2 through the device under test."""
+    SCALE_UP = 1
+    """Inside a host: bandwidth and latency of the scale-up model."""
+    HAIRPIN = 2
+    """Between hosts on one port: a switch would not send it back, so the engine carries it at the port's rate."""
+
+
+class PortBackend(IntEnum):
+    """What carries the packets of a port. Numbers as in traffic/native/device_port.h."""
+
+    UDP = 0
+    """Kernel UDP sockets: no privileges, segmentation offload."""
+    PACKET = 1
+    """Packet sockets (AF_PACKET): headers, VLAN tags and pause frames of our own. Needs CAP_NET_RAW."""
+    XDP = 2
+    """AF_XDP sockets: as PACKET, past most of the kernel. Needs CAP_NET_RAW and CAP_BPF."""
+    VERBS = 3
+    """A network card's own transport, through libibverbs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransportSettings:
+    """RoCEv2 settings of all queue pairs of a run."""
+
+    path_mtu_bytes: int
+    traffic_class: int
+    """IPv4 TOS or IPv6 traffic class byte: DSCP << 2 | ECN."""
+    window_packets: int
+    """Unacknowledged packets a queue pair may have; 0: as the receiver's socket buffer allows."""
+    ack_every_packets: int
+    timeout_ns: int
+    """The longest wait for an acknowledgement before packets are sent again (InfiniBand: local ACK timeout)."""
+    retry_limit: int
+    split_data_on_qps: bool
+    """Every message in as many parts as its connection has queue pairs (NCCL_IB_SPLIT_DATA_ON_QPS); else whole messages
+    take them in turn."""
+    segmentation_offload: bool
+    """Use UDP GSO and GRO. Off: every packet is its own datagram (for captures without super-frames)."""
+    drop_per_million: int
+    """Received datagrams dropped on purpose by the port, to exercise recovery."""
+    drop_seed: int
+    recovery: RecoverySettings = RecoverySettings()
+    cnp: CnpSettings = CnpSettings()
+    congestion: CongestionSettings = CongestionSettings()
+    faults: tuple[FaultRule, ...] = ()
+    vlan_id: int = -1
+    """802.1Q tag of every frame; -1: none; 0: a tag for the priority alone."""
+    vlan_priority: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PortSettings:
+    """One port of the agent: an interface towards the device under test, with the addresses its ranks use."""
+
+    name: str
+    addresses: tuple[str, ...]
+    udp_port: int
+    link_bps: int
+    qpn_base: int
+    qpn_count: int
+    """Queue pair numbers of this port are [qpn_base, qpn_base + qpn_count)."""
+    backend: PortBackend = PortBackend.UDP
+    interface: str = ""
+    """Of the host; empty: the one that has the first address."""
+    queues: int = 1
+    """Of an XDP port: receive queues of the interface that it takes, from 0. Of a UDP port: threads that share its addresses."""
+    busy_poll_us: int = 0
+    """How long a look into an empty queue of an XDP port drives the device; 0: its interrupts do."""
+    pauses: tuple[PauseRule, ...] = ()
+    device: str = ""
+    """Of a VERBS port: the RDMA device, such as "mlx5_0", which deals other queue pair numbers than those above."""
+    gid_index: int = -1
+    """Entry of the device's GID table; -1: found by address."""
+
+    @property
+    def engine_threads(self) -> int:
+        """Threads that carry the port; an address is not divided among them."""
+        return min(self.queues, len(self.addresses)) if self.backend is PortBackend.UDP else 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScheduleTables:
+    """Step tables in columns: schedule -> table -> lane, each level by offsets into the next, and entries by reference.
+
+    An agent has every schedule, and of each the tables of those positions whose ranks it hosts. Lanes may share entries.
+    A column of lanes or entries has one value per row, or a single one that holds for all of them; `lane_send_to` and
+    `entry_chunk` always have all rows. Meaning of the values: traffic/collectives/core/table.py.
+    """
+
+    # per schedule
+    size: NDArray[np.int32]
+    """Positions of the whole schedule."""
+    chunk_rule: NDArray[np.uint8]
+    chunk_bytes: NDArray[np.int64]
+    chunks_per_loop: NDArray[np.int32]
+    shrink_last: NDArray[np.uint8]
+    slices: NDArray[np.int32]
+    min_slice_bytes: NDArray[np.int64]
+    slots: NDArray[np.int32]
+    empty_message: NDArray[np.uint8]
+    slice_align_bytes: NDArray[np.int64]
+    line_data_bytes: NDArray[np.int64]
+    line_wire_bytes: NDArray[np.int64]
+    split: NDArray[np.uint8]
+    traffic_per_byte: NDArray[np.int64]
+    handshake: NDArray[np.uint8]
+    table_offsets: NDArray[np.int32]
+    """Schedule s has the tables [table_offsets[s], table_offsets[s + 1])."""
+    # per table
+    table_position: NDArray[np.int32]
+    """Rising within a schedule."""
+    lane_offsets: NDArray[np.int32]
+    # per lane
+    lane_batch: NDArray[np.int32]
+    lane_send_to: NDArray[np.int32]
+    lane_recv_from: NDArray[np.int32]
+    lane_part: NDArray[np.int32]
+    lane_parts: NDArray[np.int32]
+    lane_span: NDArray[np.int32]
+    lane_share: NDArray[np.int32]
+    lane_shares: NDArray[np.int32]
+    lane_bytes: NDArray[np.int64]
+    """What a lane works on whatever the op's byte count (uneven all-to-all); -1: it follows from that."""
+    lane_channel: NDArray[np.int32]
+    lane_first_entry: NDArray[np.int32]
+    lane_entry_count: NDArray[np.int32]
+    # per entry
+    entry_kind: NDArray[np.uint8]
+    entry_chunk: NDArray[np.int32]
+    entry_after_lane: NDArray[np.int32]
+    """A lane of the same table, by its number there; -1: none."""
+    entry_after_entry: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramColumns:
+    """A `Program` as the engine runs it; `schedule` replaces the kind of collective."""
+
+    kind: NDArray[np.uint8]
+    schedule: NDArray[np.int32]
+    """Index into `ScheduleTables`; for SEND and RECV the point-to-point schedule; -1 for DELAY."""
+    slot: NDArray[np.int32]
+    sequence: NDArray[np.int32]
+    message_bytes: NDArray[np.int64]
+    delay_ns: NDArray[np.int64]
+    dep_offsets: NDArray[np.int64]
+    deps: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankAssignment:
+    """One rank of the agent. `communicators[slot]` is a row of `Assignment.communicator_*`, `peers[slot]` a rank."""
+
+    rank: int
+    program: int
+    port: int
+    address: int
+    """Index into the port's addresses."""
+    communicators: tuple[int, ...]
+    peers: tuple[int, ...]
+    background: bool = since(2, default=False)
+    """It goes through its program once, whatever `iterations` says, and the run does not wait for it."""
+    traffic_class: int = since(2, default=-1)
+    """Of all packets of its queue pairs; -1: that of the transport."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConnectionColumns:
+    """Every connection with at least one end on this agent. A connection carries messages from `src_rank` to `dst_rank`
+    of one channel of one communicator (-1: point-to-point sends); clear-to-send writes travel the other way on its first
+    queue pair. Its queue pairs are rows [qp_offsets[i], qp_offsets[i + 1]) of the qp columns."""
+
+    communicator: NDArray[np.int32]
+    channel: NDArray[np.int32]
+    src_rank: NDArray[np.int32]
+    dst_rank: NDArray[np.int32]
+    path: NDArray[np.uint8]
+    src_ip: Annotated[NDArray[np.void], IP_ADDRESS]
+    dst_ip: Annotated[NDArray[np.void], IP_ADDRESS]
+    """Both ends are of one family; `NO_ADDRESS` where path is not WIRE."""
+    qp_offsets: NDArray[np.int32]
+    src_qpn: NDArray[np.uint32]
+    dst_qpn: NDArray[np.uint32]
+    src_udp_port: NDArray[np.uint16]
+    """UDP source port of packets that src sends (data); the receiver of those uses dst_udp_port (ACK, CTS)."""
+    dst_udp_port: NDArray[np.uint16]
+
+
+@dataclass(frozen=True, slots=True)
+class UdpStream:
+    """One end of a stream of plain UDP datagrams beside the jobs."""
+
+    name: str
+    sends: bool
+    """Whether this is the end that sends."""
+    src_ip: str
+    dst_ip: str
+    udp_port: int
+    """That the receiving end listens on."""
+    traffic_class: int
+    rate_bps: int
+    """Of the payload."""
+    datagram_bytes: int
+    start_ns: int
+    """After the start of the run."""
+    stop_ns: int
+    """0: with the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStream:
+    """A stream of plain UDP from end to end."""
+
+    stream: UdpStream
+    """As its sender has it."""
+    from_port: str
+    """As "agent/port"."""
+    to_port: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assignment:
+    """All that one agent needs for one run."""
+
+    run_id: str
+    agent: str
+    iterations: int
+    ports: tuple[PortSettings, ...]
+    transport: TransportSettings
+    scale_up_bps: int
+    scale_up_latency_ns: int
+    first_host_thread: int
+    """Number of this agent's first engine thread among all engine threads of its host; each has a core of its own where
+    there are enough."""
+    host_engine_threads: int
+    """Engine threads of all agents on this agent's host, so that each can tell whether spinning starves another."""
+    schedules: ScheduleTables
+    programs: tuple[ProgramColumns, ...]
+    ranks: tuple[RankAssignment, ...]
+    communicator_offsets: NDArray[np.int32]
+    communicator_members: NDArray[np.int32]
+    """Communicator c has the members communicator_members[communicator_offsets[c]:communicator_offsets[c + 1]]."""
+    connections: ConnectionColumns
+    capture: CaptureSettings = CaptureSettings()
+    streams: tuple[UdpStream, ...] = since(2, default=())

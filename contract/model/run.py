@@ -1,0 +1,239 @@
+"""What a plan and a finished session hand to `results`: everything a report needs, without the controller's own types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from etloop.contract.model.records import CC_RECORD
+
+if TYPE_CHECKING:
+    from etloop.contract.protocol.messages import StreamCount
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedOps:
+    """Columns of all network ops of all ranks (no DELAY), sorted by (rank, op)."""
+
+    rank: NDArray[np.int32]
+    op: NDArray[np.int32]
+    node_id: NDArray[np.uint64]
+    kind: NDArray[np.uint8]
+    """`OpKind`: 1 collective, 2 send, 3 receive."""
+    collective: NDArray[np.int8]
+    """`CollectiveKind`, -1 for send and receive."""
+    communicator: NDArray[np.int32]
+    """Index into `PlanTables.communicators`; -1 for send and receive."""
+    peer: NDArray[np.int32]
+    """Peer rank of a send or receive, else -1."""
+    sequence: NDArray[np.int32]
+    message_bytes: NDArray[np.int64]
+    """After scaling: what this rank puts in."""
+    trace_bytes: NDArray[np.int64]
+    """Before scaling."""
+    wire_tx_bytes: NDArray[np.int64]
+    """Analytic payload bytes that this rank sends through the device under test for this op."""
+    wire_rx_bytes: NDArray[np.int64]
+    local_tx_bytes: NDArray[np.int64]
+    local_rx_bytes: NDArray[np.int64]
+    algorithm: NDArray[np.int16]
+    """Index into `PlanTables.algorithms`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedConnections:
+    """Every connection of the job, once (not per agent)."""
+
+    communicator: NDArray[np.int32]
+    channel: NDArray[np.int32]
+    src_rank: NDArray[np.int32]
+    dst_rank: NDArray[np.int32]
+    path: NDArray[np.uint8]
+    src_ip: NDArray[np.void]
+    dst_ip: NDArray[np.void]
+    """`contract.ip_address` columns."""
+    qp_offsets: NDArray[np.int32]
+    src_qpn: NDArray[np.uint32]
+    dst_qpn: NDArray[np.uint32]
+    src_udp_port: NDArray[np.uint16]
+    dst_udp_port: NDArray[np.uint16]
+    payload_bytes: NDArray[np.int64]
+    """Analytic payload bytes of one iteration."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedBaselines:
+    """Columns over the collectives, and pairs of send and receive, whose recorded time the trace tells."""
+
+    communicator: NDArray[np.int32]
+    """Index into `PlanTables.communicators`; -1 for a pair."""
+    src_rank: NDArray[np.int32]
+    """-1 for a collective."""
+    dst_rank: NDArray[np.int32]
+    sequence: NDArray[np.int32]
+    recorded_ns: NDArray[np.int64]
+    """From the last rank's begin to the end, as recorded."""
+    recorded_ranks: NDArray[np.int32]
+    """Ranks that recorded it; where some did not, `recorded_ns` is an upper bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChoice:
+    """How ops of one sort are carried out: of one collective, group size, hosts and range of byte counts."""
+
+    collective: str
+    ranks: int
+    ranks_per_host: int
+    """Consecutive members on each host."""
+    least_bytes: int
+    """The ops of this job that it holds for have this many bytes (what one rank puts in; of uneven splits what the
+    busiest rank sends) to `most_bytes`."""
+    most_bytes: int
+    algorithm: str
+    protocol: str
+    """"simple", "ll" or "ll128"."""
+    channels: int
+    messages: int
+    """Of all members together, for an op of `most_bytes`."""
+    reason: str
+    alternatives: dict[str, int]
+    """Modelled nanoseconds of an op of `most_bytes` by "algorithm protocol", the choice among them; empty where nothing
+    is modelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """One of several jobs of a plan; its ranks are [first_rank, first_rank + ranks)."""
+
+    name: str
+    first_rank: int
+    ranks: int
+    passes: int
+    """How often its ranks go through their programs in a phase."""
+    background: bool = False
+    """Load beside the jobs: it ends with them, and is in none of their figures."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedJobs:
+    """Several jobs in one plan. An iteration of the plan is a round: its phases one after the other."""
+
+    jobs: tuple[PlannedJob, ...]
+    phases: tuple[tuple[int, ...], ...]
+    """Per phase the jobs (indices) that run in it. Of several phases each ends with a barrier of all their ranks."""
+    turn: NDArray[np.int32]
+    """Of each row of `PlannedOps`: phase * passes of its job + pass; -1 for the barriers between phases."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanTables:
+    """The plan as results need it; written as plan.json beside the records."""
+
+    source: str
+    iterations: int
+    rank_agent: tuple[str, ...]
+    rank_host: tuple[int, ...]
+    rank_port: tuple[str, ...]
+    communicators: tuple[tuple[str, tuple[int, ...]], ...]
+    """(name, members)."""
+    algorithms: tuple[str, ...]
+    ops: PlannedOps
+    connections: PlannedConnections
+    bytes_scale: str
+    """Factor applied to message bytes, as the scenario wrote it ("1" if none)."""
+    time_scale: str
+    policy: str
+    edges: dict[str, int]
+    notes: tuple[str, ...]
+    baselines: RecordedBaselines | None = None
+    """None where the trace recorded no times of collectives."""
+    shaping: str = ""
+    """Whose traffic it is: "nccl 2.30.7" and so on; "" in tables that no scenario made."""
+    choices: tuple[PlannedChoice, ...] = ()
+    several: PlannedJobs | None = None
+    """None where the plan is of one job, and of nothing beside it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AgentRecords:
+    """What one agent measured. Arrays have the record types of contract/model/records.py; times are the agent's own clock."""
+
+    agent: str
+    host: str
+    ops: NDArray[np.void]
+    flows: NDArray[np.void]
+    ports: NDArray[np.void]
+    clock_offset_ns: int
+    """Agent clock minus controller clock."""
+    clock_error_ns: int
+    """Bound on the error of the offset: half the least round trip."""
+    degraded: tuple[str, ...]
+    """What this agent did less well than asked, such as a small receive buffer or blocking instead of spinning."""
+    versions: dict[str, str]
+    complete: bool
+    """Whether the agent finished and sent its flow and port counters."""
+    rates: NDArray[np.void] = field(default_factory=lambda: np.empty(0, CC_RECORD))
+    """Rates and windows over time; empty if they were not asked for."""
+    streams: tuple[StreamCount, ...] = ()
+    """Of plain UDP beside the jobs."""
+    capabilities: tuple[str, ...] = ()
+    """What its ports had of what a host may offer or not, such as departure times; none from agents of earlier versions."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpectedRun:
+    """What a plan takes on a network that is known entirely, worked out in virtual time."""
+
+    network: str
+    """"ideal": nothing but the ports' own rates; "twin": as a topology describes the device."""
+    level: str
+    """"packet": every packet, with the engine's own transport; "flow": messages that share links fairly."""
+    described_by: str
+    """The topology's file; "" if ideal."""
+    iterations: int
+    """The first so many of the plan's."""
+    ops: NDArray[np.void]
+    """OP_RECORD rows of the whole job in virtual time."""
+    start_ns: int
+    """When the job began, in that time."""
+    failure: str
+    """"" if every op completed."""
+    counters: dict[str, int]
+    """What the described switches counted, such as "ecn_marked_packets"; empty where nothing is."""
+    notes: tuple[str, ...] = ()
+    """What was left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEvent:
+    """A link of the device that was to go down or come up during the run."""
+
+    at_ns: int
+    """When it was to, after the start."""
+    link: str
+    """A port of a switch, as "leaf0/3"."""
+    up: bool
+    done_ns: int
+    """When it had; -1: it did not."""
+    why: str
+    """Why not; "" if it did."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunOutcome:
+    """How a session ended and all that was collected until then."""
+
+    run_id: str
+    state: str
+    """"done" or "aborted"."""
+    reason: str
+    """Why it was aborted, "" if done; may have several lines (wait-for chain)."""
+    started_at: str
+    """Wall time, ISO 8601, for people."""
+    start_ns: int
+    """Controller's monotonic clock at the planned start: time 0 of the tables."""
+    agents: tuple[AgentRecords, ...]
+    events: tuple[LinkEvent, ...] = ()
+    """Of the scenario's timeline."""

@@ -1,0 +1,125 @@
+"""What switches, the cards before them and the soft switch count: one row a port, named as SAI and SONiC name it.
+
+The layouts equal traffic/native/switch_counters.h, soft_fabric.h and soft_switch.h byte for byte, which a test checks. All
+are 64-bit integers; `_bytes` of frames include the check sequence, `_ns` are nanoseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.model.topology import PRIORITIES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+QUEUE_COUNTERS: Final = np.dtype(
+    [
+        ("packets", "<i8"),
+        ("bytes", "<i8"),
+        ("dropped_packets", "<i8"),
+        ("dropped_bytes", "<i8"),
+        ("ecn_marked_packets", "<i8"),
+        ("ecn_marked_bytes", "<i8"),
+        ("trimmed_packets", "<i8"),
+        ("current_bytes", "<i8"),
+        ("watermark_bytes", "<i8"),
+        ("paused_ns", "<i8"),
+        ("watchdog_storms", "<i8"),
+        ("watchdog_dropped_packets", "<i8"),
+    ]
+)
+"""SAI_QUEUE_STAT_*: of one egress queue of one port."""
+GROUP_COUNTERS: Final = np.dtype(
+    [
+        ("dropped_packets", "<i8"),
+        ("dropped_bytes", "<i8"),
+        ("current_bytes", "<i8"),
+        ("shared_watermark_bytes", "<i8"),
+        ("headroom_bytes", "<i8"),
+        ("headroom_watermark_bytes", "<i8"),
+    ]
+)
+"""SAI_INGRESS_PRIORITY_GROUP_STAT_*: of one priority group of one port."""
+SWITCH_PORT_COUNTERS: Final = np.dtype(
+    [
+        ("rx_packets", "<i8"),
+        ("rx_bytes", "<i8"),
+        ("tx_packets", "<i8"),
+        ("tx_bytes", "<i8"),
+        ("link_dropped_packets", "<i8"),
+        ("fault_dropped_packets", "<i8"),
+        ("fault_corrupted_packets", "<i8"),
+        ("no_route_packets", "<i8"),
+        ("pfc_rx", "<i8", PRIORITIES),
+        ("pfc_tx", "<i8", PRIORITIES),
+        ("queues", QUEUE_COUNTERS, PRIORITIES),
+        ("groups", GROUP_COUNTERS, PRIORITIES),
+    ]
+)
+"""SAI_PORT_STAT_*: of one port of one switch, with its queues and priority groups."""
+CARD_COUNTERS: Final = np.dtype(
+    [
+        ("frames", "<i8"),
+        ("bytes", "<i8"),
+        ("waiting_bytes", "<i8"),
+        ("waiting_watermark_bytes", "<i8"),
+        ("refused_frames", "<i8"),
+        ("paused_ns", "<i8"),
+        ("delivered_frames", "<i8"),
+        ("delivered_bytes", "<i8"),
+    ]
+)
+"""Of the network card that stands between a host of the lab and its switch."""
+LANE_SAMPLE: Final = np.dtype(
+    [
+        ("time_ns", "<i8"),
+        ("queued_bytes", "<i8"),
+        ("group_bytes", "<i8"),
+        ("headroom_bytes", "<i8"),
+        ("tx_packets", "<i8"),
+        ("tx_bytes", "<i8"),
+        ("marked_packets", "<i8"),
+        ("dropped_packets", "<i8"),
+        ("trimmed_packets", "<i8"),
+        ("pfc_rx", "<i8"),
+        ("pfc_tx", "<i8"),
+        ("paused_ns", "<i8"),
+        ("switch", "<i4"),
+        ("port", "<u2"),
+        ("lane", "<u2"),
+    ]
+)
+"""`LaneSample` of traffic/native/twin_series.h: queue, PFC priority and priority group `lane` of a switch port at one moment.
+Packets, bytes, pauses and times of pause are since the begin."""
+SOFT_PORT_COUNTERS: Final = np.dtype(
+    [
+        ("rx_frames", "<i8"),
+        ("rx_joined_frames", "<i8"),
+        ("tx_frames", "<i8"),
+        ("tx_pause_frames", "<i8"),
+        ("rx_pause_frames", "<i8"),
+        ("unknown_destination_frames", "<i8"),
+        ("socket_dropped_frames", "<i8"),
+        ("memory_dropped_frames", "<i8"),
+        ("card_refused_frames", "<i8"),
+        ("send_failed_frames", "<i8"),
+        ("uncut_frames", "<i8"),
+        ("late_frames", "<i8"),
+    ]
+)
+"""What the soft switch did at an interface beside running the model."""
+OVERLOAD_COUNTERS: Final = (
+    "socket_dropped_frames",
+    "memory_dropped_frames",
+    "card_refused_frames",
+    "send_failed_frames",
+    "uncut_frames",
+)
+"""Of SOFT_PORT_COUNTERS: frames that the soft switch lost although the model had not dropped them."""
+
+
+def rows(content: bytes, layout: np.dtype[np.void]) -> NDArray[np.void]:
+    """The rows of a layout that native code gave as bytes. Raises ValueError if their length does not fit."""
+    return np.frombuffer(content, layout)

@@ -1,0 +1,1 @@
+"""Messages between controller and agents, their bytes, and the state tables of who speaks."""

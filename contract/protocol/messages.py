@@ -1,0 +1,375 @@
+"""Every message between a controller and an agent, as a type.
+
+The fields are the protocol: `contract/protocol/codec.py` derives the wire form from the annotations and refuses whatever does
+not fit them. Any change of a field, of `Assignment`, of a record layout or of the meaning of a number in them changes
+`PROTOCOL_VERSION`: an addition that an older peer can go without the minor, marked by `contract/base/evolution.py`, anything
+else also `OLDEST_MINOR` or the major. What may be said when is decided elsewhere (`contract/protocol/machine.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from etloop.contract.base.clock import NS_PER_MS
+from etloop.contract.base.errors import Problem
+from etloop.contract.base.evolution import since
+from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.capabilities import UNKNOWN, Capabilities
+from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from numpy.typing import NDArray
+
+
+class ProtocolVersion(NamedTuple):
+    """The major must be equal on both sides. Of two minors the smaller is spoken, if the newer side still knows it."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+PROTOCOL_VERSION: Final = ProtocolVersion(2, 4)
+OLDEST_MINOR: Final = 0
+"""Of this major, the oldest minor that is still spoken: one back is promised."""
+
+MAX_TO_AGENT_BYTES: Final = 256 << 20
+"""Largest message to an agent. An assignment shares its connection with heartbeats: at 1 Gbit/s this takes 2.1 s,
+less than the silence after which a controller counts as gone."""
+MAX_TO_CONTROLLER_BYTES: Final = 8 << 20
+"""Largest message to a controller: one batch and its envelope, with room."""
+MAX_BATCH_BYTES: Final = 4 << 20
+"""Most record bytes in one message, so that pongs are never far behind."""
+REPORT_NS: Final = 100 * NS_PER_MS
+"""Of a few agents: often enough for somebody who watches."""
+MAX_TEXT_CHARS: Final = 4096
+"""Longest text inside a message; see `clipped`."""
+
+OpRecords: TypeAlias = Annotated[NDArray[np.void], OP_RECORD]
+FlowRecords: TypeAlias = Annotated[NDArray[np.void], FLOW_RECORD]
+CcRecords: TypeAlias = Annotated[NDArray[np.void], CC_RECORD]
+PortRecords: TypeAlias = Annotated[NDArray[np.void], PORT_RECORD]
+WaitRecords: TypeAlias = Annotated[NDArray[np.void], WAIT_RECORD]
+
+
+def clipped(text: str) -> str:
+    """`text` cut to what a message may carry, with a mark where it was cut."""
+    return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 4] + " ..."
+
+
+class EngineEnd(Enum):
+    """How an agent's engine stood when it handed over."""
+
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """Before its work was complete, because it was told to."""
+    NEVER_STARTED = "never started"
+
+
+# ---- agent to controller
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """First message of an agent."""
+
+    name: str
+    host: str
+    pid: int
+    versions: dict[str, str]
+    """What runs there: etloop, python, kernel ..."""
+    seat: int = since(1, default=0)
+    """Which of its places this is: a process takes part in as many runs at once as it has connections, each with a seat
+    of its own, counted from 0."""
+    capabilities: Capabilities = since(1, droppable=True, default=UNKNOWN)
+    """Said again whenever they change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """Answer to a `Ping`: its two numbers, and when it came and left on the agent's clock."""
+
+    sequence: int
+    controller_ns: int
+    receive_ns: int
+    send_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePairEnd:
+    """One end of a queue pair on a network card, which deals its own numbers; ends of ours are as the plan has them."""
+
+    connection: int
+    """Row of the connections of the agent that reports it, or that is told of it."""
+    queue_pair: int
+    """Of the connection, from 0."""
+    sends_data: bool
+    qpn: int
+    address: int
+    """Where its memory is, and under which key: for grants at a sending end, for what needs none at a receiving one."""
+    key: int
+    closings: int = 0
+    """Address, under the same key, of the words of a receiving end by which one-sided operations are closed; 0: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The engine is open: sockets are bound, memory is taken."""
+
+    run_id: str
+    degraded: tuple[str, ...]
+    """What the engine will do less well than asked."""
+    ends: tuple[QueuePairEnd, ...] = ()
+    """Its queue pair ends on network cards."""
+    capabilities: tuple[str, ...] = since(2, droppable=True, default=())
+    """What its ports have of what a host may offer or not, such as departure times, and why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """The engine could not be opened, with every reason found."""
+
+    run_id: str
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFailure:
+    """One queue pair that a probe did not get through."""
+
+    src_rank: int
+    dst_rank: int
+    src_address: str
+    dst_address: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """All connections that this agent sends on were probed. `failures` holds the first few of `failed`."""
+
+    run_id: str
+    queue_pairs: int
+    failed: int
+    failures: tuple[ProbeFailure, ...]
+    round_trip_ns_max: int
+    """Longest round trip of a probe that got through; 0 if there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Armed:
+    """Ready for the start order."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The engine has its start time, `margin_ns` before it is due (negative: the order came too late)."""
+
+    run_id: str
+    margin_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an engine is."""
+
+    ops_done: int
+    ops_total: int
+    wire_tx_bytes: int
+    wire_rx_bytes: int
+    quiet_ns: int
+    """Time since an operation, message or packet last made progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Operations completed since the last report, and how far the engine is; sent about ten times a second."""
+
+    run_id: str
+    progress: Progress
+    completed: bool
+    """Whether all operations of this agent are complete."""
+    ops: OpRecords
+
+
+@dataclass(frozen=True, slots=True)
+class Faulted:
+    """The engine failed, or an order came that the agent's state does not accept."""
+
+    run_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """What every unfinished operation waits for; `last` closes the answer to the `AskWaits` of that inquiry."""
+
+    run_id: str
+    inquiry: int
+    last: bool
+    waits: WaitRecords
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """Counters of some queue pairs, after the engine stopped."""
+
+    run_id: str
+    flows: FlowRecords
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Rates and windows over time, after the engine stopped; where the assignment asks for them."""
+
+    run_id: str
+    rates: CcRecords
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCount:
+    """What one end of a stream of plain UDP counted."""
+
+    name: str
+    sends: bool
+    datagrams: int
+    payload_bytes: int
+    left_out: int
+    """Sending: datagrams that were not sent in time; receiving: such that were not of the stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Closes what an agent hands over. The counts let the controller see that nothing is missing."""
+
+    run_id: str
+    end: EngineEnd
+    failure: str
+    ops_sent: int
+    flows_sent: int
+    ports: PortRecords
+    rates_sent: int = 0
+    streams: tuple[StreamCount, ...] = since(2, droppable=True, default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Bye:
+    """The agent leaves on its own account, such as on Ctrl-C."""
+
+    reason: str
+
+
+# ---- controller to agent
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The agent belongs to the rig. Silence longer than `lost_after_ns` means that the controller is gone."""
+
+    heartbeat_ns: int
+    lost_after_ns: int
+    seats: int = since(1, droppable=True, default=1)
+    """How many runs at once the controller may have for this agent. While all its seats are taken, an agent with fewer
+    connections opens one more, so that one of them waits idle."""
+    report_ns: int = since(3, droppable=True, default=REPORT_NS)
+    """Least time between two of the agent's reports in a run; more where many agents report to one controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The agent may not join; it should end and tell its user why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Heartbeat of the controller, and a question for the agent's clock."""
+
+    sequence: int
+    controller_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Open an engine for this."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Probe every connection you send on."""
+
+    run_id: str
+    peers: tuple[QueuePairEnd, ...] = ()
+    """Ends on network cards that the agent's queue pairs have as their peers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Stand ready for `Start`."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Begin at `start_ns` of the agent's own monotonic clock."""
+
+    run_id: str
+    start_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskWaits:
+    """Say what every unfinished operation waits for. Inquiries of a run are counted from 1."""
+
+    run_id: str
+    inquiry: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Stop the engine and hand over what it measured."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dismissed:
+    """The session is over; the agent is free for the next controller."""
+
+    run_id: str
+    aborted: bool
+    reason: str
+
+
+AgentMessage: TypeAlias = (
+    Hello
+    | Pong
+    | Loaded
+    | LoadFailed
+    | Probed
+    | Armed
+    | Started
+    | Report
+    | Faulted
+    | Waits
+    | Flows
+    | Rates
+    | Finished
+    | Bye
+)
+"""What an agent may send."""
+
+ControllerMessage: TypeAlias = (
+    Welcome | Refused | Ping | Assign | Probe | Arm | Start | AskWaits | Collect | Dismissed
+)
+"""What a controller may send."""

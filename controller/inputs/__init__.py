@@ -1,0 +1,1 @@
+"""Files a user writes -> typed values: rig, topology, schedules, fabric, scenario."""

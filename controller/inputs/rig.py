@@ -1,0 +1,321 @@
+"""`rig.yaml`: which agents there are, the ports they own, and how they reach the controller.
+
+Decides what a rig file may say and its defaults. Whether an address is really there is found out by the agent when it
+opens its ports; which rank uses which port is decided by `placement`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.clock import NS_PER_US
+from etloop.contract.base.units import (
+    QuantityError,
+    format_duration,
+    format_rate,
+    parse_duration_ns,
+    parse_name,
+    parse_rate_bps,
+)
+from etloop.contract.base.yaml_reader import (
+    ConfigFile,
+    Section,
+    bounded,
+    integer,
+    one_of,
+    read_document,
+    words,
+    yes_or_no,
+)
+from etloop.contract.model.assignment import PortBackend
+from etloop.controller.inputs.rig_counters import read_counters
+from etloop.dut_profiles.reading.catalogue import is_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etloop.counters.settings import SourceSettings
+
+ROCE_UDP_PORT: Final = 4791
+DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"
+MOST_RAILS: Final = 64
+MOST_QUEUES: Final = 64
+_BACKENDS: Final = {
+    "udp": PortBackend.UDP,
+    "packet": PortBackend.PACKET,
+    "xdp": PortBackend.XDP,
+    "verbs": PortBackend.VERBS,
+}
+_BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
+MOST_ADDRESSES: Final = 4096
+"""Addresses of one port; a rank needs one, and no port stands for more ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class RigPort:
+    """One interface towards the device under test and the addresses that ranks may use on it."""
+
+    name: str
+    addresses: tuple[str, ...]
+    link_bps: int
+    udp_port: int
+    segmentation_offload: bool
+    rail: int | None = None
+    """Which NIC of a host it stands for, where ranks are mapped to rails."""
+    backend: PortBackend = PortBackend.UDP
+    interface: str = ""
+    queues: int = 1
+    """Of a udp port: threads that share its addresses; of an xdp port: receive queues that it takes."""
+    busy_poll_us: int = 0
+    """Of an xdp port; 0: interrupts drive its interface."""
+    device: str = ""
+    """Of a verbs port: the RDMA device, as `rdma link` lists it."""
+    gid_index: int = -1
+    """Of a verbs port: the entry of its GID table; -1: found by address."""
+
+    @property
+    def most_threads(self) -> int:
+        """Engine threads that carry it once all its addresses have ranks."""
+        return self.queues if self.backend is PortBackend.UDP else 1
+
+
+@dataclass(frozen=True, slots=True)
+class RigAgent:
+    """One agent process. Agents with the same `host` share a machine and therefore its cores."""
+
+    name: str
+    host: str
+    ports: tuple[RigPort, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How agents are admitted: `insecure`, or CURVE with the controller's secret key and the agents' public keys.
+
+    Neither is needed as long as the controller binds a loopback address.
+    """
+
+    insecure: bool
+    server_key: Path | None
+    authorised_keys: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class RigDut:
+    """The device that the ports lead to."""
+
+    profile: str
+    """Name of a shipped profile, or path of a file (`dut_profiles.catalogue`)."""
+    counters: tuple[SourceSettings, ...] = ()
+    """By which roads its counters are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """All that `rig.yaml` says."""
+
+    bind: str
+    agents: tuple[RigAgent, ...]
+    security: Security
+    dut: RigDut | None = None
+    topology: Path | None = None
+    """What the ports are attached to, where that is described."""
+    lab: str = ""
+    """The lab that stands for the device, where one does."""
+
+
+def parse_rig(text: bytes, source: str, directory: Path) -> Rig:
+    """The rig of a YAML text. `source` names the file in messages; key files are relative to `directory`.
+
+    Raises `ConfigError` with all mistakes of the file.
+    """
+    file = ConfigFile(source)
+    top = read_document(text, file)
+    controller = top.section("controller")
+    bind = controller.optional("bind", _endpoint, DEFAULT_BIND)
+    controller.close()
+    security = _read_security(top.section("security"), directory)
+    agents = tuple(_read_agent(agent) for agent in top.sections("agents", "list the agents with their ports"))
+    _refuse_repetitions(top, agents)
+    dut = _read_dut(top.section("dut"), directory, agents) if top.has("dut") else None
+    topology = top.optional("topology", words, "")
+    lab = top.optional("lab", parse_name, "")
+    top.close()
+    file.refuse_mistakes()
+    return Rig(bind, agents, security, dut, directory / topology if topology else None, lab)
+
+
+def _read_dut(section: Section, directory: Path, agents: tuple[RigAgent, ...]) -> RigDut:
+    remedy = "name a shipped profile (etloop dut list) or a file that ends in .yaml"
+    profile = section.required("profile", words, "", remedy)
+    ports = {f"{agent.name}/{port.name}" for agent in agents for port in agent.ports}
+    counters = read_counters(section, directory, ports)
+    section.close()
+    return RigDut(str(directory / profile) if is_path(profile) else profile, counters)
+
+
+def _read_security(section: Section, directory: Path) -> Security:
+    insecure = section.optional("insecure", yes_or_no, False)
+    curve = section.section("curve")
+    keys: list[Path | None] = []
+    for key, remedy in (
+        ("server_key", "name the controller's secret key file"),
+        ("authorised_keys", "name the directory with the agents' public key files"),
+    ):
+        given = section.has("curve")
+        stated = curve.required(key, words, "", remedy) if given else curve.optional(key, words, "")
+        keys.append(directory / stated if stated else None)
+    curve.close()
+    if insecure and section.has("curve"):
+        section.mistake("insecure", "insecure is true although curve keys are given", "remove one of the two")
+    section.close()
+    return Security(insecure, keys[0], keys[1])
+
+
+def _read_agent(section: Section) -> RigAgent:
+    agent_name = section.required("name", parse_name, "?", "name the agent as etloop-agent --name will")
+    agent = RigAgent(
+        name=agent_name,
+        host=section.optional("host", parse_name, agent_name),
+        ports=tuple(_read_port(port) for port in section.sections("ports", "list the ports of the agent")),
+    )
+    if len({port.name for port in agent.ports}) < len(agent.ports):
+        section.mistake("ports", "two ports have the same name", "give every port of the agent its own name")
+    if len({port.segmentation_offload for port in agent.ports}) > 1:
+        what = "segmentation_offload differs between the ports of one agent"
+        section.mistake("ports", what, "set it alike on all of them, or give each port its own agent")
+    section.close()
+    return agent
+
+
+def _read_port(section: Section) -> RigPort:
+    port_name = section.required("name", parse_name, "?", "name the port, such as p0")
+    remedy = 'list the addresses of the port, or a range such as "10.0.1.1-10.0.1.8"'
+    if not section.has("addresses"):
+        section.mistake("addresses", "is missing", remedy)
+    unread: tuple[str, ...] = ()
+    ranges = section.texts("addresses", parse_addresses, unread)
+    addresses = tuple(address for addresses in ranges for address in addresses)
+    if len(addresses) > MOST_ADDRESSES:
+        section.mistake("addresses", f"{len(addresses)} addresses", f"give at most {MOST_ADDRESSES}")
+    if section.has("addresses") and not ranges:
+        section.mistake("addresses", "the list is empty", remedy)
+    rate = bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate)
+    poll = bounded(parse_duration_ns, NS_PER_US, 1000 * NS_PER_US, format_duration)
+    port = RigPort(
+        name=port_name,
+        addresses=addresses,
+        link_bps=section.required("link", rate, 1, 'write the speed of the link, such as "100Gbps"'),
+        udp_port=section.optional("udp_port", integer(1, 65535), ROCE_UDP_PORT),
+        segmentation_offload=section.optional("segmentation_offload", yes_or_no, True),
+        rail=section.optional("rail", integer(0, MOST_RAILS - 1), None),
+        backend=section.optional("backend", one_of(_BACKENDS), PortBackend.UDP),
+        interface=section.optional("interface", _interface, ""),
+        queues=section.optional("queues", integer(1, MOST_QUEUES), 1),
+        busy_poll_us=section.optional("busy_poll", poll, 0) // NS_PER_US,
+        device=section.optional("device", _interface, ""),
+        gid_index=section.optional("gid_index", integer(0, 255), -1),
+    )
+    _check_device(section, port)
+    _check_queues(section, port)
+    if port.busy_poll_us and port.backend is not PortBackend.XDP:
+        section.mistake(
+            "busy_poll", "only an xdp port polls its interface", "remove it, or write backend: xdp"
+        )
+    section.close()
+    return port
+
+
+def _check_queues(section: Section, port: RigPort) -> None:
+    if port.queues > 1 and port.backend not in (PortBackend.UDP, PortBackend.XDP):
+        what = f"a {port.backend.name.lower()} port has one queue"
+        section.mistake("queues", what, "remove it, or write backend: udp or xdp")
+    if port.backend is PortBackend.UDP and port.addresses and port.queues > len(port.addresses):
+        what = f"{port.queues} queues for {len(port.addresses)} addresses, and each address is in one queue"
+        section.mistake(
+            "queues", what, f"write {len(port.addresses)} or less, or give the port more addresses"
+        )
+
+
+def _check_device(section: Section, port: RigPort) -> None:
+    verbs = port.backend is PortBackend.VERBS
+    if verbs and not port.device:
+        remedy = "name the RDMA device as `rdma link` lists it, such as mlx5_0"
+        section.mistake("device", "is missing: a verbs port is one of an RDMA device", remedy)
+    for key in ("device", "gid_index"):
+        if not verbs and section.has(key):
+            section.mistake(key, "only a verbs port has an RDMA device", "remove it, or write backend: verbs")
+    if verbs and port.interface:
+        remedy = "remove it; the device's interface is the one that has the addresses"
+        section.mistake("interface", "a verbs port is named by its device", remedy)
+    if verbs and port.udp_port != ROCE_UDP_PORT:
+        section.mistake("udp_port", "a network card uses port 4791 and no other", "remove it")
+    if port.gid_index >= 0 and len(port.addresses) > 1:
+        what = f"one GID for {len(port.addresses)} addresses"
+        section.mistake("gid_index", what, "remove it, and each address finds its own, or give one address")
+
+
+def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
+    names: set[str] = set()
+    owner: dict[str, str] = {}
+    for agent in agents:
+        if agent.name in names:
+            top.mistake("agents", f'two agents are called "{agent.name}"', "give every agent its own name")
+        names.add(agent.name)
+        for port in agent.ports:
+            here = f"{agent.name}/{port.name}"
+            taken = [address for address in port.addresses if address in owner]
+            if taken:
+                what = f"address {taken[0]} is given to {owner[taken[0]]} and to {here}"
+                more = f" (and {len(taken) - 1} more)" if len(taken) > 1 else ""
+                top.mistake("agents", what + more, "give every address to one port, once")
+            owner.update((address, here) for address in port.addresses)
+            repeated = len(port.addresses) - len(set(port.addresses))
+            if repeated:
+                top.mistake("agents", f"{here} lists {repeated} addresses twice", "list every address once")
+
+
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """The addresses of "10.0.1.1" or of the range "10.0.1.1-10.0.1.8". Raises `QuantityError`."""
+    remedy = 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
+    first_text, dash, last_text = text.partition("-")
+    try:
+        first = ipaddress.ip_address(first_text.strip())
+        last = ipaddress.ip_address(last_text.strip()) if dash else first
+    except ValueError:
+        raise QuantityError(f'"{text[:64]}" is not an IP address', remedy) from None
+    if first.version != last.version:
+        raise QuantityError(f'"{text[:64]}" begins and ends in different address families', remedy)
+    count = int(last) - int(first) + 1
+    if not 1 <= count <= MOST_ADDRESSES:
+        what = f'"{text}" holds {max(count, 0)} addresses'
+        raise QuantityError(what, f"write a range upwards of at most {MOST_ADDRESSES}")
+    for end in (first, last):
+        if end.is_unspecified or end.is_multicast or end == _BROADCAST:
+            raise QuantityError(f"{end} is not the address of one machine", remedy)
+        if end.version == 6 and (end.is_link_local or end.ipv4_mapped or end.scope_id):
+            what = (
+                f"{end} is a link-local or IPv4-mapped IPv6 address, which says nothing beyond its own link"
+            )
+            raise QuantityError(what, "give the port a routable or unique local address, such as fd00:1::1")
+    return tuple(str(first + offset) for offset in range(count))
+
+
+def _interface(text: str) -> str:
+    # What the kernel takes for a name (Linux: dev_valid_name), but for what a terminal would not show.
+    if not re.fullmatch(r"[!-.0-~]{1,15}", text) or text in (".", "..") or ":" in text:
+        raise QuantityError(
+            f'"{text[:64]}" is not the name of an interface', "write it as `ip link` lists it"
+        )
+    return text
+
+
+def _endpoint(text: str) -> str:
+    match = re.fullmatch(r"tcp://(\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):([0-9]{1,5})", text)
+    if match is None or not 0 <= int(match[2]) <= 65535:
+        remedy = f'write transport, address and port, such as "{DEFAULT_BIND}"'
+        raise QuantityError(f'"{text[:64]}" is not an endpoint', remedy)
+    return text

@@ -1,0 +1,1 @@
+"""scenario.yaml, one file a section."""

@@ -1,0 +1,216 @@
+"""`transport.cc` of a scenario: the congestion control algorithm, its parameters, and what is written down of it.
+
+Decides the keys around the algorithms; which algorithms and parameters there are, with their limits, stands in their own
+tables (`traffic.congestion`). A plugin is read and compiled by a function that the caller hands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.errors import ConfigError
+from etloop.contract.base.units import (
+    NS_PER_S,
+    QuantityError,
+    format_bytes,
+    format_duration,
+    format_rate,
+    parse_bytes,
+    parse_duration_ns,
+    parse_factor,
+    parse_rate_bps,
+)
+from etloop.contract.base.yaml_reader import bounded, integer, one_of, words
+from etloop.contract.model.congestion import DEFAULT_CATCH_UP_NS, CongestionParameter, CongestionSettings
+from etloop.traffic.congestion import Algorithm, Need, Parameter, Unit, built_in, mistakes
+
+if TYPE_CHECKING:
+    from etloop.contract.base.yaml_reader import Section
+
+DEFAULT_ALGORITHM: Final = "dcqcn"
+"""What RDMA NICs do unless told otherwise."""
+_OWN_KEYS: Final = ("algorithm", "profile", "plugin", "series")
+_DENSE_ACKS: Final = 16
+"""With fewer acknowledgements than one in so many packets, algorithms that live on them see too little."""
+_SPARSE_DEFAULT: Final = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plugin:
+    """A plugin as it was read: what it is, and what agents need to make it their own."""
+
+    algorithm: Algorithm
+    name: str
+    content: bytes
+    library: str
+    """Compiled on this host."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Congestion:
+    """What a scenario says of congestion control, and what follows for acknowledgements."""
+
+    settings: CongestionSettings
+    ack_every_packets: int
+    """Where the scenario does not say otherwise."""
+    needs: Need
+    notes: tuple[str, ...]
+
+    def deaf_to(self, *, marks: bool, notifications: bool) -> tuple[str, ...]:
+        """What to say where packets may not be marked, or marks are not answered by notifications."""
+        name = self.settings.algorithm
+        if self.needs & (Need.ECN | Need.CNP) and not marks:
+            return (f"transport.ecn is none, so that no device marks packets, and {name} counts on marks",)
+        if self.needs & Need.CNP and not notifications:
+            return (f"transport.cnp.send is false, and {name} hears of congestion by notifications alone",)
+        return ()
+
+
+PluginReader = Callable[[Path], Plugin]
+"""Reads and compiles a plugin file. Raises `ConfigError`."""
+
+
+def refuse_plugins(path: Path) -> Plugin:
+    """The reader of places that run nothing, such as tests of other sections."""
+    raise QuantityError(f"{path} is code, which is not read here", "run the scenario with etloop plan or run")
+
+
+def read_congestion(
+    section: Section,
+    directory: Path,
+    read_plugin: PluginReader,
+    pacing: Section,
+    ack_every_packets: int | None,
+) -> Congestion:
+    """The settings of `cc:` and `pacing:`, beside an `ack_every` (None: not said); mistakes go to their file."""
+    settings, needs = _read_settings(section, directory, read_plugin, pacing)
+    lives_on_acks = bool(needs & (Need.ECN | Need.RTT | Need.INT))
+    ack_every = ack_every_packets or (1 if lives_on_acks else _SPARSE_DEFAULT)
+    notes: tuple[str, ...] = ()
+    if lives_on_acks and ack_every > _DENSE_ACKS:
+        what = f"{settings.algorithm} learns from acknowledgements, and ack_every lets only one in {ack_every} packets ask"
+        notes = (f"{what}: it reacts late and unevenly; leave ack_every out, or write at most {_DENSE_ACKS}",)
+    return Congestion(settings, ack_every, needs, notes)
+
+
+def _read_settings(
+    section: Section, directory: Path, read_plugin: PluginReader, pacing: Section
+) -> tuple[CongestionSettings, Need]:
+    plugin = _read_plugin(section, directory, read_plugin)
+    known = {each.name: each for each in built_in()}
+    algorithm = plugin.algorithm if plugin is not None else None
+    if plugin is not None and section.has("algorithm"):
+        section.mistake("algorithm", "an algorithm and a plugin are named", "keep one of them")
+    if algorithm is None:
+        algorithm = section.optional("algorithm", one_of(known), known[DEFAULT_ALGORITHM])
+    _refuse_telemetry(section, algorithm)
+    profiles = {each.name: each for each in algorithm.profiles}
+    profile = algorithm.profiles[0].name if algorithm.profiles else ""
+    if profiles:
+        profile = section.optional("profile", one_of(profiles), algorithm.profiles[0]).name
+    read = (
+        (each.name, section.optional(each.name, _parser(each), None))
+        for each in algorithm.parameters
+        if each.name not in _OWN_KEYS
+    )
+    given = tuple((name, float(value)) for name, value in read if value is not None)
+    for mistake in mistakes(algorithm.name, plugin.library if plugin is not None else "", profile, given):
+        section.mistake("algorithm", mistake, "mend the parameters (docs/congestion_control.md)")
+    interval_ns, queue_pairs = _read_series(section.section("series"))
+    section.close()
+    burst = bounded(parse_bytes, 1, 1 << 30, format_bytes)
+    catch_up = bounded(lambda text: int(_zero_or(parse_duration_ns)(text)), 0, NS_PER_S, format_duration)
+    settings = CongestionSettings(
+        algorithm=algorithm.name,
+        profile=profile,
+        parameters=tuple(CongestionParameter(name, value) for name, value in given),
+        plugin_name=plugin.name if plugin is not None else "",
+        plugin=np.frombuffer(plugin.content if plugin is not None else b"", np.uint8),
+        burst_bytes=pacing.optional("burst", burst, 64 << 10),
+        catch_up_ns=pacing.optional("catch_up", catch_up, DEFAULT_CATCH_UP_NS),
+        series_interval_ns=interval_ns,
+        series_queue_pairs=queue_pairs,
+    )
+    pacing.close()
+    return settings, algorithm.needs
+
+
+def _read_plugin(section: Section, directory: Path, read_plugin: PluginReader) -> Plugin | None:
+    def parse(text: str) -> Plugin:
+        try:
+            return read_plugin(directory / words(text))
+        except ConfigError as error:
+            problem = error.problems[0]
+            raise QuantityError(f"{problem.where}: {problem.what}", problem.remedy) from None
+
+    return section.optional("plugin", parse, None)
+
+
+def _refuse_telemetry(section: Section, algorithm: Algorithm) -> None:
+    if Need.INT in algorithm.needs:
+        what = f"{algorithm.name} needs in-band telemetry of every hop, which no port of an agent receives"
+        section.mistake(
+            "algorithm", what, "choose another, or use it in traffic.simulation, whose switch gives it"
+        )
+
+
+def _read_series(section: Section) -> tuple[int, int]:
+    interval = bounded(parse_duration_ns, 1_000, 3600 * NS_PER_S, format_duration)
+    interval_ns = section.optional("interval", interval, 0)
+    queue_pairs = section.optional("queue_pairs", integer(0, 1 << 24), 0)
+    if section.has("queue_pairs") and not section.has("interval"):
+        section.mistake("queue_pairs", "there is no interval", "write interval: 1ms")
+    section.close()
+    return interval_ns, queue_pairs
+
+
+def _ratio(text: str) -> Fraction:
+    return Fraction(0) if text.strip() in ("0", "0.0", "0%") else parse_factor(text)
+
+
+def _number(text: str) -> Fraction:
+    return Fraction(integer(-(10**18), 10**18)(text))
+
+
+def _zero_or(parse: Callable[[str], int]) -> Callable[[str], Fraction]:
+    # 0 needs no unit: it is where "off" is written.
+    return lambda text: Fraction(0) if text.strip() == "0" else Fraction(parse(text))
+
+
+_READ: Final[dict[Unit, Callable[[str], Fraction]]] = {
+    Unit.COUNT: _number,
+    Unit.RATIO: _ratio,
+    Unit.NANOSECONDS: _zero_or(parse_duration_ns),
+    Unit.BYTES: _zero_or(parse_bytes),
+    Unit.BITS_PER_SECOND: _zero_or(parse_rate_bps),
+}
+_WRITE: Final[dict[Unit, Callable[[int], str]]] = {
+    Unit.COUNT: str,
+    Unit.RATIO: str,
+    Unit.NANOSECONDS: format_duration,
+    Unit.BYTES: format_bytes,
+    Unit.BITS_PER_SECOND: format_rate,
+}
+
+
+def written(parameter: Parameter, value: float) -> str:
+    """A value of a parameter as people write it."""
+    if parameter.unit is Unit.RATIO:
+        return f"{value:.6g}"
+    return _WRITE[parameter.unit](int(value))
+
+
+def _parser(parameter: Parameter) -> Callable[[str], Fraction]:
+    def parse(text: str) -> Fraction:
+        value = _READ[parameter.unit](text)
+        if not Fraction(parameter.least) <= value <= Fraction(parameter.most):
+            least, most = written(parameter, parameter.least), written(parameter, parameter.most)
+            raise QuantityError(f'"{text}" is out of range', f"write a value from {least} to {most}")
+        return value
+
+    return parse

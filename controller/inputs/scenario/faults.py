@@ -1,0 +1,250 @@
+"""`transport.faults` of a scenario: what endpoints do wrong on purpose, and to which packets.
+
+Decides which words make which rule and refuses those that contradict each other. Whether a rule concerns any connection
+is known only once ranks are placed: `refuse_idle_faults`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.units import (
+    NS_PER_S,
+    QuantityError,
+    format_duration,
+    parse_duration_ns,
+    parse_share_per_million,
+)
+from etloop.contract.base.yaml_reader import bounded, integer, one_of, words
+from etloop.contract.model.assignment import Path, PortBackend
+from etloop.contract.model.transport import (
+    ANY_COMMUNICATOR,
+    FaultAction,
+    FaultDirection,
+    FaultPackets,
+    FaultRule,
+)
+from etloop.controller.inputs.scenario.pauses import PortPause, read_pause
+
+if TYPE_CHECKING:
+    from etloop.contract.base.yaml_reader import Section
+    from etloop.contract.model.assignment import ConnectionColumns
+    from etloop.controller.plan.placement import Placement
+    from numpy.typing import NDArray
+
+MOST_RULES: Final = 64
+POINT_TO_POINT: Final = "p2p"
+"""Stands for the connections of sends and receives, which have no communicator."""
+_MOST_PACKETS: Final = 10**15
+_UNASKED: Final = (FaultAction.SEND_NAK, FaultAction.SEND_RNR, FaultAction.SEND_CNP)
+_HELD_BACK: Final = (FaultAction.DELAY, FaultAction.REORDER)
+_ACTIONS: Final = {action.name.lower(): action for action in FaultAction}
+PAUSE: Final = "pause"
+"""Touches no packet: the port sends pause frames."""
+_WORDS: Final = {word: word for word in (*_ACTIONS, PAUSE)}
+_PACKETS: Final = {packets.name.lower(): packets for packets in FaultPackets}
+_SIDES: Final = {"sent": FaultDirection.SENT, "received": FaultDirection.RECEIVED}
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    first: int
+    last: int
+
+
+_ALL: Final = _Numbers(1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What a `faults:` list says, before communicators and ports are known."""
+
+    rules: tuple[FaultRule, ...] = ()
+    communicators: tuple[str, ...] = ()
+    """Of each rule: the name of a communicator, "p2p", or "" for any."""
+    pauses: tuple[PortPause, ...] = ()
+
+
+def read_faults(transport: Section, seed: int) -> Faults:
+    """The rules under `faults:` of a `transport:` section; `seed` is the scenario's. Mistakes go to its file."""
+    if not transport.has("faults"):
+        return Faults()
+    sections = transport.sections("faults", "write rules such as - {do: drop, which: 3}")
+    if len(sections) > MOST_RULES:
+        transport.mistake("faults", f"there are {len(sections)} rules", f"write at most {MOST_RULES}")
+    rules: list[FaultRule] = []
+    communicators: list[str] = []
+    pauses: list[PortPause] = []
+    for section in sections[:MOST_RULES]:
+        remedy = f"write one of {', '.join(_WORDS)}"
+        word = section.required("do", one_of(_WORDS), "drop", remedy)
+        if word == PAUSE:
+            pauses.append(read_pause(section))
+            continue
+        communicators.append(section.optional("communicator", words, ""))
+        rules.append(_read_rule(section, _ACTIONS[word], seed))
+    return Faults(tuple(rules), tuple(communicators), tuple(pauses))
+
+
+def _read_rule(section: Section, action: FaultAction, seed: int) -> FaultRule:
+    numbers = section.optional("which", _numbers, _ALL)
+    chance = section.optional("chance", parse_share_per_million, 1_000_000)
+    every = section.optional("every", integer(1, _MOST_PACKETS), 1)
+    selects = [key for key in ("which", "chance", "every") if section.has(key)]
+    if not selects:
+        section.mistake(
+            "which", "the rule selects every packet", "write which, every or chance; which: all means it"
+        )
+    rank = integer(0, 2**20 - 1)
+    rule = FaultRule(
+        action=action,
+        direction=_read_side(section, action),
+        packets=section.optional("packets", one_of(_PACKETS), FaultPackets.DATA),
+        src_rank=section.optional("from", rank, -1),
+        dst_rank=section.optional("to", rank, -1),
+        queue_pair=section.optional("qp", integer(0, 63), -1),
+        channel=section.optional("channel", integer(0, 2**16), -1),
+        first=numbers.first,
+        last=numbers.last,
+        every=every,
+        chance_per_million=chance,
+        delay_ns=_read_delay(section, action),
+        behind_packets=_read_behind(section, action),
+        seed=section.optional("seed", integer(0, 2**63 - 1), seed),
+    )
+    section.close()
+    return rule
+
+
+def _read_side(section: Section, action: FaultAction) -> FaultDirection:
+    usual = FaultDirection.RECEIVED if action in _UNASKED else FaultDirection.SENT
+    side = section.optional("side", one_of(_SIDES), usual)
+    name = action.name.lower()
+    if action in _UNASKED and side is not FaultDirection.RECEIVED:
+        section.mistake("side", f"{name} answers what is received", "write side: received, or leave it out")
+    if action is FaultAction.CORRUPT_ICRC and side is not FaultDirection.SENT:
+        section.mistake("side", "an ICRC is spoilt as it is sent", "write side: sent, or do: drop")
+    return side
+
+
+def _read_delay(section: Section, action: FaultAction) -> int:
+    limits = bounded(parse_duration_ns, 1, 60 * NS_PER_S, format_duration)
+    if action is FaultAction.DELAY:
+        return section.required("delay", limits, 1, "write how long, such as 50us")
+    if action is not FaultAction.REORDER and section.has("delay"):
+        section.mistake("delay", f"{action.name.lower()} delays nothing", "write do: delay, or leave it out")
+    # Of REORDER: how long a packet waits if nothing follows that it could be put behind.
+    return section.optional("delay", limits, 1_000_000) if action is FaultAction.REORDER else 0
+
+
+def _read_behind(section: Section, action: FaultAction) -> int:
+    if action is not FaultAction.REORDER and section.has("behind"):
+        section.mistake(
+            "behind", f"{action.name.lower()} puts nothing behind", "write do: reorder, or leave it out"
+        )
+    behind = section.optional("behind", integer(1, 10_000), 1)
+    return behind if action is FaultAction.REORDER else 0
+
+
+def _numbers(text: str) -> _Numbers:
+    if text == "all":
+        return _ALL
+    match = re.fullmatch(r"([0-9]{1,15})(-([0-9]{1,15})?)?", text)
+    first, last = (int(match[1]), int(match[3] or 0) if match[2] else int(match[1])) if match else (0, 0)
+    if match is None or first < 1 or (match[3] and last < first):
+        raise QuantityError(
+            f'"{text[:64]}" is not a packet number',
+            "write a number from 1 such as 3, a range such as 3-10 or 3-, or all",
+        )
+    return _Numbers(first, last)
+
+
+def resolve_communicators(
+    rules: tuple[FaultRule, ...], names: tuple[str, ...], communicators: tuple[str, ...]
+) -> tuple[FaultRule, ...]:
+    """The rules with the communicators of the job that `names` says. Raises `PlanError` with every unknown name."""
+    names = names or ("",) * len(rules)
+    rows = {"": ANY_COMMUNICATOR, POINT_TO_POINT: -1}
+    rows |= {name: row for row, name in enumerate(communicators)}
+    problems = [
+        Problem(
+            f"transport.faults[{index}].communicator",
+            f'the job has no communicator "{name[:64]}"',
+            f"write one of {', '.join((*communicators[:8], POINT_TO_POINT))}",
+        )
+        for index, name in enumerate(names)
+        if name not in rows
+    ]
+    if problems:
+        raise PlanError(*problems)
+    return tuple(replace(rule, communicator=rows[name]) for rule, name in zip(rules, names, strict=True))
+
+
+def fault_notes(rules: tuple[FaultRule, ...], placement: Placement) -> tuple[str, ...]:
+    """What to say of rules that some ports cannot carry out, and of wrong ICRCs that some cannot see."""
+
+    def of(backend: PortBackend) -> str:
+        return ", ".join(place.label for place in placement.ports if place.port.backend is backend)
+
+    notes = []
+    cards, kernels = of(PortBackend.VERBS), of(PortBackend.UDP)
+    if rules and cards:
+        notes.append(
+            f"transport.faults: network cards do the transport of verbs ports, and nothing wrong on purpose: {cards}"
+        )
+    if kernels and any(rule.action is FaultAction.CORRUPT_ICRC for rule in rules):
+        notes.append(
+            f"corrupt_icrc among transport.faults: udp ports cannot check ICRCs and take such packets for good: {kernels}"
+        )
+    return tuple(notes)
+
+
+def refuse_idle_faults(rules: tuple[FaultRule, ...], connections: ConnectionColumns) -> None:
+    """Raises `PlanError` with every rule that concerns no queue pair of the plan: it would provoke nothing, in silence."""
+    on_wire = connections.path == Path.WIRE
+    queue_pairs = np.diff(connections.qp_offsets)
+    problems = []
+    for index, rule in enumerate(rules):
+        concerned = on_wire & (queue_pairs > rule.queue_pair)
+        if rule.src_rank >= 0:
+            concerned &= connections.src_rank == rule.src_rank
+        if rule.dst_rank >= 0:
+            concerned &= connections.dst_rank == rule.dst_rank
+        if rule.communicator != ANY_COMMUNICATOR:
+            concerned &= connections.communicator == rule.communicator
+        if rule.channel >= 0:
+            concerned &= connections.channel == rule.channel
+        if not concerned.any():
+            what = "no connection through the device under test is the one that it names"
+            remedy = "leave from, to, qp, communicator and channel out, or see that they fit together: "
+            problems.append(
+                Problem(f"transport.faults[{index}]", what, remedy + _nearest(rule, connections, on_wire))
+            )
+    if problems:
+        raise PlanError(*problems)
+
+
+def _nearest(rule: FaultRule, connections: ConnectionColumns, on_wire: NDArray[np.bool_]) -> str:
+    """What there is to name instead, from the rule's ranks outwards."""
+    src, dst = connections.src_rank, connections.dst_rank
+    starts = on_wire & (src == rule.src_rank) if rule.src_rank >= 0 else on_wire
+    if not starts.any():
+        what = "sends nothing through the device" if bool(np.isin(rule.src_rank, src)) else "sends nothing"
+        return f"rank {rule.src_rank} {what}; ranks {_some(src[on_wire])} do"
+    ends = starts & (dst == rule.dst_rank) if rule.dst_rank >= 0 else starts
+    if not ends.any():
+        whose = f"rank {rule.src_rank} sends" if rule.src_rank >= 0 else "senders reach"
+        inside = bool(((dst == rule.dst_rank) & ((src == rule.src_rank) | (rule.src_rank < 0))).any())
+        beside = f" (to rank {rule.dst_rank} by other ways: one host or one port)" if inside else ""
+        return f"{whose} through the device to ranks {_some(dst[starts])}{beside}"
+    most = int(np.diff(connections.qp_offsets)[ends].max())
+    return f"these ranks have channels {_some(connections.channel[ends])} and queue pairs 0 to {most - 1}"
+
+
+def _some(numbers: NDArray[np.integer[Any]]) -> str:
+    distinct = np.unique(numbers).tolist()
+    return ", ".join(str(each) for each in distinct[:8]) + (", ..." if len(distinct) > 8 else "")

@@ -1,0 +1,263 @@
+"""`jobs`, `rounds` and `background` of a scenario: what runs side by side, and what load stands beside it.
+
+Decides words, limits and what a job takes over from the top of the file. A scenario with one `workload:` and neither of these
+is one job; how several become one plan is decided by `workload.side_by_side` and `job_set`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.units import (
+    NS_PER_S,
+    format_bytes,
+    format_duration,
+    format_rate,
+    parse_bytes,
+    parse_duration_ns,
+    parse_name,
+    parse_port_label,
+    parse_rate_bps,
+)
+from etloop.contract.base.yaml_reader import bounded, integer
+from etloop.controller.inputs.scenario.collectives import Collectives, read_collectives
+from etloop.controller.inputs.scenario.loads import (
+    IncastLoad,
+    StorageLoad,
+    clipped,
+    lasting,
+    read_incast,
+    read_storage,
+)
+from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule, read_mapping
+from etloop.controller.inputs.scenario.workload import Scales, Source, in_nccl_order, read_source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etloop.contract.base.yaml_reader import Section
+
+MOST_JOBS: Final = 16
+MOST_BACKGROUNDS: Final = 16
+LEAST_DATAGRAM_BYTES: Final = 16
+MOST_DATAGRAM_BYTES: Final = 8900
+MOST_STREAM_BPS: Final = 10_000_000_000
+"""A thread of Python sends no more; it tells what it left out."""
+MOST_ROUNDS: Final = 10_000
+USUAL_BACKGROUND_NS: Final = 10 * NS_PER_S
+"""How long background goes on that has no `stop`, if the jobs last that long; less where that is too much to be planned."""
+LONGEST_NS: Final = 24 * 3600 * NS_PER_S
+JOB_NAME: Final = "job"
+"""Of the one job beside background."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEntry:
+    """One entry of `jobs`."""
+
+    name: str
+    source: Source
+    passes: int
+    start_ns: int
+    mapping: Mapping
+    collectives: Collectives
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundEntry:
+    """One entry of `background` that queue pairs carry."""
+
+    name: str
+    load: IncastLoad | StorageLoad
+    start_ns: int
+    stop_ns: int
+    """0: not said."""
+    mapping: Mapping
+    dscp: int
+    """-1: as the jobs."""
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEntry:
+    """One entry of `background` of plain UDP."""
+
+    name: str
+    from_port: str
+    """As "agent/port"."""
+    to_port: str
+    rate_bps: int
+    datagram_bytes: int
+    dscp: int
+    start_ns: int
+    stop_ns: int
+    """0: with the run."""
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """What `background` says: loads that queue pairs carry, and plain UDP."""
+
+    loads: tuple[BackgroundEntry, ...] = ()
+    streams: tuple[StreamEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """What `jobs` and `rounds` say."""
+
+    jobs: tuple[JobEntry, ...] = ()
+    rounds: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def read_jobs(
+    top: Section,
+    directory: Path,
+    scales: Scales,
+    seed: int,
+    iterations: int,
+    mapping: Mapping,
+    collectives: Collectives,
+) -> Several:
+    """The jobs of a scenario; none where it has a `workload`. What an entry does not say is as at the top of the file."""
+    rounds = top.optional("rounds", integer(1, MOST_ROUNDS), 0)
+    if not top.has("jobs"):
+        if rounds:
+            top.mistake("rounds", "rounds are of several jobs", "write jobs, or iterations for one job")
+        return Several()
+    if top.has("workload"):
+        top.mistake("workload", "jobs have a workload each", "move it into one of the jobs")
+    sections = top.sections("jobs", "write jobs such as - {name: a, workload: {trace: traces/}}")
+    if len(sections) > MOST_JOBS:
+        top.mistake("jobs", f"there are {len(sections)} jobs", f"write at most {MOST_JOBS}")
+    entries: list[JobEntry] = []
+    notes: list[str] = []
+    for section in sections[:MOST_JOBS]:
+        own_mapping = read_mapping(section.section("mapping")) if section.has("mapping") else mapping
+        own_shape = collectives
+        if section.has("collectives"):
+            nics = own_mapping.nics_per_host or 0
+            own_shape = read_collectives(section.section("collectives"), directory, nics)
+        name = section.required("name", parse_name, JOB_NAME, "give the job a name")
+        _refuse_twice(section, name, [entry.name for entry in entries])
+        source = read_source(section.section("workload"), directory, scales, seed)
+        source, said = in_nccl_order(source, own_shape.settings)
+        notes += [f"{name}: {note}" for note in said]
+        entries.append(
+            JobEntry(
+                name=name,
+                source=source,
+                passes=section.optional("iterations", integer(1, 1_000_000), iterations),
+                start_ns=section.optional("start", _time, 0),
+                mapping=own_mapping,
+                collectives=own_shape,
+            )
+        )
+        section.close()
+    if len(entries) == 1 and entries[0].start_ns:
+        sections[0].mistake("start", "nothing is beside this job", "remove it, or write another job")
+    if rounds and len(entries) < 2:
+        top.mistake("rounds", "a round of one job has nothing beside it", "write two jobs or more")
+    return Several(tuple(entries), rounds, tuple(notes))
+
+
+def read_background(top: Section, jobs: tuple[JobEntry, ...], seed: int) -> Background:
+    """The entries of `background:`. Mistakes go to the file of `top`."""
+    if not top.has("background"):
+        return Background()
+    sections = top.sections("background", "write loads such as - {name: b, incast: {...}}")
+    if len(sections) > MOST_BACKGROUNDS:
+        top.mistake("background", f"there are {len(sections)} loads", f"write at most {MOST_BACKGROUNDS}")
+    taken = [job.name for job in jobs]
+    loads: list[BackgroundEntry] = []
+    streams: list[StreamEntry] = []
+    for section in sections[:MOST_BACKGROUNDS]:
+        name = section.required("name", parse_name, "", "give the load a name")
+        _refuse_twice(section, name, taken)
+        taken.append(name)
+        if section.has("udp"):
+            streams.append(_read_stream(section, name))
+        else:
+            loads.append(_read_entry(section, name, seed))
+        section.close()
+    return Background(tuple(loads), tuple(streams))
+
+
+def _read_span(section: Section) -> tuple[int, int]:
+    start_ns = section.optional("start", _time, 0)
+    stop_ns = section.optional("stop", _time, 0)
+    if section.has("stop") and stop_ns <= start_ns:
+        section.mistake("stop", "it is not after start", "raise stop, or leave it out")
+    return start_ns, stop_ns
+
+
+def _read_stream(section: Section, name: str) -> StreamEntry:
+    start_ns, stop_ns = _read_span(section)
+    for key in ("incast", "storage", "mapping"):
+        if section.has(key):
+            section.mistake(
+                key, "plain UDP stands beside it", "write an entry for each load; UDP names its ports"
+            )
+    own = section.section("udp")
+    size = bounded(parse_bytes, LEAST_DATAGRAM_BYTES, MOST_DATAGRAM_BYTES, format_bytes)
+    rate = bounded(parse_rate_bps, 1000, MOST_STREAM_BPS, format_rate)
+    remedy = 'write agent and port as the rig names them, such as "a/p0"'
+    entry = StreamEntry(
+        name=name,
+        from_port=own.required("from", parse_port_label, "a/p", remedy),
+        to_port=own.required("to", parse_port_label, "b/p", remedy),
+        rate_bps=own.required("rate", rate, 1000, "write the rate of the payload, such as 100Mbps"),
+        datagram_bytes=own.optional("size", size, 1400),
+        dscp=section.optional("dscp", integer(0, 63), 0),
+        start_ns=start_ns,
+        stop_ns=stop_ns,
+        where=section.where("udp"),
+    )
+    if own.has("to") and entry.from_port == entry.to_port:
+        own.mistake("to", "the stream would not leave its port", "name two ports")
+    own.close()
+    return entry
+
+
+def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
+    start_ns, stop_ns = _read_span(section)
+    kinds = [key for key in ("incast", "storage") if section.has(key)]
+    if len(kinds) != 1:
+        what = "no load is named" if not kinds else "two loads are named"
+        section.mistake(kinds[-1] if kinds else "name", what, "write one of incast, storage and udp")
+    key = kinds[0] if kinds else "incast"
+    own = section.section(key)
+    load: IncastLoad | StorageLoad
+    if not kinds:
+        load = IncastLoad(1, 1, NS_PER_S, 1)
+    elif key == "incast":
+        load = read_incast(own)
+    else:
+        load = read_storage(own, 1, seed)
+    own.close()
+    if stop_ns > start_ns:
+        load = lasting(load, stop_ns - start_ns)
+    else:
+        load = clipped(lasting(load, USUAL_BACKGROUND_NS))
+    mapping = Mapping(1, PlacementRule.ROUND_ROBIN, ())
+    return BackgroundEntry(
+        name=name,
+        load=load,
+        start_ns=start_ns,
+        stop_ns=stop_ns,
+        mapping=read_mapping(section.section("mapping")) if section.has("mapping") else mapping,
+        dscp=section.optional("dscp", integer(0, 63), -1),
+        where=section.where(key),
+    )
+
+
+def _refuse_twice(section: Section, name: str, taken: list[str]) -> None:
+    if name in taken:
+        section.mistake("name", f'"{name}" is the name of another one', "choose another name")
+
+
+def _time(text: str) -> int:
+    return bounded(parse_duration_ns, 0, LONGEST_NS, format_duration)(text)

@@ -1,0 +1,214 @@
+"""Traffic that no trace describes: what a scenario may say of it, with its limits.
+
+`collective`, `incast` and `storage` stand under `workload:` in place of a trace, and the latter two under `background:`.
+Decides words, limits and defaults; the programs that follow are made by `load_jobs`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.units import (
+    NS_PER_S,
+    format_bytes,
+    format_duration,
+    format_rate,
+    parse_bytes,
+    parse_duration_ns,
+    parse_rate_bps,
+    parse_share_per_million,
+)
+from etloop.contract.base.yaml_reader import bounded, integer, one_of
+from etloop.experiments.collective.spec import NAMES
+from etloop.workload.trace.trace import CollectiveKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from etloop.contract.base.yaml_reader import Section
+
+LOAD_KEYS: Final = ("collective", "incast", "storage")
+MOST_LOAD_RANKS: Final = 1024
+MOST_BURSTS: Final = 1 << 16
+"""Bursts of an incast, and transfers of a storage client."""
+MOST_TRANSFERS: Final = 1 << 16
+"""Of all senders or clients of a load together: the plan lists every one."""
+MOST_LOAD_BYTES: Final = 1 << 40
+MOST_DEPTH: Final = 1024
+_LONGEST_NS: Final = 3600 * NS_PER_S
+_FASTEST_BPS: Final = 100_000_000_000_000
+_KINDS: Final = {name: kind for name, kind in NAMES.items() if kind <= CollectiveKind.BARRIER} | {
+    "barrier": int(CollectiveKind.BARRIER)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveLoad:
+    """One collective over all ranks, again and again, with compute before each."""
+
+    kind: int
+    """`CollectiveKind`."""
+    ranks: int
+    size_bytes: int
+    """S as nccl-tests counts it: the larger of a rank's send and receive buffers."""
+    count: int
+    compute_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class IncastLoad:
+    """Bursts of all senders (ranks 1 and up) to one receiver (rank 0)."""
+
+    senders: int
+    burst_bytes: int
+    """Of each sender."""
+    period_ns: int
+    """From the begin of a burst to that of the next, and not before the sender's last one has arrived."""
+    bursts: int
+
+    @property
+    def ranks(self) -> int:
+        """The receiver and the senders."""
+        return self.senders + 1
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLoad:
+    """Clients that read from and write to servers, paced. Clients are the first ranks."""
+
+    clients: int
+    servers: int
+    read_per_million: int
+    sizes_bytes: tuple[int, ...]
+    """Equally likely."""
+    rate_bps: int
+    """Of one client, reads and writes together."""
+    depth: int
+    """Transfers of one client that may be under way."""
+    transfers: int
+    """Of one client."""
+    seed: int
+
+    @property
+    def ranks(self) -> int:
+        """Clients and servers."""
+        return self.clients + self.servers
+
+
+Load = CollectiveLoad | IncastLoad | StorageLoad
+
+
+def has_load(section: Section) -> bool:
+    """Whether a `workload:` section or a `background:` entry names traffic of this sort."""
+    # Every key is asked for, so that mistakes name all of them.
+    given = [key for key in LOAD_KEYS if section.has(key)]
+    return bool(given)
+
+
+def read_load(section: Section, seed: int) -> Load | None:
+    """The load of a `workload:` section, which has one key of `LOAD_KEYS`; None after a mistake."""
+    given = [key for key in LOAD_KEYS if section.has(key)]
+    if len(given) > 1:
+        section.mistake(given[1], f"{given[0]} stands beside it", "keep one of them")
+    own = section.section(given[0])
+    load: Load
+    if given[0] == "collective":
+        load = _read_collective(own)
+    elif given[0] == "incast":
+        load = _read_incast(own, own.optional("bursts", integer(1, MOST_BURSTS), 1))
+    else:
+        transfers = own.optional("transfers", integer(1, MOST_BURSTS), 1)
+        load = read_storage(own, transfers, seed)
+    own.close()
+    return load
+
+
+def _read_collective(section: Section) -> CollectiveLoad:
+    kind = section.required("kind", one_of(_KINDS), 0, "name a collective such as all_reduce")
+    usual = 0 if kind == CollectiveKind.BARRIER else None
+    size = bounded(parse_bytes, 0, MOST_LOAD_BYTES, format_bytes)
+    return CollectiveLoad(
+        kind=kind,
+        ranks=_ranks(section, "ranks", 2),
+        size_bytes=section.required("size", size, 0, "write the size of a rank's buffer, such as 64MiB")
+        if usual is None
+        else 0,
+        count=section.optional("count", integer(1, MOST_BURSTS), 1),
+        compute_ns=section.optional("compute", _duration(0), 0),
+    )
+
+
+def _read_incast(section: Section, bursts: int) -> IncastLoad:
+    senders = _ranks(section, "senders", 1)
+    burst_bytes = section.required("size", _size, 1, "write what each sender sends, such as 1MiB")
+    period_ns = section.optional("period", _duration(0), 0)
+    if section.has("rate"):
+        if section.has("period"):
+            section.mistake("rate", "says what period does", "write one of the two")
+        rate = bounded(parse_rate_bps, 1000, _FASTEST_BPS, format_rate)
+        rate_bps = section.required("rate", rate, _FASTEST_BPS, "write what a sender sends, such as 10Gbps")
+        period_ns = max(burst_bytes * 8 * NS_PER_S // rate_bps, 1)
+    return IncastLoad(senders, burst_bytes, period_ns, bursts)
+
+
+def read_incast(section: Section) -> IncastLoad:
+    """An incast without an end: its period, or its rate, is what says how much of it there is."""
+    load = _read_incast(section, 1)
+    if section.has("rate"):
+        return load
+    period_ns = section.required("period", _duration(1), NS_PER_S, "write how often, such as 10ms")
+    return replace(load, period_ns=max(period_ns, 1))
+
+
+def lasting(load: IncastLoad | StorageLoad, duration_ns: int) -> IncastLoad | StorageLoad:
+    """The load for a time: as many bursts, or transfers of a client, as begin in it."""
+    if isinstance(load, IncastLoad):
+        return replace(load, bursts=max(1, -(-duration_ns // load.period_ns)))
+    mean_bits = 8 * sum(load.sizes_bytes) / len(load.sizes_bytes)
+    return replace(load, transfers=max(1, round(duration_ns * load.rate_bps / mean_bits / NS_PER_S)))
+
+
+def clipped(load: IncastLoad | StorageLoad) -> IncastLoad | StorageLoad:
+    """The load as far as it can be planned."""
+    if isinstance(load, IncastLoad):
+        return replace(load, bursts=min(load.bursts, max(1, MOST_TRANSFERS // load.senders)))
+    return replace(load, transfers=min(load.transfers, max(1, MOST_TRANSFERS // load.clients)))
+
+
+def duration_ns(load: IncastLoad | StorageLoad) -> int:
+    """How long a load goes on at its own pace."""
+    if isinstance(load, IncastLoad):
+        return load.bursts * load.period_ns
+    mean_bits = 8 * sum(load.sizes_bytes) / len(load.sizes_bytes)
+    return int(load.transfers * mean_bits * NS_PER_S / load.rate_bps)
+
+
+def read_storage(section: Section, transfers: int, seed: int) -> StorageLoad:
+    """A storage load of so many transfers a client; `seed` is the scenario's."""
+    sizes = section.texts("sizes", _size, 1)
+    if not sizes:
+        section.mistake("sizes", "is missing", "write the sizes of transfers, such as [4KiB, 1MiB]")
+    rate = bounded(parse_rate_bps, 1000, 10**14, format_rate)
+    return StorageLoad(
+        clients=_ranks(section, "clients", 1),
+        servers=_ranks(section, "servers", 1),
+        read_per_million=section.optional("read", parse_share_per_million, 700_000),
+        sizes_bytes=sizes or (1,),
+        rate_bps=section.required("rate", rate, 10**9, "write what a client moves, such as 1Gbps"),
+        depth=section.optional("depth", integer(1, MOST_DEPTH), 32),
+        transfers=transfers,
+        seed=section.optional("seed", integer(0, 2**63 - 1), seed),
+    )
+
+
+def _ranks(section: Section, key: str, least: int) -> int:
+    return section.required(key, integer(least, MOST_LOAD_RANKS), least, "write how many there are")
+
+
+def _size(text: str) -> int:
+    return bounded(parse_bytes, 1, MOST_LOAD_BYTES, format_bytes)(text)
+
+
+def _duration(least_ns: int) -> Callable[[str], int]:
+    return bounded(parse_duration_ns, least_ns, _LONGEST_NS, format_duration)

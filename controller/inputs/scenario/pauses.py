@@ -1,0 +1,77 @@
+"""`do: pause` among the faults of a scenario: pause frames (IEEE 802.1Qbb) that ports send unasked.
+
+Decides the keys and limits of such a rule, and refuses ports that cannot send frames of their own. When and how they
+leave is decided by traffic/native/loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.units import NS_PER_S, format_duration, parse_duration_ns, parse_port_label
+from etloop.contract.base.yaml_reader import bounded, integer
+from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.transport import PauseRule
+from etloop.controller.inputs.scenario.capture import refuse_unused_ports
+
+if TYPE_CHECKING:
+    from etloop.contract.base.yaml_reader import Section
+    from etloop.controller.plan.placement import Placement
+
+_LONGEST_QUANTA: Final = 0xFFFF
+_LEAST_INTERVAL_NS: Final = 1000
+"""Pause frames at a higher rate would take more of the link than some jobs do."""
+_FRAMING: Final = (PortBackend.PACKET, PortBackend.XDP)
+
+
+@dataclass(frozen=True, slots=True)
+class PortPause:
+    """A rule and the port that it is for."""
+
+    port: str
+    """As "agent/port"; empty: every port that writes frames."""
+    rule: PauseRule
+
+
+def read_pause(section: Section) -> PortPause:
+    """A rule whose `do` says pause. Mistakes go to the file of the section, which is closed."""
+    times = bounded(parse_duration_ns, _LEAST_INTERVAL_NS, 3600 * NS_PER_S, format_duration)
+    begins = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
+    pause = PortPause(
+        port=section.optional("port", parse_port_label, ""),
+        rule=PauseRule(
+            priority=section.required(
+                "priority", integer(0, 7), 0, "write which priority is to rest, such as 3"
+            ),
+            quanta=section.optional("quanta", integer(0, _LONGEST_QUANTA), _LONGEST_QUANTA),
+            first_ns=section.optional("first", begins, 0),
+            every_ns=section.required("every", times, NS_PER_S, "write how often, such as 100us"),
+            count=section.optional("count", integer(1, 2**62), 0),
+        ),
+    )
+    section.close()
+    return pause
+
+
+def pauses_of(pauses: tuple[PortPause, ...], placement: Placement) -> dict[str, tuple[PauseRule, ...]]:
+    """Rules by "agent/port". Raises `PlanError` with every rule that no port could carry out."""
+    refuse_unused_ports("transport.faults", tuple(pause.port for pause in pauses if pause.port), placement)
+    framing = [
+        f"{place.agent}/{place.port.name}"
+        for place in placement.ports
+        if place.ranks and place.port.backend in _FRAMING
+    ]
+    idle = [pause for pause in pauses if not framing or (pause.port and pause.port not in framing)]
+    if idle:
+        remedy = "write backend: packet or xdp in the rig; kernel sockets send no pause frames"
+        raise PlanError(
+            *(
+                Problem("transport.faults", f"port {pause.port or '(any)'} cannot send pause frames", remedy)
+                for pause in idle
+            )
+        )
+    return {
+        name: tuple(pause.rule for pause in pauses if pause.port in ("", name)) for name in framing if pauses
+    }

@@ -1,0 +1,92 @@
+"""How queue pairs of a scenario recover from loss, and when they tell of congestion: keys of `transport:`.
+
+Decides the keys, limits and defaults, each with its reason; docs/transport.md says what they do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
+from etloop.contract.base.yaml_reader import bounded, integer, one_of, yes_or_no
+from etloop.contract.model.transport import CnpScope, CnpSettings, RecoverySettings
+
+if TYPE_CHECKING:
+    from etloop.contract.base.yaml_reader import Section
+
+WINDOW_OF_SELECTIVE_REPEAT: Final = 256
+"""Packets that a selective NAK can speak of."""
+_NOT_ECN_CAPABLE: Final = 0
+"""CNPs are sent as not ECN-capable: nobody should mark what tells of marks."""
+_US: Final = 1000
+RNR_TIMERS_NS: Final = tuple(
+    10 * _US * hundredths
+    for hundredths in (
+        *(65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192),
+        *(256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152),
+    )
+)
+"""Receiver-not-ready waits by code (InfiniBand Architecture Specification vol. 1, table 45)."""
+
+
+def read_recovery(section: Section, window_packets: int) -> RecoverySettings:
+    """Keys of retransmission in a `transport:` section; `window_packets` is what the same section says."""
+    floor = bounded(parse_duration_ns, 0, 60 * NS_PER_S, format_duration)
+    repeats = {"go_back_n": False, "selective_repeat": True}
+    selective = section.optional("retransmission", one_of(repeats), False)
+    if selective and window_packets > WINDOW_OF_SELECTIVE_REPEAT:
+        section.mistake(
+            "window_packets",
+            f"selective repeat speaks of {WINDOW_OF_SELECTIVE_REPEAT} packets at a time",
+            f"write at most {WINDOW_OF_SELECTIVE_REPEAT}, or retransmission: go_back_n",
+        )
+    accept = section.optional("out_of_order", one_of({"nak": False, "accept": True}), False)
+    if section.has("reorder_packets") and not accept:
+        section.mistake(
+            "reorder_packets", "packets out of order are not accepted", "write out_of_order: accept"
+        )
+    adaptive = section.optional("adaptive_timeout", yes_or_no, True)
+    if section.has("timeout_floor") and not adaptive:
+        section.mistake(
+            "timeout_floor",
+            "every wait is the timeout, because adaptive_timeout is false",
+            "leave it out, or write adaptive_timeout: true",
+        )
+    return RecoverySettings(
+        adaptive_timeout=adaptive,
+        # Above the pauses of a loaded host without a spare core, so that a clean run retransmits nothing.
+        timeout_floor_ns=section.optional("timeout_floor", floor, 20_000_000),
+        selective_repeat=selective,
+        accept_out_of_order=accept,
+        reorder_packets=section.optional("reorder_packets", integer(1, 256), 64),
+        rnr_retry_limit=section.optional("rnr_retry", integer(0, 7), 7),
+        min_rnr_timer_code=section.optional("min_rnr_timer", _rnr_timer, 12),
+        outstanding_reads=section.optional("outstanding_reads", integer(1, 128), 16),
+        initial_psn=section.optional("initial_psn", integer(0, 2**24 - 1), 0),
+    )
+
+
+def read_cnp(section: Section) -> CnpSettings:
+    """The `cnp:` section of a transport."""
+    interval = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
+    scopes = {"qp": CnpScope.QUEUE_PAIR, "port": CnpScope.PORT}
+    send = section.optional("send", yes_or_no, True)
+    settings = CnpSettings(
+        # ConnectX: MIN_TIME_BETWEEN_CNPS 4 us, DSCP 48.
+        interval_ns=section.optional("interval", interval, 4 * _US) if send else -1,
+        scope=section.optional("scope", one_of(scopes), CnpScope.QUEUE_PAIR),
+        traffic_class=section.optional("dscp", integer(0, 63), 48) << 2 | _NOT_ECN_CAPABLE,
+    )
+    for key in ("interval", "scope", "dscp"):
+        if not send and section.has(key):
+            section.mistake(key, "no notifications are sent", "write send: true, or leave it out")
+    section.close()
+    return settings
+
+
+def _rnr_timer(text: str) -> int:
+    wait_ns = parse_duration_ns(text)
+    if wait_ns not in RNR_TIMERS_NS:
+        known = ", ".join(format_duration(timer_ns) for timer_ns in sorted(RNR_TIMERS_NS))
+        raise QuantityError(f'"{text}" has no code in InfiniBand', f"write one of {known}")
+    return RNR_TIMERS_NS.index(wait_ns)

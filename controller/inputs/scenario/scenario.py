@@ -1,0 +1,161 @@
+"""`scenario.yaml`: the workload, how it is mapped and scaled, and how its traffic is carried.
+
+Decides what a scenario may say and its defaults, each with its reason. What a trace means is decided by `workload`,
+where ranks go by `placement`; which machines there are is said in `rig.yaml`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.units import (
+    NS_PER_S,
+    format_duration,
+    format_rate,
+    parse_duration_ns,
+    parse_factor,
+    parse_rate_bps,
+    parse_share_per_million,
+)
+from etloop.contract.base.yaml_reader import ConfigFile, bounded, integer, read_document, words
+from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile, read_collectives
+from etloop.controller.inputs.scenario.congestion import PluginReader, refuse_plugins
+from etloop.controller.inputs.scenario.jobs import (
+    JOB_NAME,
+    BackgroundEntry,
+    JobEntry,
+    StreamEntry,
+    read_background,
+    read_jobs,
+)
+from etloop.controller.inputs.scenario.mapping import Mapping, read_mapping
+from etloop.controller.inputs.scenario.timeline import TimelineEvent, read_timeline
+from etloop.controller.inputs.scenario.transport import Transport, read_transport
+from etloop.controller.inputs.scenario.verdict import AskedVerdict, read_verdict
+from etloop.controller.inputs.scenario.workload import Scales, in_nccl_order, read_source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etloop.contract.base.yaml_reader import Section
+
+DEFAULT_SEED: Final = 1
+MOST_ITERATIONS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """All that `scenario.yaml` says."""
+
+    jobs: tuple[JobEntry, ...]
+    """At least one: a file with a `workload` is one job."""
+    bytes_scale_text: str
+    time_scale_text: str
+    iterations: int
+    """How often each job is gone through; with `rounds` in each phase of a round."""
+    mapping: Mapping
+    """Of jobs that state none of their own."""
+    collectives: Collectives
+    """Likewise."""
+    transport: Transport
+    scale_up_bps: int
+    scale_up_latency_ns: int
+    drop_per_million: int
+    drop_seed: int
+    stall_timeout_ns: int
+    gather_timeout_ns: int
+    lost_after_ns: int
+    """Silence after which an agent counts as gone."""
+    seed: int
+    twin: Path | None = None
+    """Topology of the device under test, to hold the run against."""
+    notes: tuple[str, ...] = ()
+    """What is done although the file does not say so."""
+    verdict: AskedVerdict = AskedVerdict()
+    rounds: int = 0
+    """So often every job by itself, then all together; 0: together, once."""
+    background: tuple[BackgroundEntry, ...] = ()
+    streams: tuple[StreamEntry, ...] = ()
+    """Background of plain UDP."""
+    timeline: tuple[TimelineEvent, ...] = ()
+
+    @property
+    def plan_iterations(self) -> int:
+        """Passes through the plan: those of the one job, or rounds of several."""
+        return self.jobs[0].passes if len(self.jobs) == 1 else max(self.rounds, 1)
+
+    @property
+    def schedule_files(self) -> tuple[ScheduleFile, ...]:
+        """Every schedule of the user's own that some job names."""
+        sections = (self.collectives, *(job.collectives for job in self.jobs))
+        return tuple(dict.fromkeys(file for section in sections for file in section.files))
+
+
+def parse_scenario(
+    text: bytes, source: str, directory: Path, read_plugin: PluginReader = refuse_plugins
+) -> Scenario:
+    """The scenario of a YAML text. `source` names the file in messages; its paths are relative to `directory`.
+
+    Raises `ConfigError` with all mistakes of the file.
+    """
+    file = ConfigFile(source)
+    top = read_document(text, file)
+    seed = top.optional("seed", integer(0, 2**63 - 1), DEFAULT_SEED)
+    scale = top.section("scale")
+    scale_up = top.section("scale_up")
+    faults = top.section("faults")
+    limits = top.section("limits")
+    waiting = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
+    # Below a second a heartbeat that is late would end a run.
+    silence = bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration)
+    # An absent scale-up section stands for NVLink-class links: 450 GB/s a direction and about a microsecond.
+    rate = bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate)
+    latency = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
+    topology = top.optional("twin", words, "")
+    scales = Scales(
+        scale.optional("bytes", parse_factor, Fraction(1)), scale.optional("time", parse_factor, Fraction(1))
+    )
+    iterations = top.optional("iterations", integer(1, MOST_ITERATIONS), 1)
+    mapping = read_mapping(top.section("mapping"))
+    collectives = read_collectives(top.section("collectives"), directory, mapping.nics_per_host or 0)
+    several = read_jobs(top, directory, scales, seed, iterations, mapping, collectives)
+    jobs, notes = several.jobs, several.notes
+    if not jobs:
+        source_read = read_source(top.section("workload"), directory, scales, seed)
+        source_read, notes = in_nccl_order(source_read, collectives.settings)
+        jobs = (JobEntry(JOB_NAME, source_read, iterations, 0, mapping, collectives),)
+    background = read_background(top, jobs, seed)
+    scenario = Scenario(
+        jobs=jobs,
+        bytes_scale_text=_text_of(scale, "bytes"),
+        time_scale_text=_text_of(scale, "time"),
+        iterations=iterations,
+        mapping=mapping,
+        collectives=collectives,
+        transport=read_transport(top.section("transport"), directory, read_plugin, seed),
+        scale_up_bps=scale_up.optional("bandwidth", rate, 3_600_000_000_000),
+        scale_up_latency_ns=scale_up.optional("latency", latency, 1000),
+        drop_per_million=faults.optional("drop", parse_share_per_million, 0),
+        drop_seed=faults.optional("seed", integer(0, 2**63 - 1), seed),
+        stall_timeout_ns=limits.optional("stall_timeout", waiting, 5 * NS_PER_S),
+        gather_timeout_ns=limits.optional("gather_timeout", waiting, 60 * NS_PER_S),
+        lost_after_ns=limits.optional("lost_after", silence, 3 * NS_PER_S),
+        seed=seed,
+        twin=directory / topology if topology else None,
+        notes=notes,
+        verdict=read_verdict(top.section("verdict")),
+        rounds=several.rounds,
+        background=background.loads,
+        streams=background.streams,
+        timeline=read_timeline(top),
+    )
+    for section in (scale, scale_up, faults, limits, top):
+        section.close()
+    file.refuse_mistakes()
+    return scenario
+
+
+def _text_of(scale: Section, key: str) -> str:
+    return scale.optional(key, words, "1")

@@ -1,0 +1,116 @@
+"""`timeline` of a scenario: links of the device that go down and come up while the job runs.
+
+Decides what may be written. Links are ports of a topology's switches; who takes them down is decided by `link_timeline` for a
+lab, and by the twin itself.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
+from etloop.contract.base.yaml_reader import bounded, one_of
+from etloop.contract.model.topology import SwitchEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from etloop.contract.base.yaml_reader import Section
+    from etloop.contract.model.topology import Topology
+
+MOST_EVENTS: Final = 1000
+LATEST_NS: Final = 24 * 3600 * NS_PER_S
+ENDED: Final = "the run had ended"
+_STATES: Final = {"down": False, "up": True}
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEvent:
+    """One link's change."""
+
+    at_ns: int
+    """After the start of the run."""
+    link: str
+    """A port of a switch as "leaf0/3"; the link's other end goes with it."""
+    up: bool
+    where: str = ""
+    """File, line and key."""
+
+
+def read_timeline(top: Section) -> tuple[TimelineEvent, ...]:
+    """The events in the order of their times. Mistakes go to the file of `top`."""
+    if not top.has("timeline"):
+        return ()
+    sections = top.sections("timeline", "write events such as - {at: 2s, link: leaf0/3, state: down}")
+    if len(sections) > MOST_EVENTS:
+        top.mistake("timeline", f"there are {len(sections)} events", f"write at most {MOST_EVENTS}")
+    time = bounded(parse_duration_ns, 0, LATEST_NS, format_duration)
+    read: list[tuple[TimelineEvent, Section]] = []
+    for section in sections[:MOST_EVENTS]:
+        event = TimelineEvent(
+            at_ns=section.required("at", time, 0, "write when, such as 2s after the start"),
+            link=section.required("link", _port, "s/0", "name a port of a switch, such as leaf0/3"),
+            up=section.required("state", one_of(_STATES), False, "write down or up"),
+            where=section.where("link"),
+        )
+        read.append((event, section))
+        section.close()
+    read.sort(key=lambda pair: pair[0].at_ns)
+    is_up: dict[str, bool] = {}
+    for event, section in read:
+        if is_up.get(event.link, True) == event.up:
+            what = f"{event.link} is {'up' if event.up else 'down'} already at that time"
+            section.mistake("state", what, "let down and up take turns")
+        is_up[event.link] = event.up
+    return tuple(event for event, _ in read)
+
+
+def ends_of(events: Sequence[TimelineEvent], topology: Topology) -> tuple[SwitchEnd, ...]:
+    """The port of each event. Raises `PlanError` with every one that the topology does not have."""
+    known = {
+        f"{switch.name}/{port.name}": SwitchEnd(number, index)
+        for number, switch in enumerate(topology.switches)
+        for index, port in enumerate(switch.ports)
+    }
+    attached = {one.rig_port: topology.port_name(one.end) for one in topology.attachments}
+    refuse_unknown(events, tuple(known), attached)
+    return tuple(known[event.link] for event in events)
+
+
+def refuse_unknown(
+    events: Sequence[TimelineEvent], ports: Sequence[str], attached: Mapping[str, str]
+) -> None:
+    """Raises `PlanError` with every event whose link is none of `ports`. `attached`: by the rig's port, that of a switch."""
+    problems = [
+        Problem(
+            event.where or "timeline",
+            f'no switch has the port "{event.link}"',
+            f"write {attached[event.link]}, which it is on"
+            if event.link in attached
+            else _offer(event.link, ports),
+        )
+        for event in events
+        if event.link not in ports
+    ]
+    if problems:
+        raise PlanError(*problems)
+
+
+def _offer(link: str, ports: Sequence[str]) -> str:
+    switch = link.partition("/")[0]
+    own = [port for port in ports if port.partition("/")[0] == switch]
+    if own:
+        return f"{switch} has {', '.join(own[:12])}"
+    switches = list(dict.fromkeys(port.partition("/")[0] for port in ports))
+    return f"the switches are {', '.join(switches[:12])}"
+
+
+def _port(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}", text):
+        raise QuantityError(
+            f'"{text[:64]}" is not a port of a switch', "write switch and port, such as leaf0/3"
+        )
+    return text

@@ -1,0 +1,63 @@
+"""`verdict:` of a scenario: the conditions by which its runs are judged, and from where on the emulator was the limit.
+
+Decides the keys and their limits. Whether a condition can be read is found out before the run and said, but never refuses it:
+what was measured is worth keeping, and the verdict is inconclusive there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.units import parse_share_per_million
+from etloop.contract.base.yaml_reader import ConfigFile, integer, read_document, words
+from etloop.results.schema.verdict import AskedCheck
+from etloop.results.verdict.verdict import EmulatorLimits
+
+if TYPE_CHECKING:
+    from etloop.contract.base.yaml_reader import Section
+
+MOST_CHECKS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class AskedVerdict:
+    """What a scenario asks for."""
+
+    checks: tuple[AskedCheck, ...] = ()
+    limits: EmulatorLimits = EmulatorLimits()
+
+
+def conditions_of(text: bytes, source: str) -> AskedVerdict:
+    """The `verdict:` of a YAML text, a scenario or a file of its own; other keys are another reader's.
+
+    Raises `ConfigError` with all mistakes of the section.
+    """
+    file = ConfigFile(source)
+    asked = read_verdict(read_document(text, file).section("verdict"))
+    file.refuse_mistakes()
+    return asked
+
+
+def read_verdict(section: Section) -> AskedVerdict:
+    """The scenario's conditions; none where the section is absent."""
+    checks = []
+    entries = section.sections("checks", "list at least one") if section.has("checks") else ()
+    if len(entries) > MOST_CHECKS:
+        section.mistake("checks", f"{len(entries)} entries", f"give at most {MOST_CHECKS}")
+    for entry in entries[:MOST_CHECKS]:
+        text = entry.required("check", words, "?", "write a condition on the results, see docs/verdict.md")
+        why = entry.required("why", words, "?", "say why a device that breaks it is not good enough")
+        checks.append(AskedCheck(text, why, entry.where("check")))
+        entry.close()
+    emulator = section.section("emulator")
+    default = EmulatorLimits()
+    share = parse_share_per_million
+    limits = EmulatorLimits(
+        emulator.optional("slip", share, round(default.slip_share * 1e6)) / 1e6,
+        emulator.optional("busy", share, round(default.busy_share * 1e6)) / 1e6,
+        emulator.optional("lost_packets", integer(0, 10**12), default.own_lost_packets),
+    )
+    emulator.close()
+    section.close()
+    return AskedVerdict(tuple(checks), limits)

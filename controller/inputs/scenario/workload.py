@@ -1,0 +1,107 @@
+"""`workload` of a scenario, or of one of its jobs: the trace and how it is read, or the load in its place.
+
+Decides what may be written. What a trace means is decided by `workload`, what a load is by `loads`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from etloop.contract.base.units import format_rate, parse_flops, parse_rate_bps
+from etloop.contract.base.yaml_reader import bounded, integer, one_of, words
+from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, read_load
+from etloop.traffic.collectives.choice import Shaping
+from etloop.workload.trace.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, WorkloadSettings
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+    from pathlib import Path
+
+    from etloop.contract.base.yaml_reader import Section
+    from etloop.traffic.collectives.choice import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """How much smaller a job is replayed."""
+
+    bytes: Fraction
+    time: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a job replays: a trace, or a load that stands for one."""
+
+    trace: Path | None
+    groups: Path | None
+    settings: WorkloadSettings
+    load: Load | None
+    where: str
+    """File, line and key, for mistakes that are found later."""
+
+
+_TRACE_KEYS = ("trace", "groups", "size_unit", "element_bytes", "dependencies", "replicate_ranks", "compute")
+
+
+def read_source(section: Section, directory: Path, scales: Scales, seed: int) -> Source:
+    """The source of a `workload:` section, whose paths are relative to `directory`; mistakes go to its file."""
+    if has_load(section):
+        beside = [key for key in _TRACE_KEYS if section.has(key)]
+        if beside:
+            section.mistake(beside[0], "it is of traces, and a load stands in place of one", "remove it")
+        load = read_load(section, seed)
+        where = section.where(next(key for key in LOAD_KEYS if section.has(key)))
+        section.close()
+        return Source(None, None, WorkloadSettings(), load, where)
+    trace = section.required(
+        "trace", words, "", "name the directory, prefix or archive of the .et files, or write a load"
+    )
+    groups = section.optional("groups", words, "")
+    settings = _read_settings(section, scales)
+    where = section.where("trace")
+    section.close()
+    return Source(directory / trace, directory / groups if groups else None, settings, None, where)
+
+
+def in_nccl_order(source: Source, shaping: Settings) -> tuple[Source, tuple[str, ...]]:
+    """As shaped, and what is to be said of it: NCCL runs the operations of a communicator in one stream, whatever the
+    trace says of their order."""
+    policy = source.settings.dependencies
+    if policy.communicator or source.load is not None or shaping.shaping is not Shaping.NCCL:
+        return source, ()
+    note = (
+        f"dependencies {policy} do not order the operations of a communicator, but NCCL runs them one after another, "
+        "and so does this plan; collectives.shaping plain, gloo or mpi leaves them as the trace has them"
+    )
+    ordered = replace(source.settings, dependencies=replace(policy, communicator=True))
+    return replace(source, settings=ordered), (note,)
+
+
+def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
+    compute = section.section("compute")
+    settings = WorkloadSettings(
+        size_unit=section.optional(
+            "size_unit", one_of({unit.value: unit for unit in SizeUnit}), SizeUnit.AUTO
+        ),
+        element_bytes=section.optional("element_bytes", integer(1, 64), None),
+        dependencies=section.optional(
+            "dependencies", DependencyPolicy.parse, DependencyPolicy.DATA_COMMUNICATOR
+        ),
+        replicate_ranks=section.optional("replicate_ranks", integer(2, MAX_REPLICAS), None),
+        flops=compute.optional("flops", _positive_flops, None),
+        memory_bandwidth_bytes_per_s=compute.optional("memory_bandwidth", _bytes_per_second, None),
+        bytes_scale=scales.bytes,
+        time_scale=scales.time,
+    )
+    compute.close()
+    return settings
+
+
+def _positive_flops(text: str) -> int:
+    return bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS")(text)
+
+
+def _bytes_per_second(text: str) -> int:
+    return bounded(parse_rate_bps, 8, 10**18, format_rate)(text) // 8

@@ -1,0 +1,346 @@
+"""`topology.yaml`: switches, the links between them, and the rig's ports on them.
+
+Decides what a topology file may say: a single switch, a leaf-spine or a rail network by a few numbers, or switches and
+links one by one. What may be said of a switch is decided by `topology_switch`; ways through the network are found by
+`traffic.routes`. Whether the rig has the ports that are attached here is known only beside a rig file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.units import (
+    NS_PER_S,
+    QuantityError,
+    format_duration,
+    format_rate,
+    parse_duration_ns,
+    parse_name,
+    parse_port_label,
+    parse_rate_bps,
+)
+from etloop.contract.base.yaml_reader import ConfigFile, Section, bounded, integer, read_document, yes_or_no
+from etloop.contract.model.switch_presets import SEED
+from etloop.contract.model.topology import (
+    FOREVER_NS,
+    MOST_ATTACHMENTS,
+    MOST_SWITCH_PORTS,
+    MOST_SWITCHES,
+    Attachment,
+    Outage,
+    SwitchEnd,
+    SwitchLink,
+    SwitchPort,
+    SwitchSettings,
+    Topology,
+)
+from etloop.controller.inputs.rig import MOST_RAILS, parse_addresses
+from etloop.controller.inputs.topology_switch import read_switch
+from etloop.traffic.routes import islands
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEFAULT_DELAY_NS: Final = 100
+"""Twenty metres of cable."""
+MOST_ROUTES: Final = 1 << 22
+"""Switches times attachments: rows of all routing tables together."""
+_KINDS: Final = ("single", "leaf_spine", "rail", "switches")
+_RATE: Final = bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate)
+_DELAY: Final = bounded(parse_duration_ns, 0, NS_PER_S // 10, format_duration)
+_MOMENT: Final = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A topology while it grows: switches are described once all their ports are known."""
+
+    names: list[str] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    ports: list[list[SwitchPort]] = field(default_factory=list)
+    known_as: list[dict[str, int]] = field(default_factory=list)
+    """Per switch, ports by their own names and by the rig's port on them."""
+    links: list[SwitchLink] = field(default_factory=list)
+    attachments: list[Attachment] = field(default_factory=list)
+    one_by_one: bool = False
+    """Whether every switch has a section, and a name in it, of its own."""
+
+    def add_switch(self, name: str, section: Section) -> int:
+        self.names.append(name)
+        self.sections.append(section)
+        self.ports.append([])
+        self.known_as.append({})
+        return len(self.names) - 1
+
+    def add_port(self, switch: int, name: str, rate_bps: int, delay_ns: int) -> SwitchEnd:
+        port = len(self.ports[switch])
+        self.ports[switch].append(SwitchPort(name or str(port), rate_bps, delay_ns))
+        self.known_as[switch][name or str(port)] = port
+        return SwitchEnd(switch, port)
+
+    def link(self, a: int, b: int, rate_bps: int, delay_ns: int) -> None:
+        ends = [self.add_port(switch, "", rate_bps, delay_ns) for switch in (a, b)]
+        self.links.append(SwitchLink(ends[0], ends[1]))
+
+    def attach(
+        self, switch: int, rig_port: str, rate_bps: int, delay_ns: int, rail: int | None = None
+    ) -> None:
+        end = self.add_port(switch, "", rate_bps, delay_ns)
+        self.known_as[switch].setdefault(rig_port, end.port)
+        self.attachments.append(Attachment(rig_port, end, rail=rail))
+
+
+def parse_topology(text: bytes, source: str) -> Topology:
+    """The topology of a YAML text. `source` names the file in messages. Raises `ConfigError` with all its mistakes."""
+    file = ConfigFile(source)
+    top = read_document(text, file)
+    given = [kind for kind in _KINDS if top.has(kind)]
+    if len(given) != 1:
+        what = f"describes {' and '.join(given)}" if given else "describes no network"
+        file.mistake(None, "", what, f"write exactly one of {', '.join(_KINDS)}")
+    draft = _Draft()
+    readers: dict[str, Callable[[], None]] = {
+        "single": lambda: _read_single(top.section("single"), draft),
+        "leaf_spine": lambda: _read_tiers(top.section("leaf_spine"), draft, "leaves", "leaf"),
+        "rail": lambda: _read_tiers(top.section("rail"), draft, "rails", "rail"),
+        "switches": lambda: _read_parts(top, draft),
+    }
+    for kind in given:
+        readers[kind]()
+    file_wide = top.optional("seed", integer(0, 2**62), SEED)
+    switches = _read_switches(draft, file, file_wide)
+    outages = _read_outages(top, draft)
+    top.close()
+    _refuse_odd_shapes(top, draft)
+    file.refuse_mistakes()
+    topology = Topology(switches, tuple(draft.links), tuple(draft.attachments), outages)
+    _refuse_islands(topology, file)
+    return topology
+
+
+def _read_single(section: Section, draft: _Draft) -> None:
+    switch = draft.add_switch("switch", section.section("switch"))
+    rate, delay = _link_of(section, "rate", "delay")
+    for port in section.texts("ports", parse_port_label, ""):
+        draft.attach(switch, port, rate, delay)
+    if not draft.attachments:
+        section.mistake(
+            "ports", "is missing or empty", 'list the rig\'s ports on the switch, as "agent/port"'
+        )
+    section.close()
+
+
+def _read_tiers(section: Section, draft: _Draft, tier: str, kind: str) -> None:
+    """Switches with the rig's ports on them (leaves, or one a rail), and spines that join them all."""
+    rate, delay = _link_of(section, "rate", "delay")
+    uplink_rate = section.optional("uplink_rate", _RATE, rate)
+    uplink_delay = section.optional("uplink_delay", _DELAY, delay)
+    least = 0 if tier == "rails" else 1
+    spines = section.optional("spines", integer(least, MOST_SWITCHES), least)
+    uplinks = section.optional("uplinks", integer(1, MOST_SWITCH_PORTS), 1)
+    lower_section, spine_section = section.section(kind), section.section("spine")
+    lower = []
+    for index, one in enumerate(section.sections(tier, f"list the {tier}, each with its ports")):
+        switch = draft.add_switch(f"{kind}{index}", lower_section)
+        lower.append(switch)
+        ports = one.texts("ports", parse_port_label, "")
+        if not ports:
+            one.mistake("ports", "is missing or empty", 'list the rig\'s ports on it, as "agent/port"')
+        for port in ports:
+            draft.attach(switch, port, rate, delay, index if tier == "rails" else None)
+        one.close()
+    if tier == "rails" and len(lower) > MOST_RAILS:
+        section.mistake(tier, f"{len(lower)} rails", f"write at most {MOST_RAILS}")
+    if (
+        len(lower) * spines * uplinks > MOST_SWITCHES * MOST_SWITCH_PORTS
+        or spines * uplinks > MOST_SWITCH_PORTS
+    ):
+        what = f"{spines} spines with {uplinks} links to each"
+        section.mistake(
+            "spines", what, f"keep their product within the {MOST_SWITCH_PORTS} ports of a switch"
+        )
+        spines = 0
+    if len(lower) * uplinks > MOST_SWITCH_PORTS:
+        section.mistake(
+            tier, f"a spine would have {len(lower) * uplinks} ports", f"keep them within {MOST_SWITCH_PORTS}"
+        )
+        spines = 0
+    for index in range(spines):
+        spine = draft.add_switch(f"spine{index}", spine_section)
+        for switch in lower:
+            for _ in range(uplinks):
+                draft.link(switch, spine, uplink_rate, uplink_delay)
+    if spines == 0:
+        if section.has("spine"):
+            section.mistake("spine", "there are no spines", "write spines: 1 or more, or remove the key")
+        else:
+            spine_section.close()
+    section.close()
+
+
+def _read_parts(top: Section, draft: _Draft) -> None:
+    """Switches, links and attachments one by one."""
+    number: dict[str, int] = {}
+    draft.one_by_one = True
+    for one in top.sections("switches", "list the switches, each with its name"):
+        name = one.required("name", parse_name, "?", "name the switch, such as leaf0")
+        if name in number:
+            one.mistake("name", f'two switches are called "{name}"', "give every switch its own name")
+        number[name] = draft.add_switch(name, one)
+    for one in top.sections("links", "list the links") if top.has("links") else ():
+        rate, delay = _link_of(one, "rate", "delay")
+        ends = [_read_end(one, key, draft, number, rate, delay) for key in ("from", "to")]
+        if ends[0] is not None and ends[1] is not None:
+            if ends[0].switch == ends[1].switch:
+                one.mistake("to", "the link ends at the switch it begins at", "name another switch")
+            draft.links.append(SwitchLink(ends[0], ends[1]))
+        one.close()
+    for one in top.sections("attach", "list the rig's ports, such as {port: a/p0, to: leaf0, rate: 100Gbps}"):
+        rate, delay = _link_of(one, "rate", "delay")
+        end = _read_end(one, "to", draft, number, rate, delay)
+        port = one.required("port", parse_port_label, "", 'name a port of the rig as "agent/port"')
+        unread: tuple[str, ...] = ()
+        ranges = one.texts("addresses", parse_addresses, unread)
+        rail = one.optional("rail", integer(0, MOST_RAILS - 1), None)
+        honours = one.optional("honours_pause", yes_or_no, True)
+        one.close()
+        if end is None:
+            continue
+        draft.known_as[end.switch].setdefault(port, end.port)
+        addresses = tuple(address for several in ranges for address in several)
+        draft.attachments.append(Attachment(port, end, addresses, rail, honours))
+
+
+def _link_of(section: Section, rate: str, delay: str) -> tuple[int, int]:
+    remedy = 'write the speed of the link, such as "100Gbps"'
+    return section.required(rate, _RATE, 1, remedy), section.optional(delay, _DELAY, DEFAULT_DELAY_NS)
+
+
+def _read_end(
+    section: Section, key: str, draft: _Draft, number: dict[str, int], rate_bps: int, delay_ns: int
+) -> SwitchEnd | None:
+    """A port made at a switch for one end of a link; None after a mistake."""
+    remedy = "name a switch, or a switch and a port of your naming, such as leaf0/up1"
+    switch, port = section.required(key, _switch_end, ("", ""), remedy)
+    if not switch:
+        return None
+    if switch not in number:
+        known = ", ".join(list(number)[:16])
+        section.mistake(key, f'there is no switch "{switch}"', f"write one of {known}")
+        return None
+    if port in draft.known_as[number[switch]]:
+        section.mistake(key, f"{switch}/{port} has a link already", "give every link its own port")
+        return None
+    if not port:
+        taken = draft.known_as[number[switch]]
+        port = next(str(free) for free in range(len(taken) + 1) if str(free) not in taken)
+    return draft.add_port(number[switch], port, rate_bps, delay_ns)
+
+
+def _read_switches(draft: _Draft, file: ConfigFile, seed: int) -> tuple[SwitchSettings, ...]:
+    """All switches of the draft. One section may describe many; what is wrong with it is told once."""
+    if len(draft.names) > MOST_SWITCHES:
+        file.mistake(None, "", f"{len(draft.names)} switches", f"describe at most {MOST_SWITCHES}")
+        return ()
+    found = []
+    told = set(file.problems)
+    for index, (name, section) in enumerate(zip(draft.names, draft.sections, strict=True)):
+        ports = tuple(draft.ports[index])
+        # A switch without ports may be the echo of a mistake that has been told.
+        if len(ports) > MOST_SWITCH_PORTS or (not ports and not told):
+            what = f"switch {name} has {len(ports) or 'no'} ports"
+            file.mistake(None, "", what, f"give it 1 to {MOST_SWITCH_PORTS} links, or remove it")
+        ports = ports[:MOST_SWITCH_PORTS] or (SwitchPort("0", 1_000_000, 0),)
+        here = ConfigFile(file.name)
+        again = section.again(here)
+        if draft.one_by_one:
+            again.has("name")
+        # Switches that hash alike would all make the same choice (polarisation).
+        found.append(read_switch(again, name, ports, seed + index, draft.known_as[index]))
+        file.problems += [problem for problem in here.problems if problem not in told]
+        told.update(here.problems)
+    return tuple(found)
+
+
+def _read_outages(top: Section, draft: _Draft) -> tuple[Outage, ...]:
+    found = []
+    read: list[tuple[Section, Outage]] = []
+    places = {rig_port.rig_port: rig_port.end for rig_port in draft.attachments}
+    for switch, name in enumerate(draft.names):
+        places |= {
+            f"{name}/{port.name}": SwitchEnd(switch, at) for at, port in enumerate(draft.ports[switch])
+        }
+    for one in top.sections("outages", "list the outages") if top.has("outages") else ():
+        said = one.required(
+            "port", parse_port_label, "", 'name a port of a switch or of the rig, such as "leaf0/4"'
+        )
+        outage = Outage(
+            places.get(said, SwitchEnd(0, 0)),
+            one.required("from", _MOMENT, 0, "write when the link goes down, such as 1ms"),
+            one.optional("until", _MOMENT, FOREVER_NS),
+        )
+        if said and said not in places:
+            known = next((place for place in places if place), "leaf0/0")
+            one.mistake("port", f'there is no port "{said}"', f"write one such as {known}")
+        if outage.until_ns <= outage.from_ns:
+            one.mistake("until", "it ends before it begins", "write an until after from")
+        one.close()
+        found.append(outage)
+        if said in places:
+            read.append((one, outage))
+    _refuse_overlaps(read, draft)
+    return tuple(found)
+
+
+def _refuse_overlaps(read: list[tuple[Section, Outage]], draft: _Draft) -> None:
+    """The end of one outage would bring a link up in the middle of another, which may name the link's other end."""
+    first_end = {link.b: link.a for link in draft.links}
+    last: dict[SwitchEnd, Outage] = {}
+    for one, outage in sorted(read, key=lambda row: row[1].from_ns):
+        link = first_end.get(outage.end, outage.end)
+        before = last.get(link)
+        if before is not None and outage.from_ns < before.until_ns:
+            what = f"the link is down since {format_duration(before.from_ns)} by another outage"
+            one.mistake("from", what, "write one outage instead of both")
+        last[link] = outage if before is None or outage.until_ns > before.until_ns else before
+
+
+def _refuse_odd_shapes(top: Section, draft: _Draft) -> None:
+    seen: set[str] = set()
+    key = next((kind for kind in _KINDS if top.has(kind)), "")
+    for attachment in draft.attachments:
+        port = attachment.rig_port
+        if port and port in seen:
+            top.mistake(key, f"{port} is attached twice", "attach every port of the rig once")
+        seen.add(port)
+    owner: dict[str, str] = {}
+    for attachment in draft.attachments:
+        for address in attachment.addresses:
+            if address in owner:
+                what = f"address {address} is given to {owner[address]} and to {attachment.rig_port}"
+                top.mistake(key, what, "give every address to one port")
+            owner[address] = attachment.rig_port
+    if len(draft.attachments) > MOST_ATTACHMENTS or len(draft.attachments) * len(draft.names) > MOST_ROUTES:
+        what = f"{len(draft.attachments)} attached ports behind {len(draft.names)} switches"
+        top.mistake(key, what, f"keep their product within {MOST_ROUTES}")
+
+
+def _refuse_islands(topology: Topology, file: ConfigFile) -> None:
+    groups = islands(topology)
+    rails = [{topology.attachments[number].rail for number in group} for group in groups]
+    # Rails without spines are separate networks on purpose; a job that needs a way between them is refused later.
+    if not any(None in one for one in rails) and sum(map(len, rails)) == len(set().union(*rails)):
+        return
+    if len(groups) > 1:
+        a, b = (topology.attachments[group[0]].rig_port for group in groups[:2])
+        file.mistake(None, "", f"there is no way from {a} to {b}", "add links that join their switches")
+    file.refuse_mistakes()
+
+
+def _switch_end(text: str) -> tuple[str, str]:
+    switch, slash, port = text.partition("/")
+    if slash and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", port):
+        raise QuantityError(f'"{text[:64]}" is not a switch and a port', "write it as switch/port")
+    return parse_name(switch), port

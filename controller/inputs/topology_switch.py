@@ -1,0 +1,256 @@
+"""One switch of a topology file: what may be said of it, on top of a preset. Parsing only.
+
+Decides the keys of a switch and their ranges. Defaults come from `contract.switch_presets`, for the ports that the
+switch has; which ports those are is decided by `topology_file`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.units import (
+    NS_PER_S,
+    QuantityError,
+    format_bytes,
+    format_duration,
+    parse_bytes,
+    parse_duration_ns,
+    parse_factor,
+    parse_share_per_million,
+)
+from etloop.contract.base.yaml_reader import bounded, integer, one_of, words, yes_or_no
+from etloop.contract.model.switch_presets import lossless_group, marking, preset, shared_bytes
+from etloop.contract.model.topology import (
+    DSCPS,
+    FOREVER_NS,
+    PRIORITIES,
+    LoadBalancing,
+    Marking,
+    PriorityGroup,
+    SwitchFault,
+    SwitchPort,
+    SwitchQueue,
+    SwitchSettings,
+    Trimming,
+    Watchdog,
+    WatchdogAction,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from etloop.contract.base.yaml_reader import Section
+
+MOST_ALPHA_LOG2: Final = 8
+MOST_BUFFER_BYTES: Final = 1 << 40
+LARGEST_TRIMMED_BYTES: Final = 9216
+_PRESETS: Final = {"lossless": True, "lossy": False}
+_BALANCING: Final = {way.name.lower(): way for way in LoadBalancing}
+_ACTIONS: Final = {action.name.lower(): action for action in WatchdogAction}
+_MOMENTS: Final = {"dequeue": True, "enqueue": False}
+_size = bounded(parse_bytes, 0, MOST_BUFFER_BYTES, format_bytes)
+_time = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
+_priority = integer(0, PRIORITIES - 1)
+
+
+def read_switch(
+    section: Section, name: str, ports: tuple[SwitchPort, ...], seed: int, known_as: Mapping[str, int]
+) -> SwitchSettings:
+    """The switch that `section` describes; what it leaves out is as in its preset. `seed` holds if it states none.
+
+    `known_as` gives the numbers of ports by the names that faults may use. Mistakes go to the section's file.
+    """
+    lossless = section.optional("preset", one_of(_PRESETS), True)
+    settings = preset(name, ports, lossless=lossless)
+    maps = section.section("maps")
+    pfc = section.section("pfc")
+    settings = replace(
+        settings,
+        dscp_to_class=_map(maps, "dscp_to_class", settings.dscp_to_class),
+        class_to_queue=_map(maps, "class_to_queue", settings.class_to_queue),
+        class_to_group=_map(maps, "class_to_group", settings.class_to_group),
+        group_to_priority=_map(maps, "group_to_priority", settings.group_to_priority),
+        priority_to_queue=_map(maps, "priority_to_queue", settings.priority_to_queue),
+        groups=_groups(section.section("groups"), settings),
+        queues=_queues(section.section("queues"), settings),
+        pfc=pfc.optional("enabled", yes_or_no, settings.pfc),
+        pause_quanta=pfc.optional("pause_quanta", integer(1, 65535), settings.pause_quanta),
+        watchdog=_watchdog(pfc.section("watchdog")) if pfc.has("watchdog") else None,
+        latency_ns=section.optional("latency", _time, settings.latency_ns),
+        balancing=section.optional("balancing", one_of(_BALANCING), settings.balancing),
+        flowlet_gap_ns=section.optional("flowlet_gap", _time, settings.flowlet_gap_ns),
+        trimming=_trimming(section.section("trimming")) if section.has("trimming") else None,
+        seed=section.optional("seed", integer(0, 2**63 - 1), seed),
+        faults=_faults(section, known_as),
+    )
+    if section.has("flowlet_gap") and settings.balancing is not LoadBalancing.FLOWLET:
+        section.mistake("flowlet_gap", "only flowlets have a gap", "remove it, or write balancing: flowlet")
+    if pfc.has("enabled") and settings.pfc and not any(group.lossless for group in settings.groups):
+        remedy = "write preset: lossless, or lossless: true for a group under groups"
+        pfc.mistake("enabled", "no group is lossless, so nobody would ever be paused", remedy)
+    if not settings.pfc and not pfc.has("enabled"):
+        for key in ("watchdog", "pause_quanta"):
+            if pfc.has(key):
+                remedy = "remove it, or write preset: lossless, or enabled: false if that is what is meant"
+                pfc.mistake(key, "a switch without pauses has no use for it", remedy)
+    buffer_bytes = section.optional("buffer", _size, settings.set_aside_bytes + shared_bytes(ports))
+    if buffer_bytes < settings.set_aside_bytes:
+        what = (
+            f"{format_bytes(buffer_bytes)} is less than the {format_bytes(settings.set_aside_bytes)} that the reserves and "
+            f"headroom of all {len(ports)} ports set aside"
+        )
+        section.mistake("buffer", what, "write more, or smaller reserves and headroom under groups")
+    for part in (maps, pfc, section):
+        part.close()
+    return replace(settings, buffer_bytes=buffer_bytes)
+
+
+def _map(maps: Section, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    """A map of which the file states some rows; the others stay."""
+    rows = maps.section(key)
+    found = tuple(rows.optional(str(row), _priority, value) for row, value in enumerate(default))
+    rows.close()
+    return found
+
+
+def _groups(section: Section, settings: SwitchSettings) -> tuple[PriorityGroup, ...]:
+    found = []
+    for number, default in enumerate(settings.groups):
+        one = section.section(str(number))
+        lossless = one.optional("lossless", yes_or_no, default.lossless)
+        if lossless and not default.lossless:
+            default = lossless_group(settings.ports)  # noqa: PLW2901 - its defaults are those of its kind
+        found.append(
+            PriorityGroup(
+                lossless=lossless,
+                reserved_bytes=one.optional("reserved", _size, default.reserved_bytes),
+                alpha_log2=one.optional("alpha", _alpha_log2, default.alpha_log2),
+                headroom_bytes=one.optional("headroom", _size, default.headroom_bytes if lossless else 0),
+                resume_offset_bytes=one.optional(
+                    "resume_offset", _size, default.resume_offset_bytes if lossless else 0
+                ),
+            )
+        )
+        if not lossless:
+            for key in ("headroom", "resume_offset"):
+                if one.has(key):
+                    one.mistake(
+                        key, "only a lossless group pauses its senders", "remove it, or write lossless: true"
+                    )
+        one.close()
+    section.close()
+    return tuple(found)
+
+
+def _queues(section: Section, settings: SwitchSettings) -> tuple[SwitchQueue, ...]:
+    found = []
+    for number, default in enumerate(settings.queues):
+        one = section.section(str(number))
+        strict = one.optional("strict", yes_or_no, default.strict)
+        found.append(
+            SwitchQueue(
+                strict=strict,
+                weight=one.optional("weight", integer(1, 1_000_000), default.weight),
+                alpha_log2=one.optional("alpha", _alpha_log2, default.alpha_log2),
+                reserved_bytes=one.optional("reserved", _size, default.reserved_bytes),
+                marking=_marking(one, default.marking, settings.ports),
+            )
+        )
+        if strict and one.has("weight"):
+            one.mistake("weight", "a strict queue has no weight", "remove one of the two")
+        one.close()
+    section.close()
+    return tuple(found)
+
+
+def _marking(queue: Section, default: Marking | None, ports: tuple[SwitchPort, ...]) -> Marking | None:
+    if not queue.has("ecn"):
+        return default
+    ecn = queue.section("ecn")
+    usual = default or marking(ports)
+    enabled = ecn.optional("enabled", yes_or_no, True)
+    kmin_bytes = ecn.optional("kmin", _size, usual.kmin_bytes)
+    found = Marking(
+        kmin_bytes=kmin_bytes,
+        kmax_bytes=ecn.optional("kmax", _size, max(usual.kmax_bytes, kmin_bytes)),
+        pmax_per_million=ecn.optional("pmax", parse_share_per_million, usual.pmax_per_million),
+        at_dequeue=ecn.optional("at", one_of(_MOMENTS), usual.at_dequeue),
+    )
+    if found.kmax_bytes < found.kmin_bytes:
+        what = f"kmin {format_bytes(found.kmin_bytes)} is above kmax {format_bytes(found.kmax_bytes)}"
+        ecn.mistake("kmin", what, "write a kmax of at least kmin")
+    ecn.close()
+    return found if enabled else None
+
+
+def _watchdog(section: Section) -> Watchdog:
+    spell = bounded(parse_duration_ns, 1, 3600 * NS_PER_S, format_duration)
+    detect_ns = section.required("detect", spell, 1, "write how long a queue may stay paused, such as 200ms")
+    found = Watchdog(
+        detect_ns=detect_ns,
+        restore_ns=section.optional("restore", spell, detect_ns),
+        action=section.optional("action", one_of(_ACTIONS), WatchdogAction.DROP),
+    )
+    section.close()
+    return found
+
+
+def _trimming(section: Section) -> Trimming:
+    size = bounded(parse_bytes, 64, LARGEST_TRIMMED_BYTES, format_bytes)
+    found = Trimming(
+        frame_bytes=section.required("size", size, 64, "write what is left of a frame, such as 128B"),
+        dscp=section.required(
+            "dscp", integer(0, DSCPS - 1), 0, "write the DSCP of trimmed packets, such as 48"
+        ),
+    )
+    section.close()
+    return found
+
+
+def _faults(section: Section, known_as: Mapping[str, int]) -> tuple[SwitchFault, ...]:
+    if not section.has("faults"):
+        return ()
+    return tuple(
+        _fault(one, known_as)
+        for one in section.sections("faults", "list what is lost, such as {drop: 0.1%}, or remove the key")
+    )
+
+
+def _fault(section: Section, known_as: Mapping[str, int]) -> SwitchFault:
+    found = SwitchFault(
+        in_port=_port_named(section, "in", known_as),
+        out_port=_port_named(section, "out", known_as),
+        per_million=section.optional("chance", parse_share_per_million, 0),
+        every=section.optional("every", integer(1, 2**32 - 1), 0),
+        from_ns=section.optional("from", _time, 0),
+        until_ns=section.optional("until", _time, FOREVER_NS),
+        corrupt=section.optional("corrupt", yes_or_no, False),
+    )
+    if not section.has("chance") and not section.has("every"):
+        section.mistake("chance", "hits no packet", "write chance: 0.1%, or every: 1000")
+    if found.until_ns <= found.from_ns:
+        section.mistake("until", "it ends before it begins", "write an until after from")
+    section.close()
+    return found
+
+
+def _port_named(section: Section, key: str, known_as: Mapping[str, int]) -> int:
+    if not section.has(key):
+        return -1
+    said = section.optional(key, words, "")
+    if said not in known_as:
+        remedy = f"write one of {', '.join(list(known_as)[:16])}"
+        section.mistake(key, f'the switch has no port "{said[:64]}"', remedy)
+    return known_as.get(said, -1)
+
+
+def _alpha_log2(text: str) -> int:
+    factor = parse_factor(text)
+    for power in range(-MOST_ALPHA_LOG2, MOST_ALPHA_LOG2 + 1):
+        if factor == Fraction(2) ** power:
+            return power
+    raise QuantityError(
+        f'"{text[:64]}" is not a power of two from 1/256 to 256', "write one, such as 1/8, 1 or 2"
+    )

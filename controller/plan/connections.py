@@ -1,0 +1,166 @@
+"""Pairs of ranks -> connections: how each travels, and the queue pairs it has on the wire. Pure; seeded.
+
+Decides paths and queue pair numbers. Numbers are dealt as network cards deal them: near-sequential
+within a port, in the order the connections are listed, from a base that differs from port to port (roce_wire
+conventions). UDP source ports are dealt by `source_ports`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.ip_address import IP_ADDRESS, NO_ADDRESS, ip_bytes, ip_column
+from etloop.contract.model.assignment import ConnectionColumns, Path
+from etloop.controller.plan.source_ports import SourcePorts, deal_source_ports
+
+if TYPE_CHECKING:
+    from etloop.controller.plan.demand import PairColumns
+    from etloop.controller.plan.placement import Placement
+    from numpy.typing import NDArray
+
+FIRST_QPN: Final = 0x100
+"""Below are numbers with a meaning of their own (0 and 1) and what drivers keep for themselves."""
+QPN_SPACE: Final = 1 << 24
+_AS_THE_KERNEL: Final = SourcePorts()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedConnections:
+    """Connections of the whole job, row i for pair i, and the block of queue pair numbers of every used port."""
+
+    columns: ConnectionColumns
+    src_port: NDArray[np.int32]
+    """Port of the source rank, an index into `Placement.ports`."""
+    dst_port: NDArray[np.int32]
+    qpn_base: tuple[int, ...]
+    qpn_count: tuple[int, ...]
+
+
+def connect(
+    pairs: PairColumns,
+    placement: Placement,
+    qps_per_connection: int,
+    seed: int,
+    source_ports: SourcePorts = _AS_THE_KERNEL,
+) -> PlacedConnections:
+    """The connections of all pairs under a placement; `seed` picks the bases of the queue pair numbers.
+
+    Raises `PlanError` when there are more queue pair ends than 24-bit numbers.
+    """
+    port = np.array(placement.port, np.int32)
+    host = np.array(placement.host, np.int64)
+    src_port, dst_port = port[pairs.src_rank], port[pairs.dst_rank]
+    path = np.where(
+        host[pairs.src_rank] == host[pairs.dst_rank],
+        np.uint8(Path.SCALE_UP),
+        np.where(src_port == dst_port, np.uint8(Path.HAIRPIN), np.uint8(Path.WIRE)),
+    ).astype(np.uint8)
+    wire = path == Path.WIRE
+    qps = np.where(wire, qps_per_connection, 0)
+    qp_offsets = np.concatenate([[0], np.cumsum(qps)]).astype(np.int64)
+    _refuse_too_many(2 * int(qp_offsets[-1]))
+    # Ends in the order a job makes its connections: source and destination of each queue pair in turn.
+    ends = np.stack([np.repeat(src_port, qps), np.repeat(dst_port, qps)], axis=1).reshape(-1)
+    count = np.bincount(ends, minlength=len(placement.ports))
+    base = _bases(count, seed)
+    qpn = _deal(ends, base).reshape(-1, 2)
+    src_udp_port, dst_udp_port = deal_source_ports(source_ports, qpn[:, 0], qpn[:, 1], seed)
+    address = ip_column(ip_bytes(placement.address_of(rank)) for rank in range(len(port)))
+    nowhere = np.frombuffer(NO_ADDRESS, IP_ADDRESS)
+    _refuse_mixed_families(pairs, placement, wire)
+    _refuse_receiving_ports(source_ports, placement)
+    columns = ConnectionColumns(
+        communicator=pairs.communicator,
+        channel=pairs.channel,
+        src_rank=pairs.src_rank,
+        dst_rank=pairs.dst_rank,
+        path=path,
+        src_ip=np.where(wire, address[pairs.src_rank], nowhere),
+        dst_ip=np.where(wire, address[pairs.dst_rank], nowhere),
+        qp_offsets=qp_offsets.astype(np.int32),
+        src_qpn=np.ascontiguousarray(qpn[:, 0]),
+        dst_qpn=np.ascontiguousarray(qpn[:, 1]),
+        src_udp_port=src_udp_port,
+        dst_udp_port=dst_udp_port,
+    )
+    return PlacedConnections(columns, src_port, dst_port, tuple(base.tolist()), tuple(count.tolist()))
+
+
+def _refuse_too_many(ends: int) -> None:
+    most = QPN_SPACE - FIRST_QPN
+    if ends > most:
+        raise PlanError(
+            Problem(
+                "plan",
+                f"the job needs {ends} queue pair ends, and only {most} numbers of 24 bits are free",
+                "lower transport.qps_per_connection, or map more ranks to a host (mapping.ranks_per_host)",
+            )
+        )
+
+
+def _refuse_receiving_ports(source_ports: SourcePorts, placement: Placement) -> None:
+    receiving = {place.port.udp_port for place in placement.ports}
+    clash = sorted(receiving.intersection(source_ports.pinned))
+    if clash:
+        what = f"{clash[0]} is the UDP port that packets are received on"
+        raise PlanError(Problem("transport.source_port", what, "pin others"))
+
+
+def _refuse_mixed_families(pairs: PairColumns, placement: Placement, wire: NDArray[np.bool_]) -> None:
+    has_colon = np.array([":" in placement.address_of(rank) for rank in range(len(placement.port))])
+    mixed = np.flatnonzero(wire & (has_colon[pairs.src_rank] != has_colon[pairs.dst_rank]))
+    if len(mixed):
+        src, dst = int(pairs.src_rank[mixed[0]]), int(pairs.dst_rank[mixed[0]])
+        raise PlanError(
+            Problem(
+                "plan",
+                f"rank {src} has {placement.address_of(src)} and rank {dst} {placement.address_of(dst)}: one speaks IPv4 "
+                "and the other IPv6",
+                "give all ports whose ranks talk to each other addresses of one family in the rig file",
+            )
+        )
+
+
+def _bases(count: NDArray[np.int_], seed: int) -> NDArray[np.int64]:
+    """First number of each port's block: blocks in port order with random gaps, none overlapping."""
+    spare = QPN_SPACE - FIRST_QPN - int(count.sum())
+    # The raw stream of a named generator: the same numbers in every version of the library.
+    drawn = np.random.PCG64(seed).random_raw(len(count)) % np.uint64(spare + 1)
+    gaps = np.sort(drawn).astype(np.int64)
+    before = np.concatenate([[0], np.cumsum(count)[:-1]])
+    return np.asarray(gaps + before + FIRST_QPN, np.int64)
+
+
+def _deal(ends: NDArray[np.int32], base: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """The number of each end: the next one of its port."""
+    order = np.argsort(ends, kind="stable")
+    sorted_ends = ends[order]
+    first = np.searchsorted(sorted_ends, np.arange(len(base)))
+    qpn = np.empty(len(ends), np.uint32)
+    qpn[order] = base[sorted_ends] + np.arange(len(ends)) - first[sorted_ends]
+    return qpn
+
+
+def select_connections(columns: ConnectionColumns, rows: NDArray[np.int32]) -> ConnectionColumns:
+    """The connections of some rows, in that order, with their queue pairs."""
+    counts = np.diff(columns.qp_offsets)[rows]
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], counts)
+    queue_pairs = np.repeat(columns.qp_offsets[:-1][rows], counts) + within
+    return ConnectionColumns(
+        communicator=columns.communicator[rows],
+        channel=columns.channel[rows],
+        src_rank=columns.src_rank[rows],
+        dst_rank=columns.dst_rank[rows],
+        path=columns.path[rows],
+        src_ip=columns.src_ip[rows],
+        dst_ip=columns.dst_ip[rows],
+        qp_offsets=offsets,
+        src_qpn=columns.src_qpn[queue_pairs],
+        dst_qpn=columns.dst_qpn[queue_pairs],
+        src_udp_port=columns.src_udp_port[queue_pairs],
+        dst_udp_port=columns.dst_udp_port[queue_pairs],
+    )

@@ -1,0 +1,359 @@
+"""What a job asks of the network, before anybody knows where its ranks are: schedules, ops in columns, bytes per pair.
+
+Decides which schedule every collective uses and adds up, with the engine's own cutting, the payload that each rank
+sends to each other rank. Which of these bytes cross the device under test follows from the placement and is decided by
+`partition` and `connections`.
+
+Ops that ask the same thing (one schedule over one communicator with one byte count) are one *shape*: a job of a
+hundred thousand ops has a few hundred shapes, and only shapes are cut lane by lane. The members of an uneven all-to-all
+put in different sizes; its schedule, made for its matrix, says all, and its shape has byte count 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.units import approximate_bytes
+from etloop.controller.plan.schedule_set import ChosenOp, ScheduleSet
+from etloop.traffic._native import StepTables
+from etloop.traffic.collectives.core.columns import to_columns
+from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from etloop.contract.model.assignment import ScheduleTables
+    from etloop.controller.plan.job_set import JobSet
+    from etloop.traffic.collectives.core.table import Schedule
+
+POINT_TO_POINT: Final = -1
+"""Communicator of connections that carry sends and receives."""
+MOST_OP_BYTES: Final = 1 << 46
+"""The engine counts an operation's messages in 32 bits; more than 64 TiB of one operation is a wrong unit."""
+_MOST_CHANNELS: Final = 1024
+"""As in traffic/native/bind_schedule.cpp."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """A collective over one communicator with one byte count: what every lane sends, and how many ops ask for it."""
+
+    communicator: int
+    schedule: int
+    ops: int
+    """Collective operations (not members)."""
+    src_position: NDArray[np.int32]
+    dst_position: NDArray[np.int32]
+    channel: NDArray[np.int32]
+    payload_bytes: NDArray[np.int64]
+    """Per sending lane, for one op: what goes onto the wire, with what LL and LL128 add to the data."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpColumns:
+    """All network ops of all ranks, sorted by (rank, op)."""
+
+    rank: NDArray[np.int32]
+    op: NDArray[np.int32]
+    node_id: NDArray[np.uint64]
+    kind: NDArray[np.uint8]
+    collective: NDArray[np.int8]
+    communicator: NDArray[np.int32]
+    position: NDArray[np.int32]
+    """Of the rank in the communicator; -1 for send and receive."""
+    peer: NDArray[np.int32]
+    sequence: NDArray[np.int32]
+    message_bytes: NDArray[np.int64]
+    trace_bytes: NDArray[np.int64]
+    schedule: NDArray[np.int32]
+    shape: NDArray[np.int32]
+    """Index into `Demand.shapes`; -1 for send and receive."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairColumns:
+    """Every ordered pair of ranks that some schedule connects, once per communicator and channel, sorted by communicator,
+    ranks and channel; bytes of one iteration."""
+
+    communicator: NDArray[np.int32]
+    channel: NDArray[np.int32]
+    src_rank: NDArray[np.int32]
+    dst_rank: NDArray[np.int32]
+    payload_bytes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.communicator)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramVariant:
+    """A program together with the schedules it runs: ranks that share a program may sit in groups of other sizes."""
+
+    program: Program
+    schedule: NDArray[np.int32]
+    """Per op, an index into `Demand.schedules`; -1 for DELAY."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """All that the plan needs to know of a job's traffic."""
+
+    schedules: tuple[Schedule, ...]
+    tables: ScheduleTables
+    variants: tuple[ProgramVariant, ...]
+    variant_of_rank: tuple[int, ...]
+    ops: OpColumns
+    shapes: tuple[Shape, ...]
+    pairs: PairColumns
+    chosen: tuple[ChosenOp, ...]
+
+
+_Slot = tuple[int, int, int]
+"""Of a communicator: its size, its consecutive members on each host, and the part whose settings shape it."""
+_Sends = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]
+
+
+def demand_of(jobs: JobSet) -> Demand:
+    """The demand of a set of jobs, each spread over hosts as its mapping says and shaped as its settings say.
+
+    Raises `PlanError` for a collective that has no schedule, or none as settings pin it.
+    """
+    job, host, part_of_rank = jobs.job, jobs.hosts(), jobs.part_of_rank().tolist()
+    schedule_set = ScheduleSet([part.settings for part in jobs.parts], job.source, job.splits)
+    layout = [
+        (len(group.members), _ranks_per_host(group, host), part)
+        for group, part in zip(job.communicators, jobs.settings_of_communicator(), strict=True)
+    ]
+    variant_index: dict[tuple[int, int, tuple[_Slot, ...], bytes], int] = {}
+    variants: list[ProgramVariant] = []
+    variant_of_rank: list[int] = []
+    for rank in job.ranks:
+        slots = tuple(layout[communicator] for communicator in rank.communicators)
+        part = part_of_rank[rank.rank]
+        key = (rank.program, part, slots, b"" if rank.splits is None else rank.splits.tobytes())
+        if key not in variant_index:
+            variant_index[key] = len(variants)
+            program = job.programs[rank.program]
+            column = _schedule_column(program, slots, part, rank.splits, schedule_set)
+            variants.append(ProgramVariant(program, column))
+        variant_of_rank.append(variant_index[key])
+    if not schedule_set.schedules:
+        # A job that only computes: columns want a row.
+        schedule_set.index_of_send(0)
+    schedules = tuple(schedule_set.schedules)
+    tables = to_columns(schedules)
+    uneven = np.array([bool(schedule.splits) for schedule in schedules])
+    ops, shape_keys, shape_ops = _op_columns(job, variants, variant_of_rank, uneven)
+    _refuse_immense(ops)
+    sizes = np.array([schedule.size for schedule in schedules])
+    shapes = _shapes(shape_keys, shape_ops, tables, sizes)
+    return Demand(
+        schedules=schedules,
+        tables=tables,
+        variants=tuple(variants),
+        variant_of_rank=tuple(variant_of_rank),
+        ops=ops,
+        shapes=shapes,
+        pairs=_pairs(job, ops, shapes, tables),
+        chosen=schedule_set.chosen,
+    )
+
+
+def _refuse_immense(ops: OpColumns) -> None:
+    immense = np.flatnonzero(ops.message_bytes > MOST_OP_BYTES)
+    if len(immense):
+        rank, node = int(ops.rank[immense[0]]), int(ops.node_id[immense[0]])
+        what = f"{approximate_bytes(int(ops.message_bytes[immense[0]]))} in one operation"
+        more = f" (and {len(immense) - 1} more operations)" if len(immense) > 1 else ""
+        remedy = "check the trace's sizes and their unit, or scale the job down with scale.bytes"
+        raise PlanError(Problem(f"rank {rank} node {node}", what + more, remedy))
+
+
+def _ranks_per_host(group: Communicator, host: Sequence[int]) -> int:
+    """Consecutive members on each host, of which the last may have fewer; 1 where members lie in any other way."""
+    hosts = [host[rank] for rank in group.members]
+    runs = [len(list(run)) for _, run in groupby(hosts)]
+    regular = len(set(runs[:-1])) <= 1 and runs[-1] <= runs[0] and len(runs) == len(set(hosts))
+    return runs[0] if regular else 1
+
+
+def _schedule_column(
+    program: Program,
+    slots: tuple[_Slot, ...],
+    part: int,
+    splits: NDArray[np.int32] | None,
+    schedule_set: ScheduleSet,
+) -> NDArray[np.int32]:
+    column = np.full(len(program), -1, np.int32)
+    pairs = (program.kind == OpKind.SEND) | (program.kind == OpKind.RECV)
+    sizes, inverse = np.unique(program.message_bytes[pairs], return_inverse=True)
+    sends = [schedule_set.index_of_send(op_bytes, part) for op_bytes in sizes.tolist()]
+    column[pairs] = np.array(sends, np.int32)[inverse.reshape(-1)]
+    collective = program.kind == OpKind.COLLECTIVE
+    split = np.full(len(program), -1, np.int32) if splits is None else splits
+    what = np.stack([program.slot, program.collective, split, program.message_bytes], axis=1)
+    used, inverse = np.unique(what.astype(np.int64)[collective], axis=0, return_inverse=True)
+    index = np.empty(len(used), np.int32)
+    for row, (slot, kind, matrix, op_bytes) in enumerate(used.tolist()):
+        size, ranks_per_host, shaped_as = slots[slot]
+        if matrix >= 0:
+            index[row] = schedule_set.index_of_splits(matrix, ranks_per_host, shaped_as)
+        else:
+            index[row] = schedule_set.index_of(kind, size, ranks_per_host, op_bytes, shaped_as)
+    column[collective] = index[inverse.reshape(-1)]
+    return column
+
+
+def _op_columns(
+    job: Job, variants: list[ProgramVariant], variant_of_rank: list[int], uneven: NDArray[np.bool_]
+) -> tuple[OpColumns, NDArray[np.int64], NDArray[np.int64]]:
+    positions = [{rank: at for at, rank in enumerate(group.members)} for group in job.communicators]
+    network = [np.flatnonzero(variant.program.kind != OpKind.DELAY) for variant in variants]
+    columns: list[list[NDArray[np.generic]]] = []
+    for rank, index in zip(job.ranks, variant_of_rank, strict=True):
+        columns.append(_rank_columns(rank, variants[index], network[index], positions))
+    (
+        ranks,
+        op,
+        node_id,
+        kind,
+        collective,
+        communicator,
+        position,
+        peer,
+        sequence,
+        size,
+        unscaled,
+        schedule,
+    ) = (np.concatenate([column[at] for column in columns]) for at in range(12))
+    grouped = kind == OpKind.COLLECTIVE
+    op_bytes = np.where(uneven[schedule], 0, size)
+    keys = np.stack([communicator[grouped], schedule[grouped], op_bytes[grouped]], axis=1).astype(np.int64)
+    shape_keys, inverse, members = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    shape = np.full(len(kind), -1, np.int32)
+    shape[grouped] = inverse.reshape(-1)
+    ops = OpColumns(
+        rank=ranks.astype(np.int32),
+        op=op.astype(np.int32),
+        node_id=node_id.astype(np.uint64),
+        kind=kind.astype(np.uint8),
+        collective=collective.astype(np.int8),
+        communicator=communicator.astype(np.int32),
+        position=position.astype(np.int32),
+        peer=peer.astype(np.int32),
+        sequence=sequence.astype(np.int32),
+        message_bytes=size.astype(np.int64),
+        trace_bytes=unscaled.astype(np.int64),
+        schedule=schedule.astype(np.int32),
+        shape=shape,
+    )
+    return ops, shape_keys, members.astype(np.int64)
+
+
+def _rank_columns(
+    rank: RankProgram, variant: ProgramVariant, network: NDArray[np.intp], positions: list[dict[int, int]]
+) -> list[NDArray[np.generic]]:
+    program = variant.program
+    kind, slot = program.kind[network], program.slot[network]
+    # The last element answers slots that do not belong to the other sort of op.
+    groups = np.array([*rank.communicators, -1], np.int32)
+    places = np.array([*(positions[group][rank.rank] for group in rank.communicators), -1], np.int32)
+    peers = np.array([*rank.peers, -1], np.int32)
+    group_slot = np.where(kind == OpKind.COLLECTIVE, slot, -1)
+    peer_slot = np.where(kind == OpKind.COLLECTIVE, -1, slot)
+    return [
+        np.full(len(network), rank.rank, np.int32),
+        network,
+        rank.node_id[network],
+        kind,
+        program.collective[network],
+        groups[group_slot],
+        places[group_slot],
+        peers[peer_slot],
+        program.sequence[network],
+        program.message_bytes[network],
+        (program.message_bytes if rank.trace_bytes is None else rank.trace_bytes)[network],
+        variant.schedule[network],
+    ]
+
+
+def _shapes(
+    keys: NDArray[np.int64], members: NDArray[np.int64], tables: ScheduleTables, sizes: NDArray[np.int_]
+) -> tuple[Shape, ...]:
+    steps = StepTables(tables)
+    cut: dict[tuple[int, int], _Sends] = {}
+    shapes = []
+    for (communicator, schedule, op_bytes), count in zip(keys.tolist(), members.tolist(), strict=True):
+        size = int(sizes[schedule])
+        if (schedule, op_bytes) not in cut:
+            cut[schedule, op_bytes] = _lanes(steps, schedule, op_bytes)
+        shapes.append(Shape(communicator, schedule, count // size, *cut[schedule, op_bytes]))
+    return tuple(shapes)
+
+
+def _lanes(steps: StepTables, schedule: int, op_bytes: int) -> _Sends:
+    """(sending position, receiving position, channel, payload bytes) of every sending lane at one byte count."""
+    position, send_to, channel, _, tx_bytes, _ = steps.schedule_sends(schedule, op_bytes)
+    return position.astype(np.int32), send_to.astype(np.int32), channel.astype(np.int32), tx_bytes
+
+
+def _pairs(job: Job, ops: OpColumns, shapes: Iterable[Shape], tables: ScheduleTables) -> PairColumns:
+    members = [np.array(group.members, np.int32) for group in job.communicators]
+    sends = ops.kind == OpKind.SEND
+    receives = ops.kind == OpKind.RECV
+    # A receive names its pair as well, so that the pair is there even if nothing is known of its sender.
+    parts = [
+        *_pair_parts(ops, sends, tables, carries=True),
+        *_pair_parts(ops, receives, tables, carries=False),
+    ]
+    for shape in shapes:
+        group = members[shape.communicator]
+        src, dst = group[shape.src_position], group[shape.dst_position]
+        parts.append((shape.communicator, src, dst, shape.channel, shape.payload_bytes * shape.ops))
+    ranks = len(job.ranks)
+    key = np.concatenate(
+        [
+            (((part[0] + 1) * ranks + part[1].astype(np.int64)) * ranks + part[2]) * _MOST_CHANNELS + part[3]
+            for part in parts
+        ]
+    )
+    unique, inverse = np.unique(key, return_inverse=True)
+    payload = np.zeros(len(unique), np.int64)
+    np.add.at(payload, inverse.reshape(-1), np.concatenate([part[4] for part in parts]))
+    pair = unique // _MOST_CHANNELS
+    return PairColumns(
+        communicator=(pair // (ranks * ranks) - 1).astype(np.int32),
+        channel=(unique % _MOST_CHANNELS).astype(np.int32),
+        src_rank=(pair // ranks % ranks).astype(np.int32),
+        dst_rank=(pair % ranks).astype(np.int32),
+        payload_bytes=payload,
+    )
+
+
+def _pair_parts(
+    ops: OpColumns, which: NDArray[np.bool_], tables: ScheduleTables, *, carries: bool
+) -> Iterable[tuple[int, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]]:
+    """Sends, or receives the other way round: (communicator, source, destination, channel, bytes) of all of one sort."""
+    if not which.any():
+        return
+    steps = StepTables(tables)
+    asked = np.stack([ops.schedule, ops.message_bytes], axis=1).astype(np.int64)[which]
+    sorts, inverse = np.unique(asked, axis=0, return_inverse=True)
+    rank, peer, inverse = ops.rank[which], ops.peer[which], inverse.reshape(-1)
+    for row, (schedule, op_bytes) in enumerate(sorts.tolist()):
+        _, _, channel, payload = _lanes(steps, schedule, op_bytes)
+        src, dst = (rank, peer) if carries else (peer, rank)
+        src, dst = src[inverse == row], dst[inverse == row]
+        count, channels = len(src), len(channel)
+        yield (
+            POINT_TO_POINT,
+            np.repeat(src, channels),
+            np.repeat(dst, channels),
+            np.tile(channel, count),
+            np.tile(payload if carries else np.zeros_like(payload), count),
+        )

@@ -1,0 +1,74 @@
+"""Where the ranks of all jobs of a plan are: each job is placed as if it were alone, and jobs may share ports.
+
+Decides the numbering of hosts and ports over all jobs, and which address each rank takes where several jobs share a port.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from etloop.controller.plan.placement import Placement, PortPlace, place, shared_addresses, unused_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.controller.inputs.rig import Rig
+    from etloop.controller.plan.demand import PairColumns
+    from etloop.controller.plan.job_set import JobPart, JobSet
+    from numpy.typing import NDArray
+
+
+def place_jobs(jobs: JobSet, pairs: PairColumns, rig: Rig) -> Placement:
+    """Places every job by its own mapping and its own traffic. Raises `PlanError` as `place`."""
+    host = np.array(jobs.hosts(), np.int64)
+    placed = [place(part.ranks, _host_bytes(host, pairs, part), part.mapping, rig) for part in jobs.parts]
+    if len(placed) == 1:
+        return placed[0]
+    labels = [f"{agent.name}/{port.name}" for agent in rig.agents for port in agent.ports]
+    members: dict[str, list[int]] = {label: [] for label in labels}
+    of_label = {port.label: port for one in placed for port in one.ports}
+    for part, one in zip(jobs.parts, placed, strict=True):
+        for rank, port in enumerate(one.port):
+            members[one.ports[port].label].append(part.first_rank + rank)
+    ports = tuple(
+        PortPlace(of_label[label].agent, of_label[label].port, tuple(members[label]))
+        for label in labels
+        if members[label]
+    )
+    at = {rank: (row, k) for row, port in enumerate(ports) for k, rank in enumerate(port.ranks)}
+    ranks = range(len(host))
+    return Placement(
+        host=tuple(host.tolist()),
+        port=tuple(at[rank][0] for rank in ranks),
+        address=tuple(at[rank][1] % len(ports[at[rank][0]].port.addresses) for rank in ranks),
+        ports=ports,
+        notes=(*unused_ports([label for label in labels if not members[label]]), *shared_addresses(ports)),
+        nic=_nics(jobs.parts, [one.nic for one in placed]),
+    )
+
+
+def _nics(parts: Sequence[JobPart], of_part: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """By rank its NIC; 0 in jobs without rails beside such that have them."""
+    if not any(of_part):
+        return ()
+    found = (nics or (0,) * part.ranks for part, nics in zip(parts, of_part, strict=True))
+    return tuple(nic for nics in found for nic in nics)
+
+
+def _host_bytes(host: NDArray[np.int64], pairs: PairColumns, part: JobPart) -> list[int]:
+    """Per host of a part, the bytes that leave and enter it in one iteration; what the part's own ranks exchange."""
+    first, last = part.first_rank, part.first_rank + part.ranks
+    own = (
+        (pairs.src_rank >= first)
+        & (pairs.src_rank < last)
+        & (pairs.dst_rank >= first)
+        & (pairs.dst_rank < last)
+    )
+    src, dst = host[pairs.src_rank[own]], host[pairs.dst_rank[own]]
+    between = np.where(src != dst, pairs.payload_bytes[own], 0)
+    base = int(host[first])
+    total = np.zeros(int(host[last - 1]) - base + 1, np.int64)
+    np.add.at(total, src - base, between)
+    np.add.at(total, dst - base, between)
+    return [int(one) for one in total]

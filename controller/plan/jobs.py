@@ -1,0 +1,118 @@
+"""Scenario -> the jobs of its plan: traces read, loads made, several put side by side, background beside them.
+
+Reads the traces that the scenario names. Decides what the parts of a set are called and shaped as.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from etloop.contract.base.errors import InputError, PlanError, Problem
+from etloop.contract.base.units import approximate_duration
+from etloop.controller.inputs.scenario.collectives import Collectives
+from etloop.controller.inputs.scenario.loads import duration_ns
+from etloop.controller.inputs.schedule_files import with_schedule_files
+from etloop.controller.plan.job_set import ANY_CLASS, JobPart, JobSet, only
+from etloop.controller.plan.load_jobs import job_of
+from etloop.workload.job import build_job
+from etloop.workload.program.merge import Part, side_by_side
+from etloop.workload.readers.files import read_trace
+
+if TYPE_CHECKING:
+    from etloop.controller.inputs.scenario.jobs import BackgroundEntry
+    from etloop.controller.inputs.scenario.scenario import Scenario
+    from etloop.controller.inputs.scenario.workload import Source
+    from etloop.workload.readers.files import Progress
+    from etloop.workload.trace.program import Job
+
+
+def with_all_schedule_files(scenario: Scenario) -> Scenario:
+    """The scenario with the schedule files of all its jobs read. Raises an `InputError` with the mistakes of all of them."""
+    read: list[tuple[Collectives, Collectives]] = []
+    problems: dict[Problem, None] = {}
+    kind: type[InputError] = PlanError
+    for section in (scenario.collectives, *(job.collectives for job in scenario.jobs)):
+        if any(section is known for known, _ in read):
+            continue
+        try:
+            read.append((section, with_schedule_files(section)))
+        except InputError as error:
+            problems |= dict.fromkeys(error.problems)
+            kind = type(error)
+    if problems:
+        raise kind(*problems)
+
+    def read_of(section: Collectives) -> Collectives:
+        return next(done for known, done in read if known is section)
+
+    jobs = tuple(replace(job, collectives=read_of(job.collectives)) for job in scenario.jobs)
+    return replace(scenario, collectives=read_of(scenario.collectives), jobs=jobs)
+
+
+def build_jobs(scenario: Scenario, progress: Progress | None = None) -> JobSet:
+    """The jobs of a scenario whose schedule files have been read. Raises an `InputError` with what cannot be used."""
+    built: list[Job] = []
+    problems: list[Problem] = []
+    for entry in scenario.jobs:
+        try:
+            built.append(_job(entry.source, progress))
+        except InputError as error:
+            if len(scenario.jobs) == 1:
+                raise
+            problems += [replace(one, where=f"job {entry.name}: {one.where}") for one in error.problems]
+    for load in scenario.background:
+        try:
+            built.append(job_of(load.load, load.where))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise PlanError(*problems)
+    if len(built) == 1:
+        return only(built[0], scenario.jobs[0].mapping, scenario.jobs[0].collectives.settings)
+    return _side_by_side(scenario, built)
+
+
+def _job(source: Source, progress: Progress | None) -> Job:
+    if source.load is not None:
+        return job_of(source.load, source.where)
+    assert source.trace is not None
+    return build_job(read_trace(source.trace, source.groups, progress), source.settings)
+
+
+def _side_by_side(scenario: Scenario, built: list[Job]) -> JobSet:
+    entries = scenario.jobs
+    # One job goes through the plan's iterations by itself, several are gone through as often as each asks for.
+    parts = [
+        Part(entry.name, job, entry.passes if len(entries) > 1 else 1, entry.start_ns)
+        for entry, job in zip(entries, built, strict=False)
+    ]
+    parts += [
+        Part(load.name, job, 1, load.start_ns, background=True)
+        for load, job in zip(scenario.background, built[len(entries) :], strict=True)
+    ]
+    made = side_by_side(parts, alone_too=scenario.rounds > 0)
+    placed = [
+        JobPart(job.name, job.first_rank, job.ranks, entry.mapping, entry.collectives.settings)
+        for entry, job in zip(entries, made.jobs, strict=False)
+    ]
+    for load, job in zip(scenario.background, made.jobs[len(entries) :], strict=True):
+        settings = scenario.collectives.settings
+        traffic_class = _traffic_class(load, scenario)
+        placed.append(
+            JobPart(job.name, job.first_rank, job.ranks, load.mapping, settings, True, traffic_class)
+        )
+    return JobSet(made.job, tuple(placed), made.jobs, made.phases, made.turns, made.communicator_job)
+
+
+def background_notes(scenario: Scenario) -> tuple[str, ...]:
+    """How long background goes on that was not told when to stop."""
+    return tuple(
+        f"background {load.name} goes on with the jobs, for at most {approximate_duration(duration_ns(load.load))}"
+        for load in scenario.background
+        if not load.stop_ns
+    )
+
+
+def _traffic_class(load: BackgroundEntry, scenario: Scenario) -> int:
+    return ANY_CLASS if load.dscp < 0 else load.dscp << 2 | scenario.transport.traffic_class & 3

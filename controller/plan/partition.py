@@ -1,0 +1,273 @@
+"""The placed job -> one assignment per agent, and the analytic bytes of every op. Pure.
+
+Decides what each agent receives: its ranks, the program variants they run, their step tables, every communicator, and
+the connections with an end on one of its ports. Row numbers of schedules and communicators are the same for all
+agents; those of programs, ports and connections are the agent's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from etloop.contract.model.assignment import (
+    Assignment,
+    PortSettings,
+    ProgramColumns,
+    RankAssignment,
+    ScheduleTables,
+    TransportSettings,
+)
+from etloop.contract.model.transport import CaptureSettings, PauseRule
+from etloop.controller.inputs.scenario.capture import captures_of
+from etloop.controller.inputs.scenario.pauses import pauses_of
+from etloop.controller.plan.connections import PlacedConnections, select_connections
+from etloop.controller.plan.udp_streams import streams_of_agents
+from etloop.traffic.collectives.core.columns import select_tables
+from etloop.workload.trace.program import Job, OpKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.contract.model.assignment import PlannedStream
+    from etloop.controller.inputs.rig import Rig
+    from etloop.controller.inputs.scenario.scenario import Scenario
+    from etloop.controller.plan.demand import Demand, ProgramVariant
+    from etloop.controller.plan.job_set import JobSet
+    from etloop.controller.plan.placement import Placement
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpBytes:
+    """Analytic payload bytes of every row of `OpColumns`: through the device under test, and kept in host or port."""
+
+    wire_tx: NDArray[np.int64]
+    wire_rx: NDArray[np.int64]
+    local_tx: NDArray[np.int64]
+    local_rx: NDArray[np.int64]
+
+
+def op_bytes(job: Job, demand: Demand, placement: Placement) -> OpBytes:
+    """What every op of every rank sends and receives in one iteration under a placement."""
+    ops, port, host = demand.ops, np.array(placement.port, np.int32), np.array(placement.host, np.int32)
+
+    def crossing(src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.bool_]:
+        apart: NDArray[np.bool_] = (port[src] != port[dst]) & (host[src] != host[dst])
+        return apart
+
+    # Columns: wire tx, wire rx, local tx, local rx.
+    table = np.zeros((len(ops.rank), 4), np.int64)
+    sizes = [len(job.communicators[shape.communicator].members) for shape in demand.shapes]
+    first_row = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    by_position = np.zeros((int(first_row[-1]), 4), np.int64)
+    for shape, first in zip(demand.shapes, first_row.tolist(), strict=False):
+        members = np.array(job.communicators[shape.communicator].members, np.int64)
+        crosses = crossing(members[shape.src_position], members[shape.dst_position])
+        kept = np.where(crosses, 0, 2)
+        np.add.at(by_position, (first + shape.src_position, kept), shape.payload_bytes)
+        np.add.at(by_position, (first + shape.dst_position, kept + 1), shape.payload_bytes)
+    grouped = ops.shape >= 0
+    table[grouped] = by_position[first_row[ops.shape[grouped]] + ops.position[grouped]]
+    for kind, receives in ((OpKind.SEND, 0), (OpKind.RECV, 1)):
+        rows = np.flatnonzero(ops.kind == kind)
+        crosses = crossing(ops.rank[rows].astype(np.int64), ops.peer[rows].astype(np.int64))
+        table[rows, np.where(crosses, 0, 2) + receives] = ops.message_bytes[rows]
+    return OpBytes(*(np.ascontiguousarray(table[:, column]) for column in range(4)))
+
+
+def partition(
+    run_id: str,
+    scenario: Scenario,
+    rig: Rig,
+    jobs: JobSet,
+    demand: Demand,
+    placement: Placement,
+    connections: PlacedConnections,
+    udp_streams: Sequence[PlannedStream],
+) -> tuple[dict[str, Assignment], dict[str, NDArray[np.int32]]]:
+    """Per agent that has ranks: its assignment, and the row of the whole job's connections behind each of its own."""
+    job = jobs.job
+    threads: dict[str, int] = {}
+    for place in placement.ports:
+        own = min(place.port.most_threads, len(place.ranks))
+        threads[place.agent] = threads.get(place.agent, 0) + own
+    host_ports: dict[str, int] = {}
+    first_thread: dict[str, int] = {}
+    for agent in rig.agents:
+        first_thread[agent.name] = host_ports.get(agent.host, 0)
+        host_ports[agent.host] = first_thread[agent.name] + threads.get(agent.name, 0)
+    members = [group.members for group in job.communicators]
+    member_offsets = np.concatenate([[0], np.cumsum([len(group) for group in members])]).astype(np.int32)
+    all_members = np.array([rank for group in members for rank in group], np.int32)
+    assignments: dict[str, Assignment] = {}
+    rows: dict[str, NDArray[np.int32]] = {}
+    streams = streams_of_agents(udp_streams)
+    captures = captures_of(scenario.transport.capture, placement)
+    pauses = pauses_of(scenario.transport.pauses, placement)
+    for agent in rig.agents:
+        ports = [index for index, place in enumerate(placement.ports) if place.agent == agent.name]
+        if not ports:
+            continue
+        here = np.isin(connections.src_port, ports) | np.isin(connections.dst_port, ports)
+        rows[agent.name] = np.flatnonzero(here).astype(np.int32)
+        programs, ranks = _ranks(jobs, demand, placement, ports)
+        assignments[agent.name] = Assignment(
+            run_id=run_id,
+            agent=agent.name,
+            iterations=scenario.plan_iterations,
+            ports=tuple(_port_settings(placement, connections, index, pauses) for index in ports),
+            transport=_transport(scenario, all(port.segmentation_offload for port in agent.ports)),
+            scale_up_bps=scenario.scale_up_bps,
+            scale_up_latency_ns=scenario.scale_up_latency_ns,
+            first_host_thread=first_thread[agent.name],
+            host_engine_threads=host_ports[agent.host],
+            schedules=_tables_of(demand, [rank.rank for rank in ranks]),
+            programs=programs,
+            ranks=ranks,
+            communicator_offsets=member_offsets,
+            communicator_members=all_members,
+            connections=select_connections(connections.columns, rows[agent.name]),
+            capture=captures.get(agent.name, CaptureSettings()),
+            streams=streams.get(agent.name, ()),
+        )
+    return assignments, rows
+
+
+def whole_job(
+    run_id: str,
+    scenario: Scenario,
+    jobs: JobSet,
+    demand: Demand,
+    placement: Placement,
+    connections: PlacedConnections,
+) -> Assignment:
+    """All agents' parts as one assignment, for virtual time: ports are called "agent/port", connections are all of them."""
+    job = jobs.job
+    ports = range(len(placement.ports))
+    programs, ranks = _ranks(jobs, demand, placement, list(ports))
+    members = [group.members for group in job.communicators]
+    pauses = pauses_of(scenario.transport.pauses, placement)
+    settings = (_port_settings(placement, connections, index, pauses) for index in ports)
+    return Assignment(
+        run_id=run_id,
+        agent="",
+        iterations=scenario.plan_iterations,
+        ports=tuple(
+            # Virtual time has no threads: what a port's queues share out among them is the port's.
+            replace(port, name=f"{place.agent}/{port.name}", queues=1)
+            for place, port in zip(placement.ports, settings, strict=True)
+        ),
+        transport=_transport(scenario, segmentation_offload=True),
+        scale_up_bps=scenario.scale_up_bps,
+        scale_up_latency_ns=scenario.scale_up_latency_ns,
+        first_host_thread=0,
+        host_engine_threads=len(ports),
+        schedules=_tables_of(demand, [rank.rank for rank in ranks]),
+        programs=programs,
+        ranks=ranks,
+        communicator_offsets=np.concatenate([[0], np.cumsum([len(group) for group in members])]).astype(
+            np.int32
+        ),
+        communicator_members=np.array([rank for group in members for rank in group], np.int32),
+        connections=connections.columns,
+    )
+
+
+def _ranks(
+    jobs: JobSet, demand: Demand, placement: Placement, ports: list[int]
+) -> tuple[tuple[ProgramColumns, ...], tuple[RankAssignment, ...]]:
+    own_port = {port: own for own, port in enumerate(ports)}
+    part_of_rank = jobs.part_of_rank().tolist()
+    own_program: dict[int, int] = {}
+    ranks = []
+    for rank in jobs.job.ranks:
+        port = placement.port[rank.rank]
+        if port not in own_port:
+            continue
+        variant = demand.variant_of_rank[rank.rank]
+        part = jobs.parts[part_of_rank[rank.rank]]
+        ranks.append(
+            RankAssignment(
+                rank=rank.rank,
+                program=own_program.setdefault(variant, len(own_program)),
+                port=own_port[port],
+                address=placement.address[rank.rank],
+                communicators=rank.communicators,
+                peers=rank.peers,
+                background=part.background,
+                traffic_class=part.traffic_class,
+            )
+        )
+    return tuple(_program(demand.variants[variant]) for variant in own_program), tuple(ranks)
+
+
+def _tables_of(demand: Demand, ranks: list[int]) -> ScheduleTables:
+    """The step tables that some ranks run: those of their positions, in all schedules."""
+    ops = demand.ops
+    here = np.isin(ops.rank, ranks)
+    # Of a send/recv schedule, position 0 sends and position 1 receives.
+    position = np.where(ops.kind == OpKind.COLLECTIVE, ops.position, ops.kind == OpKind.RECV)
+    return select_tables(demand.tables, ops.schedule[here], position[here].astype(np.int32))
+
+
+def _program(variant: ProgramVariant) -> ProgramColumns:
+    program = variant.program
+    return ProgramColumns(
+        kind=program.kind,
+        schedule=variant.schedule,
+        slot=program.slot,
+        sequence=program.sequence,
+        message_bytes=program.message_bytes,
+        delay_ns=program.delay_ns,
+        dep_offsets=program.dep_offsets,
+        deps=program.deps,
+    )
+
+
+def _port_settings(
+    placement: Placement,
+    connections: PlacedConnections,
+    index: int,
+    pauses: dict[str, tuple[PauseRule, ...]],
+) -> PortSettings:
+    place = placement.ports[index]
+    return PortSettings(
+        name=place.port.name,
+        # Addresses beyond the port's ranks carry nothing and need not exist.
+        addresses=place.port.addresses[: len(place.ranks)],
+        udp_port=place.port.udp_port,
+        link_bps=place.port.link_bps,
+        qpn_base=connections.qpn_base[index],
+        qpn_count=connections.qpn_count[index],
+        backend=place.port.backend,
+        interface=place.port.interface,
+        queues=place.port.queues,
+        busy_poll_us=place.port.busy_poll_us,
+        pauses=pauses.get(f"{place.agent}/{place.port.name}", ()),
+        device=place.port.device,
+        gid_index=place.port.gid_index,
+    )
+
+
+def _transport(scenario: Scenario, segmentation_offload: bool) -> TransportSettings:
+    transport = scenario.transport
+    return TransportSettings(
+        path_mtu_bytes=transport.path_mtu_bytes,
+        traffic_class=transport.traffic_class,
+        window_packets=transport.window_packets,
+        ack_every_packets=transport.ack_every_packets,
+        timeout_ns=transport.timeout_ns,
+        retry_limit=transport.retry_limit,
+        split_data_on_qps=transport.split_data_on_qps,
+        segmentation_offload=segmentation_offload,
+        drop_per_million=scenario.drop_per_million,
+        drop_seed=scenario.drop_seed,
+        recovery=transport.recovery,
+        cnp=transport.cnp,
+        faults=transport.faults,
+        congestion=transport.congestion,
+        vlan_id=transport.vlan_id,
+        vlan_priority=transport.vlan_priority,
+    )

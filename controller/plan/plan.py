@@ -1,0 +1,229 @@
+"""Scenario, rig and job -> the plan: placement, connections, assignments, and what the results will be held against.
+
+Decides nothing itself beyond the order: demand, placement, connections, partition. Reads no file and no clock; the same
+inputs give the same plan, byte for byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.model.assignment import Assignment, Path
+from etloop.contract.model.run import PlannedConnections, PlannedJobs, PlannedOps, PlanTables
+from etloop.controller.inputs.scenario.faults import fault_notes, refuse_idle_faults, resolve_communicators
+from etloop.controller.plan.choices import planned_choices, shaping_words
+from etloop.controller.plan.connections import PlacedConnections, connect
+from etloop.controller.plan.demand import Demand, OpColumns, PairColumns, demand_of
+from etloop.controller.plan.job_placement import place_jobs
+from etloop.controller.plan.job_set import JobSet, only
+from etloop.controller.plan.partition import OpBytes, op_bytes, partition, whole_job
+from etloop.controller.plan.placement import Placement
+from etloop.controller.plan.udp_streams import plan_streams
+
+if TYPE_CHECKING:
+    from etloop.contract.model.assignment import PlannedStream
+    from etloop.controller.inputs.rig import Rig
+    from etloop.controller.inputs.scenario.scenario import Scenario
+    from etloop.workload.trace.program import Job
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanParts:
+    """What a plan was made of."""
+
+    run_id: str
+    scenario: Scenario
+    """With communicators in fault rules looked up."""
+    jobs: JobSet
+    demand: Demand
+    connections: PlacedConnections
+    streams: tuple[PlannedStream, ...]
+    """Plain UDP beside the jobs."""
+
+    @property
+    def job(self) -> Job:
+        """All jobs as one."""
+        return self.jobs.job
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """A job laid out on a rig."""
+
+    assignments: dict[str, Assignment]
+    """By agent name; agents without ranks have none."""
+    connection_rows: dict[str, NDArray[np.int32]]
+    """Per agent: row i of its connections is this row of `tables.connections`."""
+    tables: PlanTables
+    placement: Placement
+    parts: PlanParts
+
+    def whole(self) -> Assignment:
+        """The job as one assignment, for virtual time. Made anew by every call."""
+        parts = self.parts
+        return whole_job(
+            parts.run_id, parts.scenario, parts.jobs, parts.demand, self.placement, parts.connections
+        )
+
+    @property
+    def port_names(self) -> dict[str, tuple[str, ...]]:
+        """Per agent: the names of its ports in the order of its assignment."""
+        return {
+            agent: tuple(port.name for port in assignment.ports)
+            for agent, assignment in self.assignments.items()
+        }
+
+
+def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = "plan") -> Plan:
+    """Lays one job out on a rig. Raises `PlanError` where it does not fit, with what would."""
+    return plan_jobs(scenario, rig, only(job, scenario.mapping, scenario.collectives.settings), run_id)
+
+
+def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = "plan") -> Plan:
+    """Lays all jobs of a set out on a rig. Raises as `make_plan`."""
+    job = jobs.job
+    _refuse_odd_jobs(job)
+    demand = demand_of(jobs)
+    placement = place_jobs(jobs, demand.pairs, rig)
+    transport = scenario.transport
+    connections = connect(
+        demand.pairs, placement, transport.qps_per_connection, scenario.seed, transport.source_ports
+    )
+    names = tuple(group.name for group in job.communicators)
+    faults = resolve_communicators(transport.faults, transport.fault_communicators, names)
+    refuse_idle_faults(faults, connections.columns)
+    scenario = replace(scenario, transport=replace(transport, faults=faults))
+    moved = op_bytes(job, demand, placement)
+    streams = plan_streams(scenario.streams, rig, {place.agent for place in placement.ports})
+    assignments, rows = partition(run_id, scenario, rig, jobs, demand, placement, connections, streams)
+    tables = _tables(scenario, jobs, demand, placement, connections, moved)
+    parts = PlanParts(run_id, scenario, jobs, demand, connections, streams)
+    return Plan(assignments, rows, tables, placement, parts)
+
+
+def _refuse_odd_jobs(job: Job) -> None:
+    if not job.ranks:
+        raise PlanError(Problem(job.source, "the job has no ranks", "name a trace with at least one rank"))
+    assert [rank.rank for rank in job.ranks] == list(range(len(job.ranks)))
+
+
+def _algorithms(demand: Demand) -> tuple[tuple[str, ...], NDArray[np.int16]]:
+    """Names in use, and of each schedule the number of its name."""
+    names = [schedule.algorithm for schedule in demand.schedules]
+    distinct = tuple(dict.fromkeys(names))
+    return distinct, np.array([distinct.index(name) for name in names], np.int16)
+
+
+def _several(jobs: JobSet, ops: OpColumns) -> PlannedJobs | None:
+    if not jobs.jobs:
+        return None
+    program = np.array([rank.program for rank in jobs.job.ranks], np.int64)[ops.rank]
+    turn = np.empty(len(ops.rank), np.int32)
+    for index in np.unique(program).tolist():
+        rows = program == index
+        turn[rows] = jobs.turns[index][ops.op[rows]]
+    return PlannedJobs(jobs.jobs, jobs.phases, turn)
+
+
+def _tables(
+    scenario: Scenario,
+    jobs: JobSet,
+    demand: Demand,
+    placement: Placement,
+    connections: PlacedConnections,
+    moved: OpBytes,
+) -> PlanTables:
+    job = jobs.job
+    ports = [placement.ports[port] for port in placement.port]
+    algorithms, algorithm_of_schedule = _algorithms(demand)
+    ops = demand.ops
+    columns = connections.columns
+    return PlanTables(
+        source=job.source,
+        iterations=scenario.plan_iterations,
+        rank_agent=tuple(port.agent for port in ports),
+        rank_host=placement.host,
+        rank_port=tuple(port.port.name for port in ports),
+        communicators=tuple((group.name, group.members) for group in job.communicators),
+        algorithms=algorithms,
+        ops=PlannedOps(
+            rank=ops.rank,
+            op=ops.op,
+            node_id=ops.node_id,
+            kind=ops.kind,
+            collective=ops.collective,
+            communicator=ops.communicator,
+            peer=ops.peer,
+            sequence=ops.sequence,
+            message_bytes=ops.message_bytes,
+            trace_bytes=ops.trace_bytes,
+            wire_tx_bytes=moved.wire_tx,
+            wire_rx_bytes=moved.wire_rx,
+            local_tx_bytes=moved.local_tx,
+            local_rx_bytes=moved.local_rx,
+            algorithm=algorithm_of_schedule[ops.schedule],
+        ),
+        connections=PlannedConnections(
+            communicator=columns.communicator,
+            channel=columns.channel,
+            src_rank=columns.src_rank,
+            dst_rank=columns.dst_rank,
+            path=columns.path,
+            src_ip=columns.src_ip,
+            dst_ip=columns.dst_ip,
+            qp_offsets=columns.qp_offsets,
+            src_qpn=columns.src_qpn,
+            dst_qpn=columns.dst_qpn,
+            src_udp_port=columns.src_udp_port,
+            dst_udp_port=columns.dst_udp_port,
+            payload_bytes=demand.pairs.payload_bytes,
+        ),
+        bytes_scale=scenario.bytes_scale_text,
+        time_scale=scenario.time_scale_text,
+        policy=job.policy,
+        edges=dict(job.edges),
+        baselines=job.baselines,
+        shaping=", ".join(dict.fromkeys(shaping_words(part.settings) for part in jobs.parts)),
+        choices=planned_choices(demand),
+        several=_several(jobs, ops),
+        notes=(
+            *job.notes,
+            *scenario.notes,
+            *scenario.transport.notes,
+            *placement.notes,
+            *_traffic_notes(connections, demand.pairs, placement),
+            *fault_notes(scenario.transport.faults, placement),
+        ),
+    )
+
+
+def _traffic_notes(connections: PlacedConnections, pairs: PairColumns, placement: Placement) -> list[str]:
+    path = connections.columns.path
+    wire = path == Path.WIRE
+    if len(pairs) and not wire.any():
+        return ["nothing crosses the device under test: all ranks that talk share a port or a host"]
+    notes = []
+    agent = np.array(
+        [
+            list(dict.fromkeys(place.agent for place in placement.ports)).index(place.agent)
+            for place in placement.ports
+        ]
+    )
+    beside = int((wire & (agent[connections.src_port] == agent[connections.dst_port])).sum())
+    if beside:
+        notes.append(
+            f"{beside} of {len(pairs)} connections join two ports of one agent; Linux delivers such packets inside the "
+            "machine, and they reach the device only if they are routed outside on purpose"
+        )
+    if (path == Path.HAIRPIN).any():
+        count = int((path == Path.HAIRPIN).sum())
+        text = (
+            f"{count} of {len(pairs)} connections join two hosts on one port; a switch would not send them back, "
+            "so the engine carries them at the port's rate and the results count them as local"
+        )
+        notes.append(text)
+    return notes

@@ -1,0 +1,277 @@
+"""What a plan means in figures: who sits where, what each kind of collective moves, how loaded every port is.
+
+Pure; one frozen value that `plan_text` prints and `etloop plan --json` writes. All bytes are payload of one iteration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.units import NS_PER_S
+from etloop.contract.model.assignment import Path
+from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
+from etloop.traffic.collectives.algorithms.alltoall import UNEVEN
+from etloop.workload.trace.program import OpKind
+
+if TYPE_CHECKING:
+    from etloop.contract.model.run import PlannedChoice, PlanTables
+    from etloop.controller.plan.plan import Plan
+    from numpy.typing import NDArray
+
+PLAN_REPORT_SCHEMA: Final = "etloop-plan-report/1"
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Where one rank is."""
+
+    rank: int
+    host: int
+    agent: str
+    port: str
+    address: str
+    nic: int | None
+    """NIC of its host, which is the rail; None without rails."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorUse:
+    """One communicator and how often it is used."""
+
+    name: str
+    members: tuple[int, ...]
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class KindTraffic:
+    """All operations of one kind, algorithm and group size. `message_bytes` is what all ranks put in together."""
+
+    kind: str
+    algorithm: str
+    ranks: int
+    operations: int
+    message_bytes: int
+    wire_bytes: int
+    local_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenExchange:
+    """All uneven all-to-alls of one communicator together: how far the busiest rank is from the others."""
+
+    communicator: str
+    ranks: int
+    operations: int
+    payload_bytes: int
+    """Between ranks; what a rank keeps for itself is not in it."""
+    busiest_sender: int
+    sender_bytes: int
+    busiest_receiver: int
+    receiver_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortLoad:
+    """What one port carries in one iteration, and the least time its link needs for it."""
+
+    agent: str
+    port: str
+    link_bps: int
+    ranks: tuple[int, ...]
+    queue_pairs: int
+    """Ends on this port."""
+    tx_bytes: int
+    rx_bytes: int
+    hairpin_bytes: int
+    """Between hosts of this port: carried by the engine, not by the link."""
+    link_time_ns: int
+    """The busier direction at the speed of the link, rounded up; headers and acknowledgements come on top."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """A plan in figures."""
+
+    schema: str
+    source: str
+    iterations: int
+    bytes_scale: str
+    time_scale: str
+    policy: str
+    edges: dict[str, int]
+    """What became of the trace's dependencies, by the sorts of contract/model/edges.py."""
+    shaping: str
+    """Whose traffic it is, such as "nccl 2.30.7"."""
+    choices: tuple[PlannedChoice, ...]
+    """How every sort of collective is carried out, and why."""
+    operations: int
+    """Network ops of all ranks in one iteration."""
+    connections: dict[str, int]
+    """By path: wire, scale_up, hairpin."""
+    payload_bytes: int
+    """S: all payload between ranks."""
+    fabric_bytes: int
+    """S_fabric: the part of S that crosses the device under test."""
+    same_rail_bytes: int | None
+    """The part of S_fabric between NICs of the same number; None without rails."""
+    ideal_ns: int
+    """No iteration can be shorter: the largest `link_time_ns`. Dependencies and compute are not in it."""
+    ranks: tuple[RankPlace, ...]
+    communicators: tuple[CommunicatorUse, ...]
+    kinds: tuple[KindTraffic, ...]
+    uneven: tuple[UnevenExchange, ...]
+    ports: tuple[PortLoad, ...]
+    notes: tuple[str, ...]
+
+
+def report_plan(plan: Plan) -> PlanReport:
+    """The figures of a plan."""
+    tables, placement = plan.tables, plan.placement
+    wire = tables.connections.path == Path.WIRE
+    payload = tables.connections.payload_bytes
+    ports = _ports(plan)
+    return PlanReport(
+        schema=PLAN_REPORT_SCHEMA,
+        source=tables.source,
+        iterations=tables.iterations,
+        bytes_scale=tables.bytes_scale,
+        time_scale=tables.time_scale,
+        policy=tables.policy,
+        edges=dict(tables.edges),
+        shaping=tables.shaping,
+        choices=tables.choices,
+        operations=len(tables.ops.rank),
+        connections={path.name.lower(): int((tables.connections.path == path).sum()) for path in Path},
+        payload_bytes=int(payload.sum()),
+        fabric_bytes=int(payload[wire].sum()),
+        same_rail_bytes=_same_rail_bytes(plan),
+        ideal_ns=max(port.link_time_ns for port in ports),
+        ranks=tuple(
+            RankPlace(
+                rank,
+                host,
+                tables.rank_agent[rank],
+                tables.rank_port[rank],
+                placement.address_of(rank),
+                placement.nic[rank] if placement.nic else None,
+            )
+            for rank, host in enumerate(placement.host)
+        ),
+        communicators=_communicators(tables),
+        kinds=_kinds(tables),
+        uneven=_uneven(tables),
+        ports=ports,
+        notes=tables.notes,
+    )
+
+
+def _same_rail_bytes(plan: Plan) -> int | None:
+    if not plan.placement.nic:
+        return None
+    connections, nic = plan.tables.connections, np.array(plan.placement.nic)
+    same = (connections.path == Path.WIRE) & (nic[connections.src_rank] == nic[connections.dst_rank])
+    return int(connections.payload_bytes[same].sum())
+
+
+def _communicators(tables: PlanTables) -> tuple[CommunicatorUse, ...]:
+    grouped = tables.ops.communicator[tables.ops.communicator >= 0]
+    member_ops = np.bincount(grouped, minlength=len(tables.communicators)).tolist()
+    return tuple(
+        CommunicatorUse(name, members, count // len(members))
+        for (name, members), count in zip(tables.communicators, member_ops, strict=True)
+    )
+
+
+def _kinds(tables: PlanTables) -> tuple[KindTraffic, ...]:
+    ops = tables.ops
+    sizes = np.array([*(len(members) for _, members in tables.communicators), 2], np.int64)
+    # A send stands for its pair; its receive adds no operation and puts nothing in.
+    kind = np.where(ops.kind == OpKind.COLLECTIVE, ops.collective, SEND_RECV).astype(np.int64)
+    size = np.where(ops.kind == OpKind.COLLECTIVE, sizes[ops.communicator], 2)
+    keys = np.stack([kind, ops.algorithm.astype(np.int64), size], axis=1)
+    unique, inverse = np.unique(keys, axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    message = np.where(ops.kind == OpKind.RECV, 0, ops.message_bytes)
+
+    def total(column: NDArray[np.int64]) -> list[int]:
+        summed = np.zeros(len(unique), np.int64)
+        np.add.at(summed, inverse, column)
+        return [int(one) for one in summed]
+
+    rows = zip(
+        unique.tolist(),
+        total(np.ones(len(inverse), np.int64)),
+        total(message),
+        total(ops.wire_tx_bytes),
+        total(ops.local_tx_bytes),
+        strict=True,
+    )
+    return tuple(
+        KindTraffic(
+            kind=CONVENTIONS[number].name,
+            algorithm=tables.algorithms[algorithm],
+            ranks=members,
+            operations=count // members,
+            message_bytes=put_in,
+            wire_bytes=wire,
+            local_bytes=local,
+        )
+        for (number, algorithm, members), count, put_in, wire, local in rows
+    )
+
+
+def _uneven(tables: PlanTables) -> tuple[UnevenExchange, ...]:
+    ops = tables.ops
+    if UNEVEN not in tables.algorithms:
+        return ()
+    rows = np.flatnonzero(ops.algorithm == tables.algorithms.index(UNEVEN))
+    found = []
+    for communicator in np.unique(ops.communicator[rows]).tolist():
+        own = rows[ops.communicator[rows] == communicator]
+        name, members = tables.communicators[communicator]
+        sent, received = np.zeros(len(tables.rank_host), np.int64), np.zeros(len(tables.rank_host), np.int64)
+        np.add.at(sent, ops.rank[own], ops.wire_tx_bytes[own] + ops.local_tx_bytes[own])
+        np.add.at(received, ops.rank[own], ops.wire_rx_bytes[own] + ops.local_rx_bytes[own])
+        sender, receiver = int(sent.argmax()), int(received.argmax())
+        found.append(
+            UnevenExchange(
+                communicator=name,
+                ranks=len(members),
+                operations=len(own) // len(members),
+                payload_bytes=int(sent.sum()),
+                busiest_sender=sender,
+                sender_bytes=int(sent[sender]),
+                busiest_receiver=receiver,
+                receiver_bytes=int(received[receiver]),
+            )
+        )
+    return tuple(found)
+
+
+def _ports(plan: Plan) -> tuple[PortLoad, ...]:
+    connections, placement = plan.tables.connections, plan.placement
+    port = np.array(placement.port)
+    src, dst = port[connections.src_rank], port[connections.dst_rank]
+    wire, hairpin = connections.path == Path.WIRE, connections.path == Path.HAIRPIN
+    queue_pairs = np.diff(connections.qp_offsets)
+    loads = []
+    for index, place in enumerate(placement.ports):
+        tx_bytes = int(connections.payload_bytes[wire & (src == index)].sum())
+        rx_bytes = int(connections.payload_bytes[wire & (dst == index)].sum())
+        loads.append(
+            PortLoad(
+                agent=place.agent,
+                port=place.port.name,
+                link_bps=place.port.link_bps,
+                ranks=place.ranks,
+                queue_pairs=int(queue_pairs[src == index].sum() + queue_pairs[dst == index].sum()),
+                tx_bytes=tx_bytes,
+                rx_bytes=rx_bytes,
+                hairpin_bytes=int(connections.payload_bytes[hairpin & (src == index)].sum()),
+                link_time_ns=-(-max(tx_bytes, rx_bytes) * 8 * NS_PER_S // place.port.link_bps),
+            )
+        )
+    return tuple(loads)

@@ -1,0 +1,95 @@
+"""UDP source ports of queue pairs: what devices under test spread flows over their links by. Pure; seeded.
+
+Decides which port each direction of each queue pair has: as the Linux kernel derives it, at random, or from a list that
+the scenario pins.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.units import QuantityError
+
+if TYPE_CHECKING:
+    from etloop.contract.base.yaml_reader import Section
+    from numpy.typing import NDArray
+
+_FLOW_LABEL_MASK: Final = 0xFFFFF
+_FIRST_DYNAMIC: Final = 0xC000
+_LEAST_PORT: Final = 1024
+"""Below, kernels ask for privileges."""
+_REMEDY: Final = (
+    "write flow_label, random, a port such as 50000, a range such as 50000-50003, or a list of these"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePorts:
+    """The rule of a scenario. Neither: as the kernel derives them."""
+
+    random: bool = False
+    pinned: tuple[int, ...] = ()
+    """Dealt in turn to queue pairs in the order of the plan, the same one for both directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    ports: tuple[int, ...]
+    word: str = ""
+
+
+def udp_source_port(src_qpn: NDArray[np.uint32], dst_qpn: NDArray[np.uint32]) -> NDArray[np.uint16]:
+    """UDP source port of packets between two queue pairs, 0xC000-0xFFFF; the same in both directions.
+
+    Source: Linux include/rdma/ib_verbs.h, rdma_calc_flow_label and rdma_flow_label_to_udp_sport, for flow label 0.
+    """
+    label = src_qpn.astype(np.uint64) * dst_qpn.astype(np.uint64)
+    label ^= label >> np.uint64(20)
+    label ^= label >> np.uint64(40)
+    label &= np.uint64(_FLOW_LABEL_MASK)
+    low, high = label & np.uint64(0x3FFF), label >> np.uint64(14)
+    return ((low ^ high) | np.uint64(_FIRST_DYNAMIC)).astype(np.uint16)
+
+
+def deal_source_ports(
+    rule: SourcePorts, src_qpn: NDArray[np.uint32], dst_qpn: NDArray[np.uint32], seed: int
+) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    """The ports of every queue pair: of packets that its source sends, and of those that answer."""
+    count = len(src_qpn)
+    if rule.pinned:
+        ports = np.resize(np.array(rule.pinned, np.uint16), count)
+    elif rule.random:
+        # The raw stream of a named generator: the same numbers in every version of the library.
+        drawn = np.random.PCG64([seed, 0x5EED]).random_raw(2 * count) % np.uint64(0x10000 - _FIRST_DYNAMIC)
+        both = (drawn + np.uint64(_FIRST_DYNAMIC)).astype(np.uint16)
+        return both[:count].copy(), both[count:].copy()
+    else:
+        ports = udp_source_port(src_qpn, dst_qpn)
+    return ports, ports.copy()
+
+
+def read_source_ports(transport: Section) -> SourcePorts:
+    """The `source_port` of a `transport:` section. Mistakes go to its file."""
+    if not transport.has("source_port"):
+        return SourcePorts()
+    items = transport.texts("source_port", _item, _Item((_FIRST_DYNAMIC,)))
+    named = [item.word for item in items if item.word]
+    if not items or (named and len(items) > 1):
+        transport.mistake("source_port", "it is a list of something else than ports", _REMEDY)
+    pinned = tuple(port for item in items for port in item.ports)
+    return SourcePorts(random=named == ["random"], pinned=pinned if not named else ())
+
+
+def _item(text: str) -> _Item:
+    if text in ("flow_label", "random"):
+        return _Item((), text)
+    match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", text)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not _LEAST_PORT <= first <= last <= 0xFFFF:
+        raise QuantityError(
+            f'"{text[:64]}" is no rule for source ports', f"{_REMEDY}; ports are {_LEAST_PORT}-65535"
+        )
+    return _Item(tuple(range(first, last + 1)))

@@ -1,0 +1,114 @@
+"""Background of plain UDP: entries of a scenario -> the ends that each agent gets. Pure.
+
+Decides addresses and UDP ports of streams. They are sent by kernel sockets of the agents, whatever carries the jobs' packets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.model.assignment import PlannedStream, UdpStream
+from etloop.results.device.reconcile import PlainDatagrams
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from etloop.contract.model.run import AgentRecords
+    from etloop.controller.inputs.rig import Rig
+    from etloop.controller.inputs.scenario.jobs import StreamEntry
+
+FIRST_PORT: Final = 47910
+"""Streams are received on this UDP port and those above; below the range that Linux hands out by itself."""
+
+WHOLE_BYTES: Final = 1500 - 40 - 8
+"""Of a datagram that every Ethernet carries in one frame, by IPv6, too."""
+
+
+def plan_streams(
+    entries: Sequence[StreamEntry], rig: Rig, agents: Collection[str]
+) -> tuple[PlannedStream, ...]:
+    """Streams from end to end. `agents` are those that take part. Raises `PlanError` with every port that cannot be an end."""
+    ports = {f"{agent.name}/{port.name}": port for agent in rig.agents for port in agent.ports}
+    problems: list[Problem] = []
+    found: list[PlannedStream] = []
+    for number, entry in enumerate(entries):
+        ends = [entry.from_port, entry.to_port]
+        for label in ends:
+            if label not in ports:
+                what = f'the rig has no port "{label}"'
+                problems.append(Problem(entry.where, what, f"its ports are {', '.join(list(ports)[:12])}"))
+            elif agent_of(label) not in agents:
+                what = f"agent {agent_of(label)} takes no part in the run: no rank is there"
+                problems.append(Problem(entry.where, what, "place a rank there, or choose another port"))
+        if problems:
+            continue
+        addresses = [ports[label].addresses[0] for label in ends]
+        if (":" in addresses[0]) != (":" in addresses[1]):
+            what = f"{addresses[0]} and {addresses[1]} are not of one family"
+            problems.append(Problem(entry.where, what, "choose ports of one"))
+            continue
+        stream = UdpStream(
+            name=entry.name,
+            sends=True,
+            src_ip=addresses[0],
+            dst_ip=addresses[1],
+            udp_port=FIRST_PORT + number,
+            traffic_class=entry.dscp << 2,
+            rate_bps=entry.rate_bps,
+            datagram_bytes=entry.datagram_bytes,
+            start_ns=entry.start_ns,
+            stop_ns=entry.stop_ns,
+        )
+        found.append(PlannedStream(stream, entry.from_port, entry.to_port))
+    if problems:
+        raise PlanError(*problems)
+    return tuple(found)
+
+
+def streams_of_agents(streams: Sequence[PlannedStream]) -> dict[str, tuple[UdpStream, ...]]:
+    """Per agent its ends."""
+    found: dict[str, list[UdpStream]] = {}
+    for one in streams:
+        found.setdefault(agent_of(one.from_port), []).append(one.stream)
+        found.setdefault(agent_of(one.to_port), []).append(replace(one.stream, sends=False))
+    return {agent: tuple(ends) for agent, ends in found.items()}
+
+
+def plain_datagrams(
+    entries: Sequence[StreamEntry], agents: Sequence[AgentRecords], path_mtu_bytes: int
+) -> dict[str, PlainDatagrams]:
+    """What streams put on the cable of every port that is an end of one, and took from it.
+
+    Longer datagrams than the job's packets may be cut on the way, into no one knows how many frames.
+    """
+    counts = {(agent.agent, one.name, one.sends): one for agent in agents for one in agent.streams}
+    found: dict[str, PlainDatagrams] = {}
+    for entry in entries:
+        for port, sends in ((entry.from_port, True), (entry.to_port, False)):
+            before = found.get(port, PlainDatagrams())
+            count = counts.get((agent_of(port), entry.name, sends))
+            if count is None:
+                found[port] = replace(before, unknown=f"its agent did not tell what {entry.name} counted")
+            elif entry.datagram_bytes > max(path_mtu_bytes, WHOLE_BYTES):
+                why = f"datagrams of {entry.name} are longer than the job's packets and may have been cut on the way"
+                found[port] = replace(before, unknown=why)
+            elif sends:
+                found[port] = replace(
+                    before,
+                    tx_datagrams=before.tx_datagrams + count.datagrams,
+                    tx_bytes=before.tx_bytes + count.payload_bytes,
+                )
+            else:
+                found[port] = replace(
+                    before,
+                    rx_datagrams=before.rx_datagrams + count.datagrams,
+                    rx_bytes=before.rx_bytes + count.payload_bytes,
+                )
+    return found
+
+
+def agent_of(port: str) -> str:
+    """The agent of a port as "agent/port"."""
+    return port.partition("/")[0]

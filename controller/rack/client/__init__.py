@@ -1,0 +1,1 @@
+"""The other side of the rack API: programs, test suites, commands."""

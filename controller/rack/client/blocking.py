@@ -1,0 +1,103 @@
+"""The rack's client for programs without an event loop: test suites, notebooks, scripts. A shell: a thread with a loop in it.
+
+    with BlockingRack(BrokerSettings("rack-broker", 1883), "rack1") as rack:
+        result = rack.run(Path("scenario.yaml").read_text(), ports=["a/p0", "b/p0"], limit_s=600)
+        assert result.exit_code == 0, result.reason
+
+The loop runs on between the calls, so that the broker hears of a client that has nothing to ask for a while. Calls, and what
+they raise, are those of `client.RackClient`; not for several threads at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from etloop.controller.rack.client.client import ANSWER_S, RackClient, RackUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from types import TracebackType
+
+    from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+    from etloop.controller.rack.mqtt.messages import ControllerTold, InventoryAnswer, JobTold, ResultTold
+
+T = TypeVar("T")
+
+
+class BlockingRack:
+    """One connection to a rack; every call waits for its answer."""
+
+    def __init__(self, settings: BrokerSettings, rack: str, *, answer_s: float = ANSWER_S) -> None:
+        self._client = RackClient(settings, rack, answer_s=answer_s)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="etloop-rack", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self._done(self._client.__aenter__())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._done(self._client.__aexit__(kind, error, trace))
+        finally:
+            self._end()
+
+    def submit(self, scenario: str, **asked: Any) -> JobTold:
+        """See `RackClient.submit`, whose keywords these are."""
+        return self._done(self._client.submit(scenario, **asked))
+
+    def result(self, job_id: str, limit_s: float | None = None) -> ResultTold:
+        """See `RackClient.result`."""
+        return self._done(self._client.result(job_id, limit_s))
+
+    def run(self, scenario: str, *, limit_s: float | None = None, **asked: Any) -> ResultTold:
+        """Submits a job and waits for what comes of it. A job that takes longer than `limit_s`, its wait in the queue
+        included, is cancelled; raises `RackUnreachable` then, and as `submit` does."""
+        job = self.submit(scenario, **asked)
+        try:
+            return self.result(job.job_id, limit_s)
+        except RackUnreachable:
+            self.cancel(job.job_id)
+            raise
+
+    def cancel(self, job_id: str, submitter: str = "") -> JobTold | None:
+        """See `RackClient.cancel`."""
+        return self._done(self._client.cancel(job_id, submitter))
+
+    def jobs(self, limit: int = 100) -> tuple[JobTold, ...]:
+        """See `RackClient.jobs`."""
+        return self._done(self._client.jobs(limit))
+
+    def inventory(self) -> InventoryAnswer:
+        """See `RackClient.inventory`."""
+        return self._done(self._client.inventory())
+
+    def controller(self) -> ControllerTold:
+        """See `RackClient.controller`."""
+        return self._done(self._client.controller())
+
+    # ---- inside
+
+    def _done(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C, or a test's time limit: what was asked for must not go on behind the caller's back.
+            future.cancel()
+            raise
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()

@@ -1,0 +1,296 @@
+"""A rack as seen by its clients: submit, wait, cancel, list, over MQTT. A shell; `etloop submit` and rack suites use it.
+
+    async with RackClient(BrokerSettings("rack-broker", 1883), "rack1") as rack:
+        job = await rack.submit(Path("scenario.yaml").read_text(), ports=["a/p0", "b/p0"], client_key="nightly-17")
+        result = await rack.result(job.job_id)
+        assert result.exit_code == 0, result.reason
+
+Every wait has a limit and raises `RackUnreachable` beyond it. A request that gets no answer, or that the rack puts off because
+it is busy, is asked again within that limit; asking twice does nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import aiomqtt
+from etloop.contract.base.errors import EtloopError, ExitCode, InputError, Problem
+from etloop.controller.rack.job import ENDED
+from etloop.controller.rack.mqtt.broker_connection import broker_connection, properties_of, refuses_version
+from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+from etloop.controller.rack.mqtt.encoding import ContentType, decode, encode
+from etloop.controller.rack.mqtt.messages import (
+    AnswerT,
+    CancelAnswer,
+    CancelRequest,
+    ControllerTold,
+    InventoryAnswer,
+    InventoryRequest,
+    JobTold,
+    ListAnswer,
+    ListRequest,
+    ProgressTold,
+    ResultTold,
+    SubmitAnswer,
+    SubmitRequest,
+)
+from etloop.controller.rack.mqtt.topics import Topics
+from etloop.runtime.mqtt_version import MqttVersion
+from paho.mqtt.reasoncodes import ReasonCode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from types import TracebackType
+
+T = TypeVar("T")
+
+_QOS: Final = 1
+_MOST_WAITING: Final = 4096
+ANSWER_S: Final = 10.0
+"""How long the controller may take to answer a request."""
+_ASK_AGAIN_S: Final = 2.0
+"""After so long without an answer a request is sent again, then after twice as long: it, or its answer, may be lost."""
+
+
+class RackUnreachable(EtloopError):
+    """The broker or the controller did not answer in time."""
+
+    exit_code = ExitCode.PREPARATION_FAILED
+
+
+class RequestRefused(InputError):
+    """The rack refused a request, with all that is wrong."""
+
+
+class RackClient:
+    """One connection to a rack. Not for concurrent use by several tasks, but for several requests one after another."""
+
+    def __init__(self, settings: BrokerSettings, rack: str, *, answer_s: float = ANSWER_S) -> None:
+        self._settings = settings
+        self._topics = Topics(rack)
+        self._answer_s = answer_s
+        self._name = f"etloop-client-{secrets.token_hex(6)}"
+        self._replies = f"{self._topics.root}/replies/{self._name}"
+        self._client: aiomqtt.Client | None = None
+        self._protocol = MqttVersion.V5
+        self._open = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        settings = self._settings
+        connection = broker_connection(settings, self._name, max_queued_incoming_messages=_MOST_WAITING)
+        try:
+            client, self._protocol = await self._open.enter_async_context(connection)
+            await client.subscribe(self._replies, qos=_QOS)
+        except (aiomqtt.MqttError, OSError) as error:
+            with contextlib.suppress(aiomqtt.MqttError, OSError):
+                await self._open.aclose()
+            raise RackUnreachable(_why_no_broker(settings, error)) from None
+        self._client = client
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client = None
+        with contextlib.suppress(aiomqtt.MqttError):
+            await self._open.__aexit__(None, None, None)
+
+    async def submit(
+        self,
+        scenario: str,
+        *,
+        ports: Sequence[str] = (),
+        port_count: int = 0,
+        priority: int = 0,
+        client_key: str = "",
+        submitter: str = "",
+        labels: Mapping[str, str] | None = None,
+        time_limit_ns: int = 0,
+    ) -> JobTold:
+        """Queues a job and returns it as it stands; the earlier job if `client_key` was used before.
+
+        Raises `RequestRefused` with everything that is wrong, `RackUnreachable` if nobody answers.
+        """
+        request = SubmitRequest(
+            scenario=scenario,
+            ports=tuple(ports),
+            port_count=port_count,
+            priority=priority,
+            # Without a key of the caller's, one of ours: a request that the broker delivers twice stays one job.
+            client_key=client_key or f"{self._name}-{secrets.token_hex(8)}",
+            submitter=submitter,
+            labels=dict(labels or {}),
+            time_limit_ns=time_limit_ns,
+            response_topic=self._replies,
+            correlation=secrets.token_hex(8),
+        )
+        answer = await self._asked(self._topics.submit, request, SubmitAnswer)
+        if answer.job is None:
+            raise RequestRefused(*(Problem(each.where, each.what, each.remedy) for each in answer.problems))
+        return answer.job
+
+    async def cancel(self, job_id: str, submitter: str = "") -> JobTold | None:
+        """Asks for the end of a job; None if there is none of that id."""
+        request = CancelRequest(submitter, self._replies, secrets.token_hex(8))
+        return (await self._asked(self._topics.cancel(job_id), request, CancelAnswer)).job
+
+    async def jobs(self, limit: int = 100) -> tuple[JobTold, ...]:
+        """The newest jobs, newest first."""
+        request = ListRequest(limit=limit, response_topic=self._replies, correlation=secrets.token_hex(8))
+        return (await self._asked(self._topics.list, request, ListAnswer)).jobs
+
+    async def inventory(self) -> InventoryAnswer:
+        """Agents and ports."""
+        request = InventoryRequest(self._replies, secrets.token_hex(8))
+        return await self._asked(self._topics.inventory, request, InventoryAnswer)
+
+    async def controller(self) -> ControllerTold:
+        """How the controller stands, as the broker retains it."""
+        return await self._retained(self._topics.controller_status, ControllerTold)
+
+    async def follow(self, job_id: str) -> AsyncIterator[JobTold | ProgressTold]:
+        """A job's state and progress as they change, until it has ended.
+
+        Raises `RackUnreachable` if nothing is told of such a job, or nothing any more.
+        """
+        client = self._connected()
+        state, progress = self._topics.state(job_id), self._topics.progress(job_id)
+        for topic in (state, progress):
+            await client.subscribe(topic, qos=_QOS)
+        told = False
+        try:
+            while True:
+                # The state of every job is retained, and so is there at once.
+                async with asyncio.timeout(None if told else self._answer_s):
+                    message = await anext(aiter(client.messages))
+                topic = str(message.topic)
+                if topic == progress and message.payload:
+                    yield _read(ProgressTold, message.payload)
+                if topic != state:
+                    continue
+                if not message.payload:
+                    raise RackUnreachable(f"job {job_id} was forgotten by the rack")
+                told = True
+                job = _read(JobTold, message.payload)
+                yield job
+                if job.state in ENDED:
+                    return
+        except TimeoutError:
+            raise RackUnreachable(f"{_unknown(job_id)}; see `etloop submit --list`") from None
+        except aiomqtt.MqttError as error:
+            raise RackUnreachable(f"the broker was lost while job {job_id} was followed: {error}") from None
+        finally:
+            with contextlib.suppress(aiomqtt.MqttError):
+                for topic in (state, progress):
+                    await client.unsubscribe(topic)
+
+    async def result(self, job_id: str, limit_s: float | None = None) -> ResultTold:
+        """Waits until a job has ended and returns what came of it. Raises `RackUnreachable` after `limit_s`."""
+        try:
+            async with asyncio.timeout(limit_s):
+                async for _ in self.follow(job_id):
+                    pass
+        except TimeoutError:
+            raise RackUnreachable(f"job {job_id} did not end within {limit_s} s") from None
+        return await self._retained(self._topics.result(job_id), ResultTold)
+
+    # ---- inside
+
+    def _connected(self) -> aiomqtt.Client:
+        assert self._client is not None, "use `async with RackClient(...)`"
+        return self._client
+
+    async def _asked(self, topic: str, request: Any, answer: type[AnswerT]) -> AnswerT:
+        client = self._connected()
+        body = encode(request, ContentType.JSON)
+        properties = properties_of(
+            self._protocol, ResponseTopic=self._replies, CorrelationData=request.correlation.encode()
+        )
+        again_s, put_off = _ASK_AGAIN_S, False
+        try:
+            async with asyncio.timeout(self._answer_s):
+                while True:
+                    await client.publish(topic, body, qos=_QOS, properties=properties)
+                    told = await self._reply(request.correlation, answer, again_s)
+                    if told is None:
+                        again_s *= 2
+                    elif not told.retry_after_ms:
+                        return told
+                    else:
+                        put_off = True
+                        await asyncio.sleep(told.retry_after_ms / 1000 * (1 + secrets.randbelow(1000) / 1000))
+        except TimeoutError:  # before OSError, of which it is one
+            pass
+        except (aiomqtt.MqttError, OSError) as error:
+            raise RackUnreachable(f"the broker was lost: {error}") from None
+        if put_off:
+            what = f"rack '{self._topics.rack}' had more requests than it takes for {self._answer_s:g} s"
+            raise RackUnreachable(f"{what}; ask again later, and see who asks so much")
+        what = f"no controller of rack '{self._topics.rack}' answered within {self._answer_s:g} s"
+        raise RackUnreachable(f"{what}; check the rack's name, and that `etloop controller` runs")
+
+    async def _reply(self, correlation: str, answer: type[AnswerT], limit_s: float) -> AnswerT | None:
+        """The answer to a request; None if it does not come in time. Answers to earlier ones are passed over."""
+        try:
+            async with asyncio.timeout(limit_s):
+                async for message in self._connected().messages:
+                    if str(message.topic) == self._replies and _answers(message, correlation):
+                        return _read(answer, message.payload)
+        except TimeoutError:
+            pass
+        return None
+
+    async def _retained(self, topic: str, kind: type[T]) -> T:
+        client = self._connected()
+        try:
+            async with asyncio.timeout(self._answer_s):
+                await client.subscribe(topic, qos=_QOS)
+                async for message in client.messages:
+                    if str(message.topic) == topic and message.payload:
+                        await client.unsubscribe(topic)
+                        return _read(kind, message.payload)
+        except aiomqtt.MqttError as error:
+            raise RackUnreachable(f"the broker was lost: {error}") from None
+        except TimeoutError:
+            pass
+        raise RackUnreachable(f"nothing was told on {topic} within {self._answer_s:g} s")
+
+
+def _answers(message: aiomqtt.Message, correlation: str) -> bool:
+    """Whether a reply is to that request. Its body says so, or, of a request that could not be read, only its properties."""
+    if getattr(message.properties, "CorrelationData", None) == correlation.encode():
+        return True
+    try:
+        told = json.loads(_body(message.payload))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(told, dict) and told.get("correlation") == correlation
+
+
+def _unknown(job_id: str) -> str:
+    return f"the broker knows of no job {job_id}: there is none, or it ended too long ago, or the controller is away"
+
+
+def _why_no_broker(settings: BrokerSettings, error: Exception) -> str:
+    where = f"{settings.host}:{settings.port}"
+    if refuses_version(error):
+        return f"the broker at {where} does not speak MQTT {settings.protocol}; leave the version out, and the broker chooses"
+    if isinstance(error, aiomqtt.MqttCodeError) and isinstance(error.rc, ReasonCode):
+        return f"the broker at {where} refuses this client: {error.rc}; check user, password and what its ACL allows"
+    return f"no broker at {where}: {error}; check its address, and that it runs"
+
+
+def _body(payload: Any) -> bytes:
+    return payload if isinstance(payload, bytes) else str(payload).encode()
+
+
+def _read(kind: type[T], payload: Any) -> T:
+    body = _body(payload)
+    told, problems = decode(kind, body, ContentType.JSON, passes_over=True)
+    if told is None:
+        raise RackUnreachable(f"the rack answered in another form than this client reads: {problems[0]}")
+    return told

@@ -1,0 +1,99 @@
+"""The rack's commands of `etloop`: `controller` serves a rack until it is told to end, `jobs` reads what it keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from etloop.cli.result import Answer, to_json
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.controller.rack.client.job_text import job_line
+from etloop.controller.rack.config import parse_rack_config
+from etloop.controller.rack.job import JobState
+from etloop.controller.rack.mqtt.messages import job_told
+from etloop.controller.rack.mqtt.schema import plain
+from etloop.controller.rack.store.job_store import JobStore
+
+if TYPE_CHECKING:
+    import argparse
+
+    from etloop.controller.rack.config import RackConfig
+
+_MOST_LISTED: Final = 100_000
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `etloop controller`."""
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="controller.yaml: rig, directories, limits"
+    )
+    parser.add_argument(
+        "--embedded-broker",
+        action="store_true",
+        help="also be the MQTT broker (3.1.1, on a loopback address), for a rack on one machine",
+    )
+
+
+def answer_controller(parsed: argparse.Namespace) -> Answer:
+    """Serves the rack. Raises `ConfigError` before it listens, if what the file says cannot be used."""
+    from etloop.controller.rack.log import RackLog
+    from etloop.controller.rack.startup import serve
+
+    config = _read_config(parsed.config, embedded_broker=parsed.embedded_broker)
+    return Answer("", serve(config, RackLog(config.log_format)))
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `etloop jobs`."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--config", type=Path, metavar="FILE", help="controller.yaml of the rack")
+    where.add_argument("--state-dir", type=Path, metavar="DIR", help="its state_dir, if that is all there is")
+    parser.add_argument(
+        "--state",
+        choices=[state.value for state in JobState],
+        action="append",
+        help="only these (repeatable)",
+    )
+    parser.add_argument(
+        "--limit", type=int, default=100, metavar="N", help="the newest N (default: %(default)s)"
+    )
+    parser.add_argument("--audit", metavar="JOB", help="who did what to this job, and when")
+
+
+def answer_jobs(parsed: argparse.Namespace) -> Answer:
+    """Lists jobs from the job store, whether its controller runs or not. Raises `ConfigError`."""
+    if not 1 <= parsed.limit <= _MOST_LISTED:
+        remedy = f"give a number from 1 to {_MOST_LISTED}"
+        raise ConfigError(Problem("--limit", f"{parsed.limit} jobs cannot be listed", remedy))
+    state_dir: Path = parsed.state_dir or _read_config(parsed.config).state_dir
+    store = JobStore.look(state_dir / "jobs.sqlite")
+    try:
+        if parsed.audit:
+            return _audit(store, parsed.audit, as_json=parsed.json)
+        states = [JobState(state) for state in parsed.state] if parsed.state else tuple(JobState)
+        jobs = [job_told(job) for job in store.latest(parsed.limit, states=states)]
+    finally:
+        store.close()
+    if parsed.json:
+        return Answer(to_json({"jobs": plain(jobs)}))
+    return Answer("".join(map(job_line, jobs)) or "no jobs\n")
+
+
+def _audit(store: JobStore, job_id: str, *, as_json: bool) -> Answer:
+    if store.find(job_id) is None:
+        raise ConfigError(Problem("--audit", f"there is no job {job_id}", "see etloop jobs without --audit"))
+    lines = store.audit(job_id)
+    if as_json:
+        return Answer(to_json({"audit": plain(lines)}))
+    return Answer(
+        "".join(f"{line.at}  {line.who}: {line.what}  {line.detail}".rstrip() + "\n" for line in lines)
+    )
+
+
+def _read_config(path: Path, *, embedded_broker: bool = False) -> RackConfig:
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
+    return parse_rack_config(text, str(path), path.parent, embedded_broker=embedded_broker)

@@ -1,0 +1,129 @@
+"""Fixtures for test suites that drive a rack: `etloop_rack`, the rack itself, and `etloop_job`, a job that belongs to a test.
+
+    def test_the_switch_carries_an_all_reduce(etloop_job):
+        result = etloop_job(Path("all_reduce.yaml").read_text(), ports=["a/p0", "b/p0"], limit_s=600)
+        assert result.exit_code == 0, result.reason
+
+    pytest --etloop-broker rack-broker:8883 --etloop-rack rack1 --etloop-ca ca.pem --etloop-username automation \
+           --etloop-password-file secret --junitxml results.xml
+
+Loaded by itself wherever ETLoop is installed. Decides what a job of a test is: labelled with the test's name, noted in the
+JUnit report, and cancelled if the test ends before it does. Without a broker the tests that ask for a rack are skipped, or
+fail with `--etloop-required`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from etloop.contract.base.errors import EtloopError
+from etloop.runtime.mqtt_version import VERSION_CHOICES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from etloop.controller.rack.client.blocking import BlockingRack
+    from etloop.controller.rack.mqtt.messages import ResultTold
+
+_NO_BROKER: Final = "no rack is named: give --etloop-broker HOST[:PORT], or set ETLOOP_BROKER"
+_LONGEST_LABEL: Final = 1024
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How the rack is reached; as `etloop submit` has it."""
+    group = parser.getgroup("etloop", "a rack of ETLoop")
+    group.addoption(
+        "--etloop-broker", metavar="HOST[:PORT]", help="MQTT broker of the rack (or ETLOOP_BROKER)"
+    )
+    group.addoption("--etloop-rack", metavar="NAME", help="name of the rack (or ETLOOP_RACK; default rack)")
+    group.addoption("--etloop-username", default="", metavar="USER", help="of the broker")
+    group.addoption("--etloop-password-file", type=Path, metavar="FILE", help="holds the password")
+    group.addoption("--etloop-ca", type=Path, metavar="FILE", help="authority of the broker's certificate")
+    group.addoption(
+        "--etloop-mqtt",
+        choices=VERSION_CHOICES,
+        default=VERSION_CHOICES[0],
+        help="version of MQTT (default: 5, or 3.1.1 of a broker that knows no other)",
+    )
+    group.addoption(
+        "--etloop-required",
+        action="store_true",
+        help="fail what needs a rack, and not skip it, if none is named",
+    )
+
+
+class JobOfTest:
+    """Runs jobs for one test."""
+
+    def __init__(self, rack: BlockingRack, test: pytest.Item) -> None:
+        self._rack = rack
+        self._test = test
+        self._open: list[str] = []
+
+    def __call__(self, scenario: str, *, limit_s: float | None = None, **asked: Any) -> ResultTold:
+        """Submits a job, waits for it, and returns what came of it; keywords as `RackClient.submit` has them.
+
+        Raises `RequestRefused` with all that is wrong, `RackUnreachable` beyond `limit_s`; the job is cancelled then.
+        """
+        test = self._test.nodeid
+        labels = {"test": test[-_LONGEST_LABEL:]} | dict(asked.pop("labels", {}))
+        # One job a call, however often the request is delivered; the same test run anew is another job.
+        asked.setdefault("client_key", f"pytest-{secrets.token_hex(12)}")
+        job = self._rack.submit(scenario, labels=labels, **asked)
+        self._open.append(job.job_id)
+        self._test.user_properties.append(("etloop.job", job.job_id))
+        result = self._rack.result(job.job_id, limit_s)
+        self._open.remove(job.job_id)
+        self._test.user_properties.append(("etloop.exit_code", result.exit_code))
+        if result.exit_code:
+            self._test.add_report_section("call", "etloop", f"job {job.job_id}: {result.reason}")
+        return result
+
+    def cancel_open(self) -> None:
+        """Cancels what has not ended."""
+        for job_id in self._open:
+            with contextlib.suppress(EtloopError):  # The test has its own verdict by now.
+                self._rack.cancel(job_id, "the end of its test")
+
+
+@pytest.fixture(scope="session")
+def etloop_rack(request: pytest.FixtureRequest) -> Iterator[BlockingRack]:
+    """The rack that the command line names."""
+    config = request.config
+    broker = config.getoption("--etloop-broker") or os.environ.get("ETLOOP_BROKER", "")
+    if not broker:
+        if config.getoption("--etloop-required"):
+            pytest.fail(_NO_BROKER, pytrace=False)
+        pytest.skip(_NO_BROKER)
+    # Here, because most test runs on a machine where ETLoop is installed are not about racks.
+    from etloop.controller.rack.client.blocking import BlockingRack
+    from etloop.controller.rack.client.submit import broker_settings, rack_name
+
+    stack = contextlib.ExitStack()
+    try:
+        settings = broker_settings(
+            broker,
+            mqtt=config.getoption("--etloop-mqtt"),
+            username=config.getoption("--etloop-username"),
+            password_file=config.getoption("--etloop-password-file"),
+            ca=config.getoption("--etloop-ca"),
+        )
+        name = config.getoption("--etloop-rack") or os.environ.get("ETLOOP_RACK", "rack")
+        rack = stack.enter_context(BlockingRack(settings, rack_name(name)))
+    except EtloopError as error:
+        pytest.fail(str(error), pytrace=False)
+    with stack:
+        yield rack
+
+
+@pytest.fixture
+def etloop_job(etloop_rack: BlockingRack, request: pytest.FixtureRequest) -> Iterator[JobOfTest]:
+    """Runs jobs that belong to this test."""
+    jobs = JobOfTest(etloop_rack, request.node)
+    yield jobs
+    jobs.cancel_open()

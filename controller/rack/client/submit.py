@@ -1,0 +1,196 @@
+"""`etloop submit`: a thin client of the rack API, which gives back the verdict's exit code. A shell: the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import sys
+from typing import TYPE_CHECKING, Final
+
+from etloop.cli.result import Answer, to_json
+from etloop.contract.base.clock import NS_PER_S, seconds_text
+from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
+from etloop.contract.base.units import QuantityError, approximate_bytes, parse_name
+from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
+from etloop.controller.rack.client.job_text import job_line
+from etloop.controller.rack.job import ENDED
+from etloop.controller.rack.mqtt.broker_connection import tls_context
+from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+from etloop.controller.rack.mqtt.messages import JobTold, ProgressTold, ResultTold
+from etloop.controller.rack.mqtt.schema import plain
+from etloop.controller.session.clock import monotonic_ns
+from etloop.runtime.mqtt_version import VERSION_CHOICES, version_of
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+_PAUSE_S: Final = 1.0
+_PASSING: Final = frozenset(("controller", "queue"))
+"""Where problems lie that pass by themselves."""
+_ADDRESS: Final = re.compile(r"(?P<host>[^:\[\]\s]+|\[[^\[\]\s]+\])(:(?P<port>[0-9]{1,5}))?")
+_LASTING_NS: Final = 30 * NS_PER_S
+"""Longer than a client waits for an answer."""
+
+
+class JobNotEnded(EtloopError):
+    """A job took longer than somebody wanted to wait."""
+
+
+async def carried_out(parsed: argparse.Namespace) -> Answer:
+    """Does what the arguments say. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
+    # One key for every attempt: a request whose answer was lost does not become a second job.
+    parsed.key = parsed.key or f"etloop-submit-{secrets.token_hex(8)}"
+    give_up_ns = monotonic_ns() + parsed.patience
+    while True:
+        began_ns = monotonic_ns()
+        try:
+            return await _attempt(parsed)
+        except RackUnreachable as error:
+            # An attempt that lasted had reached the rack, and lost it only now.
+            if monotonic_ns() - began_ns > _LASTING_NS:
+                give_up_ns = monotonic_ns() + parsed.patience
+            if monotonic_ns() >= give_up_ns:
+                raise
+            sys.stderr.write(f"{error}; asking again\n")
+        except RequestRefused as error:
+            # What is wrong with the request stays wrong; a rack that drains, or whose queue is full, will take it.
+            if monotonic_ns() >= give_up_ns or any(each.where not in _PASSING for each in error.problems):
+                raise
+            sys.stderr.write(f"{error}; asking again\n")
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def _attempt(parsed: argparse.Namespace) -> Answer:
+    settings = broker_settings(
+        parsed.broker,
+        mqtt=parsed.mqtt,
+        username=parsed.username,
+        password_file=parsed.password_file,
+        ca=parsed.ca,
+    )
+    async with RackClient(settings, rack_name(parsed.rack)) as rack:
+        if parsed.list:
+            jobs = await rack.jobs()
+            return Answer(to_json({"jobs": plain(jobs)}) if parsed.json else "".join(map(job_line, jobs)))
+        if parsed.cancel:
+            job = await rack.cancel(parsed.cancel)
+            if job is None:
+                raise ConfigError(
+                    Problem("--cancel", f"there is no job {parsed.cancel}", "see etloop submit --list")
+                )
+            return Answer(to_json(plain(job)) if parsed.json else job_line(job))
+        if parsed.follow:
+            return await waited(rack, parsed.follow, parsed)
+        job = await rack.submit(
+            _text(parsed.scenario),
+            ports=[port.strip() for port in parsed.ports.split(",") if port.strip()],
+            port_count=parsed.port_count,
+            priority=parsed.priority,
+            client_key=parsed.key,
+            labels=_labels(parsed.label),
+            time_limit_ns=parsed.time_limit,
+        )
+        if parsed.wait:
+            return await waited(rack, job.job_id, parsed)
+        return Answer(to_json(plain(job)) if parsed.json else f"{job.job_id}\n")
+
+
+async def waited(rack: RackClient, job_id: str, parsed: argparse.Namespace) -> Answer:
+    """The end of a job. Raises `JobNotEnded` if that takes too long, for which the job is cancelled, and as `carried_out`."""
+    limit = parsed.wait_limit
+    try:
+        async with asyncio.timeout(limit / NS_PER_S if limit else None):
+            return await _followed(rack, job_id, as_json=parsed.json)
+    except asyncio.CancelledError:
+        again, ends = f"etloop submit --follow {job_id}", f"etloop submit --cancel {job_id}"
+        sys.stderr.write(f"\njob {job_id} goes on: {again} waits for it again, {ends} ends it\n")
+        raise
+    except TimeoutError:
+        await rack.cancel(job_id, "etloop submit --wait-limit")
+        raise JobNotEnded(f"job {job_id} did not end within {seconds_text(limit)}; it is cancelled") from None
+
+
+async def _followed(rack: RackClient, job_id: str, *, as_json: bool) -> Answer:
+    said = ""
+    async for told in rack.follow(job_id):
+        line = _progress_line(told)
+        if line != said and not as_json:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+        said = line
+    result = await rack.result(job_id)
+    text = to_json(plain(result)) if as_json else _result_text(result)
+    return Answer(text, ExitCode(result.exit_code))
+
+
+def _progress_line(told: JobTold | ProgressTold) -> str:
+    if isinstance(told, JobTold):
+        why = f" ({told.reason})" if told.reason and told.state not in ENDED else ""
+        return f"job {told.job_id}: {told.state}{why}"
+    moved = approximate_bytes(told.wire_tx_bytes)
+    return f"job {told.job_id}: {told.phase} {told.ops_done}/{told.ops_total} ops, {moved}"
+
+
+def _result_text(result: ResultTold) -> str:
+    lines = [f"job {result.job_id} {result.state}, exit code {result.exit_code}"]
+    lines += [f"reason: {result.reason}"] if result.reason else []
+    lines += [f"results: {result.run_directory} (below the rack's artifacts)"] if result.run_directory else []
+    return "\n".join(lines) + "\n"
+
+
+def broker_settings(
+    broker: str,
+    *,
+    mqtt: str = VERSION_CHOICES[0],
+    username: str = "",
+    password_file: Path | None = None,
+    ca: Path | None = None,
+) -> BrokerSettings:
+    """How HOST[:PORT] is reached, over TLS if there is a `ca`. Raises `ConfigError` for what cannot be meant or read."""
+    address = _ADDRESS.fullmatch(broker)
+    host, port = (address["host"].strip("[]"), address["port"] or "") if address else ("", "")
+    if not host or (port and not 0 < int(port) < 65536):
+        raise ConfigError(
+            Problem(
+                "broker",
+                f'"{broker[:64]}" is no broker',
+                "write HOST or HOST:PORT, an IPv6 address as [::1]:1883",
+            )
+        )
+    settings = BrokerSettings(
+        host=host,
+        port=int(port) if port else (8883 if ca else 1883),
+        protocol=version_of(mqtt),
+        username=username,
+        password=_text(password_file).strip() if password_file else "",
+        ca_file=ca,
+    )
+    tls_context(settings)
+    return settings
+
+
+def rack_name(name: str) -> str:
+    """The name of a rack. Raises `ConfigError` for what can be none."""
+    try:
+        return parse_name(name)
+    except QuantityError as error:
+        raise ConfigError(Problem("rack", error.what, error.remedy)) from None
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    pairs = [label.partition("=") for label in given]
+    odd = [name for name, mark, _ in pairs if not mark or not name]
+    if odd:
+        raise ConfigError(Problem("--label", f'"{odd[0]}" is no label', "write NAME=VALUE"))
+    return {name: value for name, _, value in pairs}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            Problem(str(path), f"cannot be read: {error}", "check the name and the file")
+        ) from None

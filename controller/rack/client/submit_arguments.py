@@ -1,0 +1,92 @@
+"""The command line of `etloop submit`. A shell only in that it starts the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etloop.cli.values import quantity
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.units import parse_duration_ns
+from etloop.controller.rack.mqtt.topics import is_job_id
+from etloop.runtime.mqtt_version import VERSION_CHOICES
+
+if TYPE_CHECKING:
+    import argparse
+
+    from etloop.cli.result import Answer
+
+
+def add_submit(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `etloop submit`."""
+    parser.add_argument(
+        "scenario", type=Path, nargs="?", metavar="SCENARIO", help="scenario.yaml of the new job"
+    )
+    parser.add_argument(
+        "--broker", default="127.0.0.1:1883", metavar="HOST[:PORT]", help="MQTT broker of the rack"
+    )
+    parser.add_argument("--rack", default="rack", metavar="NAME", help="name of the rack (default rack)")
+    parser.add_argument(
+        "--ports", default="", metavar="A/P,...", help="ports to run on (default: every port)"
+    )
+    parser.add_argument("--port-count", type=int, default=0, metavar="N", help="any N ports instead")
+    parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher starts first")
+    parser.add_argument(
+        "--key", default="", metavar="KEY", help="submit once: the same key again is the same job"
+    )
+    parser.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="for your own use")
+    parser.add_argument(
+        "--time-limit",
+        type=quantity(parse_duration_ns),
+        default=0,
+        metavar="TIME",
+        help="longest the job may run",
+    )
+    parser.add_argument("--wait", action="store_true", help="wait for the end; exit with the job's own code")
+    parser.add_argument(
+        "--patience",
+        type=quantity(parse_duration_ns),
+        default=0,
+        metavar="TIME",
+        help="keep asking for so long while the rack cannot be reached, drains, or its queue is full (default: give up at once)",
+    )
+    parser.add_argument(
+        "--wait-limit",
+        type=quantity(parse_duration_ns),
+        default=0,
+        metavar="TIME",
+        help="with --wait or --follow: cancel the job if it has not ended by then, its wait in the queue included",
+    )
+    parser.add_argument("--cancel", metavar="JOB", help="cancel a job instead")
+    parser.add_argument("--follow", metavar="JOB", help="wait for a job submitted before instead")
+    parser.add_argument("--list", action="store_true", help="list the newest jobs instead")
+    parser.add_argument("--username", default="", metavar="USER", help="of the broker")
+    parser.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password")
+    parser.add_argument(
+        "--ca", type=Path, metavar="FILE", help="authority that the broker's certificate is checked by"
+    )
+    parser.add_argument(
+        "--mqtt",
+        choices=VERSION_CHOICES,
+        default=VERSION_CHOICES[0],
+        help="version of MQTT (default: 5, or 3.1.1 of a broker that knows no other, such as the embedded one)",
+    )
+
+
+def answer_submit(parsed: argparse.Namespace) -> Answer:
+    """Carries the command out. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
+    chosen = [bool(parsed.scenario), bool(parsed.cancel), bool(parsed.follow), parsed.list]
+    if sum(chosen) != 1:
+        remedy = "give a scenario, or one of --cancel, --follow and --list"
+        raise ConfigError(Problem("etloop submit", "what to do is not clear", remedy))
+    for option, job_id in (("--cancel", parsed.cancel), ("--follow", parsed.follow)):
+        if job_id and not is_job_id(job_id):
+            what = f'"{job_id[:64]}" is no id of a job'
+            raise ConfigError(Problem(option, what, "see etloop submit --list"))
+    if parsed.wait_limit and not (parsed.wait or parsed.follow):
+        raise ConfigError(Problem("--wait-limit", "nothing is waited for", "add --wait, or leave it out"))
+    # Here, because only this command needs MQTT.
+    from etloop.controller.rack.client.submit import carried_out
+
+    return asyncio.run(carried_out(parsed))

@@ -1,0 +1,110 @@
+"""One connection to a broker, for the controller's road and for clients alike. A shell: aiomqtt, TLS.
+
+Where nobody says which version of MQTT is spoken, the broker is asked for version 5 first, and 3.1.1 taken of one that refuses
+it, such as the embedded one. Decides nothing about what is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import aiomqtt
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+from etloop.runtime.mqtt_version import MqttVersion, is_version_refusal
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@contextlib.asynccontextmanager
+async def broker_connection(
+    settings: BrokerSettings, identifier: str, **more: Any
+) -> AsyncIterator[tuple[aiomqtt.Client, MqttVersion]]:
+    """A connection and the version of MQTT that is spoken on it; `more` is for `aiomqtt.Client`.
+
+    Raises `aiomqtt.MqttError` or `OSError`, also in the block if the connection is lost.
+    """
+    protocol = settings.protocol or await _spoken(settings)
+    async with _client(settings, protocol, identifier, **more) as client:
+        yield client, protocol
+
+
+async def _spoken(settings: BrokerSettings) -> MqttVersion:
+    """Asked without a last will and a name: of those, a broker that does not know version 5 may make no sense, nor answer."""
+    try:
+        async with _client(settings, MqttVersion.V5, ""):
+            return MqttVersion.V5
+    except aiomqtt.MqttError as error:
+        if refuses_version(error):
+            return MqttVersion.V311
+        raise
+
+
+def refuses_version(error: Exception) -> bool:
+    """Whether a broker does not speak the version of MQTT that it was asked for."""
+    if not isinstance(error, aiomqtt.MqttCodeError):
+        return False
+    return is_version_refusal(error.rc.value if isinstance(error.rc, ReasonCode) else error.rc)
+
+
+def properties_of(protocol: MqttVersion, **named: Any) -> Properties | None:
+    """Properties of a message, by their names in paho-mqtt; those that are None are left out, and all of them before MQTT 5."""
+    if protocol is not MqttVersion.V5:
+        return None
+    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    for name, value in named.items():
+        if value is not None:
+            setattr(properties, name, value)
+    return properties
+
+
+def tls_context(settings: BrokerSettings) -> ssl.SSLContext | None:
+    """What a connection is encrypted by; None if it is not. Raises `ConfigError` with every file that cannot be used."""
+    if not settings.tls and settings.ca_file is None:
+        return None
+    context = ssl.create_default_context()
+    problems = []
+    if settings.ca_file is not None:
+        try:
+            context = ssl.create_default_context(cafile=settings.ca_file)
+        except OSError as error:
+            problems.append(
+                _unusable("ca", settings.ca_file, error, "the authority of the broker's certificate, as PEM")
+            )
+    if settings.cert_file is not None:
+        try:
+            # Without a password: of a key that has one nobody could be asked for it.
+            context.load_cert_chain(settings.cert_file, settings.key_file, password="")
+        except OSError as error:
+            what = "a certificate and its key, as PEM and without a passphrase"
+            problems.append(_unusable("cert", settings.cert_file, error, what))
+    if problems:
+        raise ConfigError(*problems)
+    return context
+
+
+def _unusable(key: str, path: Path, error: OSError, wanted: str) -> Problem:
+    why = error.strerror or str(error)
+    if isinstance(error, ssl.SSLError):
+        why = (error.reason or why).lower().replace("_", " ")
+    return Problem(f"mqtt.tls.{key}", f"{path} cannot be used: {why}", f"name {wanted}")
+
+
+def _client(settings: BrokerSettings, protocol: MqttVersion, identifier: str, **more: Any) -> aiomqtt.Client:
+    return aiomqtt.Client(
+        settings.host,
+        settings.port,
+        protocol=aiomqtt.ProtocolVersion(protocol),
+        username=settings.username or None,
+        password=settings.password or None,
+        identifier=identifier,
+        tls_context=tls_context(settings),
+        **more,
+    )

@@ -1,0 +1,433 @@
+"""The rack API over MQTT: one of the roads to the rack. A shell: the broker's connection.
+
+Requests are answered where they ask to be; jobs, agents and the controller are told on retained topics. Losing the broker
+touches no run: the road comes back with growing pauses, subscribes again, and tells everything anew. MQTT 5 is spoken
+where the broker does; on 3.1.1 a request carries its response topic and correlation in its body. Requests beyond what the
+rack takes in a second are told when to come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import logging
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+import aiomqtt
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.controller.rack.api import Accepted, Known, Rack, Rejected
+from etloop.controller.rack.events import (
+    AgentChanged,
+    JobChanged,
+    JobForgotten,
+    JobMoved,
+    Missed,
+    RackChanged,
+    RackEvent,
+)
+from etloop.controller.rack.job import ENDED, JobRequest, JobState, PortDemand
+from etloop.controller.rack.mqtt.broker_connection import broker_connection, properties_of
+from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+from etloop.controller.rack.mqtt.encoding import ContentType, content_type, decode, encode
+from etloop.controller.rack.mqtt.messages import (
+    FORMAT,
+    CancelAnswer,
+    CancelRequest,
+    ControllerTold,
+    InventoryAnswer,
+    InventoryRequest,
+    ListAnswer,
+    ListRequest,
+    PortTold,
+    ProgressTold,
+    RackStatus,
+    ResultTold,
+    SubmitAnswer,
+    SubmitRequest,
+    agent_told,
+    job_told,
+    refusal,
+)
+from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
+from etloop.controller.rack.mqtt.topics import Topics
+from etloop.controller.rack.store.job_store import StoreFailed
+from etloop.controller.rack.task_shutdown import end
+from etloop.controller.session.clock import monotonic_ns
+from etloop.runtime.mqtt_version import MqttVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from etloop.controller.rack.agent_pool import AgentPresence
+    from etloop.controller.rack.events import Listener
+    from etloop.controller.rack.job import Job
+    from etloop.controller.rack.log import RackLog
+    from etloop.controller.rack.telemetry.metrics import Tallies
+    from paho.mqtt.properties import Properties
+
+_QOS: Final = 1
+_LEAST_PAUSE_S: Final = 0.5
+_MOST_PAUSE_S: Final = 30.0
+_KEEPALIVE_S: Final = 10
+_MOST_INCOMING: Final = 1024
+"""Requests taken from the broker and not yet answered; beyond it they are dropped, which clients see as no answer."""
+_RETOLD_JOBS: Final = 200
+"""Jobs that ended last, whose state is published again when the broker comes back: it may have lost what it retained."""
+_RETOLD_LINES: Final = 2000
+"""Of the audit trail: what a controller before this one may not have come to tell."""
+_MOST_SUMMARY_BYTES: Final = 4 << 20
+
+
+class _Overflow(logging.Handler):
+    """Hears what aiomqtt logs: a line for every message that its full queue had no room for. They are counted, not written,
+    as a flood must not become one of the log; what else goes wrong there is raised."""
+
+    def __init__(self, tallies: Tallies) -> None:
+        super().__init__(logging.WARNING)
+        self._tallies = tallies
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One more was dropped."""
+        if "queue is full" in record.getMessage():
+            self._tallies.dropped_requests += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What a topic asks, how it is answered, and by what."""
+
+    request: type[Any]
+    answer: type[Any]
+    carry_out: Callable[[Any], Awaitable[Any]]
+
+
+class MqttRoad:
+    """Serves a rack over a broker until it is cancelled."""
+
+    def __init__(
+        self,
+        rack: Rack,
+        presence: Callable[[], tuple[AgentPresence, ...]],
+        summary_of: Callable[[Job], str],
+        rack_name: str,
+        settings: BrokerSettings,
+        log: RackLog,
+        tallies: Tallies,
+    ) -> None:
+        self._rack = rack
+        self._presence = presence
+        self._summary_of = summary_of
+        self._topics = Topics(rack_name)
+        self._rack_name = rack_name
+        self._settings = settings
+        self._log = log
+        self._told_progress_ns: dict[str, int] = {}
+        self._told_line: int | None = None
+        """Of the audit trail: what happened up to it has been told."""
+        self._retained: dict[str, None] = {}
+        """Ended jobs that the broker retains, in the order in which they were told."""
+        self._rate = RequestRate(settings.requests_per_s)
+        self._protocol = settings.protocol or MqttVersion.V5
+        self.connected = False
+        self._tallies = tallies
+        # Of this road alone: one of the process's loggers would keep the handlers of roads that are gone.
+        self._library_log = logging.Logger(f"mqtt of {rack_name}", logging.WARNING)  # noqa: LOG001
+        self._library_log.addHandler(_Overflow(tallies))
+
+    async def live(self) -> None:
+        """Connects, serves, and connects again, for ever."""
+        pause_s = _LEAST_PAUSE_S
+        while True:
+            began_ns = monotonic_ns()
+            try:
+                async with self._connection() as (client, self._protocol):
+                    self.connected = True
+                    broker = f"{self._settings.host}:{self._settings.port}"
+                    self._log.rack("broker joined", broker=broker, mqtt=str(self._protocol))
+                    await self._serve(client)
+            except (aiomqtt.MqttError, OSError, ConfigError) as error:
+                why = str(error) or type(error).__name__
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    return  # The broker went away as well; a cancellation must not be lost over it.
+            finally:
+                self.connected = False
+            if monotonic_ns() - began_ns > 10 * NS_PER_S:
+                pause_s = _LEAST_PAUSE_S
+            self._log.rack("broker lost", why=why, again_in_s=pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+
+    async def farewell(self) -> None:
+        """Says on the way out that the controller has stopped; in vain if the broker is not there."""
+        if not self.connected:
+            return
+        try:
+            async with asyncio.timeout(2), self._connection(last=True) as (client, _):
+                await self._tell_state(client, RackStatus.STOPPED)
+        except (aiomqtt.MqttError, OSError, ConfigError):
+            return
+
+    def _connection(
+        self, *, last: bool = False
+    ) -> contextlib.AbstractAsyncContextManager[tuple[aiomqtt.Client, MqttVersion]]:
+        lost = encode(ControllerTold(FORMAT, RackStatus.LOST, etloop_version()), ContentType.JSON)
+        return broker_connection(
+            self._settings,
+            f"etloop-controller-{self._rack_name}" + ("-last" if last else ""),
+            will=None if last else aiomqtt.Will(self._topics.controller_status, lost, qos=_QOS, retain=True),
+            keepalive=_KEEPALIVE_S,
+            max_queued_incoming_messages=_MOST_INCOMING,
+            logger=self._library_log,
+        )
+
+    # ---- what is asked
+
+    async def _serve(self, client: aiomqtt.Client) -> None:
+        topics = self._topics
+        for topic in (topics.submit, topics.list, topics.inventory, topics.cancels):
+            await client.subscribe(topic, qos=_QOS)
+        listener = self._rack.listen()
+        parts: list[asyncio.Task[None]] = []
+        try:
+            # No TaskGroup: one whose part fails counts as a cancellation of this task ever after (Python 3.11), and `live`
+            # asks whether there was one.
+            parts += [
+                asyncio.create_task(self._tell_changes(client, listener)),
+                asyncio.create_task(self._answer_requests(client)),
+            ]
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
+        finally:
+            self._rack.hush(listener)
+            await end(parts)
+
+    async def _answer_requests(self, client: aiomqtt.Client) -> None:
+        async for message in client.messages:
+            if message.retain:
+                continue  # A request that somebody retained would be carried out again at every start.
+            body = (
+                message.payload if isinstance(message.payload, bytes) else str(message.payload or "").encode()
+            )
+            turn = self._rate.take(monotonic_ns())
+            if turn is not Turn.SERVED or len(body) > self._settings.request_bytes:
+                self._tallies.dropped_requests += 1
+            if turn is not Turn.DROPPED:
+                await self._answer(client, str(message.topic), body, message.properties, turn)
+
+    async def _answer(
+        self, client: aiomqtt.Client, topic: str, body: bytes, properties: Properties | None, turn: Turn
+    ) -> None:
+        question = self._question(topic)
+        if question is None:
+            return
+        form = content_type(body, str(getattr(properties, "ContentType", "") or ""))
+        where = str(getattr(properties, "ResponseTopic", "") or "")
+        if len(body) > self._settings.request_bytes:
+            asked, answer = None, refusal(question.answer, (self._too_large(body),))
+        elif turn is Turn.BUSY:
+            asked = None if where else decode(question.request, body, form)[0]
+            answer = self._put_off(question, getattr(asked, "correlation", ""))
+        else:
+            asked, problems = await asyncio.to_thread(decode, question.request, body, form)
+            answer = refusal(question.answer, problems) if asked is None else await question.carry_out(asked)
+        where = where or getattr(asked, "response_topic", "")
+        if not self._topics.may_answer_on(where):
+            return
+        correlation = getattr(properties, "CorrelationData", None)
+        back = properties_of(self._protocol, ContentType=form.value, CorrelationData=correlation)
+        await client.publish(where, encode(answer, form), qos=_QOS, properties=back)
+
+    def _question(self, topic: str) -> _Question | None:
+        if topic == self._topics.submit:
+            return _Question(SubmitRequest, SubmitAnswer, self._submitted)
+        if topic == self._topics.list:
+            return _Question(ListRequest, ListAnswer, self._listed)
+        if topic == self._topics.inventory:
+            return _Question(InventoryRequest, InventoryAnswer, self._inventory)
+        job_id = self._topics.job_of_cancel(topic)
+        if job_id is None:
+            return None
+        return _Question(CancelRequest, CancelAnswer, functools.partial(self._cancelled, job_id))
+
+    def _too_large(self, body: bytes) -> Problem:
+        remedy = f"keep it below {self._settings.request_bytes} bytes"
+        return Problem("the message", f"has {len(body)} bytes", remedy)
+
+    def _put_off(self, question: _Question, correlation: str) -> Any:
+        after_ms = self._rate.retry_after_ms(monotonic_ns())
+        what = f"takes {self._settings.requests_per_s} requests a second, and more have come"
+        busy = Problem("controller", what, f"ask again in {after_ms} ms")
+        return refusal(question.answer, (busy,), correlation, after_ms)
+
+    async def _submitted(self, asked: SubmitRequest) -> SubmitAnswer:
+        request = JobRequest(
+            scenario_text=asked.scenario,
+            ports=PortDemand(asked.ports, asked.port_count, asked.least_link_bps),
+            priority=asked.priority,
+            client_key=asked.client_key,
+            submitter=asked.submitter,
+            labels=tuple(asked.labels.items()),
+            time_limit_ns=asked.time_limit_ns,
+        )
+        # In a thread: a long scenario takes seconds to read, and agents of running jobs wait for the controller's heartbeats.
+        examined = await asyncio.to_thread(self._rack.examine, asked.scenario)
+        match self._rack.submit(request, asked.submitter or "mqtt", examined):
+            case Accepted(job):
+                return SubmitAnswer(FORMAT, True, False, job_told(job), (), asked.correlation)
+            case Known(job):
+                return SubmitAnswer(FORMAT, True, True, job_told(job), (), asked.correlation)
+            case Rejected(found):
+                return refusal(SubmitAnswer, found, asked.correlation)
+
+    async def _cancelled(self, job_id: str, asked: CancelRequest) -> CancelAnswer:
+        try:
+            job = self._rack.cancel(job_id, asked.submitter or "mqtt")
+        except StoreFailed as error:
+            why = Problem("controller", str(error), "ask again when there is room")
+            return refusal(CancelAnswer, (why,), asked.correlation)
+        told = job_told(job) if job is not None else None
+        return CancelAnswer(FORMAT, job is not None, told, (), asked.correlation)
+
+    async def _listed(self, asked: ListRequest) -> ListAnswer:
+        states = asked.states or tuple(JobState)
+        jobs = self._rack.store.latest(asked.limit, asked.before_number or None, states)
+        told = tuple(job_told(job, self._rack.waits_for(job.job_id)) for job in jobs)
+        return ListAnswer(FORMAT, told, (), asked.correlation)
+
+    async def _inventory(self, asked: InventoryRequest) -> InventoryAnswer:
+        leases = self._rack.leases()
+        ports = tuple(
+            PortTold(port.label, port.link_bps, leases.get(port.label, "")) for port in self._rack.ports
+        )
+        agents = tuple(agent_told(presence) for presence in self._presence())
+        return InventoryAnswer(FORMAT, agents, ports, (), asked.correlation)
+
+    # ---- what is told
+
+    async def _tell_all(self, client: aiomqtt.Client) -> None:
+        """Everything that a broker may have lost, and all that happened while there was none."""
+        store = self._rack.store
+        line = store.last_line()
+        await self._tell_state(client, RackStatus(self._rack.state.value))
+        for presence in self._presence():
+            await self._tell(client, self._topics.agent_status(presence.name), agent_told(presence))
+        since = self._told_line if self._told_line is not None else max(0, line - _RETOLD_LINES)
+        unended = store.in_states(*(state for state in JobState if state not in ENDED))
+        jobs = {job.job_id: job for job in (*store.changed_since(since), *unended)}
+        most = self._settings.retained_jobs
+        kept = store.last_ended(most)
+        for job_id in (*jobs, *reversed(kept[:_RETOLD_JOBS])):
+            job = store.find(job_id)  # As it is by now.
+            if job is not None:
+                await self._tell_job(client, job, "")
+        self._retained = dict.fromkeys(
+            (*(each for each in self._retained if each not in kept), *reversed(kept))
+        )
+        await self._forget_oldest(client)
+        for job_id in store.last_ended(_RETOLD_JOBS, skipped=most):
+            await self._forget(client, job_id)
+        self._told_line = line
+
+    async def _tell_changes(self, client: aiomqtt.Client, listener: Listener) -> None:
+        await self._tell_all(client)
+        while True:
+            await self._tell_event(client, await listener.next())
+            if listener.is_told_all:
+                self._told_line = self._rack.store.last_line()
+
+    async def _tell_event(self, client: aiomqtt.Client, event: RackEvent) -> None:
+        match event:
+            case JobChanged(job, summary):
+                await self._tell_job(client, job, summary)
+                await self._forget_oldest(client)
+            case JobMoved():
+                await self._tell_progress(client, event)
+            case JobForgotten(job_id):
+                await self._forget(client, job_id)
+            case AgentChanged(presence):
+                await self._tell(client, self._topics.agent_status(presence.name), agent_told(presence))
+            case RackChanged(state):
+                await self._tell_state(client, RackStatus(state.value))
+            case Missed():
+                await self._tell_all(client)
+
+    async def _forget_oldest(self, client: aiomqtt.Client) -> None:
+        """A broker's memory must not grow for months."""
+        while len(self._retained) > self._settings.retained_jobs:
+            await self._forget(client, next(iter(self._retained)))
+
+    async def _forget(self, client: aiomqtt.Client, job_id: str) -> None:
+        """The broker need not retain anything of a job any more."""
+        self._retained.pop(job_id, None)
+        topics = self._topics
+        for topic in (topics.state(job_id), topics.progress(job_id), topics.result(job_id)):
+            await client.publish(topic, b"", qos=_QOS, retain=True)
+
+    async def _tell_state(self, client: aiomqtt.Client, status: RackStatus) -> None:
+        await self._tell(
+            client, self._topics.controller_status, ControllerTold(FORMAT, status, etloop_version())
+        )
+
+    async def _tell_job(self, client: aiomqtt.Client, job: Job, summary: str) -> None:
+        if job.state in ENDED:
+            self._told_progress_ns.pop(job.job_id, None)
+            self._retained.pop(job.job_id, None)
+            self._retained[job.job_id] = None
+            found = summary or self._summary_of(job)
+            told = ResultTold(
+                FORMAT,
+                job.job_id,
+                job.state,
+                int(job.exit_code) if job.exit_code is not None else 50,
+                job.reason,
+                job.run_directory,
+                _parsed(found),
+            )
+            # The result first: who waits for the state to end finds it there.
+            await self._tell(client, self._topics.result(job.job_id), told)
+            await client.publish(self._topics.progress(job.job_id), b"", qos=_QOS, retain=True)
+        await self._tell(
+            client, self._topics.state(job.job_id), job_told(job, self._rack.waits_for(job.job_id))
+        )
+
+    async def _tell_progress(self, client: aiomqtt.Client, moved: JobMoved) -> None:
+        now_ns = monotonic_ns()
+        told_ns = self._told_progress_ns.get(moved.job_id)
+        if told_ns is not None and now_ns - told_ns < self._settings.progress_interval_ns:
+            return
+        self._told_progress_ns[moved.job_id] = now_ns
+        told = ProgressTold(
+            FORMAT,
+            moved.job_id,
+            moved.state,
+            moved.ops_done,
+            moved.ops_total,
+            moved.wire_tx_bytes,
+            moved.wire_rx_bytes,
+        )
+        await self._tell(client, self._topics.progress(moved.job_id), told)
+
+    async def _tell(self, client: aiomqtt.Client, topic: str, message: Any) -> None:
+        properties = properties_of(self._protocol, ContentType=ContentType.JSON.value)
+        await client.publish(
+            topic, encode(message, ContentType.JSON), qos=_QOS, retain=True, properties=properties
+        )
+
+
+def etloop_version() -> str:
+    """The version of the installed package; "source" when run from a work tree."""
+    try:
+        return version("etloop")
+    except PackageNotFoundError:
+        return "source"
+
+
+def _parsed(summary: str) -> Any:
+    return json.loads(summary) if summary and len(summary) <= _MOST_SUMMARY_BYTES else None

@@ -1,0 +1,33 @@
+"""Writes the JSON Schemas of the rack API: `python -m etloop.controller.rack.mqtt.publish_schemas docs/rack-api`. A test holds them current."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from etloop.controller.rack.mqtt.messages import REQUESTS, TOLD
+from etloop.controller.rack.mqtt.schema import schema_of
+
+
+def file_name(kind: type) -> str:
+    """Of the schema of a message."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower() + ".schema.json"
+
+
+def schema_files() -> dict[str, str]:
+    """File name -> content."""
+    files = {}
+    for kind in (*REQUESTS, *TOLD):
+        title = (kind.__doc__ or "").strip()
+        schema = schema_of(kind, title, grows=kind in TOLD)
+        files[file_name(kind)] = json.dumps(schema, indent=2) + "\n"
+    return files
+
+
+if __name__ == "__main__":
+    directory = Path(sys.argv[1])
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in schema_files().items():
+        (directory / name).write_text(content)

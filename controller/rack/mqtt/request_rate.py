@@ -1,0 +1,43 @@
+"""How many requests a rack takes in a second, and how many of the others it tells to come again. Pure: time is an argument.
+
+Beyond the first bound a request is not carried out, beyond the second not even answered, so that a flood costs the rack a
+bounded amount of work whoever sends it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+
+
+class Turn(Enum):
+    """What becomes of a request."""
+
+    SERVED = "served"
+    BUSY = "told to come again"
+    DROPPED = "not answered"
+
+
+class RequestRate:
+    """Counts requests in windows of a second, the first of which begins with the first request."""
+
+    def __init__(self, per_s: int) -> None:
+        self._per_s = per_s
+        self._began_ns: int | None = None
+        self._taken = 0
+
+    def take(self, now_ns: int) -> Turn:
+        """One more request has come."""
+        if self._began_ns is None or now_ns - self._began_ns >= NS_PER_S:
+            self._began_ns, self._taken = now_ns, 0
+        self._taken += 1
+        if self._taken <= self._per_s:
+            return Turn.SERVED
+        return Turn.BUSY if self._taken <= 2 * self._per_s else Turn.DROPPED
+
+    def retry_after_ms(self, now_ns: int) -> int:
+        """When requests are taken again: the rest of the window, at least a millisecond."""
+        assert self._began_ns is not None
+        rest_ns = self._began_ns + NS_PER_S - now_ns
+        return max(1, -(-rest_ns // NS_PER_MS))

@@ -1,0 +1,102 @@
+"""The topics of the rack API, `etloop/v1/<rack>/...`: which message is where. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from etloop.contract.protocol.presence import process_topic
+
+_LONGEST_TOPIC: Final = 1024
+_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_UNPUBLISHED: Final = re.compile(
+    "[+#\\x00-\\x1f\\x7f-\\x9f\ufdd0-\ufdef"
+    + "".join(chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))
+    + "]"
+)
+"""Wildcards, and what MQTT 5 (1.5.4) lets a broker end the connection for."""
+
+
+def is_job_id(text: str) -> bool:
+    """Whether a job could have that id."""
+    return _ID.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of one rack. Requests are subscribed to by the controller; all others it publishes, retained."""
+
+    rack: str
+
+    @property
+    def root(self) -> str:
+        """What all topics of the rack begin with."""
+        return f"etloop/v1/{self.rack}"
+
+    @property
+    def submit(self) -> str:
+        """`SubmitRequest`."""
+        return f"{self.root}/jobs/submit"
+
+    @property
+    def list(self) -> str:
+        """`ListRequest`."""
+        return f"{self.root}/jobs/list"
+
+    @property
+    def inventory(self) -> str:
+        """`InventoryRequest`."""
+        return f"{self.root}/agents/inventory"
+
+    @property
+    def cancels(self) -> str:
+        """`CancelRequest` of any job, as a filter."""
+        return f"{self.root}/jobs/+/cancel"
+
+    @property
+    def controller_status(self) -> str:
+        """`ControllerTold`."""
+        return f"{self.root}/controller/status"
+
+    def cancel(self, job_id: str) -> str:
+        """`CancelRequest`."""
+        return f"{self.root}/jobs/{job_id}/cancel"
+
+    def state(self, job_id: str) -> str:
+        """`JobTold`."""
+        return f"{self.root}/jobs/{job_id}/state"
+
+    def progress(self, job_id: str) -> str:
+        """`ProgressTold`."""
+        return f"{self.root}/jobs/{job_id}/progress"
+
+    def result(self, job_id: str) -> str:
+        """`ResultTold`."""
+        return f"{self.root}/jobs/{job_id}/result"
+
+    def agent_status(self, agent: str) -> str:
+        """`AgentTold`."""
+        return f"{self.root}/agents/{agent}/status"
+
+    def agent_process(self, agent: str) -> str:
+        """`AgentProcess`, told by the agent's own process."""
+        return process_topic(self.rack, agent)
+
+    def job_of_cancel(self, topic: str) -> str | None:
+        """The job that a cancel topic names; None if it is no such topic, or names what can be no job."""
+        head, tail = f"{self.root}/jobs/", "/cancel"
+        if not (topic.startswith(head) and topic.endswith(tail)):
+            return None
+        job_id = topic[len(head) : -len(tail)]
+        return job_id if is_job_id(job_id) else None
+
+    def may_answer_on(self, topic: str) -> bool:
+        """Whether a response topic is one that the controller lends its voice to.
+
+        Topics of rack APIs are for what controllers say and hear there: an answer on one of them would be taken for the
+        state of a job, or for a request. Of those, only `replies/` of this rack are for answers.
+        """
+        if not topic or len(topic.encode()) > _LONGEST_TOPIC or topic[0] == "$" or _UNPUBLISHED.search(topic):
+            return False
+        return topic.startswith(f"{self.root}/replies/") or not topic.startswith("etloop/")

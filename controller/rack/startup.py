@@ -1,0 +1,185 @@
+"""Opens a rack: rig, store, hub and roads, as controller.yaml says. A shell: files, and the process's event loop.
+
+Everything that can be wrong before the first agent is asked is found here and raised as `ConfigError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.rack.agent_pool import Hub
+from etloop.controller.rack.api import Rack
+from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, Road
+from etloop.controller.rack.dispatch import RackPort
+from etloop.controller.rack.malloc_tuning import give_memory_back
+from etloop.controller.rack.mqtt.broker_connection import tls_context
+from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
+from etloop.controller.rack.mqtt.gateway import MqttRoad
+from etloop.controller.rack.runs.confinement import within
+from etloop.controller.rack.store import locks
+from etloop.controller.rack.store.job_store import JobStore
+from etloop.controller.rack.telemetry.http import HttpRoad
+from etloop.controller.rack.telemetry.metrics import RackCollector
+from etloop.controller.session.settings import CurveServer, SessionSettings, check_exposure
+from etloop.runtime.garbage_collection import set_start_aside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etloop.controller.inputs.rig import Rig
+    from etloop.controller.rack.config import BrokerConfig, HttpConfig, OtelConfig, RackConfig
+    from etloop.controller.rack.log import RackLog
+
+
+def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
+    """A daemon with its store open. Raises `ConfigError` with what cannot be used."""
+    rig_bytes = _read(config.rig)
+    rig = parse_rig(rig_bytes, str(config.rig), config.rig.parent)
+    check_exposure(
+        SessionSettings("", rig.bind, CurveServer.of(rig.security), insecure=rig.security.insecure)
+    )
+    if not config.scenario_root.is_dir():
+        remedy = "make it, and put the traces of scenarios below it"
+        raise ConfigError(Problem("scenario_root", f"{config.scenario_root} is no directory", remedy))
+    if within(config.state_dir, config.scenario_root):
+        what = f"{config.state_dir} lies below scenario_root, so that scenarios could read what others left"
+        raise ConfigError(Problem("state_dir", what, "name a directory outside of it"))
+    lock = _taken(config.state_dir)
+    try:
+        return _assembled(config, rig, rig_bytes.decode("utf-8-sig"), lock, log)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _taken(state_dir: Path) -> int:
+    """Makes the state directory and takes its lock."""
+    try:
+        # What jobs ask for and leave is nobody's business but the rack's: /runs/ is for those who may look.
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
+        (state_dir / "artifacts").mkdir(exist_ok=True)
+        (state_dir / "running").mkdir(exist_ok=True)
+        lock = locks.take(state_dir / "controller.lock")
+    except OSError as error:
+        remedy = "name a directory that this user may write to"
+        raise ConfigError(Problem("state_dir", f"{state_dir}: {error.strerror}", remedy)) from None
+    if lock is None:
+        remedy = "stop the other controller, or give this one a state_dir of its own"
+        raise ConfigError(Problem("state_dir", f"{state_dir} is in use by another controller", remedy))
+    locks.sign(lock, os.getpid())
+    return lock
+
+
+def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: RackLog) -> Daemon:
+    ports = tuple(
+        RackPort(f"{agent.name}/{port.name}", agent.name, port.link_bps)
+        for agent in rig.agents
+        for port in agent.ports
+    )
+    store = JobStore.open(config.state_dir / "jobs.sqlite")
+    rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id, config.allowed_code)
+    seats = {agent.name: min(config.seats, len(agent.ports)) for agent in rig.agents}
+    hub = Hub(seats, HEARTBEAT_NS, LOST_AFTER_NS)
+    daemon = Daemon(config, rig, rig_text, store, rack, hub, log, lock)
+    mqtt: MqttRoad | None = None
+    if config.broker is not None:
+        mqtt = _mqtt_road(daemon, config.broker)
+        daemon.open_road(
+            EmbeddedBroker(config.broker.settings, mqtt, log) if config.broker.embedded else mqtt
+        )
+    if config.http is not None:
+        daemon.open_road(_http_road(daemon, config.http, mqtt))
+    if config.otel is not None:
+        daemon.open_road(_otel_road(daemon, config.otel, mqtt))
+    return daemon
+
+
+def _mqtt_road(daemon: Daemon, broker: BrokerConfig) -> MqttRoad:
+    settings = broker.settings
+    tls_context(settings)  # Files may change later; those that cannot be used now are told now.
+    if broker.password_file is not None:
+        settings = replace(settings, password=_secret(broker.password_file))
+    return MqttRoad(
+        daemon.rack,
+        daemon.presence,
+        daemon.summary_of,
+        daemon.config.rack,
+        settings,
+        daemon.log,
+        daemon.tallies,
+    )
+
+
+def _http_road(daemon: Daemon, http: HttpConfig, mqtt: MqttRoad | None) -> HttpRoad:
+    artifacts = daemon.config.state_dir / "artifacts"
+    bind = (http.host, http.port)
+    return HttpRoad(daemon.rack, _collector(daemon, mqtt), artifacts, bind, daemon.log, daemon.obstacles)
+
+
+def _otel_road(daemon: Daemon, otel: OtelConfig, mqtt: MqttRoad | None) -> Road:
+    try:
+        # Here, because only racks that push figures need OpenTelemetry.
+        from etloop.controller.rack.telemetry.otel import OtelRoad
+    except ImportError as error:
+        what = f"OpenTelemetry is not installed ({error.name})"
+        raise ConfigError(Problem("otel", what, "pip install 'etloop[otel]'")) from None
+    if otel.ca_file is not None and not otel.ca_file.is_file():
+        remedy = "name the authority of the collector's certificate"
+        raise ConfigError(Problem("otel.ca", f"{otel.ca_file} is no file", remedy))
+    secret = "" if otel.authorization_file is None else _secret(otel.authorization_file)
+    return OtelRoad(
+        daemon.rack, _collector(daemon, mqtt), daemon.summary_of, daemon.config.rack, otel, secret, daemon.log
+    )
+
+
+def _collector(daemon: Daemon, mqtt: MqttRoad | None) -> RackCollector:
+    return RackCollector(
+        daemon.rack,
+        daemon.presence,
+        daemon.tallies,
+        daemon.free_disk_bytes,
+        lambda: mqtt is not None and mqtt.connected,
+    )
+
+
+def new_job_id() -> str:
+    """Ids sort by the wall time of submission; the rest keeps two of one millisecond apart."""
+    now = datetime.now(UTC)
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}-{secrets.token_hex(3)}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
+
+
+def _secret(path: Path) -> str:
+    try:
+        secret = _read(path).decode().strip()
+    except UnicodeDecodeError:
+        secret = ""
+    if not secret or not secret.isprintable():
+        what = "holds no secret, which is one line of text"
+        raise ConfigError(Problem(str(path), what, "write the secret into it, and nothing else"))
+    return secret
+
+
+def serve(config: RackConfig, log: RackLog) -> ExitCode:
+    """Opens a daemon and lets it live. Raises `ConfigError`."""
+    give_memory_back()
+    daemon = open_daemon(config, log)
+    set_start_aside()
+    with contextlib.suppress(KeyboardInterrupt):
+        return asyncio.run(daemon.run())
+    return ExitCode.RUN_ERROR

@@ -1,0 +1,1 @@
+"""Jobs in SQLite, run directories, their retention and locks."""

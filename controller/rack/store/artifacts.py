@@ -1,0 +1,56 @@
+"""What finished jobs left on disk, and which of it has to go. A shell: it walks and removes directories."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import stat
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from etloop.controller.rack.config import Retention
+    from etloop.controller.rack.job import Job
+
+
+def size_bytes(directory: Path) -> int:
+    """Bytes of all files below a directory; 0 if it does not exist."""
+    total_bytes = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(OSError):  # Somebody else tidies up.
+            status = path.lstat()
+            total_bytes += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return total_bytes
+
+
+def expired(jobs: Sequence[Job], total_bytes: int, retention: Retention, now: datetime) -> tuple[Job, ...]:
+    """Ended jobs whose artifacts must go: those above the age, then the oldest until the rest fits the size.
+
+    `jobs` are the oldest with artifacts, oldest first; `total_bytes` is what all jobs keep. Wall time is what people
+    mean by age; a clock that is stepped back only keeps things longer.
+    """
+    gone = []
+    for job in jobs:
+        age_s = (now - datetime.fromisoformat(job.ended_at)).total_seconds()
+        if age_s * 1e9 <= retention.age_ns and total_bytes <= retention.size_bytes:
+            continue
+        gone.append(job)
+        total_bytes -= job.artifact_bytes
+    return tuple(gone)
+
+
+def remove(directory: Path) -> bool:
+    """Removes a run directory; whether it is gone, by this or before."""
+    shutil.rmtree(directory, ignore_errors=True)
+    return not directory.exists()
+
+
+def summary_text(directory: Path) -> str:
+    """summary.json of a run directory, which is whole if it has one; "" otherwise."""
+    try:
+        return (directory / "summary.json").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""

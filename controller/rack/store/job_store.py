@@ -1,0 +1,371 @@
+"""Jobs, their history and the audit trail in one SQLite file. A shell: SQLite and the wall clock.
+
+Every change of a job is one transaction together with its line in the audit trail, on disk before the call returns, so
+that a controller killed at any moment finds exactly what it had told its clients. Which change is allowed is decided by
+`job.advance_job`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
+from etloop.controller.rack.job import ENDED, Job, JobEvent, JobRequest, JobState, PortDemand, advance_job
+from etloop.controller.session.clock import wall_time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+STORE_VERSION: Final = 1
+_BUSY_MS: Final = 2000
+"""How long a reader of the same file, such as a person with the sqlite3 shell, may hold a lock."""
+_CACHE_KIB: Final = 256
+"""Of pages kept in memory, which SQLite fills as it writes: its own 2 MiB look like a leak over the first hundred runs."""
+_TRIM_LINES: Final = 64
+"""Lines of the audit trail between two looks for what is too old."""
+_TABLES: Final = """
+CREATE TABLE job (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    job_id TEXT NOT NULL UNIQUE,
+    client_key TEXT,
+    state TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    request TEXT NOT NULL,
+    submitted_at TEXT NOT NULL,
+    started_at TEXT NOT NULL DEFAULT '',
+    ended_at TEXT NOT NULL DEFAULT '',
+    leased TEXT NOT NULL DEFAULT '[]',
+    exit_code INTEGER,
+    reason TEXT NOT NULL DEFAULT '',
+    run_directory TEXT NOT NULL DEFAULT '',
+    artifact_bytes INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE UNIQUE INDEX job_client_key ON job (client_key) WHERE client_key IS NOT NULL;
+CREATE INDEX job_state ON job (state);
+CREATE INDEX job_kept ON job (number, artifact_bytes) WHERE run_directory != '';
+CREATE TABLE audit (
+    line INTEGER PRIMARY KEY AUTOINCREMENT,
+    at TEXT NOT NULL,
+    who TEXT NOT NULL,
+    what TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    detail TEXT NOT NULL
+) STRICT;
+CREATE INDEX audit_job ON audit (job_id);
+"""
+
+
+_MOST_CHANGED: Final = 10_000
+
+
+class StoreFailed(EtloopError):
+    """The file cannot be read or written now, most often because its disk is full. Nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """Who did what to which job, and when (UTC, ISO 8601)."""
+
+    line: int
+    at: str
+    who: str
+    what: str
+    job_id: str
+    detail: str
+
+
+class JobStore:
+    """The jobs of one controller; others may read. Not shared between threads.
+
+    Every method raises `StoreFailed`, and has changed nothing, if the file cannot be read or written.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._lines_since_trim = _TRIM_LINES
+
+    @classmethod
+    def open(cls, path: Path) -> JobStore:
+        """The store at `path`, made if absent. Raises `ConfigError` if it cannot be used."""
+        try:
+            # Autocommit: every transaction is stated where it begins.
+            connection = sqlite3.connect(path, isolation_level=None)
+            connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            _make_or_check(connection, path)
+            # Not of the first stores of this version.
+            connection.execute("CREATE INDEX IF NOT EXISTS job_ended ON job (ended_at)")
+        except sqlite3.Error as error:
+            remedy = "name a file in a directory that this user may write to, on a disk with room"
+            raise ConfigError(Problem(str(path), f"cannot be used as job store: {error}", remedy)) from None
+        return cls(connection)
+
+    @classmethod
+    def look(cls, path: Path) -> JobStore:
+        """A store to read only, which a controller may be using. Raises `ConfigError` if there is none."""
+        try:
+            connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
+            )
+            connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+            connection.execute("PRAGMA query_only = ON")
+            _check(connection, path)
+        except sqlite3.Error as error:
+            remedy = "name the state directory of a controller that has run"
+            raise ConfigError(Problem(str(path), f"cannot be read as job store: {error}", remedy)) from None
+        return cls(connection)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    # ---- changes
+
+    def submit(self, job_id: str, request: JobRequest, who: str) -> tuple[Job, bool]:
+        """Keeps a new job and returns it with True; the earlier job with False if its client key was used before."""
+        with self._transaction():
+            earlier = self.by_client_key(request.client_key)
+            if earlier is not None:
+                return earlier, False
+            self._connection.execute(
+                "INSERT INTO job (job_id, client_key, state, priority, request, submitted_at) VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    job_id,
+                    request.client_key or None,
+                    JobState.QUEUED,
+                    request.priority,
+                    json.dumps(asdict(request)),
+                    wall_time_text(),
+                ),
+            )
+            self._audit(who, "submitted", job_id, "")
+        job = self.find(job_id)
+        assert job is not None
+        return job, True
+
+    def advance(self, job: Job, event: JobEvent, who: str, **changes: Any) -> Job:
+        """Moves a job on and keeps `changes` (fields of `Job`) with it; the job as it is then.
+
+        Raises `IllegalJobTransition`, and changes nothing, where the event is not accepted.
+        """
+        state = advance_job(job.state, event)
+        now = wall_time_text()
+        moved = replace(job, state=state, **changes)
+        if event is JobEvent.LEASED:
+            moved = replace(moved, started_at=now)
+        if state in ENDED:
+            moved = replace(moved, ended_at=now)
+        with self._transaction():
+            self._write(moved)
+            self._audit(who, f"{job.state} -> {state}", job.job_id, moved.reason if state in ENDED else "")
+        return moved
+
+    def forget_artifacts(self, job: Job, who: str) -> Job:
+        """Notes that the run directory of an ended job was removed."""
+        assert job.state in ENDED
+        bare = replace(job, run_directory="", artifact_bytes=0)
+        with self._transaction():
+            self._write(bare)
+            self._audit(who, "artifacts removed", job.job_id, job.run_directory)
+        return bare
+
+    def note(self, who: str, what: str, job_id: str = "", detail: str = "") -> None:
+        """A line of the audit trail that changes no job, such as a refused submission."""
+        with self._transaction():
+            self._audit(who, what, job_id, detail)
+
+    def probe(self) -> None:
+        """Raises `StoreFailed` if nothing could be written now; changes nothing."""
+        with self._transaction():
+            self._connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
+
+    def trim(self, most_ended_jobs: int, most_audit_lines: int) -> int:
+        """Forgets the oldest ended jobs that have no artifacts left, and the oldest audit lines; how many jobs.
+
+        Looks only when enough was written since it last did that there may be something.
+        """
+        if self._lines_since_trim < _TRIM_LINES:
+            return 0
+        self._lines_since_trim = 0
+        with self._transaction():
+            gone = self._connection.execute(
+                "DELETE FROM job WHERE run_directory = '' AND ended_at != '' AND number NOT IN "
+                "(SELECT number FROM job WHERE ended_at != '' ORDER BY number DESC LIMIT ?)",
+                (most_ended_jobs,),
+            ).rowcount
+            self._connection.execute(
+                "DELETE FROM audit WHERE line <= (SELECT COALESCE(MAX(line), 0) FROM audit) - ?",
+                (most_audit_lines,),
+            )
+        return int(gone)
+
+    # ---- questions
+
+    def find(self, job_id: str) -> Job | None:
+        """The job of that id."""
+        return next(iter(self._jobs(_BY_ID, job_id)), None)
+
+    def by_client_key(self, client_key: str) -> Job | None:
+        """The job that was submitted with that key; None for "" as well."""
+        return next(iter(self._jobs(_BY_CLIENT_KEY, client_key)), None) if client_key else None
+
+    def in_states(self, *states: JobState) -> tuple[Job, ...]:
+        """All jobs in one of these states, by submission."""
+        return self._jobs(_IN_STATES, json.dumps(states))
+
+    def latest(
+        self, limit: int, before_number: int | None = None, states: Sequence[JobState] = tuple(JobState)
+    ) -> tuple[Job, ...]:
+        """The last `limit` jobs in one of `states`, newest first; `before_number` pages on."""
+        return self._jobs(
+            _LATEST, json.dumps(states), before_number if before_number is not None else 1 << 62, limit
+        )
+
+    def last_ended(self, limit: int, skipped: int = 0) -> tuple[str, ...]:
+        """Ids of the jobs that ended last, the last first, after the `skipped` last."""
+        return tuple(row[0] for row in self._rows(_LAST_ENDED, limit, skipped))
+
+    def changed_since(self, line: int) -> tuple[Job, ...]:
+        """Jobs of which the audit trail tells something after `line`, by submission."""
+        return self._jobs(_CHANGED_SINCE, line, _MOST_CHANGED)
+
+    def last_line(self) -> int:
+        """Number of the last line of the audit trail; 0 if it has none."""
+        return int(self._rows("SELECT COALESCE(MAX(line), 0) FROM audit")[0][0])
+
+    def with_artifacts(self, limit: int) -> tuple[Job, ...]:
+        """The oldest `limit` ended jobs that still have a run directory, oldest first."""
+        return self._jobs(_WITH_ARTIFACTS, limit)
+
+    def artifact_bytes(self) -> int:
+        """Bytes of all run directories that are kept."""
+        return int(self._rows(_KEPT_BYTES)[0][0])
+
+    def count(self, *states: JobState) -> int:
+        """How many jobs are in one of these states."""
+        return int(self._rows(_COUNT, json.dumps(states))[0][0])
+
+    def audit(self, job_id: str | None = None, limit: int = 1000) -> tuple[AuditLine, ...]:
+        """The last lines of the audit trail, oldest first; of one job if `job_id` is given."""
+        rows = self._rows(_AUDIT, job_id, job_id, limit)
+        return tuple(AuditLine(*row) for row in reversed(rows))
+
+    # ---- inside
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # On a full disk SQLite may have rolled back by itself.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise StoreFailed(f"the job store cannot be written: {error}") from error
+
+    def _write(self, job: Job) -> None:
+        self._connection.execute(
+            "UPDATE job SET state = ?, started_at = ?, ended_at = ?, leased = ?, exit_code = ?, reason = ?, "
+            "run_directory = ?, artifact_bytes = ? WHERE job_id = ?",
+            (
+                job.state,
+                job.started_at,
+                job.ended_at,
+                json.dumps(job.leased),
+                int(job.exit_code) if job.exit_code is not None else None,
+                job.reason,
+                job.run_directory,
+                job.artifact_bytes,
+                job.job_id,
+            ),
+        )
+
+    def _audit(self, who: str, what: str, job_id: str, detail: str) -> None:
+        self._lines_since_trim += 1
+        self._connection.execute(
+            "INSERT INTO audit (at, who, what, job_id, detail) VALUES (?, ?, ?, ?, ?)",
+            (wall_time_text(), who, what, job_id, detail),
+        )
+
+    def _jobs(self, query: str, *values: object) -> tuple[Job, ...]:
+        return tuple(_job(row) for row in self._rows(query, *values))
+
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreFailed(f"the job store cannot be read: {error}") from error
+
+
+_COLUMNS: Final = (
+    "SELECT job_id, number, request, state, submitted_at, started_at, ended_at, leased, exit_code, reason, "
+    "run_directory, artifact_bytes FROM job "
+)
+_BY_ID: Final = _COLUMNS + "WHERE job_id = ?"
+_BY_CLIENT_KEY: Final = _COLUMNS + "WHERE client_key = ?"
+_AMONG: Final = "WHERE state IN (SELECT value FROM json_each(?)) "
+_IN_STATES: Final = _COLUMNS + _AMONG + "ORDER BY number"
+_LATEST: Final = _COLUMNS + _AMONG + "AND number < ? ORDER BY number DESC LIMIT ?"
+_WITH_ARTIFACTS: Final = _COLUMNS + "WHERE run_directory != '' AND ended_at != '' ORDER BY number LIMIT ?"
+_LAST_ENDED: Final = (
+    "SELECT job_id FROM job WHERE ended_at != '' ORDER BY ended_at DESC, number DESC LIMIT ? OFFSET ?"
+)
+_TOLD_OF: Final = "WHERE job_id IN (SELECT job_id FROM audit WHERE line > ?) "
+_CHANGED_SINCE: Final = _COLUMNS + _TOLD_OF + "ORDER BY number LIMIT ?"
+_KEPT_BYTES: Final = "SELECT COALESCE(SUM(artifact_bytes), 0) FROM job WHERE run_directory != ''"
+_COUNT: Final = "SELECT COUNT(*) FROM job WHERE state IN (SELECT value FROM json_each(?))"
+_AUDIT: Final = "SELECT line, at, who, what, job_id, detail FROM audit WHERE ? IS NULL OR job_id = ? ORDER BY line DESC LIMIT ?"
+
+
+def _make_or_check(connection: sqlite3.Connection, path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 0:
+        connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {STORE_VERSION}; COMMIT;")
+    _check(connection, path)
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != STORE_VERSION:
+        what = f"is a job store of version {version}; this controller reads version {STORE_VERSION}"
+        raise ConfigError(Problem(str(path), what, "run the etloop that made it, or name a new file"))
+
+
+def _job(row: tuple[Any, ...]) -> Job:
+    job_id, number, request, state, submitted, started, ended, leased, code, reason, directory, size = row
+    return Job(
+        job_id=job_id,
+        number=number,
+        request=_request(json.loads(request)),
+        state=JobState(state),
+        submitted_at=submitted,
+        started_at=started,
+        ended_at=ended,
+        leased=tuple(json.loads(leased)),
+        exit_code=ExitCode(code) if code is not None else None,
+        reason=reason,
+        run_directory=directory,
+        artifact_bytes=size,
+    )
+
+
+def _request(fields: dict[str, Any]) -> JobRequest:
+    ports = fields.pop("ports")
+    labels = tuple((key, value) for key, value in fields.pop("labels"))
+    return JobRequest(
+        ports=PortDemand(tuple(ports["named"]), ports["count"], ports["least_link_bps"]),
+        labels=labels,
+        **fields,
+    )

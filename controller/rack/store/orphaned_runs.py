@@ -1,0 +1,72 @@
+"""Runs that a controller before this one left: their ports stay leased until nothing of them lives, then their jobs end.
+
+A run's process notices that its controller is gone, stores what it has and ends; it holds a lock until then. A shell: it
+looks at locks, kills what does not end, and reads what was stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.clock import NS_PER_S
+from etloop.controller.rack.store import artifacts, locks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etloop.controller.rack.api import Rack
+    from etloop.controller.rack.log import RackLog
+
+_PATIENCE_NS: Final = 30 * NS_PER_S
+"""How long such a process may take to store what it has."""
+
+
+def lock_of(state_dir: Path, job_id: str) -> Path:
+    """The lock that a job's run holds as long as it lives."""
+    return state_dir / "running" / job_id
+
+
+class InheritedRuns:
+    """The jobs that `Rack.recover` found and that have not ended yet."""
+
+    def __init__(self, rack: Rack, state_dir: Path, log: RackLog) -> None:
+        self._rack = rack
+        self._state_dir = state_dir
+        self._log = log
+        self._left: set[str] = set()
+        self._until_ns = 0
+
+    def take_over(self, now_ns: int) -> None:
+        """Finds them. Raises `StoreFailed`."""
+        self._left = {job.job_id for job in self._rack.recover()}
+        self._until_ns = now_ns + _PATIENCE_NS
+        for stale in (self._state_dir / "running").iterdir():
+            if stale.name not in self._left and not locks.held(stale):
+                stale.unlink(missing_ok=True)
+
+    def look(self, now_ns: int) -> None:
+        """Ends the jobs of which nothing lives any more. Raises `StoreFailed`, and may be called again."""
+        for job_id in sorted(self._left):
+            lock = lock_of(self._state_dir, job_id)
+            if locks.held(lock):
+                if now_ns > self._until_ns:
+                    self._kill(job_id, lock)
+                continue
+            directory = self._state_dir / "artifacts" / job_id
+            summary = artifacts.summary_text(directory)
+            job = self._rack.interrupt(job_id, summary, artifacts.size_bytes(directory))
+            self._left.discard(job_id)
+            lock.unlink(missing_ok=True)
+            self._log.job(job_id, "interrupted", reason=job.reason)
+
+    def _kill(self, job_id: str, lock: Path) -> None:
+        pid = locks.signature(lock)
+        if pid is None or pid <= 1:
+            return
+        self._log.job(job_id, "killed what a controller before this one left", pid=pid)
+        # Held a moment ago, so the number is still its own.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)

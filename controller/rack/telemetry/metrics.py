@@ -1,0 +1,206 @@
+"""The rack in figures, as Prometheus reads them. Takes what the rack says of itself at the time of reading; pure but for that.
+
+Names follow Prometheus's conventions: base units, `_total` for what only grows. Labels have few values: states, agents and
+ports of the rig, never job ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from etloop.contract.base.clock import NS_PER_S
+from etloop.controller.rack.events import RackState
+from etloop.controller.rack.job import ENDED, Job, JobState
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from etloop.controller.rack.agent_pool import AgentPresence
+    from etloop.controller.rack.api import Rack
+
+_DURATION_BOUNDS_S = (1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
+
+
+@dataclass(slots=True)
+class LagWindow:
+    """Longest turn of the daemon's loop since one reader last read; every reader has a window of its own."""
+
+    max_s: float = 0.0
+
+    def read(self) -> float:
+        """The longest turn, and begins anew."""
+        max_s, self.max_s = self.max_s, 0.0
+        return max_s
+
+
+@dataclass(slots=True)
+class Tallies:
+    """What only grows while the daemon runs; kept by whoever sees it happen."""
+
+    ended: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(state, exit code) -> jobs."""
+    durations: list[int] = field(default_factory=lambda: [0] * (len(_DURATION_BOUNDS_S) + 1))
+    duration_sum_s: float = 0.0
+    wire_tx_bytes: int = 0
+    """Payload bytes of finished runs, through the device under test."""
+    retransmitted_packets: int = 0
+    slip_max_s: float = 0.0
+    """Of the last finished run."""
+    lag_windows: list[LagWindow] = field(default_factory=list)
+    dropped_requests: int = 0
+    refused_connections: int = 0
+
+    def lagged(self, lag_s: float) -> None:
+        """A turn of the daemon's loop took so much longer than it should."""
+        for window in self.lag_windows:
+            window.max_s = max(window.max_s, lag_s)
+
+    def ended_job(self, job: Job, seconds: float, summary: dict[str, Any] | None) -> None:
+        """A job has ended after `seconds` on its ports; `summary` is its summary.json."""
+        assert job.state in ENDED
+        key = (str(job.state), int(job.exit_code) if job.exit_code is not None else -1)
+        self.ended[key] = self.ended.get(key, 0) + 1
+        self.duration_sum_s += seconds
+        bucket = next((i for i, bound in enumerate(_DURATION_BOUNDS_S) if seconds <= bound), -1)
+        self.durations[bucket] += 1
+        if summary is None:
+            return
+        self.wire_tx_bytes += int(summary["bytes"]["wire_tx_bytes"])
+        self.retransmitted_packets += int(summary["transport"]["retransmitted_packets"])
+        slip = summary.get("slip")
+        self.slip_max_s = int(slip["max_ns"]) / NS_PER_S if slip else 0.0
+
+
+class RackCollector:
+    """Makes the metric families anew at every reading."""
+
+    def __init__(
+        self,
+        rack: Rack,
+        presence: Callable[[], tuple[AgentPresence, ...]],
+        tallies: Tallies,
+        free_disk_bytes: Callable[[], int],
+        broker_connected: Callable[[], bool],
+    ) -> None:
+        self._rack = rack
+        self._presence = presence
+        self._tallies = tallies
+        self._free_disk_bytes = free_disk_bytes
+        self._broker_connected = broker_connected
+        self._lag = LagWindow()
+        tallies.lag_windows.append(self._lag)
+
+    def collect(self) -> Iterator[Any]:
+        """Called by the registry."""
+        yield from self._jobs()
+        yield from self._agents()
+        yield from self._runs()
+        yield GaugeMetricFamily(
+            "etloop_rack_ready",
+            "1 if the controller takes jobs, 0 while it drains.",
+            value=int(self._rack.state is RackState.READY),
+        )
+        yield GaugeMetricFamily(
+            "etloop_rack_disk_free_bytes",
+            "Free bytes where jobs and results are kept.",
+            value=self._free_disk_bytes(),
+        )
+        yield GaugeMetricFamily(
+            "etloop_rack_broker_connected",
+            "1 while the MQTT broker is reached.",
+            value=int(self._broker_connected()),
+        )
+        yield GaugeMetricFamily(
+            "etloop_rack_loop_lag_seconds",
+            "Longest turn of the controller's loop since the last reading.",
+            value=self._lag.read(),
+        )
+        yield CounterMetricFamily(
+            "etloop_rack_requests_dropped",
+            "Requests dropped for their size or rate.",
+            value=self._tallies.dropped_requests,
+        )
+        yield CounterMetricFamily(
+            "etloop_rack_connections_refused",
+            "Connections of agents refused.",
+            value=self._tallies.refused_connections,
+        )
+
+    def _jobs(self) -> Iterator[Any]:
+        jobs = GaugeMetricFamily("etloop_rack_jobs", "Jobs that have not ended, by state.", labels=["state"])
+        for state in JobState:
+            if state not in ENDED:
+                jobs.add_metric([str(state)], self._rack.store.count(state))
+        yield jobs
+        ended = CounterMetricFamily(
+            "etloop_rack_jobs_ended",
+            "Jobs that ended since the controller started.",
+            labels=["state", "exit_code"],
+        )
+        for (ending, code), count in sorted(self._tallies.ended.items()):
+            ended.add_metric([ending, str(code)], count)
+        yield ended
+        durations = HistogramMetricFamily(
+            "etloop_rack_job_duration_seconds", "From a job's start to its end, its results stored."
+        )
+        total = 0
+        buckets = []
+        for bound, count in zip(
+            [*map(str, _DURATION_BOUNDS_S), "+Inf"], self._tallies.durations, strict=True
+        ):
+            total += count
+            buckets.append((bound, total))
+        durations.add_metric([], buckets, self._tallies.duration_sum_s)
+        yield durations
+
+    def _agents(self) -> Iterator[Any]:
+        present = GaugeMetricFamily(
+            "etloop_rack_agent_present", "1 while an agent is connected.", labels=["agent"]
+        )
+        runs = GaugeMetricFamily(
+            "etloop_rack_agent_runs", "Runs that an agent takes part in.", labels=["agent"]
+        )
+        clock = GaugeMetricFamily(
+            "etloop_rack_agent_clock_error_seconds",
+            "Bound on what an agent's clock is known by.",
+            labels=["agent"],
+        )
+        for each in self._presence():
+            present.add_metric([each.name], int(each.idle_seats + each.lent_seats > 0))
+            runs.add_metric([each.name], each.lent_seats)
+            if each.clock is not None:
+                clock.add_metric([each.name], each.clock.error_ns / NS_PER_S)
+        yield from (present, runs, clock)
+        leases = self._rack.leases()
+        leased = GaugeMetricFamily("etloop_rack_port_leased", "1 while a job holds a port.", labels=["port"])
+        for port in self._rack.ports:
+            leased.add_metric([port.label], int(port.label in leases))
+        yield leased
+
+    def _runs(self) -> Iterator[Any]:
+        tallies = self._tallies
+        yield CounterMetricFamily(
+            "etloop_rack_wire_sent_bytes",
+            "Payload bytes that finished runs sent through the device under test.",
+            value=tallies.wire_tx_bytes,
+        )
+        yield CounterMetricFamily(
+            "etloop_rack_retransmitted_packets",
+            "Packets that finished runs sent again.",
+            value=tallies.retransmitted_packets,
+        )
+        yield GaugeMetricFamily(
+            "etloop_rack_slip_max_seconds",
+            "The emulator's own greatest lateness in the last finished run.",
+            value=tallies.slip_max_s,
+        )
+
+
+def exposition(collector: RackCollector) -> bytes:
+    """The text that /metrics answers."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return generate_latest(registry)

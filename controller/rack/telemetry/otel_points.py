@@ -1,0 +1,199 @@
+"""The rack's figures as OpenTelemetry metrics: the same as /metrics shows, and what came of every job that ended. Pure.
+
+Names are lower case, words of a name joined by `_`, its parts by dots, as OpenTelemetry's conventions and SONiC's test
+telemetry have them; the unit stands beside the name. Of SONiC's labels (sonic-net/sonic-mgmt, docs/tests/telemetry.md)
+those are used that a rack knows: `test.testbed`, `test.job.id`, `device.port.id`. Job ids appear only with the figures of
+one job, which are said once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from etloop.contract.base.clock import NS_PER_S
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from etloop.controller.rack.job import Job
+
+NAMES: Final[Mapping[str, tuple[str, str]]] = {
+    "etloop_rack_jobs": ("etloop.rack.jobs", "{job}"),
+    "etloop_rack_jobs_ended": ("etloop.rack.jobs.ended", "{job}"),
+    "etloop_rack_job_duration_seconds": ("etloop.rack.job.duration", "s"),
+    "etloop_rack_agent_present": ("etloop.rack.agent.present", "1"),
+    "etloop_rack_agent_runs": ("etloop.rack.agent.runs", "{run}"),
+    "etloop_rack_agent_clock_error_seconds": ("etloop.rack.agent.clock_error", "s"),
+    "etloop_rack_port_leased": ("etloop.rack.port.leased", "1"),
+    "etloop_rack_wire_sent_bytes": ("etloop.rack.wire.sent", "By"),
+    "etloop_rack_retransmitted_packets": ("etloop.rack.packets.retransmitted", "{packet}"),
+    "etloop_rack_slip_max_seconds": ("etloop.rack.slip.max", "s"),
+    "etloop_rack_ready": ("etloop.rack.ready", "1"),
+    "etloop_rack_disk_free_bytes": ("etloop.rack.disk.free", "By"),
+    "etloop_rack_broker_connected": ("etloop.rack.broker.connected", "1"),
+    "etloop_rack_loop_lag_seconds": ("etloop.rack.loop.lag", "s"),
+    "etloop_rack_requests_dropped": ("etloop.rack.requests.dropped", "{request}"),
+    "etloop_rack_connections_refused": ("etloop.rack.connections.refused", "{connection}"),
+}
+"""Family of /metrics -> name and unit (UCUM) here. A test holds that there is a row for every family."""
+LABELS: Final = {
+    "agent": "device.id",
+    "port": "device.port.id",
+    "state": "etloop.job.state",
+    "exit_code": "etloop.job.exit_code",
+}
+"""Label of /metrics -> attribute here."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EndedJob:
+    """What came of one job."""
+
+    job: Job
+    ended_ns: int
+    """Wall time since 1970, when the controller saw it end."""
+    summary: Mapping[str, Any] | None
+    """summary.json, None if nothing was stored."""
+
+
+def metrics_data(
+    families: Iterable[Any], ended: Iterable[EndedJob], rack: str, version: str, began_ns: int, now_ns: int
+) -> MetricsData:
+    """One export: figures of the rack at `now_ns`, counted since `began_ns` (both wall time since 1970), and of `ended`."""
+    resource = Resource(
+        {
+            "service.name": "etloop-controller",
+            "service.version": version,
+            "service.instance.id": rack,
+            "test.testbed": rack,
+        }
+    )
+    metrics = [_of_family(family, began_ns, now_ns) for family in families]
+    scope = ScopeMetrics(InstrumentationScope("etloop", version), [*metrics, *_of_jobs(tuple(ended))], "")
+    return MetricsData([ResourceMetrics(resource, [scope], "")])
+
+
+def _of_family(family: Any, began_ns: int, now_ns: int) -> Metric:
+    name, unit = NAMES[family.name]
+    if family.type == "histogram":
+        return Metric(name, family.documentation, unit, _histogram(family, began_ns, now_ns))
+    counts = family.type == "counter"
+    points = [
+        NumberDataPoint(_attributes(sample.labels), began_ns if counts else 0, now_ns, sample.value)
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    ]
+    if counts:
+        return Metric(
+            name,
+            family.documentation,
+            unit,
+            Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True),
+        )
+    return Metric(name, family.documentation, unit, Gauge(points))
+
+
+def _histogram(family: Any, began_ns: int, now_ns: int) -> Histogram:
+    """Cumulative counts up to each bound become counts between bounds. What was least and most is not kept."""
+    buckets = [sample for sample in family.samples if sample.name.endswith("_bucket")]
+    (total,) = (sample.value for sample in family.samples if sample.name.endswith("_sum"))
+    reached = [int(sample.value) for sample in buckets]
+    counts = [count - before for before, count in zip([0, *reached], reached, strict=False)]
+    bounds = [float(sample.labels["le"]) for sample in buckets if sample.labels["le"] != "+Inf"]
+    point = HistogramDataPoint(
+        attributes={},
+        start_time_unix_nano=began_ns,
+        time_unix_nano=now_ns,
+        count=reached[-1],
+        sum=total,
+        bucket_counts=counts,
+        explicit_bounds=bounds,
+        # Optional on the wire, and left out there; the model's types do not say so.
+        min=None,  # type: ignore[arg-type]
+        max=None,  # type: ignore[arg-type]
+    )
+    return Histogram([point], AggregationTemporality.CUMULATIVE)
+
+
+def _attributes(labels: Mapping[str, str]) -> dict[str, str]:
+    return {LABELS[label]: value for label, value in labels.items()}
+
+
+# ---- jobs that ended
+
+
+def _of_jobs(ended: tuple[EndedJob, ...]) -> Iterator[Metric]:
+    """One point a job, of those figures that there are."""
+    for name, unit, meaning in _JOB_FIGURES:
+        points = [
+            NumberDataPoint(_job_attributes(each.job), 0, each.ended_ns, value)
+            for each in ended
+            if (value := _figure(name, each)) is not None
+        ]
+        if points:
+            yield Metric(name, meaning, unit, Gauge(points))
+
+
+_JOB_FIGURES: Final = (
+    (
+        "etloop.job.exit_code",
+        "1",
+        "Exit code of a job: 0 pass, 20 inconclusive, 30 failed, 50 broke, 65 not prepared.",
+    ),
+    (
+        "etloop.job.completion_time",
+        "s",
+        "Job completion time: from the first op's start to the last one's end.",
+    ),
+    ("etloop.job.iteration.time.avg", "s", "Time of an iteration, on average."),
+    ("etloop.job.wire.sent", "By", "Payload bytes sent through the device under test."),
+    ("etloop.job.packets.sent", "{packet}", "Packets sent, those sent again included."),
+    ("etloop.job.packets.retransmitted", "{packet}", "Packets sent again."),
+    ("etloop.job.packets.ecn_marked", "{packet}", "Packets received with an ECN mark."),
+    ("etloop.job.slip.max", "s", "The emulator's own greatest lateness."),
+)
+
+
+_SUMMARY_KEYS: Final = {
+    "etloop.job.completion_time": ("job", "jct_ns"),
+    "etloop.job.iteration.time.avg": ("job", "iteration_jct_avg_ns"),
+    "etloop.job.wire.sent": ("bytes", "wire_tx_bytes"),
+    "etloop.job.packets.sent": ("transport", "tx_packets"),
+    "etloop.job.packets.retransmitted": ("transport", "retransmitted_packets"),
+    "etloop.job.packets.ecn_marked": ("transport", "np_ecn_marked_roce_packets"),
+    "etloop.job.slip.max": ("slip", "max_ns"),
+}
+"""Figure -> section and key of summary.json."""
+
+
+def _figure(name: str, ended: EndedJob) -> float | int | None:
+    if name == "etloop.job.exit_code":
+        return None if ended.job.exit_code is None else int(ended.job.exit_code)
+    summary = ended.summary
+    if summary is None:
+        return None
+    section, key = _SUMMARY_KEYS[name]
+    value = (summary[section] or {}).get(key)
+    if value is None:
+        return None
+    return value / NS_PER_S if key.endswith("_ns") else int(value)
+
+
+def _job_attributes(job: Job) -> dict[str, str]:
+    labels = {f"etloop.job.label.{name}": value for name, value in job.request.labels}
+    return {"test.job.id": job.job_id, "etloop.job.state": str(job.state)} | labels

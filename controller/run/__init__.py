@@ -1,0 +1,1 @@
+"""A run from its inputs to its verdict: prepared, executed, written, expected, counted, judged."""

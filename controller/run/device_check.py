@@ -1,0 +1,77 @@
+"""Holds a profile against a scenario and a rig, before a run or for `etloop dut check`.
+
+What is looked for, `dut_profiles` decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.controller.run.device_demands import demands_of, links_of
+from etloop.dut_profiles.model.findings import Examination, Gravity, Rule, apply
+from etloop.dut_profiles.reading.catalogue import find_profile
+from etloop.dut_profiles.rules.contradictions import examine
+from etloop.dut_profiles.rules.job import examine_job, examine_rig
+from etloop.results.kpis.all import vocabulary
+from etloop.results.schema.verdict import AskedCheck
+from etloop.results.verdict.verdict import check_mistakes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from etloop.controller.inputs.rig import Rig
+    from etloop.controller.inputs.scenario.scenario import Scenario
+    from etloop.dut_profiles.model.profile import DutProfile
+
+
+def _unreadable(checks: tuple[AskedCheck, ...]) -> Iterator[Problem]:
+    for check, mistake in check_mistakes(checks, vocabulary()):
+        what = f"{check.expression}: column {mistake.at + 1}: {mistake.what}"
+        yield Problem(check.where, what, mistake.remedy)
+
+
+CHECK_RULE: Final = Rule(
+    "check-unreadable",
+    Gravity.CONTRADICTION,
+    "A condition of the verdict says nothing that a run can be held against.",
+    _unreadable,
+)
+
+
+def conditions_examined(profile: DutProfile, scenario: Scenario | None) -> Examination:
+    """Whether the conditions that a run would be judged by can be read. A run says so itself, and goes on."""
+    checks = tuple(AskedCheck(each.expression, each.why, each.where) for each in profile.checks)
+    return apply((CHECK_RULE,), checks + (scenario.verdict.checks if scenario is not None else ()))
+
+
+def examination_of(
+    profile: DutProfile,
+    scenario: Scenario | None,
+    rig: Rig | None,
+    *,
+    scenario_name: str = "scenario",
+    rig_name: str = "rig",
+) -> Examination:
+    """What in a profile contradicts itself, the rig and the scenario, as far as they are there; the names are for messages."""
+    found = examine(profile)
+    if rig is not None:
+        found += examine_rig(profile, links_of(rig, rig_name))
+    if scenario is not None:
+        found += examine_job(profile, demands_of(scenario, rig, scenario_name))
+    return found
+
+
+def contradictions_of(
+    scenario: Scenario, rig: Rig, scenario_name: str = "scenario", rig_name: str = "rig"
+) -> tuple[Problem, ...]:
+    """What a run through the rig's device cannot be; () without a profile that can be read, which others tell."""
+    if rig.dut is None:
+        return ()
+    try:
+        profile = find_profile(rig.dut.profile)
+    except ConfigError:
+        return ()
+    return examination_of(
+        profile, scenario, rig, scenario_name=scenario_name, rig_name=rig_name
+    ).contradictions

@@ -1,0 +1,203 @@
+"""Counts a device under test while something else runs: from the rig's roads and the profile to `CountedDevice`.
+
+Decides which roads are read how often, and which of the device's ports lead where. A shell: `counted_run` puts readings around
+a run. When and how long is read is `counters.sampling`'s.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import ConfigError
+from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.counted import CountedDevice
+from etloop.controller.plan.udp_streams import plain_datagrams
+from etloop.controller.run.device_demands import demands_of
+from etloop.controller.run.prepare import read_device
+from etloop.controller.session.service import stop_signals
+from etloop.counters.readers.gnmi_settings import GnmiRoad, with_stated_paths
+from etloop.counters.registry import reader_of
+from etloop.counters.sampling import Sampled, Sampling
+from etloop.counters.settings import DEFAULT_INTERVAL_NS, LinuxRoad, Side, SoftSwitchRoad
+from etloop.dut_profiles.model.profile import DutKind
+from etloop.dut_profiles.reading.catalogue import find_profile
+from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
+from etloop.dut_profiles.rules.maps import way_of_packet
+from etloop.results.device.class_queues import ExpectedClass
+from etloop.results.device.reconcile import TAG_BYTES
+from etloop.results.device.summary import DeviceBasis, RigPortFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from etloop.contract.model.run import RunOutcome
+    from etloop.contract.model.topology import Topology
+    from etloop.controller.inputs.rig import Rig
+    from etloop.controller.inputs.scenario.scenario import Scenario
+    from etloop.counters.settings import Road, SourceSettings
+    from etloop.dut_profiles.model.profile import CounterAccess, DutProfile
+
+_AT_ONCE_NS: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What is to be read of a device, and by what its counts are held against the agents'."""
+
+    profile: str
+    tolerance_per_million: int
+    roads: tuple[Sampled, ...]
+
+
+def counting_of(rig: Rig) -> Counting | None:
+    """What a rig asks to be read; None where it names no road to counters.
+
+    Raises `ConfigError` if the rig names a topology that cannot be read: it says what the device's other ports lead to.
+    """
+    if rig.dut is None or not rig.dut.counters:
+        return None
+    described = read_device(rig.topology)
+    topology = described.topology if described is not None else None
+    try:
+        profile = find_profile(rig.dut.profile)
+    except ConfigError:
+        profile = None  # told with the verdict; counters are read all the same
+    leased = frozenset(f"{agent.name}/{port.name}" for agent in rig.agents for port in agent.ports)
+    roads = tuple(_sampled(source, profile, topology, leased) for source in rig.dut.counters)
+    stated = profile.counters.tolerance_per_million.value if profile is not None else None
+    tolerance = DEFAULT_TOLERANCE_PER_MILLION if stated is None else stated
+    return Counting(rig.dut.profile if profile is None else profile.name, tolerance, roads)
+
+
+def _sampled(
+    source: SourceSettings, profile: DutProfile | None, topology: Topology | None, leased: frozenset[str]
+) -> Sampled:
+    access = _access(source, profile)
+    stated_ns = access.interval_ns.value if access is not None else None
+    named = _port_names(topology)
+    # A topology names ports SWITCH/PORT, and so does what reads a lab.
+    several = isinstance(source.road, SoftSwitchRoad) or any(port in named for _, port in source.ports)
+    peers = tuple((port, rig_port) for rig_port, port in source.ports if rig_port in leased)
+    return Sampled(
+        name=source.name,
+        reader_name=str(source.reader),
+        reader=reader_of(_stated(source.road, profile), tuple(port for _, port in source.ports)),
+        interval_ns=source.interval_ns or stated_ns or DEFAULT_INTERVAL_NS,
+        timeout_ns=source.timeout_ns,
+        refresh_ns=stated_ns or _AT_ONCE_NS,
+        peers=peers + (_links(topology) if several and topology is not None else ()),
+        several_devices=several,
+        host_side=_is_host_side(source, profile),
+        rig_ports=frozenset(port for port, _ in peers),
+    )
+
+
+def _stated(road: Road, profile: DutProfile | None) -> Road:
+    """A road with what it leaves to the profile."""
+    accesses = profile.counters.access if profile is not None else ()
+    return with_stated_paths(road, accesses) if isinstance(road, GnmiRoad) else road
+
+
+def _is_host_side(source: SourceSettings, profile: DutProfile | None) -> bool:
+    if not isinstance(source.road, LinuxRoad):
+        return False
+    if source.road.side is not None:
+        return source.road.side is Side.HOST
+    return profile is not None and profile.kind is DutKind.NIC
+
+
+def _access(source: SourceSettings, profile: DutProfile | None) -> CounterAccess | None:
+    accesses = profile.counters.access if profile is not None else ()
+    same = [access for access in accesses if access.reader is source.reader]
+    wanted = source.road.paths if isinstance(source.road, GnmiRoad) else None
+    return next((access for access in same if access.paths is wanted), same[0] if same else None)
+
+
+def _port_names(topology: Topology | None) -> frozenset[str]:
+    switches = topology.switches if topology is not None else ()
+    return frozenset(f"{switch.name}/{port.name}" for switch in switches for port in switch.ports)
+
+
+def _links(topology: Topology) -> tuple[tuple[str, str], ...]:
+    """Cables between switches, from both ends."""
+    found: list[tuple[str, str]] = []
+    for link in topology.links:
+        a, b = topology.port_name(link.a), topology.port_name(link.b)
+        found += [(a, b), (b, a)]
+    return tuple(found)
+
+
+def device_basis(scenario: Scenario, rig: Rig, outcome: RunOutcome) -> DeviceBasis:
+    """What results need beside the counts: facts of the rig's ports, and where the profile puts the job's packets."""
+    tag_bytes = _tag_bytes(scenario, rig)
+    ports = {
+        f"{agent.name}/{port.name}": RigPortFacts(
+            _ip_version(port.addresses),
+            counts_packets=port.backend is not PortBackend.VERBS,
+            sees_damaged=port.backend is not PortBackend.UDP,
+            tag_bytes=tag_bytes,
+        )
+        for agent in rig.agents
+        for port in agent.ports
+    }
+    plain = plain_datagrams(scenario.streams, outcome.agents, scenario.transport.path_mtu_bytes)
+    return DeviceBasis(outcome.start_ns, ports, _classes(scenario, rig), plain)
+
+
+def _tag_bytes(scenario: Scenario, rig: Rig) -> int | None:
+    """Of the VLAN tag on the frames of all ports; None where only some write it, for others' interfaces may."""
+    if scenario.transport.vlan_id < 0:
+        return 0
+    backends = {port.backend for agent in rig.agents for port in agent.ports}
+    return TAG_BYTES if backends <= {PortBackend.PACKET, PortBackend.XDP} else None
+
+
+def _ip_version(addresses: tuple[str, ...]) -> int:
+    versions = {ip_address(address).version for address in addresses}
+    return versions.pop() if len(versions) == 1 else 0
+
+
+def _classes(scenario: Scenario, rig: Rig) -> tuple[ExpectedClass, ...]:
+    """The job's classes of packets, each with the queue that the profile's maps name; () where they name none."""
+    try:
+        profile = find_profile(rig.dut.profile) if rig.dut is not None else None
+    except ConfigError:
+        return ()  # told with the verdict
+    if profile is None or profile.kind is not DutKind.SWITCH:
+        return ()
+    demands = demands_of(scenario, rig, "scenario")
+    found = []
+    for dscp, is_cnp in ((demands.dscp, False), (demands.cnp_dscp, True)):
+        way = None if dscp is None else way_of_packet(profile, dscp, demands.pcp)
+        if dscp is not None and way is not None and way.queue is not None:
+            found.append(ExpectedClass(dscp, way.queue, is_cnp))
+    return tuple(found)
+
+
+async def counted_run(
+    counting: Counting | None,
+    runs: Callable[[], Awaitable[RunOutcome]],
+    say: Callable[[str], None],
+    stops: list[str] | None = None,
+) -> tuple[RunOutcome, CountedDevice | None]:
+    """Runs, and reads the device before, during and after. Raises what `runs` raises; counters raise nothing.
+
+    What appears in `stops` ends the wait for the device to come to rest; without it, SIGINT and SIGTERM do.
+    """
+    if counting is None:
+        return await runs(), None
+    sampling = Sampling(counting.roads, say)
+    try:
+        for trouble in await sampling.begin():
+            say(f"{trouble}; the run goes on, and the gap will be marked")
+        sampling.started()
+        outcome = await runs()
+    except BaseException:
+        await sampling.give_up()
+        raise
+    with stop_signals() if stops is None else nullcontext(stops) as collected:
+        sources = await sampling.finish(collected)
+    return outcome, CountedDevice(counting.profile, counting.tolerance_per_million, sources)

@@ -1,0 +1,69 @@
+"""What a scenario needs of a device under test, and how a rig reaches it, as values that profiles are held against."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.model.capabilities import PACKET_OVERHEAD_BYTES
+from etloop.dut_profiles.rules.job import JobDemands, JobLink, RigLinks
+from etloop.traffic.cc_library import library_of
+from etloop.traffic.congestion import Algorithm, Need, built_in, of_library
+
+if TYPE_CHECKING:
+    from etloop.contract.model.congestion import CongestionSettings
+    from etloop.controller.inputs.rig import Rig
+    from etloop.controller.inputs.scenario.scenario import Scenario
+
+_IPV6_MORE_BYTES: Final = 20
+_ECT: Final = (1, 2)
+
+
+def links_of(rig: Rig, source: str) -> RigLinks:
+    """The ports of a rig; `source` names its file."""
+    return RigLinks(
+        source,
+        tuple(
+            JobLink(f"{agent.name}/{port.name}", port.link_bps)
+            for agent in rig.agents
+            for port in agent.ports
+        ),
+    )
+
+
+def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
+    """What a scenario needs; `source` names its file. The rig says whether packets are IPv6; None: they are IPv4."""
+    transport = scenario.transport
+    needs = _algorithm(transport.congestion).needs
+    return JobDemands(
+        source=source,
+        dscp=transport.traffic_class >> 2,
+        pcp=transport.vlan_priority if transport.vlan_id >= 0 else None,
+        ecn_capable=transport.traffic_class & 3 in _ECT,
+        path_mtu_bytes=transport.path_mtu_bytes,
+        packet_bytes=transport.path_mtu_bytes
+        + PACKET_OVERHEAD_BYTES
+        + (_IPV6_MORE_BYTES if rig is not None and _speaks_ipv6(rig) else 0),
+        lossless=transport.lossless,
+        congestion_algorithm=transport.congestion.algorithm,
+        needs_marks=bool(needs & (Need.ECN | Need.CNP)),
+        needs_telemetry=bool(needs & Need.INT),
+        accepts_out_of_order=transport.recovery.accept_out_of_order,
+        cnp_dscp=transport.cnp.traffic_class >> 2 if transport.cnp.interval_ns >= 0 else None,
+        pause_priorities=tuple(pause.rule.priority for pause in transport.pauses),
+    )
+
+
+def _algorithm(congestion: CongestionSettings) -> Algorithm:
+    if congestion.plugin_name:
+        return of_library(str(library_of(congestion.plugin_name, congestion.plugin.tobytes())))
+    return next(each for each in built_in() if each.name == congestion.algorithm)
+
+
+def _speaks_ipv6(rig: Rig) -> bool:
+    return any(
+        ipaddress.ip_address(address).version == 6
+        for agent in rig.agents
+        for port in agent.ports
+        for address in port.addresses[:1]
+    )

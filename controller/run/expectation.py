@@ -1,0 +1,251 @@
+"""What a plan should take: on an ideal network, and on the device as a topology describes it. Pure; virtual time only.
+
+Decides at which level each is worked out, and how much of the job: as many of its first iterations as are affordable. The
+ideal network is always without packets; the twin has them where one iteration's can be afforded, else it is without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.model.assignment import Path
+from etloop.contract.model.run import ExpectedRun
+from etloop.controller.inputs.scenario.timeline import ends_of
+from etloop.results.store.switch_tables import totals
+from etloop.traffic.flow_level import (
+    FlowLevelSettings,
+    FlowNetwork,
+    flow_level,
+    ideal_network,
+    lasts,
+    less_streams,
+)
+from etloop.traffic.flow_network import left_out, network_of
+from etloop.traffic.routes import routes
+from etloop.traffic.twin import LinkChange, TwinSettings, attachments_of, stream_paths, twin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.contract.model.assignment import Assignment, PlannedStream
+    from etloop.contract.model.topology import Topology
+    from etloop.controller.inputs.scenario.timeline import TimelineEvent
+    from etloop.controller.plan.plan import Plan
+    from numpy.typing import NDArray
+
+IDEAL: Final = "ideal"
+TWIN: Final = "twin"
+MOST_PACKETS: Final = 10_000_000
+"""Of the packet level: about ten seconds of a processor."""
+MOST_MESSAGES: Final = 10_000_000
+"""Of the flow level: ten to thirty seconds of a processor."""
+NO_TOPOLOGY: Final = (
+    "twin: no topology is known; name one as `twin` in the scenario or as `topology` in the rig"
+)
+LEFT_OUT: Final = "no overtaking, loss or congestion control"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedDevice:
+    """A topology and the file it came from."""
+
+    topology: Topology
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Affordable:
+    """How much is worked out at most."""
+
+    packets: int = MOST_PACKETS
+    messages: int = MOST_MESSAGES
+    """0: any number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expectation:
+    """What was worked out, and what was not and why."""
+
+    runs: tuple[ExpectedRun, ...]
+    absent: tuple[str, ...]
+
+
+_ENOUGH: Final = Affordable()
+_ANY: Final = Affordable(messages=0)
+"""Who asks for a job by itself waits for all of it, or not."""
+
+
+def expect(
+    plan: Plan,
+    device: DescribedDevice | None,
+    affordable: Affordable = _ENOUGH,
+    iterations: int | None = None,
+) -> Expectation:
+    """Ideal and, if a device is described, twin. Raises `PlanError` as `check_device`.
+
+    `iterations`: how many of the first ones, if not all; none stands beside those that a run which broke off did not reach.
+    """
+    assignment = plan.whole()
+    if iterations is not None:
+        assignment = replace(assignment, iterations=min(iterations, assignment.iterations))
+    if device is not None:
+        assignment = at_device_rates(assignment, device.topology)
+    streams = plan.parts.streams
+    ideal = less_streams(ideal_network(assignment), streams)
+    found = [_by_flows(IDEAL, assignment, ideal, "", _without_streams(streams), affordable)]
+    absent = []
+    if device is None:
+        absent.append(NO_TOPOLOGY)
+    else:
+        found.append(_twin(assignment, device, affordable, plan))
+    runs = []
+    for run in found:
+        if isinstance(run, ExpectedRun):
+            runs.append(run)
+        else:
+            absent.append(run)
+    return Expectation(tuple(runs), tuple(absent))
+
+
+def expect_by_flows(plan: Plan, device: DescribedDevice, limit_ns: int) -> Expectation:
+    """Ideal and twin without packets, whatever the size of the job. Raises `PlanError` as `check_device`.
+
+    `limit_ns`: virtual time after which a job is given up.
+    """
+    check_device(plan, device)
+    assignment = at_device_rates(plan.whole(), device.topology)
+    streams = plan.parts.streams
+    ideal = less_streams(ideal_network(assignment), streams)
+    found = (
+        _by_flows(IDEAL, assignment, ideal, "", _without_streams(streams), _ANY, limit_ns),
+        _twin_by_flows(assignment, device, _ANY, plan, limit_ns=limit_ns),
+    )
+    runs = tuple(run for run in found if isinstance(run, ExpectedRun))
+    return Expectation(runs, tuple(run for run in found if isinstance(run, str)))
+
+
+def check_device(plan: Plan, device: DescribedDevice) -> None:
+    """Raises `PlanError` if ports that the plan uses are not attached to the device, or cannot reach each other."""
+    assignment = plan.whole()
+    table = routes(device.topology)
+    attachments_of(assignment, _names(assignment), device.topology, table)
+    stream_paths(plan.parts.streams, device.topology, table)
+    ends_of(plan.parts.scenario.timeline, device.topology)
+
+
+def at_device_rates(assignment: Assignment, topology: Topology) -> Assignment:
+    """The assignment with every port at the rate of the switch port it is on, whatever the rig says."""
+    rate_bps = {
+        attachment.rig_port: topology.port_of(attachment.end).rate_bps for attachment in topology.attachments
+    }
+    ports = tuple(replace(port, link_bps=rate_bps.get(port.name, port.link_bps)) for port in assignment.ports)
+    return replace(assignment, ports=ports)
+
+
+def packets_of_iteration(assignment: Assignment, payload_bytes: NDArray[np.int64]) -> int:
+    """Data packets of one iteration, about; `payload_bytes` by connection."""
+    wire = assignment.connections.path == Path.WIRE
+    return int((-(-payload_bytes[wire] // assignment.transport.path_mtu_bytes)).sum())
+
+
+def link_changes(timeline: Sequence[TimelineEvent], topology: Topology) -> tuple[LinkChange, ...]:
+    """A scenario's timeline as the twin takes it. Raises `PlanError` for links that the topology does not have."""
+    ends = ends_of(timeline, topology)
+    return tuple(LinkChange(end, event.up, event.at_ns) for end, event in zip(ends, timeline, strict=True))
+
+
+def _twin(
+    assignment: Assignment,
+    device: DescribedDevice,
+    affordable: Affordable,
+    plan: Plan,
+) -> ExpectedRun | str:
+    topology, names = device.topology, _names(assignment)
+    timeline, streams = plan.parts.scenario.timeline, plan.parts.streams
+    settings = TwinSettings(
+        most_packets=affordable.packets, link_changes=link_changes(timeline, topology), streams=streams
+    )
+    outcome = twin(assignment, names, topology, settings)
+    ops, whole = _whole_iterations(assignment, outcome.ops)
+    if outcome.too_many_packets and whole == 0:
+        because = f"one iteration has more than {affordable.packets} packets"
+        return _twin_by_flows(assignment, device, affordable, plan, because)
+    complete = whole if outcome.too_many_packets else assignment.iterations
+    return ExpectedRun(
+        network=TWIN,
+        level="packet",
+        described_by=device.source,
+        iterations=complete,
+        ops=ops if outcome.too_many_packets else outcome.ops,
+        start_ns=outcome.start_ns,
+        failure="" if outcome.too_many_packets else outcome.failure,
+        counters=totals(outcome.switch_ports),
+    )
+
+
+def _twin_by_flows(
+    assignment: Assignment,
+    device: DescribedDevice,
+    affordable: Affordable,
+    plan: Plan,
+    because: str = "",
+    limit_ns: int = FlowLevelSettings().limit_ns,
+) -> ExpectedRun | str:
+    streams = plan.parts.streams
+    network = less_streams(network_of(assignment, _names(assignment), device.topology), streams)
+    notes: tuple[str, ...] = (because,) if because else ()
+    notes += (*left_out(device.topology), *_without_streams(streams))
+    if plan.parts.scenario.timeline:
+        notes += ("without the timeline",)
+    return _by_flows(TWIN, assignment, network, device.source, notes, affordable, limit_ns)
+
+
+def _without_streams(streams: Sequence[PlannedStream]) -> tuple[str, ...]:
+    names = ", ".join(one.stream.name for one in streams if not lasts(one.stream))
+    return (f"without background of plain UDP that is not of the whole run ({names})",) if names else ()
+
+
+def _by_flows(
+    network_name: str,
+    assignment: Assignment,
+    network: FlowNetwork,
+    described_by: str,
+    notes: tuple[str, ...],
+    affordable: Affordable,
+    limit_ns: int = FlowLevelSettings().limit_ns,
+) -> ExpectedRun | str:
+    settings = FlowLevelSettings(most_messages=affordable.messages, limit_ns=limit_ns)
+    outcome = flow_level(assignment, network, settings)
+    ops, whole = _whole_iterations(assignment, outcome.ops)
+    if outcome.too_many_messages and whole == 0:
+        return f"{network_name}: one iteration has more than {affordable.messages} messages"
+    cut_off = outcome.too_many_messages
+    return ExpectedRun(
+        network=network_name,
+        level="flow",
+        described_by=described_by,
+        iterations=whole if cut_off else assignment.iterations,
+        ops=ops if cut_off else outcome.ops,
+        start_ns=0,
+        failure="" if cut_off else outcome.failure,
+        counters={},
+        notes=notes,
+    )
+
+
+def _whole_iterations(assignment: Assignment, ops: NDArray[np.void]) -> tuple[NDArray[np.void], int]:
+    """The ops of the first iterations that are complete, and how many these are."""
+    per_program = [int((program.kind != 0).sum()) for program in assignment.programs]
+    awaited = [rank for rank in assignment.ranks if not rank.background]
+    expected = sum(per_program[rank.program] for rank in awaited)
+    ops = ops[np.isin(ops["rank"], [rank.rank for rank in awaited])]
+    counts = np.bincount(ops["iteration"], minlength=1)
+    lacking = np.flatnonzero(counts != expected)
+    whole = int(lacking[0]) if len(lacking) else len(counts)
+    return ops[ops["iteration"] < whole], whole
+
+
+def _names(assignment: Assignment) -> tuple[str, ...]:
+    return tuple(port.name for port in assignment.ports)

@@ -1,0 +1,100 @@
+"""Carries out a timeline on a lab while a session runs, and writes down when it was really done. A shell: the lab's socket, time.
+
+Decides nothing about the run: an event that the lab refuses is marked, and the run goes on. Links that the timeline left down
+are brought up when the run has ended, however it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import ConfigError, EtloopError, Problem
+from etloop.contract.base.units import NS_PER_S
+from etloop.contract.model.run import LinkEvent
+from etloop.contract.protocol.machine import RunState
+from etloop.controller.inputs.scenario.timeline import ENDED, refuse_unknown
+from etloop.controller.session.clock import monotonic_ns
+from etloop.lab.client import lab_ask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.controller.inputs.scenario.timeline import TimelineEvent
+    from etloop.controller.session.session import Session
+
+_LOOK_S: Final = 0.002
+_PREPARING: Final = (RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM)
+
+
+class LinkTimeline:
+    """The events of one run."""
+
+    def __init__(self, events: Sequence[TimelineEvent], lab: str) -> None:
+        """Raises `InputError` if there is no lab, none of that name is up, or it has no such ports."""
+        self._events = tuple(events)
+        self._lab = lab
+        self._done: dict[int, tuple[int, str]] = {}
+        self._down: set[str] = set()
+        if not events:
+            return
+        if not lab:
+            what = "nothing is known that could take links down: the rig names no lab"
+            remedy = "bring one up (etloop lab up --rig-out writes such a rig), run it by etloop twin, or remove it"
+            raise ConfigError(Problem(events[0].where or "timeline", what, remedy))
+        status = lab_ask(lab, {"ask": "status"})
+        refuse_unknown(events, _ports_of(status), _attached(status))
+
+    async def accompany(self, session: Session) -> None:
+        """Lives beside a session: waits for its start, and does every event at its time until the run is over."""
+        while session.state in _PREPARING:  # noqa: ASYNC110 - a session is pure and wakes nobody
+            await asyncio.sleep(_LOOK_S)
+        for number, event in enumerate(self._events):
+            due_ns = session.start_ns + event.at_ns
+            while (left_ns := due_ns - monotonic_ns()) > 0:
+                await asyncio.sleep(min(left_ns / NS_PER_S, 0.1))
+                if session.state is not RunState.RUN:
+                    return
+            if session.state is not RunState.RUN:
+                return
+            why = await asyncio.to_thread(self._order, event.link, event.up)
+            self._done[number] = (monotonic_ns() - session.start_ns, why)
+
+    def restore(self) -> None:
+        """Brings up what is still down."""
+        for link in sorted(self._down):
+            with contextlib.suppress(EtloopError):
+                lab_ask(self._lab, {"ask": "link", "port": link, "up": True})
+        self._down.clear()
+
+    def events(self) -> tuple[LinkEvent, ...]:
+        """What was asked for and what came of it."""
+        found = []
+        for number, event in enumerate(self._events):
+            done_ns, why = self._done.get(number, (-1, ENDED))
+            found.append(LinkEvent(event.at_ns, event.link, event.up, done_ns if not why else -1, why))
+        return tuple(found)
+
+    def _order(self, link: str, up: bool) -> str:
+        try:
+            lab_ask(self._lab, {"ask": "link", "port": link, "up": up})
+        except EtloopError as error:
+            return str(error)
+        (self._down.discard if up else self._down.add)(link)
+        return ""
+
+
+def _ports_of(status: dict[str, object]) -> tuple[str, ...]:
+    counters = status.get("counters")
+    assert isinstance(counters, dict)
+    return tuple(
+        f"{switch['name']}/{port['name']}" for switch in counters["switches"] for port in switch["ports"]
+    )
+
+
+def _attached(status: dict[str, object]) -> dict[str, str]:
+    """By the rig's port, the switch's port that it is on."""
+    counters = status.get("counters")
+    assert isinstance(counters, dict)
+    return {one["port"]: one["end"] for one in counters["attachments"]}

@@ -1,0 +1,52 @@
+"""What the twin's switches counted, as a road to a device would have told it. Pure.
+
+With it the conditions of a profile are judged in virtual time as they are in a lab.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from etloop.contract.model.counted import CountedDevice, SamplePhase
+from etloop.contract.model.counters import CountedObject, CounterBatch, CounterObject, CounterReading
+from etloop.counters.readers.lab_values import switch_port_readings
+from etloop.counters.source_log import SourceLog
+from etloop.lab.status import row_values
+from etloop.results.device.index import indexed
+from etloop.results.device.tables import counters_table
+
+if TYPE_CHECKING:
+    from etloop.contract.model.topology import Topology
+    from etloop.traffic.twin import TwinOutcome
+
+NAME: Final = "twin"
+
+
+def twin_counters_table(topology: Topology, outcome: TwinOutcome) -> Any:
+    """counters.parquet of a twin. Its switches are made for the job: everything they counted is of the run."""
+    readings: list[CounterReading] = []
+    for switch, rows, most in zip(
+        topology.switches, outcome.switch_ports, outcome.pool_watermark_bytes, strict=True
+    ):
+        pool = CountedObject(CounterObject.POOL, switch.name)
+        readings.append(CounterReading(pool, "watermark_bytes", most))
+        for port, row in zip(switch.ports, rows, strict=True):
+            readings += switch_port_readings(f"{switch.name}/{port.name}", row_values(row))
+    before = tuple(replace(one, value=0) for one in readings)
+    log = SourceLog(NAME, frozenset(), outcome.start_ns)
+    for at_ns, told, phase in (
+        (outcome.start_ns, before, SamplePhase.BEFORE),
+        (outcome.end_ns, tuple(readings), SamplePhase.DRAINED),
+    ):
+        log.add(CounterBatch(at_ns, at_ns, told, ()), phase)
+    source = log.finish(outcome.end_ns, NAME, 0, _peers(topology), several=True, host_side=False)
+    return counters_table(indexed(CountedDevice(NAME, 0, (source,))))
+
+
+def _peers(topology: Topology) -> tuple[tuple[str, str], ...]:
+    found = [(topology.port_name(one.end), one.rig_port) for one in topology.attachments]
+    for link in topology.links:
+        a, b = topology.port_name(link.a), topology.port_name(link.b)
+        found += [(a, b), (b, a)]
+    return tuple(found)

@@ -1,0 +1,104 @@
+"""What the twin did, told as a run is told: the same records, so that the same figures, tables and checks follow. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.model.records import PORT_RECORD
+from etloop.contract.model.run import AgentRecords, RunOutcome
+from etloop.contract.model.transport import FaultAction
+from etloop.controller.plan.udp_streams import agent_of
+from etloop.results.schema.summary import VIRTUAL_TIME
+
+if TYPE_CHECKING:
+    from etloop.contract.protocol.messages import StreamCount
+    from etloop.controller.plan.plan import Plan
+    from etloop.traffic.twin import TwinOutcome
+    from numpy.typing import NDArray
+
+
+_INJECTED: Final = {
+    FaultAction.DROP: "injected_losses",
+    FaultAction.DUPLICATE: "injected_duplicates",
+    FaultAction.REORDER: "injected_reorders",
+    FaultAction.DELAY: "injected_delays",
+    FaultAction.CORRUPT_ICRC: "injected_bad_icrcs",
+    FaultAction.MARK_CE: "injected_marks",
+    FaultAction.SEND_NAK: "injected_naks",
+    FaultAction.SEND_RNR: "injected_rnr_naks",
+    FaultAction.SEND_CNP: "injected_cnps",
+}
+
+
+def run_outcome(plan: Plan, twin: TwinOutcome, run_id: str, attachments: list[int]) -> RunOutcome:
+    """The records of the twin by the agents that the plan names. `attachments` are those of `plan.placement.ports`.
+
+    Connections are numbered as in the whole plan: `connection_rows` has the table for `results`.
+    """
+    agents = tuple(dict.fromkeys(place.agent for place in plan.placement.ports))
+    rank_agent = np.array([agents.index(name) for name in plan.tables.rank_agent])
+    connections = plan.tables.connections
+    of_sender = rank_agent[connections.src_rank[twin.flows["connection"]]]
+    of_receiver = rank_agent[connections.dst_rank[twin.flows["connection"]]]
+    flow_agent = np.where(twin.flows["sends_data"] != 0, of_sender, of_receiver)
+    op_agent = rank_agent[twin.ops["rank"]]
+    ports = _ports(twin, attachments)
+    port_agent = np.array([agents.index(place.agent) for place in plan.placement.ports])
+    streams: dict[str, tuple[StreamCount, ...]] = {}
+    for planned, counts in zip(plan.parts.streams, twin.streams, strict=True):
+        for port, count in zip((planned.from_port, planned.to_port), counts, strict=True):
+            streams[agent_of(port)] = (*streams.get(agent_of(port), ()), count)
+    return RunOutcome(
+        run_id=run_id,
+        state="aborted" if twin.failure else "done",
+        reason=twin.failure,
+        started_at=VIRTUAL_TIME,
+        start_ns=twin.start_ns,
+        agents=tuple(
+            AgentRecords(
+                agent=name,
+                host="virtual",
+                ops=twin.ops[op_agent == number],
+                flows=twin.flows[flow_agent == number],
+                ports=ports[port_agent == number],
+                clock_offset_ns=0,
+                clock_error_ns=0,
+                degraded=(),
+                versions={},
+                complete=not twin.failure,
+                rates=twin.rates[_rate_agents(twin, flow_agent) == number],
+                streams=streams.get(name, ()),
+            )
+            for number, name in enumerate(agents)
+        ),
+    )
+
+
+def connection_rows(plan: Plan) -> dict[str, NDArray[np.int32]]:
+    """Row i of an agent's connections is row i of the plan's."""
+    every = np.arange(len(plan.tables.connections.src_rank), dtype=np.int32)
+    return {place.agent: every for place in plan.placement.ports}
+
+
+def _rate_agents(twin: TwinOutcome, flow_agent: NDArray[np.integer]) -> NDArray[np.integer]:
+    """Whose queue pair each row of the rates is about: only sending ends have rates."""
+    sends = twin.flows["sends_data"] != 0
+    of_connection = dict(
+        zip(twin.flows["connection"][sends].tolist(), flow_agent[sends].tolist(), strict=True)
+    )
+    return np.array([of_connection[row] for row in twin.rates["connection"].tolist()], np.int64)
+
+
+def _ports(twin: TwinOutcome, attachments: list[int]) -> NDArray[np.void]:
+    """Totals of the ports as their network cards counted them, and what faults did; `bytes` are those of whole frames."""
+    records = np.zeros(len(attachments), PORT_RECORD)
+    cards = twin.cards[attachments]
+    records["tx_datagrams"] = cards["frames"]
+    records["tx_bytes"] = cards["bytes"]
+    records["rx_datagrams"] = cards["delivered_frames"]
+    records["rx_bytes"] = cards["delivered_bytes"]
+    records["paused_ns"] = cards["paused_ns"]
+    for action, name in _INJECTED.items():
+        records[name] = twin.faults[:, action]
+    return records

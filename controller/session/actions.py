@@ -1,0 +1,37 @@
+"""What a session asks of its surroundings, and how far it says it is: values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from etloop.contract.protocol.machine import RunState
+from etloop.contract.protocol.messages import ControllerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send this to that connection."""
+
+    identity: bytes
+    message: ControllerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell the user."""
+
+    text: str
+
+
+Action = Send | Tell
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far the whole run is; totals over all agents."""
+
+    state: RunState
+    ops_done: int
+    ops_total: int
+    wire_tx_bytes: int
+    wire_rx_bytes: int

@@ -1,0 +1,65 @@
+"""Queue pair ends on network cards: what one agent reports of its own becomes what the other agents need to know. Pure.
+
+A card deals its own queue pair numbers, addresses and keys, so no plan can hold them. Ends of ours are as planned, and
+nobody reports them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from etloop.contract.base.errors import ProtocolError
+from etloop.contract.model.assignment import Assignment, ConnectionColumns
+from etloop.contract.protocol.messages import QueuePairEnd
+
+_Key = tuple[int, int, int, int]
+"""Communicator, channel, sending and receiving rank: what makes a connection one."""
+
+
+def peers_of(
+    assignments: Mapping[str, Assignment], reported: Mapping[str, tuple[QueuePairEnd, ...]]
+) -> dict[str, tuple[QueuePairEnd, ...]]:
+    """For each agent the ends that its connections have at others (or at another port of its own), by its own rows.
+
+    Raises ProtocolError for an end of a connection that the agent does not have.
+    """
+    agent_of_rank = {rank.rank: name for name, assignment in assignments.items() for rank in assignment.ranks}
+    rows: dict[str, dict[_Key, int]] = {}
+    found: defaultdict[str, list[QueuePairEnd]] = defaultdict(list)
+    for name, ends in reported.items():
+        columns = assignments[name].connections
+        for end in ends:
+            key = _key(columns, end, name)
+            peer = agent_of_rank[key[3] if end.sends_data else key[2]]
+            if peer not in rows:
+                rows[peer] = _rows(assignments[peer].connections)
+            found[peer].append(replace(end, connection=rows[peer][key]))
+    return {name: tuple(ends) for name, ends in found.items()}
+
+
+def _key(columns: ConnectionColumns, end: QueuePairEnd, name: str) -> _Key:
+    row = end.connection
+    known = 0 <= row < len(columns.src_rank)
+    if not known or not 0 <= end.queue_pair < columns.qp_offsets[row + 1] - columns.qp_offsets[row]:
+        raise ProtocolError(
+            f"agent '{name}' reports an end of queue pair {end.queue_pair} of connection {row}, which it has not"
+        )
+    return (
+        int(columns.communicator[row]),
+        int(columns.channel[row]),
+        int(columns.src_rank[row]),
+        int(columns.dst_rank[row]),
+    )
+
+
+def _rows(columns: ConnectionColumns) -> dict[_Key, int]:
+    keys = zip(
+        columns.communicator.tolist(),
+        columns.channel.tolist(),
+        columns.src_rank.tolist(),
+        columns.dst_rank.tolist(),
+        strict=True,
+    )
+    return {key: row for row, key in enumerate(keys)}

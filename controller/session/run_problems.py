@@ -1,0 +1,105 @@
+"""What was not ready, went away or failed, as problems a user can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from etloop.contract.base.clock import seconds_text
+from etloop.contract.base.errors import Problem, ProtocolError
+from etloop.contract.protocol.codec import PeerTooOld
+from etloop.contract.protocol.machine import RunState
+from etloop.contract.protocol.messages import Faulted, LoadFailed, Probed, Progress, Started
+from etloop.controller.session.settings import SessionSettings
+
+_NAMED_AGENTS: Final = 8
+_UNDONE: Final = {
+    RunState.ASSIGN: "did not load its assignment",
+    RunState.CONNECT: "did not end its probes",
+    RunState.ARM: "did not get ready to start",
+}
+
+
+def breach(name: str, error: ProtocolError) -> Problem:
+    """An agent that says what the protocol does not allow, or is too old to be told what it should do."""
+    what = str(error) if isinstance(error, PeerTooOld) else f"broke the protocol: {error}"
+    return Problem(f"agent '{name}'", what, "run the same etloop on controller and agents")
+
+
+def absent(name: str, settings: SessionSettings) -> Problem:
+    """An agent of the rig that nobody started, or that cannot reach the controller."""
+    address = settings.bind.replace("//*:", "//CONTROLLER_HOST:")
+    return Problem(
+        f"agent '{name}'",
+        f"did not join at {settings.bind} within {seconds_text(settings.gather_timeout_ns)}",
+        f"start it on its host: etloop-agent run --controller {address} --name {name}",
+    )
+
+
+def named(names: tuple[str, ...]) -> str:
+    """Agents for a sentence; of many the first ones."""
+    quoted = ", ".join(f"'{name}'" for name in names[:_NAMED_AGENTS])
+    more = f" and {len(names) - _NAMED_AGENTS} more" if len(names) > _NAMED_AGENTS else ""
+    return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}{more}"
+
+
+def gone(name: str, why: str, state: RunState, progress: Progress | None) -> Problem:
+    """An agent that was there and is no more."""
+    done = f" after {progress.ops_done} of {progress.ops_total} operations" if progress is not None else ""
+    remedy = "see whether its process and its host are alive, and its log"
+    return Problem(f"agent '{name}'", f"{why}, in {state.name}{done}", remedy)
+
+
+def overdue_start(name: str, started: Started) -> Problem:
+    """An agent whose ranks would have begun late, which would look like a slow network."""
+    what = f"got the start order {-started.margin_ns} ns after the start"
+    return Problem(f"agent '{name}'", what, "look for load on its host or delay on the control network")
+
+
+def failed_engine(name: str, faulted: Faulted, overdue: Iterable[tuple[str, int]]) -> Problem:
+    """An engine that gave up; agents that have gone quiet (name, nanoseconds) may be why."""
+    suspects = "".join(
+        f"; agent '{other}' has not been heard for {seconds_text(silent_ns)}"
+        for other, silent_ns in overdue
+        if other != name
+    )
+    remedy = "see the flows and ports of the run for what was lost on the way"
+    return Problem(f"agent '{name}'", f"{faulted.reason}{suspects}", remedy)
+
+
+def unloadable(name: str, failed: LoadFailed) -> tuple[Problem, ...]:
+    """Everything that kept an agent from opening its engine."""
+    unsaid = Problem("engine", "could not be opened", "see the agent's log")
+    return tuple(
+        replace(each, where=f"agent '{name}': {each.where}") for each in failed.problems or (unsaid,)
+    )
+
+
+def late(names: Iterable[str], what: str) -> tuple[Problem, ...]:
+    """Agents that are there and do not answer."""
+    remedy = "see its log; its host may be overloaded"
+    return tuple(Problem(f"agent '{name}'", f"{what} in time", remedy) for name in sorted(names))
+
+
+def out_of_time(state: RunState, pending: Iterable[str]) -> tuple[Problem, ...]:
+    """A phase of the preparation that took too long, for the agents whose answer is missing or, without any, for the clocks."""
+    clocks = Problem("clocks", "pings stay unanswered", "look for load on the control network")
+    return late(pending, _UNDONE[state]) or (clocks,)
+
+
+def unreachable(name: str, probed: Probed) -> tuple[Problem, ...]:
+    """Connections of one agent that did not get through the device under test."""
+    problems = [
+        Problem(
+            f"rank {failure.src_rank} ({failure.src_address}) -> rank {failure.dst_rank} ({failure.dst_address})",
+            failure.problem,
+            "check link, addresses, path MTU and traffic class between the two ports",
+        )
+        for failure in probed.failures
+    ]
+    unnamed = probed.failed - len(probed.failures)
+    if unnamed > 0:
+        what = f"{unnamed} more queue pairs failed their probe"
+        problems.append(Problem(f"agent '{name}'", what, "mend those named first"))
+    return tuple(problems)

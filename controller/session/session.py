@@ -1,0 +1,501 @@
+"""Decides a run from the first Hello to the last record: events in, actions out, time as an argument.
+
+Owns the run's state, what each phase still waits for and until when, and the reason if the run breaks. Sockets, the
+clock and the user's screen belong to service.py, who is there to roster.py, what was measured to harvest.py, and why
+nothing moves to stall.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from etloop.contract.base.clock import seconds_text
+from etloop.contract.base.errors import Problem, ProtocolError
+from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.run import PlanTables, RunOutcome
+from etloop.contract.protocol.machine import RunEvent, RunState, advance_run
+from etloop.contract.protocol.messages import (
+    AgentMessage,
+    Arm,
+    Armed,
+    AskWaits,
+    Assign,
+    Bye,
+    Collect,
+    ControllerMessage,
+    Dismissed,
+    EngineEnd,
+    Faulted,
+    Finished,
+    Flows,
+    Hello,
+    Loaded,
+    LoadFailed,
+    Pong,
+    Probe,
+    Probed,
+    Progress,
+    QueuePairEnd,
+    Rates,
+    Refused,
+    Report,
+    Start,
+    Started,
+    Waits,
+)
+from etloop.controller.session import run_problems
+from etloop.controller.session.actions import Action, RunProgress, Send, Tell
+from etloop.controller.session.clock_map import ClockOffset
+from etloop.controller.session.nic_endpoints import peers_of
+from etloop.controller.session.records import Harvest
+from etloop.controller.session.roster import Roster
+from etloop.controller.session.settings import SessionSettings
+from etloop.controller.session.stall import explain
+from etloop.controller.session.wait_query import Inquiry
+
+_TOLD_REFUSALS: Final = 20
+_ASSIGNED_AT_ONCE: Final = 4
+"""Agents that get their part in one turn: heartbeats go between, however many agents and megabytes a run has."""
+_PREPARING: Final = frozenset({RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM})
+
+
+class Session:
+    """One run over the agents of `assignments`."""
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        assignments: Mapping[str, Assignment],
+        tables: PlanTables,
+        now_ns: int,
+    ) -> None:
+        assert assignments
+        self.state = RunState.GATHER
+        self.reason = ""
+        """Why the run broke, "" as long as it did not."""
+        self.problems: tuple[Problem, ...] = ()
+        """What was not ready, if the run broke before any traffic and nobody stopped it."""
+        self.start_ns = 0
+        self._settings = settings
+        self._assignments = assignments
+        self._tables = tables
+        welcome = settings.welcome(len(assignments))
+        self._roster = Roster(tuple(assignments), welcome, settings.standing_by)
+        self._harvests = {name: Harvest.of(name, assignment) for name, assignment in assignments.items()}
+        self._hellos: dict[str, Hello] = {}
+        self._ends: dict[str, tuple[QueuePairEnd, ...]] = {}
+        self._offsets: dict[str, ClockOffset] = {}
+        self._progress: dict[str, Progress] = {}
+        self._pending: set[str] = set(assignments)
+        """Agents whose answer this phase still needs."""
+        self._unassigned: list[str] = []
+        """Agents whose part of the run is still to be sent."""
+        self._completed: set[str] = set()
+        self._deadline_ns = now_ns + settings.gather_timeout_ns
+        self._moved_ns = now_ns
+        self._inquiries = 0
+        self._refusals = 0
+        self._inquiry: Inquiry | None = None
+        self._actions: list[Action] = []
+        self._unready: list[Problem] = []
+        self._tell(f"waiting at {settings.bind} for {run_problems.named(tuple(assignments))}")
+
+    # ---- events
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over and its agents know."""
+        return self._over and not self._pending
+
+    @property
+    def _over(self) -> bool:
+        return self.state in (RunState.DONE, RunState.ABORTED)
+
+    def on_message(self, identity: bytes, message: AgentMessage, now_ns: int) -> tuple[Action, ...]:
+        """An agent said something."""
+        if isinstance(message, Hello):
+            self._on_hello(identity, message, now_ns)
+            return self._taken()
+        name = self._roster.heard(identity, now_ns)
+        if name is not None and self._over:
+            if isinstance(message, Bye):
+                self._pending.discard(name)
+        elif name is not None:
+            try:
+                self._on_member(name, message, now_ns)
+            except ProtocolError as error:
+                self._on_breach(name, error, now_ns)
+        return self._taken()
+
+    def on_garbage(self, identity: bytes, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
+        """Somebody sent what the protocol does not allow, or is too old to be told what it should do."""
+        name = self._roster.heard(identity, now_ns)
+        if name is None:
+            self._tell_refusal(f"refused a connection: {error}")
+            self._actions.append(Send(identity, Refused(str(error))))
+        elif not self._over:
+            self._on_breach(name, error, now_ns)
+        return self._taken()
+
+    def on_stop(self, reason: str, now_ns: int) -> tuple[Action, ...]:
+        """The user wants the run to end, such as by Ctrl-C."""
+        if not self._over and not self.reason:
+            self.reason = f"{reason} while in {self.state.name}"
+            self._wind_up(now_ns)
+        return self._taken()
+
+    def on_tick(self, now_ns: int) -> tuple[Action, ...]:
+        """Time passed."""
+        if not self._over:
+            for name in self._roster.lost(now_ns):
+                self._on_silent(name, now_ns)
+        if not self._over:
+            self._actions += [Send(identity, ping) for identity, ping in self._roster.due_pings(now_ns)]
+            self._assign_some()
+            self._check_deadlines(now_ns)
+        elif now_ns > self._deadline_ns:
+            self._pending.clear()
+        return self._taken()
+
+    # ---- results
+
+    def progress(self) -> RunProgress:
+        """How far the run is."""
+        parts = tuple(self._progress.values())
+        return RunProgress(
+            self.state,
+            sum(part.ops_done for part in parts),
+            sum(harvest.ops_limit for harvest in self._harvests.values()),
+            sum(part.wire_tx_bytes for part in parts),
+            sum(part.wire_rx_bytes for part in parts),
+        )
+
+    def outcome(self, started_at: str) -> RunOutcome:
+        """All that was collected. Agents that never got a start order are left out: they measured nothing."""
+        assert self._over
+        agents = tuple(
+            self._harvests[name].records(
+                self._hellos[name].host, self._hellos[name].versions, offset, complete=True
+            )
+            for name, offset in self._offsets.items()
+        )
+        state = "done" if self.state is RunState.DONE else "aborted"
+        return RunOutcome(self._settings.run_id, state, self.reason, started_at, self.start_ns, agents)
+
+    # ---- joining and leaving
+
+    def _on_hello(self, identity: bytes, hello: Hello, now_ns: int) -> None:
+        member = self._roster.member(hello.name)
+        if hello.name in self._settings.standing_by:
+            return  # Refused it would end, and be missing when a later run of the same rig has ranks for it.
+        if self._over:
+            return  # Dismissed and asking again already: for the next controller.
+        if self.state is not RunState.GATHER and hello.name in self._assignments and member is None:
+            return  # It came back during a run that goes on without it; it keeps asking until the next controller.
+        answer = self._roster.join(identity, hello, now_ns)
+        self._actions.append(Send(identity, answer))
+        if isinstance(answer, Refused):
+            self._tell_refusal(f"refused agent '{hello.name}' of {hello.host}: {answer.reason}")
+        elif member is None:
+            missing = self._roster.missing()
+            waits = f"; waiting for {run_problems.named(missing)}" if missing else ""
+            self._tell(f"agent '{hello.name}' joined from {hello.host}{waits}")
+            self._answered(hello.name, now_ns)
+
+    def _on_silent(self, name: str, now_ns: int) -> None:
+        member = self._roster.member(name)
+        self._on_lost(name, f"no heartbeat for {seconds_text(self._settings.lost_after_ns)}", now_ns)
+        if member is not None and self.state is not RunState.GATHER:
+            # One that was only paused finds this when it goes on, and lets go of its ports at once.
+            dismissed = Dismissed(self._settings.run_id, aborted=True, reason=self.reason[:1000])
+            self._actions.append(Send(member.identity, dismissed))
+
+    def _on_lost(self, name: str, why: str, now_ns: int) -> None:
+        self._roster.leave(name)
+        if self.state is RunState.GATHER:
+            self._pending.add(name)
+            self._tell(
+                f"agent '{name}' left: {why}; waiting for {run_problems.named(self._roster.missing())}"
+            )
+            return
+        self._break(now_ns, run_problems.gone(name, why, self.state, self._progress.get(name)))
+        self._handed_over(name, now_ns)
+
+    def _on_breach(self, name: str, error: ProtocolError, now_ns: int) -> None:
+        self._break(now_ns, run_problems.breach(name, error))
+        self._handed_over(name, now_ns)
+
+    # ---- members' messages
+
+    def _on_member(self, name: str, message: AgentMessage, now_ns: int) -> None:
+        match message:
+            case Hello():
+                raise AssertionError("taken earlier")
+            case Pong():
+                if self._roster.pong(name, message, now_ns) and self.state is RunState.ARM:
+                    self._deadline_ns = now_ns + self._settings.arm_timeout_ns
+                self._arm_if_ready(now_ns)
+            case Bye():
+                self._on_lost(name, f"left: {message.reason}", now_ns)
+            case _ if message.run_id != self._settings.run_id:
+                raise ProtocolError(
+                    f"{type(message).__name__} of run {message.run_id} during run {self._settings.run_id}"
+                )
+            case Report():
+                self._on_report(name, message, now_ns)
+            case Flows() | Rates():
+                self._harvests[name].take_counters(message)
+                self._extend_collect(now_ns)
+            case Finished():
+                self._on_finished(name, message, now_ns)
+            case Waits():
+                self._on_waits(name, message, now_ns)
+            case Faulted():
+                self._break(now_ns, run_problems.failed_engine(name, message, self._roster.overdue(now_ns)))
+            case Loaded() | LoadFailed() | Probed() | Armed() | Started():
+                self._on_answer(name, message, now_ns)
+
+    def _on_answer(
+        self, name: str, message: Loaded | LoadFailed | Probed | Armed | Started, now_ns: int
+    ) -> None:
+        if self.reason:
+            return  # Crossed the Collect order on the way.
+        match message:
+            case Loaded() if self.state is RunState.ASSIGN:
+                self._harvests[name].degraded = message.degraded
+                self._harvests[name].capabilities = message.capabilities
+                self._ends[name] = message.ends
+                self._actions += [Tell(f"agent '{name}': {what}") for what in message.degraded]
+                self._answered(name, now_ns)
+            case LoadFailed() if self.state is RunState.ASSIGN:
+                self._unready += run_problems.unloadable(name, message)
+                self._answered(name, now_ns)
+            case Probed() if self.state is RunState.CONNECT:
+                self._unready += run_problems.unreachable(name, message)
+                self._answered(name, now_ns)
+            case Armed() if self.state is RunState.ARM:
+                self._pending.discard(name)
+                self._arm_if_ready(now_ns)
+            case Started() if self.state is RunState.RUN:
+                self._pending.discard(name)
+                if message.margin_ns < 0:
+                    self._break(now_ns, run_problems.overdue_start(name, message))
+            case _:
+                raise ProtocolError(f"{type(message).__name__} while the run is in {self.state.name}")
+
+    def _on_report(self, name: str, report: Report, now_ns: int) -> None:
+        if self.state not in (RunState.RUN, RunState.COLLECT):
+            raise ProtocolError(f"Report while the run is in {self.state.name}")
+        self._harvests[name].take_report(report)
+        before, after = self._progress.get(name), report.progress
+        if before is None or replace(before, quiet_ns=after.quiet_ns) != after:
+            self._move(now_ns)
+        elif now_ns - after.quiet_ns > self._moved_ns:
+            self._move(now_ns - after.quiet_ns)
+        self._progress[name] = after
+        if report.completed and self.state is RunState.RUN:
+            self._completed.add(name)
+            if self._completed == set(self._assignments):
+                self._wind_up(now_ns)
+        self._extend_collect(now_ns)
+
+    def _on_finished(self, name: str, finished: Finished, now_ns: int) -> None:
+        if self.state is not RunState.COLLECT:
+            raise ProtocolError(f"Finished while the run is in {self.state.name}")
+        self._harvests[name].take_finished(finished)
+        shortfall = self._harvests[name].shortfall()
+        if finished.end is not EngineEnd.DONE and not self.reason:
+            self.reason = (
+                f"agent '{name}': engine {finished.end.value} while handing over: {finished.failure}"
+            )
+        elif shortfall and not self.reason:
+            self.reason = f"agent '{name}': {shortfall}"
+        self._handed_over(name, now_ns)
+
+    # ---- phases
+
+    def _answered(self, name: str, now_ns: int) -> None:
+        """Crosses one agent off; the last one moves the run on, or ends it with what all of them found."""
+        self._pending.discard(name)
+        if self._pending:
+            return
+        if self.state is RunState.GATHER:
+            self._hellos = {each: member.hello for each, member in self._roster.members()}
+        if self._unready:
+            self._break(now_ns, *self._unready)
+            return
+        match self.state:
+            case RunState.GATHER:
+                self._enter(RunEvent.ALL_JOINED, now_ns, self._settings.load_timeout_ns)
+                self._unassigned = list(self._assignments)
+                self._assign_some()
+            case RunState.ASSIGN:
+                peers = peers_of(self._assignments, self._ends)
+                self._enter(RunEvent.ALL_LOADED, now_ns, self._settings.connect_timeout_ns)
+                self._order(lambda each: Probe(self._settings.run_id, peers.get(each, ())))
+            case RunState.CONNECT:
+                self._enter(RunEvent.ALL_CONNECTED, now_ns, self._settings.arm_timeout_ns)
+                self._roster.renew_clocks(now_ns)
+                self._order(lambda _: Arm(self._settings.run_id))
+            case _:
+                raise AssertionError(f"nobody is crossed off in {self.state.name}")
+
+    def _assign_some(self) -> None:
+        for name in self._unassigned[:_ASSIGNED_AT_ONCE]:
+            if (member := self._roster.member(name)) is not None:
+                self._actions.append(Send(member.identity, Assign(self._assignments[name])))
+        del self._unassigned[:_ASSIGNED_AT_ONCE]
+
+    def _arm_if_ready(self, now_ns: int) -> None:
+        if self.state is not RunState.ARM or self._pending or not self._roster.clocks_fresh():
+            return
+        for name in self._assignments:
+            offset = self._roster.offset(name, now_ns)
+            assert offset is not None
+            self._offsets[name] = offset
+        lead_ns = self._settings.lead_ns(len(self._assignments))
+        self.start_ns = self._moved_ns = now_ns + lead_ns
+        self._enter(RunEvent.ALL_ARMED, now_ns, lead_ns + self._settings.arm_timeout_ns)
+        self._order(lambda each: Start(self._settings.run_id, self._offsets[each].to_agent(self.start_ns)))
+
+    def _wind_up(self, now_ns: int) -> None:
+        """Ends the traffic, for good or ill, and asks for what was measured."""
+        event = RunEvent.BROKEN if self.reason else RunEvent.ALL_COMPLETED
+        if self.state is RunState.GATHER:
+            self._end(event, now_ns)
+        elif self.state is not RunState.COLLECT:
+            self._enter(event, now_ns, self._settings.collect_timeout_ns)
+            self._inquiry = None
+            self._pending = {name for name, _ in self._roster.members()} - set(self._unassigned)
+            self._extend_collect(now_ns)
+            self._order(lambda _: Collect(self._settings.run_id))
+            self._unassigned.clear()
+            self._end_if_collected(now_ns)
+
+    def _handed_over(self, name: str, now_ns: int) -> None:
+        if self.state is RunState.COLLECT:
+            self._pending.discard(name)
+            self._extend_collect(now_ns)
+            self._end_if_collected(now_ns)
+
+    def _end_if_collected(self, now_ns: int) -> None:
+        if not self._pending:
+            self._end(RunEvent.GAVE_UP if self.reason else RunEvent.COLLECTED, now_ns)
+
+    def _extend_collect(self, now_ns: int) -> None:
+        if self.state is RunState.COLLECT:
+            settings = self._settings
+            self._deadline_ns = now_ns + (
+                settings.break_timeout_ns if self.reason else settings.collect_timeout_ns
+            )
+
+    def _end(self, event: RunEvent, now_ns: int) -> None:
+        self.state = advance_run(self.state, event)
+        self._pending = {name for name, _ in self._roster.members()}
+        self._deadline_ns = now_ns + self._settings.dismiss_timeout_ns
+        aborted = self.state is RunState.ABORTED
+        self._order(lambda _: Dismissed(self._settings.run_id, aborted, self.reason[:1000]))
+
+    def _enter(self, event: RunEvent, now_ns: int, timeout_ns: int) -> None:
+        self.state = advance_run(self.state, event)
+        self._pending = set(self._assignments)
+        self._deadline_ns = now_ns + timeout_ns
+        self._tell(f"run {self._settings.run_id}: {self.state.name}")
+
+    def _break(self, now_ns: int, *problems: Problem) -> None:
+        """Ends the run for a reason; the first reason stands, what breaks after it follows from it."""
+        if self.reason or self._over:
+            return
+        self.reason = "\n".join(str(problem) for problem in problems)
+        if self.state in _PREPARING:
+            self.problems = problems
+        self._wind_up(now_ns)
+
+    # ---- waiting
+
+    def _check_deadlines(self, now_ns: int) -> None:
+        inquiry = self._inquiry
+        if self.state is RunState.RUN:
+            if self._pending and now_ns > self._deadline_ns:
+                self._break(now_ns, *run_problems.late(self._pending, "did not confirm the start"))
+            elif inquiry is not None and now_ns > inquiry.deadline_ns:
+                self._conclude(inquiry, now_ns)
+            elif inquiry is None and now_ns - self._moved_ns > self._settings.stall_timeout_ns:
+                self._inquire(now_ns)
+        elif now_ns > self._deadline_ns:
+            self._give_up(now_ns)
+
+    def _give_up(self, now_ns: int) -> None:
+        match self.state:
+            case RunState.GATHER:
+                problems = [run_problems.absent(name, self._settings) for name in self._roster.missing()]
+                self._break(now_ns, *problems)
+            case RunState.ASSIGN | RunState.CONNECT | RunState.ARM:
+                self._break(now_ns, *run_problems.out_of_time(self.state, self._pending))
+            case RunState.COLLECT:
+                names = run_problems.named(tuple(sorted(self._pending)))
+                self.reason = self.reason or f"{names} did not hand over all records in time"
+                self._end(RunEvent.GAVE_UP, now_ns)
+            case RunState.RUN | RunState.DONE | RunState.ABORTED:
+                raise AssertionError(f"{self.state.name} has no deadline of its own")
+
+    # ---- stalls
+
+    def _move(self, moved_ns: int) -> None:
+        if moved_ns > self._moved_ns:
+            self._moved_ns = moved_ns
+            self._inquiry = None
+
+    def _inquire(self, now_ns: int) -> None:
+        self._inquiries += 1
+        names = {name for name, _ in self._roster.members()}
+        deadline_ns = now_ns + self._settings.waits_timeout_ns
+        self._inquiry = Inquiry(self._inquiries, deadline_ns, names)
+        self._tell(
+            f"no progress for {seconds_text(now_ns - self._moved_ns)}; asking what every rank waits for"
+        )
+        self._order(lambda _: AskWaits(self._settings.run_id, self._inquiries))
+
+    def _on_waits(self, name: str, waits: Waits, now_ns: int) -> None:
+        inquiry = self._inquiry
+        if inquiry is None or waits.inquiry != inquiry.number:
+            return  # Things moved again before the answer came.
+        inquiry.take(name, waits)
+        if not inquiry.pending:
+            self._conclude(inquiry, now_ns)
+
+    def _conclude(self, inquiry: Inquiry, now_ns: int) -> None:
+        self._inquiry = None
+        finding = explain(inquiry.evidence(), self._assignments, self._tables)
+        quiet = f"no progress for {seconds_text(now_ns - self._moved_ns)}"
+        if finding.computing:
+            self._tell(f"{quiet}, but {finding.text}; waiting on")
+            self._moved_ns = now_ns
+            return
+        self._break(
+            now_ns, Problem("run", f"{quiet}:\n{finding.text}", "look at the last link or rank named")
+        )
+
+    # ---- output
+
+    def _order(self, message_for: Callable[[str], ControllerMessage]) -> None:
+        """Says something to all agents that were given their part of the run."""
+        members = [each for each in self._roster.members() if each[0] not in self._unassigned]
+        self._actions += [Send(member.identity, message_for(name)) for name, member in members]
+
+    def _tell_refusal(self, text: str) -> None:
+        """As `_tell`, but strangers cannot fill the user's screen."""
+        self._refusals += 1
+        if self._refusals <= _TOLD_REFUSALS:
+            self._tell(text)
+        if self._refusals == _TOLD_REFUSALS:
+            self._tell("further refusals are not told")
+
+    def _tell(self, text: str) -> None:
+        self._actions.append(Tell(text))
+
+    def _taken(self) -> tuple[Action, ...]:
+        taken, self._actions = tuple(self._actions), []
+        return taken

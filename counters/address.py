@@ -1,0 +1,44 @@
+"""`HOST:PORT` of a device's management address, as a rig writes it. Pure: whether it can be reached is a reader's to find out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.units import QuantityError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FORMS: Final = re.compile(
+    r"\[(?P<six>[0-9A-Fa-f:.]{2,45})\](?::(?P<six_port>[0-9]{1,5}))?"
+    r"|(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?)(?::(?P<port>[0-9]{1,5}))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host by name or IP address, and a port of it."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def address(default_port: int) -> Callable[[str], Address]:
+    """A parser of `HOST`, `HOST:PORT` and `[IPv6]:PORT`. It raises `QuantityError`."""
+    remedy = f"write HOST or HOST:PORT (port {default_port} if none is given), an IPv6 address in brackets"
+
+    def parse(text: str) -> Address:
+        found = _FORMS.fullmatch(text.strip())
+        if found is None:
+            raise QuantityError(f'"{text[:64]}" is not an address', remedy)
+        port = int(found["six_port"] or found["port"] or default_port)
+        if not 0 < port < 1 << 16:
+            raise QuantityError(f"{port} is no port", "write a port from 1 to 65535")
+        return Address(found["six"] or found["host"], port)
+
+    return parse

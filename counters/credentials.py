@@ -1,0 +1,159 @@
+"""Credentials of a device: files that only their owner can read, and what stands in them. A shell: looks at files' modes.
+
+A rig never holds a secret, it names a file that does, a small YAML mapping. Nothing of its text is repeated in any message,
+because a mistake in it may be the secret itself; values are left out of every `repr`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.units import QuantityError
+from etloop.contract.base.yaml_reader import ConfigFile, Section, one_of, read_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+MOST_BYTES: Final = 65_536
+MOST_SECRET_CHARACTERS: Final = 256
+LEAST_PASSWORD_CHARACTERS: Final = 8
+"""Of SNMPv3 (RFC 3414 section 11.2)."""
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class AuthProtocol(StrEnum):
+    """How SNMPv3 messages are signed (RFC 3414, RFC 7860)."""
+
+    MD5 = "md5"
+    SHA1 = "sha1"
+    SHA224 = "sha224"
+    SHA256 = "sha256"
+    SHA384 = "sha384"
+    SHA512 = "sha512"
+
+
+class PrivacyProtocol(StrEnum):
+    """How SNMPv3 messages are encrypted (RFC 3414, RFC 3826; more than 128 bits as draft-blumenthal-aes-usm-04)."""
+
+    DES = "des"
+    AES128 = "aes128"
+    AES192 = "aes192"
+    AES256 = "aes256"
+
+
+@dataclass(frozen=True, slots=True)
+class Community:
+    """What SNMPv2c has for a password, in clear text on the wire."""
+
+    community: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SnmpUser:
+    """A user of SNMPv3 with authentication and encryption; less is not offered."""
+
+    user: str
+    auth: AuthProtocol
+    auth_password: str = field(repr=False)
+    privacy: PrivacyProtocol
+    privacy_password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A user and a password, as gNMI devices take them in the metadata of each call."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+def credentials_text(file: Path) -> bytes:
+    """The content of a file of credentials. Raises `ConfigError` if it cannot be read, or others than its owner can."""
+    try:
+        with file.open("rb") as opened:
+            if os.fstat(opened.fileno()).st_mode & _OTHERS:
+                remedy = f"chmod 600 {file}, and change what others have read"
+                raise ConfigError(Problem(str(file), "others than its owner can use it", remedy))
+            return opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        remedy = "name a file that this user can read"
+        raise ConfigError(Problem(str(file), f"cannot be read: {error.strerror}", remedy)) from None
+
+
+def snmp_credentials(text: bytes, name: Path) -> Community | SnmpUser:
+    """A community, or a user of SNMPv3. Raises `ConfigError` without repeating anything of the text."""
+    remedy = (
+        "give community; or user, auth (such as sha256), auth_password, privacy (such as aes128) and privacy_password, with "
+        f"passwords of {LEAST_PASSWORD_CHARACTERS} to {MOST_SECRET_CHARACTERS} characters"
+    )
+    return _read(text, name, remedy, _snmp)
+
+
+def gnmi_login(text: bytes, name: Path) -> Login:
+    """A user and a password. Raises `ConfigError` without repeating anything of the text."""
+    remedy = f"give user and password, printable ASCII of at most {MOST_SECRET_CHARACTERS} characters"
+    return _read(text, name, remedy, _login)
+
+
+def _read(text: bytes, name: Path, remedy: str, read: Callable[[Section], T]) -> T:
+    file = ConfigFile(str(name))
+    try:
+        if len(text) > MOST_BYTES:
+            file.mistake(None, "", "too long", "")
+            file.refuse_mistakes()
+        top = read_document(text, file)
+        value = read(top)
+        top.close()
+        file.refuse_mistakes()
+    except ConfigError as error:
+        # The problems quote what they are about; only their line is told.
+        lines = dict.fromkeys(_line_of(problem.where, str(name)) for problem in error.problems)
+        raise ConfigError(
+            *(Problem(where, "these credentials are not understood", remedy) for where in lines)
+        ) from None
+    return value
+
+
+def _line_of(where: str, place: str) -> str:
+    line = where.removeprefix(f"{place}:").split(":")[0].split(" ")[0]
+    return f"{place}:{line}" if line.isdecimal() else place
+
+
+def _snmp(top: Section) -> Community | SnmpUser:
+    if top.has("community"):
+        return Community(top.required("community", _secret(1), "?", ""))
+    password = _secret(LEAST_PASSWORD_CHARACTERS)
+    return SnmpUser(
+        user=top.required("user", _secret(1), "?", ""),
+        auth=top.required("auth", one_of({str(one): one for one in AuthProtocol}), AuthProtocol.SHA256, ""),
+        auth_password=top.required("auth_password", password, "?", ""),
+        privacy=top.required(
+            "privacy", one_of({str(one): one for one in PrivacyProtocol}), PrivacyProtocol.AES128, ""
+        ),
+        privacy_password=top.required("privacy_password", password, "?", ""),
+    )
+
+
+def _login(top: Section) -> Login:
+    return Login(
+        top.required("user", _secret(1), "?", ""),
+        top.required("password", _secret(1), "?", ""),
+    )
+
+
+def _secret(least: int) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        # gRPC's metadata and SNMP's octet strings both carry ASCII without loss; a line break is a mistake of the file.
+        if not least <= len(text) <= MOST_SECRET_CHARACTERS or not text.isascii() or not text.isprintable():
+            raise QuantityError("not usable", "")
+        return text
+
+    return parse

@@ -1,0 +1,273 @@
+"""OpenConfig's names of counters, both ways: readings to leaves of its tree, and what a device sent to readings. Pure.
+
+Decides which leaf is which canonical counter (openconfig/public: openconfig-interfaces.yang, openconfig-if-ethernet.yang,
+openconfig-qos.yang and the modules they take in). Its model has no pauses by priority, no priority groups and no pool:
+those come over SONiC's tables (`sonic`) only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from etloop.contract.model.counters import CountedObject, CounterObject, CounterReading
+from etloop.counters.gnmi.paths import ANY, BadPath, Element, GnmiPath, checked, matched_length
+from etloop.counters.gnmi.values import Scalar, Value, counter_value
+
+INTERFACES: Final = "openconfig-interfaces"
+ETHERNET: Final = "openconfig-if-ethernet"
+QOS: Final = "openconfig-qos"
+MODELS: Final = (
+    (INTERFACES, "OpenConfig working group", "3.8.1"),
+    (QOS, "OpenConfig working group", "2.0.1"),
+)
+"""Modules of which a lab serves leaves, with the revision that the names were taken from."""
+_COUNTERS: Final = ("interfaces", "interface", "state", "counters")
+_ETHERNET: Final = ("interfaces", "interface", "ethernet", "state", "counters")
+_QUEUE: Final = ("qos", "interfaces", "interface", "output", "queues", "queue", "state")
+KEYS: Final = {
+    ("interfaces", "interface"): "name",
+    ("qos", "interfaces", "interface"): "interface-id",
+    ("qos", "interfaces", "interface", "output", "queues", "queue"): "name",
+}
+"""Lists of the tree -> the key of their entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One counter's place."""
+
+    names: tuple[str, ...]
+    kind: CounterObject
+    counter: str
+
+
+def _leaves(parent: tuple[str, ...], kind: CounterObject, names: Iterable[tuple[str, str]]) -> Iterator[Leaf]:
+    return (Leaf((*parent, leaf), kind, counter) for leaf, counter in names)
+
+
+LEAVES: Final = (
+    *_leaves(
+        _COUNTERS,
+        CounterObject.PORT,
+        (
+            ("in-octets", "rx_bytes"),
+            ("in-pkts", "rx_packets"),
+            ("in-unicast-pkts", "rx_unicast_packets"),
+            ("in-multicast-pkts", "rx_multicast_packets"),
+            ("in-broadcast-pkts", "rx_broadcast_packets"),
+            ("in-discards", "rx_dropped_packets"),
+            ("in-errors", "rx_error_packets"),
+            ("out-octets", "tx_bytes"),
+            ("out-pkts", "tx_packets"),
+            ("out-unicast-pkts", "tx_unicast_packets"),
+            ("out-multicast-pkts", "tx_multicast_packets"),
+            ("out-broadcast-pkts", "tx_broadcast_packets"),
+            ("out-discards", "tx_dropped_packets"),
+            ("out-errors", "tx_error_packets"),
+        ),
+    ),
+    *_leaves(
+        _ETHERNET,
+        CounterObject.PORT,
+        (("in-mac-pause-frames", "rx_pause_frames"), ("out-mac-pause-frames", "tx_pause_frames")),
+    ),
+    *_leaves(
+        _QUEUE,
+        CounterObject.QUEUE,
+        (
+            ("transmit-pkts", "packets"),
+            ("transmit-octets", "bytes"),
+            ("dropped-pkts", "dropped_packets"),
+            ("dropped-octets", "dropped_bytes"),
+            ("ecn-marked-pkts", "ecn_marked_packets"),
+            ("ecn-marked-octets", "ecn_marked_bytes"),
+            ("max-queue-len", "watermark_bytes"),
+        ),
+    ),
+)
+_BEYOND: Final = tuple(_leaves(_QUEUE, CounterObject.QUEUE, (("trim-pkts", "trimmed_packets"),)))
+"""Understood where a device has it, and not served: revision 2.0.1 of the model does not list it."""
+_BY_NAMES: Final = {leaf.names: leaf for leaf in (*LEAVES, *_BEYOND)}
+_BY_COUNTER: Final = {(leaf.kind, leaf.counter): leaf for leaf in LEAVES}
+PORT_NAMES: Final = GnmiPath(
+    (Element("interfaces"), Element("interface", (("name", ANY),)), Element("state"), Element("name"))
+)
+GROUPS: Final = (_COUNTERS, _ETHERNET, _QUEUE)
+"""Containers that a client asks for, the most wanted first: devices often lack the later ones."""
+_QUEUE_NUMBER: Final = re.compile(r"(?:.*[^0-9])?([0-9]{1,3})")
+
+
+def module_of(names: tuple[str, ...]) -> str:
+    """The module that a node is of, by the names on the way to it."""
+    if names[0] == "qos":
+        return QOS
+    return ETHERNET if "ethernet" in names else INTERFACES
+
+
+def is_served(pattern: GnmiPath) -> bool:
+    """Whether a pattern stands for a node of the models' counters, with or without a value at this moment."""
+    # Whatever keys it has: an interface that is not there yet is none that cannot be.
+    keyless = tuple(
+        Element(element.name, tuple((key, ANY) for key, _ in element.keys)) for element in pattern.elements
+    )
+    return any(matched_length(place, keyless) >= 0 for place in _EVERY_PLACE)
+
+
+# ---- a batch as a tree
+
+
+def leaves_of(readings: Iterable[CounterReading]) -> tuple[tuple[tuple[Element, ...], Scalar], ...]:
+    """The leaves of OpenConfig's tree that readings are values of, keys of lists included, in the order of the readings."""
+    found: list[tuple[tuple[Element, ...], Scalar]] = []
+    entries: dict[tuple[CounterObject, str, int], tuple[Element, ...]] = {}
+    keyed: set[tuple[str, str]] = set()
+    for reading in readings:
+        leaf = _BY_COUNTER.get((reading.object.kind, reading.counter))
+        if leaf is None:
+            continue
+        one = reading.object
+        identity = (one.kind, one.name, one.number)
+        entry = entries.get(identity)
+        if entry is None:
+            entry = entries[identity] = _place(_ENTRY[one.kind], one)
+            found += _key_leaves(entry, one, keyed)
+        found.append((entry + _TAILS[leaf.names], reading.value))
+    return tuple(found)
+
+
+def _key_leaves(
+    entry: tuple[Element, ...], one: CountedObject, keyed: set[tuple[str, str]]
+) -> Iterator[tuple[tuple[Element, ...], Scalar]]:
+    """The keys of the lists on the way to an entry, as leaves of the entries' state, each once."""
+    for length, element in enumerate(entry, 1):
+        for key, value in element.keys:
+            number = "" if key == "interface-id" or one.number < 0 else str(one.number)
+            if (which := (f"{key} {one.name}", number)) not in keyed:
+                keyed.add(which)
+                yield (*entry[:length], Element("state"), Element(key)), value
+
+
+def _place(names: tuple[str, ...], one: CountedObject) -> tuple[Element, ...]:
+    place = []
+    for length, name in enumerate(names, 1):
+        key = KEYS.get(names[:length])
+        value = str(one.number) if name == "queue" else one.name
+        place.append(Element(name, ((key, value),) if key else ()))
+    return tuple(place)
+
+
+_ENTRY: Final = {CounterObject.PORT: _COUNTERS[:2], CounterObject.QUEUE: _QUEUE[:-1]}
+"""Of each kind, the way to its entry of a list."""
+_TAILS: Final = {
+    leaf.names: tuple(Element(name) for name in leaf.names[len(_ENTRY[leaf.kind]) :]) for leaf in LEAVES
+}
+
+
+def _served_places() -> Iterator[tuple[Element, ...]]:
+    """The place of every leaf, keys of lists included."""
+    for leaf in LEAVES:
+        place = _place(leaf.names, CountedObject(leaf.kind, ANY, 0))
+        yield place
+        for length in range(1, len(place)):
+            for key, _ in place[length - 1].keys:
+                yield (*place[:length], Element("state"), Element(key))
+
+
+_EVERY_PLACE: Final = tuple(_served_places())
+
+
+# ---- what a device sent
+
+
+def wanted(ports: Iterable[str]) -> tuple[tuple[GnmiPath, ...], ...]:
+    """The paths that a client asks for, by group (`GROUPS`). Of no ports: of all."""
+    names = tuple(ports) or (ANY,)
+    groups: list[tuple[GnmiPath, ...]] = []
+    for group in GROUPS:
+        places = [_place(group, CountedObject(CounterObject.QUEUE, name, 0)) for name in names]
+        groups.append(
+            tuple(
+                GnmiPath(
+                    tuple(Element(e.name, (("name", ANY),)) if e.name == "queue" else e for e in place),
+                )
+                for place in places
+            )
+        )
+    return tuple(groups)
+
+
+def readings_of(
+    updates: Iterable[tuple[GnmiPath, Value]],
+) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
+    """Readings of a device's updates, whole subtrees as JSON or leaf by leaf, and complaints. Other leaves are passed over."""
+    found: dict[tuple[CountedObject, str], int] = {}
+    from_queue: dict[tuple[CountedObject, str], str] = {}
+    complaints: dict[str, None] = {}
+    for path, value in updates:
+        for place, scalar in _flat(path.elements, value):
+            leaf = _BY_NAMES.get(tuple(_bare(element.name) for element in place))
+            if leaf is None:
+                continue
+            one, queue = _object(leaf, place)
+            number = counter_value(scalar)
+            if one is None or number is None:
+                complaints.setdefault(
+                    f"{GnmiPath(place)} is {str(scalar)[:32]!r}, and no counter of an object"
+                )
+            elif from_queue.setdefault((one, leaf.counter), queue) != queue:
+                complaints.setdefault(
+                    f"{one}: two queues of the device have that number, {queue} is left out"
+                )
+            else:
+                found[one, leaf.counter] = number
+    readings = tuple(CounterReading(one, counter, value) for (one, counter), value in found.items())
+    return readings, tuple(complaints)
+
+
+def _object(leaf: Leaf, place: tuple[Element, ...]) -> tuple[CountedObject | None, str]:
+    """What a leaf is a counter of, and the device's name of the queue."""
+    entries = [value for element in place for _, value in element.keys]
+    if leaf.kind is CounterObject.PORT:
+        return (CountedObject(leaf.kind, entries[0]) if len(entries) == 1 else None), ""
+    if len(entries) != 2:
+        return None, ""
+    queue = entries[1]
+    # Queues are named "3", "UC3", "Ethernet0:3"...
+    numbered = _QUEUE_NUMBER.fullmatch(queue)
+    return (CountedObject(leaf.kind, entries[0], int(numbered[1])) if numbered else None), queue
+
+
+def _flat(place: tuple[Element, ...], value: Value) -> Iterator[tuple[tuple[Element, ...], Scalar]]:
+    """The leaves of a value. Depth is bounded by the JSON reader's own, and by the longest leaf."""
+    if len(place) > len(_QUEUE) + 1:
+        return
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _flat((*place, Element(_bare(name))), inner)
+    elif isinstance(value, list):
+        names = tuple(_bare(element.name) for element in place)
+        key = KEYS.get(names)
+        for entry in value if key else ():
+            if isinstance(entry, dict) and (of := _entry_key(entry, key or "")) is not None:
+                yield from _flat((*place[:-1], Element(names[-1], ((key or "", of),))), entry)
+    else:
+        yield place, value
+
+
+def _entry_key(entry: dict[str, Value], key: str) -> str | None:
+    value = next((inner for name, inner in entry.items() if _bare(name) == key), None)
+    if not isinstance(value, str):
+        return None
+    try:
+        checked(GnmiPath((Element("entry", ((key, value),)),)))
+    except BadPath:
+        return None
+    return value
+
+
+def _bare(name: str) -> str:
+    """A JSON member's name without its module (RFC 7951 section 4)."""
+    return name.rpartition(":")[2]

@@ -1,0 +1,163 @@
+"""What a device answers to a path at one moment: updates made of one reading of its counters. Pure.
+
+Decides how OpenConfig's tree and SONiC's tables are cut to a path and put into an encoding. PROTO is a value a leaf; JSON is
+one value a node that the path stands for, with its subtree in it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from etloop.counters.gnmi.messages import Encoding, Update
+from etloop.counters.gnmi.openconfig import is_served, leaves_of, module_of
+from etloop.counters.gnmi.paths import Element, GnmiPath, first_key, matched_length
+from etloop.counters.gnmi.requests import Refused, path_message
+from etloop.counters.gnmi.sonic import TARGET, answer, tables_of
+from etloop.counters.gnmi.values import Scalar, Value, leaf_json, typed_json, typed_leaf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from etloop.contract.model.counters import CounterReading
+    from etloop.counters.gnmi.sonic import Row
+
+Place = tuple[Element, ...]
+Leaves = tuple[tuple[Place, Scalar], ...]
+
+MOST_UPDATE_LEAVES: Final = 250_000
+"""Of one answer, leaf by leaf."""
+
+
+class Tree:
+    """A device's counters at one moment."""
+
+    def __init__(self, readings: Sequence[CounterReading]) -> None:
+        self._readings = readings
+        self._leaves_of_ports: dict[str, Leaves] = {}
+
+    @cached_property
+    def _tables(self) -> Mapping[str, Mapping[str, Row]]:
+        return tables_of(self._readings)
+
+    @cached_property
+    def _readings_of_ports(self) -> Mapping[str, Sequence[CounterReading]]:
+        found: dict[str, list[CounterReading]] = {}
+        for reading in self._readings:
+            found.setdefault(reading.object.name, []).append(reading)
+        return found
+
+    def _leaves(self, port: str) -> Leaves:
+        """The leaves of one port, of "" those of all, made when they are first asked for."""
+        if port not in self._leaves_of_ports:
+            readings = self._readings_of_ports.get(port, ()) if port else self._readings
+            self._leaves_of_ports[port] = leaves_of(readings)
+        return self._leaves_of_ports[port]
+
+    @property
+    def leaves_made(self) -> int:
+        """How many leaves of OpenConfig's tree were made so far: what answering has cost."""
+        return sum(map(len, self._leaves_of_ports.values()))
+
+    def updates(self, path: GnmiPath, encoding: Encoding) -> tuple[Any, ...]:
+        """The updates for one path. Raises `Refused` where there is nothing."""
+        if path.target == TARGET:
+            return self._sonic_updates(path, encoding)
+        # Where a pattern names its port, only that one's leaves are looked through; a request has many such patterns.
+        found = _nodes(self._leaves(first_key(path.elements)), path.elements)
+        if not found:
+            raise Refused("NOT_FOUND", f"{path}: nothing is there")
+        if encoding is Encoding.PROTO:
+            leaves = [leaf for leaves in found.values() for leaf in leaves]
+            if len(leaves) > MOST_UPDATE_LEAVES:
+                raise Refused("RESOURCE_EXHAUSTED", f"{path}: {len(leaves)} leaves; ask for a part of them")
+            return tuple(_update(GnmiPath(place), typed_leaf(value, encoding)) for place, value in leaves)
+        return tuple(
+            _update(GnmiPath(node), typed_json(_node_json(node, leaves, encoding), encoding))
+            for node, leaves in found.items()
+        )
+
+    def subscribed(self, path: GnmiPath, encoding: Encoding) -> tuple[Any, ...]:
+        """The same for a subscription, which what is not there yet does not end (gNMI specification 3.5.1.3).
+
+        Raises `Refused` where it never can be.
+        """
+        try:
+            return self.updates(path, encoding)
+        except Refused as refused:
+            if refused.status != "NOT_FOUND":
+                raise
+            if path.target != TARGET and is_served(path):
+                return ()
+            raise Refused("INVALID_ARGUMENT", f"{path}: no counter that is served is there") from None
+
+    def _sonic_updates(self, path: GnmiPath, encoding: Encoding) -> tuple[Any, ...]:
+        if any(element.keys for element in path.elements):
+            raise Refused(
+                "INVALID_ARGUMENT", f"{path}: {TARGET} has names and no keys, such as COUNTERS/Ethernet0"
+            )
+        if encoding is Encoding.PROTO:
+            raise Refused("UNIMPLEMENTED", f"{TARGET} has rows of texts: use JSON_IETF")
+        value = answer(self._tables, path.names)
+        if value is None:
+            raise Refused("NOT_FOUND", f"{TARGET}{path}: nothing is there")
+        return (_update(GnmiPath(path.elements), typed_json(value, encoding)),)
+
+
+def _update(path: GnmiPath, value: Any) -> Any:
+    return Update(path=path_message(path), val=value)
+
+
+def _nodes(leaves: Leaves, pattern: Place) -> dict[Place, list[tuple[Place, Scalar]]]:
+    """The nodes that a pattern stands for, each with its leaves. Of a list without keys, the entries are the nodes."""
+    found: dict[Place, list[tuple[Place, Scalar]]] = {}
+    for place, value in leaves:
+        length = matched_length(place, pattern)
+        if length >= 0:
+            found.setdefault(place[:length], []).append((place, value))
+    return found
+
+
+def _node_json(node: Place, leaves: Sequence[tuple[Place, Scalar]], encoding: Encoding) -> Value:
+    """The JSON of one node: of a leaf its value, of others an object with what is below."""
+    if len(leaves) == 1 and leaves[0][0] == node:
+        return leaf_json(leaves[0][1], encoding)
+    top: dict[str, Value] = {}
+    entries: dict[tuple[int, str], dict[str, Value]] = {}
+    for place, value in leaves:
+        at = top
+        for depth in range(len(node), len(place)):
+            element = place[depth]
+            name = _member(node, place[: depth + 1], encoding)
+            if depth == len(place) - 1:
+                at[name] = leaf_json(value, encoding)
+            elif element.keys:
+                at = _entry(at, name, element, entries)
+            else:
+                inner = at.setdefault(name, {})
+                assert isinstance(inner, dict)
+                at = inner
+    return top
+
+
+def _entry(
+    at: dict[str, Value], name: str, element: Element, entries: dict[tuple[int, str], dict[str, Value]]
+) -> dict[str, Value]:
+    """The entry of a list, made with its keys where it is not there yet."""
+    key = (id(at), str(element))
+    if key not in entries:
+        rows = at.setdefault(name, [])
+        assert isinstance(rows, list)
+        entries[key] = dict(element.keys)
+        rows.append(entries[key])
+    return entries[key]
+
+
+def _member(node: Place, place: Place, encoding: Encoding) -> str:
+    """A member's name: IETF's form writes the module before it where that changes, and at the top (RFC 7951 section 4)."""
+    names = tuple(element.name for element in place)
+    if encoding is not Encoding.JSON_IETF:
+        return names[-1]
+    module = module_of(names)
+    inherits = len(place) > len(node) + 1 and module_of(names[:-1]) == module
+    return names[-1] if inherits else f"{module}:{names[-1]}"

@@ -1,0 +1,46 @@
+"""Reader of a gNMI server. The part that needs no gRPC, so that a rig that names one can be read without the package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etloop.contract.model.counters import CounterBatch, CounterFailure, FailureKind
+
+if TYPE_CHECKING:
+    from etloop.counters.readers.gnmi_session import GnmiSession
+    from etloop.counters.readers.gnmi_settings import GnmiRoad
+
+
+class GnmiCounters:
+    """The road `gnmi`; see `protocol.DeviceCounters`."""
+
+    def __init__(self, road: GnmiRoad, ports: tuple[str, ...]) -> None:
+        self._road = road
+        self._ports = ports
+        self._session: GnmiSession | None = None
+
+    async def open(self) -> CounterFailure | None:
+        """See `DeviceCounters`."""
+        try:
+            from etloop.counters.readers.gnmi_session import GnmiSession
+        except ImportError as error:
+            what = f"{error.name} is not installed: pip install 'etloop[gnmi]'"
+            return CounterFailure(FailureKind.REFUSED, what)
+        await self.close()
+        self._session = GnmiSession(self._road, self._ports)
+        failure = await self._session.open()
+        if failure is not None:
+            await self.close()
+        return failure
+
+    async def read(self) -> CounterBatch | CounterFailure:
+        """See `DeviceCounters`."""
+        if self._session is None:
+            return CounterFailure(FailureKind.ENDED, f"{self._road.address} is not open")
+        return await self._session.read()
+
+    async def close(self) -> None:
+        """See `DeviceCounters`."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()

@@ -1,0 +1,134 @@
+"""The road `gnmi` as a rig states it. What the paths are is `controller.gnmi`'s, how they are asked for `gnmi`'s."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.units import format_duration, parse_duration_ns
+from etloop.contract.base.yaml_reader import bounded, one_of, words, yes_or_no
+from etloop.counters.address import Address, address
+from etloop.dut_profiles.model.profile import CounterPaths, CounterReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from etloop.contract.base.yaml_reader import Section
+    from etloop.dut_profiles.model.profile import CounterAccess
+
+GNMI_PORT: Final = 9339
+"""IANA's for gNMI. Devices have their own: SONiC's container 8080 or 50051, Arista 6030, Cisco 57400."""
+DEFAULT_SAMPLE_NS: Final = NS_PER_S
+_PATHS: Final = (CounterPaths.OPENCONFIG, CounterPaths.SONIC)
+LEAST_SAMPLE_NS: Final = 10 * NS_PER_MS
+MOST_SAMPLE_NS: Final = 3600 * NS_PER_S
+
+
+class GnmiMode(StrEnum):
+    """How values are asked for."""
+
+    GET = "get"
+    """A Get for each reading."""
+    ONCE = "once"
+    """A subscription ONCE for each reading, for devices whose Get gives configuration only."""
+    SAMPLE = "sample"
+    """One STREAM subscription; a reading waits until the device has sent everything anew."""
+
+
+class GnmiEncoding(StrEnum):
+    """How values travel; devices have one of the first two at least."""
+
+    JSON_IETF = "json_ietf"
+    JSON = "json"
+    PROTO = "proto"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What a connection is secured with. The device's certificate is always checked."""
+
+    authority: Path | None = None
+    """PEM of who signed the device's certificate, or that itself; None: the authorities that gRPC ships."""
+    certificate: Path | None = None
+    """PEM of ours, where the device asks for one."""
+    key: Path | None = None
+    name: str = ""
+    """The name in the device's certificate, where it is not the address."""
+
+
+@dataclass(frozen=True, slots=True)
+class GnmiRoad:
+    """A gNMI server."""
+
+    address: Address
+    credentials: Path | None = None
+    tls: Tls | None = Tls()
+    """None: clear text, which must be asked for."""
+    paths: CounterPaths | None = None
+    """Whose names are asked for; None: those that the device's profile states, else OpenConfig's."""
+    mode: GnmiMode = GnmiMode.GET
+    encoding: GnmiEncoding = GnmiEncoding.JSON_IETF
+    target: str = ""
+    """Of the prefix, where a server stands for several devices. SONiC's tables are always the target COUNTERS_DB."""
+    sample_ns: int = DEFAULT_SAMPLE_NS
+    """Of the mode `sample`."""
+
+
+def read_gnmi(section: Section, directory: Path) -> GnmiRoad:
+    """The keys of an entry with `reader: gnmi`; mistakes go to the section's file."""
+    where = section.required(
+        "address", address(GNMI_PORT), Address("?", GNMI_PORT), "write HOST or HOST:PORT"
+    )
+    credentials = section.optional("credentials", words, "")
+    plaintext = section.optional("plaintext", yes_or_no, False)
+    tls = _read_tls(section.section("tls"), directory)
+    if plaintext and section.has("tls"):
+        section.mistake("plaintext", "stands beside tls", "keep one of them")
+    paths = section.optional("paths", one_of({str(one): one for one in _PATHS}), None)
+    mode = section.optional("mode", one_of({str(one): one for one in GnmiMode}), GnmiMode.GET)
+    encodings = {str(one): one for one in GnmiEncoding}
+    encoding = section.optional("encoding", one_of(encodings), GnmiEncoding.JSON_IETF)
+    if paths is CounterPaths.SONIC and encoding is GnmiEncoding.PROTO:
+        section.mistake("encoding", "SONiC's tables come as JSON only", "write json_ietf, or leave it out")
+    target = section.optional("target", words, "")
+    if paths is CounterPaths.SONIC and target:
+        section.mistake("target", "SONiC's tables are the target COUNTERS_DB", "leave it out")
+    duration = bounded(parse_duration_ns, LEAST_SAMPLE_NS, MOST_SAMPLE_NS, format_duration)
+    sample_ns = section.optional("sample_interval", duration, DEFAULT_SAMPLE_NS)
+    if section.has("sample_interval") and mode is not GnmiMode.SAMPLE:
+        section.mistake("sample_interval", "is only of mode sample", "leave it out, or write mode: sample")
+    return GnmiRoad(
+        where,
+        directory / credentials if credentials else None,
+        None if plaintext else tls,
+        paths,
+        mode,
+        encoding,
+        target,
+        sample_ns,
+    )
+
+
+def with_stated_paths(road: GnmiRoad, accesses: Iterable[CounterAccess]) -> GnmiRoad:
+    """A road that says whose names it asks for: its own, else the first that a profile states for gNMI."""
+    stated = (one.paths for one in accesses if one.reader is CounterReader.GNMI and one.paths in _PATHS)
+    return replace(road, paths=road.paths or next(stated, CounterPaths.OPENCONFIG))
+
+
+def _read_tls(section: Section, directory: Path) -> Tls:
+    authority = section.optional("ca", words, "")
+    certificate = section.optional("cert", words, "")
+    key = section.optional("key", words, "")
+    if bool(certificate) != bool(key):
+        section.mistake("cert" if certificate else "key", "cert and key belong together", "give both or none")
+    name = section.optional("name", words, "")
+    section.close()
+    return Tls(
+        directory / authority if authority else None,
+        directory / certificate if certificate else None,
+        directory / key if key else None,
+        name,
+    )

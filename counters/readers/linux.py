@@ -1,0 +1,96 @@
+"""Counters of a Linux host's interfaces, here or elsewhere: by a process that reads there and answers line by line. I/O.
+
+What is asked of the process is `linux_process`, what its answers mean `linux_names`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Final
+
+from etloop.contract.model.counters import CounterBatch, CounterFailure, FailureKind
+from etloop.controller.session.clock import monotonic_ns
+from etloop.counters.readers.linux_names import NotCounters, linux_readings
+from etloop.runtime.own_module import own_module
+
+MOST_ANSWER_BYTES: Final = 1 << 24
+MOST_LAST_WORDS: Final = 4096
+END_S: Final = 2
+
+
+class LinuxCounters:
+    """See `DeviceCounters`."""
+
+    def __init__(self, command: tuple[str, ...], interfaces: tuple[str, ...]) -> None:
+        """`command` reads at its place as `etloop dut linux-counters` does; () reads on this host."""
+        self._here = not command
+        self._command = (*(command or own_module("etloop.counters.readers.linux_process")), *interfaces)
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def open(self) -> CounterFailure | None:
+        """See `DeviceCounters`."""
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=MOST_ANSWER_BYTES,
+                start_new_session=True,  # Ctrl-C ends the run, which ends this
+            )
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            return CounterFailure(FailureKind.UNREACHABLE, f"cannot start {self._command[0][:64]}: {reason}")
+        return None
+
+    async def read(self) -> CounterBatch | CounterFailure:
+        """See `DeviceCounters`."""
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        begun_ns = monotonic_ns()
+        line = b""
+        try:
+            process.stdin.write(b"read\n")
+            await process.stdin.drain()
+            line = await process.stdout.readline()
+        except OSError:
+            pass  # its end is told below
+        except ValueError:
+            return CounterFailure(FailureKind.NONSENSE, f"an answer of more than {MOST_ANSWER_BYTES} bytes")
+        if not line.endswith(b"\n"):
+            return CounterFailure(FailureKind.ENDED, await self._last_words(process))
+        ended_ns = monotonic_ns()
+        try:
+            readings, complaints = linux_readings(json.loads(line))
+        except (ValueError, RecursionError, NotCounters) as error:
+            return CounterFailure(FailureKind.NONSENSE, f"{self._command[0][:64]} wrote {str(error)[:128]}")
+        return CounterBatch(begun_ns, ended_ns, readings, complaints)
+
+    async def _last_words(self, process: asyncio.subprocess.Process) -> str:
+        assert process.stderr is not None
+        said = (await process.stderr.read(MOST_LAST_WORDS)).decode(errors="replace").strip().splitlines()
+        words = (
+            "".join(character if character.isprintable() else "?" for character in said[-1][:200])
+            if said
+            else ""
+        )
+        return f"{self._command[0][:64]} ended{f': {words}' if words else ' without a word'}"
+
+    async def close(self) -> None:
+        """See `DeviceCounters`."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await process.wait()
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

@@ -1,0 +1,181 @@
+"""What Linux calls the counters of an interface and of its RDMA device -> canonical readings. Pure.
+
+Decides which names mean the same as a canonical counter, by driver: mlx5 and bnxt_en for what ethtool tells of physical
+ports and priorities (linux: drivers/net/ethernet/mellanox/mlx5/core/en_stats.c, drivers/net/ethernet/broadcom/bnxt/
+bnxt_ethtool.c), the kernel's own for links, pauses (`ethtool -I -a`) and RDMA (include/rdma/rdma_counter.h). All other
+names are left out. What the physical port counted, goes before what the kernel's link did: RDMA passes the kernel by.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from etloop.contract.model.counters import (
+    BY_OBJECT_AND_NAME,
+    CountedObject,
+    CounterObject,
+    CounterReading,
+    reading_mistake,
+)
+
+VERSION: Final = 1
+"""Of the text that `linux_process` writes."""
+MOST_COMPLAINTS: Final = 8
+_NS_PER_US: Final = 1000
+_WORD_BYTES: Final = 4
+"""port_rcv_data and port_xmit_data count words (InfiniBand Architecture Specification, PortCounters)."""
+
+_LINK: Final = {
+    "rx_packets": "rx_packets",
+    "tx_packets": "tx_packets",
+    "rx_bytes": "rx_bytes_without_fcs",
+    "tx_bytes": "tx_bytes_without_fcs",
+    "rx_errors": "rx_error_packets",
+    "tx_errors": "tx_error_packets",
+    "rx_dropped": "rx_dropped_packets",
+    "tx_dropped": "tx_dropped_packets",
+    "multicast": "rx_multicast_packets",
+}
+"""struct rtnl_link_stats64. Bytes are without check sequence, packets are what the stack saw: joined ones count once."""
+_ETHTOOL: Final = {
+    # mlx5: of the physical port, whoever's they are; bytes with check sequence.
+    "rx_packets_phy": "rx_packets",
+    "tx_packets_phy": "tx_packets",
+    "rx_bytes_phy": "rx_bytes",
+    "tx_bytes_phy": "tx_bytes",
+    "rx_multicast_phy": "rx_multicast_packets",
+    "tx_multicast_phy": "tx_multicast_packets",
+    "rx_broadcast_phy": "rx_broadcast_packets",
+    "tx_broadcast_phy": "tx_broadcast_packets",
+    "rx_discards_phy": "rx_dropped_packets",
+    "tx_discards_phy": "tx_dropped_packets",
+    "rx_crc_errors_phy": "rx_error_packets",
+    "tx_errors_phy": "tx_error_packets",
+    "rx_pause_ctrl_phy": "rx_pause_frames",
+    "tx_pause_ctrl_phy": "tx_pause_frames",
+    # bnxt_en: port statistics.
+    "rx_total_frames": "rx_packets",
+    "tx_total_frames": "tx_packets",
+    "rx_ucast_frames": "rx_unicast_packets",
+    "rx_mcast_frames": "rx_multicast_packets",
+    "rx_bcast_frames": "rx_broadcast_packets",
+    "tx_ucast_frames": "tx_unicast_packets",
+    "tx_mcast_frames": "tx_multicast_packets",
+    "tx_bcast_frames": "tx_broadcast_packets",
+    "rx_stat_discard": "rx_dropped_packets",
+    "rx_fcs_err_frames": "rx_error_packets",
+    "rx_pause_frames": "rx_pause_frames",
+    "tx_pause_frames": "tx_pause_frames",
+}
+_BY_PRIORITY: Final = (
+    (re.compile(r"rx_prio([0-7])_pause"), "pfc_rx", 1),
+    (re.compile(r"tx_prio([0-7])_pause"), "pfc_tx", 1),
+    (re.compile(r"rx_prio([0-7])_pause_duration"), "pfc_rx_paused_ns", _NS_PER_US),
+    (re.compile(r"tx_prio([0-7])_pause_duration"), "pfc_tx_paused_ns", _NS_PER_US),
+    (re.compile(r"rx_prio([0-7])_packets"), "rx_packets", 1),
+    (re.compile(r"tx_prio([0-7])_packets"), "tx_packets", 1),
+    (re.compile(r"rx_prio([0-7])_bytes"), "rx_bytes", 1),
+    (re.compile(r"tx_prio([0-7])_bytes"), "tx_bytes", 1),
+    (re.compile(r"rx_prio([0-7])_discards"), "rx_dropped_packets", 1),
+    (re.compile(r"rx_prio([0-7])_marked"), "ecn_marked_packets", 1),
+    # bnxt_en
+    (re.compile(r"rx_pfc_ena_frames_pri([0-7])"), "pfc_rx", 1),
+    (re.compile(r"tx_pfc_ena_frames_pri([0-7])"), "pfc_tx", 1),
+    (re.compile(r"pfc_pri([0-7])_rx_duration_us"), "pfc_rx_paused_ns", _NS_PER_US),
+    (re.compile(r"pfc_pri([0-7])_tx_duration_us"), "pfc_tx_paused_ns", _NS_PER_US),
+    (re.compile(r"rx_packets_pri([0-7])"), "rx_packets", 1),
+    (re.compile(r"tx_packets_pri([0-7])"), "tx_packets", 1),
+    (re.compile(r"rx_bytes_pri([0-7])"), "rx_bytes", 1),
+    (re.compile(r"tx_bytes_pri([0-7])"), "tx_bytes", 1),
+)
+"""Name, canonical counter of the priority, factor of its unit."""
+_BNXT_BYTES: Final = {"rx_bytes": "rx_bytes", "tx_bytes": "tx_bytes"}
+"""Of bnxt_en's physical port, known by `rx_total_frames` beside it: other drivers have software counters of that name."""
+_PAUSE: Final = {"rx_pause_frames": "rx_pause_frames", "tx_pause_frames": "tx_pause_frames"}
+_RDMA: Final = {
+    "port_rcv_packets": ("roce_rx_packets", 1),
+    "port_xmit_packets": ("roce_tx_packets", 1),
+    "port_rcv_data": ("roce_rx_bytes", _WORD_BYTES),
+    "port_xmit_data": ("roce_tx_bytes", _WORD_BYTES),
+    # bnxt_re and rxe have names of their own for some of what mlx5 counts.
+    "cnp_rx_pkts": ("rp_cnp_handled", 1),
+    "cnp_tx_pkts": ("np_cnp_sent", 1),
+    "ecn_marked_rx": ("np_ecn_marked_roce_packets", 1),
+    "rx_ecn_marked_pkts": ("np_ecn_marked_roce_packets", 1),
+    "rx_cnp_pkts": ("rp_cnp_handled", 1),
+    "tx_cnp_pkts": ("np_cnp_sent", 1),
+    "rcvd_pkts": ("roce_rx_packets", 1),
+    "sent_pkts": ("roce_tx_packets", 1),
+    "duplicate_request": ("duplicate_request", 1),
+    "out_of_seq_request": ("out_of_sequence", 1),
+    "rcvd_seq_err": ("packet_seq_err", 1),
+    "rcvd_rnr_err": ("rnr_nak_retry_err", 1),
+}
+
+
+class NotCounters(Exception):
+    """A text that has not even the shape of an answer."""
+
+
+def linux_readings(answer: object) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
+    """What `linux_process` wrote, as readings and complaints. Raises `NotCounters` where it is something else."""
+    if not isinstance(answer, dict) or answer.get("version") != VERSION:
+        raise NotCounters(f"not what version {VERSION} of the reading command writes")
+    interfaces = answer.get("interfaces")
+    if not isinstance(interfaces, dict):
+        raise NotCounters("no interfaces in it")
+    readings: list[CounterReading] = []
+    complaints = [str(one)[:200] for one in _list(answer.get("complaints"))[:MOST_COMPLAINTS]]
+    for name, groups in interfaces.items():
+        if not isinstance(name, str) or not isinstance(groups, dict):
+            raise NotCounters("an interface without a name or counters")
+        for one in _interface(name, groups):
+            mistake = reading_mistake(one)
+            if not mistake:
+                readings.append(one)
+            elif len(complaints) < MOST_COMPLAINTS:
+                complaints.append(mistake)
+    return tuple(readings), tuple(complaints)
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _interface(name: str, groups: dict[object, object]) -> list[CounterReading]:
+    """All of one interface, each canonical counter once: the physical port's value where there is one."""
+    port = CountedObject(CounterObject.PORT, name)
+    found: dict[tuple[CountedObject, str], int] = {}
+    driver = _whole(groups.get("ethtool"))
+    for given, value in driver.items():
+        counter = _ETHTOOL.get(given) or (_BNXT_BYTES.get(given) if "rx_total_frames" in driver else None)
+        if counter is not None:
+            found.setdefault((port, counter), value)
+        for pattern, of_priority, factor in _BY_PRIORITY:
+            if match := pattern.fullmatch(given):
+                one = CountedObject(CounterObject.PRIORITY, name, int(match[1]))
+                found.setdefault((one, of_priority), value * factor)
+    for given, value in _whole(groups.get("pause")).items():
+        if given in _PAUSE:
+            found.setdefault((port, _PAUSE[given]), value)
+    physical = (port, "rx_bytes") in found
+    for given, value in _whole(groups.get("link")).items():
+        if given in _LINK and not (physical and given.endswith("_bytes")):
+            found.setdefault((port, _LINK[given]), value)
+    for given, value in _whole(groups.get("rdma")).items():
+        counter, factor = _RDMA.get(given, (given, 1))
+        if (CounterObject.PORT, counter) in BY_OBJECT_AND_NAME and given not in _LINK:
+            found.setdefault((port, counter), value * factor)
+    return [CounterReading(one, counter, value) for (one, counter), value in found.items()]
+
+
+def _whole(group: object) -> dict[str, int]:
+    """The entries of a group of counters that can be values: drivers also tell negative numbers and texts."""
+    if not isinstance(group, dict):
+        return {}
+    return {
+        name: value
+        for name, value in group.items()
+        if isinstance(name, str) and isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    }

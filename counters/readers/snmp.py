@@ -1,0 +1,303 @@
+"""Reader of an SNMP agent, version 2c or 3 (authenticated and encrypted). A shell: gufo-snmp's asyncio session over UDP.
+
+Opening finds the interfaces by a bulk walk of their names, and by asking for everything of a few of them which columns
+this agent serves; reading asks for those of all interfaces, a bounded number a request. A request without an answer is repeated
+(`SnmpRoad.tries`). What a value means is `snmp_rows`'s; the library checks request numbers, engine and signatures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.errors import ConfigError
+from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
+from etloop.counters.credentials import (
+    AuthProtocol,
+    Community,
+    PrivacyProtocol,
+    SnmpUser,
+    credentials_text,
+    snmp_credentials,
+)
+from etloop.counters.readers.snmp_objects import IF_ALIAS, IF_DESCR, IF_NAME, SYS_UPTIME, Column
+from etloop.counters.readers.snmp_rows import (
+    Answer,
+    Instance,
+    Interface,
+    asked_first,
+    candidates,
+    chosen,
+    instances_of,
+    interfaces_of,
+    readings_of,
+    restart_complaint,
+    served,
+)
+from etloop.counters.readers.snmp_settings import InterfaceNames, SnmpRoad
+
+if TYPE_CHECKING:
+    from gufo.snmp.aio import SnmpSession
+    from gufo.snmp.user import User
+
+T = TypeVar("T")
+
+VALUES_A_REQUEST: Final = 24
+"""An answer of so many stays below 1,472 bytes, whatever the values; agents need not take larger ones (RFC 3417: 484)."""
+MOST_INTERFACES: Final = 4096
+MOST_WALK_ROWS: Final = 2 * MOST_INTERFACES
+REFRESH_AFTER_NS: Final = 60 * NS_PER_S
+"""Version 3 allows clocks to differ by 150 s (RFC 3414 section 3.2), so the agent's time is asked for again before."""
+_NAME_COLUMNS: Final = {
+    InterfaceNames.IF_NAME: IF_NAME,
+    InterfaceNames.IF_ALIAS: IF_ALIAS,
+    InterfaceNames.IF_DESCR: IF_DESCR,
+}
+
+
+class _Failed(Exception):
+    """A conversation that went wrong, with the failure that the reader gives."""
+
+    def __init__(self, kind: FailureKind, what: str) -> None:
+        super().__init__(what)
+        self.failure = CounterFailure(kind, what)
+
+
+class SnmpCounters:
+    """The road `snmp`; see `protocol.DeviceCounters`."""
+
+    def __init__(self, road: SnmpRoad, ports: tuple[str, ...]) -> None:
+        self._road = road
+        self._ports = ports
+        self._session: SnmpSession | None = None
+        self._encrypted = False
+        self._refreshed_ns = 0
+        self._instances: tuple[Instance, ...] = ()
+        self._witness = ""
+        """An instance that this agent is known to have: an answer without it is no answer."""
+        self._uptime: Answer = None
+
+    async def open(self) -> CounterFailure | None:
+        """See `DeviceCounters`."""
+        await self.close()
+        try:
+            await self._connect()
+            interfaces = await self._interfaces()
+            self._instances = await self._served_by(interfaces)
+        except _Failed as failed:
+            await self.close()
+            return failed.failure
+        return None
+
+    async def read(self) -> CounterBatch | CounterFailure:
+        """See `DeviceCounters`."""
+        begun_ns = monotonic_ns()
+        if self._session is None:
+            return CounterFailure(FailureKind.ENDED, f"{self._road.address} is not open")
+        try:
+            if self._encrypted and begun_ns - self._refreshed_ns > REFRESH_AFTER_NS:
+                await self._refresh()
+            answers = await self._answers([SYS_UPTIME, *(one.oid for one in self._instances)])
+        except _Failed as failed:
+            return failed.failure
+        readings, complaints = readings_of(
+            self._instances, answers, octets_include_fcs=self._road.octets_include_fcs
+        )
+        if not readings:
+            return CounterFailure(
+                FailureKind.NONSENSE, f"{self._road.address} answers, but has lost every counter that it had"
+            )
+        if restarted := restart_complaint(self._uptime, answers.get(SYS_UPTIME)):
+            complaints = (restarted, *complaints)
+        self._uptime = answers.get(SYS_UPTIME)
+        return CounterBatch(begun_ns, monotonic_ns(), readings, complaints)
+
+    async def close(self) -> None:
+        """See `DeviceCounters`."""
+        self._session = None  # the library closes its socket with the last reference
+
+    # ---- opening
+
+    async def _connect(self) -> None:
+        road = self._road
+        try:
+            credentials = snmp_credentials(credentials_text(road.credentials), road.credentials)
+        except ConfigError as error:
+            raise _Failed(FailureKind.REFUSED, "; ".join(str(one) for one in error.problems)) from None
+        try:
+            from gufo.snmp.aio import SnmpSession
+            from gufo.snmp.version import SnmpVersion
+        except ImportError:
+            what = "the package gufo-snmp is not installed: pip install 'etloop[snmp]'"
+            raise _Failed(FailureKind.REFUSED, what) from None
+        host = await _resolved(road)
+        timeout_s = road.answer_ns / NS_PER_S
+        self._encrypted = isinstance(credentials, SnmpUser)
+        try:
+            if isinstance(credentials, Community):
+                self._session = SnmpSession(
+                    host,
+                    road.address.port,
+                    community=credentials.community,
+                    version=SnmpVersion.v2c,
+                    timeout=timeout_s,
+                    max_repetitions=VALUES_A_REQUEST,
+                )
+            else:
+                self._session = SnmpSession(
+                    host,
+                    road.address.port,
+                    user=_user(credentials),
+                    version=SnmpVersion.v3,
+                    timeout=timeout_s,
+                    max_repetitions=VALUES_A_REQUEST,
+                )
+        except (OSError, ValueError) as error:
+            raise _Failed(FailureKind.UNREACHABLE, f"{road.address}: {error}") from None
+        if self._encrypted:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        """Learns the agent's engine and clock, and signs in."""
+        assert self._session is not None
+        await self._tried(self._session.refresh)
+        self._refreshed_ns = monotonic_ns()
+
+    async def _interfaces(self) -> tuple[Interface, ...]:
+        column = _NAME_COLUMNS[self._road.names]
+        rows = [row async for row in self._walk(column)]
+        if not rows:
+            what = f"{self._road.address} lets us see no interfaces by {self._road.names} (IF-MIB {column})"
+            raise _Failed(FailureKind.REFUSED, what)
+        found, problem = chosen(interfaces_of(rows, column), self._ports)
+        if problem or not found:
+            what = problem or "no interface has a name of its own"
+            raise _Failed(FailureKind.REFUSED, f"{self._road.address}: {what}")
+        self._witness = f"{column}.{found[0].index}"
+        return found
+
+    async def _served_by(self, interfaces: Sequence[Interface]) -> tuple[Instance, ...]:
+        """The instances to read. What some interfaces have counts for all: they are of one agent."""
+        columns: dict[tuple[CounterObject, str, int], tuple[Column, int]] = {}
+        for one in asked_first(interfaces):
+            instances = candidates(one)
+            for column, number in served(instances, await self._answers([each.oid for each in instances])):
+                columns.setdefault((column.kind, column.counter, number), (column, number))
+        if not columns:
+            what = f"{self._road.address} lets us see no counters of {interfaces[0].name}"
+            raise _Failed(FailureKind.REFUSED, what)
+        return instances_of(interfaces, tuple(columns.values()))
+
+    # ---- requests
+
+    async def _walk(self, column: str) -> AsyncIterator[tuple[str, Answer]]:
+        """The rows of a column, each later than the one before, as an honest agent has them; at most MOST_WALK_ROWS."""
+        assert self._session is not None
+        rows = self._session.getbulk(column, VALUES_A_REQUEST)
+        before: tuple[int, ...] = ()
+        for _ in range(MOST_WALK_ROWS):
+            with contextlib.suppress(StopAsyncIteration):
+                oid, value = await self._tried(rows.__anext__)
+                place = tuple(map(int, oid.split(".")))
+                if place <= before:
+                    what = f"{self._road.address} goes in circles at {oid}"
+                    raise _Failed(FailureKind.NONSENSE, what)
+                before = place
+                yield oid, value
+                continue
+            return
+        what = f"{self._road.address} has more than {MOST_WALK_ROWS} rows at {column}"
+        raise _Failed(FailureKind.NONSENSE, what)
+
+    async def _answers(self, oids: Sequence[str]) -> dict[str, Answer]:
+        """The values of those instances that the agent has."""
+        assert self._session is not None
+        session = self._session
+        answers: dict[str, Answer] = {}
+        at_once = VALUES_A_REQUEST
+        place = 0
+        while place < len(oids):
+            asked = [self._witness, *oids[place : place + at_once]]
+            came = await self._tried(partial(session.get_many, asked))
+            if self._witness not in came and at_once > 1:
+                at_once //= (
+                    2  # an error of the whole request, such as tooBig (RFC 3416), comes without any value
+                )
+                continue
+            answers |= {oid: came[oid] for oid in asked if oid in came}
+            place += at_once
+        return answers
+
+    async def _tried(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """One request, sent again while no answer comes."""
+        from gufo.snmp import SnmpAuthError, SnmpError
+
+        where = self._road.address
+        is_refused = False
+        try:
+            for _ in range(self._road.tries):
+                begun_ns = monotonic_ns()
+                with contextlib.suppress(TimeoutError):
+                    return await ask()
+                # The library tells an ICMP refusal as a timeout, too, but at once.
+                if is_refused := monotonic_ns() - begun_ns < self._road.answer_ns // 2:
+                    break
+        except OSError as error:
+            raise _Failed(FailureKind.UNREACHABLE, f"{where}: {error.strerror or error}") from None
+        except SnmpAuthError:
+            what = f"{where} does not accept the user or its keys ({self._road.credentials})"
+            raise _Failed(FailureKind.REFUSED, what) from None
+        except (SnmpError, ValueError) as error:
+            what = f"{where} answers what is no SNMP: {str(error)[:128]}"
+            raise _Failed(FailureKind.NONSENSE, what) from None
+        except BaseException as error:
+            # A panic of the library's Rust, which is no Exception in Python and must not end a run.
+            if type(error).__name__ != "PanicException":
+                raise
+            what = f"{where} answers what breaks the SNMP library: {str(error)[:128]}"
+            raise _Failed(FailureKind.NONSENSE, what) from None
+        if is_refused:
+            raise _Failed(FailureKind.UNREACHABLE, f"nothing listens at UDP {where}")
+        waited = self._road.answer_ns * self._road.tries / NS_PER_S
+        secret = "key of privacy" if self._encrypted else "community"
+        what = f"no answer from {where} in {waited:g} s; agents also say nothing to a wrong {secret}"
+        raise _Failed(FailureKind.UNREACHABLE, what)
+
+
+async def _resolved(road: SnmpRoad) -> str:
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(road.address.host, road.address.port, type=socket.SOCK_DGRAM)
+    except OSError as error:
+        raise _Failed(FailureKind.UNREACHABLE, f"{road.address}: {error.strerror}") from None
+    return str(found[0][4][0])
+
+
+def _user(credentials: SnmpUser) -> User:
+    from gufo.snmp import user as keys
+
+    auth = {
+        AuthProtocol.MD5: keys.Md5Key,
+        AuthProtocol.SHA1: keys.Sha1Key,
+        AuthProtocol.SHA224: keys.Sha224Key,
+        AuthProtocol.SHA256: keys.Sha256Key,
+        AuthProtocol.SHA384: keys.Sha384Key,
+        AuthProtocol.SHA512: keys.Sha512Key,
+    }[credentials.auth]
+    privacy = {
+        PrivacyProtocol.DES: keys.DesKey,
+        PrivacyProtocol.AES128: keys.Aes128Key,
+        PrivacyProtocol.AES192: keys.Aes192Key,
+        PrivacyProtocol.AES256: keys.Aes256Key,
+    }[credentials.privacy]
+    return keys.User(
+        credentials.user,
+        auth_key=auth(credentials.auth_password.encode()),
+        priv_key=privacy(credentials.privacy_password.encode()),
+    )

@@ -1,0 +1,66 @@
+"""The road `snmp` as a rig states it. What lies behind the names is `snmp_objects`'s, how it is asked for `snmp`'s."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.units import format_duration, parse_duration_ns
+from etloop.contract.base.yaml_reader import bounded, integer, one_of, words, yes_or_no
+from etloop.counters.address import Address, address
+
+if TYPE_CHECKING:
+    from etloop.contract.base.yaml_reader import Section
+
+SNMP_PORT: Final = 161
+DEFAULT_ANSWER_NS: Final = 500 * NS_PER_MS
+MOST_ANSWER_NS: Final = 10 * NS_PER_S
+DEFAULT_TRIES: Final = 3
+MOST_TRIES: Final = 10
+
+
+class InterfaceNames(StrEnum):
+    """Which column of IF-MIB has the names by which the rig knows the device's ports."""
+
+    IF_NAME = "if_name"
+    IF_ALIAS = "if_alias"
+    IF_DESCR = "if_descr"
+
+
+@dataclass(frozen=True, slots=True)
+class SnmpRoad:
+    """An SNMP agent. Whether version 2c or 3 is spoken follows from the credentials."""
+
+    address: Address
+    credentials: Path
+    names: InterfaceNames = InterfaceNames.IF_NAME
+    octets_include_fcs: bool = True
+    """Whether the device counts octets as IF-MIB says; an agent on Linux gives what its kernel has, without the FCS."""
+    answer_ns: int = DEFAULT_ANSWER_NS
+    """How long an answer to one request is waited for."""
+    tries: int = DEFAULT_TRIES
+    """How often a request is sent before its answer counts as missing."""
+
+
+def read_snmp(section: Section, directory: Path) -> SnmpRoad:
+    """The keys of an entry with `reader: snmp`; mistakes go to the section's file."""
+    return SnmpRoad(
+        address=section.required(
+            "address", address(SNMP_PORT), Address("?", SNMP_PORT), "write HOST or HOST:PORT of the agent"
+        ),
+        credentials=directory
+        / section.required("credentials", words, "?", "name a file with the community or the user"),
+        names=section.optional(
+            "names", one_of({str(one): one for one in InterfaceNames}), InterfaceNames.IF_NAME
+        ),
+        octets_include_fcs=section.optional("octets_include_fcs", yes_or_no, True),
+        answer_ns=section.optional(
+            "answer",
+            bounded(parse_duration_ns, NS_PER_MS, MOST_ANSWER_NS, format_duration),
+            DEFAULT_ANSWER_NS,
+        ),
+        tries=section.optional("tries", integer(1, MOST_TRIES), DEFAULT_TRIES),
+    )

@@ -1,0 +1,79 @@
+"""Counters of a lab's switches, over the lab's Unix socket (docs/lab.md). I/O; what an answer means is `lab_values`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.errors import RigError
+from etloop.contract.model.counters import CounterBatch, CounterFailure, FailureKind
+from etloop.controller.session.clock import monotonic_ns
+from etloop.counters.readers.lab_values import NotALab, lab_readings
+from etloop.lab.client import lab_directory
+from etloop.lab.request import SOCKET_FILE
+from etloop.lab.unix_socket import short_path
+
+MOST_ANSWER_BYTES: Final = 1 << 26
+
+
+class SoftSwitchCounters:
+    """See `DeviceCounters`."""
+
+    def __init__(self, lab: str, socket_path: Path | None = None) -> None:
+        """`lab` is a lab of this user, by its name; its socket is looked for where no path is given."""
+        self._lab = lab
+        self._socket_path = socket_path
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def open(self) -> CounterFailure | None:
+        """See `DeviceCounters`."""
+        try:
+            socket_path = self._socket_path or lab_directory(self._lab) / SOCKET_FILE
+            with short_path(socket_path) as short:
+                self._reader, self._writer = await asyncio.open_unix_connection(
+                    short, limit=MOST_ANSWER_BYTES
+                )
+        except RigError as error:
+            return CounterFailure(FailureKind.REFUSED, str(error.problems[0]))
+        except OSError:
+            return CounterFailure(FailureKind.UNREACHABLE, f'no lab called "{self._lab}" is up')
+        return None
+
+    async def read(self) -> CounterBatch | CounterFailure:
+        """See `DeviceCounters`."""
+        assert self._reader is not None
+        assert self._writer is not None
+        begun_ns = monotonic_ns()
+        try:
+            self._writer.write(b'{"ask": "counters"}\n')
+            await self._writer.drain()
+            line = await self._reader.readline()
+        except OSError:
+            line = b""
+        except ValueError:
+            return CounterFailure(FailureKind.NONSENSE, f"an answer of more than {MOST_ANSWER_BYTES} bytes")
+        if not line.endswith(b"\n"):
+            return CounterFailure(FailureKind.ENDED, f'the lab "{self._lab}" ended')
+        ended_ns = monotonic_ns()
+        try:
+            answer = json.loads(line)
+            readings, complaints = lab_readings(answer)
+        except (ValueError, RecursionError, NotALab) as error:
+            return CounterFailure(FailureKind.NONSENSE, f"an answer that is no lab's: {str(error)[:128]}")
+        # A lab is on this machine, and says by the same clock when it counted.
+        at_ns = answer.get("at_ns")
+        if isinstance(at_ns, int) and begun_ns <= at_ns <= ended_ns:
+            begun_ns = ended_ns = at_ns
+        return CounterBatch(begun_ns, ended_ns, readings, complaints)
+
+    async def close(self) -> None:
+        """See `DeviceCounters`."""
+        writer, self._reader, self._writer = self._writer, None, None
+        if writer is not None:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()

@@ -1,0 +1,144 @@
+"""Where a device's counters are read, as the rig states it: one `SourceSettings` a road, checked before anything is opened.
+
+Decides what all roads have in common and the keys of the soft switch's and Linux's; SNMP's and gNMI's are in
+`snmp_settings` and `gnmi_settings`. Which objects a device has is found out by the reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.units import QuantityError, format_duration, parse_duration_ns, parse_name
+from etloop.contract.base.yaml_reader import bounded, one_of
+from etloop.contract.model.counters import MOST_NAME_CHARACTERS
+from etloop.counters.readers.gnmi_settings import GnmiRoad, read_gnmi
+from etloop.counters.readers.snmp_settings import SnmpRoad, read_snmp
+from etloop.dut_profiles.model.profile import CounterReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from etloop.contract.base.yaml_reader import Section
+
+DEFAULT_INTERVAL_NS: Final = NS_PER_S
+"""What SONiC polls its ports at, too (sonic-net/SONiC wiki, flex counters)."""
+LEAST_INTERVAL_NS: Final = 20 * NS_PER_MS
+MOST_INTERVAL_NS: Final = 3600 * NS_PER_S
+DEFAULT_TIMEOUT_NS: Final = 2 * NS_PER_S
+MOST_TIMEOUT_NS: Final = 30 * NS_PER_S
+MOST_SOURCES: Final = 64
+MOST_WORDS: Final = 32
+"""Of a command that reaches another host."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoftSwitchRoad:
+    """The Unix socket of a lab of this user."""
+
+    lab: str
+
+
+class Side(StrEnum):
+    """At which end of the cable an interface is."""
+
+    HOST = "host"
+    """The rig's own: what it sends goes to the device, or it is the device, a NIC."""
+    DEVICE = "device"
+    """Of a switch that is a Linux host."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinuxRoad:
+    """Interfaces of a Linux host, this one or another."""
+
+    command: tuple[str, ...] = ()
+    """Reads there as `etloop dut linux-counters` does, such as (ssh, host-a, etloop, dut, linux-counters); the interfaces
+    are added to it. () reads on this host."""
+    side: Side | None = None
+    """None: the profile's kind says it."""
+
+
+Road = SoftSwitchRoad | LinuxRoad | SnmpRoad | GnmiRoad
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """One road to the counters of one device."""
+
+    name: str
+    """What results call it: the device, or the host whose interfaces are read."""
+    reader: CounterReader
+    road: Road
+    interval_ns: int | None
+    """Between the beginnings of two readings during a run; None: what the profile states, else DEFAULT_INTERVAL_NS."""
+    timeout_ns: int
+    """For opening and for every reading."""
+    ports: tuple[tuple[str, str], ...]
+    """Rig port as AGENT/PORT, and what the device calls the port at the other end of its cable. For a NIC under test it is
+    the interface itself. () reads every port and reconciles none."""
+
+
+def read_source(section: Section, directory: Path) -> SourceSettings:
+    """One entry of a rig's `dut.counters`; mistakes go to the section's file. Closes the section.
+
+    Files that it names are relative to `directory`.
+    """
+    words = ", ".join(_ROADS)
+    reader = section.required(
+        "reader", one_of({str(one): one for one in _ROADS}), None, f"write one of {words}"
+    )
+    duration = bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_INTERVAL_NS, format_duration)
+    patience = bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_TIMEOUT_NS, format_duration)
+    name = section.optional("name", parse_name, str(reader or "?"))
+    interval_ns = section.optional("interval", duration, None)
+    timeout_ns = section.optional("timeout", patience, DEFAULT_TIMEOUT_NS)
+    ports = _read_ports(section.section("ports"))
+    road: Road = SoftSwitchRoad("?")
+    if reader is not None:
+        road = _ROADS[reader](section, directory)
+        section.close()
+    return SourceSettings(name, reader or CounterReader.SOFT_SWITCH, road, interval_ns, timeout_ns, ports)
+
+
+def _read_ports(section: Section) -> tuple[tuple[str, str], ...]:
+    remedy = "write the device's name of the port, such as Ethernet0"
+    return tuple((port, section.required(port, _object_name, "?", remedy)) for port in section.entry_names())
+
+
+def _object_name(text: str) -> str:
+    if not 0 < len(text) <= MOST_NAME_CHARACTERS or not text.isprintable():
+        what = f'"{text[:64]}" is not the name of a port'
+        raise QuantityError(what, f"write it as the device does, at most {MOST_NAME_CHARACTERS} characters")
+    return text
+
+
+def _read_soft_switch(section: Section, _: Path) -> SoftSwitchRoad:
+    return SoftSwitchRoad(section.optional("lab", parse_name, "lab"))
+
+
+def _read_linux(section: Section, _: Path) -> LinuxRoad:
+    command = section.texts("command", _word, "?")
+    if len(command) > MOST_WORDS:
+        section.mistake("command", f"{len(command)} words", f"write at most {MOST_WORDS}")
+    return LinuxRoad(command, section.optional("side", one_of({str(one): one for one in Side}), None))
+
+
+def _word(text: str) -> str:
+    if not text or len(text) > 256 or not text.isprintable():
+        raise QuantityError(
+            f'"{text[:64]}" is not one word of a command', "write the command as a list of words"
+        )
+    return text
+
+
+_ROADS: Final[Mapping[CounterReader, Callable[[Section, Path], Road]]] = {
+    CounterReader.SOFT_SWITCH: _read_soft_switch,
+    CounterReader.LINUX: _read_linux,
+    CounterReader.SNMP: read_snmp,
+    CounterReader.GNMI: read_gnmi,
+}
+"""Reader -> what reads its own keys."""

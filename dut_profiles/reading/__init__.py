@@ -1,0 +1,1 @@
+"""Profile files -> profiles, with every mistake at its line."""

@@ -1,0 +1,74 @@
+"""The `maps:` of a profile: which class, queue, group and priority a mark leads to.
+
+Every map is complete; those from classes may go on beyond the eighth, for devices that have more.
+
+dscp_to_class: {default: 0, 26: 3, 40-47: 5, 48: 6}
+class_to_queue: identity
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etloop.contract.base.units import QuantityError
+from etloop.contract.base.yaml_reader import Section, integer, one_of
+from etloop.dut_profiles.model.profile import DSCPS, MOST_CLASSES, MOST_QUEUES, PRIORITIES, Maps, Trust
+from etloop.dut_profiles.reading.quantities import number_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from etloop.dut_profiles.reading.statements import Statements
+
+
+def read_maps(section: Section, statements: Statements) -> Maps:
+    """The maps of a profile; mistakes go to its file."""
+    here = statements.within(section)
+    to_class = MOST_CLASSES
+    maps = Maps(
+        trust=here.value(section, "trust", one_of({trust.value: trust for trust in Trust}), Trust.DSCP),
+        dscp_to_class=here.read(section, "dscp_to_class", _map_of(DSCPS, to_class)),
+        pcp_to_class=here.read(section, "pcp_to_class", _map_of(PRIORITIES, to_class)),
+        class_to_queue=here.read(section, "class_to_queue", _map_of(PRIORITIES, MOST_QUEUES, MOST_CLASSES)),
+        class_to_group=here.read(section, "class_to_group", _map_of(PRIORITIES, PRIORITIES, MOST_CLASSES)),
+        group_to_priority=here.read(section, "group_to_priority", _map_of(PRIORITIES, PRIORITIES)),
+        priority_to_queue=here.read(section, "priority_to_queue", _map_of(PRIORITIES, MOST_QUEUES)),
+    )
+    section.close()
+    return maps
+
+
+def _map_of(keys: int, values: int, most_keys: int = 0) -> Callable[[Section, str], tuple[int, ...]]:
+    """A reader of a map to 0..values-1: `identity`, or ranges of keys with a value each.
+
+    All of 0..keys-1 must be mapped; up to `most_keys` may be.
+    """
+
+    def read(place: Section, name: str) -> tuple[int, ...]:
+        identity = tuple(number % values for number in range(keys))
+        if not place.keys_under(name):
+            return place.optional(name, one_of({"identity": identity} if keys <= values else {}), identity)
+        entries = place.section(name)
+        default = entries.optional("default", integer(0, values - 1), None)
+        chosen: dict[int, int] = {}
+        for key in entries.entry_names():
+            if key == "default":
+                continue
+            value = entries.optional(key, integer(0, values - 1), 0)
+            try:
+                numbers = number_range(max(keys, most_keys) - 1)(key)
+            except QuantityError as error:
+                entries.mistake(key, error.what, error.remedy)
+                continue
+            if twice := sorted(chosen.keys() & set(numbers)):
+                entries.mistake(key, f"{twice[0]} is mapped twice", "map every number once")
+            chosen.update((number, value) for number in numbers)
+        length = max(keys, 1 + max(chosen, default=0))
+        absent = [number for number in range(length) if number not in chosen]
+        if absent and default is None:
+            place.mistake(
+                name, f"{len(absent)} of {length} are not mapped, such as {absent[0]}", "add default: N"
+            )
+        return tuple(chosen.get(number, default or 0) for number in range(length))
+
+    return read

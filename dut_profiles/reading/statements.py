@@ -1,0 +1,147 @@
+"""How a value is stated in a profile's YAML: plainly, or as declared, configured or measured, always with a source.
+
+    buffer:
+      basis: configured            # holds for the plain values of this section and of those in it
+      source: arista_7060x6        # a name of `sources:`
+      total: 165660324B
+      cell: {declared: 254B, source: datasheet}
+      headroom:
+        configured: 29423360B
+        measured: {value: 29MB, source: run_17}
+
+Decides these forms and that nothing is stated without a source. Which values there are is decided by `profile_file`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from etloop.contract.base.units import QuantityError, parse_name
+from etloop.contract.base.yaml_reader import Section, one_of, words
+from etloop.dut_profiles.model.stated import Basis, Claim, Source, Stated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+T = TypeVar("T")
+
+MOST_SOURCES: Final = 64
+LONGEST_TEXT: Final = 2000
+_BASES: Final = {basis.value: basis for basis in Basis}
+_UNKNOWN: Final = Source("?", "?", "", date(1970, 1, 1))
+_REMEDY: Final = "write {declared: VALUE, source: NAME}, or give the section a basis and a source"
+
+
+class Statements:
+    """Reads stated values; knows the profile's sources, and the basis and source that hold for plain values here."""
+
+    def __init__(
+        self, sources: Mapping[str, Source], basis: Basis | None = None, source: Source | None = None
+    ) -> None:
+        self.sources = sources
+        self._basis = basis
+        self._source = source
+
+    def within(self, section: Section) -> Statements:
+        """The same for the values of a section, which may have a basis and a source of its own."""
+        basis = section.optional("basis", one_of(_BASES), self._basis)
+        return Statements(self.sources, basis, self._source_at(section))
+
+    def value(self, section: Section, key: str, parse: Callable[[str], T], stand_in: T) -> Stated[T]:
+        """One value under `key`, as `parse` reads it."""
+        return self.read(section, key, lambda place, name: place.optional(name, parse, stand_in))
+
+    def values(
+        self, section: Section, key: str, parse: Callable[[str], T], stand_in: T
+    ) -> Stated[tuple[T, ...]]:
+        """A list of values under `key`; `[]` states that there are none."""
+        return self.read(section, key, lambda place, name: place.texts(name, parse, stand_in))
+
+    def read(self, section: Section, key: str, reader: Callable[[Section, str], T]) -> Stated[T]:
+        """What is stated under `key`; `reader` reads a value from a section and a key of it."""
+        if not section.has(key):
+            return Stated()
+        if not set(section.keys_under(key)) & _BASES.keys():
+            return self._plain(section, key, reader)
+        inner = section.section(key)
+        common = self._source_at(inner)
+        claims: dict[str, Claim[T]] = {}
+        for basis in _BASES:
+            if not inner.has(basis):
+                continue
+            place, name, source = inner, basis, common
+            if "value" in inner.keys_under(basis):
+                place, name = inner.section(basis), "value"
+                source = self._source_at(place) if place.has("source") else common
+            if source is None:
+                place.mistake(name, "is stated without a source", "add source: NAME, a name of sources")
+            claims[basis] = Claim(reader(place, name), source or _UNKNOWN, place.where(name))
+            if place is not inner:
+                place.close()
+        inner.close()
+        return Stated(**claims)
+
+    def _plain(self, section: Section, key: str, reader: Callable[[Section, str], T]) -> Stated[T]:
+        value = reader(section, key)
+        if self._basis is None or self._source is None:
+            missing = "a basis" if self._basis is None else "a source"
+            section.mistake(key, f"is stated without {missing}", _REMEDY)
+        claim = Claim(value, self._source or _UNKNOWN, section.where(key))
+        return Stated(**{(self._basis or Basis.DECLARED).value: claim})
+
+    def _source_at(self, section: Section) -> Source | None:
+        """The source that a section names; else the one that holds around it."""
+        return (
+            section.optional("source", one_of(self.sources), _UNKNOWN)
+            if section.has("source")
+            else self._source
+        )
+
+
+def read_sources(top: Section) -> dict[str, Source]:
+    """The `sources:` of a profile by their names; at least one."""
+    section = top.section("sources")
+    names = section.entry_names()
+    if not names:
+        top.mistake("sources", "no source is given", "write NAME: {title: ..., url: ..., date: 2025-01-31}")
+    if len(names) > MOST_SOURCES:
+        top.mistake("sources", f"{len(names)} sources", f"give at most {MOST_SOURCES}")
+    sources = {}
+    for name in names[:MOST_SOURCES]:
+        entry = section.section(name)
+        try:
+            parse_name(name)
+        except QuantityError as error:
+            section.mistake(name, error.what, error.remedy)
+        title = entry.required("title", text, "?", "say what it is, so that a reader can find it")
+        url = entry.optional("url", _address, "")
+        remedy = "write when it was published, read or measured, such as 2025-01-31"
+        sources[name] = Source(name, title, url, entry.required("date", _day, _UNKNOWN.dated, remedy))
+        entry.close()
+    section.close()
+    return sources
+
+
+def text(written: str) -> str:
+    """Any text of a line or a paragraph, on one line."""
+    said = " ".join(words(written).split())
+    if len(said) > LONGEST_TEXT or not said.isprintable():
+        raise QuantityError("the text is too long or not printable", f"keep it below {LONGEST_TEXT} letters")
+    return said
+
+
+def _address(written: str) -> str:
+    if not re.fullmatch(r"https?://[!-~]{3,500}", written):
+        raise QuantityError(
+            f'"{written[:64]}" is not an address', 'write one such as "https://example.org/sheet"'
+        )
+    return written
+
+
+def _day(written: str) -> date:
+    try:
+        return date.fromisoformat(written)
+    except ValueError:
+        raise QuantityError(f'"{written[:64]}" is not a date', "write it as 2025-01-31") from None

@@ -1,0 +1,1 @@
+"""What in a profile contradicts itself, a job or a rig."""

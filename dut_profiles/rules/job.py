@@ -1,0 +1,375 @@
+"""Rules for a profile against a job and a rig: what is sent through the device, and by which links it is reached.
+
+Decides whether the device, as it is described, can carry the job as the job expects it. How the values are taken from a
+scenario and a rig is decided by whoever has these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import Problem
+from etloop.contract.base.units import format_bytes, format_rate
+from etloop.dut_profiles.model.findings import Examination, Gravity, NotStated, Rule, absent, apply
+from etloop.dut_profiles.model.profile import BalancingMode, DutKind, DutProfile, Trust
+from etloop.dut_profiles.rules.maps import Way, dscps_of, way_of_packet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from etloop.dut_profiles.model.profile import PortGroup
+
+IN_BAND_TELEMETRY: Final = "int"
+"""The word of `telemetry` for queue lengths and rates written into packets on the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobLink:
+    """A port of the rig towards the device: "agent/port"."""
+
+    name: str
+    speed_bps: int
+
+
+@dataclass(frozen=True, slots=True)
+class RigLinks:
+    """How the device is reached. `source` names the file for messages."""
+
+    source: str
+    links: tuple[JobLink, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobDemands:
+    """What a job needs of the device. `source` names the file for messages."""
+
+    source: str
+    dscp: int
+    pcp: int | None
+    """None: frames are not tagged."""
+    ecn_capable: bool
+    path_mtu_bytes: int
+    packet_bytes: int
+    """Largest IP packet."""
+    lossless: bool
+    """Whether it is meant for a class without loss."""
+    congestion_algorithm: str
+    needs_marks: bool
+    needs_telemetry: bool
+    accepts_out_of_order: bool
+    cnp_dscp: int | None
+    """None: no notifications are sent."""
+    pause_priorities: tuple[int, ...]
+    """Of pause frames that the job itself sends at the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledJob:
+    """A job and the device it is to run through."""
+
+    profile: DutProfile
+    job: JobDemands
+
+    @property
+    def way(self) -> Way | None:
+        """Where its data goes."""
+        return way_of_packet(self.profile, self.job.dscp, self.job.pcp)
+
+    def at(self, key: str) -> str:
+        """A key of the scenario, for messages."""
+        return f"{self.job.source}: {key}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledRig:
+    """A rig and the device that it is said to be connected to."""
+
+    profile: DutProfile
+    rig: RigLinks
+
+
+def examine_rig(profile: DutProfile, rig: RigLinks) -> Examination:
+    """What of a rig contradicts a profile, and what could not be examined."""
+    return apply(RIG_RULES, ProfiledRig(profile, rig))
+
+
+def examine_job(profile: DutProfile, job: JobDemands) -> Examination:
+    """What of a job contradicts a profile, what is remarkable, and what could not be examined."""
+    return apply(JOB_RULES, ProfiledJob(profile, job))
+
+
+def _unmapped(case: ProfiledJob) -> Iterator[NotStated]:
+    maps = case.profile.maps
+    yield from absent(
+        maps__dscp_to_class=maps.pcp_to_class if maps.trust.value is Trust.PCP else maps.dscp_to_class,
+        maps__class_to_queue=maps.class_to_queue,
+        maps__class_to_group=maps.class_to_group,
+    )
+
+
+def _marked(case: ProfiledJob) -> str:
+    if case.profile.maps.trust.value is Trust.PCP:
+        return (
+            f"PCP {case.job.pcp}" if case.job.pcp is not None else "untagged frames (the device trusts PCP)"
+        )
+    return f"DSCP {case.job.dscp}"
+
+
+def _lossy_class(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    if not case.job.lossless:
+        return
+    way, profile = case.way, case.profile
+    if profile.kind is DutKind.NIC:
+        yield from _nic_without_pauses(case)
+        return
+    if way is None or way.group is None:
+        yield from _unmapped(case)
+        return
+    lossless, priorities = profile.group(way.group).lossless.value, profile.pfc.priorities.value
+    place = f"{_marked(case)} is class {way.traffic_class}, queue {way.queue}, priority group {way.group}"
+    better = _lossless_marks(profile)
+    remedy = (
+        f"send on {better}, map it to a lossless class, or write lossless: false"
+        if better
+        else ("the device has no lossless class: write lossless: false, or configure PFC")
+    )
+    where = case.at("transport.dscp")
+    if lossless is None and priorities is None:
+        yield NotStated(f"groups[{way.group}].lossless")
+    elif lossless is False:
+        yield Problem(where, f"{place}, which is lossy, while the job expects no loss", remedy)
+    elif priorities is not None and way.priority is not None and way.priority not in priorities:
+        what = f"{place}; PFC is off for its priority {way.priority}, while the job expects no loss"
+        yield Problem(where, what, remedy)
+
+
+def _nic_without_pauses(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    way, priorities = case.way, case.profile.pfc.priorities
+    priority = None if way is None else way.priority
+    if priorities.value is None:
+        yield NotStated("pfc.priorities")
+    elif not priorities.value or (priority is not None and priority not in priorities.value):
+        off = (
+            ""
+            if not priorities.value or priority is None
+            else f" for priority {priority}, that of {_marked(case)}"
+        )
+        what = f"PFC of the NIC is off{off}, while the job expects no loss"
+        remedy = "it neither stops when it is paused nor pauses anybody: enable PFC, or write lossless: false"
+        yield Problem(case.at("transport.dscp"), what, remedy)
+
+
+def _lossless_marks(profile: DutProfile) -> str:
+    """The DSCPs that lead to lossless classes, such as "DSCP 3 or 4"."""
+    priorities = profile.pfc.priorities.value or ()
+    if profile.maps.trust.value is Trust.PCP:
+        return ""
+    found = []
+    for dscp in range(64):
+        way = way_of_packet(profile, dscp, None)
+        if way is None or way.group is None or way.priority not in priorities:
+            continue
+        if profile.group(way.group).lossless.value is not False:
+            found.append(str(dscp))
+    return f"DSCP {' or '.join(found[:4])}" if found else ""
+
+
+def _small_mtu(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    needed = case.job.packet_bytes
+    for ports in case.profile.ports:
+        mtu = ports.ip_mtu_bytes.value
+        if mtu is None:
+            yield NotStated(f"ports[{ports.name}].ip_mtu")
+        elif mtu < needed:
+            what = (
+                f"a path MTU of {case.job.path_mtu_bytes} makes IP packets of {needed}B, "
+                f"ports {ports.name} take {format_bytes(mtu)}"
+            )
+            remedy = f"raise the device's MTU to {needed} or lower path_mtu"
+            yield Problem(case.at("transport.path_mtu"), what, remedy)
+    most = case.profile.transport.path_mtu_bytes.value
+    if case.profile.kind is DutKind.NIC and most is not None and most < case.job.path_mtu_bytes:
+        what = f"path_mtu is {case.job.path_mtu_bytes}, the NIC takes at most {most}"
+        yield Problem(case.at("transport.path_mtu"), what, f"write path_mtu: {most}")
+
+
+def _no_marks(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    if not case.job.needs_marks or case.profile.kind is DutKind.NIC:
+        return
+    way = case.way
+    if way is None or way.queue is None:
+        yield from _unmapped(case)
+        return
+    enabled = case.profile.queue(way.queue).ecn.enabled.value
+    if enabled is None:
+        yield NotStated(f"queues[{way.queue}].ecn.enabled")
+    elif not enabled:
+        what = (
+            f"{case.job.congestion_algorithm} waits for ECN marks, and {_marked(case)} leaves by queue {way.queue}, "
+            "which does not mark"
+        )
+        yield Problem(case.at("transport.cc"), what, "enable ECN on the queue, or choose another algorithm")
+
+
+def _not_capable(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    way = case.way
+    if case.job.ecn_capable or way is None or way.queue is None:
+        return
+    if case.profile.queue(way.queue).ecn.enabled.value:
+        what = f"packets are not ECN-capable, and queue {way.queue} does active queue management"
+        remedy = "many devices drop such packets where they would mark others: write ecn: ect0"
+        yield Problem(case.at("transport.ecn"), what, remedy)
+
+
+def _link_speeds(case: ProfiledRig) -> Iterator[Problem | NotStated]:
+    # Beyond a NIC under test there may be other links than its own.
+    if case.profile.kind is DutKind.NIC:
+        return
+    offered: set[int] = set()
+    for ports in case.profile.ports:
+        offered.update(ports.speeds_bps.value or ())
+        offered.update(breakout.speed_bps for breakout in ports.breakouts.value or ())
+        offered.update(() if ports.speed_bps.value is None else (ports.speed_bps.value,))
+    if not offered:
+        yield NotStated("ports.speeds")
+        return
+    others: dict[int, list[str]] = {}
+    for link in case.rig.links:
+        if link.speed_bps not in offered:
+            others.setdefault(link.speed_bps, []).append(link.name)
+    for speed_bps, names in others.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        what = f"the link of {names[0]}{more} is {format_rate(speed_bps)}, which no port of the device has"
+        speeds = ", ".join(map(format_rate, sorted(offered)))
+        yield Problem(f"{case.rig.source}: agents", what, f"the device offers {speeds}")
+
+
+def _port_count(case: ProfiledRig) -> Iterator[Problem | NotStated]:
+    if case.profile.kind is DutKind.NIC:
+        return
+    ports = case.profile.ports
+    for group in ports:
+        if group.count.value is None:
+            yield NotStated(f"ports[{group.name}].count")
+    known = [group.count.value for group in ports if group.count.value is not None]
+    if not ports or len(known) < len(ports):
+        return
+    count = sum(known)
+    speeds = Counter(link.speed_bps for link in case.rig.links)
+    needed = sum(
+        -(-links // max(_parts(group, speed_bps) for group in ports)) for speed_bps, links in speeds.items()
+    )
+    if needed > count:
+        links = len(case.rig.links)
+        of = "" if needed == links else f", which take {needed} of the device's"
+        what = f"{links} ports of the rig{of}, the device has at most {count}"
+        yield Problem(f"{case.rig.source}: agents", what, "use fewer ports, or name the right profile")
+
+
+def _parts(ports: PortGroup, speed_bps: int) -> int:
+    """Into how many links of a speed one of these ports can be split; 1 where it says nothing of that speed."""
+    return max((each.count for each in ports.breakouts.value or () if each.speed_bps == speed_bps), default=1)
+
+
+def _order(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    mode = case.profile.balancing.mode.value
+    if mode in (BalancingMode.SPRAY, BalancingMode.ADAPTIVE) and not case.job.accepts_out_of_order:
+        what = (
+            f"the device balances by {mode}, which reorders, and the job takes what is out of order for lost"
+        )
+        remedy = "write out_of_order: accept, or balance by flow"
+        yield Problem(case.at("transport"), what, remedy)
+
+
+def _same_queue(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    job, way = case.job, case.way
+    if (
+        job.cnp_dscp is None
+        or not job.needs_marks
+        or way is None
+        or case.profile.maps.trust.value is Trust.PCP
+    ):
+        return
+    back = way_of_packet(case.profile, job.cnp_dscp, None)
+    if back is None or back.queue is None:
+        return
+    if back.queue == way.queue:
+        what = (
+            f"data (DSCP {job.dscp}) and notifications (DSCP {job.cnp_dscp}) both leave by queue {way.queue}"
+        )
+        remedy = f"notifications wait in the queue they report: choose a DSCP outside {dscps_of(case.profile, way.traffic_class)}"
+        yield Problem(case.at("transport.cnp.dscp"), what, remedy)
+    elif back.priority is not None and back.priority in (case.profile.pfc.priorities.value or ()):
+        what = f"notifications (DSCP {job.cnp_dscp}) have priority {back.priority}, for which PFC is on"
+        yield Problem(case.at("transport.cnp.dscp"), what, "a pause stops them, too: choose a lossy class")
+
+
+def _deaf_to_pauses(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    priorities = case.profile.pfc.priorities.value
+    if not case.job.pause_priorities:
+        return
+    if priorities is None:
+        yield NotStated("pfc.priorities")
+        return
+    for priority in dict.fromkeys(case.job.pause_priorities):
+        if priority not in priorities:
+            what = f"the job pauses priority {priority}, for which the device has PFC off"
+            yield Problem(
+                case.at("transport.faults"), what, "the device will ignore it: pause another, or enable it"
+            )
+
+
+def _telemetry(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    offered = case.profile.telemetry.value
+    if not case.job.needs_telemetry:
+        return
+    if offered is None:
+        yield NotStated("telemetry")
+    elif IN_BAND_TELEMETRY not in offered:
+        what = f"{case.job.congestion_algorithm} needs in-band telemetry, which the device does not offer"
+        yield Problem(case.at("transport.cc"), what, "choose another algorithm")
+
+
+def _probes(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    if case.profile.kind is DutKind.NIC and case.profile.congestion.sends_probes.best is None:
+        yield NotStated("congestion_control.sends_probes")
+    if case.profile.congestion.sends_probes.value:
+        algorithm = case.profile.congestion.algorithm.value or "congestion control"
+        what = f"{algorithm} of the NIC measures round trips by probes, which no agent answers"
+        yield Problem(case.profile.name, what, "set the NIC to DCQCN (ConnectX: ROCE_CC_LEGACY_DCQCN=1)")
+
+
+def _other_dscp(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+    own = case.profile.transport.dscp.value
+    if case.profile.kind is DutKind.NIC and own is not None and own != case.job.dscp:
+        what = f"the job sends with DSCP {case.job.dscp}, the NIC with {own}"
+        yield Problem(case.at("transport.dscp"), what, "set both alike, or both ways are treated differently")
+
+
+_C: Final = Gravity.CONTRADICTION
+_R: Final = Gravity.REMARK
+
+JOB_RULES: Final[tuple[Rule[ProfiledJob], ...]] = (
+    Rule(
+        "job-in-lossy-queue",
+        _C,
+        "The job expects no loss, and its DSCP leads to a lossy class.",
+        _lossy_class,
+    ),
+    Rule("job-beyond-mtu", _C, "The job's packets are larger than the device takes.", _small_mtu),
+    Rule("job-unmarked", _C, "Congestion control waits for marks that never come.", _no_marks),
+    Rule("job-not-ecn-capable", _R, "The job's packets are dropped where others are marked.", _not_capable),
+    Rule("job-reordered", _C, "The device reorders, and the job cannot bear it.", _order),
+    Rule("job-cnp-with-data", _R, "Notifications are held up by the congestion they report.", _same_queue),
+    Rule("job-pause-ignored", _R, "The device ignores the pauses that the job sends.", _deaf_to_pauses),
+    Rule("job-without-telemetry", _C, "Congestion control waits for telemetry.", _telemetry),
+    Rule("job-unanswered-probes", _C, "The NIC probes round trips that no agent answers.", _probes),
+    Rule("job-other-dscp", _R, "The NIC and the agents mark their packets differently.", _other_dscp),
+)
+
+RIG_RULES: Final[tuple[Rule[ProfiledRig], ...]] = (
+    Rule("rig-link-speed", _C, "A link of the rig has a speed that the device lacks.", _link_speeds),
+    Rule("rig-more-ports", _C, "The rig has more ports than the device.", _port_count),
+)

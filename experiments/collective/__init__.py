@@ -1,0 +1,1 @@
+"""A benchmark of collectives: sizes in, the rows and JSON of nccl-tests out."""

@@ -1,0 +1,142 @@
+"""A benchmark as a job in memory: warm-ups, a barrier, the measured operations back to back; row by row, half by half.
+
+Pure. The order is that of NVIDIA/nccl-tests (src/common.cu, BenchTime): operations of one rank follow each other as on a
+stream, each begins when the one before it is complete on that rank, and only the barrier brings all ranks together.
+Concurrent benchmarks run each collective alone and then all of them at once, every one on a communicator of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from etloop.experiments.collective.spec import Amount, BenchSpec, Half
+from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
+from etloop.traffic.collectives.selection import op_bytes_for
+from etloop.workload.program.writer import ProgramWriter
+from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
+from etloop.workload.trace.trace import CollectiveKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_TO_NEXT, _FROM_BEFORE = 0, 1
+"""Peer slots of a ring of sends: its own message to the next rank, the message of the rank before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where the measured operations of one row and half are in every rank's program."""
+
+    kind: int
+    amount: Amount
+    half: Half
+    ops: tuple[int, ...]
+    """Ascending; of a send_recv two an iteration."""
+    together: bool = False
+    """Of a concurrent benchmark: with the other collectives under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchJob:
+    """The job and what of it is measured."""
+
+    job: Job
+    spans: tuple[Span, ...]
+
+
+class _ProgramWriter(ProgramWriter):
+    """Ops of one rank's program in order; all ranks have the same."""
+
+    def collective(self, kind: int, slot: int, message_bytes: int, deps: tuple[int, ...]) -> int:
+        return self.add(OpKind.COLLECTIVE, kind, slot, op_bytes_for(kind, message_bytes), deps)
+
+
+def bench_job(spec: BenchSpec) -> BenchJob:
+    """The job of all rows of `spec`, which has passed `check_spec`."""
+    writer = _ProgramWriter()
+    spans: list[Span] = []
+    if spec.concurrent:
+        _write_concurrent(spec, writer, spans)
+    else:
+        last: tuple[int, ...] = ()
+        for kind in spec.kinds:
+            for amount in spec.amounts(kind):
+                for half in Half:
+                    ops = _write_row(spec, writer, kind, 0, amount, last)
+                    spans.append(Span(kind, amount, half, ops))
+                    last = _tail(kind, ops)
+    communicators = len(spec.kinds) if spec.concurrent else 1
+    return BenchJob(_job(spec, writer.program(), communicators), tuple(spans))
+
+
+def _write_row(
+    spec: BenchSpec, writer: _ProgramWriter, kind: int, slot: int, amount: Amount, last: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Warm-ups, barrier and measured operations after `last`; returns the measured ones."""
+    warm = _chain(writer, kind, slot, amount, spec.warmups, last)
+    ready = (writer.collective(CollectiveKind.BARRIER, 0, 0, _tail(kind, warm) or last),)
+    return _chain(writer, kind, slot, amount, spec.iterations, ready)
+
+
+def _write_concurrent(spec: BenchSpec, writer: _ProgramWriter, spans: list[Span]) -> None:
+    last: tuple[int, ...] = ()
+    for rows in spec.rows_together():
+        for slot, (kind, amount) in enumerate(zip(spec.kinds, rows, strict=True)):
+            ops = _write_row(spec, writer, kind, slot, amount, last)
+            spans.append(Span(kind, amount, Half.OUT_OF_PLACE, ops))
+            last = ops[-1:]
+        ready = (writer.collective(CollectiveKind.BARRIER, 0, 0, last),)
+        last = ()
+        for slot, (kind, amount) in enumerate(zip(spec.kinds, rows, strict=True)):
+            ops = _chain(writer, kind, slot, amount, spec.iterations, ready)
+            spans.append(Span(kind, amount, Half.OUT_OF_PLACE, ops, together=True))
+            last += ops[-1:]
+
+
+def _chain(
+    writer: _ProgramWriter, kind: int, slot: int, amount: Amount, times: int, last: tuple[int, ...]
+) -> tuple[int, ...]:
+    ops: list[int] = []
+    for _ in range(times):
+        if kind == SEND_RECV:
+            pair = (
+                writer.add(OpKind.SEND, -1, _TO_NEXT, amount.message_bytes, last),
+                writer.add(OpKind.RECV, -1, _FROM_BEFORE, amount.message_bytes, last),
+            )
+            ops += pair
+            last = pair
+        else:
+            ops.append(writer.collective(kind, slot, amount.message_bytes, last))
+            last = (ops[-1],)
+    return tuple(ops)
+
+
+def _tail(kind: int, ops: tuple[int, ...]) -> tuple[int, ...]:
+    return ops[-2:] if kind == SEND_RECV else ops[-1:]
+
+
+def _job(spec: BenchSpec, program: Program, communicators: int) -> Job:
+    members = tuple(range(spec.ranks))
+    names = [CONVENTIONS[kind].name for kind in spec.kinds] if communicators > 1 else ["all"]
+    node_id: NDArray[np.uint64] = np.arange(len(program), dtype=np.uint64)
+    sends = SEND_RECV in spec.kinds
+    return Job(
+        source="etloop collective",
+        communicators=tuple(Communicator(at, name, members) for at, name in enumerate(names)),
+        programs=(program,),
+        ranks=tuple(
+            RankProgram(
+                rank=rank,
+                program=0,
+                communicators=tuple(range(communicators)),
+                peers=((rank + 1) % spec.ranks, (rank - 1) % spec.ranks) if sends else (),
+                node_id=node_id,
+            )
+            for rank in members
+        ),
+        policy="data",
+        edges={"data": len(program.deps) * spec.ranks},
+        notes=(),
+    )

@@ -1,0 +1,237 @@
+"""What `etloop collective` is asked to measure: collectives, sizes, repetitions and the variants they are measured in.
+
+Decides sizes and counts as NVIDIA/nccl-tests does (src/common.cu and the GetCollByteCount of each test): from the bytes
+asked for follow the elements of one rank, and from these what is sent. Sizes of which too little is left are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
+from etloop.workload.trace.trace import CollectiveKind
+
+BLOCK_ALIGN_BYTES: Final = 16
+"""nccl-tests rounds what a rank contributes to a shared buffer down to this."""
+MOST_RANKS: Final = 1024
+MOST_RECORDS: Final = 1 << 23
+"""Ops of all ranks in one session: about a gigabyte of records in the controller."""
+MOST_VARIANTS: Final = 256
+MOST_BYTES: Final = 1 << 40
+
+NAMES: Final = {
+    **{CONVENTIONS[kind].name: int(kind) for kind in CollectiveKind if kind is not CollectiveKind.BARRIER},
+    "send_recv": SEND_RECV,
+    "alltoall": int(CollectiveKind.ALL_TO_ALL),
+    "sendrecv": SEND_RECV,
+}
+"""What can be measured, with the names of nccl-tests beside ours; indices into `results.kinds.CONVENTIONS`."""
+
+ELEMENT_BYTES: Final = {
+    "int8": 1,
+    "uint8": 1,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "half": 2,
+    "float": 4,
+    "double": 8,
+    "bfloat16": 2,
+    "f8e4m3": 1,
+    "f8e5m2": 1,
+}
+REDUCTIONS: Final = ("sum", "prod", "max", "min", "avg", "mulsum")
+
+_REDUCING: Final = frozenset(
+    {
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.REDUCE,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.REDUCE_SCATTER_BLOCK,
+    }
+)
+_ROOTED: Final = frozenset(
+    {CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER}
+)
+_SHARED: Final = frozenset(
+    {
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.REDUCE_SCATTER_BLOCK,
+        CollectiveKind.ALL_TO_ALL,
+        CollectiveKind.GATHER,
+        CollectiveKind.SCATTER,
+    }
+)
+"""Their size is that of all ranks' shares together."""
+_OWN_SHARE: Final = frozenset({CollectiveKind.ALL_GATHER, CollectiveKind.GATHER})
+"""A rank puts in its own share, not the whole."""
+
+
+class Average(IntEnum):
+    """Whose time counts, as option -a of nccl-tests numbers it."""
+
+    RANK_0 = 0
+    MEAN = 1
+    LEAST = 2
+    MOST = 3
+
+
+class Half(StrEnum):
+    """The two measurements of a row. What crosses the wire is the same; they are two samples of it."""
+
+    OUT_OF_PLACE = "out_of_place"
+    IN_PLACE = "in_place"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How the collectives are carried out; "" and 0 leave the choice to the model or the scenario."""
+
+    shaping: str = ""
+    algorithm: str = ""
+    protocol: str = ""
+    channels: int = 0
+    qps: int = 0
+
+    def words(self) -> str:
+        """What is pinned, for people; "" if nothing is."""
+        parts = [self.shaping, self.algorithm, self.protocol]
+        parts += [f"{self.channels} channel{'s' if self.channels > 1 else ''}"] if self.channels else []
+        parts += [f"{self.qps} QP{'s' if self.qps > 1 else ''} a connection"] if self.qps else []
+        return ", ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """One row: what is printed and what is sent."""
+
+    size_bytes: int
+    """S: the larger of the send and receive buffers of a rank."""
+    count: int
+    """Elements that a rank hands to the call."""
+    message_bytes: int
+    """What one rank puts in, as a job counts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSpec:
+    """One benchmark: every kind at every size in every variant."""
+
+    kinds: tuple[int, ...]
+    """Indices into `results.kinds.CONVENTIONS`."""
+    ranks: int
+    least_bytes: int = 32 << 20
+    most_bytes: int = 32 << 20
+    step_bytes: int = 1 << 20
+    factor: int = 1
+    """Above 1: sizes grow by this factor, not by the step."""
+    iterations: int = 20
+    warmups: int = 1
+    datatype: str = "float"
+    reduction: str = "sum"
+    average: Average = Average.MEAN
+    variants: tuple[Variant, ...] = (Variant(),)
+    concurrent: bool = False
+    """All kinds at once, on a communicator each, beside each alone."""
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return ELEMENT_BYTES[self.datatype]
+
+    def sizes(self) -> tuple[int, ...]:
+        """The bytes asked for, ascending."""
+        sizes = [self.least_bytes]
+        while True:
+            size = sizes[-1] * self.factor if self.factor > 1 else sizes[-1] + self.step_bytes
+            if size > self.most_bytes:
+                return tuple(sizes)
+            sizes.append(size)
+
+    def amounts(self, kind: int) -> tuple[Amount, ...]:
+        """The rows of a kind; sizes at which a rank has nothing to contribute are left out."""
+        amounts = (amount_of(kind, size, self.ranks, self.element_bytes) for size in self.sizes())
+        return tuple(amount for amount in amounts if amount.count)
+
+    def rows_together(self) -> tuple[tuple[Amount, ...], ...]:
+        """For every size at which all kinds have something to send: the amount of each."""
+        rows = (
+            tuple(amount_of(kind, size, self.ranks, self.element_bytes) for kind in self.kinds)
+            for size in self.sizes()
+        )
+        return tuple(row for row in rows if all(amount.count for amount in row))
+
+    def redop(self, kind: int) -> str:
+        """The column of that name."""
+        return self.reduction if kind in _REDUCING else "none"
+
+
+def root_of(kind: int) -> int:
+    """The column of that name: the root is rank 0, or there is none."""
+    return 0 if kind in _ROOTED else -1
+
+
+def amount_of(kind: int, asked_bytes: int, ranks: int, element_bytes: int) -> Amount:
+    """Size, count and message of a kind when `asked_bytes` are asked for, rounded down as nccl-tests does."""
+    elements = asked_bytes // element_bytes
+    if kind not in _SHARED:
+        return Amount(elements * element_bytes, elements, elements * element_bytes)
+    align = max(1, BLOCK_ALIGN_BYTES // element_bytes)
+    share = elements // ranks // align * align
+    share_bytes = share * element_bytes
+    whole_bytes = share_bytes * ranks
+    return Amount(whole_bytes, share, share_bytes if kind in _OWN_SHARE else whole_bytes)
+
+
+def check_spec(spec: BenchSpec) -> None:
+    """Raises `ConfigError` with everything of `spec` that cannot be measured."""
+    problems: list[Problem] = []
+    if not 2 <= spec.ranks <= MOST_RANKS:
+        problems.append(
+            Problem("--ranks", f"{spec.ranks}, expected 2 to {MOST_RANKS}", "choose another number")
+        )
+    if not 1 <= spec.least_bytes <= spec.most_bytes <= MOST_BYTES:
+        what = f"sizes {spec.least_bytes} to {spec.most_bytes} bytes, expected 1 to {MOST_BYTES} in ascending order"
+        problems.append(Problem("-b, -e", what, "write the smaller size with -b"))
+    if spec.factor < 1 or (spec.factor == 1 and spec.step_bytes < 1):
+        problems.append(Problem("-f, -i", "sizes would not grow", "write a factor of at least 2, or a step"))
+    if spec.iterations < 1:
+        problems.append(Problem("-n", "no iteration is asked for", "write at least 1"))
+    if not 1 <= len(spec.variants) <= MOST_VARIANTS:
+        what = f"{len(spec.variants)} combinations are asked for, at most {MOST_VARIANTS} are measured"
+        problems.append(Problem("sweep", what, "name fewer values"))
+    if spec.concurrent and len(spec.kinds) < 2:
+        problems.append(Problem("--concurrent", "names one collective", "join two or more with +"))
+    if spec.concurrent and SEND_RECV in spec.kinds:
+        problems.append(
+            Problem("--concurrent", "send_recv has no communicator of its own", "measure it alone")
+        )
+    if not problems:
+        problems += _immense(spec)
+    if problems:
+        raise ConfigError(*problems)
+
+
+def _immense(spec: BenchSpec) -> list[Problem]:
+    problems = []
+    rows = 0
+    # A factor of 2 makes at most 40 sizes; a small step could make a list that never ends.
+    if spec.factor == 1 and (spec.most_bytes - spec.least_bytes) // spec.step_bytes > MOST_RECORDS:
+        return [Problem("-i", "makes millions of sizes", "write a larger step, or a factor with -f")]
+    for kind in spec.kinds:
+        amounts = spec.amounts(kind)
+        rows += len(amounts)
+        if not amounts:
+            least = spec.ranks * max(BLOCK_ALIGN_BYTES, spec.element_bytes)
+            what = f"{CONVENTIONS[kind].name} over {spec.ranks} ranks has nothing to send at {spec.most_bytes} bytes"
+            problems.append(Problem("-e", what, f"ask for at least {least} bytes"))
+    records = rows * (2 * (spec.iterations + spec.warmups + 1)) * spec.ranks
+    if records > MOST_RECORDS:
+        what = f"{records} operations of all ranks in one session, at most {MOST_RECORDS} are recorded"
+        problems.append(Problem("-n", what, "ask for fewer iterations, sizes or ranks"))
+    return problems

@@ -1,0 +1,246 @@
+"""The text of `etloop collective`: the layout of NVIDIA/nccl-tests, so that what reads its output reads this.
+
+Decides wording, widths and rounding (src/common.cu: print_header, print_line_header and the rows of BenchTime); every
+figure comes from `collective_figures`. What nccl-tests does not have stands in further comment lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.experiments.collective.spec import Half, root_of
+from etloop.results.schema.kinds import CONVENTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.contract.model.run import PlannedChoice
+    from etloop.experiments.collective.figures import Interference, RowFigures
+    from etloop.experiments.collective.spec import BenchSpec, Variant
+
+_LABEL_WIDTH: Final = 20
+_TIME_WIDTH: Final = 7
+_RATE_WIDTH: Final = 6
+LEAST_SHARE_OF_MINIMUM: Final = 0.9
+"""nccl-tests lets an average pass from here on (NCCL_TESTS_MIN_BW)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankLine:
+    """Where one rank is, for the list of devices."""
+
+    rank: int
+    host: int
+    agent: str
+    port: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judgement at the end of one test."""
+
+    average_busbw: float
+    """Bytes per second: plain mean over all rows and halves, as nccl-tests has it."""
+    wrong_bytes: int
+    complete: bool
+    least_busbw: float | None
+    """Bytes per second that the user asks for; None if he does not."""
+
+    @property
+    def bandwidth_ok(self) -> bool | None:
+        """None if nobody asked."""
+        if self.least_busbw is None:
+            return None
+        return self.average_busbw >= LEAST_SHARE_OF_MINIMUM * self.least_busbw
+
+
+def verdict_of(rows: Sequence[RowFigures], least_busbw: float | None) -> Verdict:
+    """The judgement of the rows of one test."""
+    return Verdict(
+        average_busbw=sum(row.busbw for row in rows) / len(rows) if rows else 0.0,
+        wrong_bytes=sum(row.wrong_bytes for row in rows),
+        complete=all(row.time_ns is not None for row in rows),
+        least_busbw=least_busbw,
+    )
+
+
+def render_start(
+    version: str,
+    spec: BenchSpec,
+    kind: int,
+    variant: Variant,
+    places: Sequence[RankLine],
+    notes: Sequence[str],
+) -> str:
+    """Everything above the rows of one test."""
+    pinned = variant.words()
+    growth = f"{spec.factor}(factor)" if spec.factor > 1 else f"{spec.step_bytes}(bytes)"
+    lines = [
+        f"# etloop version {version}, RoCEv2 through the device under test, no GPU (layout of nccl-tests)",
+        f"# Collective test starting: {CONVENTIONS[kind].name}" + (f" ({pinned})" if pinned else ""),
+        (
+            f"# nThread 1 nGpus 1 minBytes {spec.least_bytes} maxBytes {spec.most_bytes} step: {growth} "
+            f"warmup iters: {spec.warmups} iters: {spec.iterations} agg iters: 1 validation: 1 graph: 0"
+        ),
+        "#",
+        "# Using devices",
+        *(
+            f"#  Rank {place.rank:2d} Group  0 Host {place.host:3d} on {place.agent:>10s} port {place.port} [{place.address}]"
+            for place in places
+        ),
+        *(f"# note: {note}" for note in notes),
+        "# out-of-place and in-place send the same bytes: two samples of one measurement.",
+        "# #wrong counts bytes whose accounting (sent, received, by way) differs from the plan.",
+    ]
+    left_out = len(spec.sizes()) - len(spec.amounts(kind))
+    if left_out:
+        sizes = "size is" if left_out == 1 else "sizes are"
+        lines.append(f"# {left_out} {sizes} left out: a rank would contribute less than 16 B.")
+    return "\n".join(lines) + "\n"
+
+
+def choice_words(choice: PlannedChoice) -> str:
+    """How operations of a range of sizes were carried out, and why; bytes are what one rank puts in."""
+    sizes = str(choice.least_bytes)
+    if choice.most_bytes != choice.least_bytes:
+        sizes += f" to {choice.most_bytes}"
+    channels = f"{choice.channels} channel{'s' if choice.channels > 1 else ''}"
+    return f"{sizes} B a rank: {choice.algorithm}, {choice.protocol}, {channels} ({choice.reason})"
+
+
+def render_heading(*, per_iteration: bool) -> str:
+    """The three lines above the columns."""
+    gap = " " * (36 if per_iteration else 0)
+    extra = ("i_min", "i_max", "i_p99", "i_cv%") if per_iteration else ()
+    units = ("(us)", "(us)", "(us)", "") if per_iteration else ()
+    half = ("time", "algbw", "busbw", "#wrong")
+    half_units = ("(us)", "(GB/s)", "(GB/s)", "")
+    return (
+        f"#\n# {'':10s}  {'':12s}  {'':8s}  {'':6s}  {'':6s}           out-of-place            {gap}           in-place\n"
+        f"# {'size':>10s}  {'count':>12s}  {'type':>8s}  {'redop':>6s}  {'root':>6s}"
+        f"{_columns(half, extra)}{_columns(half, extra)}\n"
+        f"# {'(B)':>10s}  {'(elements)':>12s}  {'':>8s}  {'':>6s}  {'':>6s}"
+        f"{_columns(half_units, units)}{_columns(half_units, units)}\n"
+    )
+
+
+def _columns(half: Sequence[str], extra: Sequence[str]) -> str:
+    time, algbw, busbw, wrong = half
+    text = f"  {time:>7s}  {algbw:>6s}  {busbw:>6s}  {wrong:>6s}"
+    return text + "".join(f"  {one:>7s}" for one in extra)
+
+
+def render_rows(spec: BenchSpec, rows: Sequence[RowFigures], *, per_iteration: bool) -> str:
+    """One line for every size, both halves on it."""
+    lines = []
+    halves: dict[tuple[int, int], dict[Half, RowFigures]] = {}
+    for row in rows:
+        halves.setdefault((row.amount.size_bytes, row.amount.count), {})[row.half] = row
+    for (size_bytes, count), found in halves.items():
+        kind = found[Half.OUT_OF_PLACE].kind
+        line = (
+            f"{size_bytes:12d}  {count:12d}  {spec.datatype:>8s}  {spec.redop(kind):>6s}  {root_of(kind):6d}"
+        )
+        lines.append(
+            line + "".join(_half(found[half], per_iteration=per_iteration) for half in Half if half in found)
+        )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _half(row: RowFigures, *, per_iteration: bool) -> str:
+    # A row with a missing operation has no time; it never looks like a fast one.
+    time = "N/A" if row.time_ns is None else fitted(row.time_ns / 1000, _TIME_WIDTH)
+    rates = [
+        "N/A" if row.time_ns is None else fitted(rate / 1e9, _RATE_WIDTH) for rate in (row.algbw, row.busbw)
+    ]
+    text = f"  {time:>7s}  {rates[0]:>6s}  {rates[1]:>6s}  {row.wrong_bytes:6d}"
+    if not per_iteration:
+        return text
+    single = row.iterations
+    if single is None:
+        return text + f"  {'N/A':>7s}" * 4
+    cells = [fitted(ns / 1000, _TIME_WIDTH) for ns in (single.min_ns, single.max_ns, single.p99_ns)]
+    return text + "".join(f"  {cell:>7s}" for cell in (*cells, fitted(single.cv_percent, _TIME_WIDTH)))
+
+
+def fitted(value: float, width: int) -> str:
+    """Two decimals, or as many as fit into `width`."""
+    for form in ("%.2f", "%.1f", "%.0f"):
+        text = form % value
+        if len(text) <= width:
+            return text
+    return f"{value:.1e}"
+
+
+def render_end(kind: int, rows: Sequence[RowFigures], verdict: Verdict) -> str:
+    """Everything below the rows of one test."""
+    errors = verdict.wrong_bytes or not verdict.complete
+    bounds = f"{verdict.wrong_bytes} {'FAILED' if errors else 'OK'}"
+    judged = {None: "", True: " OK", False: " FAILED"}[verdict.bandwidth_ok]
+    sent, fabric = sum(row.sent_bytes for row in rows), sum(row.fabric_bytes for row in rows)
+    share = f"{100 * fabric / sent:.1f} %" if sent else "0 %"
+    lines = [
+        _labelled("Out of bounds values", bounds),
+        _labelled("Avg bus bandwidth", f"{verdict.average_busbw / 1e9:.4g}{judged}"),
+        _labelled("S_fabric", f"{share} of the bytes sent cross the device under test"),
+        "#",
+        f"# Collective test concluded: {CONVENTIONS[kind].name}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"# {label:<{_LABEL_WIDTH}s} : {text}"
+
+
+_TOGETHER: Final = "# {:>15s}  {:>12s}  {:>12s}  {:>12s}  {:>8s}  {:>10s}\n"
+
+
+def render_interference(found: Sequence[Interference]) -> str:
+    """Every collective alone and together with the others."""
+    text = _TOGETHER.format("collective", "size", "alone", "together", "factor", "overlapped")
+    text += _TOGETHER.format("", "(B)", "(us)", "(us)", "", "(iters)")
+    for one in found:
+        times = ["N/A" if ns is None else fitted(ns / 1000, 12) for ns in (one.alone_ns, one.together_ns)]
+        factor = "N/A" if one.factor is None else f"{one.factor:.2f}"
+        name, size = CONVENTIONS[one.kind].name, str(one.amount.size_bytes)
+        text += f"  {name:>15s}  {size:>12s}  {times[0]:>12s}  {times[1]:>12s}  {factor:>8s}  {one.overlapped:>10d}\n"
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class SweepLine:
+    """One test of a sweep."""
+
+    kind: int
+    variant: Variant
+    verdict: Verdict
+    rows: tuple[RowFigures, ...]
+
+
+def render_sweep(tests: Sequence[SweepLine]) -> str:
+    """All tests of a sweep beside each other: average bus bandwidth, and the best of any size."""
+    rows = [
+        ("collective", "pinned", "avg busbw", "best busbw", "at size"),
+        ("", "", "(GB/s)", "(GB/s)", "(B)"),
+    ]
+    for test in tests:
+        best = max(test.rows, key=lambda row: row.busbw)
+        rows.append(
+            (
+                CONVENTIONS[test.kind].name,
+                test.variant.words() or "nothing",
+                f"{test.verdict.average_busbw / 1e9:.4g}",
+                f"{best.busbw / 1e9:.4g}",
+                str(best.amount.size_bytes),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["# Sweep"]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+        cells += [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        lines.append("#  " + "  ".join(cells).rstrip())
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""The highest load at which a condition still holds, by bisection."""

@@ -1,0 +1,172 @@
+"""`search:` of sweep.yaml: the value of one key path up to which runs pass, found by bisection (RFC 2544, section 26.1). Pure.
+
+Decides which value is tried next, when it is enough, and what was found. Whether a run passes is decided by its verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import yaml
+from etloop.contract.base.units import (
+    QuantityError,
+    format_bytes,
+    format_duration,
+    format_rate,
+    parse_bytes,
+    parse_duration_ns,
+    parse_rate_bps,
+    parse_share_per_million,
+)
+from etloop.contract.base.yaml_reader import Section, integer, words
+from etloop.contract.base.yaml_tree import TEXT_TAG, Change, parse_path
+
+MOST_TRIALS: Final = 32
+DEFAULT_TRIALS: Final = 12
+"""The two ends and ten halvings, a thousandth of what lies between them (BMWG: 0.1 % within ten iterations)."""
+_MILLION: Final = 1_000_000
+_DEFAULT_RESOLUTION: Final = 1000
+_NUMBER_TAG: Final = "tag:yaml.org,2002:int"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a searched value is a number of."""
+
+    name: str
+    format: Callable[[int], str]
+
+
+_UNITS: Final = (
+    (parse_rate_bps, Unit("bps", format_rate)),
+    (parse_bytes, Unit("B", format_bytes)),
+    (parse_duration_ns, Unit("ns", format_duration)),
+)
+_COUNT: Final = Unit("", str)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is searched for, and how closely."""
+
+    path: tuple[str, ...]
+    easy: int
+    """`from`: where runs should pass, in the finest unit."""
+    hard: int
+    """`to`: as far as is tried."""
+    unit: Unit
+    resolution_per_million: int
+    """Of the way from one end to the other."""
+    trials: int
+
+    @property
+    def path_text(self) -> str:
+        """The key path as people write it."""
+        return ".".join(self.path)
+
+    def text(self, value: int) -> str:
+        """A value as it stands in a file."""
+        return f"{value}{self.unit.name}"
+
+    def words(self, value: int) -> str:
+        """A value for people."""
+        return self.unit.format(value)
+
+    @property
+    def steps(self) -> int:
+        """Values are tried in steps of the resolution, of which there are so many from one end to the other."""
+        return min(-(-_MILLION // self.resolution_per_million), abs(self.hard - self.easy))
+
+    def at_step(self, step: int) -> int:
+        """The value of a step: 0 is `easy`, the last one `hard`."""
+        return self.easy + (self.hard - self.easy) * step // self.steps
+
+    def step_of(self, value: int) -> int:
+        """The step of a value that `at_step` gave."""
+        return round(Fraction((value - self.easy) * self.steps, self.hard - self.easy))
+
+    def change(self, value: int) -> Change:
+        """What makes a scenario one of this value."""
+        return Change(
+            self.path, yaml.ScalarNode(TEXT_TAG if self.unit.name else _NUMBER_TAG, self.text(value))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A value that was tried."""
+
+    value: int
+    passed: bool
+
+
+def read_search(section: Section) -> Search:
+    """A `search:` section, which is closed. Mistakes go to its file."""
+    path = section.required(
+        "path", words, "seed", "write the key path of the value, such as workload.incast.rate"
+    )
+    keys: tuple[str, ...] = ("seed",)
+    try:
+        keys = parse_path(path)
+    except QuantityError as error:
+        section.mistake("path", error.what, error.remedy)
+    remedy = "write a number, with its unit if it has one, such as 10Mbps"
+    easy, unit = _value(section, "from", remedy)
+    hard, other = _value(section, "to", remedy)
+    if unit is not other:
+        section.mistake("to", "is a number of something else than from", "give both the same unit")
+    elif easy == hard:
+        section.mistake("to", "is where it begins", "write another value")
+    resolution = section.optional("resolution", parse_share_per_million, _DEFAULT_RESOLUTION)
+    if not 0 < resolution < _MILLION:
+        section.mistake("resolution", "is no part of the way", "write a share between 0 % and 100 %")
+    trials = section.optional("trials", integer(2, MOST_TRIALS), DEFAULT_TRIALS)
+    section.close()
+    return Search(keys, easy, hard, unit, resolution, trials)
+
+
+def _value(section: Section, key: str, remedy: str) -> tuple[int, Unit]:
+    text = section.required(key, words, "0", remedy)
+    if text.isascii() and text.isdigit() and len(text) < 16:
+        return int(text), _COUNT
+    for parse, unit in _UNITS:
+        try:
+            return parse(text), unit
+        except QuantityError:
+            continue
+    section.mistake(key, f'"{text[:64]}" is no value that can be halved', remedy)
+    return 0, _COUNT
+
+
+def next_value(search: Search, tried: Sequence[Trial]) -> int | None:
+    """What to try next; None where it is known, or enough were tried.
+
+    First how far one may go at all: `to`, then `from`; then between the last that passed and the nearest that did not.
+    """
+    if len(tried) >= search.trials:
+        return None
+    if not tried:
+        return search.hard
+    if len(tried) == 1:
+        return None if tried[0].passed else search.easy
+    if not tried[1].passed:
+        return None
+    good, bad = bounds(search, tried)
+    assert good is not None
+    assert bad is not None
+    middle = (search.step_of(good) + search.step_of(bad)) // 2
+    return None if middle == search.step_of(good) else search.at_step(middle)
+
+
+def bounds(search: Search, tried: Sequence[Trial]) -> tuple[int | None, int | None]:
+    """The furthest value that passed, and the nearest beyond it that did not; None where there is none."""
+    sign = 1 if search.hard > search.easy else -1
+    good = max((sign * one.value for one in tried if one.passed), default=None)
+    beyond = [
+        sign * one.value for one in tried if not one.passed and (good is None or sign * one.value > good)
+    ]
+    bad = min(beyond, default=None)
+    return None if good is None else sign * good, None if bad is None else sign * bad

@@ -1,0 +1,203 @@
+"""Carries a search out: trial after trial at every point, each as a run of a sweep is made and judged.
+
+A shell: directories, processes, signals. Which value is next is decided by `search`, how a run takes place by `sweep_run`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.controller.run.execute import FinishedRun
+from etloop.experiments.search.bisection import Search, Trial, bounds, next_value
+from etloop.experiments.sweep.points import Point, PointFiles, point_files
+from etloop.experiments.sweep.run import Runs, run_told, was_stopped
+from etloop.results.schema.search import (
+    FIGURES_TOLD,
+    SEARCH_FILE,
+    SEARCH_SCHEMA,
+    SearchedPoint,
+    SearchTold,
+    TrialTold,
+)
+from etloop.results.schema.sweep import PointTold, RunResult
+from etloop.results.schema.typed_json import from_json, to_json
+from etloop.results.schema.verdict import Result
+from etloop.results.store.run_dir import read_index, read_kpis, read_run, write_texts
+from etloop.results.text.search import render_search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from etloop.experiments.sweep.directory import SweepDirectory
+    from etloop.experiments.sweep.file import Sweep
+    from etloop.experiments.sweep.run import How, Say
+    from etloop.results.schema.summary import Summary
+    from etloop.results.schema.sweep import Mode
+
+    Read = Callable[[Path], bytes]
+
+
+def begin_search(
+    sweep: Sweep,
+    text: bytes,
+    mode: Mode,
+    told: Sequence[PointTold],
+    directory: SweepDirectory,
+    *,
+    resume: bool,
+) -> SearchTold:
+    """An empty index, or the one to go on with. Raises `ConfigError` where what is there is of another search."""
+    search = sweep.search
+    assert search is not None
+    digest = hashlib.sha256(text + repr([(one.files, one.plan) for one in told]).encode()).hexdigest()[:32]
+    begun = SearchTold(
+        schema=SEARCH_SCHEMA,
+        source=sweep.source,
+        digest=digest,
+        mode=mode,
+        path=search.path_text,
+        unit=search.unit.name,
+        begin=search.easy,
+        end=search.hard,
+        repeats=sweep.repeats,
+        points=tuple(SearchedPoint(one.name, one.labels, (), None, None, done=False) for one in told),
+    )
+    if not resume:
+        return begun
+    path = directory.path / SEARCH_FILE
+    if not path.is_file():
+        what = f"has no {SEARCH_FILE}, so no search began here"
+        raise ConfigError(Problem(str(directory.path), what, "leave --resume out, or name its directory"))
+    before = from_json(SearchTold, read_index(path), str(path))
+    if (before.schema, before.digest, before.mode, before.repeats) != (
+        SEARCH_SCHEMA,
+        digest,
+        mode,
+        sweep.repeats,
+    ):
+        what = "is of another search: its files, their plans, mode or repeats were others"
+        raise ConfigError(
+            Problem(str(directory.path), what, "put them back, or begin in another directory (--out)")
+        )
+    return before
+
+
+def carry_out_search(
+    sweep: Sweep,
+    how: How,
+    points: Sequence[Point],
+    told: SearchTold,
+    directory: SweepDirectory,
+    read: Read,
+    say: Say,
+) -> tuple[str, ExitCode]:
+    """All trials that are not there yet. The index is kept after each. Returns the table and the exit code.
+
+    Raises KeyboardInterrupt once the half run is removed, `InputError` where a value cannot be laid out or a rig is not ready.
+    """
+    search = sweep.search
+    assert search is not None
+    found = list(told.points)
+    with Runs(sweep, how, say) as runs:
+        for number, point in enumerate(points):
+            trials = list(found[number].trials)
+            while (value := next_value(search, [Trial(one.value, one.passed) for one in trials])) is not None:
+                trial = _trial(sweep, runs, point, len(trials), value, directory, read)
+                trials.append(trial)
+                outcome = "passes" if trial.passed else f"fails: {trial.reason}"
+                say(f"{point.name} {point.words or search.path_text}: {trial.words} {outcome}")
+                found[number] = _searched(search, found[number], trials, done=False)
+                told = _keep(told, found, directory)
+            found[number] = _searched(search, found[number], trials, done=True)
+            told = _keep(told, found, directory)
+    return render_search(told, search.words, str(directory.path)), _exit_code(told)
+
+
+def _keep(told: SearchTold, found: Sequence[SearchedPoint], directory: SweepDirectory) -> SearchTold:
+    told = replace(told, points=tuple(found))
+    write_texts(directory.path, {SEARCH_FILE: to_json(told)})
+    return told
+
+
+def _searched(
+    search: Search, point: SearchedPoint, trials: Sequence[TrialTold], *, done: bool
+) -> SearchedPoint:
+    best, fails_at = bounds(search, [Trial(one.value, one.passed) for one in trials])
+    return replace(point, trials=tuple(trials), best=best, fails_at=fails_at, done=done)
+
+
+def _exit_code(told: SearchTold) -> ExitCode:
+    last = [point.trials[-1].runs[-1] for point in told.points if point.best is None and point.trials]
+    if RunResult.BROKEN in last:
+        return ExitCode.RUN_ERROR
+    if RunResult.FAIL in last:
+        return ExitCode.VERDICT_FAILED
+    return ExitCode.INCONCLUSIVE if last else ExitCode.PASS
+
+
+def _trial(
+    sweep: Sweep, runs: Runs, point: Point, number: int, value: int, directory: SweepDirectory, read: Read
+) -> TrialTold:
+    """A value, as often as the sweep repeats; the first run that does not pass ends it."""
+    search = sweep.search
+    assert search is not None
+    name = f"t{number:02d}"
+    place = f"{point.name}/{name}"
+    tried = replace(point, name=place, changes=(*point.changes, search.change(value)))
+    files = point_files(sweep, tried, read, lab=runs.is_lab)
+    directory.add(place, files)
+    results: list[RunResult] = []
+    reason, last = "", None
+    for turn in range(sweep.repeats):
+        last = _run(runs, tried, files, turn, directory)
+        told = run_told(place, turn, last)
+        results.append(told.result)
+        if told.result is RunResult.UNJUDGED:
+            what = "a search goes by the verdict, and no condition is asked for"
+            remedy = "write verdict: {checks: [{check: lost_packets == 0, why: ...}]}"
+            raise ConfigError(Problem(f"{sweep.scenario}: verdict", what, remedy))
+        if told.result is not RunResult.PASS:
+            reason = told.reason or _why(last.summary)
+            break
+    assert last is not None
+    kpis = read_kpis(directory.run(place, len(results) - 1))
+    found = {name: kpis.value(name) for name in FIGURES_TOLD}
+    return TrialTold(
+        name=name,
+        value=value,
+        words=search.words(value),
+        passed=not reason,
+        runs=tuple(results),
+        reason=reason,
+        figures={name: figure for name, figure in found.items() if figure is not None},
+    )
+
+
+def _run(runs: Runs, tried: Point, files: PointFiles, turn: int, directory: SweepDirectory) -> FinishedRun:
+    if directory.has(tried.name, turn):
+        return FinishedRun(read_run(directory.run(tried.name, turn)).summary, "")
+    try:
+        finished = runs.run(tried, files, turn, directory.room(tried.name, turn))
+    except BaseException:
+        directory.drop(tried.name, turn)
+        raise
+    if was_stopped(finished.summary):
+        directory.drop(tried.name, turn)
+        raise KeyboardInterrupt
+    directory.finish(tried.name, turn)
+    return finished
+
+
+def _why(summary: Summary) -> str:
+    """The first condition that did not hold, as the verdict words it."""
+    verdict = summary.verdict
+    assert verdict is not None
+    for check in verdict.checks:
+        if check.result is not Result.PASS:
+            why = check.reason or f"{check.value}, limit {check.limit}"
+            return f"{check.expression} ({check.result.value}: {why})"
+    return "; ".join((*verdict.reasons, *verdict.emulator)) or verdict.result.value

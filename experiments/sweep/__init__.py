@@ -1,0 +1,1 @@
+"""sweep.yaml -> points, their runs, one index."""

@@ -1,0 +1,124 @@
+"""The directory of a sweep: its index, the files of its points, runs that are whole and what others left.
+
+Decides the layout: sweep.json, sweep.yaml, compare.html; points/pNNN/ with the point's files and a run directory for each
+round. A run is made under another name and gets its own when it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.experiments.sweep.index import value_changes
+from etloop.experiments.sweep.points import FILES, PointFiles, run_name
+from etloop.results.compare.runs import SWEEP_FILE
+from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepTold
+from etloop.results.schema.typed_json import OTHER_VERSION, RunDirError, from_json, to_json
+from etloop.results.store.run_dir import SUMMARY_FILE, read_index, write_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PAGE_FILE: Final = "compare.html"
+_PARTIAL: Final = ".partial"
+
+
+class SweepDirectory:
+    """One sweep's place on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def begin(self, told: SweepTold | None, sweep_text: bytes, files: Mapping[str, PointFiles]) -> None:
+        """Makes it; a search has no index of a sweep. Raises `ConfigError` where it is in use or cannot be written."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if any(self.path.iterdir()):
+                what = "is not an empty directory"
+                remedy = "name a new one with --out, or go on in it with --resume"
+                raise ConfigError(Problem(str(self.path), what, remedy))
+            (self.path / "sweep.yaml").write_bytes(sweep_text)
+            for name, texts in files.items():
+                self.add(name, texts)
+        except OSError as error:
+            what = f"cannot be written: {error.strerror or error}"
+            raise ConfigError(Problem(str(self.path), what, "name another directory with --out")) from None
+        if told is not None:
+            self.keep(told)
+
+    def add(self, name: str, texts: PointFiles) -> None:
+        """A point and its files."""
+        self.point(name).mkdir(parents=True, exist_ok=True)
+        for kind in FILES:
+            file = getattr(texts, kind)
+            if file is not None:
+                (self.point(name) / f"{kind}.yaml").write_bytes(file.content or b"")
+
+    def earlier(self) -> SweepTold:
+        """The index of the sweep that began here. Raises `ConfigError` or `RunDirError` where there is none to be read."""
+        path = self.path / SWEEP_FILE
+        if not path.is_file():
+            what = f"has no {SWEEP_FILE}, so no sweep began here"
+            raise ConfigError(
+                Problem(str(self.path), what, "leave --resume out, or name the sweep's directory")
+            )
+        told = from_json(SweepTold, read_index(path), str(path))
+        if told.schema != SWEEP_SCHEMA:
+            what = f"schema is {told.schema!r}, this version reads {SWEEP_SCHEMA!r}"
+            raise RunDirError(Problem(str(path), what, OTHER_VERSION))
+        return told
+
+    def changed_values(self, name: str, now: PointFiles) -> tuple[str, ...]:
+        """What in the files of a point is not as it was when the sweep began, in words."""
+        found: tuple[str, ...] = ()
+        for kind in FILES:
+            file = getattr(now, kind)
+            path = self.point(name) / f"{kind}.yaml"
+            before = path.read_bytes() if path.is_file() else b""
+            after = b"" if file is None else file.content or b""
+            if before != after:
+                found += value_changes(kind, before, after)
+        return found
+
+    def keep(self, told: SweepTold, page: str | None = None) -> None:
+        """Writes the index, and the page if there is one. Raises `RunNotWritten`."""
+        texts = {} if page is None else {PAGE_FILE: page}
+        write_texts(self.path, texts | {SWEEP_FILE: to_json(told)})
+
+    def point(self, name: str) -> Path:
+        """Directory of a point."""
+        return self.path / "points" / name
+
+    def run(self, point: str, number: int) -> Path:
+        """Directory of a run that is whole."""
+        return self.point(point) / run_name(number)
+
+    def room(self, point: str, number: int) -> Path:
+        """Where the run is made until it is whole; what an earlier attempt left there is gone."""
+        partial = self.point(point) / f".{run_name(number)}{_PARTIAL}"
+        shutil.rmtree(partial, ignore_errors=True)
+        return partial
+
+    def finish(self, point: str, number: int) -> Path:
+        """Gives a run its own name; one that broke off before makes room for it."""
+        whole, partial = self.run(point, number), self.point(point) / f".{run_name(number)}{_PARTIAL}"
+        if whole.exists():
+            shutil.rmtree(whole)
+        partial.rename(whole)
+        descriptor = os.open(whole.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return whole
+
+    def drop(self, point: str, number: int) -> None:
+        """Removes what an interrupted run left."""
+        self.room(point, number)
+
+    def has(self, point: str, number: int) -> bool:
+        """Whether a run is there."""
+        return (self.run(point, number) / SUMMARY_FILE).is_file()

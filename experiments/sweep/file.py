@@ -1,0 +1,278 @@
+"""`sweep.yaml`: which values of a scenario, a rig and a topology are tried, how often and in which order. Parsing only.
+
+Decides the keys, what an axis may look like and how many points there may be; every mistake of the file is told together.
+What a changed scenario means is found out when its point is laid out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+import yaml
+from etloop.contract.base.units import QuantityError, format_bytes, parse_bytes
+from etloop.contract.base.yaml_reader import (
+    ConfigFile,
+    Section,
+    bounded,
+    integer,
+    one_of,
+    read_document,
+    words,
+)
+from etloop.contract.base.yaml_tree import NULL_TAG, TEXT_TAG, Change, is_null, parse_path, value_text
+from etloop.experiments.search.bisection import Search, read_search
+from etloop.lab.plan import (
+    DEFAULT_ADDRESSES,
+    DEFAULT_BIND,
+    DEFAULT_MTU_BYTES,
+    LEAST_MTU_BYTES,
+    MOST_ADDRESSES,
+    MOST_MTU_BYTES,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_POINTS: Final = 4096
+MOST_RUNS: Final = 20_000
+MOST_REPEATS: Final = 1000
+MOST_AXES: Final = 16
+LONGEST_LABEL: Final = 60
+DEFAULT_REPEATS: Final = 5
+_BACKENDS: Final = ("udp", "packet", "xdp")
+
+
+class Order(StrEnum):
+    """In which order runs take place."""
+
+    INTERLEAVED = "interleaved"
+    """Rounds: every point once, in an order drawn for each round. What drifts meanwhile meets all points alike."""
+    LISTED = "listed"
+    """Point by point, all its repeats."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """One value of an axis: what it is called, and what it changes."""
+
+    label: str
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis:
+    """Settings of which every point has one."""
+
+    name: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabWish:
+    """How a lab is brought up where the sweep does it."""
+
+    addresses: int = DEFAULT_ADDRESSES
+    mtu_bytes: int = DEFAULT_MTU_BYTES
+    backend: str = "udp"
+    bind: str = DEFAULT_BIND
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sweep:
+    """All that `sweep.yaml` says."""
+
+    source: str
+    scenario: Path
+    topology: Path | None
+    rig: Path | None
+    repeats: int
+    order: Order
+    seed: int
+    compare: str
+    """Name of the axis whose settings are held against its first one."""
+    axes: tuple[Axis, ...]
+    common: tuple[Change, ...]
+    """What every point changes, before its settings."""
+    lab: LabWish
+    search: Search | None = None
+    """At every point the furthest value that passes is searched for, instead of points being held against each other."""
+
+
+def parse_sweep(text: bytes, source: str, directory: Path) -> Sweep:
+    """The sweep of a YAML text; its paths are relative to `directory`. Raises `ConfigError` with all its mistakes."""
+    file = ConfigFile(source)
+    top = read_document(text, file)
+    scenario = top.required("scenario", words, "", "name the scenario that is changed")
+    topology = top.optional("topology", words, "")
+    rig = top.optional("rig", words, "")
+    axes = (*_read_axes(top.section("axes"), directory), *_read_zips(top, directory))
+    search = read_search(top.section("search")) if top.has("search") else None
+    if not axes and search is None:
+        top.mistake(
+            "axes", "there is no axis", "write axes: {transport.qps_per_connection: [1, 4]} or the like"
+        )
+    names = [axis.name for axis in axes]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        top.mistake("zip", f'the axis "{name}" is there twice', "put its values into one of them")
+    first = names[0] if names else ""
+    compare = top.optional("compare", one_of({name: name for name in names}), first) if names else ""
+    sweep = Sweep(
+        source=source,
+        scenario=directory / scenario,
+        topology=directory / topology if topology else None,
+        rig=directory / rig if rig else None,
+        repeats=top.optional("repeats", integer(1, MOST_REPEATS), DEFAULT_REPEATS if search is None else 1),
+        order=top.optional("order", one_of({order.value: order for order in Order}), Order.INTERLEAVED),
+        seed=top.optional("seed", integer(0, 2**31 - 1), 1),
+        compare=compare,
+        axes=axes,
+        common=_read_changes(top.section("set"), directory),
+        lab=_read_lab(top.section("lab")),
+        search=search,
+    )
+    top.close()
+    _refuse_size(sweep, top)
+    file.refuse_mistakes()
+    return sweep
+
+
+def with_repeats(sweep: Sweep, repeats: int) -> Sweep:
+    """As many runs of every point as the command line says."""
+    return replace(sweep, repeats=repeats)
+
+
+def points_of(sweep: Sweep) -> int:
+    """How many points there are."""
+    return prod(len(axis.settings) for axis in sweep.axes)
+
+
+def _refuse_size(sweep: Sweep, top: Section) -> None:
+    points = points_of(sweep)
+    if len(sweep.axes) > MOST_AXES:
+        top.mistake("axes", f"{len(sweep.axes)} axes", f"use at most {MOST_AXES}")
+    if points > MOST_POINTS:
+        top.mistake("axes", f"{points} points", f"keep to {MOST_POINTS}; fewer settings, or several sweeps")
+    elif points * sweep.repeats > MOST_RUNS:
+        what = f"{points} points, {sweep.repeats} times each, are {points * sweep.repeats} runs"
+        top.mistake("repeats", what, f"keep to {MOST_RUNS}")
+
+
+def _read_axes(section: Section, directory: Path) -> tuple[Axis, ...]:
+    axes = []
+    for name in section.entry_names():
+        node = section.node(name)
+        if isinstance(node, yaml.SequenceNode):
+            axes.append(_axis_of_values(section, name, node, directory))
+        elif isinstance(node, yaml.MappingNode):
+            axes.append(Axis(name, _named_settings(section.section(name), directory)))
+            if len(name) > LONGEST_LABEL:
+                section.mistake(
+                    name, "the name of the axis is too long", f"use at most {LONGEST_LABEL} letters"
+                )
+        else:
+            remedy = "write a list of values for a key path, or names with what each of them changes"
+            section.mistake(name, "is no axis", remedy)
+    section.close()
+    return tuple(axes)
+
+
+def _axis_of_values(section: Section, path: str, node: yaml.SequenceNode, directory: Path) -> Axis:
+    keys = _path(section, path, path)
+    if not node.value:
+        section.mistake(path, "has no values", "list at least one")
+    settings = []
+    for value, label in zip(node.value, _labels(list(node.value)), strict=True):
+        settings.append(Setting(label, (_change(section, path, keys, value, directory),)))
+    return Axis(path, tuple(settings))
+
+
+def _named_settings(section: Section, directory: Path) -> tuple[Setting, ...]:
+    settings = []
+    for label in section.entry_names():
+        if len(label) > LONGEST_LABEL:
+            section.mistake(
+                label, "the name of the setting is too long", f"use at most {LONGEST_LABEL} letters"
+            )
+        settings.append(Setting(label, _read_changes(section.section(label), directory)))
+    section.close()
+    return tuple(settings)
+
+
+def _read_changes(section: Section, directory: Path) -> tuple[Change, ...]:
+    found = []
+    for path in section.entry_names():
+        value = section.node(path) or yaml.ScalarNode(NULL_TAG, "")
+        found.append(_change(section, path, _path(section, path, path), value, directory))
+    section.close()
+    return tuple(found)
+
+
+def _read_zips(top: Section, directory: Path) -> tuple[Axis, ...]:
+    if not top.has("zip"):
+        return ()
+    axes = []
+    for section in top.sections("zip", "list the key paths that go together, or remove the key"):
+        columns = [(path, section.nodes(path)) for path in section.entry_names()]
+        lengths = {len(nodes) for _, nodes in columns}
+        if len(lengths) != 1 or 0 in lengths:
+            told = ", ".join(f"{path} has {len(nodes)}" for path, nodes in columns)
+            first = columns[0][0] if columns else ""
+            section.mistake(first, f"lists that go together differ: {told}", "give each as many values")
+            continue
+        rows = zip(*(nodes for _, nodes in columns), strict=True)
+        labels = zip(*(_labels(nodes) for _, nodes in columns), strict=True)
+        settings = tuple(
+            Setting(
+                ",".join(label)[:LONGEST_LABEL],
+                tuple(
+                    _change(section, path, _path(section, path, path), value, directory)
+                    for (path, _), value in zip(columns, row, strict=True)
+                ),
+            )
+            for row, label in zip(rows, labels, strict=True)
+        )
+        section.close()
+        axes.append(Axis(",".join(path for path, _ in columns), settings))
+    return tuple(axes)
+
+
+def _labels(nodes: list[yaml.Node]) -> list[str]:
+    """What values are called: what they are, or their number where that is long or not unique."""
+    texts = [value_text(node) if not is_null(node) else "none" for node in nodes]
+    good = len(set(texts)) == len(texts) and all(0 < len(text) <= LONGEST_LABEL for text in texts)
+    return texts if good else [str(number) for number in range(1, len(texts) + 1)]
+
+
+def _path(section: Section, key: str, text: str) -> tuple[str, ...]:
+    try:
+        return parse_path(text)
+    except QuantityError as error:
+        section.mistake(key, error.what, error.remedy)
+        return ("seed",)
+
+
+def _change(section: Section, key: str, keys: tuple[str, ...], value: yaml.Node, directory: Path) -> Change:
+    """A change; the name of another file is made a path from where we are."""
+    if len(keys) == 1 and keys[0] in {"scenario", "topology", "rig"}:
+        if isinstance(value, yaml.ScalarNode) and value.value.strip():
+            value = yaml.ScalarNode(TEXT_TAG, str(directory / value.value))
+        else:
+            section.mistake(
+                key, "names no file", f"write the name of a file, or a path such as {keys[0]}.KEY"
+            )
+    return Change(keys, value)
+
+
+def _read_lab(section: Section) -> LabWish:
+    mtu = bounded(parse_bytes, LEAST_MTU_BYTES, MOST_MTU_BYTES, format_bytes)
+    wish = LabWish(
+        addresses=section.optional("addresses", integer(1, MOST_ADDRESSES), DEFAULT_ADDRESSES),
+        mtu_bytes=section.optional("mtu", mtu, DEFAULT_MTU_BYTES),
+        backend=section.optional("backend", one_of({name: name for name in _BACKENDS}), "udp"),
+        bind=section.optional("bind", words, DEFAULT_BIND),
+    )
+    section.close()
+    return wish

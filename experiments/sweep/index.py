@@ -1,0 +1,134 @@
+"""What a sweep's directory says of it, and whether a sweep may go on there. Pure.
+
+Decides when an earlier part and the rest would not be of one experiment: other points, other files behind them, another
+place or another order. Only more repeats may be asked for than before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.yaml_tree import values_by_path
+from etloop.results.schema.sweep import SWEEP_SCHEMA, Mode, PointTold, SweepTold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from etloop.controller.plan.plan import Plan
+    from etloop.experiments.sweep.file import Sweep
+    from etloop.experiments.sweep.points import Point, PointFiles
+
+MOST_TOLD: Final = 8
+AFRESH: Final = "put the files back as they were, or begin in another directory (--out)"
+
+
+def told_of(sweep: Sweep, mode: Mode, points: Sequence[PointTold]) -> SweepTold:
+    """A sweep before its first run."""
+    return SweepTold(
+        schema=SWEEP_SCHEMA,
+        source=sweep.source,
+        mode=mode,
+        order=sweep.order.value,
+        seed=sweep.seed,
+        repeats=sweep.repeats,
+        compare=sweep.compare,
+        points=tuple(points),
+        runs=(),
+    )
+
+
+def point_told(point: Point, files: PointFiles, plan: Plan) -> PointTold:
+    """A point with digests of everything that it depends on."""
+    # Where the traces lie does not matter.
+    digest = hashlib.sha256()
+    _add(digest.update, replace(plan.tables, source=""))
+    return PointTold(point.name, dict(point.labels), files.digest, digest.hexdigest()[:32])
+
+
+def _add(update: Callable[[bytes | memoryview], None], value: object) -> None:
+    """Adds a value of a plan to a digest: columns as their bytes, which are millions of numbers, all else in words."""
+    if isinstance(value, np.ndarray):
+        update(f"{value.dtype.str}{value.shape}".encode())
+        update(np.ascontiguousarray(value).view(np.uint8).data)
+    elif is_dataclass(value):
+        for field in fields(value):
+            update(f"{field.name}(".encode())
+            _add(update, getattr(value, field.name))
+            update(b")")
+    elif isinstance(value, tuple):
+        update(f"{len(value)}[".encode())
+        for one in value:
+            _add(update, one)
+    else:
+        update(f"{value!r};".encode())
+
+
+def refuse_another(
+    before: SweepTold, now: SweepTold, where: str, changed_values: Callable[[str], tuple[str, ...]]
+) -> None:
+    """Raises `ConfigError` unless `now` is `before`, perhaps with more repeats.
+
+    `changed_values` tells what is not as it was in the files of a point, by its name.
+    """
+    found = [
+        (what, x, y)
+        for what, x, y in (
+            ("mode", str(before.mode), str(now.mode)),
+            ("order", before.order, now.order),
+            ("seed", str(before.seed), str(now.seed)),
+            ("points", str(len(before.points)), str(len(now.points))),
+        )
+        if x != y
+    ]
+    problems = [
+        Problem(f"{where}: {what}", f"was {x} when the sweep began, and is {y}", AFRESH)
+        for what, x, y in found
+    ]
+    if now.repeats < before.repeats:
+        what = f"were {before.repeats} when the sweep began, and are {now.repeats}"
+        problems.append(Problem(f"{where}: repeats", what, f"ask for {before.repeats} or more"))
+    if len(before.points) == len(now.points):
+        for old, new in zip(before.points, now.points, strict=True):
+            problems += _point_problems(old, new, where, changed_values)
+    if len(problems) > MOST_TOLD:
+        more = len(problems) - MOST_TOLD
+        problems[MOST_TOLD:] = [Problem(where, f"{more} more differences", AFRESH)]
+    if problems:
+        raise ConfigError(*problems)
+
+
+def _point_problems(
+    old: PointTold, new: PointTold, where: str, changed_values: Callable[[str], tuple[str, ...]]
+) -> list[Problem]:
+    place = f"{where}: point {new.name}"
+    if old.labels != new.labels:
+        return [Problem(place, f"was {_words(old)} when the sweep began, and is {_words(new)}", AFRESH)]
+    if old.files != new.files:
+        changed = changed_values(new.name)
+        what = f"its files are not those it began with: {'; '.join(changed) or 'comments or order of keys'}"
+        return [Problem(place, what, AFRESH)]
+    if old.plan != new.plan:
+        what = "the same files are laid out differently: its traces changed, or this is another version of ETLoop"
+        return [Problem(place, what, AFRESH)]
+    return []
+
+
+def _words(point: PointTold) -> str:
+    return ", ".join(f"{axis}={label}" for axis, label in point.labels.items())
+
+
+def value_changes(kind: str, before: bytes, now: bytes) -> tuple[str, ...]:
+    """In words, the values of a file that are not as they were."""
+    try:
+        x, y = values_by_path(before, kind), values_by_path(now, kind)
+    except ConfigError:
+        return (f"{kind} is another text",)
+    return tuple(
+        f"{kind} {path} was {x.get(path, 'absent')}, is {y.get(path, 'absent')}"
+        for path in sorted(x.keys() | y.keys())
+        if x.get(path) != y.get(path)
+    )[:MOST_TOLD]

@@ -1,0 +1,167 @@
+"""Points of a sweep: which settings each has, the texts of its files, and in which order all runs take place. Pure.
+
+Decides how points are named and what a key path leads into. The files themselves are read by whoever calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.units import QuantityError
+from etloop.contract.base.yaml_tree import Change, changed_text
+from etloop.controller.inputs.topology import parse_topology
+from etloop.controller.run.prepare import InputFile
+from etloop.experiments.sweep.file import LabWish, Order, Sweep
+from etloop.lab.plan import plan_lab, rig_text
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+FILES: Final = ("scenario", "rig", "topology")
+MADE_RIG: Final = "rig-of-its-lab.yaml"
+"""Name of a rig that was made of a topology, in messages."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Point:
+    """One combination of settings."""
+
+    name: str
+    """p000, p001, ...: its directory."""
+    labels: tuple[tuple[str, str], ...]
+    """(axis, setting)."""
+    changes: tuple[Change, ...]
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return ", ".join(f"{axis}={label}" for axis, label in self.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class PointFiles:
+    """The texts of a point's files, each with the place that its paths start from."""
+
+    scenario: InputFile
+    rig: InputFile
+    topology: InputFile | None
+
+    @property
+    def digest(self) -> str:
+        """Tells apart points whose files differ."""
+        digest = hashlib.sha256()
+        for file in (self.scenario, self.rig, self.topology):
+            digest.update(b"\0" if file is None else (file.content or b"") + b"\0")
+        return digest.hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One run to be."""
+
+    point: int
+    round: int
+
+
+def points(sweep: Sweep) -> tuple[Point, ...]:
+    """All points, the last axis fastest."""
+    found = []
+    for number, settings in enumerate(product(*(axis.settings for axis in sweep.axes))):
+        labels = tuple((axis.name, setting.label) for axis, setting in zip(sweep.axes, settings, strict=True))
+        changes = (*sweep.common, *(change for setting in settings for change in setting.changes))
+        found.append(Point(f"p{number:03d}", labels, changes))
+    return tuple(found)
+
+
+def turns(order: Order, count: int, repeats: int, rng: random.Random) -> tuple[Turn, ...]:
+    """All runs in their order; `rng` draws that of each round."""
+    if order is Order.LISTED:
+        return tuple(Turn(point, number) for point in range(count) for number in range(repeats))
+    found = []
+    for number in range(repeats):
+        order_of_round = list(range(count))
+        rng.shuffle(order_of_round)
+        found += [Turn(point, number) for point in order_of_round]
+    return tuple(found)
+
+
+def run_name(number: int) -> str:
+    """Directory of the run of a round."""
+    return f"r{number:03d}"
+
+
+def point_files(sweep: Sweep, point: Point, read: Callable[[Path], bytes], *, lab: bool) -> PointFiles:
+    """The files of a point. With `lab`, or without any rig, the rig is that of a lab of its topology.
+
+    Raises `ConfigError`, which names the point.
+    """
+    try:
+        return _files(sweep, point, read, lab=lab)
+    except QuantityError as error:
+        where = f"{sweep.source}: point {point.name} ({point.words})"
+        raise ConfigError(Problem(where, error.what, error.remedy)) from None
+    except ConfigError as error:
+        raise ConfigError(*(at_point(point, problem) for problem in error.problems)) from None
+
+
+def at_point(point: Point, problem: Problem) -> Problem:
+    """A problem of one point."""
+    return Problem(f"point {point.name} ({point.words}): {problem.where}", problem.what, problem.remedy)
+
+
+def _files(sweep: Sweep, point: Point, read: Callable[[Path], bytes], *, lab: bool) -> PointFiles:
+    paths: dict[str, Path | None] = {
+        "scenario": sweep.scenario,
+        "rig": None if lab else sweep.rig,
+        "topology": sweep.topology,
+    }
+    changes: dict[str, list[Change]] = {name: [] for name in FILES}
+    for change in point.changes:
+        if len(change.path) == 1 and change.path[0] in FILES:
+            paths[change.path[0]] = Path(str(change.value.value))
+        elif change.path[0] in {"rig", "topology"}:
+            changes[change.path[0]].append(Change(change.path[1:], change.value))
+        else:
+            changes["scenario"].append(change)
+    files = {name: _file(path, changes[name], read) for name, path in paths.items() if path is not None}
+    topology = files.get("topology")
+    if topology is None and changes["topology"]:
+        what = "changes the topology, and the sweep names none"
+        raise ConfigError(Problem(sweep.source, what, "write topology: FILE"))
+    if "rig" not in files:
+        files["rig"] = _made_rig(sweep, topology, changes["rig"])
+    return PointFiles(files["scenario"], files["rig"], topology)
+
+
+def _file(path: Path, changes: list[Change], read: Callable[[Path], bytes]) -> InputFile:
+    content = read(path)
+    return InputFile(path, changed_text(content, str(path), changes).encode() if changes else content)
+
+
+def _made_rig(sweep: Sweep, topology: InputFile | None, changes: list[Change]) -> InputFile:
+    if topology is None or topology.content is None:
+        remedy = (
+            "write rig: FILE, give --rig FILE, or write topology: FILE for the rig that its lab would have"
+        )
+        raise ConfigError(Problem(sweep.source, "nothing says which ports there are", remedy))
+    source = str(topology.path)
+    text = lab_rig(sweep.lab, topology.content, source).encode()
+    path = topology.path.with_name(MADE_RIG)
+    return InputFile(path, changed_text(text, str(path), changes).encode() if changes else text)
+
+
+def lab_rig(wish: LabWish, topology: bytes, source: str) -> str:
+    """The rig of a lab of this topology. Raises `ConfigError` or `PlanError` where there can be none."""
+    plan = plan_lab(
+        parse_topology(topology, source),
+        mtu_bytes=wish.mtu_bytes,
+        addresses=wish.addresses,
+        bind=wish.bind,
+    )
+    return rig_text(plan, backend=wish.backend)

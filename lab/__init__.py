@@ -1,0 +1,1 @@
+"""A rig on one Linux machine: namespaces joined by switches in software. Knows neither plans nor sessions."""

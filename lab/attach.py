@@ -1,0 +1,210 @@
+"""A switch alone, in the foreground, between interfaces of the network namespace it is started in: `etloop lab attach`.
+
+Decides when interfaces are fit for it and what is set on them for as long as it runs. Who is behind them, and how he got
+there, is others' part: network cards of this host, or cables that `lab_plug` brings from other namespaces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import struct
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from etloop.contract.base.errors import ExitCode, Problem, RigError
+from etloop.controller.inputs.topology import parse_topology
+from etloop.lab.capacity import measure_capacity
+from etloop.lab.client import lab_taken, release
+from etloop.lab.plan import plan_lab, refuse_promise
+from etloop.lab.request import LabOrder
+from etloop.lab.server import Lab
+from etloop.lab.setup import index_of
+from etloop.lab.status import Values, plan_values
+from etloop.lab.wiring import cables, wire
+from etloop.traffic.soft_switch import SoftLimits, SoftSwitch
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+if TYPE_CHECKING:
+    from etloop.lab.wiring import Wiring
+
+LOOK_S: Final = 0.05
+"""Between two looks for an interface."""
+_SIOCETHTOOL: Final = 0x8946
+_ETHTOOL_GGRO: Final = 0x2B
+_ETHTOOL_SGRO: Final = 0x2C
+_ETHTOOL_GFLAGS: Final = 0x25
+_ETHTOOL_SFLAGS: Final = 0x26
+_LRO: Final = 1 << 15
+_NO_ADDRESS_OF_ITS_OWN: Final = {"attrs": [("AF_INET6", {"attrs": [("IFLA_INET6_ADDR_GEN_MODE", 1)]})]}
+
+
+def serve_attached(
+    order: LabOrder, words: tuple[str, ...], wait_s: float, tell: Callable[[Values], None]
+) -> Values:
+    """Runs the switch until it is told to end, and returns its last status; `tell` gets the first.
+
+    `words` are "agent/port=interface" for every attachment, or nothing for the cables of `lab plug`.
+    Raises `InputError` where it cannot run, and `RigError` when it cannot go on.
+    """
+    topology = parse_topology(order.topology.encode(), order.source)
+    plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
+    wiring = wire(topology, plan, words) if words else cables(plan)
+    capacity = measure_capacity(plan.mtu_bytes) if order.measure else None
+    promised = capacity is not None and sum(port.rate_bps for port in plan.ports) <= capacity.held_bps
+    if capacity is not None and not order.beyond:
+        refuse_promise(plan, capacity)
+    directory = lab_taken(order.name)
+    try:
+        indices = _await(wiring.interfaces, wait_s)
+        with _fit(wiring):
+            limits = SoftLimits(mtu_bytes=plan.mtu_bytes, learns=wiring.learns)
+            try:
+                switch = SoftSwitch(topology, wiring.ports, limits)
+            except RuntimeError as error:
+                raise RigError(
+                    Problem("lab attach", str(error), "see docs/lab.md for what it needs")
+                ) from None
+
+            def trouble() -> str:
+                gone = [name for name, index in indices.items() if _index(name) != index]
+                return switch.failure() or (f"{', '.join(gone)} went away" if gone else "")
+
+            try:
+                described = plan_values(wiring.plan, capacity, promised=promised)
+                lab = Lab(order, topology, wiring.plan, {}, switch, described, trouble)
+                ended_by = asyncio.run(lab.serve(directory, tell))
+            finally:
+                switch.stop()
+            if ended_by:
+                remedy = (
+                    "start it again when that is mended; what crossed it since then is not to be believed"
+                )
+                raise RigError(Problem("lab attach", f"the switch ended: {ended_by}", remedy))
+            return lab.status()
+    finally:
+        release(directory)
+
+
+def _index(interface: str) -> int:
+    """Of an interface; 0 if there is none."""
+    try:
+        return socket.if_nametoindex(interface)
+    except OSError:
+        return 0
+
+
+def _await(interfaces: tuple[str, ...], wait_s: float) -> dict[str, int]:
+    """The interfaces' numbers as soon as all are there. Raises `RigError` for those that do not come."""
+    until = time.monotonic() + wait_s
+    while not all((found := {name: _index(name) for name in interfaces}).values()):
+        if time.monotonic() >= until:
+            absent = [name for name, index in found.items() if not index]
+            waited = f" (waited {wait_s:g} s)" if wait_s else ""
+            raise RigError(
+                *(
+                    Problem(
+                        f"interface {name}",
+                        f"is not in this network namespace{waited}",
+                        "name one that `ip link` shows with --port, or let etloop lab plug bring it",
+                    )
+                    for name in absent
+                )
+            )
+        time.sleep(LOOK_S)
+    return found
+
+
+@contextlib.contextmanager
+def _fit(wiring: Wiring) -> Iterator[None]:
+    """Interfaces up, and frames on them single: joined TCP segments cannot be cut by the switch. Undone afterwards.
+
+    Raises `RigError` with everything that is wrong with them.
+    """
+    with contextlib.ExitStack() as stack:
+        problems: list[Problem] = []
+        for interface in wiring.interfaces:
+            if not _claimed(interface, stack):
+                what = "a switch of another lab runs on it, and with two of them every frame would be carried twice"
+                remedy = "end that one first (etloop lab down --name NAME), or name another interface"
+                problems.append(Problem(f"interface {interface}", what, remedy))
+                continue
+            try:
+                _up(interface, wiring, problems)
+                stack.callback(_join, interface, _single(interface))
+            except (NetlinkError, OSError) as error:
+                code = error.code if isinstance(error, NetlinkError) else error.errno or 0
+                remedy = "it needs CAP_NET_ADMIN and CAP_NET_RAW in this network namespace"
+                problems.append(
+                    Problem(f"interface {interface}", f"cannot be set up: {os.strerror(code)}", remedy)
+                )
+        if problems:
+            raise RigError(*problems)
+        yield
+
+
+def _claimed(interface: str, stack: contextlib.ExitStack) -> bool:
+    """Claims an interface for as long as the stack lasts; False if another switch has it.
+
+    The claim is a name without a file, which the kernel keeps by network namespace and takes back from whoever dies.
+    """
+    claim = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    try:
+        claim.bind(f"\0etloop-switch-{_index(interface)}")
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return False
+    return True
+
+
+def _up(interface: str, wiring: Wiring, problems: list[Problem]) -> None:
+    with IPRoute() as kernel:
+        index = index_of(kernel, interface)
+        (link,) = kernel.get_links(index)
+        mtu_bytes = int(link.get("mtu"))
+        if mtu_bytes < wiring.plan.mtu_bytes:
+            what = f"carries IP packets of {mtu_bytes} bytes, and the lab is to carry {wiring.plan.mtu_bytes}"
+            remedy = f"ip link set {interface} mtu {wiring.plan.mtu_bytes}, or --mtu {mtu_bytes}B"
+            problems.append(Problem(f"interface {interface}", what, remedy))
+            return
+        if not wiring.learns and Path("/proc/sys/net/ipv6").exists():
+            # A cable's end that says nothing of its own.
+            kernel.link("set", index=index, IFLA_AF_SPEC=_NO_ADDRESS_OF_ITS_OWN)
+        kernel.link("set", index=index, state="up")
+
+
+def _single(interface: str) -> tuple[int, int]:
+    """Has the kernel and the card join nothing; returns what they did before."""
+    joins, flags = _ethtool(interface, _ETHTOOL_GGRO, 0), _ethtool(interface, _ETHTOOL_GFLAGS, 0)
+    _join(interface, (0, flags & ~_LRO))
+    return joins, flags
+
+
+def _join(interface: str, before: tuple[int, int]) -> None:
+    with contextlib.suppress(OSError):  # cards that cannot, and interfaces that are gone
+        _ethtool(interface, _ETHTOOL_SGRO, before[0])
+    with contextlib.suppress(OSError):
+        _ethtool(interface, _ETHTOOL_SFLAGS, before[1])
+
+
+def _ethtool(interface: str, command: int, value: int) -> int:
+    cell = array("I", [command, value])
+    request = struct.pack("16sP16x", interface.encode(), cell.buffer_info()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        fcntl.ioctl(asked, _SIOCETHTOOL, request)
+    return cell[1]
+
+
+def last_words(status: Values, text: Callable[[Values], str]) -> tuple[str, ExitCode]:
+    """What is printed at the end, and the exit code: above 0 when the switch lost frames of its own."""
+    lost: Any = status["counters"]["soft_switch"]["overload_frames"]
+    return text(status), ExitCode.PASS if lost == 0 else ExitCode.INCONCLUSIVE

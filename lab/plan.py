@@ -1,0 +1,282 @@
+"""Topology -> lab: which namespaces, interfaces and addresses there will be, and the rig file of the agents in them. Pure.
+
+Decides names, addresses and how much load the soft switch would have to carry. Making all that is left to `lab_place`, what
+the host can carry is measured by `lab_capacity`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import ConfigError, PlanError, Problem
+from etloop.contract.base.units import format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.contract.model.topology import Attachment, Topology
+
+MOST_LAB_PORTS: Final = 64
+MOST_LAB_SWITCHES: Final = 64
+MOST_ADDRESSES: Final = 250
+"""Of a port to which the lab gives addresses."""
+DEFAULT_ADDRESSES: Final = 8
+DEFAULT_MTU_BYTES: Final = 4200
+"""Path MTU 4096 with its headers."""
+LEAST_MTU_BYTES: Final = 1280
+MOST_MTU_BYTES: Final = 9000
+DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"
+LINE_OVERHEAD_BYTES: Final = 14 + 4 + 20
+"""Beside an IP packet on the line: Ethernet header, check sequence, preamble and gap."""
+AGENTS_SHARE: Final = 0.5
+"""Of what the host forwards with nothing else to do, what is promised: the agents need the rest."""
+LAB_PROFILE: Final = "soft-switch"
+LAB_INTERVAL: Final = "100ms"
+"""Between two readings of a lab's counters."""
+_MAC: Final = "02:e7:00:00:{:02x}:{:02x}"
+_LONGEST_INTERFACE: Final = 15
+
+
+@dataclass(frozen=True, slots=True)
+class LabPort:
+    """One attachment as it will be: a veth pair between an agent's namespace and the switch's."""
+
+    attachment: int
+    port: str
+    """Its name in the rig file."""
+    interface: str
+    """At the agent's end."""
+    switch_interface: str
+    """At the switch's end."""
+    mac: str
+    addresses: tuple[str, ...]
+    rate_bps: int
+    rail: int | None
+    end: str
+    """The switch port that it is on, as "leaf0/3"."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabAgent:
+    """One namespace and the ports in it."""
+
+    name: str
+    ports: tuple[LabPort, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabPlan:
+    """A whole lab before it is made."""
+
+    agents: tuple[LabAgent, ...]
+    mtu_bytes: int
+    bind: str
+    """Where the controller listens on the host; agents reach it at the same address."""
+
+    @property
+    def ports(self) -> tuple[LabPort, ...]:
+        """All ports, in the order of the topology's attachments."""
+        return tuple(
+            sorted((port for agent in self.agents for port in agent.ports), key=lambda p: p.attachment)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What this host's soft switch forwarded when it was measured, with frames as long as the MTU allows."""
+
+    frames_per_s: int
+    lost_frames: int
+    """Of its own overload while it was measured: it was offered more than it could take."""
+    mtu_bytes: int
+
+    @property
+    def held_frames_per_s(self) -> int:
+        """What is promised."""
+        return round(self.frames_per_s * AGENTS_SHARE)
+
+    @property
+    def held_bps(self) -> int:
+        """The same as the sum of the rates of all attachments, all of them receiving."""
+        return self.held_frames_per_s * line_bits(self.mtu_bytes)
+
+
+def line_bits(mtu_bytes: int) -> int:
+    """Bits of line that the longest frame takes."""
+    return 8 * (mtu_bytes + LINE_OVERHEAD_BYTES)
+
+
+def plan_lab(
+    topology: Topology,
+    *,
+    mtu_bytes: int = DEFAULT_MTU_BYTES,
+    addresses: int = DEFAULT_ADDRESSES,
+    bind: str = DEFAULT_BIND,
+) -> LabPlan:
+    """The lab of a topology; ports to which its file gives no addresses get `addresses` of them each.
+
+    Raises `PlanError` for a topology that is too large for one host, `ConfigError` for addresses that clash.
+    """
+    problems = _too_large(topology)
+    if problems:
+        raise PlanError(*problems)
+    if not 1 <= addresses <= MOST_ADDRESSES:
+        remedy = f"ask for 1 to {MOST_ADDRESSES}"
+        raise ConfigError(Problem("--addresses", f"{addresses} addresses of a port", remedy))
+    if not LEAST_MTU_BYTES <= mtu_bytes <= MOST_MTU_BYTES:
+        remedy = f"write {LEAST_MTU_BYTES} to {MOST_MTU_BYTES}"
+        raise ConfigError(Problem("--mtu", f"{mtu_bytes} bytes", remedy))
+    by_agent: dict[str, list[LabPort]] = {}
+    for number, attachment in enumerate(topology.attachments):
+        agent, _, port = attachment.rig_port.partition("/")
+        mine = by_agent.setdefault(agent, [])
+        mine.append(
+            LabPort(
+                attachment=number,
+                port=port,
+                interface=port if len(port) <= _LONGEST_INTERFACE and port != "lo" else f"port{len(mine)}",
+                switch_interface=f"sw{number}",
+                mac=_MAC.format(number >> 8, number & 255),
+                addresses=attachment.addresses or _addresses(number, addresses),
+                rate_bps=topology.port_of(attachment.end).rate_bps,
+                rail=attachment.rail,
+                end=topology.port_name(attachment.end),
+            )
+        )
+    _refuse_clashes(topology.attachments, by_agent)
+    agents = tuple(LabAgent(name, tuple(ports)) for name, ports in by_agent.items())
+    return LabPlan(agents, mtu_bytes, bind)
+
+
+def needed_frames_per_s(plan: LabPlan) -> int:
+    """Frames a second when every attachment receives at its rate, in frames as long as the MTU allows."""
+    return sum(port.rate_bps for port in plan.ports) // line_bits(plan.mtu_bytes)
+
+
+def refuse_promise(plan: LabPlan, capacity: Capacity) -> None:
+    """Raises `PlanError` if the rates of the topology are more than this host was measured to hold."""
+    needed_bps = sum(port.rate_bps for port in plan.ports)
+    if needed_bps <= capacity.held_bps:
+        return
+    each_bps = capacity.held_bps // max(len(plan.ports), 1)
+    what = (
+        f"its {len(plan.ports)} attachments together take {format_rate(needed_bps)}; this host holds "
+        f"{about_rate(capacity.held_bps)} in frames of {plan.mtu_bytes} bytes (measured just now)"
+    )
+    remedy = f"lower the rates to about {about_rate(each_bps)} each, or say --beyond to have it without the promise"
+    raise PlanError(Problem("topology", what, remedy))
+
+
+def about_rate(rate_bps: int) -> str:
+    """A rate rounded down to two digits, for people."""
+    unit = 10 ** max(len(str(rate_bps)) - 2, 0)
+    return format_rate(max(rate_bps // unit * unit, 1))
+
+
+def rig_text(plan: LabPlan, *, backend: str = "udp", topology: str = "", lab: str = "") -> str:
+    """A rig file for the agents of the lab; `topology` is the path of its topology file from there, for the twin.
+
+    With `lab`, the lab's name, it also says on which lab timelines are carried out and where the counters of its switches
+    are read.
+    """
+    lines = [
+        "# Made by etloop lab up. The agents stand in namespaces of this host and reach the controller through it.",
+        f"controller: {{bind: '{plan.bind}'}}",
+        *([f"topology: {json.dumps(topology)}"] if topology else []),
+        *([f"lab: {lab}"] if lab else []),
+        *(_dut_lines(plan, lab) if lab else []),
+        "agents:",
+    ]
+    for agent in plan.agents:
+        lines += [f"  - name: {agent.name}", "    host: here", "    ports:"]
+        for port in agent.ports:
+            keys = [
+                f"name: {port.port}",
+                f"addresses: [{', '.join(_ranges(port.addresses))}]",
+                f"link: {_rate(port.rate_bps)}",
+            ]
+            if backend != "udp":
+                keys += [f"backend: {backend}", f"interface: {port.interface}"]
+            if port.rail is not None:
+                keys.append(f"rail: {port.rail}")
+            lines.append(f"      - {{{', '.join(keys)}}}")
+    return "\n".join(lines) + "\n"
+
+
+def _dut_lines(plan: LabPlan, lab: str) -> list[str]:
+    ports = [
+        f"        {json.dumps(f'{agent.name}/{port.port}')}: {json.dumps(port.end)}"
+        for agent in plan.agents
+        for port in agent.ports
+    ]
+    return [
+        "dut:",
+        f"  profile: {LAB_PROFILE}",
+        "  counters:",
+        "    - reader: soft_switch",
+        f"      lab: {lab}",
+        f"      interval: {LAB_INTERVAL}",
+        "      ports:",
+        *ports,
+    ]
+
+
+def _rate(rate_bps: int) -> str:
+    return f"{rate_bps // 1_000_000}Mbps" if rate_bps % 1_000_000 == 0 else f"{rate_bps}bps"
+
+
+def runs_of(addresses: Sequence[str]) -> list[tuple[str, str]]:
+    """First and last of every run of neighbours among addresses, in their order."""
+    out: list[tuple[str, str]] = []
+    for address in addresses:
+        if out and ip_address(out[-1][1]) + 1 == ip_address(address):
+            out[-1] = (out[-1][0], address)
+        else:
+            out.append((address, address))
+    return out
+
+
+def _ranges(addresses: tuple[str, ...]) -> list[str]:
+    """Addresses as rig files write them, runs of neighbours as ranges."""
+    return [f'"{first}"' if first == last else f'"{first}-{last}"' for first, last in runs_of(addresses)]
+
+
+def _addresses(attachment: int, count: int) -> tuple[str, ...]:
+    # 198.18.0.0/15 is set aside for benchmarks of network devices (RFC 2544, RFC 6890).
+    return tuple(f"198.18.{attachment + 1}.{host + 1}" for host in range(count))
+
+
+def _too_large(topology: Topology) -> list[Problem]:
+    return [
+        Problem(
+            "topology", f"{count} {what}", f"a lab on one host has at most {most}; make the topology smaller"
+        )
+        for count, most, what in (
+            (len(topology.attachments), MOST_LAB_PORTS, "attachments"),
+            (len(topology.switches), MOST_LAB_SWITCHES, "switches"),
+        )
+        if count > most
+    ]
+
+
+def _refuse_clashes(attachments: tuple[Attachment, ...], by_agent: dict[str, list[LabPort]]) -> None:
+    owner: dict[str, str] = {}
+    problems = []
+    for agent, ports in by_agent.items():
+        for port in ports:
+            for address in port.addresses:
+                parsed = ip_address(address)
+                if parsed.is_loopback or parsed.is_link_local:
+                    what = f"packets to {address} would not leave their host for the switch"
+                    remedy = "give addresses such as 10.0.1.1 or fd00::1, or none and let the lab choose"
+                    problems.append(Problem(f"attachment {agent}/{port.port}", what, remedy))
+                if address in owner:
+                    what = f"{address} is an address of {owner[address]} as well"
+                    remedy = "give every address to one port, or to none and let the lab choose"
+                    problems.append(Problem(f"attachment {agent}/{port.port}", what, remedy))
+                owner[address] = f"{agent}/{port.port}"
+    if problems:
+        raise ConfigError(*problems)

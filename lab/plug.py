@@ -1,0 +1,152 @@
+"""Plugs the ports of one agent into a switch that runs in another network namespace of this host (`etloop lab attach`).
+
+Decides how a namespace that is somebody else's - a container's, most of all - gets a port: a veth pair into the switch's
+namespace, addresses, and routes to the other agents' addresses and to nothing else, so that what the namespace has besides
+stays as it is. Both namespaces are told apart by processes in them; entering one, and its right, is not needed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etloop.contract.base.errors import ConfigError, Problem, RigError
+from etloop.lab.setup import (
+    FIRST_TABLE,
+    RULE_PRIORITY,
+    SCOPE_LINK,
+    add_address,
+    bits_of,
+    family_of,
+    index_of,
+    no_tcp_offload,
+    say_nothing_of_itself,
+)
+from etloop.lab.wiring import others
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+if TYPE_CHECKING:
+    from etloop.lab.plan import LabAgent, LabPlan, LabPort
+
+
+def plug(plan: LabPlan, agent: LabAgent, switch_pid: int) -> tuple[str, ...]:
+    """Gives this process's network namespace the ports of the agent; returns a sentence about each.
+
+    What is plugged already is left as it is. The switch's ends stay down until the switch has them, so that the agent's have
+    a carrier when it runs. Raises `RigError` where the kernel refuses, `ConfigError` where there is nothing to plug into.
+    """
+    _refuse_same_namespace(switch_pid)
+    if len(agent.ports) > 1:
+        _refuse_strict_paths()
+    said = []
+    for number, port in enumerate(agent.ports):
+        where = f"port {agent.name}/{port.port}"
+        try:
+            with IPRoute() as kernel:
+                if _is_plugged(kernel, port):
+                    said.append(f"{where}: {port.interface} is plugged already")
+                    continue
+                _make(kernel, port, plan.mtu_bytes, switch_pid)
+                try:
+                    _settle(kernel, plan, agent, number)
+                except (NetlinkError, OSError):
+                    kernel.link("del", index=index_of(kernel, port.interface))
+                    raise
+        except (NetlinkError, OSError) as error:
+            code = error.code if isinstance(error, NetlinkError) else error.errno or 0
+            raise RigError(
+                Problem(where, f"the kernel refused it: {os.strerror(code)}", _remedy(code))
+            ) from None
+        said.append(f"{where}: {port.interface}, {len(port.addresses)} addresses from {port.addresses[0]}")
+    return tuple(said)
+
+
+def _refuse_same_namespace(switch_pid: int) -> None:
+    # Other users' namespaces may not be looked at; the kernel tells then.
+    where = Path("/proc", str(switch_pid))
+    if not where.exists():
+        remedy = "name the process of etloop lab attach, as this process sees it (1 in its container)"
+        raise ConfigError(Problem("--into", f"there is no process {switch_pid}", remedy))
+    try:
+        same = (where / "ns/net").readlink() == Path("/proc/thread-self/ns/net").readlink()
+    except OSError:
+        return
+    if same:
+        what = f"process {switch_pid} is in this very network namespace: what it is sent would not leave the host's stack"
+        raise ConfigError(Problem("--into", what, "run the switch in a network namespace of its own"))
+
+
+def _refuse_strict_paths() -> None:
+    for which in ("all", "default"):
+        try:
+            strict = Path(f"/proc/sys/net/ipv4/conf/{which}/rp_filter").read_text().strip() == "1"
+        except OSError:
+            continue
+        if strict:
+            what = "drops what arrives at an agent's second port, for the way back leads by its first"
+            remedy = f"set net.ipv4.conf.{which}.rp_filter to 0 (sysctls: of the container)"
+            raise RigError(Problem(f"net.ipv4.conf.{which}.rp_filter=1", what, remedy))
+
+
+def _is_plugged(kernel: Any, port: LabPort) -> bool:
+    for index in kernel.link_lookup(ifname=port.interface):
+        (link,) = kernel.get_links(index)
+        if link.get("address") == port.mac:
+            return True
+        what = f"there is another {port.interface} already"
+        remedy = "remove it, or name the port otherwise in the topology file"
+        raise RigError(Problem(f"interface {port.interface}", what, remedy))
+    return False
+
+
+def _make(kernel: Any, port: LabPort, mtu_bytes: int, switch_pid: int) -> None:
+    kernel.link(
+        "add",
+        ifname=port.interface,
+        kind="veth",
+        address=port.mac,
+        mtu=mtu_bytes,
+        peer={"ifname": port.switch_interface, "net_ns_pid": switch_pid, "mtu": mtu_bytes},
+    )
+
+
+def _settle(kernel: Any, plan: LabPlan, agent: LabAgent, number: int) -> None:
+    port = agent.ports[number]
+    index = index_of(kernel, port.interface)
+    say_nothing_of_itself(kernel, index)
+    no_tcp_offload(port.interface)
+    for address in port.addresses:
+        add_address(kernel, index, address)
+    kernel.link("set", index=index, state="up")
+    several = len(agent.ports) > 1
+    families = {family_of(address) for address in port.addresses}
+    for address, mac in others(plan, agent):
+        family = family_of(address)
+        if family not in families:
+            continue
+        kernel.neigh("add", family=family, dst=address, lladdr=mac, ifindex=index, state="permanent")
+        to = f"{address}/{bits_of(address)}"
+        keys = {"family": family, "dst": to, "oif": index, "scope": SCOPE_LINK}
+        if several:
+            kernel.route("add", table=FIRST_TABLE + number, **keys)
+        # Of several ports the first carries what has no source address yet.
+        kernel.route("add", priority=FIRST_TABLE + number, **keys)
+    if several:
+        for address in port.addresses:
+            source = f"{address}/{bits_of(address)}"
+            table = FIRST_TABLE + number
+            kernel.rule("add", family=family_of(address), src=source, table=table, priority=RULE_PRIORITY)
+
+
+def _remedy(code: int) -> str:
+    match os.strerror(code):
+        case "Operation not permitted":
+            return "it needs CAP_NET_ADMIN over both network namespaces (cap_add: [NET_ADMIN], and no user namespace between)"
+        case "File exists":
+            return "the switch has a cable of that name: something else is plugged in as this agent; end it first"
+        case "Operation not supported":
+            return "load the kernel's veth driver (modprobe veth) on the host"
+        case _:
+            return "look at the kernel's log"

@@ -1,0 +1,37 @@
+"""Where the switches of a lab are not what the profile in the lab's rig says. Pure.
+
+The rig that a lab writes names the profile `soft-switch`, whose maps are those that a topology has by default; a topology with
+maps of its own runs all the same, and the verdict would find its packets in other queues.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etloop.dut_profiles.reading.catalogue import find_profile
+from etloop.dut_profiles.rules.maps import way_of_packet
+from etloop.lab.plan import LAB_PROFILE
+
+if TYPE_CHECKING:
+    from etloop.contract.model.topology import Topology
+
+
+def map_deviations(topology: Topology) -> tuple[str, ...]:
+    """A sentence for every switch whose maps lead some DSCP to another queue than the profile's."""
+    profile = find_profile(LAB_PROFILE)
+    notes = []
+    for switch in topology.switches:
+        differing = []
+        for dscp, traffic_class in enumerate(switch.dscp_to_class):
+            way = way_of_packet(profile, dscp, None)
+            queue = switch.class_to_queue[traffic_class]
+            if way is not None and way.queue != queue:
+                differing.append((dscp, queue, way.queue))
+        if differing:
+            dscp, queue, stated = differing[0]
+            more = f" (and {len(differing) - 1} more)" if len(differing) > 1 else ""
+            notes.append(
+                f"{switch.name} maps DSCP {dscp} to queue {queue}, the profile {LAB_PROFILE} to {stated}{more}: a verdict will "
+                "say so; if it is meant, let the rig name a copy of the profile with these maps"
+            )
+    return tuple(notes)

@@ -1,0 +1,333 @@
+"""A lab while it is up: its place, its switch, its agents, and a Unix socket that answers questions about it.
+
+The socket takes JSON objects, one a line, and answers each with one line:
+  {"ask": "status"}                              what the lab is, with its counters
+  {"ask": "counters"}                            counters alone
+  {"ask": "counters", "every_ms": 100}           the same again and again, until the asking side leaves
+  {"ask": "link", "port": "s0/p1", "up": false}  takes a switch's link down or up
+  {"ask": "watch"}                               nothing more; the line ends when the lab does
+  {"ask": "down"}                                ends the lab
+The port of a link may be named as the rig does, too. An answer has "error", and perhaps "remedy", where the question could
+not be answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from etloop.contract.base.errors import Problem, RigError
+from etloop.contract.model.topology import SwitchEnd, Topology
+from etloop.controller.inputs.topology import parse_topology
+from etloop.lab.capacity import measure_capacity, open_in
+from etloop.lab.plan import LabPlan, plan_lab, refuse_promise
+from etloop.lab.relay import endpoint_of, relay_from
+from etloop.lab.request import (
+    GNMI_LOG_FILE,
+    GNMI_READY,
+    LEAST_INTERVAL_MS,
+    MOST_REQUEST_BYTES,
+    ORDER_FILE,
+    SOCKET_FILE,
+    LabOrder,
+    read_order,
+)
+from etloop.lab.setup import lab_place
+from etloop.lab.status import Values, counter_values, plan_values
+from etloop.lab.unix_socket import listening
+from etloop.runtime.own_module import own_module
+from etloop.traffic.soft_switch import SoftSwitch
+
+AGENT_END_S: Final = 5
+GNMI_UP_S: Final = 40
+GLANCE_S: Final = 0.5
+"""Between two looks at whether the switch still runs."""
+
+
+def serve_lab(directory: Path, tell: Callable[[dict[str, object]], None]) -> bool:
+    """Makes the lab that the directory's order describes, tells its status, and serves it until it is told to end.
+
+    Returns whether what it kept is for others to remove: not where its owner has ended.
+
+    Raises `InputError` and RuntimeError where it cannot be made, before anything was told.
+    """
+    order = read_order((directory / ORDER_FILE).read_text())
+    topology = parse_topology(order.topology.encode(), order.source)
+    plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
+    endpoint_of(plan.bind)
+    capacity = measure_capacity(plan.mtu_bytes) if order.measure else None
+    promised = capacity is not None and sum(port.rate_bps for port in plan.ports) <= capacity.held_bps
+    if capacity is not None and not order.beyond:
+        refuse_promise(plan, capacity)
+    with lab_place(plan) as place:
+        switch = open_in(place, topology, plan)
+        try:
+            described = plan_values(plan, capacity, promised=promised)
+            lab = Lab(order, topology, plan, place.agents, switch, described, switch.failure)
+            if ended_by := asyncio.run(lab.serve(directory, tell)):
+                print(f"the soft switch ended: {ended_by}", file=sys.stderr, flush=True)
+        finally:
+            switch.stop()
+            (directory / SOCKET_FILE).unlink(missing_ok=True)
+    return not (order.owner and _has_ended(order.owner))
+
+
+class Lab:
+    """One lab that is up.
+
+    `namespaces` are those of its agents, by descriptors of this process: none where the switch stands between interfaces.
+    `trouble` says why it cannot go on, and is empty while it can.
+    """
+
+    def __init__(
+        self,
+        order: LabOrder,
+        topology: Topology,
+        plan: LabPlan,
+        namespaces: dict[str, int],
+        switch: SoftSwitch,
+        described: Values,
+        trouble: Callable[[], str],
+    ) -> None:
+        self._order = order
+        self._topology = topology
+        self._plan = plan
+        self._namespaces = namespaces
+        self._switch = switch
+        self._described = described
+        self._trouble = trouble
+        self._agents: dict[str, subprocess.Popen[bytes]] = {}
+        self._directory = Path()
+        self._gnmi: asyncio.subprocess.Process | None = None
+        self._gnmi_at = ""
+        self._end = asyncio.Event()
+
+    async def serve(self, directory: Path, tell: Callable[[dict[str, object]], None]) -> str:
+        """Answers until a signal or a question ends the lab, or returns why it cannot go on.
+
+        Its agents have ended when this returns.
+        """
+        self._directory = directory
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._end.set)
+        async with contextlib.AsyncExitStack() as stack:
+            if self._order.owner:
+                self._end_with(self._order.owner, loop, stack)
+            host, port = endpoint_of(self._plan.bind)
+            for namespace in self._namespaces.values():
+                stack.push_async_callback(_close, await relay_from(namespace, host, port))
+            socket_path = directory / SOCKET_FILE
+            server = await asyncio.start_unix_server(
+                self._converse, sock=listening(socket_path), limit=MOST_REQUEST_BYTES
+            )
+            stack.push_async_callback(_close, server)
+            stack.callback(self._end_agents)
+            if self._order.gnmi:
+                stack.push_async_callback(self._end_gnmi)
+                await self._start_gnmi(socket_path)
+            if self._order.agents:
+                self._start_agents()
+            tell(self.status())
+            while not self._end.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._end.wait(), GLANCE_S)
+                if trouble := self._trouble():
+                    return trouble
+            return ""
+
+    def _end_with(
+        self, owner: int, loop: asyncio.AbstractEventLoop, stack: contextlib.AsyncExitStack
+    ) -> None:
+        try:
+            descriptor = os.pidfd_open(owner)
+        except ProcessLookupError:
+            self._end.set()
+            return
+        stack.callback(os.close, descriptor)
+        stack.callback(loop.remove_reader, descriptor)
+        loop.add_reader(descriptor, self._end.set)
+
+    # ---- questions
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                await self._answer(line, reader, writer)
+        except (OSError, ValueError, asyncio.LimitOverrunError):
+            pass  # who asks left, or wrote a line without end
+        except asyncio.CancelledError:
+            pass  # the lab ends while somebody is connected; before Python 3.12 asyncio would print that as an error
+        finally:
+            writer.close()
+
+    async def _answer(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            asked = json.loads(line)
+            question = asked["ask"]
+            every_ms = int(asked.get("every_ms", 0))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            await _say(writer, {"error": 'expected a JSON object with "ask"'})
+            return
+        match question:
+            case "status":
+                await _say(writer, self.status())
+            case "counters" if every_ms == 0:
+                await _say(writer, self._counters())
+            case "counters":
+                await self._stream(reader, writer, max(every_ms, LEAST_INTERVAL_MS))
+            case "link":
+                await _say(writer, self._order_link(asked))
+            case "watch":
+                await _say(writer, {})
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._end.wait()
+            case "down":
+                await _say(writer, {})
+                self._end.set()
+            case _:
+                await _say(writer, {"error": f'"{str(question)[:64]}" is not a question that a lab answers'})
+
+    async def _stream(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, every_ms: int
+    ) -> None:
+        while not self._end.is_set() and not reader.at_eof():
+            await _say(writer, self._counters())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._end.wait(), every_ms / 1000)
+
+    def _order_link(self, asked: Values) -> Values:
+        ends = {one.rig_port: one.end for one in self._topology.attachments} | {
+            f"{settings.name}/{one.name}": SwitchEnd(number, port)
+            for number, settings in enumerate(self._topology.switches)
+            for port, one in enumerate(settings.ports)
+        }
+        port, up = asked.get("port"), asked.get("up")
+        if not isinstance(port, str) or not isinstance(up, bool):
+            return {"error": 'expected "port" as switch/port and "up" as true or false'}
+        if port not in ends:
+            remedy = f"name a port of a switch or of the rig, such as {', '.join(list(ends)[-8:])}"
+            return {"error": f'there is no port "{port[:64]}"', "remedy": remedy}
+        self._switch.set_link(ends[port], up=up)
+        return {}
+
+    def _counters(self) -> Values:
+        return counter_values(self._topology, self._switch.snapshot())
+
+    def status(self) -> Values:
+        """What the lab is, with its counters as of now; the last ones once its switch has stopped."""
+        return self._described | {
+            "name": self._order.name,
+            "pid": os.getpid(),
+            "namespaces": self._namespaces,
+            "processes": {name: _said_of(process) for name, process in self._agents.items()},
+            "directory": str(self._directory),
+            "gnmi": self._gnmi_values(),
+            "counters": self._counters(),
+        }
+
+    # ---- gNMI
+
+    async def _start_gnmi(self, socket_path: Path) -> None:
+        """Starts the process that serves gNMI; returns when it does. Raises `RigError` with its reason if it does not."""
+        with (self._directory / GNMI_LOG_FILE).open("wb") as log:
+            self._gnmi = await asyncio.create_subprocess_exec(
+                *own_module("etloop.lab.gnmi", self._order.name, self._order.gnmi, str(socket_path)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        assert self._gnmi.stdout is not None
+        line = ""
+        with contextlib.suppress(TimeoutError):
+            said = await asyncio.wait_for(self._gnmi.stdout.readline(), GNMI_UP_S)
+            line = said.decode(errors="replace")
+        if not line.startswith(GNMI_READY):
+            log_text = (self._directory / GNMI_LOG_FILE).read_text(errors="replace").strip()
+            last = log_text.splitlines()[-1] if log_text else "it said nothing"
+            what = f"its process did not begin: {last}"
+            raise RigError(Problem("lab up --gnmi", what, "give another address, or leave it out"))
+        self._gnmi_at = line.removeprefix(GNMI_READY).split(",")[0]
+
+    async def _end_gnmi(self) -> None:
+        if self._gnmi is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._gnmi.terminate()
+        try:
+            await asyncio.wait_for(self._gnmi.wait(), AGENT_END_S)
+        except TimeoutError:
+            self._gnmi.kill()
+            await self._gnmi.wait()
+
+    def _gnmi_values(self) -> Values | None:
+        if self._gnmi is None:
+            return None
+        code = self._gnmi.returncode
+        said = f"running, process {self._gnmi.pid}" if code is None else f"ended with {code}"
+        return {"address": self._gnmi_at, "process": said}
+
+    # ---- agents
+
+    def _start_agents(self) -> None:
+        for name, namespace in self._namespaces.items():
+            enter = (
+                "etloop.lab.exec",
+                "--net",
+                f"/proc/self/fd/{namespace}",
+                "--parent",
+                str(os.getpid()),
+            )
+            agent = ("etloop.agent.cli", "run", "--controller", self._plan.bind, "--name", name)
+            with (self._directory / f"agent-{name}.log").open("wb") as log:
+                self._agents[name] = subprocess.Popen(
+                    own_module(*enter, "--", *own_module(*agent)),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(namespace,),
+                )
+
+    def _end_agents(self) -> None:
+        for process in self._agents.values():
+            process.terminate()
+        for process in self._agents.values():
+            try:
+                process.wait(AGENT_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _has_ended(process: int) -> bool:
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], 0)[0])
+    finally:
+        os.close(descriptor)
+
+
+def _said_of(process: subprocess.Popen[bytes]) -> str:
+    code = process.poll()
+    return f"running, process {process.pid}" if code is None else f"ended with {code}"
+
+
+async def _say(writer: asyncio.StreamWriter, values: dict[str, Any]) -> None:
+    writer.write(json.dumps(values).encode() + b"\n")
+    await writer.drain()
+
+
+async def _close(server: asyncio.Server) -> None:
+    server.close()

@@ -1,0 +1,1 @@
+"""Two sets of runs -> what is better, worse or the same, with intervals."""

@@ -1,0 +1,341 @@
+"""B against A: tests the job's time and its collectives, says what carries a change, and what else the two differ in.
+
+Decides what is tested and how the probability of a false alarm is shared among the tests: half of it for the job's time, the
+other half equally for the rest (Bonferroni). What a test is stands in `inference`. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.results.compare.contributions import (
+    differing_things,
+    mean_figures,
+    plain_figures,
+    shifts,
+    troubles,
+)
+from etloop.results.compare.runs import same_rounds
+from etloop.results.compare.statistics import (
+    Difference,
+    Mean,
+    difference,
+    mean_of_iterations,
+    mean_of_runs,
+    outcome,
+    paired_difference,
+    surely_no_regression,
+)
+from etloop.results.schema.comparison import (
+    CONTRAST_SCHEMA,
+    Basis,
+    Contrast,
+    ContrastSettings,
+    Interference,
+    Line,
+    Outcome,
+    SideTold,
+)
+from etloop.results.schema.kpis import BY_NAME
+
+if TYPE_CHECKING:
+    from etloop.results.compare.runs import Side
+    from etloop.results.compare.samples import RunSamples
+    from etloop.results.schema.comparison import Shift
+    from numpy.typing import NDArray
+
+JCT: Final = "jct"
+JOB: Final = "job "
+MORE_IS_BETTER: Final = frozenset(
+    "overlap_fraction goodput_bps busiest_port_share share_of_ideal rates_jain ports_jain uplinks_jain".split()
+)
+UNDIRECTED: Final = frozenset(
+    "compute_ns network_ns roofline_ns tx_packets one_way_error_ns busy_share comm_overhead_ns".split()
+)
+"""Figures of which neither more nor less is better by itself."""
+MOST_TOLD: Final = 10
+LEAST_RUNS: Final = 3
+"""From so many on, their variation is taken for that of the other side too, where that has only one."""
+Times = Callable[["RunSamples"], "NDArray[np.float64]"]
+"""Picks the times of one thing, by iteration."""
+
+
+def contrast(a: Side, b: Side, settings: ContrastSettings) -> Contrast:
+    """Compares two sides. Raises `ConfigError` for a figure that there is not, or that has no better and worse."""
+    refuse_figures(settings.figures)
+    rounds = same_rounds(a, b) if settings.in_rounds else None
+    a, b = rounds or (a, b)
+    settings = replace(settings, in_rounds=rounds is not None)
+    lines = _lines(a, b, settings)
+    verdict, reasons = _verdict(a, b, lines)
+    parts, only_a, only_b = shifts(a, b, lambda run: run.parts)
+    ranks, _, _ = shifts(a, b, lambda run: run.transfers, lambda rank: f"rank {rank}")
+    better = verdict is Outcome.IMPROVEMENT
+    differing, warnings = differing_things(a, b)
+    return Contrast(
+        schema=CONTRAST_SCHEMA,
+        verdict=verdict,
+        reasons=reasons,
+        a=_told(a, settings),
+        b=_told(b, settings),
+        settings=settings,
+        lines=lines,
+        carriers=_most(parts, better=better),
+        ranks=_most(ranks, better=better),
+        troubles=troubles(a, b)[:MOST_TOLD],
+        interference=_interference(a, b, lines),
+        only_a=only_a,
+        only_b=only_b,
+        plain=plain_figures(a, b),
+        differing=differing[:100],
+        differing_total=len(differing),
+        warnings=(*_absent(lines, settings), *_single_runs(a, b, settings), *warnings),
+    )
+
+
+def _interference(a: Side, b: Side, lines: tuple[Line, ...]) -> tuple[Interference, ...]:
+    jobs = [set(side.runs[0].jobs) for side in (a, b)]
+    if jobs[0] == jobs[1]:
+        return ()
+    return tuple(
+        Interference(
+            line.name.removeprefix(JOB),
+            1 + line.change,
+            None if line.low is None else 1 + line.low,
+            None if line.high is None else 1 + line.high,
+        )
+        for line in lines
+        if line.name.startswith(JOB)
+    )
+
+
+def refuse_figures(figures: tuple[str, ...]) -> None:
+    """Raises `ConfigError` with every name that cannot be tested."""
+    problems = []
+    for name in figures:
+        if name not in BY_NAME:
+            problems.append(
+                Problem("--figures", f'there is no figure "{name[:64]}"', "see docs/metrics.md, section 9")
+            )
+        elif name in UNDIRECTED:
+            what = f"neither more nor less of {name} is better by itself"
+            problems.append(Problem("--figures", what, "name one that has a better and a worse"))
+    if problems:
+        raise ConfigError(*problems)
+
+
+def _told(side: Side, settings: ContrastSettings) -> SideTold:
+    doubts = tuple(dict.fromkeys(doubt for run in side.runs for doubt in run.doubts))
+    return SideTold(
+        name=side.name,
+        path=side.path,
+        runs=len(side.runs),
+        iterations=sum(len(run.jct_ns) for run in side.runs),
+        basis=_basis(side, settings),
+        left_out=side.left_out,
+        doubts=doubts[:MOST_TOLD],
+    )
+
+
+def _basis(side: Side, settings: ContrastSettings) -> Basis:
+    if settings.in_rounds:
+        return Basis.ROUNDS
+    return Basis.RUNS if len(side.runs) > 1 else Basis.ITERATIONS
+
+
+def _absent(lines: tuple[Line, ...], settings: ContrastSettings) -> list[str]:
+    there = {line.name for line in lines}
+    return [
+        f"{name} was to be tested, and a run does not have it"
+        for name in settings.figures
+        if name not in there
+    ]
+
+
+def _single_runs(a: Side, b: Side, settings: ContrastSettings) -> list[str]:
+    single = [name for name, side in (("A", a), ("B", b)) if len(side.runs) == 1]
+    if not single:
+        return []
+    who = f"{' and '.join(single)} {'are one run each' if len(single) > 1 else 'is one run'}"
+    if all(run.virtual for side in (a, b) for run in side.runs):
+        return [
+            f"{who}: what another seed would change is not in the intervals; repeat them with other seeds"
+        ]
+    allowed = f"{settings.between_runs:.1%}"
+    return [
+        f"{who}: how much runs of the same thing differ is not known, and taken to be {allowed}; repeat them"
+    ]
+
+
+def _lines(a: Side, b: Side, settings: ContrastSettings) -> tuple[Line, ...]:
+    kinds = sorted(_common(a, b, lambda run: run.kinds))
+    jobs = sorted(_common(a, b, lambda run: run.jobs))
+    others = len(kinds) + len(jobs) + len(settings.figures)
+    allowed = 1 - settings.confidence
+    first = 1 - (allowed / 2 if others else allowed)
+    rest = 1 - allowed / 2 / max(others, 1)
+    times: list[tuple[str, str, Times]] = [(JCT, "the job, per iteration", lambda run: run.jct_ns)]
+    times += [
+        (f"{JOB}{job}", "iteration of this job", lambda run, job=job: run.jobs[job])  # type: ignore[misc]
+        for job in jobs
+    ]
+    times += [
+        (kind, "all members present", lambda run, kind=kind: run.kinds[kind])  # type: ignore[misc]
+        for kind in kinds
+    ]
+    lines = [
+        _time_line(name, words, a, b, of, settings, rest if index else first)
+        for index, (name, words, of) in enumerate(times)
+    ]
+    found = (_figure_line(name, a, b, settings, rest) for name in settings.figures)
+    return (*lines, *(line for line in found if line is not None))
+
+
+def _common(a: Side, b: Side, of: Callable[[RunSamples], dict[str, NDArray[np.float64]]]) -> set[str]:
+    """Names that every run of both sides has, with times above 0."""
+    runs = (*a.runs, *b.runs)
+    names = set.intersection(*(set(of(run)) for run in runs))
+    return {name for name in names if all(of(run)[name].mean() > 0 for run in runs)}
+
+
+def _time_line(
+    name: str, words: str, a: Side, b: Side, of: Times, settings: ContrastSettings, confidence: float
+) -> Line:
+    values = [np.array([of(run).mean() for run in side.runs]) for side in (a, b)]
+    seen = [mean_of_runs(one, relative=True) if len(one) > 1 else None for one in values]
+    means = (
+        seen[0] or _single_mean(a.runs[0], of, seen[1], settings),
+        seen[1] or _single_mean(b.runs[0], of, seen[0], settings),
+    )
+    if _is_the_same(a, b, of):
+        found = Difference(0.0, 0.0, 0.0, confidence, 1.0, relative=True)
+    elif settings.in_rounds:
+        found = paired_difference(values[0], values[1], confidence, relative=True)
+    else:
+        found = difference(*means, confidence, relative=True)
+    return _line(name, "ns", words, means, found, settings, less_is_better=True, doubt=_doubt(a, b))
+
+
+def _is_the_same(a: Side, b: Side, of: Times) -> bool:
+    """Whether both took the same times in virtual time, where nothing is chance."""
+    return len(a.runs) == len(b.runs) and all(
+        one.virtual and other.virtual and np.array_equal(of(one), of(other))
+        for one, other in zip(a.runs, b.runs, strict=True)
+    )
+
+
+def _single_mean(run: RunSamples, of: Times, other: Mean | None, settings: ContrastSettings) -> Mean:
+    """Of a side of one run. Where the other side shows how much runs differ, at least that much is allowed for."""
+    shown = other.cv if other is not None and other.count >= LEAST_RUNS and other.cv is not None else 0.0
+    return mean_of_iterations(of(run), max(shown, 0.0 if run.virtual else settings.between_runs))
+
+
+def _figure_line(name: str, a: Side, b: Side, settings: ContrastSettings, confidence: float) -> Line | None:
+    values = [np.array([run.figures.get(name, math.nan) for run in side.runs], np.float64) for side in (a, b)]
+    if any(np.isnan(one).any() for one in values):
+        return None
+    relative = all(bool((one > 0).all()) for one in values)
+    means = mean_of_runs(values[0], relative=relative), mean_of_runs(values[1], relative=relative)
+    if settings.in_rounds:
+        found = paired_difference(values[0], values[1], confidence, relative=relative)
+    else:
+        found = difference(*means, confidence, relative=relative)
+    figure = BY_NAME[name]
+    better = name not in MORE_IS_BETTER
+    return _line(name, figure.unit, figure.words, means, found, settings, less_is_better=better, doubt="")
+
+
+def _line(
+    name: str,
+    unit: str,
+    words: str,
+    means: tuple[Mean, Mean],
+    found: Difference,
+    settings: ContrastSettings,
+    *,
+    less_is_better: bool,
+    doubt: str,
+) -> Line:
+    a, b = means
+    least = settings.least_effect if found.relative else settings.least_effect * abs(a.value)
+    result = outcome(found, least, less_is_better=less_is_better)
+    doubted = result is Outcome.REGRESSION and bool(doubt)
+    return Line(
+        name=name,
+        unit=unit,
+        words=words,
+        a=a.value,
+        b=b.value,
+        a_cv=a.cv,
+        b_cv=b.cv,
+        a_basis=a.basis,
+        b_basis=b.basis,
+        change=found.change,
+        low=found.low if math.isfinite(found.low) else None,
+        high=found.high if math.isfinite(found.high) else None,
+        relative=found.relative,
+        confidence=found.confidence,
+        p_value=found.p_value,
+        outcome=Outcome.OPEN if doubted else result,
+        doubt=doubt if doubted else "",
+        surely_no_regression=surely_no_regression(found, least, less_is_better=less_is_better),
+    )
+
+
+def _doubt(a: Side, b: Side) -> str:
+    """Why a longer time of B may be our own doing: lateness that grew by as much, or packets that we lost ourselves."""
+    figures = mean_figures(a), mean_figures(b)
+    jct = [float(np.mean([run.jct_ns.mean() for run in side.runs])) for side in (a, b)]
+    shares = [found.get("slip_share", 0.0) for found in figures]
+    grown_ns = shares[1] * jct[1] - shares[0] * jct[0]
+    if 0 < jct[1] - jct[0] <= grown_ns:
+        return (
+            f"our own lateness can explain it: it grew from {shares[0]:.1%} to {shares[1]:.1%} of an iteration "
+            "(slip_share)"
+        )
+    lost = [found.get("own_lost_packets", 0.0) for found in figures]
+    if lost[1] > lost[0]:
+        return f"our own receive buffers lost {lost[1]:.6g} packets a run in B, {lost[0]:.6g} in A (own_lost_packets)"
+    return ""
+
+
+def _verdict(a: Side, b: Side, lines: tuple[Line, ...]) -> tuple[Outcome, tuple[str, ...]]:
+    worse = [line for line in lines if line.outcome is Outcome.REGRESSION]
+    if worse:
+        return Outcome.REGRESSION, tuple(f"{line.name}: {_changed(line)}" for line in worse)
+    reasons = [f"{line.name}: {_changed(line)}, but {line.doubt}" for line in lines if line.doubt]
+    first = lines[0]
+    if not first.surely_no_regression and not first.doubt:
+        reasons.append(f"{first.name}: {_changed(first)}; it takes more runs, or longer ones, to tell")
+    for name, side in (("A", a), ("B", b)):
+        if side.left_out:
+            total = len(side.left_out) + len(side.runs)
+            reasons.append(f"{name}: {len(side.left_out)} of {total} runs left out: {side.left_out[0]}")
+    if reasons:
+        return Outcome.OPEN, tuple(reasons)
+    if any(line.outcome is Outcome.IMPROVEMENT for line in lines):
+        better = tuple(
+            f"{line.name}: {_changed(line)}" for line in lines if line.outcome is Outcome.IMPROVEMENT
+        )
+        return Outcome.IMPROVEMENT, better
+    return Outcome.ALIKE, (f"{first.name}: {_changed(first)}",)
+
+
+def _changed(line: Line) -> str:
+    if not line.relative:
+        bounds = "" if line.low is None else f" ({line.low:+.6g} to {line.high:+.6g})"
+        return f"{line.change:+.6g} {line.unit}{bounds}"
+    bounds = "" if line.low is None or line.high is None else f" ({line.low:+.1%} to {line.high:+.1%})"
+    return f"{line.change:+.1%}{bounds}"
+
+
+def _most(found: list[Shift], *, better: bool) -> tuple[Shift, ...]:
+    """Those that shifted most: longer ones, or shorter ones if it is `better`."""
+    sign = -1 if better else 1
+    moved = [one for one in found if sign * one.added_ns > 0]
+    return tuple(sorted(moved, key=lambda one: -sign * one.added_ns)[:MOST_TOLD])

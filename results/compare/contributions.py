@@ -1,0 +1,138 @@
+"""What lies behind a comparison: collectives and ranks that shifted, flows in trouble, key figures, and what differs.
+
+Means over the runs of each side; nothing in here is tested. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from etloop.results.schema.comparison import Differing, Plain, Shift, Trouble
+from etloop.results.schema.kpis import FIGURES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from etloop.results.compare.runs import Side
+    from etloop.results.compare.samples import RunSamples
+
+K = TypeVar("K", bound="Hashable")
+
+IGNORED: Final = frozenset({("scenario", "seed")})
+"""Values that repeats of one thing may differ in."""
+_SEVERITY: Final = ("timeouts", "retransmissions", "out of order", "CNPs", "ECN marks")
+
+
+def shifts(
+    a: Side,
+    b: Side,
+    of: Callable[[RunSamples], Mapping[K, float]],
+    name: Callable[[K], str] = str,
+) -> tuple[list[Shift], int, int]:
+    """Times of everything that both sides have, and how many only A and only B have."""
+    sides = [_means(side, of) for side in (a, b)]
+    both = sides[0].keys() & sides[1].keys()
+    found = [Shift(name(key), sides[0][key], sides[1][key], sides[1][key] - sides[0][key]) for key in both]
+    found.sort(key=lambda one: one.what)
+    return found, len(sides[0]) - len(both), len(sides[1]) - len(both)
+
+
+def _means(side: Side, of: Callable[[RunSamples], Mapping[K, float]]) -> dict[K, float]:
+    """Means over the runs that have it."""
+    total: dict[K, float] = {}
+    count: dict[K, int] = {}
+    for run in side.runs:
+        for key, value in of(run).items():
+            total[key] = total.get(key, 0.0) + value
+            count[key] = count.get(key, 0) + 1
+    return {key: value / count[key] for key, value in total.items()}
+
+
+def troubles(a: Side, b: Side) -> tuple[Trouble, ...]:
+    """Counters of flows that rose, the gravest kind first; absent ones are 0 in every run."""
+    sums: list[dict[tuple[int, int, str], float]] = []
+    for side in (a, b):
+        found: dict[tuple[int, int, str], float] = {}
+        for run in side.runs:
+            for key, value in run.troubles.items():
+                found[key] = found.get(key, 0.0) + value / len(side.runs)
+        sums.append(found)
+    risen = [
+        Trouble(*key, a=sums[0].get(key, 0.0), b=value)
+        for key, value in sums[1].items()
+        if value > sums[0].get(key, 0.0)
+    ]
+    return tuple(
+        sorted(risen, key=lambda one: (_SEVERITY.index(one.what), one.a - one.b, one.src_rank, one.dst_rank))
+    )
+
+
+def mean_figures(side: Side) -> dict[str, float]:
+    """Key figures, as means over the runs that have them."""
+    return _means(side, lambda run: run.figures)
+
+
+def plain_figures(a: Side, b: Side) -> tuple[Plain, ...]:
+    """Key figures that both sides have, in their order."""
+    found = mean_figures(a), mean_figures(b)
+    return tuple(
+        Plain(one.name, one.unit, x := found[0][one.name], y := found[1][one.name], y / x - 1 if x else None)
+        for one in FIGURES
+        if one.name in found[0] and one.name in found[1]
+    )
+
+
+def differing_things(a: Side, b: Side) -> tuple[tuple[Differing, ...], list[str]]:
+    """Every value in which the first runs of both sides are not alike, and what to be warned of."""
+    found = _differing(a.runs[0].things, b.runs[0].things)
+    warnings = []
+    for name, side in (("A", a), ("B", b)):
+        apart = sorted(
+            {_section(one) for run in side.runs[1:] for one in _differing(side.runs[0].things, run.things)}
+        )
+        if apart:
+            warnings.append(
+                f"the runs of {name} are not repeats of one thing: they differ in {', '.join(apart)}"
+            )
+    of_topology = any(one.thing == "topology" for one in found)
+    sections = sorted({_section(one) for one in found if not (of_topology and _follows_topology(one))})
+    if len(sections) > 1:
+        warnings.append(f"A and B differ in more than one thing: {', '.join(sections)}")
+    scaled = [
+        one
+        for one in found
+        if _section(one) in {"scenario scale", "trace source", "trace ranks", "measured in"}
+    ]
+    warnings += [
+        f"{one.thing} {one.path}: {one.a} in A, {one.b} in B; their times are of different things"
+        for one in scaled
+    ]
+    return found, warnings
+
+
+def _differing(a: dict[str, dict[str, str]], b: dict[str, dict[str, str]]) -> tuple[Differing, ...]:
+    found = []
+    for thing in (*a, *(name for name in b if name not in a)):
+        ours, theirs = a.get(thing, {}), b.get(thing, {})
+        if thing == "topology" and not (ours and theirs):
+            continue  # kept by some runs only
+        for path in sorted(ours.keys() | theirs.keys()):
+            x, y = ours.get(path, "-"), theirs.get(path, "-")
+            if x != y and (thing, path) not in IGNORED:
+                found.append(Differing(thing, path, x[:200], y[:200]))
+    return tuple(found)
+
+
+def _follows_topology(one: Differing) -> bool:
+    """The rates of links in a rig that was made of a topology."""
+    return one.thing == "rig" and one.path.endswith(".link")
+
+
+def _section(one: Differing) -> str:
+    """What counts as one thing: a section of a scenario (of the transport, one of its own), a file, a trace."""
+    keys = one.path.split(".")
+    if one.thing == "scenario":
+        return f"scenario {'.'.join(keys[:2]) if keys[0] == 'transport' else keys[0]}"
+    if one.thing in {"trace", "measured"}:
+        return f"{one.thing} {one.path}"
+    return one.thing

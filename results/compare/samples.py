@@ -1,0 +1,246 @@
+"""What a run has to be compared by: times of its iterations and collectives, its figures, and what it was a run of.
+
+Decides which iterations count (complete ones after the warm-up) and what stands for a collective: the time with all members
+present, so that waiting for stragglers is not laid at its door. What differs from another run is for `contrast`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from etloop.contract.base.errors import ConfigError
+from etloop.contract.base.yaml_tree import values_by_path
+from etloop.results.measure.iterations import counted_iterations
+from etloop.results.measure.job_shares import Phase
+from etloop.results.schema.kpis import KPI_FILE
+from etloop.results.schema.summary import OVERLOADED, VIRTUAL_TIME, RunState
+from etloop.results.store.run_dir import read_inputs, read_kpis, read_run, read_topology
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etloop.results.schema.summary import Summary
+    from etloop.results.store.run_dir import Run
+    from numpy.typing import NDArray
+
+_TROUBLES: Final = (
+    ("retransmitted_packets", "sender", "retransmissions"),
+    ("local_ack_timeout_err", "sender", "timeouts"),
+    ("rp_cnp_handled", "sender", "CNPs"),
+    ("np_ecn_marked_roce_packets", "receiver", "ECN marks"),
+    ("out_of_sequence", "receiver", "out of order"),
+)
+"""Column of flows.parquet, the end that counts it, and what people call it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Part:
+    """One collective of every iteration, or a send with its receive."""
+
+    kind: str
+    communicator: str
+    """"" of a pair."""
+    src_rank: int
+    """-1 of a collective."""
+    dst_rank: int
+    sequence: int
+
+    def __str__(self) -> str:
+        if self.src_rank >= 0:
+            return f"{self.kind} {self.src_rank} -> {self.dst_rank} #{self.sequence}"
+        return f"{self.kind} {self.communicator} #{self.sequence}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunSamples:
+    """One run. Times in ns."""
+
+    path: str
+    virtual: bool
+    broken: str
+    """Why nothing can be concluded from it; "" otherwise."""
+    doubts: tuple[str, ...]
+    """In which respects the emulator was the limit, where a verdict says so; what was degraded."""
+    jct_ns: NDArray[np.float64]
+    """By iteration (`iterations`)."""
+    kinds: dict[str, NDArray[np.float64]]
+    """By `KIND, N ranks`: per iteration, the mean of its collectives."""
+    kind_bytes_per_s: dict[str, float]
+    """Bus bandwidth by the same."""
+    parts: dict[Part, float]
+    """Mean over iterations."""
+    transfers: dict[int, float]
+    """By rank: mean time from the first packet of an op to its completion."""
+    troubles: dict[tuple[int, int, str], int]
+    """By source, destination and what it is called: counted in the whole run; zeros left out."""
+    figures: dict[str, float]
+    """Of kpis.json, where they exist."""
+    jobs: dict[str, NDArray[np.float64]]
+    """By job of a run of several, `JOB`, or `JOB, alone` in its phase alone: per round, first issue to last completion."""
+    things: dict[str, dict[str, str]]
+    """What it was a run of: by thing (scenario, rig, ...), value by path."""
+
+
+def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
+    """Reads a run directory, leaving `warm_up` iterations out where more than that are complete.
+
+    Raises `RunDirError` where it cannot be read.
+    """
+    run = read_run(run_dir)
+    summary = run.summary
+    iterations = counted_iterations(summary.per_iteration, warm_up)
+    counted = tuple(one.iteration for one in iterations)
+    collectives = _counted_rows(run.collectives, counted, complete=True)
+    kpis = _figures(run_dir)
+    return RunSamples(
+        path=str(run_dir),
+        virtual=summary.started_at == VIRTUAL_TIME,
+        broken=_broken(summary, counted),
+        doubts=(*(summary.verdict.emulator if summary.verdict else ()), *summary.degraded),
+        jct_ns=np.array([one.jct_ns for one in iterations], np.float64),
+        kinds=_kinds(collectives),
+        kind_bytes_per_s=_bandwidths(summary),
+        parts=_parts(collectives),
+        transfers=_transfers(_counted_rows(run.ops, counted)),
+        troubles=_troubles(run.flows),
+        figures=kpis,
+        jobs=_jobs(_counted_rows(run.ops, counted)),
+        things=_things(run),
+    )
+
+
+def _broken(summary: Summary, counted: tuple[int, ...]) -> str:
+    if summary.state is not RunState.DONE:
+        return f"it broke off: {summary.reason.splitlines()[0] if summary.reason else 'no reason is known'}"
+    if not summary.checks_hold:
+        return "its records do not add up (checks)"
+    if overloaded := [word for word in summary.degraded if word.startswith(OVERLOADED)]:
+        return f"{overloaded[0]}; it is not to be believed"
+    return "" if counted else "no iteration is complete"
+
+
+def _counted_rows(table: Any, counted: tuple[int, ...], *, complete: bool = False) -> Any:
+    chosen = pc.is_in(table["iteration"], value_set=pa.array(counted, pa.int32()))
+    return table.filter(pc.and_(chosen, table["complete"]) if complete else chosen)
+
+
+def _plain(table: Any, *names: str) -> Any:
+    """Columns without dictionaries, which cannot be grouped across chunks."""
+    columns = {
+        name: table[name].cast(pa.string()) if pa.types.is_dictionary(table[name].type) else table[name]
+        for name in names
+    }
+    return pa.table(columns)
+
+
+def _joined(collectives: Any, *names: str) -> Any:
+    rows = _plain(collectives, *names)
+    return rows.append_column("joined_ns", pc.subtract(collectives["time_ns"], collectives["skew_ns"]))
+
+
+def _kinds(collectives: Any) -> dict[str, NDArray[np.float64]]:
+    keys = ["kind", "ranks", "iteration"]
+    grouped = _joined(collectives, *keys).group_by(keys).aggregate([("joined_ns", "mean")])
+    found: dict[str, list[float]] = {}
+    for row in grouped.sort_by([(key, "ascending") for key in keys]).to_pylist():
+        found.setdefault(kind_label(row["kind"], row["ranks"]), []).append(row["joined_ns_mean"])
+    return {label: np.array(times, np.float64) for label, times in found.items()}
+
+
+def kind_label(kind: str, ranks: int) -> str:
+    """What collectives of one kind and size of group are called."""
+    return f"{kind}, {ranks} ranks"
+
+
+def _bandwidths(summary: Summary) -> dict[str, float]:
+    return {
+        kind_label(one.kind, one.ranks): one.joined_busbw_bytes_per_s
+        for one in summary.kinds
+        if one.joined_busbw_bytes_per_s is not None
+    }
+
+
+def _parts(collectives: Any) -> dict[Part, float]:
+    keys = ["kind", "communicator", "src_rank", "dst_rank", "sequence"]
+    grouped = _joined(collectives, *keys).group_by(keys).aggregate([("joined_ns", "mean")])
+    return {
+        Part(
+            row["kind"],
+            row["communicator"] or "",
+            -1 if row["src_rank"] is None else row["src_rank"],
+            -1 if row["dst_rank"] is None else row["dst_rank"],
+            row["sequence"],
+        ): row["joined_ns_mean"]
+        for row in grouped.to_pylist()
+    }
+
+
+def _transfers(ops: Any) -> dict[int, float]:
+    sent = ops.filter(pc.is_valid(ops["first_tx_ns"]))
+    taken = pa.table(
+        {"rank": sent["rank"], "taken_ns": pc.subtract(sent["completed_ns"], sent["first_tx_ns"])}
+    )
+    grouped = taken.group_by(["rank"]).aggregate([("taken_ns", "mean")])
+    return {row["rank"]: row["taken_ns_mean"] for row in grouped.to_pylist()}
+
+
+def _troubles(flows: Any) -> dict[tuple[int, int, str], int]:
+    columns = [name for name, _, _ in _TROUBLES]
+    rows = _plain(flows, "src_rank", "dst_rank", "role", *columns)
+    grouped = rows.group_by(["src_rank", "dst_rank", "role"]).aggregate([(name, "sum") for name in columns])
+    return {
+        (row["src_rank"], row["dst_rank"], words): row[f"{name}_sum"]
+        for row in grouped.to_pylist()
+        for name, role, words in _TROUBLES
+        if row["role"] == role and row[f"{name}_sum"]
+    }
+
+
+def _jobs(ops: Any) -> dict[str, NDArray[np.float64]]:
+    """None of a run of one job; background and barriers between phases have no phase."""
+    keys = ["job", "phase", "iteration"]
+    rows = _plain(ops.filter(pc.is_valid(ops["phase"])), *keys, "issued_ns", "completed_ns")
+    grouped = rows.group_by(keys).aggregate([("issued_ns", "min"), ("completed_ns", "max")])
+    found: dict[str, list[float]] = {}
+    for row in grouped.sort_by([(key, "ascending") for key in keys]).to_pylist():
+        name = f"{row['job']}, alone" if row["phase"] == Phase.ALONE else row["job"]
+        found.setdefault(name, []).append(row["completed_ns_max"] - row["issued_ns_min"])
+    return {name: np.array(times, np.float64) for name, times in found.items()}
+
+
+def _figures(run_dir: Path) -> dict[str, float]:
+    if not (run_dir / KPI_FILE).exists():
+        return {}  # what an earlier version left, or a run that was killed before it was judged
+    kpis = read_kpis(run_dir)
+    return {one.name: one.value for one in kpis.figures if one.value is not None}
+
+
+def _things(run: Run) -> dict[str, dict[str, str]]:
+    summary = run.summary
+    scenario, rig = read_inputs(run.path)
+    found = {
+        "scenario": _values(scenario),
+        "rig": _values(rig),
+        "trace": {"source": summary.source, "ranks": str(summary.ranks)},
+        "measured": {"in": VIRTUAL_TIME if summary.started_at == VIRTUAL_TIME else "real time"},
+        "hosts": {one.name: one.host for one in summary.agents},
+        "versions": {
+            f"{agent.name} {name}": version
+            for agent in summary.agents
+            for name, version in agent.versions.items()
+        },
+    }
+    if (topology := read_topology(run.path)) is not None:
+        found["topology"] = _values(topology)
+    return found
+
+
+def _values(text: str) -> dict[str, str]:
+    try:
+        return values_by_path(text.encode(), "")
+    except ConfigError:
+        return {"text": text}

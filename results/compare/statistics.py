@@ -1,0 +1,168 @@
+"""Whether one mean differs from another, from few values: intervals, and what may be called better, worse or alike.
+
+Decides the statistics (docs/experiments.md has them with their measured rates of false alarm). Runs are independent of each
+other; iterations of one run are not, and are taken as a chain of first order (AR(1)). Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.results.schema.comparison import Basis, Outcome
+from scipy.special import stdtr, stdtrit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LEAST_ITERATIONS: Final = 5
+"""Of a single run: of fewer neither their variance nor how they hang together can be told."""
+_MOST_CORRELATION: Final = 0.98
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean and how well it is known. Variances are relative to it, squared."""
+
+    value: float
+    variance: float
+    """Of the mean; infinite if nothing is known of it."""
+    freedom: float
+    """Degrees of freedom of that variance; infinite where it is given and not estimated."""
+    count: int
+    """Values that it is the mean of."""
+    basis: Basis
+    cv: float | None
+    """Standard deviation of the values / their mean; None for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """B against A."""
+
+    change: float
+    """B / A - 1, or B - A in the figure's own unit where A and B are not both above 0."""
+    low: float
+    high: float
+    """Bounds of its interval; infinite where nothing is known."""
+    confidence: float
+    """Of the interval."""
+    p_value: float
+    """How likely a difference at least as large is when there is none; 1 where nothing is known."""
+    relative: bool
+
+
+def mean_of_runs(values: NDArray[np.float64], *, relative: bool) -> Mean:
+    """The mean over runs, one value each, which are above 0 if `relative`: then it is the geometric one.
+
+    One value has a mean of which nothing more is known.
+    """
+    scaled = np.log(values) if relative else values
+    mean = float(scaled.mean())
+    value = math.exp(mean) if relative else mean
+    if len(values) < 2:
+        return Mean(value, math.inf, 1.0, 1, Basis.NOTHING, None)
+    variance = float(scaled.var(ddof=1)) / len(values)
+    return Mean(value, variance, len(values) - 1.0, len(values), Basis.RUNS, variation(values))
+
+
+def mean_of_iterations(values: NDArray[np.float64], between_runs: float) -> Mean:
+    """The mean of the iterations of one run, all above 0; `between_runs` is the variation (CV) to allow between runs.
+
+    The variance is that of as many independent values as the iterations are worth: n (1 - r) / (1 + r) for neighbours that
+    correlate by r (a chain of first order). r is estimated, and raised by its known bias, (1 + 3 r) / n (Kendall 1954).
+    """
+    count = len(values)
+    mean = float(values.mean())
+    if count < LEAST_ITERATIONS:
+        return Mean(mean, math.inf, 1.0, count, Basis.NOTHING, variation(values))
+    worth = independent_count(values)
+    within = float(values.var(ddof=1)) / worth / mean**2
+    allowed = between_runs**2
+    variance = within + allowed
+    # Welch-Satterthwaite; the allowance is given, not estimated.
+    freedom = (worth - 1) * (variance / within) ** 2 if within > 0 else math.inf
+    return Mean(mean, variance, freedom, count, Basis.ITERATIONS, variation(values))
+
+
+def independent_count(values: NDArray[np.float64]) -> float:
+    """As how many independent values they count, at least 2."""
+    count = len(values)
+    off = values - values.mean()
+    total = float((off**2).sum())
+    if total <= 0:
+        return float(count)
+    raw = float((off[1:] * off[:-1]).sum()) / total
+    correlation = min(max(raw + (1 + 3 * max(raw, 0.0)) / count, 0.0), _MOST_CORRELATION)
+    return max(count * (1 - correlation) / (1 + correlation), 2.0)
+
+
+def variation(values: NDArray[np.float64]) -> float | None:
+    """Standard deviation (n - 1) / mean; None for fewer than two values or a mean of 0."""
+    mean = float(values.mean())
+    return float(values.std(ddof=1)) / abs(mean) if len(values) > 1 and mean else None
+
+
+def difference(a: Mean, b: Mean, confidence: float, *, relative: bool) -> Difference:
+    """The interval of B against A by Welch's t; of logarithms if `relative`, so that it is one of their ratio."""
+    gap = math.log(b.value / a.value) if relative else b.value - a.value
+    variance = a.variance + b.variance
+    if math.isinf(variance):
+        return Difference(_told(gap, relative), -math.inf, math.inf, confidence, 1.0, relative)
+    spent = sum(one.variance**2 / one.freedom for one in (a, b) if one.variance > 0)
+    return _interval(gap, variance, variance**2 / spent if spent > 0 else math.inf, confidence, relative)
+
+
+def paired_difference(
+    a: NDArray[np.float64], b: NDArray[np.float64], confidence: float, *, relative: bool
+) -> Difference:
+    """The same of runs that belong together, `a[i]` and `b[i]`, by Student's t of what is between them."""
+    gaps = np.log(b / a) if relative else b - a
+    mean = float(gaps.mean())
+    if len(gaps) < 2:
+        return Difference(_told(mean, relative), -math.inf, math.inf, confidence, 1.0, relative)
+    return _interval(mean, float(gaps.var(ddof=1)) / len(gaps), len(gaps) - 1.0, confidence, relative)
+
+
+def _interval(gap: float, variance: float, freedom: float, confidence: float, relative: bool) -> Difference:
+    if variance <= 0:
+        change = _told(gap, relative)
+        return Difference(change, change, change, confidence, 1.0 if gap == 0 else 0.0, relative)
+    # Many degrees are as good as infinitely many, and the library's functions take them.
+    freedom = min(freedom, 1e9)
+    error = math.sqrt(variance)
+    reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
+    p_value = min(2 * float(stdtr(freedom, -abs(gap) / error)), 1.0)
+    return Difference(
+        _told(gap, relative),
+        _told(gap - reach, relative),
+        _told(gap + reach, relative),
+        confidence,
+        p_value,
+        relative,
+    )
+
+
+def outcome(found: Difference, least_effect: float, *, less_is_better: bool) -> Outcome:
+    """What may be said of it. `least_effect` is the smallest change that matters, in the unit of `found.change`.
+
+    A regression or an improvement is certain of its sign and at least that large; no difference is certain to be smaller.
+    """
+    certain = found.low > 0 or found.high < 0
+    if certain and abs(found.change) >= least_effect:
+        return Outcome.REGRESSION if (found.change > 0) == less_is_better else Outcome.IMPROVEMENT
+    small = -least_effect < found.low and found.high < least_effect
+    return Outcome.ALIKE if small or found.low == found.high == 0 else Outcome.OPEN
+
+
+def surely_no_regression(found: Difference, least_effect: float, *, less_is_better: bool) -> bool:
+    """Whether it is certain not to be worse by as much as `least_effect`."""
+    return found.high < least_effect if less_is_better else found.low > -least_effect
+
+
+def _told(gap: float, relative: bool) -> float:
+    if not relative:
+        return gap
+    return math.expm1(gap) if gap < 700 else math.inf

@@ -1,0 +1,116 @@
+"""What came of a sweep: figures of every point over its runs, and each setting of the compared axis held against the first.
+
+Decides which points are held against which, and how the probability of a false alarm is shared among the settings of a
+group (Bonferroni): the confidence that is asked for holds for every group as a whole. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.results.compare.compare import contrast
+from etloop.results.compare.statistics import variation
+from etloop.results.schema.comparison import Contrast, ContrastSettings
+from etloop.results.schema.kpis import FIGURES
+from etloop.results.schema.sweep import PointResult, PointTold, Spread, SweepTold
+from etloop.results.verdict.evaluation import aggregate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from etloop.results.compare.runs import Side
+
+JCT: Final = "jct_ns"
+"""The job's time per iteration (`iterations`), the warm-up left out: as it is tested."""
+P99: Final = "jct_ns_p99"
+"""Its 99th percentile over the iterations of a run."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Points that differ in the compared axis alone."""
+
+    labels: dict[str, str]
+    """What they have in common: setting by axis."""
+    points: tuple[PointTold, ...]
+    """The first is what the others are held against."""
+    contrasts: dict[str, Contrast]
+    """By the name of the point that is held against the first; those of which both have runs."""
+
+    @property
+    def words(self) -> str:
+        """What they have in common, for people."""
+        return ", ".join(f"{axis}={label}" for axis, label in self.labels.items())
+
+
+def groups(told: SweepTold, sides: Mapping[str, Side], settings: ContrastSettings) -> tuple[Group, ...]:
+    """All groups in the order of their points; `sides` are the runs of points by name."""
+    members: dict[tuple[tuple[str, str], ...], list[PointTold]] = {}
+    for point in told.points:
+        common = tuple((axis, label) for axis, label in point.labels.items() if axis != told.compare)
+        members.setdefault(common, []).append(point)
+    return tuple(_group(dict(common), found, sides, settings) for common, found in members.items())
+
+
+def _group(
+    labels: dict[str, str], found: Sequence[PointTold], sides: Mapping[str, Side], settings: ContrastSettings
+) -> Group:
+    first, others = found[0], found[1:]
+    shared = 1 - (1 - settings.confidence) / max(len(others), 1)
+    each = replace(settings, confidence=shared, in_rounds=True)
+    contrasts = {
+        point.name: contrast(sides[first.name], sides[point.name], each)
+        for point in others
+        if first.name in sides and point.name in sides
+    }
+    return Group(labels, tuple(found), contrasts)
+
+
+def point_results(found: Sequence[Group], sides: Mapping[str, Side]) -> tuple[PointResult, ...]:
+    """What came of every point that has runs, in the order of their names."""
+    results = []
+    for group in found:
+        for point in group.points:
+            if point.name in sides:
+                held = group.contrasts.get(point.name)
+                results.append(_result(point.name, sides[point.name], held, group.points[0].name))
+    return tuple(sorted(results, key=lambda one: one.name))
+
+
+def _result(name: str, side: Side, held: Contrast | None, against: str) -> PointResult:
+    first = held.lines[0] if held is not None else None
+    return PointResult(
+        name=name,
+        runs=len(side.runs),
+        left_out=side.left_out,
+        figures=spreads(side),
+        against=against if held is not None else "",
+        outcome=held.verdict if held is not None else None,
+        change=first.change if first is not None else None,
+        low=first.low if first is not None else None,
+        high=first.high if first is not None else None,
+        reasons=held.reasons if held is not None else (),
+    )
+
+
+def spreads(side: Side) -> tuple[Spread, ...]:
+    """The job's time without the warm-up, every key figure, bus bandwidth by kind: each over the runs that have it."""
+    found = [_spread(JCT, "ns", [float(run.jct_ns.mean()) for run in side.runs])]
+    found.append(_spread(P99, "ns", [aggregate("p99", run.jct_ns) for run in side.runs]))
+    for figure in FIGURES:
+        values = [run.figures[figure.name] for run in side.runs if figure.name in run.figures]
+        if values:
+            found.append(_spread(figure.name, figure.unit, values))
+    for kind in sorted({kind for run in side.runs for kind in run.kind_bytes_per_s}):
+        values = [run.kind_bytes_per_s[kind] for run in side.runs if kind in run.kind_bytes_per_s]
+        found.append(_spread(f"busbw of {kind}", "bytes/s", values))
+    return tuple(found)
+
+
+def _spread(name: str, unit: str, values: list[float]) -> Spread:
+    array = np.array(values, np.float64)
+    return Spread(
+        name, unit, len(values), float(array.mean()), variation(array), float(array.min()), float(array.max())
+    )

@@ -1,0 +1,1 @@
+"""What the device's own counters say: increases, queues, reconciliation with what was sent."""

@@ -1,0 +1,167 @@
+"""A device's queues, priorities and priority groups after and during a run, in the shape of the twin's: switches.parquet and
+queues.parquet (`switch_tables` has the columns). What a device does not count, or not for the whole run, is null.
+
+Lane i of a port stands for queue i, PFC priority i and priority group i, as in a modelled switch; a device may pair them
+differently, which its profile's maps say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from etloop.contract.model.counted import SamplePhase
+from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CountedObject, CounterNature, CounterObject
+from etloop.results.store.switch_tables import LANE_UNITS, SAMPLE_UNITS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from etloop.results.device.index import IndexedSource
+    from numpy.typing import NDArray
+
+_PLACE: Final = ("switch", "port", "peer", "lane")
+_KINDS: Final = (CounterObject.QUEUE, CounterObject.GROUP, CounterObject.PRIORITY)
+_SAMPLED: Final[Mapping[str, tuple[CounterObject, str]]] = {
+    "queued_bytes": (CounterObject.QUEUE, "current_bytes"),
+    "group_bytes": (CounterObject.GROUP, "current_bytes"),
+    "headroom_bytes": (CounterObject.GROUP, "headroom_bytes"),
+    "tx_packets": (CounterObject.QUEUE, "packets"),
+    "tx_bytes": (CounterObject.QUEUE, "bytes"),
+    "marked_packets": (CounterObject.QUEUE, "ecn_marked_packets"),
+    "dropped_packets": (CounterObject.QUEUE, "dropped_packets"),
+    "trimmed_packets": (CounterObject.QUEUE, "trimmed_packets"),
+    "pfc_rx": (CounterObject.PRIORITY, "pfc_rx"),
+    "pfc_tx": (CounterObject.PRIORITY, "pfc_tx"),
+    "paused_ns": (CounterObject.QUEUE, "paused_ns"),
+}
+"""Column of queues.parquet -> what it is of a device."""
+_ABSENT: Final = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lane:
+    source: IndexedSource
+    port: str
+    number: int
+    peer: str | None
+
+    def place(self) -> tuple[object, ...]:
+        switch, port = self.source.place(self.port)
+        return switch, port, self.peer or "", self.number
+
+    def at(self, kind: CounterObject) -> CountedObject:
+        return CountedObject(kind, self.port, self.number)
+
+
+def _lanes(sources: tuple[IndexedSource, ...]) -> list[_Lane]:
+    """Every lane of which something is counted, once: by the first road that tells of it."""
+    found: dict[tuple[str, str, int], _Lane] = {}
+    for one in sources:
+        peers = dict(one.source.peers)
+        for series in one.source.series:
+            at = series.object
+            if at.kind in _KINDS:
+                key = (*one.place(at.name), at.number)
+                found.setdefault(key, _Lane(one, at.name, at.number, peers.get(at.name)))
+    return [found[key] for key in sorted(found)]
+
+
+def device_lanes_table(sources: tuple[IndexedSource, ...]) -> pa.Table | None:
+    """switches.parquet: one row for every lane; None where no road tells of any."""
+    lanes = _lanes(sources)
+    if not lanes:
+        return None
+    places = [lane.place() for lane in lanes]
+    columns: dict[str, list[Any]] = {
+        name: [place[index] for place in places] for index, name in enumerate(_PLACE)
+    }
+    for name in LANE_UNITS:
+        if name not in _PLACE:
+            kind, counter = _counter_of(name)
+            columns[name] = [_final(lane, kind, counter) for lane in lanes]
+    return _table(columns, LANE_UNITS)
+
+
+def _counter_of(column: str) -> tuple[CounterObject, str]:
+    for prefix, kind in (("queue_", CounterObject.QUEUE), ("group_", CounterObject.GROUP)):
+        if column.startswith(prefix):
+            return kind, column.removeprefix(prefix)
+    return CounterObject.PRIORITY, column
+
+
+def _final(lane: _Lane, kind: CounterObject, counter: str) -> int | None:
+    """Increase of the run; of a watermark what it was at the end."""
+    if BY_OBJECT_AND_NAME[kind, counter].nature is CounterNature.CUMULATIVE:
+        return lane.source.increase(lane.at(kind), counter)
+    number = lane.source.numbers.get((lane.at(kind), counter))
+    return None if number is None else int(lane.source.increases.last[number])
+
+
+def device_samples_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table | None:
+    """queues.parquet: lanes on which something moved, over time; None where none did or nothing was sampled."""
+    parts = [(lane, part) for lane in _lanes(sources) if (part := _samples(lane)) is not None]
+    if not parts:
+        return None
+    sizes = [len(part["time_ns"]) for _, part in parts]
+    columns: dict[str, Any] = {"time_ns": np.concatenate([part["time_ns"] for _, part in parts]) - start_ns}
+    places = [lane.place() for lane, _ in parts]
+    for index, name in enumerate(_PLACE):
+        columns[name] = np.repeat(np.array([place[index] for place in places], object), sizes).tolist()
+    for name in _SAMPLED:
+        values = np.concatenate([part[name] for _, part in parts])
+        columns[name] = pa.array(values, mask=values == _ABSENT)
+    return _table(columns, SAMPLE_UNITS)
+
+
+def _samples(lane: _Lane) -> dict[str, NDArray[np.int64]] | None:
+    """Columns of one lane from the begin of the run on, `_ABSENT` where a reading lacked a value; None where nothing moved."""
+    source = lane.source.source
+    rows = {
+        name: lane.source.rows(number)
+        for name, (kind, counter) in _SAMPLED.items()
+        if (number := lane.source.numbers.get((lane.at(kind), counter))) is not None
+    }
+    values = {name: _since_begin(source.row_value[at], name) for name, at in rows.items()}
+    if not any(value.any() for value in values.values()):
+        return None
+    longest = max(rows.values(), key=len)
+    times = source.row_time_ns[longest]
+    during = source.row_phase[longest] != SamplePhase.BEFORE
+    table = {"time_ns": times[during]}
+    for name in _SAMPLED:
+        known = np.full(len(times), _ABSENT, np.int64)
+        if name in rows:
+            own = source.row_time_ns[rows[name]]
+            at = np.minimum(np.searchsorted(times, own), len(times) - 1)
+            same = times[at] == own
+            known[at[same]] = values[name][same]
+        table[name] = known[during]
+    return table
+
+
+def _since_begin(values: NDArray[np.uint64], name: str) -> NDArray[np.int64]:
+    """Counters as increases since the first reading; a counter that was set back goes on from there."""
+    kind, counter = _SAMPLED[name]
+    if BY_OBJECT_AND_NAME[kind, counter].nature is not CounterNature.CUMULATIVE or not len(values):
+        return values.astype(np.int64)
+    steps = (values[1:] - values[:-1]).view(np.int64)
+    return np.concatenate([[0], np.cumsum(np.maximum(steps, 0))]).astype(np.int64)
+
+
+def _table(columns: Mapping[str, Any], units: Mapping[str, str]) -> pa.Table:
+    fields, arrays = [], []
+    for name, unit in units.items():
+        text = unit == "name"
+        kind = (
+            pa.dictionary(pa.int32(), pa.string()) if text else pa.int32() if name == "lane" else pa.int64()
+        )
+        given = columns[name]
+        if text:
+            given = pa.array(given, pa.string()).dictionary_encode()
+        array = given if isinstance(given, pa.Array) else pa.array(given, kind)
+        fields.append(pa.field(name, kind, True, {"unit": unit}))
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

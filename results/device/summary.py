@@ -1,0 +1,274 @@
+"""All that a run directory gets of the device's own counters: tables, and `dut` of summary.json. Pure.
+
+Decides how gaps of sampling and counters that were set back are told together, and what of the agents' counters the device's
+are held against (`reconcile`, `class_queues`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from etloop.contract.model.counters import CounterObject
+from etloop.results.device.class_queues import ReceivedClasses, class_queues
+from etloop.results.device.index import device_ports, indexed
+from etloop.results.device.lanes import device_lanes_table, device_samples_table
+from etloop.results.device.reconcile import AgentPort, PlainDatagrams, reconcile
+from etloop.results.device.tables import counters_table, dut_table
+from etloop.results.schema.columns import Column, ColumnType
+from etloop.results.schema.device import Agreement, DeviceGap, DeviceSource, DeviceSummary
+from etloop.results.store.arrow_tables import arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from _typeshed import DataclassInstance
+    from etloop.contract.model.counted import CountedDevice
+    from etloop.contract.model.run import PlanTables
+    from etloop.results.device.class_queues import ExpectedClass
+    from etloop.results.device.index import IndexedSource
+    from etloop.results.verdict.evaluation import Frame
+
+MOST_GAPS: Final = 256
+RECONCILIATION: Final = (
+    *(Column(name, ColumnType.TEXT, "name") for name in ("port", "source", "device_port", "direction")),
+    *(
+        Column(name, ColumnType.INT64, "frames", nullable=True)
+        for name in ("agent_frames", "device_frames", "difference_frames")
+    ),
+    *(
+        Column(name, ColumnType.INT64, "bytes", nullable=True)
+        for name in ("agent_bytes", "device_bytes", "difference_bytes")
+    ),
+    Column("difference_share", ColumnType.FLOAT64, "ratio", nullable=True),
+    Column("agreement", ColumnType.TEXT, "name"),
+    Column("why", ColumnType.TEXT, "name"),
+)
+"""reconciliation.parquet."""
+CLASSES: Final = (
+    *(Column(name, ColumnType.TEXT, "name") for name in ("port", "device_port", "source")),
+    Column("dscp", ColumnType.INT32, "id"),
+    Column("carries", ColumnType.TEXT, "name"),
+    Column("expected_queue", ColumnType.INT32, "id"),
+    Column("agent_packets", ColumnType.INT64, "packets"),
+    Column("queue_packets", ColumnType.INT64, "packets", nullable=True),
+    Column("missing_packets", ColumnType.INT64, "packets", nullable=True),
+    Column("missing_share", ColumnType.FLOAT64, "ratio", nullable=True),
+    Column("found_queue", ColumnType.INT32, "id", nullable=True),
+    Column("found_packets", ColumnType.INT64, "packets", nullable=True),
+)
+"""classes.parquet."""
+_TOTALS: Final = (
+    (CounterObject.QUEUE, "ecn_marked_packets"),
+    (CounterObject.QUEUE, "dropped_packets"),
+    (CounterObject.QUEUE, "trimmed_packets"),
+    (CounterObject.QUEUE, "paused_ns"),
+    (CounterObject.QUEUE, "watchdog_storms"),
+    (CounterObject.QUEUE, "watchdog_dropped_packets"),
+    (CounterObject.GROUP, "dropped_packets"),
+    (CounterObject.PRIORITY, "pfc_rx"),
+    (CounterObject.PRIORITY, "pfc_tx"),
+    (CounterObject.PORT, "rx_dropped_packets"),
+    (CounterObject.PORT, "tx_dropped_packets"),
+    (CounterObject.PORT, "rx_error_packets"),
+    (CounterObject.PORT, "ecn_marked_packets"),
+    (CounterObject.PORT, "link_dropped_packets"),
+    (CounterObject.PORT, "fault_dropped_packets"),
+    (CounterObject.PORT, "fault_corrupted_packets"),
+    (CounterObject.PORT, "no_route_packets"),
+    (CounterObject.PORT, "overload_frames"),
+    (CounterObject.PORT, "np_cnp_sent"),
+    (CounterObject.PORT, "rp_cnp_handled"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RigPortFacts:
+    """What the rig says of one of its ports."""
+
+    ip_version: int
+    """0: it has addresses of both."""
+    counts_packets: bool
+    """Whether its agent sees packets; False of network cards that send by themselves."""
+    sees_damaged: bool = True
+    """Whether packets with a wrong check are among those that its agent counts as received; not those of kernel sockets."""
+    tag_bytes: int | None = 0
+    """Of the VLAN tag on all packets it sends and gets; None: not known of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBasis:
+    """What is needed beside the counts."""
+
+    start_ns: int
+    """Begin of the job on the controller's clock; 0: it did not begin."""
+    ports: dict[str, RigPortFacts]
+    """By AGENT/PORT."""
+    classes: tuple[ExpectedClass, ...]
+    """Where the profile's maps put the job's packets; () where it has none."""
+    plain: dict[str, PlainDatagrams] = field(default_factory=dict)
+    """By AGENT/PORT; of those with background of plain UDP."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceResults:
+    """What is stored."""
+
+    summary: DeviceSummary
+    tables: dict[str, Any]
+    """By file name."""
+
+
+def device_results(
+    counted: CountedDevice, basis: DeviceBasis, plan: PlanTables, frames: Mapping[str, Frame]
+) -> DeviceResults:
+    """Everything of a device; `frames` are the run's own, at least ports and flows."""
+    sources = indexed(counted)
+    start_ns = basis.start_ns or min(
+        (int(one.source.row_time_ns[0]) for one in sources if len(one.source.row_time_ns)), default=0
+    )
+    reported = _agent_ports(frames["ports"], basis)
+    # Of a port that the plan leaves unused, nobody counts anything that could be held against the device's.
+    used = (_planned_ports(plan) | {one.port for one in reported}) & basis.ports.keys()
+    ports = device_ports(sources, used)
+    rows = reconcile(reported, ports, counted.tolerance_per_million)
+    received = _received(frames, plan)
+    classes = class_queues(received, sources, basis.classes)
+    tables = {
+        "dut.parquet": dut_table(sources, start_ns),
+        "counters.parquet": counters_table(sources),
+        "switches.parquet": device_lanes_table(sources),
+        "queues.parquet": device_samples_table(sources, start_ns),
+        "reconciliation.parquet": _rows_table(RECONCILIATION, rows),
+        "classes.parquet": _rows_table(CLASSES, classes),
+    }
+    gaps = _gaps(sources, start_ns)
+    summary = DeviceSummary(
+        profile=counted.profile,
+        tolerance_per_million=counted.tolerance_per_million,
+        sources=tuple(_source(one) for one in sources),
+        gaps=gaps[:MOST_GAPS],
+        gaps_total=len(gaps),
+        counters=_totals(sources),
+        reconciliation=rows,
+        notes=_notes(sources, rows, used),
+    )
+    return DeviceResults(summary, {name: table for name, table in tables.items() if table is not None})
+
+
+def _rows_table(columns: tuple[Column, ...], rows: Sequence[DataclassInstance]) -> pa.Table | None:
+    return pa.Table.from_pylist([asdict(row) for row in rows], schema=arrow_schema(columns)) if rows else None
+
+
+def _port_of_rank(plan: PlanTables, rank: int) -> str:
+    port = plan.rank_port[rank]
+    return port if "/" in port else f"{plan.rank_agent[rank]}/{port}"
+
+
+def _planned_ports(plan: PlanTables) -> frozenset[str]:
+    return frozenset(_port_of_rank(plan, rank) for rank in range(len(plan.rank_port)))
+
+
+def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
+    columns = ports.columns
+    found = []
+    for row in range(ports.rows):
+        if columns["port"][row] is None:
+            continue
+        name = f"{columns['agent'][row]}/{columns['port'][row]}"
+        facts = basis.ports.get(name, RigPortFacts(0, counts_packets=True))
+        found.append(
+            AgentPort(
+                port=name,
+                tx_datagrams=int(columns["tx_datagrams"][row].item()),
+                tx_bytes=int(columns["tx_bytes"][row].item()),
+                rx_datagrams=int(columns["rx_datagrams"][row].item()),
+                rx_bytes=int(columns["rx_bytes"][row].item()),
+                own_lost_datagrams=int(columns["receive_overflows"][row].item()),
+                ip_version=facts.ip_version,
+                counts_packets=facts.counts_packets,
+                damaged_datagrams=0
+                if facts.sees_damaged
+                else int(columns["rx_icrc_encapsulated"][row].item()),
+                tag_bytes=facts.tag_bytes,
+                plain=basis.plain.get(name, PlainDatagrams()),
+            )
+        )
+    return tuple(found)
+
+
+def _received(frames: Mapping[str, Frame], plan: PlanTables) -> tuple[ReceivedClasses, ...]:
+    """Packets and notifications that came to every port."""
+    flows = frames["flows"].columns
+    local = np.where(flows["role"] == "sender", flows["src_rank"], flows["dst_rank"]).astype(np.int64)
+    notified = flows["rp_cnp_handled"].astype(np.float64) + flows["rp_cnp_ignored"].astype(np.float64)
+    cnps: dict[str, int] = {}
+    for rank, count in zip(local.tolist(), notified.tolist(), strict=True):
+        name = _port_of_rank(plan, rank)
+        cnps[name] = cnps.get(name, 0) + int(count)
+    columns = frames["ports"].columns
+    found = []
+    for row in range(frames["ports"].rows):
+        name = f"{columns['agent'][row]}/{columns['port'][row]}"
+        came = int(columns["rx_datagrams"][row].item()) + int(columns["receive_overflows"][row].item())
+        found.append(ReceivedClasses(name, max(came - cnps.get(name, 0), 0), cnps.get(name, 0)))
+    return tuple(found)
+
+
+def _source(one: IndexedSource) -> DeviceSource:
+    source = one.source
+    return DeviceSource(
+        name=source.name,
+        reader=source.reader,
+        interval_ns=source.interval_ns,
+        readings=source.readings,
+        series=len(source.series),
+        whole=bool(len(source.series)) and bool(one.increases.whole.all()),
+        at_rest=source.at_rest,
+        is_host_side=source.is_host_side,
+        error_ns=int(source.row_error_ns.max(initial=0)),
+        notes=source.notes,
+    )
+
+
+def _gaps(sources: tuple[IndexedSource, ...], start_ns: int) -> tuple[DeviceGap, ...]:
+    gaps = [gap for one in sources for gap in (*one.source.gaps, *one.increases.set_back)]
+    gaps.sort(key=lambda gap: (gap.begin_ns, gap.end_ns, gap.source))
+    return tuple(
+        DeviceGap(gap.source, gap.begin_ns - start_ns, gap.end_ns - start_ns, gap.why) for gap in gaps
+    )
+
+
+def _totals(sources: tuple[IndexedSource, ...]) -> dict[str, int]:
+    """`queue_dropped_packets` and so on: of every object once, by the first road that tells of it."""
+    found: dict[str, int] = {}
+    for kind, counter in _TOTALS:
+        seen: dict[tuple[object, ...], int | None] = {}
+        for one in sources:
+            for at, name in one.numbers:
+                if (at.kind, name) == (kind, counter):
+                    seen.setdefault((*one.place(at.name), at.number), one.increase(at, name))
+        known = [value for value in seen.values() if value is not None]
+        if known:
+            found[f"{kind}_{counter}"] = sum(known)
+    return found
+
+
+def _notes(sources: tuple[IndexedSource, ...], rows: Sequence[Any], used: frozenset[str]) -> tuple[str, ...]:
+    notes = [f"{one.source.name}: {note}" for one in sources for note in one.source.notes]
+    led = {row.port for row in rows}
+    lost = sorted(used - led)
+    if lost and rows:
+        notes.append(f"no road to counters says which port of the device leads to {', '.join(lost)}")
+    if not rows and any(one.source.series for one in sources):
+        notes.append(
+            "nothing is held against the agents' counts: no `ports:` in the rig's dut.counters says which port leads where"
+        )
+    moving = [one.source.name for one in sources if one.source.readings and not one.source.at_rest]
+    if moving:
+        notes.append(f"counters of {', '.join(moving)} still moved when the last reading was made")
+    if any(row.agreement is Agreement.BEYOND for row in rows):
+        notes.append("device and agents count differently by more than the tolerance of the profile")
+    return tuple(notes)

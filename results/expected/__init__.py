@@ -1,0 +1,1 @@
+"""What the plan should have taken, next to what was measured."""

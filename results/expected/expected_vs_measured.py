@@ -1,0 +1,346 @@
+"""A measured run beside what was expected of it: `ideal`, `twin` and `measured`, for the job and every kind of collective.
+
+Decides which figures stand beside each other and why a comparison is degraded. Where expectations come from is decided by
+whoever works them out (`contract.run.ExpectedRun`); docs/metrics.md derives the figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
+from etloop.contract.model.run import AgentRecords, RunOutcome
+from etloop.results.measure.collectives import CollectiveRows, PlannedGroups, measure_groups
+from etloop.results.measure.iterations import counted_iterations, measure_iterations
+from etloop.results.measure.job_shares import counted_ops
+from etloop.results.measure.joined import MeasuredOps, match_ops
+from etloop.results.schema.kinds import CONVENTIONS, bus_factor
+from etloop.results.schema.summary import (
+    ComparisonSummary,
+    ExpectedSummary,
+    JobComparison,
+    JobFigures,
+    KindComparison,
+    KindFigures,
+    RunState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.contract.model.run import ExpectedRun, PlanTables
+    from etloop.results.measure.summary import Measurement
+    from numpy.typing import NDArray
+
+IDEAL: Final = "ideal"
+TWIN: Final = "twin"
+NOTICEABLE: Final = 0.1
+"""Lateness or clock error of so much of a kind's time makes its comparison degraded."""
+NOTICEABLE_OF_JOB: Final = 0.02
+FASTER_THAN_IDEAL: Final = 0.98
+_LOOPBACK_V4: Final = bytes([0] * 10 + [255, 255, 127])
+_LOOPBACK_V6: Final = bytes([0] * 15 + [1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpectedRows:
+    """One expected run with its collectives put together."""
+
+    run: ExpectedRun
+    ops: MeasuredOps
+    collectives: CollectiveRows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedRows:
+    """One row per iteration and collective that any of the three completed; times from the last member's issue.
+
+    -1 where one did not.
+    """
+
+    iteration: NDArray[np.int64]
+    group: NDArray[np.int64]
+    """Index into `PlannedGroups`."""
+    ideal_ns: NDArray[np.int64]
+    twin_ns: NDArray[np.int64]
+    measured_ns: NDArray[np.int64]
+
+
+def expected_rows(run: ExpectedRun, tables: PlanTables, groups: PlannedGroups) -> ExpectedRows:
+    """The collectives of an expected run."""
+    rank = run.ops["rank"]
+    agents = dict.fromkeys(tables.rank_agent)
+    outcome = RunOutcome(
+        run_id="",
+        state=RunState.DONE,
+        reason="",
+        started_at="",
+        start_ns=run.start_ns,
+        agents=tuple(
+            _records_of(
+                name, run.ops[np.isin(rank, [at for at, has in enumerate(tables.rank_agent) if has == name])]
+            )
+            for name in agents
+        ),
+    )
+    ops = match_ops(outcome, tables)
+    ops = ops.only(counted_ops(tables)[ops.plan_row])
+    return ExpectedRows(run, ops, measure_groups(ops, groups))
+
+
+def _records_of(agent: str, ops: NDArray[np.void]) -> AgentRecords:
+    none = np.empty(0, OP_RECORD)
+    return AgentRecords(
+        agent=agent,
+        host="",
+        ops=ops if len(ops) else none,
+        flows=np.empty(0, FLOW_RECORD),
+        ports=np.empty(0, PORT_RECORD),
+        clock_offset_ns=0,
+        clock_error_ns=0,
+        degraded=(),
+        versions={},
+        complete=True,
+    )
+
+
+def compare(
+    measurement: Measurement, tables: PlanTables, expected: Sequence[ExpectedRows], absent: tuple[str, ...]
+) -> ComparisonSummary:
+    """The three beside each other. At most one of `expected` for each network."""
+    by_network = {rows.run.network: rows for rows in expected}
+    ideal, twin = by_network.get(IDEAL), by_network.get(TWIN)
+    groups = measurement.groups
+    kinds = []
+    for kind in job_kinds(groups, tables):
+        measured = kind_figures(measurement.job_collectives, groups, kind.member, kind.factor)
+        sides = [
+            kind_figures(side.collectives, groups, kind.member, kind.factor) if side else None
+            for side in (ideal, twin)
+        ]
+        per_ideal, per_twin = (
+            ratio(measured.joined_avg_ns, side.joined_avg_ns if side else None) for side in sides
+        )
+        kinds.append(
+            KindComparison(
+                kind=kind.name,
+                algorithm=kind.algorithm,
+                ranks=kind.ranks,
+                ideal=sides[0],
+                twin=sides[1],
+                measured=measured,
+                measured_per_ideal=per_ideal,
+                measured_per_twin=per_twin,
+                degraded=_kind_reasons(measurement, kind.member, measured, per_ideal),
+            )
+        )
+    return ComparisonSummary(
+        expected=tuple(expected_summary(rows, tables) for rows in expected),
+        absent=absent,
+        job=_job(measurement, tables, ideal, twin),
+        kinds=tuple(kinds),
+    )
+
+
+def compared_rows(measurement: Measurement, expected: Sequence[ExpectedRows]) -> ComparedRows:
+    """Collective by collective."""
+    groups = len(measurement.groups.kind)
+    sides = {rows.run.network: rows.collectives for rows in expected} | {
+        "measured": measurement.job_collectives
+    }
+    keys = {name: (rows.iteration * groups + rows.group)[rows.complete] for name, rows in sides.items()}
+    cells = np.unique(np.concatenate([*keys.values()]))
+    columns = {name: np.full(len(cells), -1, np.int64) for name in (IDEAL, TWIN, "measured")}
+    for name, rows in sides.items():
+        columns[name][np.searchsorted(cells, keys[name])] = rows.joined_ns[rows.complete]
+    iteration, group = np.divmod(cells, max(groups, 1))
+    return ComparedRows(iteration, group, columns[IDEAL], columns[TWIN], columns["measured"])
+
+
+def expected_summary(rows: ExpectedRows, tables: PlanTables) -> ExpectedSummary:
+    """What the run was, without its figures."""
+    run = rows.run
+    return ExpectedSummary(
+        network=run.network,
+        level=run.level,
+        described_by=run.described_by,
+        iterations=run.iterations,
+        complete=len(rows.ops) == int(counted_ops(tables).sum()) * run.iterations,
+        failure=run.failure,
+        counters=dict(run.counters),
+        notes=run.notes,
+    )
+
+
+def _job(
+    measurement: Measurement, tables: PlanTables, ideal: ExpectedRows | None, twin: ExpectedRows | None
+) -> JobComparison:
+    per_iteration = int(counted_ops(tables).sum())
+    measured = job_figures(measurement.job_ops, per_iteration)
+    sides = [job_figures(side.ops, per_iteration) if side else None for side in (ideal, twin)]
+    ratios = [
+        ratio(measured.iteration_jct_avg_ns, side.iteration_jct_avg_ns if side else None) for side in sides
+    ]
+    return JobComparison(
+        ideal=sides[0],
+        twin=sides[1],
+        measured=measured,
+        measured_per_ideal=ratios[0],
+        measured_per_twin=ratios[1],
+        degraded=(
+            *_run_reasons(measurement, tables),
+            *expected_reasons(tables, [side for side in (ideal, twin) if side]),
+            *_job_reasons(measurement, measured, ratios[0]),
+        ),
+    )
+
+
+def job_figures(ops: MeasuredOps, ops_per_iteration: int) -> JobFigures:
+    """Over iterations of which every op completed."""
+    jct_ns = [one.jct_ns for one in counted_iterations(measure_iterations(ops, ops_per_iteration), 0)]
+    return JobFigures(
+        iterations=len(jct_ns),
+        iteration_jct_avg_ns=sum(jct_ns) // len(jct_ns) if jct_ns else None,
+        iteration_jct_min_ns=min(jct_ns, default=None),
+        iteration_jct_max_ns=max(jct_ns, default=None),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobKind:
+    """Collectives of one kind, algorithm and size of group in the jobs."""
+
+    name: str
+    algorithm: str
+    ranks: int
+    member: NDArray[np.bool_]
+    """By group of `PlannedGroups`."""
+    factor: float
+    """Bus bandwidth by algorithm bandwidth."""
+
+
+def job_kinds(groups: PlannedGroups, tables: PlanTables) -> tuple[JobKind, ...]:
+    """The kinds that the jobs have, background left out."""
+    identity = np.stack([groups.kind, groups.algorithm, groups.ranks], axis=1)
+    of_jobs = np.unique(groups.group_of_op[counted_ops(tables)])
+    unique, kind_of_job_group = np.unique(identity[of_jobs], axis=0, return_inverse=True)
+    kind_of_group = np.full(len(identity), -1, np.int64)
+    kind_of_group[of_jobs] = kind_of_job_group.reshape(-1)
+    return tuple(
+        JobKind(
+            CONVENTIONS[kind].name,
+            tables.algorithms[algorithm] if algorithm >= 0 else "",
+            ranks,
+            kind_of_group == index,
+            float(bus_factor(np.array([kind]), np.array([ranks]))[0]),
+        )
+        for index, (kind, algorithm, ranks) in enumerate(unique.tolist())
+    )
+
+
+def kind_figures(
+    rows: CollectiveRows, groups: PlannedGroups, member: NDArray[np.bool_], factor: float
+) -> KindFigures:
+    """Over complete collectives of the groups that are `member`."""
+    chosen = np.flatnonzero(member[rows.group] & rows.complete)
+    size_bytes = int(groups.size_bytes[rows.group[chosen]].sum())
+    total_ns, joined_ns = int(rows.time_ns[chosen].sum()), int(rows.joined_ns[chosen].sum())
+
+    def busbw(time_ns: int) -> float | None:
+        return factor * size_bytes * 1e9 / time_ns if size_bytes and time_ns > 0 else None
+
+    return KindFigures(
+        count=len(chosen),
+        time_avg_ns=total_ns // len(chosen) if len(chosen) else None,
+        joined_avg_ns=joined_ns // len(chosen) if len(chosen) else None,
+        busbw_bytes_per_s=busbw(total_ns),
+        joined_busbw_bytes_per_s=busbw(joined_ns),
+    )
+
+
+def ratio(measured_ns: int | None, expected_ns: int | None) -> float | None:
+    """One by the other, where there are both."""
+    return measured_ns / expected_ns if measured_ns is not None and expected_ns else None
+
+
+def _run_reasons(measurement: Measurement, tables: PlanTables) -> list[str]:
+    """What was not as it should be when the run was measured."""
+    summary, found = measurement.summary, []
+    if summary.state is RunState.ABORTED:
+        found.append("the run was aborted; measured is what completed until then")
+    if summary.degraded:
+        found.append(f"agents did less well than asked, {len(summary.degraded)} times (see degraded)")
+    counts = summary.transport
+    if counts.receive_overflows:
+        found.append(f"{counts.receive_overflows} packets were lost in receive buffers of the agents")
+    provoked = counts.injected_drops + counts.injected_losses + counts.injected_duplicates
+    provoked += counts.injected_reorders + counts.injected_delays + counts.injected_bad_icrcs
+    if provoked:
+        found.append(f"the scenario lost or changed {provoked} packets on purpose")
+    if counts.tx_pause_frames:
+        found.append(f"the scenario sent {counts.tx_pause_frames} pause frames on purpose")
+    connections = tables.connections
+    wire = connections.path == 0
+    loopback = [address for address in np.unique(connections.src_ip[wire]) if _is_loopback(address.tobytes())]
+    if loopback:
+        found.append("ports have loopback addresses: what was measured is this machine, not a device")
+    agents = np.array(tables.rank_agent)
+    beside = int((wire & (agents[connections.src_rank] == agents[connections.dst_rank])).sum())
+    if beside:
+        found.append(f"{beside} connections join ports of one agent and may never have left its machine")
+    return found
+
+
+def _is_loopback(address: bytes) -> bool:
+    return address == _LOOPBACK_V6 or address.startswith(_LOOPBACK_V4)
+
+
+def expected_reasons(tables: PlanTables, expected: list[ExpectedRows]) -> list[str]:
+    """What the expected runs left out."""
+    found = []
+    for rows in expected:
+        run = rows.run
+        if run.failure:
+            found.append(f"{run.network} did not finish: {run.failure}")
+        if run.iterations < tables.iterations:
+            found.append(f"{run.network} is of the first {run.iterations} of {tables.iterations} iterations")
+        if run.network == TWIN and run.level == "flow":
+            found.append("the twin knows no packets: " + ("; ".join(run.notes) or "rates only"))
+        elif run.notes:
+            found.append(f"{run.network} is {'; '.join(run.notes)}")
+    return found
+
+
+def _job_reasons(measurement: Measurement, measured: JobFigures, per_ideal: float | None) -> list[str]:
+    found = []
+    jct_ns, slip = measured.iteration_jct_avg_ns, measurement.summary.slip
+    if jct_ns and slip and slip.p99_ns > NOTICEABLE_OF_JOB * jct_ns:
+        found.append(
+            f"our own lateness, p99 {slip.p99_ns / 1000:.1f} us, is {slip.p99_ns / jct_ns:.0%} of an iteration"
+        )
+    if per_ideal is not None and per_ideal < FASTER_THAN_IDEAL:
+        found.append("the job was faster than its ports' rates allow: the rig file states them too low")
+    return found
+
+
+def _kind_reasons(
+    measurement: Measurement, member: NDArray[np.bool_], measured: KindFigures, per_ideal: float | None
+) -> tuple[str, ...]:
+    joined_ns = measured.joined_avg_ns
+    if joined_ns is None:
+        return ("none completed",)
+    found = []
+    records = measurement.job_ops.records
+    mine = member[measurement.groups.group_of_op[measurement.job_ops.plan_row]]
+    slip_ns = np.sort((records["issued_ns"] - records["intended_ns"])[mine])
+    p99_ns = int(slip_ns[-(-len(slip_ns) * 99 // 100) - 1]) if len(slip_ns) else 0
+    if p99_ns > NOTICEABLE * joined_ns:
+        found.append(f"our own lateness (slip p99) is more than {NOTICEABLE:.0%} of its time")
+    error_ns = measurement.summary.clock.between_agents_error_ns
+    if error_ns > NOTICEABLE * joined_ns:
+        found.append(f"clocks of agents are only known to more than {NOTICEABLE:.0%} of its time")
+    if per_ideal is not None and per_ideal < FASTER_THAN_IDEAL:
+        found.append("faster than the ports' rates allow")
+    return tuple(found)

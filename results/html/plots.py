@@ -1,0 +1,154 @@
+"""The plots of report.html, drawn by plotly.js in the reader's browser: as pieces of HTML that hold their own data.
+
+Decides what is drawn and how much of it: at most `MOST_LINES` lines a plot, the busiest first. `report_html` puts them on the
+page.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+from etloop.contract.model.assignment import Path
+from etloop.results.html.device_series import Line, port_rates, signals
+from etloop.results.kpis.port_series import port_series
+from etloop.results.measure.job_shares import background_ranks
+from plotly.subplots import make_subplots
+
+if TYPE_CHECKING:
+    from etloop.results.kpis.input import KpiInput
+    from etloop.results.schema.kpis import KpiSet
+
+MOST_LINES: Final = 16
+MOST_RANKS: Final = 256
+"""Of a traffic matrix; larger jobs are drawn by port."""
+_CONFIG: Final = {"displaylogo": False, "responsive": True}
+
+
+def piece(figure: Any, name: str) -> str:
+    """A figure as HTML without the library; `name` is its element's."""
+    figure.update_layout(
+        margin={"l": 60, "r": 20, "t": 40, "b": 50}, template="plotly_white", font={"size": 12}
+    )
+    text: str = figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=_CONFIG)
+    return text
+
+
+def completion_figure(kpis: KpiSet) -> Any | None:
+    """How long things took, as distributions."""
+    if not kpis.curves:
+        return None
+    figure = go.Figure()
+    for curve in kpis.curves[:MOST_LINES]:
+        times_us = [time_ns / 1000 for time_ns in curve.time_ns]
+        name = f"{escape(curve.name)} ({curve.count})"
+        figure.add_trace(
+            go.Scatter(x=times_us, y=curve.shares, name=name, mode="lines+markers", line_shape="hv")
+        )
+    figure.update_layout(
+        height=420, xaxis={"title": "time (us)", "type": "log"}, yaxis={"title": "share", "range": [0, 1.02]}
+    )
+    return figure
+
+
+def port_figure(given: KpiInput) -> Any | None:
+    """Load of ports, and below it on the same axis what switches did to it, where the run sampled that."""
+    counted = (port_rates(given, "rx"), port_rates(given, "tx"))
+    lines = counted if any(counted) else _estimated(given)
+    if lines is None:
+        return None
+    told = signals(given)
+    by_whom = "counted by the device" if any(counted) else "payload, by the records of ops"
+    titles = [f"sent to the device (Gbit/s, {by_whom})", f"received from it (Gbit/s, {by_whom})"]
+    figure = make_subplots(
+        rows=2 + bool(told), cols=1, shared_xaxes=True, vertical_spacing=0.06,
+        subplot_titles=titles + (["marks, notifications, pauses and drops between two readings"] if told else []),
+    )  # fmt: skip
+    loads: dict[str, float] = {}
+    for line in (*lines[0], *lines[1]):
+        held_ns = np.diff(line.times_ns, append=line.times_ns[-1:])
+        loads[line.name] = loads.get(line.name, 0.0) + float((line.values * held_ns).sum())
+    busiest = sorted(loads, key=lambda name: -loads[name])[:MOST_LINES]
+    for row, of_way in enumerate(lines, 1):
+        for line in (line for name in busiest for line in of_way if line.name == name):
+            name = escape(line.name)
+            figure.add_trace(
+                go.Scatter(
+                    x=line.times_ns / 1e6, y=line.values / 1e9, name=name, legendgroup=name,
+                    showlegend=row == 1, line_shape="hv",
+                ),
+                row=row, col=1,
+            )  # fmt: skip
+    for line in told:
+        figure.add_trace(
+            go.Scatter(x=line.times_ns / 1e6, y=line.values, name=escape(line.name), line_shape="hv"),
+            row=3,
+            col=1,
+        )
+    _mark_gaps_and_events(figure, given)
+    signals_shown = bool(told)
+    figure.update_xaxes(title_text="time of the run (ms)", row=2 + signals_shown, col=1)
+    figure.update_layout(height=420 + 180 * signals_shown)
+    job = given.summary.job
+    if job.start_ns is not None and job.end_ns is not None and any(counted):
+        # Readings begin long before the job, while agents are gathered; who wants to see that, zooms out.
+        margin_ns = (job.end_ns - job.start_ns) / 20
+        figure.update_xaxes(range=[(job.start_ns - margin_ns) / 1e6, (job.end_ns + margin_ns) / 1e6])
+    return figure
+
+
+def _mark_gaps_and_events(figure: Any, given: KpiInput) -> None:
+    """Times in which the device was not read, and links that went down or came up."""
+    for gap in given.summary.dut.gaps[:MOST_LINES] if given.summary.dut is not None else ():
+        figure.add_vrect(
+            x0=gap.begin_ns / 1e6, x1=gap.end_ns / 1e6, fillcolor="gray", opacity=0.12, line_width=0
+        )
+    for event in given.summary.timeline:
+        if event.done_ns >= 0:
+            figure.add_vline(x=event.done_ns / 1e6, line_dash="dot", line_color="#2e7d32" if event.up else "#b3261e",
+                             annotation_text=escape(f"{event.link} {'up' if event.up else 'down'}"))  # fmt: skip
+
+
+def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]] | None:
+    """Load of the agents' ports by their records, where no device told its own."""
+    series = port_series(given)
+    if series is None:
+        return None
+    edges = series.edges_ns
+    sent, received = (
+        [Line(name, edges, np.append(rates[number], 0.0)) for number, name in enumerate(series.ports)]
+        for rates in (series.tx_bps, series.rx_bps)
+    )
+    return sent, received
+
+
+def matrix_figure(given: KpiInput) -> Any | None:
+    """Payload through the device by source and destination, of the whole run as planned."""
+    links = given.plan.connections
+    wire = (links.path == Path.WIRE) & ~background_ranks(given.plan)[links.src_rank]
+    if not wire.any():
+        return None
+    ranks = len(given.plan.rank_agent)
+    names = [str(rank) for rank in range(ranks)]
+    source, target = links.src_rank[wire].astype(np.int64), links.dst_rank[wire].astype(np.int64)
+    what = "rank"
+    if ranks > MOST_RANKS:
+        what = "port"
+        ports = list(zip(given.plan.rank_agent, given.plan.rank_port, strict=True))
+        numbers = {port: index for index, port in enumerate(dict.fromkeys(ports))}
+        of_rank = np.array([numbers[port] for port in ports])
+        source, target = of_rank[source], of_rank[target]
+        names = [f"{agent}/{port}" for agent, port in numbers]
+    count = len(names)
+    moved = np.bincount(
+        source * count + target, links.payload_bytes[wire] * given.plan.iterations, count * count
+    )
+    labels = [escape(name) for name in names]
+    table = moved.reshape(count, count)
+    figure = go.Figure(go.Heatmap(z=np.where(table > 0, table, np.nan), x=labels, y=labels, colorscale="Blues",
+                                  colorbar={"title": "bytes"}))  # fmt: skip
+    figure.update_layout(height=480, xaxis={"title": f"to {what}", "type": "category"},
+                         yaxis={"title": f"from {what}", "type": "category", "autorange": "reversed"})  # fmt: skip
+    return figure

@@ -1,0 +1,214 @@
+"""report.html: one page that tells a run, without a network: verdict first, then figures, then what lies behind them.
+
+Decides the order, the wording and the bounds of tables. Figures come from kpis.json and the summary; everything that a trace,
+an agent or a file named is escaped.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from etloop.results.html.device import device_section
+from etloop.results.html.jobs import events_list, jobs_section
+from etloop.results.html.page import page, table
+from etloop.results.html.plots import completion_figure, matrix_figure, piece, port_figure
+from etloop.results.html.slowest import slowest_transfers
+from etloop.results.schema.kpis import BY_NAME, Nature
+from etloop.results.schema.verdict import Result
+from etloop.results.text.units import bytes_words, rate_words, share_words, time_words, value_words
+from etloop.results.text.verdict import WORDS
+
+if TYPE_CHECKING:
+    from etloop.results.kpis.input import KpiInput
+    from etloop.results.schema.kpis import KpiSet
+    from etloop.results.schema.summary import Summary
+    from etloop.results.schema.verdict import CheckOutcome
+
+MOST_ROWS: Final = 60
+
+
+def report_html(given: KpiInput, kpis: KpiSet, summary: Summary, scenario_text: str, rig_text: str) -> str:
+    """The page. `summary` is the one with the verdict."""
+    parts = [
+        _head(summary),
+        _verdict(summary),
+        jobs_section(given, summary),
+        _figures(kpis, summary),
+        _collectives(kpis, summary),
+        _plot("Completion", completion_figure(kpis), "completion", "Nothing completed."),
+        events_list(summary.timeline),
+        _plot("Ports over time", port_figure(given), "ports", "Nothing crossed the device."),
+        _port_notes(given),
+        device_section(summary),
+        _plot("Traffic matrix", matrix_figure(given), "matrix", "Nothing crosses the device."),
+        _slowest(given),
+        _degraded(summary),
+        _again(summary, scenario_text, rig_text),
+    ]
+    return page(f"ETLoop {summary.run_id}", parts)
+
+
+def _head(summary: Summary) -> str:
+    about = (
+        f"{summary.source}: {summary.ranks} ranks, {summary.iterations} iterations, bytes x {summary.bytes_scale}, "
+        f"time x {summary.time_scale}; {summary.shaping or 'shaping not named'}; started {summary.started_at}"
+    )
+    return f"<h1>ETLoop run {escape(summary.run_id)}</h1><p class=dim>{escape(about)}</p>"
+
+
+def _verdict(summary: Summary) -> str:
+    verdict = summary.verdict
+    broke = (
+        f"<p><b>The run broke off:</b></p><pre>{escape(summary.reason)}</pre>"
+        if summary.state.value != "done"
+        else ""
+    )
+    failed = [check for check in summary.checks if check.result.value == "fail"]
+    broke += "".join(
+        f"<p><b>Its records do not add up:</b> {escape(one.name)}: {one.mismatches} of {one.examined}; "
+        f"{escape('; '.join(one.examples))}</p>"
+        for one in failed
+    )
+    if verdict is None:
+        return f"<p><span class='badge none'>no verdict was asked for</span></p>{broke}"
+    device = f" {escape(verdict.device)}" if verdict.device else ""
+    head = f"<p><span class='badge {verdict.result.value}'>{WORDS[verdict.result]}</span>{device}</p>"
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict.reasons)
+    own = "".join(f"<p><b>The emulator was the limit:</b> {escape(word)}</p>" for word in verdict.emulator)
+    rows = [_check_row(one) for one in verdict.checks]
+    return (
+        f"{head}<ul>{reasons}</ul>{own}{broke}{table(('result', 'condition', 'found', 'limit', 'why'), rows)}"
+    )
+
+
+def _check_row(one: CheckOutcome) -> tuple[str, ...]:
+    badge = f"<span class='badge {one.result.value}'>{WORDS[one.result]}</span>"
+    found = escape(one.value)
+    if one.reason:
+        found += f"<br><span class=dim>{escape(one.reason)}</span>"
+    if one.rows:
+        count = f"{one.broken} of {one.examined} rows break it" if one.examined > 1 else ""
+        found += f"<br>{count}<ul>{''.join(f'<li>{escape(row)}</li>' for row in one.rows)}</ul>"
+    passed = one.result is Result.PASS
+    return (
+        badge,
+        f"<code>{escape(one.expression)}</code>",
+        found,
+        escape(one.limit),
+        escape(one.why) if not passed else "",
+    )
+
+
+def _figures(kpis: KpiSet, summary: Summary) -> str:
+    comparison = summary.comparison
+    rows: list[tuple[str, ...]] = []
+    if comparison is not None:
+        sides = [comparison.job.ideal, comparison.job.twin, comparison.job.measured]
+        times = tuple("-" if side is None else time_words(side.iteration_jct_avg_ns) for side in sides)
+        rows.append(("iteration, mean (JCT)", *times))
+    beside = (
+        table(("", "ideal", "twin", "measured"), rows, numbers=(1, 2, 3))
+        if rows
+        else ("<p class=dim>Neither an ideal network nor a twin stands beside this run.</p>")
+    )
+    told = []
+    for nature in (Nature.TIME, Nature.TRANSPORT, Nature.DEVICE, Nature.OWN):
+        for kpi in kpis.figures:
+            figure = BY_NAME.get(kpi.name)
+            if figure is not None and figure.nature is nature:
+                value = (
+                    value_words(kpi.value, kpi.unit)
+                    if kpi.value is not None
+                    else f"<span class=dim>{escape(kpi.absent)}</span>"
+                )
+                told.append((f"<code>{escape(kpi.name)}</code>", value, escape(figure.words)))
+    return f"<h2>Key figures</h2>{beside}{table(('figure', 'value', 'what'), told)}"
+
+
+def _collectives(kpis: KpiSet, summary: Summary) -> str:
+    expected = {}
+    if summary.comparison is not None:
+        expected = {(one.kind, one.algorithm, one.ranks): one for one in summary.comparison.kinds}
+    rows = []
+    for one in kpis.kinds[:MOST_ROWS]:
+        beside = expected.get((one.kind, one.algorithm, one.ranks))
+        per = [None, None] if beside is None else [beside.measured_per_ideal, beside.measured_per_twin]
+        rows.append((
+            escape(one.kind), escape(one.algorithm), str(one.ranks), str(one.count), bytes_words(one.size_bytes),
+            bytes_words(one.fabric_bytes), time_words(one.time_avg_ns), time_words(one.time_p50_ns),
+            time_words(one.time_p99_ns), time_words(one.time_max_ns), time_words(one.skew_p99_ns),
+            rate_words(one.busbw_bytes_per_s), share_words(one.share_of_ideal),
+            *("-" if value is None else f"{value:.2f}" for value in per),
+        ))  # fmt: skip
+    heads = ("collective", "algorithm", "n", "count", "total S", "S_fabric", "avg", "p50", "p99", "max", "skew p99",
+             "busbw", "of ideal", "/ ideal", "/ twin")  # fmt: skip
+    if not rows:
+        return "<h2>Collectives</h2><p class=dim>None completed.</p>"
+    more = len(kpis.kinds) - len(rows)
+    rest = f"<p class=dim>And {more} more in kpis.json.</p>" if more else ""
+    return f"<h2>Collectives</h2>{table(heads, rows, numbers=range(2, len(heads)))}{rest}"
+
+
+def _plot(title: str, figure: object | None, name: str, absent: str) -> str:
+    body = f"<p class=dim>{absent}</p>" if figure is None else piece(figure, name)
+    return f"<h2>{title}</h2>{body}"
+
+
+def _port_notes(given: KpiInput) -> str:
+    columns = given.frames["ports"].columns
+    marks = given.summary.transport
+    rows = []
+    for row in range(min(given.frames["ports"].rows, MOST_ROWS)):
+        cells = [
+            f"{float(columns[name][row].item()):.0f}"
+            for name in ("tx_datagrams", "rx_datagrams", "rx_pause_frames")
+        ]
+        paused = time_words(float(columns["paused_ns"][row].item()))
+        lost = f"{float(columns['receive_overflows'][row].item()):.0f}"
+        name = columns["port"][row] or f"port {int(columns['port_index'][row].item())}"
+        rows.append((escape(f"{columns['agent'][row]} {name}"), *cells, paused, lost))
+    heads = ("port", "sent", "received", "pause frames", "paused", "lost by us")
+    how = (
+        "Rates are what the device's ports counted between two readings; where counters were not read, a line is drawn level."
+        if "dut" in given.frames
+        else "What a rank sends for an op is spread evenly over its time: the device's counters were not read in this run."
+    )
+    told = (
+        f"Over the whole run: {marks.np_ecn_marked_roce_packets} packets marked, "
+        f"{marks.rp_cnp_handled + marks.rp_cnp_ignored} CNPs, {marks.retransmitted_packets} retransmissions. {how}"
+    )
+    return f"<p class=dim>{escape(told)}</p>{table(heads, rows, numbers=range(1, 6))}"
+
+
+def _slowest(given: KpiInput) -> str:
+    stories = slowest_transfers(given)
+    if not stories:
+        return "<h2>Slowest transfers</h2><p class=dim>Nothing crossed the device.</p>"
+    rows = [(escape(one.name), time_words(one.transfer_ns), escape(one.story)) for one in stories]
+    return f"<h2>Slowest transfers</h2>{table(('op of a rank', 'took', 'story'), rows, numbers=(1,))}"
+
+
+def _degraded(summary: Summary) -> str:
+    lines = [*summary.degraded, *summary.notes, *(summary.comparison.absent if summary.comparison else ())]
+    agents = [
+        (escape(one.name), escape(one.host), str(one.ranks), str(one.ops_recorded), time_words(one.clock_error_ns),
+         escape(", ".join(f"{name} {version}" for name, version in one.versions.items())))
+        for one in summary.agents[:MOST_ROWS]
+    ]  # fmt: skip
+    told = "".join(f"<li>{escape(line)}</li>" for line in lines) or "<li class=dim>nothing</li>"
+    heads = ("agent", "host", "ranks", "ops", "clock error", "versions")
+    return f"<h2>Degraded, and worth knowing</h2><ul>{told}</ul>{table(heads, agents)}"
+
+
+def _again(summary: Summary, scenario_text: str, rig_text: str) -> str:
+    commands = (
+        "etloop run scenario.yaml --rig rig.yaml --out again/\n"
+        "etloop report again/\n"
+        "# on every agent's host: etloop-agent run --controller tcp://HOST:PORT --name NAME"
+    )
+    return (
+        f"<h2>Run it again</h2><p>Both files lie beside this page; the trace is {escape(summary.source)}.</p>"
+        f"<pre>{escape(commands)}</pre><details><summary>scenario.yaml</summary><pre>{escape(scenario_text)}</pre></details>"
+        f"<details><summary>rig.yaml</summary><pre>{escape(rig_text)}</pre></details>"
+    )

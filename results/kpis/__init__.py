@@ -1,0 +1,1 @@
+"""Key performance indicators of jobs and of the network."""

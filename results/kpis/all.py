@@ -1,0 +1,124 @@
+"""All key figures of a run: puts together what `kpi_job`, `kpi_network` and `kpi_rates` work out.
+
+Decides nothing but their order, which is that of `kpi_set.FIGURES`, and the tables that conditions may read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.results.device.summary import CLASSES, RECONCILIATION
+from etloop.results.device.tables import COUNTERS, DUT
+from etloop.results.kpis.input import CONNECTION_UNITS, KpiInput, connection_frame
+from etloop.results.kpis.job import curves, job_figures, kind_kpis, one_way_figures, skew_and_transfer_figures
+from etloop.results.kpis.network import (
+    device_figures,
+    port_figures,
+    slip_figures,
+    transport_figures,
+    uplink_figures,
+)
+from etloop.results.kpis.rates import rate_figures
+from etloop.results.schema.columns import COMPARISON, JOBS, RATES, TABLES
+from etloop.results.schema.kpis import FIGURES, KPI_SCHEMA, KindKpis, Kpi, KpiSet
+from etloop.results.schema.summary import IterationSummary
+from etloop.results.store.frames import frame_by_hand
+from etloop.results.store.switch_tables import LANE_UNITS, SAMPLE_UNITS
+from etloop.results.verdict.evaluation import Frame, Results
+from etloop.results.verdict.parser import Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from _typeshed import DataclassInstance
+    from etloop.results.kpis.job import Value
+    from etloop.results.schema.kpis import KpiBasis
+    from numpy.typing import NDArray
+
+
+def key_figures(given: KpiInput, basis: KpiBasis) -> KpiSet:
+    """Every figure of `FIGURES`, with its value or why it is absent."""
+    found: dict[str, Value] = {}
+    for part in (
+        job_figures(given),
+        skew_and_transfer_figures(given),
+        one_way_figures(given),
+        rate_figures(given),
+        transport_figures(given, connection_frame(given)),
+        port_figures(given),
+        uplink_figures(given),
+        device_figures(given),
+        slip_figures(given),
+    ):
+        found.update(part)
+    assert found.keys() == {figure.name for figure in FIGURES}, found.keys() ^ {one.name for one in FIGURES}
+    return KpiSet(
+        KPI_SCHEMA,
+        given.summary.run_id,
+        tuple(_kpi(figure.name, figure.unit, found[figure.name]) for figure in FIGURES),
+        kind_kpis(given),
+        curves(given),
+        basis,
+    )
+
+
+def _kpi(name: str, unit: str, value: Value) -> Kpi:
+    if isinstance(value, str):
+        return Kpi(name, unit, None, value)
+    return (
+        Kpi(name, unit, float(value), "")
+        if np.isfinite(value)
+        else Kpi(name, unit, None, "cannot be worked out")
+    )
+
+
+def _unit_of(name: str) -> str:
+    for ending, unit in (("_bytes_per_s", "bytes/s"), ("_ns", "ns"), ("_bytes", "bytes")):
+        if name.endswith(ending):
+            return unit
+    return {"kind": "name", "algorithm": "name", "complete": "flag"}.get(name, "count")
+
+
+KIND_UNITS: Final = {field.name: _unit_of(field.name) for field in fields(KindKpis)}
+ITERATION_UNITS: Final = {field.name: _unit_of(field.name) for field in fields(IterationSummary)}
+
+
+def vocabulary() -> Vocabulary:
+    """Every name that a condition may use, whether a certain run has it or not."""
+    stored = {name.removesuffix(".parquet"): columns for name, columns in TABLES.items()}
+    stored |= {"cc": RATES, "comparison": COMPARISON, "jobs": JOBS}
+    stored |= {"dut": DUT, "counters": COUNTERS, "reconciliation": RECONCILIATION, "classes": CLASSES}
+    tables: dict[str, Mapping[str, str]] = {
+        name: {column.name: column.unit for column in columns} for name, columns in stored.items()
+    }
+    tables |= {"connections": CONNECTION_UNITS, "kinds": KIND_UNITS, "iterations": ITERATION_UNITS}
+    tables |= {"switches": LANE_UNITS, "queues": SAMPLE_UNITS}
+    return Vocabulary({figure.name: figure.unit for figure in FIGURES}, tables)
+
+
+def results_of(given: KpiInput, kpis: KpiSet) -> Results:
+    """What conditions are worked out over."""
+    frames = dict(given.frames)
+    frames["connections"] = connection_frame(given)
+    frames["kinds"] = _frame("kinds", kpis.kinds, KIND_UNITS)
+    frames["iterations"] = _frame("iterations", given.summary.per_iteration, ITERATION_UNITS)
+    return Results(
+        {kpi.name: kpi.value for kpi in kpis.figures}, {kpi.name: kpi.unit for kpi in kpis.figures}, frames
+    )
+
+
+def _frame(name: str, rows: Sequence[DataclassInstance], units: Mapping[str, str]) -> Frame:
+    columns: dict[str, NDArray[np.generic]] = {}
+    for column, unit in units.items():
+        values = [getattr(row, column) for row in rows]
+        if unit == "name":
+            columns[column] = np.array(values, object)
+        elif unit == "flag":
+            columns[column] = np.array(values, np.int8)
+        else:
+            columns[column] = np.array(
+                [np.nan if value is None else float(value) for value in values], np.float64
+            )
+    return frame_by_hand(name, columns, units)

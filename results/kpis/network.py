@@ -1,0 +1,173 @@
+"""Key figures of counters: loss, retransmission, order, congestion signals, balance over ports and links, our own part.
+
+Decides these formulas (docs/metrics.md derives them). A counter that no agent sent is absent, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.results.verdict.evaluation import aggregate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from etloop.results.kpis.input import KpiInput
+    from etloop.results.kpis.job import Value
+    from etloop.results.verdict.evaluation import Frame
+
+NO_COUNTERS = "no agent sent its counters"
+
+
+def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str, Value]]:
+    """What became of packets between the ends."""
+    counts = given.summary.transport
+    silent = not given.frames["flows"].rows
+    received = float(given.column("flows", "rx_packets").sum())
+    sent = float(counts.tx_packets)
+    seconds = (given.summary.job.jct_ns or 0) / 1e9
+
+    def of(value: float, whole: float, without: str) -> Value:
+        return NO_COUNTERS if silent else value / whole if whole > 0 else without
+
+    yield "tx_packets", NO_COUNTERS if silent else sent
+    lost = _lost(given, connections)
+    yield "lost_packets", lost
+    yield (
+        "lost_share",
+        lost if isinstance(lost, str) else of(lost, sent, "nothing was sent through the device"),
+    )
+    yield "retransmitted_packets", NO_COUNTERS if silent else float(counts.retransmitted_packets)
+    yield "retransmitted_share", of(counts.retransmitted_packets, sent, "nothing was sent through the device")
+    yield "retransmissions_per_s", of(counts.retransmitted_packets, seconds, "nothing completed")
+    yield "timeouts", NO_COUNTERS if silent else float(counts.local_ack_timeout_err)
+    nothing = "nothing was received"
+    yield "out_of_order_share", of(counts.out_of_sequence, received, nothing)
+    yield "ecn_marked_share", of(counts.np_ecn_marked_roce_packets, received, nothing)
+    yield "cnps", NO_COUNTERS if silent else float(counts.rp_cnp_handled + counts.rp_cnp_ignored)
+
+
+def _lost(given: KpiInput, connections: Frame) -> Value:
+    """Packets of connections that both ends have counted, less what was lost at our own ends, or on purpose."""
+    if not connections.rows:
+        return "no connection was counted at both ends"
+    counts = given.summary.transport
+    missing = float(connections.columns["missing_packets"].astype(np.float64).sum())
+    own = (
+        counts.receive_overflows
+        + counts.injected_drops
+        + counts.injected_losses
+        + counts.rx_icrc_encapsulated
+        - counts.injected_duplicates
+    )
+    # Overflows also count datagrams that are no requests, so that a clean run could come out below 0.
+    return max(missing - own, 0.0)
+
+
+def port_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
+    """Pauses and balance over the agents' ports, and how busy we were ourselves."""
+    if not given.frames["ports"].rows:
+        for name in ("pause_frames", "paused_ns", "paused_share", "ports_jain", "ports_max_to_mean"):
+            yield name, NO_COUNTERS
+        yield "own_lost_packets", NO_COUNTERS
+        yield "busy_share", NO_COUNTERS
+        return
+    paused_ns = given.column("ports", "paused_ns")
+    yield "pause_frames", float(given.column("ports", "rx_pause_frames").sum())
+    yield "paused_ns", float(paused_ns.sum())
+    whole_ns = given.summary.job.jct_ns
+    yield "paused_share", float(paused_ns.max()) / whole_ns if whole_ns else "nothing completed"
+    yield from balance("ports", given.column("ports", "tx_bytes"))
+    yield "own_lost_packets", float(given.column("ports", "receive_overflows").sum())
+    turns, idle = given.column("ports", "loop_turns"), given.column("ports", "idle_turns")
+    ran = turns > 0
+    yield "busy_share", float((1 - idle[ran] / turns[ran]).max()) if ran.any() else "no loop turned"
+
+
+def balance(
+    prefix: str, sent: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+) -> Iterator[tuple[str, Value]]:
+    """Jain's index (Jain, Chiu, Hawe 1984) and the greatest against the mean; alike loads have 1 in both."""
+    absent = "fewer than two" if len(sent) < 2 else "nothing was sent" if not sent.any() else ""
+    yield f"{prefix}_jain", absent or aggregate("jain", sent)
+    yield f"{prefix}_max_to_mean", absent or aggregate("max_to_mean", sent)
+
+
+def uplink_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
+    """Balance over the links between switches, by bytes that left through them."""
+    switches = given.frames.get("switches")
+    if switches is None:
+        absent = "the run has no counters of switches"
+        yield "uplinks_jain", absent
+        yield "uplinks_max_to_mean", absent
+        return
+    columns = switches.columns
+    names = {str(name) for name in columns["switch"]}
+    loads: dict[tuple[str, str], float] = {}
+    sent = columns["queue_bytes"].astype(np.float64)
+    for switch, port, peer, carried in zip(
+        columns["switch"], columns["port"], columns["peer"], sent, strict=True
+    ):
+        if any(str(peer).startswith(f"{name}/") for name in names):
+            link = (str(switch), str(port))
+            loads[link] = loads.get(link, 0.0) + float(carried)
+    yield from balance("uplinks", np.array(list(loads.values()), np.float64))
+
+
+_OF_DEVICE: Final = {
+    "dut_dropped_packets": (
+        ("queue_dropped_packets", "group_dropped_packets"),
+        ("port_rx_dropped_packets", "port_tx_dropped_packets"),
+    ),
+    "dut_ecn_marked_packets": (("queue_ecn_marked_packets",), ("port_ecn_marked_packets",)),
+    "dut_pfc_tx_frames": (("priority_pfc_tx",),),
+    "dut_pfc_rx_frames": (("priority_pfc_rx",),),
+    "dut_paused_ns": (("queue_paused_ns",),),
+}
+"""Keys of `dut.counters` that are added up, or others where there is none of them."""
+
+
+def device_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
+    """What the device itself counted over the whole run, and how far it is from what the agents did."""
+    device = given.summary.dut
+    for name, ways in _OF_DEVICE.items():
+        if device is None:
+            yield name, "the rig names no road to the device's counters"
+            continue
+        known = next(
+            (found for keys in ways if (found := [key for key in keys if key in device.counters])), []
+        )
+        yield (
+            name,
+            float(sum(device.counters[key] for key in known)) if known else "not counted over the whole run",
+        )
+    shares = (
+        [row.difference_share for row in device.reconciliation if row.difference_share is not None]
+        if device
+        else []
+    )
+    yield (
+        "dut_difference_share",
+        max(shares) if shares else "no cable was counted at both ends over the whole run",
+    )
+
+
+def slip_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
+    """Our own lateness, and what of an iteration it could explain at most."""
+    slip = given.summary.slip
+    for name in ("p50", "p99", "max"):
+        yield f"slip_{name}_ns", "no op completed" if slip is None else float(getattr(slip, f"{name}_ns"))
+    jct = {
+        one.iteration: one.jct_ns for one in given.summary.per_iteration if one.complete and one.jct_ns > 0
+    }
+    late = given.column("ops", "slip_ns").clip(min=0)
+    iteration, rank = given.column("ops", "iteration"), given.column("ops", "rank")
+    ranks = int(rank.max(initial=0)) + 1
+    key = (iteration * ranks + rank).astype(np.int64)
+    total = np.bincount(key, late) if key.size else np.empty(0)
+    shares = [
+        float(total[number * ranks : (number + 1) * ranks].max(initial=0)) / jct_ns
+        for number, jct_ns in jct.items()
+    ]
+    yield "slip_share", float(np.median(shares)) if shares else "no iteration is complete"

@@ -1,0 +1,81 @@
+"""Load of ports over time, from the records of ops: what a rank sent for an op is spread evenly over the op's own time.
+
+Decides that approximation and the width of a bin. It shows who loaded the device when, not how packets were spaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from etloop.results.kpis.input import KpiInput
+    from numpy.typing import NDArray
+
+BINS: Final = 240
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PortSeries:
+    """Payload rate of every port in each of equal spans of the run."""
+
+    edges_ns: NDArray[np.float64]
+    ports: tuple[str, ...]
+    tx_bps: NDArray[np.float64]
+    """By port and bin."""
+    rx_bps: NDArray[np.float64]
+
+
+def port_series(given: KpiInput, bins: int = BINS) -> PortSeries | None:
+    """None where nothing crossed the device."""
+    load = given.frames["ops"] if given.load is None else given.load
+
+    def of_load(name: str) -> NDArray[np.float64]:
+        return load.columns[name].astype(np.float64)
+
+    sent, received = of_load("wire_tx_bytes"), of_load("wire_rx_bytes")
+    if not (sent.any() or received.any()):
+        return None
+    names = [
+        port if "/" in port else f"{agent}/{port}"
+        for agent, port in zip(given.plan.rank_agent, given.plan.rank_port, strict=True)
+    ]
+    ports = tuple(dict.fromkeys(names))
+    numbers = np.array([ports.index(name) for name in names])
+    port = numbers[of_load("rank").astype(np.int64)]
+    end = of_load("completed_ns")
+    issued, first_tx = of_load("issued_ns"), of_load("first_tx_ns")
+    begin = np.where(np.isnan(first_tx), issued, first_tx)
+    edges = np.linspace(float(issued.min()), float(end.max()), bins + 1)
+    rates = [
+        np.stack(
+            [
+                spread(begin[port == one], end[port == one], carried[port == one], edges)
+                for one in range(len(ports))
+            ]
+        )
+        for carried in (sent, received)
+    ]
+    return PortSeries(edges, ports, rates[0], rates[1])
+
+
+def spread(
+    begin_ns: NDArray[np.float64], end_ns: NDArray[np.float64], carried_bytes: NDArray[np.float64],
+    edges_ns: NDArray[np.float64],
+) -> NDArray[np.float64]:  # fmt: skip
+    """Mean rate in bit/s between the edges, of bytes that each flowed evenly from begin to end (1 ns at least)."""
+    carries = carried_bytes > 0
+    begin, carried = begin_ns[carries], carried_bytes[carries]
+    end = np.maximum(end_ns[carries], begin + 1)
+    rate = carried / (end - begin)
+    times = np.concatenate([begin, end])
+    order = np.argsort(times, kind="stable")
+    times, change = times[order], np.concatenate([rate, -rate])[order]
+    if not times.size:
+        return np.zeros(len(edges_ns) - 1)
+    slope = np.cumsum(change)
+    total = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(times))])
+    reached = np.interp(edges_ns, times, total)
+    return np.asarray(np.maximum(np.diff(reached) * 8e9 / np.diff(edges_ns), 0.0))

@@ -1,0 +1,91 @@
+"""Key figures of cc.parquet: round trips, when rates have settled, and how evenly.
+
+Decides when a rate counts as settled (BMWG AI-fabric draft, test 3.3: within 10 %).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.results.verdict.evaluation import aggregate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from etloop.results.kpis.input import KpiInput
+    from etloop.results.kpis.job import Value
+    from numpy.typing import NDArray
+
+SETTLED_WITHIN: Final = 0.10
+LEAST_SAMPLES: Final = 8
+NOT_SAMPLED: Final = "the scenario does not ask for samples of rates (cc.parquet)"
+_NAMES: Final = (
+    *("rtt_min_ns", "rtt_p50_ns", "rtt_p99_ns"),
+    *("convergence_p50_ns", "convergence_max_ns", "rates_jain"),
+)
+
+
+def rate_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
+    """Round trips and convergence."""
+    if "cc" not in given.frames or not given.frames["cc"].rows:
+        for name in _NAMES:
+            yield name, NOT_SAMPLED
+        return
+    rtt = given.column("cc", "rtt_ns")
+    rtt = rtt[~np.isnan(rtt)]
+    for name in ("min", "p50", "p99"):
+        yield f"rtt_{name}_ns", aggregate(name, rtt) if rtt.size else "no round trip was measured"
+    settled, rates = settled_rates(given)
+    absent = "no queue pair's rate settled" if len(rates) else "no queue pair has a rate over enough samples"
+    times = np.array([time_ns for time_ns in settled if time_ns is not None], np.float64)
+    yield "convergence_p50_ns", aggregate("p50", times) if times.size else absent
+    all_settled = times.size == len(rates)
+    unsettled = f"{len(rates) - times.size} of {len(rates)} queue pairs never settled"
+    yield (
+        "convergence_max_ns",
+        (aggregate("max", times) if all_settled else unsettled) if times.size else absent,
+    )
+    final = np.array(rates, np.float64)
+    yield (
+        "rates_jain",
+        aggregate("jain", final) if final.size > 1 else "fewer than two queue pairs have a rate",
+    )
+
+
+def settled_rates(given: KpiInput) -> tuple[list[float | None], list[float]]:
+    """Per paced queue pair: time from its first sample until its rate stays settled (None: never), and its last rate."""
+    columns = given.frames["cc"].columns
+    pair = np.stack(
+        [np.unique(columns["agent"].astype(str), return_inverse=True)[1], given.column("cc", "local_qpn")],
+        axis=1,
+    )
+    _, member = np.unique(pair, axis=0, return_inverse=True)
+    member = member.reshape(-1)
+    time_ns, rate = given.column("cc", "time_ns"), given.column("cc", "rate_bps")
+    order = np.lexsort((time_ns, member))
+    settled: list[float | None] = []
+    rates: list[float] = []
+    for rows in np.split(order, np.flatnonzero(np.diff(member[order])) + 1):
+        paced = rows[rate[rows] > 0]
+        if len(paced) < LEAST_SAMPLES:
+            continue
+        settled.append(settling_ns(time_ns[paced], rate[paced]))
+        rates.append(_last(rate[paced]))
+    return settled, rates
+
+
+def _last(rate: NDArray[np.float64]) -> float:
+    return float(rate[-max(len(rate) // 4, 1) :].mean())
+
+
+def settling_ns(time_ns: NDArray[np.float64], rate: NDArray[np.float64]) -> float | None:
+    """From the first sample to the first one from which on all stay within 10 % of the mean of the last quarter.
+
+    None where that is in the last quarter itself: it was not seen to stay there.
+    """
+    outside = np.abs(rate - _last(rate)) > SETTLED_WITHIN * _last(rate)
+    first = int(np.flatnonzero(outside)[-1]) + 1 if outside.any() else 0
+    if first > len(rate) - max(len(rate) // 4, 1):
+        return None
+    return float(time_ns[first] - time_ns[0])

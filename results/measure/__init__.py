@@ -1,0 +1,1 @@
+"""Plan and records -> figures of operations, collectives and jobs."""

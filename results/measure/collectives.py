@@ -1,0 +1,200 @@
+"""Puts the ops of all members of one collective (or a send and its receive) together: time, skew, bandwidth.
+
+Decides what is one collective and when it counts as complete. Statistics over many of them are in `kpis.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from etloop.results.schema.kinds import SEND_RECV, OpCode, SizeRule, bus_factor, kinds_where
+
+if TYPE_CHECKING:
+    from etloop.contract.model.run import PlannedOps, PlanTables, RecordedBaselines
+    from etloop.results.measure.joined import MeasuredOps
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedGroups:
+    """What belongs together in every iteration: the collectives by (communicator, sequence), then the pairs by
+    (source, destination, sequence)."""
+
+    group_of_op: NDArray[np.int64]
+    """Of each row of `PlanTables.ops`."""
+    first_op: NDArray[np.int64]
+    """Of each group its first row of `PlanTables.ops`."""
+    kind: NDArray[np.int64]
+    """Index into `kinds.CONVENTIONS`."""
+    communicator: NDArray[np.int64]
+    """-1 for a pair."""
+    src_rank: NDArray[np.int64]
+    """-1 for a collective."""
+    dst_rank: NDArray[np.int64]
+    sequence: NDArray[np.int64]
+    algorithm: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    """n: members of the communicator, 2 for a pair."""
+    size_bytes: NDArray[np.int64]
+    """S by the convention of the kind."""
+    recorded_ns: NDArray[np.int64]
+    """Baseline of the trace; -1 where it has none."""
+    recorded_ranks: NDArray[np.int64]
+    """Ranks behind the baseline: an upper bound where fewer than all. 0 where there is none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectiveRows:
+    """One row per iteration and group of which at least one member completed, sorted by (iteration, group)."""
+
+    iteration: NDArray[np.int64]
+    group: NDArray[np.int64]
+    """Index into `PlannedGroups`."""
+    members_recorded: NDArray[np.int64]
+    complete: NDArray[np.bool_]
+    """All n members left a record."""
+    start_ns: NDArray[np.int64]
+    last_issued_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    sent_bytes: NDArray[np.int64]
+    """Payload that members sent, whatever way it went."""
+    fabric_bytes: NDArray[np.int64]
+    """S_fabric: the part of it through the device under test."""
+    messages: NDArray[np.int64]
+    algbw: NDArray[np.float64]
+    """Bytes per second; NaN where there is none (incomplete, no bytes, or no time)."""
+    busbw: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.iteration)
+
+    @property
+    def time_ns(self) -> NDArray[np.int64]:
+        """From the first member's issue to the last member's completion."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def joined_ns(self) -> NDArray[np.int64]:
+        """From the last member's issue to the last member's completion: what a baseline is compared with."""
+        return self.end_ns - self.last_issued_ns
+
+    @property
+    def skew_ns(self) -> NDArray[np.int64]:
+        """From the first member's issue to the last member's issue."""
+        return self.last_issued_ns - self.start_ns
+
+
+def group_ops(tables: PlanTables) -> PlannedGroups:
+    """Which planned ops belong together, and what each group is."""
+    ops = tables.ops
+    is_collective = ops.kind == OpCode.COLLECTIVE
+    receives = ops.kind == OpCode.RECEIVE
+    pair_source = np.where(receives, ops.peer, ops.rank)
+    pair_destination = np.where(receives, ops.rank, ops.peer)
+    identity = np.stack(
+        [
+            np.where(is_collective, 0, 1),
+            np.where(is_collective, ops.communicator, pair_source),
+            np.where(is_collective, -1, pair_destination),
+            ops.sequence,
+        ],
+        axis=1,
+    ).astype(np.int64)
+    unique, first_op, group_of_op = np.unique(identity, axis=0, return_index=True, return_inverse=True)
+    group_of_op = group_of_op.reshape(-1).astype(np.int64)
+    pair = unique[:, 0] == 1
+    member_counts = np.array([len(members) for _, members in tables.communicators] or [0], np.int64)
+    kind = np.where(pair, SEND_RECV, ops.collective[first_op]).astype(np.int64)
+    communicator = np.where(pair, -1, unique[:, 1])
+    recorded_ns, recorded_ranks = _recorded(tables.baselines, unique)
+    return PlannedGroups(
+        group_of_op=group_of_op,
+        first_op=first_op.astype(np.int64),
+        kind=kind,
+        communicator=communicator,
+        src_rank=np.where(pair, unique[:, 1], -1),
+        dst_rank=np.where(pair, unique[:, 2], -1),
+        sequence=unique[:, 3],
+        algorithm=ops.algorithm[first_op].astype(np.int64),
+        ranks=np.where(pair, 2, member_counts[communicator]),
+        size_bytes=_sizes(ops, group_of_op, kind),
+        recorded_ns=recorded_ns,
+        recorded_ranks=recorded_ranks,
+    )
+
+
+def _recorded(
+    baselines: RecordedBaselines | None, identity: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Baseline of each group and the ranks behind it; rows of `identity` are ascending and distinct."""
+    recorded_ns, recorded_ranks = np.full(len(identity), -1, np.int64), np.zeros(len(identity), np.int64)
+    if baselines is None:
+        return recorded_ns, recorded_ranks
+    pair = baselines.communicator < 0
+    wanted = np.stack(
+        [
+            pair,
+            np.where(pair, baselines.src_rank, baselines.communicator),
+            np.where(pair, baselines.dst_rank, -1),
+            baselines.sequence,
+        ],
+        axis=1,
+    ).astype(np.int64)
+    _, number = np.unique(np.concatenate([identity, wanted]), axis=0, return_inverse=True)
+    number = number.reshape(-1)
+    row = np.full(int(number.max(initial=-1)) + 1, -1)
+    row[number[: len(identity)]] = np.arange(len(identity))
+    at = row[number[len(identity) :]]
+    recorded_ns[at[at >= 0]] = baselines.recorded_ns[at >= 0]
+    recorded_ranks[at[at >= 0]] = baselines.recorded_ranks[at >= 0]
+    return recorded_ns, recorded_ranks
+
+
+def _sizes(ops: PlannedOps, group_of_op: NDArray[np.int64], kind: NDArray[np.int64]) -> NDArray[np.int64]:
+    total = np.zeros(len(kind), np.int64)
+    largest = np.zeros(len(kind), np.int64)
+    np.add.at(total, group_of_op, ops.message_bytes)
+    np.maximum.at(largest, group_of_op, ops.message_bytes)
+    size_bytes = np.where(kinds_where(SizeRule.TOTAL)[kind], total, largest)
+    return np.where(kinds_where(SizeRule.NOTHING)[kind], 0, size_bytes)
+
+
+def measure_groups(measured: MeasuredOps, groups: PlannedGroups) -> CollectiveRows:
+    """Bring the members' records of every iteration and group together."""
+    group_count = len(groups.kind)
+    records = measured.records
+    key = records["iteration"].astype(np.int64) * group_count + groups.group_of_op[measured.plan_row]
+    cells, cell_of_record, recorded = np.unique(key, return_inverse=True, return_counts=True)
+    start_ns = np.full(len(cells), np.iinfo(np.int64).max)
+    last_issued_ns = np.full(len(cells), np.iinfo(np.int64).min)
+    end_ns = last_issued_ns.copy()
+    fabric_bytes, local_bytes, messages = (np.zeros(len(cells), np.int64) for _ in range(3))
+    np.minimum.at(start_ns, cell_of_record, records["issued_ns"])
+    np.maximum.at(last_issued_ns, cell_of_record, records["issued_ns"])
+    np.maximum.at(end_ns, cell_of_record, records["completed_ns"])
+    np.add.at(fabric_bytes, cell_of_record, records["wire_tx_bytes"])
+    np.add.at(local_bytes, cell_of_record, records["local_tx_bytes"])
+    np.add.at(messages, cell_of_record, records["tx_messages"])
+    iteration, group = np.divmod(cells, max(group_count, 1))
+    complete = recorded == groups.ranks[group]
+    time_ns = end_ns - start_ns
+    size_bytes = groups.size_bytes[group]
+    usable = complete & (time_ns > 0) & (size_bytes > 0)
+    algbw = np.full(len(cells), np.nan)
+    algbw[usable] = size_bytes[usable] * 1e9 / time_ns[usable]
+    return CollectiveRows(
+        iteration=iteration,
+        group=group,
+        members_recorded=recorded.astype(np.int64),
+        complete=complete,
+        start_ns=start_ns,
+        last_issued_ns=last_issued_ns,
+        end_ns=end_ns,
+        sent_bytes=fabric_bytes + local_bytes,
+        fabric_bytes=fabric_bytes,
+        messages=messages,
+        algbw=algbw,
+        busbw=algbw * bus_factor(groups.kind[group], groups.ranks[group]),
+    )

@@ -1,0 +1,277 @@
+"""Several jobs in one run: which ops count, how long each job took alone and beside the others, what background did.
+
+Decides the interference factor and what belongs to no job: barriers between phases, and background, which is in no figure of a
+job. In a run of one job with nothing beside it every op counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from etloop.contract.model.run import PlannedJobs, PlanTables
+    from etloop.results.measure.joined import MeasuredOps
+    from numpy.typing import NDArray
+
+
+BARRIER_GROUP: Final = "rounds"
+"""Name of the communicator whose barriers end phases (workload/program/merge.py)."""
+
+
+class Phase(StrEnum):
+    """What else ran."""
+
+    ALONE = "alone"
+    TOGETHER = "together"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTimes:
+    """A job in all its phases of one sort, over those of which every op completed."""
+
+    count: int
+    jct_min_ns: int
+    jct_avg_ns: int
+    jct_max_ns: int
+    pass_avg_ns: int
+    """Of one pass of the job through its programs. Passes may overlap, so it is a phase's time by its number of passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobShare:
+    """One job of several, or background beside jobs."""
+
+    name: str
+    background: bool
+    first_rank: int
+    ranks: int
+    passes: int
+    ops_planned: int
+    """Of all rounds. Of background as much as there would have been if the jobs had gone on."""
+    ops_recorded: int
+    sent_bytes: int
+    """Payload of its ops that were recorded, through the device."""
+    start_ns: int | None
+    end_ns: int | None
+    alone: PhaseTimes | None
+    together: PhaseTimes | None
+    interference: float | None
+    """Mean over rounds of the time together divided by the time alone of the same round."""
+    interference_min: float | None
+    interference_max: float | None
+    interference_by_round: tuple[float, ...]
+    beside_share: float | None
+    """Share of its time together in which at least one other job was under way."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PassRows:
+    """One row per round, job and pass of which an op was recorded, sorted by (round, job, phase, pass)."""
+
+    round: NDArray[np.int64]
+    job: NDArray[np.int64]
+    phase: NDArray[np.int64]
+    number: NDArray[np.int64]
+    """Of the pass in its phase."""
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    ops_recorded: NDArray[np.int64]
+    complete: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.round)
+
+
+def interference_factor(contended_jct_ns: float, alone_jct_ns: float) -> float:
+    """How many times longer a job takes beside others than alone (BMWG, JCT Interference Factor)."""
+    return contended_jct_ns / alone_jct_ns
+
+
+def job_of_rank(tables: PlanTables) -> NDArray[np.int32]:
+    """By rank its job; -1 in a run of one job with nothing beside it."""
+    if tables.several is None:
+        return np.full(len(tables.rank_agent), -1, np.int32)
+    counts = [job.ranks for job in tables.several.jobs]
+    return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+
+def background_ranks(tables: PlanTables) -> NDArray[np.bool_]:
+    """By rank whether it is background."""
+    if tables.several is None:
+        return np.zeros(len(tables.rank_agent), np.bool_)
+    return np.array([job.background for job in tables.several.jobs])[job_of_rank(tables)]
+
+
+def counted_ops(tables: PlanTables) -> NDArray[np.bool_]:
+    """By planned op whether it belongs to a job: no background, no barrier between phases."""
+    if tables.several is None:
+        return np.ones(len(tables.ops.rank), np.bool_)
+    return ~background_ranks(tables)[tables.ops.rank] & (tables.several.turn >= 0)
+
+
+def phase_of_op(tables: PlanTables) -> NDArray[np.int64]:
+    """By planned op its phase; -1 of what belongs to no job, and in a run of one job."""
+    found = np.full(len(tables.ops.rank), -1, np.int64)
+    if tables.several is not None:
+        counted = counted_ops(tables)
+        passes = np.array([job.passes for job in tables.several.jobs])[job_of_rank(tables)]
+        found[counted] = tables.several.turn[counted] // passes[tables.ops.rank[counted]]
+    return found
+
+
+def pass_of_op(tables: PlanTables) -> NDArray[np.int64]:
+    """By planned op its pass within the phase; -1 where there is no phase."""
+    found = np.full(len(tables.ops.rank), -1, np.int64)
+    if tables.several is not None:
+        counted = counted_ops(tables)
+        passes = np.array([job.passes for job in tables.several.jobs])[job_of_rank(tables)]
+        found[counted] = tables.several.turn[counted] % passes[tables.ops.rank[counted]]
+    return found
+
+
+def sort_of_phase(several: PlannedJobs, phase: int) -> Phase:
+    """What a phase is called."""
+    return Phase.ALONE if len(several.phases[phase]) == 1 and len(several.phases) > 1 else Phase.TOGETHER
+
+
+def pass_rows(ops: MeasuredOps, tables: PlanTables) -> PassRows:
+    """The passes of all jobs of a run of several."""
+    assert tables.several is not None
+    phases = len(tables.several.phases)
+    most = max(job.passes for job in tables.several.jobs)
+    counted = counted_ops(tables)
+    rank_job = job_of_rank(tables)
+    cell_of_op = (
+        rank_job[tables.ops.rank].astype(np.int64) * phases + phase_of_op(tables)
+    ) * most + pass_of_op(tables)
+    cells = len(tables.several.jobs) * phases * most
+    planned = np.bincount(cell_of_op[counted], minlength=cells)
+    rows = counted[ops.plan_row]
+    records = ops.records[rows]
+    key = records["iteration"].astype(np.int64) * cells + cell_of_op[ops.plan_row[rows]]
+    unique, member, recorded = np.unique(key, return_inverse=True, return_counts=True)
+    start_ns = np.full(len(unique), np.iinfo(np.int64).max)
+    end_ns = np.full(len(unique), np.iinfo(np.int64).min)
+    np.minimum.at(start_ns, member.reshape(-1), records["issued_ns"])
+    np.maximum.at(end_ns, member.reshape(-1), records["completed_ns"])
+    round_number, cell = np.divmod(unique, cells)
+    job_phase, number = np.divmod(cell, most)
+    job, phase = np.divmod(job_phase, phases)
+    complete = recorded == planned[cell]
+    return PassRows(round_number, job, phase, number, start_ns, end_ns, recorded.astype(np.int64), complete)
+
+
+def job_shares(ops: MeasuredOps, tables: PlanTables) -> tuple[JobShare, ...]:
+    """Every job and all background of a run; none where it is of one job."""
+    if tables.several is None:
+        return ()
+    rows = pass_rows(ops, tables)
+    return tuple(_share(ops, tables, rows, job) for job in range(len(tables.several.jobs)))
+
+
+def _share(ops: MeasuredOps, tables: PlanTables, rows: PassRows, job: int) -> JobShare:
+    assert tables.several is not None
+    planned = tables.several.jobs[job]
+    own_rank = (np.arange(len(tables.rank_agent)) >= planned.first_rank) & (
+        np.arange(len(tables.rank_agent)) < planned.first_rank + planned.ranks
+    )
+    own_op = own_rank[tables.ops.rank] & (tables.several.turn >= 0)
+    mine = ops.records[own_op[ops.plan_row]]
+    times = {} if planned.background else _phase_times(tables.several, rows, job)
+    factors = _factors(tables.several, times)
+    return JobShare(
+        name=planned.name,
+        background=planned.background,
+        first_rank=planned.first_rank,
+        ranks=planned.ranks,
+        passes=planned.passes,
+        ops_planned=int(own_op.sum()) * (1 if planned.background else tables.iterations),
+        ops_recorded=len(mine),
+        sent_bytes=int(mine["wire_tx_bytes"].sum()),
+        start_ns=int(mine["issued_ns"].min()) if len(mine) else None,
+        end_ns=int(mine["completed_ns"].max()) if len(mine) else None,
+        alone=_summary(tables.several, job, times, Phase.ALONE),
+        together=_summary(tables.several, job, times, Phase.TOGETHER),
+        interference=float(np.mean(factors)) if factors else None,
+        interference_min=min(factors, default=None),
+        interference_max=max(factors, default=None),
+        interference_by_round=tuple(factors),
+        beside_share=_beside_share(tables.several, rows, job),
+    )
+
+
+_Times = dict[tuple[int, int], tuple[int, int]]
+"""(round, phase) -> begin and end of a job in it, if every op completed."""
+
+
+def _phase_times(several: PlannedJobs, rows: PassRows, job: int) -> _Times:
+    found: dict[tuple[int, int], list[int]] = {}
+    for row in np.flatnonzero((rows.job == job) & rows.complete).tolist():
+        found.setdefault((int(rows.round[row]), int(rows.phase[row])), []).append(row)
+    return {
+        key: (int(rows.start_ns[own].min()), int(rows.end_ns[own].max()))
+        for key, own in found.items()
+        if len(own) == several.jobs[job].passes
+    }
+
+
+def _factors(several: PlannedJobs, times: _Times) -> list[float]:
+    """By round in which the job was whole both times: its time together / alone."""
+    by_sort: dict[tuple[int, Phase], int] = {}
+    for (round_number, phase), (start_ns, end_ns) in times.items():
+        by_sort[round_number, sort_of_phase(several, phase)] = end_ns - start_ns
+    rounds = sorted({round_number for round_number, _ in by_sort})
+    return [
+        interference_factor(by_sort[one, Phase.TOGETHER], by_sort[one, Phase.ALONE])
+        for one in rounds
+        if (one, Phase.TOGETHER) in by_sort and by_sort.get((one, Phase.ALONE), 0) > 0
+    ]
+
+
+def _summary(several: PlannedJobs, job: int, times: _Times, sort: Phase) -> PhaseTimes | None:
+    wanted = [key for key in times if sort_of_phase(several, key[1]) is sort]
+    if not wanted:
+        return None
+    jct_ns = [times[key][1] - times[key][0] for key in wanted]
+    return PhaseTimes(
+        len(jct_ns),
+        min(jct_ns),
+        sum(jct_ns) // len(jct_ns),
+        max(jct_ns),
+        sum(jct_ns) // (len(jct_ns) * several.jobs[job].passes),
+    )
+
+
+def _beside_share(several: PlannedJobs, rows: PassRows, job: int) -> float | None:
+    """Over all rounds: time together with at least one other under way / time together."""
+    if several.jobs[job].background:
+        return None
+    together = [phase for phase, members in enumerate(several.phases) if len(members) > 1]
+    spans: dict[tuple[int, int], list[int]] = {}
+    for row in np.flatnonzero(np.isin(rows.phase, together)).tolist():
+        span = spans.setdefault((int(rows.round[row]), int(rows.job[row])), [int(rows.start_ns[row]), 0])
+        span[0] = min(span[0], int(rows.start_ns[row]))
+        span[1] = max(span[1], int(rows.end_ns[row]))
+    shared_ns = total_ns = 0
+    for (round_number, owner), (start_ns, end_ns) in spans.items():
+        if owner != job:
+            continue
+        others = [span for (number, other), span in spans.items() if number == round_number and other != job]
+        total_ns += end_ns - start_ns
+        shared_ns += _covered(start_ns, end_ns, others)
+    return shared_ns / total_ns if total_ns else None
+
+
+def _covered(start_ns: int, end_ns: int, spans: list[list[int]]) -> int:
+    """How much of an interval the spans cover."""
+    covered, at = 0, start_ns
+    for first, last in sorted(spans):
+        begin, end = max(first, at), min(last, end_ns)
+        if end > begin:
+            covered += end - begin
+            at = end
+    return covered

@@ -1,0 +1,205 @@
+"""Joins what agents measured with what was planned: which record is which op, which counter which queue pair.
+
+Decides which records count. A record that the plan does not know, that comes from an agent which does not run the rank, or
+whose times cannot be times, is refused and counted; of records that come twice the first counts. Nothing is invented for
+ops that left no record. Times leave here on the run's clock (ns since its planned start).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.model.records import FLOW_RECORD, OP_RECORD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from etloop.contract.model.run import AgentRecords, PlannedConnections, PlanTables, RunOutcome
+    from numpy.typing import NDArray
+
+TIME_LIMIT_NS: Final = 1 << 62
+"""No monotonic clock reads this (146 years); beyond it differences could overflow."""
+
+TIME_COLUMNS: Final = ("intended_ns", "issued_ns", "first_tx_ns", "completed_ns")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredOps:
+    """One row per completed op of one iteration, sorted by (iteration, rank, op)."""
+
+    records: NDArray[np.void]
+    """OP_RECORD rows, times on the run's clock; `first_tx_ns` means something only where `has_first_tx`."""
+    has_first_tx: NDArray[np.bool_]
+    plan_row: NDArray[np.int64]
+    """Row of `PlanTables.ops`."""
+    agent: NDArray[np.int64]
+    """Index into `RunOutcome.agents`."""
+    unknown: int
+    """Records refused: not in the plan, not this agent's, or with impossible times."""
+    repeated: int
+    """Records refused: the op's iteration had been recorded already."""
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def only(self, rows: NDArray[np.bool_]) -> MeasuredOps:
+        """Some of the ops, in their order; what was refused is not theirs."""
+        if rows.all():
+            return self
+        return MeasuredOps(
+            self.records[rows], self.has_first_tx[rows], self.plan_row[rows], self.agent[rows], 0, 0
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredFlows:
+    """One row per queue pair end, sorted by (connection, queue pair, sender before receiver)."""
+
+    records: NDArray[np.void]
+    connection: NDArray[np.int64]
+    """Row of `PlanTables.connections`."""
+    queue_pair: NDArray[np.int64]
+    """Row of the queue pair columns of `PlanTables.connections`."""
+    agent: NDArray[np.int64]
+    unknown: int
+    """Counters refused: the connection or queue pair is not in the plan, or not this end's."""
+    repeated: int
+
+
+def match_ops(outcome: RunOutcome, tables: PlanTables) -> MeasuredOps:
+    """Find the planned op of every record of `outcome` and put all times on the run's clock."""
+    parts = [_agent_ops(records, outcome.start_ns, tables) for records in outcome.agents]
+    records = np.concatenate([part[0] for part in parts] or [np.empty(0, OP_RECORD)])
+    has_first_tx = np.concatenate([part[1] for part in parts] or [np.empty(0, np.bool_)])
+    plan_row = np.concatenate([part[2] for part in parts] or [np.empty(0, np.int64)])
+    agent = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+    key = records["iteration"].astype(np.int64) * len(tables.ops.rank) + plan_row
+    order = np.argsort(key, kind="stable")
+    first = _first_of_each(key[order])
+    chosen = order[first]
+    return MeasuredOps(
+        records=records[chosen],
+        has_first_tx=has_first_tx[chosen],
+        plan_row=plan_row[chosen],
+        agent=agent[chosen],
+        unknown=sum(len(source.ops) for source in outcome.agents) - len(records),
+        repeated=len(records) - len(chosen),
+    )
+
+
+def _agent_ops(
+    source: AgentRecords, start_ns: int, tables: PlanTables
+) -> tuple[NDArray[np.void], NDArray[np.bool_], NDArray[np.int64]]:
+    """The credible records of one agent, whether each has a first transmission, and its row in the plan."""
+    plan = tables.ops
+    records = source.ops
+    if not len(records) or not len(plan.rank):
+        return np.empty(0, OP_RECORD), np.empty(0, np.bool_), np.empty(0, np.int64)
+    credible = (records["op"] >= 0) & (records["iteration"] >= 0) & (records["iteration"] < tables.iterations)
+    for name in TIME_COLUMNS:
+        credible &= (records[name] >= 0) & (records[name] < TIME_LIMIT_NS)
+    mine = np.array([name == source.agent for name in tables.rank_agent] or [False])
+    rank_known = (records["rank"] >= 0) & (records["rank"] < len(mine))
+    credible &= rank_known & mine[np.where(rank_known, records["rank"], 0)]
+    plan_key = _op_key(plan.rank, plan.op)
+    key = _op_key(records["rank"], records["op"])
+    row = np.minimum(np.searchsorted(plan_key, key), len(plan_key) - 1)
+    credible &= plan_key[row] == key
+    kept = records[credible]
+    has_first_tx = kept["first_tx_ns"] > 0
+    for name in TIME_COLUMNS:
+        kept[name] -= source.clock_offset_ns + start_ns
+    return kept, has_first_tx, row[credible].astype(np.int64)
+
+
+def _op_key(rank: NDArray[np.int32], op: NDArray[np.int32]) -> NDArray[np.int64]:
+    return (rank.astype(np.int64) << 32) + op
+
+
+def _first_of_each(sorted_key: NDArray[np.int64]) -> NDArray[np.bool_]:
+    first = np.ones(len(sorted_key), np.bool_)
+    first[1:] = sorted_key[1:] != sorted_key[:-1]
+    return first
+
+
+def match_flows(
+    outcome: RunOutcome, tables: PlanTables, connection_rows: Mapping[str, NDArray[np.int32]]
+) -> MeasuredFlows:
+    """Find the planned queue pair of every flow counter.
+
+    `connection_rows[agent][i]` is the row in `tables.connections` of row i of that agent's `Assignment.connections`.
+    """
+    ends = _QueuePairEnds.of(tables.connections)
+    parts = [
+        _agent_flows(source, tables, connection_rows.get(source.agent), ends) for source in outcome.agents
+    ]
+    records = np.concatenate([part[0] for part in parts] or [np.empty(0, FLOW_RECORD)])
+    queue_pair = np.concatenate([part[1] for part in parts] or [np.empty(0, np.int64)])
+    agent = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+    key = queue_pair * 2 + (records["sends_data"] == 0)
+    order = np.argsort(key, kind="stable")
+    chosen = order[_first_of_each(key[order])]
+    return MeasuredFlows(
+        records=records[chosen],
+        connection=ends.connection[queue_pair[chosen]],
+        queue_pair=queue_pair[chosen],
+        agent=agent[chosen],
+        unknown=sum(len(source.flows) for source in outcome.agents) - len(records),
+        repeated=len(records) - len(chosen),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _QueuePairEnds:
+    """Both ends of every queue pair, looked up by (connection, end, queue pair number)."""
+
+    connection: NDArray[np.int64]
+    """Of each queue pair."""
+    sorted_key: NDArray[np.int64]
+    order: NDArray[np.int64]
+
+    @staticmethod
+    def of(plan: PlannedConnections) -> _QueuePairEnds:
+        connection = np.repeat(np.arange(len(plan.src_rank)), np.diff(plan.qp_offsets))
+        sender = _end_key(connection, np.ones(len(connection), np.int64), plan.src_qpn)
+        receiver = _end_key(connection, np.zeros(len(connection), np.int64), plan.dst_qpn)
+        key = np.concatenate([sender, receiver])
+        order = np.argsort(key, kind="stable")
+        return _QueuePairEnds(connection=connection, sorted_key=key[order], order=order)
+
+    def find(self, key: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Queue pair of each key, -1 where the plan has none."""
+        if not len(self.sorted_key):
+            return np.full(len(key), -1, np.int64)
+        position = np.minimum(np.searchsorted(self.sorted_key, key), len(self.sorted_key) - 1)
+        found = self.sorted_key[position] == key
+        return np.where(found, self.order[position] % len(self.connection), -1)
+
+
+def _end_key(
+    connection: NDArray[np.int64], sends_data: NDArray[np.int64], qpn: NDArray[np.uint32]
+) -> NDArray[np.int64]:
+    return (connection * 2 + sends_data << 32) + qpn.astype(np.int64)
+
+
+def _agent_flows(
+    source: AgentRecords,
+    tables: PlanTables,
+    rows: NDArray[np.int32] | None,
+    ends: _QueuePairEnds,
+) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+    flows = source.flows
+    if rows is None or not len(rows) or not len(flows):
+        return np.empty(0, FLOW_RECORD), np.empty(0, np.int64)
+    plan = tables.connections
+    known = (flows["connection"] >= 0) & (flows["connection"] < len(rows))
+    known &= (flows["sends_data"] == 0) | (flows["sends_data"] == 1)
+    connection = rows[np.where(known, flows["connection"], 0)].astype(np.int64)
+    mine = np.array([name == source.agent for name in tables.rank_agent] or [False])
+    local_rank = np.where(flows["sends_data"] == 1, plan.src_rank[connection], plan.dst_rank[connection])
+    known &= mine[local_rank]
+    queue_pair = ends.find(_end_key(connection, flows["sends_data"].astype(np.int64), flows["local_qpn"]))
+    known &= queue_pair >= 0
+    return flows[known], queue_pair[known]

@@ -1,0 +1,28 @@
+"""What became of a timeline, in words: for the printed table, the report and the list of what was degraded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etloop.contract.base.units import approximate_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from etloop.contract.model.run import LinkEvent
+
+
+def event_words(event: LinkEvent) -> str:
+    """One event: what was to happen, and when it really did."""
+    what = f"{event.link} {'up' if event.up else 'down'} at {approximate_duration(event.at_ns)}"
+    if event.done_ns < 0:
+        return f"{what}: not done, {event.why}"
+    if event.done_ns == event.at_ns:
+        return f"{what}: done"
+    late = approximate_duration(abs(event.done_ns - event.at_ns))
+    return f"{what}: done {late} {'after' if event.done_ns >= event.at_ns else 'before'} that"
+
+
+def missed_events(events: Iterable[LinkEvent]) -> tuple[str, ...]:
+    """Those that were not done."""
+    return tuple(f"timeline: {event_words(event)}" for event in events if event.done_ns < 0)

@@ -1,0 +1,372 @@
+"""The shape of summary.json: what a run is in figures, one frozen value. `kpis.py` fills it; `table.py` prints it.
+
+Field names are the keys of the file; `summary.schema.json` is the same for other programs and docs/metrics.md derives
+every figure. A figure that does not exist (no op completed, no bytes) is None, never 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from etloop.contract.model.run import LinkEvent, PlannedChoice
+from etloop.results.measure.job_shares import JobShare
+from etloop.results.schema.device import DeviceSummary
+from etloop.results.schema.verdict import Verdict
+
+SUMMARY_SCHEMA: Final = "etloop-summary/1"
+MOST_BASELINES: Final = 64
+VIRTUAL_TIME: Final = "in virtual time"
+"""Stands for the wall time at which a run began that took place in none: the same inputs give the same bytes."""
+OVERLOADED: Final = "the soft switch lost"
+"""How a run's degradation begins whose device was a soft switch that this machine did not keep up with."""
+
+
+class RunState(StrEnum):
+    """How the session ended."""
+
+    DONE = "done"
+    ABORTED = "aborted"
+
+
+class CheckResult(StrEnum):
+    """What a check found."""
+
+    PASS = "pass"  # noqa: S105 - a word, not a password
+    FAIL = "fail"
+    NOT_JUDGED = "not_judged"
+    """An aborted run cannot be expected to have carried everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold of what was measured."""
+
+    name: str
+    result: CheckResult
+    examined: int
+    mismatches: int
+    examples: tuple[str, ...]
+    """The first few mismatches in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSummary:
+    """One agent's part."""
+
+    name: str
+    host: str
+    complete: bool
+    ranks: int
+    ops_recorded: int
+    clock_offset_ns: int
+    clock_error_ns: int
+    degraded: tuple[str, ...]
+    versions: dict[str, str]
+    capabilities: tuple[str, ...] = ()
+    """What its ports had of what a host may offer or not; none in files of earlier versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpCounts:
+    """Network ops of all ranks and iterations."""
+
+    planned: int
+    recorded: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class IterationSummary:
+    """One pass over the trace."""
+
+    iteration: int
+    start_ns: int
+    """Its first issue, which may be before the end of the iteration before."""
+    end_ns: int
+    jct_ns: int
+    """From the end of the iteration before, of the first from the start of the run (`iterations`)."""
+    ops_recorded: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """All iterations together. The per-iteration figures are over complete iterations only."""
+
+    start_ns: int | None
+    """Its first issue."""
+    end_ns: int | None
+    jct_ns: int | None
+    """From the start of the run to `end_ns`: what its iterations add up to."""
+    complete: bool
+    iteration_jct_min_ns: int | None
+    iteration_jct_avg_ns: int | None
+    iteration_jct_max_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KindSummary:
+    """All complete collectives of one kind, algorithm and size of group."""
+
+    kind: str
+    algorithm: str
+    ranks: int
+    count: int
+    incomplete: int
+    size_bytes: int
+    sent_bytes: int
+    fabric_bytes: int
+    fabric_share: float | None
+    messages: int
+    time_min_ns: int | None
+    time_avg_ns: int | None
+    time_p50_ns: int | None
+    time_p99_ns: int | None
+    time_max_ns: int | None
+    skew_p50_ns: int | None
+    skew_max_ns: int | None
+    algbw_bytes_per_s: float | None
+    busbw_bytes_per_s: float | None
+    joined_busbw_bytes_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineSummary:
+    """One collective, or pair, whose time the trace recorded: the replay beside it."""
+
+    kind: str
+    communicator: str
+    """Name, or `SOURCE -> DESTINATION` of a pair."""
+    sequence: int
+    size_bytes: int
+    count: int
+    """Complete ones, over all iterations."""
+    joined_min_ns: int
+    joined_p50_ns: int
+    recorded_ns: int
+    ranks: int
+    recorded_ranks: int
+    """Fewer than `ranks`: `recorded_ns` is an upper bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlipSummary:
+    """The emulator's own lateness over all recorded ops."""
+
+    ops: int
+    p50_ns: int
+    p99_ns: int
+    max_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByteCounts:
+    """Payload bytes of all recorded ops."""
+
+    wire_tx_bytes: int
+    wire_rx_bytes: int
+    local_tx_bytes: int
+    local_rx_bytes: int
+    planned_wire_tx_bytes: int
+    planned_local_tx_bytes: int
+    fabric_share: float | None
+    messages: int
+    message_bytes: int
+    trace_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransportCounts:
+    """Sums over all queue pair ends and ports whose agents sent their counters."""
+
+    tx_packets: int
+    retransmitted_packets: int
+    naks_tx: int
+    naks_rx: int
+    out_of_sequence: int
+    duplicate_request: int
+    packet_seq_err: int
+    implied_nak_seq_err: int
+    rnr_nak_retry_err: int
+    out_of_buffer: int
+    local_ack_timeout_err: int
+    roce_adp_retrans: int
+    roce_adp_retrans_to: int
+    np_ecn_marked_roce_packets: int
+    np_cnp_sent: int
+    rp_cnp_handled: int
+    rp_cnp_ignored: int
+    injected_drops: int
+    rx_icrc_encapsulated: int
+    injected_losses: int
+    injected_duplicates: int
+    injected_reorders: int
+    injected_delays: int
+    injected_bad_icrcs: int
+    injected_marks: int
+    injected_naks: int
+    injected_rnr_naks: int
+    injected_cnps: int
+    tx_pause_frames: int
+    foreign_datagrams: int
+    receive_overflows: int
+    would_block: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSummary:
+    """How well the agents' clocks are known."""
+
+    error_max_ns: int
+    between_agents_error_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedSummary:
+    """One run in virtual time that the measured one is held against."""
+
+    network: str
+    """"ideal" or "twin"; docs/flow_level.md and docs/device.md say what each is."""
+    level: str
+    """"packet" or "flow"."""
+    described_by: str
+    """The topology's file; "" if ideal."""
+    iterations: int
+    complete: bool
+    """Whether every op of them completed."""
+    failure: str
+    counters: dict[str, int]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """The job in one of the three."""
+
+    iterations: int
+    """Complete ones: those that the figures are over."""
+    iteration_jct_avg_ns: int | None
+    iteration_jct_min_ns: int | None
+    iteration_jct_max_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KindFigures:
+    """Collectives of one kind in one of the three; over complete ones."""
+
+    count: int
+    time_avg_ns: int | None
+    """From the first member's issue to the last one's completion."""
+    joined_avg_ns: int | None
+    """From the last member's issue: without waiting for stragglers."""
+    busbw_bytes_per_s: float | None
+    joined_busbw_bytes_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobComparison:
+    """The job as it was measured, beside what was expected; None where there is no such run."""
+
+    ideal: JobFigures | None
+    twin: JobFigures | None
+    measured: JobFigures
+    measured_per_ideal: float | None
+    measured_per_twin: float | None
+    degraded: tuple[str, ...]
+    """Why the two sides are not alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindComparison:
+    """All collectives of one kind, algorithm and size of group, likewise; ratios are of `joined_avg_ns`."""
+
+    kind: str
+    algorithm: str
+    ranks: int
+    ideal: KindFigures | None
+    twin: KindFigures | None
+    measured: KindFigures
+    measured_per_ideal: float | None
+    measured_per_twin: float | None
+    degraded: tuple[str, ...]
+    """Beside those of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonSummary:
+    """`ideal`, `twin` and `measured` beside each other."""
+
+    expected: tuple[ExpectedSummary, ...]
+    absent: tuple[str, ...]
+    """What is not there to compare with, and why."""
+    job: JobComparison
+    kinds: tuple[KindComparison, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSummary:
+    """One stream of plain UDP beside the jobs; None where an end did not tell."""
+
+    name: str
+    sent_datagrams: int | None
+    sent_bytes: int | None
+    left_out: int | None
+    """Datagrams that the sending agent did not manage to send in time."""
+    received_datagrams: int | None
+    received_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """summary.json."""
+
+    schema: str
+    run_id: str
+    state: RunState
+    reason: str
+    started_at: str
+    source: str
+    ranks: int
+    iterations: int
+    policy: str
+    edges: dict[str, int]
+    bytes_scale: str
+    time_scale: str
+    shaping: str
+    """Whose traffic it was, such as "nccl 2.30.7"."""
+    choices: tuple[PlannedChoice, ...]
+    """How the collectives were carried out, and why."""
+    ops: OpCounts
+    job: JobSummary
+    per_iteration: tuple[IterationSummary, ...]
+    kinds: tuple[KindSummary, ...]
+    baselines: tuple[BaselineSummary, ...]
+    """The first `MOST_BASELINES` by communicator and number; all of them are in collectives.parquet."""
+    baselines_total: int
+    slip: SlipSummary | None
+    bytes: ByteCounts
+    transport: TransportCounts
+    clock: ClockSummary
+    checks: tuple[Check, ...]
+    agents: tuple[AgentSummary, ...]
+    degraded: tuple[str, ...]
+    notes: tuple[str, ...]
+    comparison: ComparisonSummary | None = None
+    """None in runs that were not compared, and in files of earlier versions."""
+    verdict: Verdict | None = None
+    """None in runs that ask for none, and in files of earlier versions."""
+    dut: DeviceSummary | None = None
+    """None in runs whose rig names no road to the device's counters, and in files of earlier versions."""
+    jobs: tuple[JobShare, ...] = ()
+    """Of a run of several jobs, or with background; all other figures of jobs are without the background."""
+    streams: tuple[StreamSummary, ...] = ()
+    """Background of plain UDP."""
+    timeline: tuple[LinkEvent, ...] = ()
+    """Links that were to go down or come up."""
+
+    @property
+    def checks_hold(self) -> bool:
+        """Whether no check failed."""
+        return all(check.result is not CheckResult.FAIL for check in self.checks)

@@ -1,0 +1,369 @@
+"""Builds the four tables of a run as Arrow tables with units in each field's metadata.
+
+Decides how values are laid out (columns.py lists them); figures come from `measured.py` and `collectives.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from etloop.contract.base.ip_address import ip_text
+from etloop.results.measure.job_shares import (
+    BARRIER_GROUP,
+    background_ranks,
+    job_of_rank,
+    pass_of_op,
+    pass_rows,
+    phase_of_op,
+    sort_of_phase,
+)
+from etloop.results.schema.columns import (
+    COLLECTIVES,
+    COMPARISON,
+    FLOW_COUNTERS,
+    FLOWS,
+    JOBS,
+    OPS,
+    PORT_COUNTERS,
+    PORTS,
+    RATES,
+    ColumnType,
+)
+from etloop.results.schema.kinds import CONVENTIONS, OP_NAMES, OpCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from etloop.contract.model.run import AgentRecords, PlanTables, RunOutcome
+    from etloop.results.expected.expected_vs_measured import ComparedRows
+    from etloop.results.measure.collectives import CollectiveRows, PlannedGroups
+    from etloop.results.measure.joined import MeasuredFlows, MeasuredOps
+    from etloop.results.schema.columns import Column
+    from numpy.typing import NDArray
+
+
+def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """The Arrow schema of a table; each field's metadata has its unit."""
+    return pa.schema(
+        [
+            pa.field(column.name, _arrow_type(column.type), column.nullable, {"unit": column.unit})
+            for column in columns
+        ]
+    )
+
+
+def _arrow_type(type_: ColumnType) -> pa.DataType:
+    if type_ is ColumnType.TEXT:
+        return pa.dictionary(pa.int32(), pa.string())
+    return pa.type_for_alias(type_.value)
+
+
+def text_column(codes: NDArray[np.integer], names: Sequence[object]) -> pa.Array:
+    """Strings by index into `names`; a negative index, and a name that is None, is null.
+
+    Equal names share one entry: Arrow writes a dictionary with equal entries in full, and not the same bytes every time.
+    """
+    unique: dict[object, int] = {}
+    entries = [-1 if name is None else unique.setdefault(name, len(unique)) for name in names]
+    entry = np.array([*entries, -1], np.int32)[np.maximum(codes, -1).astype(np.int64)]
+    indices = pa.array(np.maximum(entry, 0), mask=entry < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array([str(name) for name in unique], pa.string()))
+
+
+def column_table(columns: tuple[Column, ...], values: Mapping[str, object]) -> pa.Table:
+    schema = arrow_schema(columns)
+    assert list(values) == schema.names, set(values) ^ set(schema.names)
+    arrays = []
+    for field in schema:
+        value = values[field.name]
+        if isinstance(value, np.ndarray):
+            value = pa.array(np.ascontiguousarray(value)).cast(field.type)
+        elif isinstance(value, pa.Array) and value.type != field.type:
+            value = value.cast(field.type)
+        arrays.append(value)
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _absent(values: NDArray[np.integer], absent: NDArray[np.bool_]) -> pa.Array:
+    return pa.array(np.ascontiguousarray(values), mask=absent)
+
+
+def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) -> pa.Table:
+    """ops.parquet: one row per completed op, sorted by (iteration, rank, op)."""
+    plan, row, records = tables.ops, measured.plan_row, measured.records
+    communicator = plan.communicator[row]
+    sizes = np.array([len(members) for _, members in tables.communicators] or [0], np.int32)
+    op_names = [OP_NAMES.get(OpCode(code), "") if code else "" for code in range(len(OpCode) + 1)]
+    return column_table(
+        OPS,
+        {
+            "rank": plan.rank[row],
+            "iteration": records["iteration"],
+            "op": plan.op[row],
+            "node_id": plan.node_id[row],
+            "kind": text_column(plan.kind[row].astype(np.int32), op_names),
+            "collective": text_column(plan.collective[row].astype(np.int32), _kind_names()),
+            "communicator": text_column(communicator, [name for name, _ in tables.communicators]),
+            "communicator_size": _absent(sizes[communicator], communicator < 0),
+            "peer": _absent(plan.peer[row], plan.peer[row] < 0),
+            "sequence": plan.sequence[row],
+            "algorithm": text_column(plan.algorithm[row].astype(np.int32), tables.algorithms),
+            "message_bytes": plan.message_bytes[row],
+            "trace_bytes": plan.trace_bytes[row],
+            "intended_ns": records["intended_ns"],
+            "issued_ns": records["issued_ns"],
+            "first_tx_ns": _absent(records["first_tx_ns"], ~measured.has_first_tx),
+            "completed_ns": records["completed_ns"],
+            "slip_ns": records["issued_ns"] - records["intended_ns"],
+            "wire_tx_bytes": records["wire_tx_bytes"],
+            "wire_rx_bytes": records["wire_rx_bytes"],
+            "planned_wire_tx_bytes": plan.wire_tx_bytes[row],
+            "planned_wire_rx_bytes": plan.wire_rx_bytes[row],
+            "local_tx_bytes": records["local_tx_bytes"],
+            "local_rx_bytes": records["local_rx_bytes"],
+            "tx_messages": records["tx_messages"],
+            "rx_messages": records["rx_messages"],
+            "agent": text_column(measured.agent, [agent.agent for agent in outcome.agents]),
+            **_of_jobs(tables, row),
+        },
+    )
+
+
+def _of_jobs(tables: PlanTables, row: NDArray[np.int64]) -> dict[str, pa.Array]:
+    """Job, phase and pass of planned ops; of what stands between jobs none of it."""
+    job = job_of_rank(tables)[tables.ops.rank[row]].astype(np.int64)
+    phase, number = phase_of_op(tables)[row], pass_of_op(tables)[row]
+    sorts: list[str] = []
+    if tables.several is not None:
+        job[tables.several.turn[row] < 0] = -1
+        sorts = [sort_of_phase(tables.several, one).value for one in range(len(tables.several.phases))]
+    return {
+        "job": text_column(job, _job_names(tables)),
+        "phase": text_column(phase, sorts),
+        "pass": _absent(number, number < 0),
+    }
+
+
+def _job_names(tables: PlanTables) -> list[str]:
+    return [] if tables.several is None else [job.name for job in tables.several.jobs]
+
+
+def jobs_table(ops: MeasuredOps, tables: PlanTables) -> pa.Table | None:
+    """jobs.parquet: one row per round, job and pass; None for a run of one job with nothing beside it."""
+    several = tables.several
+    if several is None:
+        return None
+    rows = pass_rows(ops, tables)
+    sorts = [sort_of_phase(several, one).value for one in range(len(several.phases))]
+    return column_table(
+        JOBS,
+        {
+            "round": rows.round,
+            "job": text_column(rows.job, _job_names(tables)),
+            "phase": text_column(rows.phase, sorts),
+            "pass": rows.number,
+            "start_ns": rows.start_ns,
+            "end_ns": rows.end_ns,
+            "jct_ns": rows.end_ns - rows.start_ns,
+            "ops_recorded": rows.ops_recorded,
+            "complete": rows.complete,
+        },
+    )
+
+
+def _kind_names() -> list[str]:
+    return [convention.name for convention in CONVENTIONS]
+
+
+def collectives_table(tables: PlanTables, groups: PlannedGroups, rows: CollectiveRows) -> pa.Table:
+    """collectives.parquet: one row per collective, or pair of send and receive, and iteration."""
+    group = rows.group
+    communicator = groups.communicator[group]
+    is_pair = communicator < 0
+    return column_table(
+        COLLECTIVES,
+        {
+            "iteration": rows.iteration,
+            "kind": text_column(groups.kind[group], _kind_names()),
+            "algorithm": text_column(groups.algorithm[group], tables.algorithms),
+            "communicator": text_column(communicator, [name for name, _ in tables.communicators]),
+            "src_rank": _absent(groups.src_rank[group], ~is_pair),
+            "dst_rank": _absent(groups.dst_rank[group], ~is_pair),
+            "sequence": groups.sequence[group],
+            "ranks": groups.ranks[group],
+            "members_recorded": rows.members_recorded,
+            "complete": rows.complete,
+            "size_bytes": groups.size_bytes[group],
+            "sent_bytes": rows.sent_bytes,
+            "fabric_bytes": rows.fabric_bytes,
+            "messages": rows.messages,
+            "start_ns": rows.start_ns,
+            "end_ns": rows.end_ns,
+            "time_ns": rows.time_ns,
+            "skew_ns": rows.skew_ns,
+            "recorded_ns": _absent(groups.recorded_ns[group], groups.recorded_ns[group] < 0),
+            "recorded_ranks": groups.recorded_ranks[group],
+            "algbw_bytes_per_s": pa.array(rows.algbw, mask=np.isnan(rows.algbw)),
+            "busbw_bytes_per_s": pa.array(rows.busbw, mask=np.isnan(rows.busbw)),
+            **_of_jobs(tables, groups.first_op[group]),
+        },
+    )
+
+
+def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -> pa.Table:
+    """flows.parquet: one row per queue pair end that was counted."""
+    plan, connection, queue_pair = tables.connections, flows.connection, flows.queue_pair
+    sends = flows.records["sends_data"] == 1
+    return column_table(
+        FLOWS,
+        {
+            "agent": text_column(flows.agent, [agent.agent for agent in outcome.agents]),
+            "connection": connection,
+            "communicator": text_column(
+                plan.communicator[connection], [name for name, _ in tables.communicators]
+            ),
+            "channel": plan.channel[connection],
+            "src_rank": plan.src_rank[connection],
+            "dst_rank": plan.dst_rank[connection],
+            "role": text_column(np.where(sends, 0, 1), ("sender", "receiver")),
+            "src_ip": _addresses(plan.src_ip[connection]),
+            "dst_ip": _addresses(plan.dst_ip[connection]),
+            "local_qpn": flows.records["local_qpn"],
+            "remote_qpn": flows.records["remote_qpn"],
+            "udp_source_port": np.where(sends, plan.src_udp_port[queue_pair], plan.dst_udp_port[queue_pair]),
+            "planned_connection_bytes": plan.payload_bytes[connection]
+            * np.where(background_ranks(tables)[plan.src_rank[connection]], 1, tables.iterations),
+            **{column.name: flows.records[column.name] for column in FLOW_COUNTERS},
+            "job": text_column(_job_of_connection(tables)[connection], _job_names(tables)),
+        },
+    )
+
+
+def _job_of_connection(tables: PlanTables) -> NDArray[np.int64]:
+    """-1 of those that only carry barriers between jobs: their ends are of two jobs."""
+    job = job_of_rank(tables).astype(np.int64)
+    src, dst = job[tables.connections.src_rank], job[tables.connections.dst_rank]
+    between = np.array([name == BARRIER_GROUP for name, _ in tables.communicators], np.bool_)
+    communicator = tables.connections.communicator
+    carries = (communicator >= 0) & between[communicator] if len(between) else np.zeros(len(src), np.bool_)
+    return np.where((src == dst) & ~carries, src, -1)
+
+
+def comparison_table(tables: PlanTables, groups: PlannedGroups, rows: ComparedRows) -> pa.Table:
+    """comparison.parquet: one row per iteration and collective that ideal, twin or run completed."""
+    group = rows.group
+    communicator = groups.communicator[group]
+    return column_table(
+        COMPARISON,
+        {
+            "iteration": rows.iteration,
+            "kind": text_column(groups.kind[group], _kind_names()),
+            "algorithm": text_column(groups.algorithm[group], tables.algorithms),
+            "communicator": text_column(communicator, [name for name, _ in tables.communicators]),
+            "src_rank": _absent(groups.src_rank[group], communicator >= 0),
+            "dst_rank": _absent(groups.dst_rank[group], communicator >= 0),
+            "sequence": groups.sequence[group],
+            "ranks": groups.ranks[group],
+            "size_bytes": groups.size_bytes[group],
+            **{
+                name: _absent(column, column < 0)
+                for name, column in (
+                    ("ideal_ns", rows.ideal_ns),
+                    ("twin_ns", rows.twin_ns),
+                    ("measured_ns", rows.measured_ns),
+                )
+            },
+        },
+    )
+
+
+def rates_table(
+    outcome: RunOutcome, tables: PlanTables, connection_rows: Mapping[str, NDArray[np.int32]]
+) -> pa.Table | None:
+    """cc.parquet: one row per queue pair and moment; None where no agent wrote any down.
+
+    Rows of connections that are not in the plan are left out.
+    """
+    parts, agents, connections = [], [], []
+    for index, agent in enumerate(outcome.agents):
+        rows = connection_rows.get(agent.agent, np.empty(0, np.int32))
+        own = agent.rates["connection"]
+        known = (own >= 0) & (own < len(rows))
+        part = agent.rates[known].copy()
+        part["time_ns"] -= agent.clock_offset_ns + outcome.start_ns
+        parts.append(part)
+        agents.append(np.full(len(part), index, np.int64))
+        connections.append(rows[part["connection"]].astype(np.int64))
+    if not any(len(part) for part in parts):
+        return None
+    records, connection = np.concatenate(parts), np.concatenate(connections)
+    return column_table(
+        RATES,
+        {
+            "agent": text_column(np.concatenate(agents), [agent.agent for agent in outcome.agents]),
+            "connection": connection,
+            "src_rank": tables.connections.src_rank[connection],
+            "dst_rank": tables.connections.dst_rank[connection],
+            "local_qpn": records["local_qpn"],
+            **{name: records[name] for name in ("time_ns", "rate_bps", "window_bytes", "in_flight_bytes")},
+            **{name: records[name] for name in ("acked_bytes", "tx_packets")},
+            "rtt_ns": pa.array(records["rtt_ns"], mask=records["rtt_ns"] < 0),
+        },
+    )
+
+
+def _addresses(values: NDArray[np.void]) -> pa.Array:
+    code_of: dict[bytes, int] = {}
+    codes = np.array([code_of.setdefault(value.tobytes(), len(code_of)) for value in values], np.int64)
+    return text_column(codes, [ip_text(value) for value in code_of])
+
+
+def ports_table(
+    outcome: RunOutcome, tables: PlanTables, port_names: Mapping[str, tuple[str, ...]]
+) -> pa.Table:
+    """ports.parquet: one row per port of every agent that sent its counters.
+
+    `port_names[agent]` names the agent's ports in the order of its assignment; without it a name is given only where
+    the agent has one port and the plan names it.
+    """
+    records = np.concatenate([agent.ports for agent in outcome.agents]) if outcome.agents else None
+    rows = [
+        (agent, index, name)
+        for agent in outcome.agents
+        for index, name in enumerate(_port_names(agent, tables, port_names.get(agent.agent)))
+    ]
+    return column_table(
+        PORTS,
+        {
+            "agent": pa.array([agent.agent for agent, _, _ in rows], pa.string()).dictionary_encode(),
+            "host": pa.array([agent.host for agent, _, _ in rows], pa.string()).dictionary_encode(),
+            "port_index": pa.array([index for _, index, _ in rows], pa.int32()),
+            "port": pa.array([name for _, _, name in rows], pa.string()).dictionary_encode(),
+            **{
+                column.name: np.empty(0, np.int64) if records is None else records[column.name]
+                for column in PORT_COUNTERS
+            },
+        },
+    )
+
+
+def _port_names(
+    agent: AgentRecords, tables: PlanTables, named: tuple[str, ...] | None
+) -> tuple[str | None, ...]:
+    """A name, or None where it is not certain, for each port of `agent`."""
+    if named is None:
+        named = tuple(
+            {
+                port
+                for owner, port in zip(tables.rank_agent, tables.rank_port, strict=True)
+                if owner == agent.agent
+            }
+        )
+        # With several ports the plan's ranks do not tell which row is which.
+        if len(named) != 1:
+            return (None,) * len(agent.ports)
+    if len(named) != len(agent.ports):
+        return (None,) * len(agent.ports)
+    return named

@@ -1,0 +1,116 @@
+"""Tables of a run as conditions, key figures and reports read them: one numpy column at a time, absent cells marked.
+
+Decides how Arrow's types become numpy's and what a reader calls a row. Columns are made when they are asked for, so a run
+of millions of ops costs only what is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from etloop.results.verdict.evaluation import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+LABELS: Final[dict[str, tuple[str, ...]]] = {
+    "ops": ("iteration", "rank", "op", "kind", "collective", "communicator", "peer", "sequence"),
+    "collectives": ("iteration", "kind", "communicator", "src_rank", "dst_rank", "sequence"),
+    "flows": ("agent", "role", "src_rank", "dst_rank", "local_qpn"),
+    "connections": ("connection", "src_rank", "dst_rank", "src_port", "dst_port"),
+    "ports": ("agent", "port", "port_index"),
+    "iterations": ("iteration",),
+    "kinds": ("kind", "algorithm", "ranks"),
+    "switches": ("switch", "port", "lane", "peer"),
+    "queues": ("switch", "port", "lane", "time_ns"),
+    "cc": ("agent", "src_rank", "dst_rank", "local_qpn", "time_ns"),
+    "comparison": ("iteration", "kind", "communicator", "src_rank", "dst_rank", "sequence"),
+    "jobs": ("round", "job", "phase", "pass"),
+    "counters": ("source", "object", "counter"),
+    "dut": ("source", "object", "counter", "time_ns"),
+    "reconciliation": ("port", "device_port", "direction"),
+    "classes": (
+        "port",
+        "device_port",
+        "dscp",
+        "expected_queue",
+        "queue_packets",
+        "found_queue",
+        "found_packets",
+    ),
+}
+"""Columns that tell a reader which row it is."""
+
+
+class ArrowColumns(Mapping[str, "NDArray[np.generic]"]):
+    """The columns of an Arrow table, converted on first use."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self._made: dict[str, NDArray[np.generic]] = {}
+
+    def __getitem__(self, name: str) -> NDArray[np.generic]:
+        if name not in self._made:
+            if name not in self._table.schema.names:
+                raise KeyError(name)
+            self._made[name] = _column(self._table.column(name).combine_chunks())
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table.schema.names)
+
+    def __len__(self) -> int:
+        return len(self._table.schema.names)
+
+
+def frame_of(name: str, table: Any) -> Frame:
+    """An Arrow table with units in its fields' metadata, as a frame."""
+    units = {field.name: (field.metadata or {}).get(b"unit", b"").decode() for field in table.schema}
+    columns = ArrowColumns(table)
+    return Frame(columns, units, table.num_rows, _label(name, columns))
+
+
+def frame_by_hand(name: str, columns: Mapping[str, NDArray[np.generic]], units: Mapping[str, str]) -> Frame:
+    """A frame of columns that are worked out rather than stored; all of the same length."""
+    rows = next((len(column) for column in columns.values()), 0)
+    return Frame(columns, units, rows, _label(name, columns))
+
+
+def _label(name: str, columns: Mapping[str, NDArray[np.generic]]) -> Callable[[int], str]:
+    wanted = [column for column in LABELS.get(name, ()) if column in columns]
+
+    def label(row: int) -> str:
+        told = ((column, columns[column][row]) for column in wanted)
+        return ", ".join(f"{column} {_cell(value)}" for column, value in told if _is_there(value))
+
+    return label
+
+
+def _is_there(value: Any) -> bool:
+    return value is not None and value == value and value != ""
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return "".join(character if character.isprintable() else "?" for character in value[:80])
+    return str(int(value)) if float(value).is_integer() else f"{float(value):g}"
+
+
+def _column(array: Any) -> NDArray[np.generic]:
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        names = np.array([*array.dictionary.to_pylist(), None], object)
+        codes = array.indices.fill_null(len(names) - 1).to_numpy(zero_copy_only=False)
+        return np.asarray(names[codes])
+    if pa.types.is_string(kind):
+        return np.array(array.to_pylist(), object)
+    if pa.types.is_boolean(kind):
+        return np.asarray(array.cast(pa.int8()).fill_null(-1).to_numpy(zero_copy_only=False))
+    return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)

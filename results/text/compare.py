@@ -1,0 +1,162 @@
+"""A comparison of two sets of runs in words: the table that a person reads after `etloop compare`. Decides wording only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.results.schema.comparison import Basis, Outcome
+from etloop.results.text.layout import printable, wrapped
+from etloop.results.text.units import time_words, value_words
+
+if TYPE_CHECKING:
+    from etloop.results.schema.comparison import Contrast, Line, Shift, SideTold
+
+WORDS: Final = {
+    Outcome.REGRESSION: "REGRESSION",
+    Outcome.IMPROVEMENT: "IMPROVEMENT",
+    Outcome.ALIKE: "NO DIFFERENCE",
+    Outcome.OPEN: "TOO FEW TO SAY",
+}
+MOST_DIFFERING: Final = 12
+MOST_PLAIN: Final = 12
+_PLAIN_CHANGE: Final = 0.05
+"""From which on a key figure that is not tested is worth a line."""
+
+
+def render_contrast(found: Contrast) -> str:
+    """Verdict, sides, what was tested, what carries it, what differs."""
+    lines = wrapped("verdict", WORDS[found.verdict])
+    lines += [line for reason in found.reasons for line in wrapped("", reason)]
+    lines += _side("A", found.a) + _side("B", found.b)
+    lines += [line for warning in found.warnings for line in wrapped("warning", warning)]
+    lines.append("")
+    lines += _tested(found)
+    lines += _interference(found)
+    if found.verdict is not Outcome.ALIKE:
+        title = "shorter in B" if found.verdict is Outcome.IMPROVEMENT else "longer in B"
+        lines += _shifts(f"{title}: collectives, per iteration", found.carriers)
+        lines += _shifts(f"{title}: ops of ranks, first packet to completion", found.ranks)
+    if found.troubles:
+        lines += ["", "more in B, per run"]
+        lines += [
+            f"  {one.src_rank} -> {one.dst_rank}: {one.b:.6g} {one.what} (A {one.a:.6g})"
+            for one in found.troubles
+        ]
+    lines += _plain(found)
+    lines += _differing(found)
+    return "\n".join(printable(line) for line in lines) + "\n"
+
+
+def false_alarms_text(found: Contrast) -> str:
+    """What the intervals promise."""
+    settings = found.settings
+    return (
+        f"Changes of less than {settings.least_effect:.1%} do not count. Where nothing changed, anything is called a regression "
+        f"or an improvement in at most {1 - settings.confidence:.1%} of comparisons"
+    )
+
+
+def _side(name: str, side: SideTold) -> list[str]:
+    how = (
+        f"{side.runs} runs{' in rounds' if side.basis is Basis.ROUNDS else ''}" if side.runs > 1 else "1 run"
+    )
+    lines = wrapped(name, f"{side.path}: {how}, {side.iterations} iterations")
+    lines += [line for one in side.left_out for line in wrapped("", f"left out: {one}")]
+    lines += [line for one in side.doubts for line in wrapped("", f"the emulator: {one}")]
+    return lines
+
+
+def _tested(found: Contrast) -> list[str]:
+    rows = [("tested", "A", "CV", "B", "CV", "change", "interval", "p", "")]
+    rows += [
+        (
+            line.name,
+            value_words(line.a, line.unit),
+            _cv(line.a_cv, line.a_basis),
+            value_words(line.b, line.unit),
+            _cv(line.b_cv, line.b_basis),
+            change_words(line),
+            interval_words(line),
+            f"{line.p_value:.2g}",
+            f"{WORDS[line.outcome].lower()}{'; ' + line.doubt if line.doubt else ''}",
+        )
+        for line in found.lines
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    table = [
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:], strict=True)),
+            ]
+        )
+        + f"  {row[-1]}"
+        for row in rows
+    ]
+    return [*(line.rstrip() for line in table), false_alarms_text(found) + "."]
+
+
+def change_words(line: Line) -> str:
+    """By how much B is more than A."""
+    return f"{line.change:+.2%}" if line.relative else f"{line.change:+.4g}"
+
+
+def interval_words(line: Line) -> str:
+    """Within which bounds that is certain."""
+    if line.low is None or line.high is None:
+        return "unknown"
+    return f"{line.low:+.2%} .. {line.high:+.2%}" if line.relative else f"{line.low:+.4g} .. {line.high:+.4g}"
+
+
+def _cv(cv: float | None, basis: Basis) -> str:
+    if cv is None:
+        return "-"
+    return f"{cv:.1%}{'*' if basis is not Basis.RUNS else ''}"
+
+
+def _interference(found: Contrast) -> list[str]:
+    if not found.interference:
+        return []
+    lines = ["", "interference factor: time beside the jobs of B / beside those of A"]
+    for one in found.interference:
+        bounds = "" if one.low is None or one.high is None else f"  ({one.low:.3f} .. {one.high:.3f})"
+        lines.append(f"  {one.job}: {one.factor:.3f}{bounds}")
+    return lines
+
+
+def _shifts(title: str, shifts: tuple[Shift, ...]) -> list[str]:
+    if not shifts:
+        return []
+    width = max(len(one.what) for one in shifts)
+    return ["", title] + [
+        f"  {one.what.ljust(width)}  {time_words(one.a_ns):>9} -> {time_words(one.b_ns):>9}  "
+        f"{'+' if one.added_ns > 0 else '-'}{time_words(abs(one.added_ns))}"
+        for one in shifts
+    ]
+
+
+def _plain(found: Contrast) -> list[str]:
+    moved = [
+        one
+        for one in found.plain
+        if one.a != one.b and (one.change is None or abs(one.change) >= _PLAIN_CHANGE)
+    ]
+    if not moved:
+        return []
+    more = f"; and {len(moved) - MOST_PLAIN} more" if len(moved) > MOST_PLAIN else ""
+    lines = ["", f"key figures that moved by {_PLAIN_CHANGE:.0%} or more (told, not tested{more})"]
+    for one in moved[:MOST_PLAIN]:
+        change = "" if one.change is None else f"  {one.change:+.1%}"
+        lines.append(
+            f"  {one.name:<24} {value_words(one.a, one.unit)} -> {value_words(one.b, one.unit)}{change}"
+        )
+    return lines
+
+
+def _differing(found: Contrast) -> list[str]:
+    if not found.differing:
+        return ["", "A and B are runs of the same files"]
+    lines = ["", "A and B differ in"]
+    lines += [f"  {one.thing} {one.path}: {one.a} | {one.b}" for one in found.differing[:MOST_DIFFERING]]
+    more = found.differing_total - MOST_DIFFERING
+    return [*lines, *([f"  and {more} more"] if more > 0 else [])]

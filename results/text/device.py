@@ -1,0 +1,137 @@
+"""What the device counted, as lines of the printed table. Decides wording and rounding only; figures are `device_set`'s."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.results.schema.device import Agreement, Direction
+from etloop.results.text.layout import aligned, us, wrapped
+
+if TYPE_CHECKING:
+    from etloop.results.schema.device import DeviceGap, DeviceSource, DeviceSummary, ReconciledPort
+
+MOST_ROWS: Final = 16
+MOST_GAPS_SHOWN: Final = 8
+WAYS: Final = {Direction.TO_DEVICE: "to the device", Direction.FROM_DEVICE: "from the device"}
+_HEADINGS: Final = ("port", "on", "way", "agent", "device", "difference", "share")
+_COUNTED: Final = (
+    ("queue_ecn_marked_packets", "port_ecn_marked_packets", "marked"),
+    ("queue_dropped_packets", "port_tx_dropped_packets", "dropped"),
+    ("group_dropped_packets", "port_rx_dropped_packets", "dropped on arrival"),
+    ("priority_pfc_tx", "", "pauses sent"),
+    ("priority_pfc_rx", "", "pauses received"),
+    ("queue_watchdog_storms", "", "pause storms"),
+    ("queue_watchdog_dropped_packets", "", "dropped by the watchdog"),
+    ("queue_trimmed_packets", "", "trimmed"),
+    ("port_rx_error_packets", "", "damaged"),
+    ("port_fault_dropped_packets", "", "dropped by faults of the topology"),
+    ("port_fault_corrupted_packets", "", "corrupted by faults of the topology"),
+    ("port_no_route_packets", "", "without a way"),
+    ("port_link_dropped_packets", "", "lost at a link that was down"),
+    ("port_overload_frames", "", "LOST BY THE SOFT SWITCH ITSELF"),
+)
+"""Key of `counters`, the one that stands in for it, words."""
+_ALWAYS: Final = ("marked", "dropped", "pauses sent", "pauses received")
+
+
+def device_lines(device: DeviceSummary) -> list[str]:
+    """Roads, totals, agreement with the agents, gaps and notes."""
+    lines = [line for source in device.sources for line in wrapped("counters of", source_words(source))]
+    if told := total_words(device):
+        lines += wrapped("device", told)
+    lines += wrapped("agreement", agreement_words(device)) if device.reconciliation else []
+    lines += _differences(device.reconciliation)
+    for gap in device.gaps[:MOST_GAPS_SHOWN]:
+        lines += wrapped("gap", gap_words(gap))
+    if device.gaps_total > MOST_GAPS_SHOWN:
+        lines += wrapped(
+            "gap", f"and {device.gaps_total - MOST_GAPS_SHOWN} more, see dut.gaps in summary.json"
+        )
+    return lines + [line for note in device.notes for line in wrapped("note", note)]
+
+
+def source_words(source: DeviceSource) -> str:
+    """How a road was read."""
+    if not source.readings:
+        return f"{source.name}: NONE READ"
+    whole = (
+        "before, during and after the run"
+        if source.whole
+        else "NOT ALL OF THEM BEFORE AND AFTER THE RUN, so their increases are not known"
+    )
+    return (
+        f"{source.name}, by {source.reader}: {source.series} counters, {source.readings} readings, {whole}; "
+        f"every {source.interval_ns / 1e9:g} s, moments known to {us(source.error_ns)} us"
+    )
+
+
+def total_words(device: DeviceSummary) -> str:
+    """What tells of congestion and loss; "" where the device counts none of it."""
+    told = []
+    for key, instead, words in _COUNTED:
+        value = device.counters.get(key, device.counters.get(instead))
+        if value or (value is not None and words in _ALWAYS):
+            told.append(f"{value} {words}")
+    return ", ".join(told)
+
+
+def agreement_words(device: DeviceSummary) -> str:
+    """How many directions of cables agree."""
+    rows = device.reconciliation
+    counts = {one: sum(row.agreement is one for row in rows) for one in Agreement}
+    tolerance = f"{device.tolerance_per_million / 10_000:g}%"
+    words = {
+        Agreement.EXACT: "frame for frame",
+        Agreement.WITHIN: f"within {tolerance}",
+        Agreement.BEYOND: f"BEYOND {tolerance}",
+        Agreement.UNKNOWN: "cannot be told",
+    }
+    told = ", ".join(f"{counts[one]} {words[one]}" for one in Agreement if counts[one])
+    return f"of agents and device, {len(rows)} directions of cables: {told}"
+
+
+def _differences(rows: tuple[ReconciledPort, ...]) -> list[str]:
+    """A line for every direction that does not agree exactly, the worst first."""
+    order = list(Agreement)
+    shown = sorted(
+        (row for row in rows if row.agreement is not Agreement.EXACT),
+        key=lambda row: (-order.index(row.agreement), -(row.difference_share or 0)),
+    )
+    if not shown:
+        return []
+    cells = [_HEADINGS, *(_row(row) for row in shown[:MOST_ROWS])]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS))]
+    lines = [f"  {aligned(row, widths, '  ')}" for row in cells]
+    reasons = dict.fromkeys(row.why for row in shown if row.why)
+    lines += [line for reason in reasons for line in wrapped("", reason)]
+    if len(shown) > MOST_ROWS:
+        lines += wrapped("", f"and {len(shown) - MOST_ROWS} more, see reconciliation.parquet")
+    return lines
+
+
+def _row(row: ReconciledPort) -> tuple[str, ...]:
+    return (
+        row.port,
+        row.device_port,
+        WAYS[row.direction],
+        _count(row.agent_frames),
+        _count(row.device_frames),
+        "-" if row.difference_frames is None else f"{row.difference_frames:+d}",
+        share_text(row.difference_share),
+    )
+
+
+def share_text(share: float | None) -> str:
+    """Of a difference; never 0 for what is a little more."""
+    if share is None:
+        return "-"
+    return "0" if share == 0 else f"{share:.2%}" if share >= 0.0001 else f"{share * 1e6:.1f} ppm"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def gap_words(gap: DeviceGap) -> str:
+    """When and why."""
+    return f"{gap.source}: from {gap.begin_ns / 1e9:.2f} to {gap.end_ns / 1e9:.2f} s of the run: {gap.why}"

@@ -1,0 +1,145 @@
+"""What came of a sweep as a table for people. Decides wording and which figures are worth a column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.results.compare.compare import JCT as IN_ALL
+from etloop.results.compare.sweep_results import JCT, P99
+from etloop.results.schema.comparison import Outcome
+from etloop.results.text.compare import WORDS
+from etloop.results.text.layout import printable, wrapped
+from etloop.results.text.units import value_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from etloop.results.compare.sweep_results import Group
+    from etloop.results.schema.comparison import ContrastSettings
+    from etloop.results.schema.sweep import PointResult, Spread, SweepTold
+
+COLUMNS: Final = (
+    P99,
+    "share_of_ideal",
+    "retransmitted_share",
+    "ecn_marked_share",
+    "cnps",
+    "pause_frames",
+    "lost_packets",
+)
+"""Key figures that have a column where they are not alike in all points."""
+TITLES: Final = {
+    P99: "p99",
+    "share_of_ideal": "of ideal",
+    "retransmitted_share": "retransmitted",
+    "ecn_marked_share": "marked",
+    "cnps": "CNPs",
+    "pause_frames": "pauses",
+    "lost_packets": "lost",
+}
+
+
+def render_sweep(told: SweepTold, found: Sequence[Group], settings: ContrastSettings, out_dir: str) -> str:
+    """One table a group, and what the intervals promise."""
+    results = {one.name: one for one in told.results}
+    lines = wrapped("sweep", f"{told.source}: {len(told.points)} points, {len(told.runs)} runs, {told.mode}")
+    for group in found:
+        title = f"{group.words}: " if group.words else ""
+        lines += ["", f"{title}{told.compare}"]
+        lines += group_table(group, told.compare, results)
+    lines += ["", *wrapped("false alarms", promise(settings))]
+    lines += wrapped("results", out_dir)
+    return "\n".join(printable(line) for line in lines) + "\n"
+
+
+def promise(settings: ContrastSettings) -> str:
+    """What the intervals of a group promise."""
+    return (
+        f"where nothing changed, anything in a table is called a regression or an improvement in at most "
+        f"{1 - settings.confidence:.1%} of sweeps; changes below {settings.least_effect:.1%} do not count; runs are held "
+        "against those of the same round"
+    )
+
+
+def group_table(group: Group, axis: str, results: Mapping[str, PointResult]) -> list[str]:
+    """The points of a group, one line each."""
+    shown = shown_columns(group, results)
+    rows = [
+        ("", "point", "runs", "iteration", "CV", *(TITLES[name] for name in shown), "change", "interval", "")
+    ]
+    for point in group.points:
+        result = results.get(point.name)
+        if result is None:
+            rows.append(
+                (point.labels[axis], point.name, "0", *("-" for _ in range(4 + len(shown))), "no run")
+            )
+            continue
+        figures = {one.name: one for one in result.figures}
+        rows.append(
+            (
+                point.labels[axis],
+                point.name,
+                str(result.runs),
+                value_words(figures[JCT].mean, "ns"),
+                cv_words(figures[JCT]),
+                *(spread_words(figures.get(name)) for name in shown),
+                *change_cells(result),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if column in {0, 1, len(row) - 1} else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return lines
+
+
+def shown_columns(group: Group, results: Mapping[str, PointResult]) -> tuple[str, ...]:
+    """Key figures that tell the points of a group apart."""
+    shown = []
+    for name in COLUMNS:
+        means = {
+            one.mean
+            for point in group.points
+            if point.name in results
+            for one in results[point.name].figures
+            if one.name == name
+        }
+        if means - {0.0}:
+            shown.append(name)
+    return tuple(shown)
+
+
+def change_cells(result: PointResult) -> tuple[str, str, str]:
+    """Change, its interval and what may be said of it."""
+    if result.outcome is None or result.change is None:
+        return "-", "-", "the others are held against it" if not result.against else "-"
+    interval = "unknown"
+    if result.low is not None and result.high is not None:
+        interval = f"{result.low:+.1%} .. {result.high:+.1%}"
+    return f"{result.change:+.1%}", interval, outcome_words(result)
+
+
+def outcome_words(result: PointResult) -> str:
+    """What may be said of a point, and of what where that is not the job's time."""
+    if result.outcome is None:
+        return ""
+    word = WORDS[result.outcome].lower()
+    decided = result.outcome in {Outcome.REGRESSION, Outcome.IMPROVEMENT}
+    of = [reason.split(":", 1)[0] for reason in result.reasons]
+    if not decided or of[:1] == [IN_ALL]:
+        return word
+    return f"{word} of {of[0]}{f' and {len(of) - 1} more' if len(of) > 1 else ''}"
+
+
+def cv_words(spread: Spread) -> str:
+    """How much runs differ."""
+    return "-" if spread.cv is None else f"{spread.cv:.2%}"
+
+
+def spread_words(spread: Spread | None) -> str:
+    """A mean in its unit."""
+    return "-" if spread is None else value_words(spread.mean, spread.unit)

@@ -1,0 +1,110 @@
+"""What switches counted, for people: one line for every port and lane where something happened, the busiest first if there
+are too many. Decides wording and rounding only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.units import approximate_bytes
+from etloop.results.store.switch_tables import totals, used_lanes
+
+if TYPE_CHECKING:
+    from etloop.contract.model.topology import Topology
+    from numpy.typing import NDArray
+
+LANES_SHOWN: Final = 32
+_HEADINGS: Final = (
+    ("switch/port", "to", "lane", "sent", "packets", "marked", "dropped", "pauses", "", "paused", "queue"),
+    ("", "", "", "", "", "", "", "sent", "heard", "us", "max"),
+)
+
+
+def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> str:
+    """The table of all used lanes; ends with a newline."""
+    peers = _peers(topology)
+    lanes = [
+        (switch, int(port), int(lane))
+        for switch, ports in enumerate(switch_ports)
+        for port, lane in np.argwhere(used_lanes(ports))
+    ]
+    shown = sorted(lanes, key=lambda row: _interest(switch_ports[row[0]][row[1]], row[2]), reverse=True)[
+        :LANES_SHOWN
+    ]
+    rows = [*_HEADINGS]
+    for switch, port, lane in sorted(shown):
+        counted = switch_ports[switch][port]
+        queue, group = counted["queues"][lane], counted["groups"][lane]
+        name = f"{topology.switches[switch].name}/{topology.switches[switch].ports[port].name}"
+        rows.append(
+            (
+                name,
+                peers.get((switch, port), "-"),
+                str(lane),
+                approximate_bytes(int(queue["bytes"])),
+                str(int(queue["packets"])),
+                str(int(queue["ecn_marked_packets"])),
+                str(int(queue["dropped_packets"] + group["dropped_packets"])),
+                str(int(counted["pfc_tx"][lane])),
+                str(int(counted["pfc_rx"][lane])),
+                f"{int(queue['paused_ns']) / 1000:.1f}",
+                approximate_bytes(int(queue["watermark_bytes"])),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS[0]))]
+    lines = [
+        "  ".join(
+            _cell(text, width, column) for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    if len(lanes) > len(shown):
+        lines.append(f"({len(lanes) - len(shown)} more lanes; all are in switches.parquet with --out)")
+    lines += ["", *_totals(switch_ports)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _cell(text: str, width: int, column: int) -> str:
+    return text.ljust(width) if column < 2 else text.rjust(width)
+
+
+def _totals(switch_ports: tuple[NDArray[np.void], ...]) -> list[str]:
+    sums = totals(switch_ports)
+    first = (
+        f"{sums['tx_packets']} packets, {sums['ecn_marked_packets']} marked, {sums['dropped_packets']} dropped for want of "
+        f"room, {sums['pfc_tx_frames']} pause frames"
+    )
+    others = [
+        f"{sums[name]} {words}"
+        for name, words in (
+            ("trimmed_packets", "trimmed"),
+            ("link_dropped_packets", "lost with a link"),
+            ("fault_dropped_packets", "dropped by faults"),
+            ("fault_corrupted_packets", "corrupted by faults"),
+            ("no_route_packets", "without a route"),
+            ("watchdog_storms", "pause storms"),
+            ("watchdog_dropped_packets", "dropped by the watchdog"),
+        )
+        if sums[name]
+    ]
+    return [f"switches        {', '.join([first, *others])}"]
+
+
+def _interest(port: np.void, lane: int) -> tuple[int, ...]:
+    queue, group = port["queues"][lane], port["groups"][lane]
+    return (
+        int(queue["dropped_packets"] + group["dropped_packets"]),
+        int(queue["ecn_marked_packets"]),
+        int(port["pfc_tx"][lane] + port["pfc_rx"][lane]),
+        int(queue["watermark_bytes"]),
+        int(queue["bytes"]),
+    )
+
+
+def _peers(topology: Topology) -> dict[tuple[int, int], str]:
+    found = {(one.end.switch, one.end.port): one.rig_port for one in topology.attachments}
+    for link in topology.links:
+        found[link.a.switch, link.a.port] = topology.port_name(link.b)
+        found[link.b.switch, link.b.port] = topology.port_name(link.a)
+    return found

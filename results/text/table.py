@@ -1,0 +1,240 @@
+"""The table that a person reads after a run: plain text, aligned, at most 118 columns, the same for the same summary.
+
+Decides wording and rounding only; every figure comes from `summary.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.model.edges import edge_words
+from etloop.results.measure.timeline import event_words
+from etloop.results.schema.summary import CheckResult, RunState
+from etloop.results.text.device import device_lines
+from etloop.results.text.expected import comparison_lines
+from etloop.results.text.jobs import job_lines
+from etloop.results.text.layout import WIDTH, aligned, labelled, us, wrapped
+from etloop.results.text.verdict import verdict_lines
+
+if TYPE_CHECKING:
+    from etloop.results.schema.summary import BaselineSummary, KindSummary, Summary, TransportCounts
+
+_HEADINGS: Final = (
+    ("", "", "", "", "total", "S_fab", "time (us)", "", "", "", "algbw", "busbw"),
+    ("collective", "algorithm", "n", "count", "S", "/sent", "min", "avg", "p50", "p99", "(GB/s)", "(GB/s)"),
+)
+_BASELINE_HEADINGS: Final = (
+    ("", "", "", "", "", "all joined (us)", "", "recorded"),
+    ("collective", "communicator", "k", "count", "S", "min", "p50", "(us)"),
+)
+BASELINES_SHOWN: Final = 16
+_KIND_LIMIT: Final = 20
+_COMMUNICATOR_LIMIT: Final = 20
+_ALGORITHM_LIMIT: Final = 10
+
+
+def render(summary: Summary, run_dir: str) -> str:
+    """The table of a run whose files lie in `run_dir`; ends with a newline."""
+    lines = [*_header(summary), "", *job_lines(summary), *_kinds(summary), "", *_baselines(summary)]
+    if summary.comparison is not None:
+        lines += [*comparison_lines(summary.comparison), ""]
+    lines += _figures(summary)
+    if summary.dut is not None:
+        lines += device_lines(summary.dut)
+    lines += [line for event in summary.timeline for line in wrapped("timeline", event_words(event))]
+    lines += _checks(summary)
+    if summary.verdict is not None:
+        lines += verdict_lines(summary.verdict)
+    lines += [line for text in summary.degraded for line in wrapped("degraded", text)]
+    lines += [line for text in summary.notes for line in wrapped("note", text)]
+    lines += labelled("results", run_dir)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _header(summary: Summary) -> list[str]:
+    scale = f"bytes x {summary.bytes_scale}, time x {summary.time_scale}"
+    lines = [
+        *wrapped("run", f"{summary.run_id}, started {summary.started_at}, {summary.state.value}"),
+        *wrapped(
+            "workload",
+            f"{summary.source}: {summary.ranks} ranks, {summary.iterations} iterations, {scale}, "
+            f"dependencies {summary.policy}",
+        ),
+        *wrapped("edges", edge_words(summary.edges)),
+    ]
+    if summary.state is RunState.ABORTED:
+        # The wait-for chain of a stall has a line per link; keep its lines.
+        for index, line in enumerate(summary.reason.splitlines() or ["no reason was given"]):
+            lines += wrapped("aborted" if index == 0 else "", line)
+    return lines
+
+
+def _kinds(summary: Summary) -> list[str]:
+    if not summary.kinds:
+        return ["No collective completed."]
+    rows = [*_HEADINGS, *(_kind_row(kind) for kind in summary.kinds)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
+    lines = [aligned(row, widths, gap) for row in rows]
+    incomplete = sum(kind.incomplete for kind in summary.kinds)
+    if incomplete:
+        lines.append(f"Not in these figures: {incomplete} of which only some members completed.")
+    return lines
+
+
+def _baselines(summary: Summary) -> list[str]:
+    """Replay beside recording, one line a collective; nothing where the trace recorded no times."""
+    if not summary.baselines:
+        return []
+    shown = summary.baselines[:BASELINES_SHOWN]
+    rows = [*_BASELINE_HEADINGS, *(_baseline_row(one) for one in shown)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [aligned(row, widths, "  ") for row in rows]
+    more = summary.baselines_total - len(shown)
+    if more:
+        lines.append(f"And {more} more in collectives.parquet, column recorded_ns.")
+    return [*lines, ""]
+
+
+def _baseline_row(one: BaselineSummary) -> tuple[str, ...]:
+    name = "".join(character if character.isprintable() else "?" for character in one.communicator)
+    return (
+        one.kind[:_KIND_LIMIT],
+        name[:_COMMUNICATOR_LIMIT],
+        str(one.sequence),
+        str(one.count),
+        _bytes(one.size_bytes),
+        us(one.joined_min_ns),
+        us(one.joined_p50_ns),
+        ("<= " if one.recorded_ranks < one.ranks else "") + us(one.recorded_ns),
+    )
+
+
+def _kind_row(kind: KindSummary) -> tuple[str, ...]:
+    times_ns = (kind.time_min_ns, kind.time_avg_ns, kind.time_p50_ns, kind.time_p99_ns)
+    return (
+        kind.kind[:_KIND_LIMIT],
+        kind.algorithm[:_ALGORITHM_LIMIT],
+        str(kind.ranks),
+        str(kind.count),
+        _bytes(kind.size_bytes),
+        _percent(kind.fabric_share),
+        *(us(time_ns) for time_ns in times_ns),
+        _gigabytes_per_s(kind.algbw_bytes_per_s),
+        _gigabytes_per_s(kind.busbw_bytes_per_s),
+    )
+
+
+def _figures(summary: Summary) -> list[str]:
+    job, ops, carried, transport = summary.job, summary.ops, summary.bytes, summary.transport
+    slip = summary.slip
+    span = "in all" if job.complete else "until it stopped"
+    lines = [
+        *wrapped(
+            "job completion",
+            f"{us(job.jct_ns)} us {span}; per iteration min {us(job.iteration_jct_min_ns)}, "
+            f"avg {us(job.iteration_jct_avg_ns)}, max {us(job.iteration_jct_max_ns)} us",
+        ),
+        *wrapped("ops", f"{ops.recorded} of {ops.planned} completed"),
+        *wrapped(
+            "slip",
+            "no op completed"
+            if slip is None
+            else f"p50 {us(slip.p50_ns)}, p99 {us(slip.p99_ns)}, max {us(slip.max_ns)} us (our own lateness)",
+        ),
+        *wrapped(
+            "payload",
+            f"{_bytes(carried.wire_tx_bytes)} through the device under test ({_percent(carried.fabric_share)} of what was "
+            f"sent), {_bytes(carried.local_tx_bytes)} kept local; {carried.messages} messages",
+        ),
+        *wrapped("retransmitted", _retransmissions(summary)),
+    ]
+    if provoked := _provoked(transport):
+        lines += wrapped("provoked", provoked)
+    if transport.injected_drops:
+        lines += wrapped(
+            "dropped by us", f"{transport.injected_drops} of the datagrams received, as the scenario asks"
+        )
+    if transport.receive_overflows:
+        lines += wrapped(
+            "our loss",
+            f"{transport.receive_overflows} datagrams, because receive buffers of the agents were full",
+        )
+    lines += wrapped(
+        "clock error",
+        f"at most {us(summary.clock.between_agents_error_ns)} us between agents, none within one",
+    )
+    return lines
+
+
+def _provoked(counts: TransportCounts) -> str:
+    """What the scenario's fault rules did, in words; empty if nothing."""
+    done = (
+        (counts.injected_losses, "lost"),
+        (counts.injected_duplicates, "repeated"),
+        (counts.injected_reorders, "put behind others"),
+        (counts.injected_delays, "delayed"),
+        (counts.injected_bad_icrcs, "sent with a wrong ICRC"),
+        (counts.injected_marks, "marked"),
+        (counts.injected_naks, "NAKs sent"),
+        (counts.injected_rnr_naks, "receiver-not-ready NAKs sent"),
+        (counts.injected_cnps, "CNPs sent"),
+    )
+    told = [f"{count} {what}" for count, what in done if count]
+    words = [f"packets {', '.join(told)}"] if told else []
+    if counts.tx_pause_frames:  # agents send none of their own accord
+        words.append(f"{counts.tx_pause_frames} pause frames sent")
+    return f"{', '.join(words)}, as the scenario asks" if words else ""
+
+
+def _retransmissions(summary: Summary) -> str:
+    counts = summary.transport
+    return (
+        f"{counts.retransmitted_packets} of {counts.tx_packets} packets; timeouts {counts.local_ack_timeout_err}, "
+        f"NAKs {counts.naks_rx}, ECN marks {counts.np_ecn_marked_roce_packets}, "
+        f"CNPs {counts.rp_cnp_handled + counts.rp_cnp_ignored}"
+    )
+
+
+def _checks(summary: Summary) -> list[str]:
+    by_result = {
+        result: [check for check in summary.checks if check.result is result] for result in CheckResult
+    }
+    failed, unjudged = by_result[CheckResult.FAIL], by_result[CheckResult.NOT_JUDGED]
+    text = f"{len(by_result[CheckResult.PASS])} hold, {len(failed)} fail"
+    if unjudged:
+        text += f", {len(unjudged)} not judged because the run was aborted"
+    lines = wrapped("checks", text)
+    for check in failed:
+        lines += wrapped("FAILED", f"{check.name}: {check.mismatches} of {check.examined}")
+        lines += [line for example in check.examples for line in wrapped("", example)]
+    return lines
+
+
+def _bytes(size_bytes: int) -> str:
+    """Bytes with a decimal unit, four digits: 999 B, 24.58 MB."""
+    value, units = float(size_bytes), iter(("B", "kB", "MB", "GB", "TB", "PB", "EB"))
+    unit = next(units)
+    # 999.95 would be rounded up to a fifth digit.
+    while value >= 999.95:
+        value, unit = value / 1000, next(units)
+    if unit == "B":
+        return f"{size_bytes} B"
+    return f"{value:.{2 if value < 99.995 else 1}f} {unit}"
+
+
+def _percent(share: float | None) -> str:
+    """Of a whole, to a percent; never 100% for what is a little less, nor 0% for a little more."""
+    if share is None:
+        return "-"
+    percent = round(100 * share)
+    if percent == 100 and share < 1:
+        return ">99%"
+    return f"{percent}%" if percent or not share else "<1%"
+
+
+def _gigabytes_per_s(rate: float | None) -> str:
+    """GB = 10^9 bytes."""
+    if rate is None:
+        return "-"
+    return f"{rate / 1e9:.3f}" if rate < 999.9995e9 else f"{rate / 1e9:.4g}"

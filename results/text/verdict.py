@@ -1,0 +1,43 @@
+"""The verdict in the table that a person reads after a run. Decides wording only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.results.schema.verdict import Result
+from etloop.results.text.layout import wrapped
+
+if TYPE_CHECKING:
+    from etloop.results.schema.verdict import CheckOutcome, Verdict
+
+WORDS: Final = {Result.PASS: "PASS", Result.FAIL: "FAIL", Result.INCONCLUSIVE: "INCONCLUSIVE"}
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """A line for all, one for every condition, and the rows that broke it."""
+    counts = {result: sum(one.result is result for one in verdict.checks) for result in Result}
+    told = (
+        ", ".join(f"{counts[result]} {result.value}" for result in Result if counts[result])
+        or "no conditions"
+    )
+    device = f" of {verdict.device}" if verdict.device else ""
+    lines = wrapped("verdict", f"{WORDS[verdict.result]}{device}: {told}")
+    for one in verdict.checks:
+        lines += _check_lines(one)
+    if verdict.emulator:
+        lines += [line for word in verdict.emulator for line in wrapped("emulator", word)]
+    return lines
+
+
+def _check_lines(one: CheckOutcome) -> list[str]:
+    lines = wrapped(
+        f"  {WORDS[one.result].lower()}", f"{one.expression}{f'  ({one.value})' if one.value else ''}"
+    )
+    if one.result is Result.PASS:
+        return lines
+    if one.reason:
+        lines += wrapped("", one.reason)
+    if one.broken and one.examined > 1:
+        lines += wrapped("", f"{one.broken} of {one.examined} rows break it")
+    lines += [line for row in one.rows for line in wrapped("", f"- {row}")]
+    return [*lines, *wrapped("", f"why: {one.why}")]

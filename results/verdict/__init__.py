@@ -1,0 +1,1 @@
+"""Conditions of a scenario over the figures: passed, failed or inconclusive."""

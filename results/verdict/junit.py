@@ -1,0 +1,92 @@
+"""The verdict as JUnit XML, which test systems of racks collect: one case a condition, and one for the run itself.
+
+Decides how three values map onto JUnit's: a failed condition is a failure, an inconclusive one is skipped with its reason, a
+run that broke off is an error. The form is that of the schema that Jenkins reads (jenkinsci/xunit-plugin, junit-10.xsd).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from etloop.results.schema.summary import RunState
+from etloop.results.schema.verdict import Result
+
+if TYPE_CHECKING:
+    from etloop.results.schema.summary import Summary
+    from etloop.results.schema.verdict import CheckOutcome, Verdict
+
+
+def junit_xml(summary: Summary, verdict: Verdict | None) -> str:
+    """junit.xml of a run; without a verdict it has the run's case alone."""
+    checks = verdict.checks if verdict is not None else ()
+    broke_off = summary.state is not RunState.DONE
+    whole = not broke_off and summary.checks_hold
+    suite = ET.Element(
+        "testsuite",
+        {
+            "name": _clean(f"etloop {verdict.device}".strip() if verdict else "etloop"),
+            "tests": str(len(checks) + 1),
+            "failures": str(sum(one.result is Result.FAIL for one in checks)),
+            "errors": str(int(not whole)),
+            "skipped": str(sum(one.result is Result.INCONCLUSIVE for one in checks)),
+            "time": _seconds(summary.job.jct_ns),
+            "timestamp": _clean(summary.started_at)[:19],
+        },
+    )
+    properties = ET.SubElement(suite, "properties")
+    for name, text in _properties(summary, verdict):
+        ET.SubElement(properties, "property", {"name": name, "value": _clean(text)})
+    run = ET.SubElement(
+        suite, "testcase", {"classname": "etloop.run", "name": "run", "time": _seconds(summary.job.jct_ns)}
+    )
+    if not whole:
+        failed = [check.name for check in summary.checks if check.result.value == "fail"]
+        reason = summary.reason if broke_off else f"checks that do not hold: {', '.join(failed)}"
+        error = ET.SubElement(
+            run, "error", {"message": _clean(reason.splitlines()[0] if reason else ""), "type": "run"}
+        )
+        error.text = _clean(reason)
+    for one in checks:
+        _case(suite, one)
+    suites = ET.Element("testsuites")
+    suites.append(suite)
+    ET.indent(suites)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
+
+
+def _properties(summary: Summary, verdict: Verdict | None) -> tuple[tuple[str, str], ...]:
+    asked = () if verdict is None else (("verdict", verdict.result.value), ("device", verdict.device))
+    return (("run_id", summary.run_id), ("workload", summary.source), *asked)
+
+
+def _case(suite: ET.Element, one: CheckOutcome) -> None:
+    case = ET.SubElement(
+        suite, "testcase", {"classname": "etloop.verdict", "name": _clean(one.expression), "time": "0"}
+    )
+    if one.result is Result.PASS:
+        return
+    failed = one.result is Result.FAIL
+    message = f"{one.value}, limit {one.limit}" if failed else one.reason
+    said = {"message": _clean(message)}
+    told = ET.SubElement(
+        case, "failure" if failed else "skipped", said | ({"type": "verdict"} if failed else {})
+    )
+    told.text = _clean("\n".join([one.why, one.where, *one.rows]))
+
+
+def _seconds(time_ns: int | None) -> str:
+    return f"{(time_ns or 0) / 1e9:.6f}"
+
+
+def _clean(text: str) -> str:
+    """Without characters that XML 1.0 cannot carry (its section 2.2)."""
+    return "".join(
+        character
+        if character in "\t\n"
+        or " " <= character <= "\ud7ff"
+        or "\ue000" <= character <= "\ufffd"
+        or character > "\uffff"
+        else "?"
+        for character in text
+    )

@@ -1,0 +1,421 @@
+"""Reads a condition on the results of a run: `lost_share <= 10ppm`, `switches[lane == 3].queue_dropped_packets == 0`.
+
+Decides the grammar and what is refused before a run: unknown names, numbers without their unit, comparisons of unlike
+things, columns of different rows. Nothing is ever executed but the tree that comes out. docs/verdict.md tells the language.
+
+    condition  := conjunct ("or" conjunct)*            sum    := product (("+" | "-") product)*
+    conjunct   := negation ("and" negation)*           product:= signed (("*" | "/") signed)*
+    negation   := "not" negation | comparison          signed := "-" signed | atom
+    comparison := sum [("<=" | ">=" | "==" | "!=" | "<" | ">") sum]
+    atom       := number[unit] | "text" | true | false | figure | table["[" condition "]"].column
+                | function "(" condition ")" | "(" condition ")"
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.results.verdict.terms import (
+    COLUMN_UNITS,
+    COMPARISONS,
+    DEEPEST,
+    EXAMPLES,
+    FUNCTIONS,
+    JUNCTIONS,
+    LONGEST_TEXT,
+    OF_TRUTH,
+    UNITS,
+    Binary,
+    Call,
+    ColumnOf,
+    Dimension,
+    ExpressionError,
+    Name,
+    Number,
+    Span,
+    Text,
+    Truth,
+    Unary,
+    key_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from etloop.results.verdict.terms import Node
+
+_TOKEN: Final = re.compile(
+    r"(?P<space>\s+)"
+    r"|(?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)(?P<unit>%|[A-Za-z]+(?:/[A-Za-z]+)?)?"
+    r"|(?P<name>[A-Za-z_][A-Za-z_0-9]*)"
+    r"|\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'"
+    r"|(?P<sign><=|>=|==|!=|[<>()\[\].+\-*/])"
+)
+_WORDS: Final = frozenset({"and", "or", "not", "true", "false"})
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The names that conditions may use, each with its unit."""
+
+    figures: Mapping[str, str]
+    tables: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A text that was read, with its tree."""
+
+    text: str
+    tree: Node
+
+    def words(self, node: Node) -> str:
+        """A part of the tree as the text has it."""
+        return self.text[node.span.first : node.span.end]
+
+
+def parse(text: str, vocabulary: Vocabulary) -> Condition:
+    """The condition that `text` is. Raises `ExpressionError` at the first thing that is wrong."""
+    if len(text) > LONGEST_TEXT:
+        what = f"{len(text)} characters, and at most {LONGEST_TEXT} are read"
+        raise ExpressionError(LONGEST_TEXT, what, "write several checks")
+    reader = _Reader(text)
+    tree = reader.condition()
+    reader.finish()
+    shape = _Shapes(vocabulary).of(tree, None)
+    if shape.dimension is not Dimension.TRUTH:
+        what = f"this is {shape.dimension} and no condition"
+        raise ExpressionError(tree.span.first, what, f"compare it, as in <= {EXAMPLES[shape.dimension]}")
+    return Condition(text, tree)
+
+
+def dimension_of(node: Node, vocabulary: Vocabulary) -> Dimension:
+    """Of what a part of a condition that was read is."""
+    return _Shapes(vocabulary).of(node, None).dimension
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    span: Span
+    unit: str = ""
+
+
+def _tokens(text: str) -> list[_Token]:
+    found = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise ExpressionError(
+                at, f"{text[at]!r} means nothing here", "see docs/verdict.md for the language"
+            )
+        at = match.end()
+        span = Span(match.start(), at)
+        if match["number"] is not None:
+            found.append(_Token("number", match["number"], span, match["unit"] or ""))
+        elif match["name"] is not None:
+            found.append(_Token("word" if match["name"] in _WORDS else "name", match["name"], span))
+        elif match["sign"] is not None:
+            found.append(_Token("sign", match["sign"], span))
+        elif match["space"] is None:
+            found.append(_Token("text", match["double"] or match["single"] or "", span))
+    found.append(_Token("end", "", Span(len(text), len(text))))
+    return found
+
+
+class _Reader:
+    """Recursive descent over the tokens of one text."""
+
+    def __init__(self, text: str) -> None:
+        self._left = _tokens(text)
+        self._at = 0
+        self._depth = 0
+
+    def finish(self) -> None:
+        if self._now.kind != "end":
+            raise ExpressionError(
+                self._now.span.first, f"{self._now.text!r} is too much", "join conditions by and, or"
+            )
+
+    @property
+    def _now(self) -> _Token:
+        return self._left[self._at]
+
+    def _take(self) -> _Token:
+        token = self._now
+        self._at += token.kind != "end"
+        return token
+
+    def _is(self, *texts: str) -> bool:
+        return self._now.kind in {"sign", "word"} and self._now.text in texts
+
+    def _expect(self, sign: str) -> _Token:
+        if not self._is(sign):
+            found = repr(self._now.text) if self._now.kind != "end" else "the end"
+            raise ExpressionError(self._now.span.first, f"expected {sign!r}, found {found}", f"write {sign}")
+        return self._take()
+
+    def condition(self) -> Node:
+        """Anything, down to the loosest sign."""
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise ExpressionError(
+                self._now.span.first, f"nested more than {DEEPEST} deep", "write several checks"
+            )
+        tree = self._chain(("or",), lambda: self._chain(("and",), self._negation))
+        self._depth -= 1
+        return tree
+
+    def _chain(self, signs: tuple[str, ...], part: Callable[[], Node]) -> Node:
+        tree = part()
+        while self._is(*signs):
+            sign = self._take().text
+            right = part()
+            tree = Binary(Span(tree.span.first, right.span.end), sign, tree, right)
+        return tree
+
+    def _negation(self) -> Node:
+        signs = []
+        while self._is("not"):
+            signs.append(self._take())
+        tree = self._comparison()
+        for sign in reversed(signs):
+            tree = Unary(Span(sign.span.first, tree.span.end), "not", tree)
+        if len(signs) > DEEPEST:
+            raise ExpressionError(signs[0].span.first, "too many nots", "take pairs of them away")
+        return tree
+
+    def _comparison(self) -> Node:
+        left = self._sum()
+        if not self._is(*COMPARISONS):
+            return left
+        sign = self._take().text
+        right = self._sum()
+        if self._is(*COMPARISONS):
+            raise ExpressionError(
+                self._now.span.first, "comparisons cannot be chained", "join two of them by and"
+            )
+        return Binary(Span(left.span.first, right.span.end), sign, left, right)
+
+    def _sum(self) -> Node:
+        return self._chain(("+", "-"), lambda: self._chain(("*", "/"), self._signed))
+
+    def _signed(self) -> Node:
+        if not self._is("-"):
+            return self._atom()
+        minus = self._take()
+        operand = self._atom()
+        return Unary(Span(minus.span.first, operand.span.end), "-", operand)
+
+    def _atom(self) -> Node:
+        token = self._take()
+        match token.kind, token.text:
+            case "number", _:
+                return _number(token)
+            case "text", text:
+                return Text(token.span, text)
+            case "word", ("true" | "false") as word:
+                return Truth(token.span, word == "true")
+            case "sign", "(":
+                tree = self.condition()
+                self._expect(")")
+                return tree
+            case "name", name:
+                return self._named(token, name)
+            case _:
+                found = repr(token.text) if token.text else "the end"
+                remedy = "write a figure, a table's column, a number or a text"
+                raise ExpressionError(token.span.first, f"expected something to judge, found {found}", remedy)
+
+    def _named(self, token: _Token, name: str) -> Node:
+        if self._is("("):
+            self._take()
+            argument = self.condition()
+            return Call(Span(token.span.first, self._expect(")").span.end), name, argument)
+        where = None
+        if self._is("["):
+            self._take()
+            where = self.condition()
+            self._expect("]")
+        elif not self._is("."):
+            return Name(token.span, name)
+        self._expect(".")
+        column = self._take()
+        if column.kind != "name":
+            raise ExpressionError(column.span.first, f"{name} without a column", f"write {name}.COLUMN")
+        return ColumnOf(Span(token.span.first, column.span.end), name, where, column.text)
+
+
+def _number(token: _Token) -> Number:
+    if token.unit and token.unit not in UNITS:
+        what = f"{token.unit!r} is no unit"
+        raise ExpressionError(token.span.first, what, f"write one of {', '.join(UNITS)}")
+    dimension, factor = UNITS.get(token.unit, (Dimension.PURE, 1.0))
+    number = float(token.text) * factor
+    if number > 1e30:
+        raise ExpressionError(token.span.first, "the number is out of all proportion", "write at most 1e30")
+    return Number(token.span, number, dimension)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a part yields: its dimension; which rows, where it is a column; whether it is a plain 0, which fits all."""
+
+    dimension: Dimension
+    rows: tuple[object, ...] | None = None
+    zero: bool = False
+
+
+class _Shapes:
+    """Holds a tree against the names that there are."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+
+    def of(self, node: Node, inside: str | None) -> _Shape:
+        """The shape of `node`; `inside` names the table between whose brackets it stands."""
+        match node:
+            case Number():
+                return _Shape(node.dimension, zero=node.number == 0)
+            case Text():
+                return _Shape(Dimension.TEXT)
+            case Truth():
+                return _Shape(Dimension.TRUTH)
+            case Name():
+                return self._name(node, inside)
+            case ColumnOf():
+                return self._column(node)
+            case Call():
+                return self._call(node, inside)
+            case Unary():
+                wanted = Dimension.TRUTH if node.sign == "not" else None
+                shape = self.of(node.operand, inside)
+                self._refuse(node, wanted, shape)
+                return shape
+            case Binary():
+                return self._binary(node, inside)
+
+    def _name(self, node: Name, inside: str | None) -> _Shape:
+        figures = self._vocabulary.figures
+        if inside is not None and node.name in self._vocabulary.tables[inside]:
+            return _Shape(_dimension(self._vocabulary.tables[inside][node.name]), (inside,))
+        if node.name in figures:
+            return _Shape(_dimension(figures[node.name]))
+        known = [*figures, *(self._vocabulary.tables[inside] if inside else ())]
+        if node.name in self._vocabulary.tables:
+            what = f"{node.name} is a table"
+            raise ExpressionError(node.span.first, what, f"write {node.name}.COLUMN")
+        what = (
+            f"no column of {inside} or figure is called {node.name}"
+            if inside
+            else f"no figure is called {node.name}"
+        )
+        raise ExpressionError(node.span.first, what, _nearest(node.name, known))
+
+    def _column(self, node: ColumnOf) -> _Shape:
+        tables = self._vocabulary.tables
+        if node.table not in tables:
+            raise ExpressionError(
+                node.span.first, f"no table is called {node.table}", _nearest(node.table, tables)
+            )
+        if node.column not in tables[node.table]:
+            what = f"{node.table} has no column {node.column}"
+            raise ExpressionError(node.span.first, what, _nearest(node.column, tables[node.table]))
+        if node.where is not None:
+            self._refuse(node.where, Dimension.TRUTH, self.of(node.where, node.table))
+        return _Shape(_dimension(tables[node.table][node.column]), (node.table, key_of(node.where)))
+
+    def _call(self, node: Call, inside: str | None) -> _Shape:
+        if node.function not in FUNCTIONS:
+            what = f"no function is called {node.function}"
+            raise ExpressionError(node.span.first, what, _nearest(node.function, FUNCTIONS))
+        shape = self.of(node.argument, inside)
+        if shape.rows is None:
+            what = f"{node.function} is of a column, and this is one value"
+            raise ExpressionError(
+                node.argument.span.first, what, "write a table's column between the parentheses"
+            )
+        if node.function == "count" or shape.dimension is Dimension.TRUTH or node.function in OF_TRUTH:
+            if node.function not in OF_TRUTH or (
+                node.function != "count" and shape.dimension is not Dimension.TRUTH
+            ):
+                what = f"{node.function} of {shape.dimension}"
+                raise ExpressionError(
+                    node.span.first, what, "all and any are of conditions, the others of numbers"
+                )
+            return _Shape(Dimension.PURE if node.function == "count" else Dimension.TRUTH)
+        self._refuse(node.argument, None, shape)
+        pure = node.function in {"cv", "jain", "max_to_mean"}
+        return _Shape(Dimension.PURE if pure else shape.dimension)
+
+    def _binary(self, node: Binary, inside: str | None) -> _Shape:
+        left, right = self.of(node.left, inside), self.of(node.right, inside)
+        rows = left.rows if left.rows is not None else right.rows
+        if right.rows is not None and right.rows != rows:
+            what = "the two sides are columns of different rows"
+            raise ExpressionError(
+                node.span.first, what, "select both alike, or take max(...), sum(...) of one"
+            )
+        if node.sign in JUNCTIONS:
+            for side, shape in ((node.left, left), (node.right, right)):
+                self._refuse(side, Dimension.TRUTH, shape)
+            return _Shape(Dimension.TRUTH, rows)
+        if node.sign in COMPARISONS:
+            self._refuse_unlike(node, left, right)
+            return _Shape(Dimension.TRUTH, rows)
+        for side, shape in ((node.left, left), (node.right, right)):
+            self._refuse(side, None, shape)
+        if node.sign in "+-":
+            self._refuse_unlike(node, left, right)
+            return _Shape(right.dimension if left.zero else left.dimension, rows)
+        return _Shape(_product(node, left.dimension, right.dimension), rows)
+
+    def _refuse(self, node: Node, wanted: Dimension | None, shape: _Shape) -> None:
+        """`wanted` None stands for a number."""
+        number = shape.dimension not in {Dimension.TEXT, Dimension.TRUTH}
+        if shape.dimension is not wanted if wanted else not number:
+            what = f"expected {wanted or 'a number'}, found {shape.dimension}"
+            remedy = (
+                f"compare it, as in <= {EXAMPLES[shape.dimension]}" if number else "compare it by == or !="
+            )
+            raise ExpressionError(node.span.first, what, remedy)
+
+    def _refuse_unlike(self, node: Binary, left: _Shape, right: _Shape) -> None:
+        unordered = {Dimension.TEXT, Dimension.TRUTH}
+        if left.dimension is not right.dimension and not (
+            (left.zero and right.dimension not in unordered)
+            or (right.zero and left.dimension not in unordered)
+        ):
+            what = f"{left.dimension} on the left of {node.sign}, {right.dimension} on its right"
+            raise ExpressionError(
+                node.span.first, what, f"write both alike, such as {EXAMPLES[left.dimension]}"
+            )
+        if left.dimension in unordered and node.sign not in {"==", "!="}:
+            what = f"{left.dimension} has no order"
+            raise ExpressionError(node.span.first, what, "compare it by == or !=")
+
+
+def _product(node: Binary, left: Dimension, right: Dimension) -> Dimension:
+    if right is Dimension.PURE:
+        return left
+    if node.sign == "/" and left is right:
+        return Dimension.PURE
+    if node.sign == "*" and left is Dimension.PURE:
+        return right
+    what = f"{left} {node.sign} {right} has no unit here"
+    raise ExpressionError(node.span.first, what, "divide alike things, or multiply by a plain number")
+
+
+def _dimension(unit: str) -> Dimension:
+    return COLUMN_UNITS.get(unit, (Dimension.PURE, 1.0))[0]
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 3, 0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"write one of {', '.join(sorted(names)[:40])}"

@@ -1,0 +1,281 @@
+"""Judges a run: works its conditions out and says, for each and for all, whether the device is good enough.
+
+Decides when the emulator and not the device was the limit, and what then can still be said: a condition that our own
+lateness or losses make worse cannot fail the device, it is inconclusive; one that holds in spite of them holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.units import approximate_bytes, approximate_duration
+from etloop.results.schema.kpis import BY_NAME, Nature
+from etloop.results.schema.summary import RunState
+from etloop.results.schema.verdict import AskedCheck, CheckOutcome, Result, Verdict
+from etloop.results.verdict.evaluation import UNKNOWN, Outcome, evaluate
+from etloop.results.verdict.parser import Condition, dimension_of, parse
+from etloop.results.verdict.terms import Dimension, ExpressionError, comparisons_of, names_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from etloop.results.schema.summary import Summary
+    from etloop.results.verdict.evaluation import Results
+    from etloop.results.verdict.parser import Vocabulary
+    from etloop.results.verdict.terms import Binary, Node
+    from numpy.typing import NDArray
+
+ROWS_SHOWN: Final = 10
+TABLE_NATURES: Final = {
+    **dict.fromkeys(("ops", "collectives", "iterations", "kinds", "cc", "comparison"), Nature.TIME),
+    **dict.fromkeys(("flows", "connections", "ports", "reconciliation", "classes"), Nature.TRANSPORT),
+    **dict.fromkeys(("switches", "queues", "counters", "dut"), Nature.DEVICE),
+}
+"""What the columns of a table are about."""
+LATE_COLUMNS: Final = frozenset(
+    {
+        "retransmitted_packets",
+        "duplicate_request",
+        "local_ack_timeout_err",
+        "roce_adp_retrans",
+        "roce_adp_retrans_to",
+    }
+)
+"""Counters of flows, connections and ports that our lateness alone can raise: an end that is silent for long is sent to again."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatorLimits:
+    """From where on the emulator counts as the limit itself; the scenario may state its own."""
+
+    slip_share: float = 0.05
+    """Lateness of a rank's ops added up, of the iteration."""
+    busy_share: float = 0.98
+    """Turns of the engine's loop that had work."""
+    own_lost_packets: int = 0
+    """Dropped by our own receive buffers."""
+
+
+def judge(
+    checks: Sequence[AskedCheck],
+    results: Results,
+    vocabulary: Vocabulary,
+    summary: Summary,
+    limits: EmulatorLimits,
+    device: str = "",
+    unreadable: str = "",
+    overload: tuple[str, ...] = (),
+) -> Verdict:
+    """The verdict of a run that asks for `checks`.
+
+    `unreadable`: why conditions of the device's profile are not among them; `overload`: in which respects a soft switch that
+    stood for the device was itself the limit.
+    """
+    late, lossy = _own_limits(results, limits)
+    emulator = late + lossy + overload
+    outcomes = tuple(
+        _judge_one(check, results, vocabulary, summary, late + overload, lossy + overload) for check in checks
+    )
+    broken_off = "the run broke off" if summary.state is not RunState.DONE else ""
+    unaccounted = "" if summary.checks_hold else "the run's own records do not add up (checks)"
+    reasons = [
+        f"{one.expression}: {one.value or 'does not hold'}" for one in outcomes if one.result is Result.FAIL
+    ]
+    result = Result.FAIL if reasons else Result.PASS
+    open_reasons = [
+        f"{one.expression}: {one.reason}" for one in outcomes if one.result is Result.INCONCLUSIVE
+    ]
+    open_reasons += [word for word in (unreadable, broken_off, unaccounted) if word]
+    if open_reasons and result is Result.PASS:
+        result = Result.INCONCLUSIVE
+    return Verdict(result, device, tuple(reasons + open_reasons), emulator, outcomes)
+
+
+def check_mistakes(
+    checks: Sequence[AskedCheck], vocabulary: Vocabulary
+) -> tuple[tuple[AskedCheck, ExpressionError], ...]:
+    """Conditions that cannot be read, for a warning before the run."""
+    found = []
+    for check in checks:
+        try:
+            parse(check.expression, vocabulary)
+        except ExpressionError as error:
+            found.append((check, error))
+    return tuple(found)
+
+
+def _own_limits(results: Results, limits: EmulatorLimits) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """In which respects we were the limit: those that cost time only, and those that cost packets as well."""
+    figures = results.figures
+    late, lossy = [], []
+    slip, busy, lost = figures.get("slip_share"), figures.get("busy_share"), figures.get("own_lost_packets")
+    if slip is not None and slip > limits.slip_share:
+        late.append(
+            f"our own lateness can explain {slip:.1%} of an iteration, more than {limits.slip_share:.1%} (slip_share)"
+        )
+    if busy is not None and busy > limits.busy_share:
+        late.append(
+            f"an engine had work in {busy:.1%} of its turns, more than {limits.busy_share:.1%} (busy_share)"
+        )
+    if lost is not None and lost > limits.own_lost_packets:
+        lossy.append(f"{lost:.0f} packets were lost in our own receive buffers (own_lost_packets)")
+    return tuple(late), tuple(lossy)
+
+
+def _judge_one(
+    check: AskedCheck,
+    results: Results,
+    vocabulary: Vocabulary,
+    summary: Summary,
+    late: tuple[str, ...],
+    lossy: tuple[str, ...],
+) -> CheckOutcome:
+    try:
+        condition = parse(check.expression, vocabulary)
+    except ExpressionError as error:
+        return _outcome(check, Result.INCONCLUSIVE, reason=f"cannot be read: {error}")
+    with np.errstate(all="ignore"):
+        outcome = evaluate(condition.tree, results)
+    truths = np.atleast_1d(outcome.values)
+    broken = np.flatnonzero(truths == 0)
+    value, limit, order = _told(condition, results, vocabulary, broken)
+    if broken.size:
+        natures = natures_of(condition.tree)
+        own = (late + lossy) if Nature.TIME in natures else lossy if Nature.TRANSPORT in natures else ()
+        result = Result.INCONCLUSIVE if own else Result.FAIL
+        reason = f"does not hold, and the emulator itself was the limit: {'; '.join(own)}" if own else ""
+        rows = _rows(outcome, order, results, _value_of_row(condition, results, vocabulary))
+        return _outcome(check, result, value, limit, truths.size, broken.size, rows, reason)
+    if not truths.size or (truths == UNKNOWN).any():
+        return _outcome(
+            check, Result.INCONCLUSIVE, value, limit, truths.size, 0, (), _unknown(outcome, truths)
+        )
+    if summary.state is not RunState.DONE:
+        reason = "holds as far as the run went, and it broke off"
+        return _outcome(check, Result.INCONCLUSIVE, value, limit, truths.size, 0, (), reason)
+    return _outcome(check, Result.PASS, value, limit, truths.size)
+
+
+def _outcome(
+    check: AskedCheck,
+    result: Result,
+    value: str = "",
+    limit: str = "",
+    examined: int = 0,
+    broken: int = 0,
+    rows: tuple[str, ...] = (),
+    reason: str = "",
+) -> CheckOutcome:
+    return CheckOutcome(
+        check.expression, check.why, check.where, result, value, limit, examined, broken, rows, reason
+    )
+
+
+def _unknown(outcome: Outcome, truths: NDArray[np.generic]) -> str:
+    if outcome.missing:
+        return f"the run has no {' and no '.join(outcome.missing)}"
+    if not truths.size:
+        return "no row to look at"
+    return (
+        f"a value is missing in {int((truths == UNKNOWN).sum())} of {truths.size} rows"
+        if outcome.rows is not None
+        else ("a value is missing")
+    )
+
+
+def natures_of(tree: Node) -> frozenset[Nature]:
+    """What a condition is about."""
+    return frozenset(
+        _column_nature(*name.split(".")) if "." in name else BY_NAME[name].nature
+        for name in names_of(tree)
+        if "." in name or name in BY_NAME
+    )
+
+
+def _column_nature(table: str, column: str) -> Nature:
+    return Nature.TIME if column in LATE_COLUMNS else TABLE_NATURES[table]
+
+
+def _told(
+    condition: Condition, results: Results, vocabulary: Vocabulary, broken: NDArray[np.int64]
+) -> tuple[str, str, NDArray[np.int64]]:
+    """Value and limit in words, and the rows that broke the condition, the worst first."""
+    values, limits = [], []
+    order = broken
+    for comparison in comparisons_of(condition.tree):
+        with np.errstate(all="ignore"):
+            left, right = evaluate(comparison.left, results), evaluate(comparison.right, results)
+        dimension = dimension_of(comparison.left, vocabulary)
+        worst, places = _worst(comparison, left.values, right.values, broken)
+        if places.size and len(comparisons_of(condition.tree)) == 1:
+            order = places
+        values.append(f"{condition.words(comparison.left)} = {_quantity(worst, dimension)}")
+        if right.rows is None:
+            limits.append(f"{comparison.sign} {_quantity(right.values[()], dimension)}")
+        else:
+            limits.append(f"{comparison.sign} {condition.words(comparison.right)}")
+    return "; ".join(values), "; ".join(limits), order
+
+
+def _worst(
+    comparison: Binary, left: NDArray[np.generic], right: NDArray[np.generic], broken: NDArray[np.int64]
+) -> tuple[object, NDArray[np.int64]]:
+    """The value furthest beyond the limit among the rows that broke it (among all, if none did), and those rows in order."""
+    if left.shape == ():
+        return left[()], np.empty(0, np.int64)
+    rows = broken if broken.size and broken.max() < left.size else np.arange(left.size)
+    if not left.size or left.dtype in {object, np.int8}:
+        return (left[rows[0]] if rows.size else None), (rows if broken.size else np.empty(0, np.int64))
+    beyond = left.astype(np.float64) - np.broadcast_to(right, left.shape).astype(np.float64)
+    distance = {"<=": beyond, "<": beyond, ">=": -beyond, ">": -beyond}.get(comparison.sign, np.abs(beyond))[
+        rows
+    ]
+    order = rows[np.argsort(-np.nan_to_num(distance, nan=-np.inf), kind="stable")]
+    return left[order[0]], (order if broken.size else np.empty(0, np.int64))
+
+
+def _rows(
+    outcome: Outcome, order: NDArray[np.int64], results: Results, value_of: Callable[[int], str]
+) -> tuple[str, ...]:
+    if outcome.rows is None or outcome.table not in results.frames:
+        return ()
+    frame = results.frames[outcome.table]
+    return tuple(
+        f"{outcome.table}: {frame.label(int(outcome.rows[place]))}{value_of(int(place))}"
+        for place in order[:ROWS_SHOWN]
+    )
+
+
+def _value_of_row(condition: Condition, results: Results, vocabulary: Vocabulary) -> Callable[[int], str]:
+    """What the left side of a condition of one comparison is in a row of it; nothing of other conditions."""
+    comparisons = comparisons_of(condition.tree)
+    if len(comparisons) != 1:
+        return lambda _: ""
+    with np.errstate(all="ignore"):
+        left = evaluate(comparisons[0].left, results).values
+    if left.shape == ():
+        return lambda _: ""
+    dimension = dimension_of(comparisons[0].left, vocabulary)
+    return lambda place: f" (= {_quantity(left[place], dimension)})"
+
+
+def _quantity(value: object, dimension: Dimension) -> str:
+    """A value with the unit that a reader expects."""
+    if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
+        return "absent"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, np.int8):
+        return {1: "true", 0: "false"}.get(int(value), "absent")
+    number = float(value)  # type: ignore[arg-type]
+    match dimension:
+        case Dimension.TIME:
+            return approximate_duration(round(number))
+        case Dimension.BYTES:
+            return approximate_bytes(round(number))
+        case Dimension.RATE:
+            return f"{number / 1e9:.6g} Gbit/s"
+        case _:
+            return f"{number:.6g}"

@@ -1,0 +1,13 @@
+"""Name the command that runs a module of ours as a process of its own."""
+
+from __future__ import annotations
+
+import sys
+
+
+def own_module(module: str, *words: str) -> tuple[str, ...]:
+    """Return the command line that runs `module` of this installation with `words`.
+
+    `-P` keeps the working directory out of the module search: the same code runs, whatever that directory holds.
+    """
+    return (sys.executable, "-P", "-m", module, *words)

@@ -1,0 +1,187 @@
+"""An agent's process tells a real Mosquitto that it lives; the broker says its last will; nothing depends on the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from etloop.agent.cli import main
+from etloop.agent.presence import PresenceSettings, presence_told
+from etloop.contract.base.errors import ExitCode
+from etloop.contract.protocol.presence import AgentProcess, ProcessState, process_topic
+from etloop.controller.rack.mqtt.schema import schema_of
+from etloop.controller.rack.mqtt.topics import Topics
+
+from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, free_port, mosquitto
+from tests.controller.rack.test_rack_daemon import place, serving
+from tests.e2e.rack.test_rack_security import Secured, secured
+from tests.support.first_light.commands import PATIENCE_S, Place, free_place, running
+from tests.support.places import ROOT
+
+__all__ = ["mosquitto", "place", "secured"]
+
+SCHEMA = json.loads((ROOT / "docs" / "rack-api" / "agent-process.schema.json").read_text())
+ONLY_KNOWN_KEYS = schema_of(AgentProcess, "")
+
+
+@asynccontextmanager
+async def listening(
+    client: aiomqtt.Client, rack: str = "rack1"
+) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
+    """What is told of agent a, as it comes; each fits its schema."""
+    told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def listen() -> None:
+        async for message in client.messages:
+            assert isinstance(message.payload, bytes)
+            process = json.loads(message.payload)
+            for schema in (SCHEMA, ONLY_KNOWN_KEYS):
+                jsonschema.Draft202012Validator(schema).validate(process)
+            told.put_nowait(process)
+
+    async with client:
+        await client.subscribe(Topics(rack).agent_process("a"), qos=1)
+        task = asyncio.create_task(listen())
+        try:
+            yield told
+        finally:
+            task.cancel()
+
+
+async def state_in(told: asyncio.Queue[dict[str, Any]]) -> str:
+    """The next state that is told."""
+    async with asyncio.timeout(PATIENCE_S):
+        return str((await told.get())["state"])
+
+
+def command(place: Place, port: int) -> tuple[str, ...]:
+    """Of an agent whose controller is not there."""
+    where = ("--controller", place.endpoint, "--name", "a")
+    return ("etloop.agent.cli", "run", *where, "--mqtt", f"127.0.0.1:{port}", "--rack", "rack1")
+
+
+@pytest.mark.e2e
+async def test_a_process_is_alive_stopped_or_lost(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    place = free_place(tmp_path)
+    async with listening(aiomqtt.Client("127.0.0.1", mosquitto.port)) as told:
+        with running(place, *command(place, mosquitto.port)) as live:
+            async with asyncio.timeout(PATIENCE_S):
+                alive = await told.get()
+            assert (alive["state"], alive["name"], alive["process_id"]) == ("alive", "a", live.process.pid)
+            live.process.terminate()
+            assert await state_in(told) == ProcessState.STOPPED
+            await asyncio.to_thread(live.ended)
+            assert told.empty(), "a goodbye takes the will back"
+        with running(place, *command(place, mosquitto.port)) as live:
+            assert await state_in(told) == ProcessState.ALIVE
+            os.kill(live.process.pid, signal.SIGKILL)
+            assert await state_in(told) == ProcessState.LOST
+    async with listening(aiomqtt.Client("127.0.0.1", mosquitto.port)) as told:
+        assert await state_in(told) == ProcessState.LOST, "retained, for those who come later"
+
+
+@pytest.mark.e2e
+async def test_a_second_process_of_the_name_is_alive_whatever_became_of_the_first(
+    tmp_path: Path, mosquitto: Mosquitto
+) -> None:
+    place = free_place(tmp_path)
+    with running(place, *command(place, mosquitto.port)) as first:
+        async with listening(aiomqtt.Client("127.0.0.1", mosquitto.port)) as told:
+            assert await state_in(told) == ProcessState.ALIVE
+            first.process.send_signal(signal.SIGSTOP)
+            with running(place, *command(place, mosquitto.port)):
+                assert await state_in(told) == ProcessState.LOST
+                assert await state_in(told) == ProcessState.ALIVE
+            first.process.send_signal(signal.SIGCONT)
+
+
+async def test_the_broker_may_come_later_and_go(
+    mosquitto: Mosquitto, caplog: pytest.LogCaptureFixture
+) -> None:
+    mosquitto.kill()
+    settings = PresenceSettings("127.0.0.1", mosquitto.port, "rack1")
+    async with presence_told(settings, "a"):
+        async with asyncio.timeout(PATIENCE_S):
+            while "is not told" not in caplog.text:  # noqa: ASYNC110 - a log has no event
+                await asyncio.sleep(0)
+        for _ in range(2):
+            mosquitto.start()
+            async with listening(aiomqtt.Client("127.0.0.1", mosquitto.port)) as told:
+                assert await state_in(told) == ProcessState.ALIVE
+            mosquitto.kill()
+    assert len([record for record in caplog.records if "is not told" in record.message]) <= 3, (
+        "once each time"
+    )
+
+
+async def test_the_example_acl_lets_an_agent_speak_for_itself_only(secured: Secured) -> None:
+    """User a under the name a is heard, under the name b not; both over TLS."""
+    own = secured.settings("a")
+    presence = PresenceSettings("127.0.0.1", secured.port, "rack1", "a", own.password, own.ca_file)
+    viewer = secured.settings("viewer")
+    client = aiomqtt.Client(
+        "127.0.0.1",
+        secured.port,
+        username="viewer",
+        password=viewer.password,
+        tls_params=aiomqtt.TLSParameters(ca_certs=str(viewer.ca_file)),
+    )
+    assert own.password not in repr(presence)
+    async with listening(client) as told:
+        async with presence_told(presence, "b"), presence_told(presence, "a"):
+            assert await state_in(told) == ProcessState.ALIVE
+            async with asyncio.timeout(PATIENCE_S):
+                denied = "Denied PUBLISH from etloop-agent-rack1-b"
+                while denied not in secured.said():  # noqa: ASYNC110 - a log has no event
+                    await asyncio.sleep(0)
+        assert await state_in(told) == ProcessState.STOPPED
+        assert told.empty()
+
+
+async def test_the_embedded_broker_is_told_too(place: Place) -> None:
+    """It refuses MQTT 5; nobody has to say so."""
+    port = free_port()
+    config = place.directory / "controller.yaml"
+    config.write_text(config.read_text() + f"mqtt: {{port: {port}, embedded: true}}\n")
+    ears = aiomqtt.Client("127.0.0.1", port, protocol=aiomqtt.ProtocolVersion.V311)
+    async with serving(place) as rack:
+        await rack.until(lambda: any(entry["event"] == "broker joined" for entry in rack.log()))
+        async with listening(ears, "rack") as told:
+            async with presence_told(PresenceSettings("127.0.0.1", port, "rack"), "a"):
+                assert await state_in(told) == ProcessState.ALIVE
+            assert await state_in(told) == ProcessState.STOPPED
+
+
+REFUSED = {
+    "no broker": (["--mqtt", ":1883"], "is no broker; write HOST or HOST:PORT"),
+    "a port that is none": (["--mqtt", "h:70000"], "is no broker"),
+    "off this machine in the clear": (["--mqtt", "10.0.0.1"], "crosses the network unencrypted"),
+    "a rack with a slash": (["--mqtt", "127.0.0.1", "--rack", "a/b"], "--rack: "),
+    "a password that is not there": (
+        ["--mqtt", "127.0.0.1", "--mqtt-password-file", "/does/not/exist"],
+        "cannot be read",
+    ),
+    "an authority that is not there": (["--mqtt", "10.0.0.1", "--mqtt-ca", "/does/not/exist"], "is no file"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_meant_is_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["run", "--controller", f"tcp://127.0.0.1:{free_port()}", "--name", "a", *arguments])
+    assert code is ExitCode.PREPARATION_FAILED
+    assert said in capsys.readouterr().err
+
+
+def test_both_sides_name_the_same_topic() -> None:
+    assert Topics("r").agent_process("a") == process_topic("r", "a") == "etloop/v1/r/agents/a/process"

@@ -1,0 +1,148 @@
+"""What preflight says of hosts good and bad, and what the agent's command line refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from etloop.agent.cli import main
+from etloop.agent.preflight import Grade, HostFacts, judge, text
+from etloop.contract.base.errors import ExitCode
+from etloop.contract.model.capabilities import Interface, RoceDevice
+
+GOOD = HostFacts(
+    cores=8,
+    rmem_max_bytes=64 << 20,
+    open_files=1 << 20,
+    wmem_max_bytes=64 << 20,
+    locked_bytes=-1,
+    udp_segmentation=True,
+    udp_coalescing=True,
+    clock_source="tsc",
+    interfaces=(Interface("eth1", ("10.0.0.1",), 100_000_000_000, 9000, "mlx5_core", up=True),),
+    roce_devices=(),
+    governor="performance",
+    ptp_clocks=("ptp0 mlx5_ptp",),
+    privileges=("CAP_NET_RAW",),
+    backends=("udp", "packet", "xdp", "verbs"),
+    realtime=True,
+)
+NARROW = replace(GOOD.interfaces[0], mtu_bytes=1500)
+
+POOR = {
+    "one core": (replace(GOOD, cores=1), "cores", "give the agent two cores or more"),
+    "small buffers": (
+        replace(GOOD, rmem_max_bytes=212_992),
+        "receive buffer limit",
+        "sysctl -w net.core.rmem_max=67108864, or give the agent CAP_NET_ADMIN",
+    ),
+    "an unknown limit": (replace(GOOD, rmem_max_bytes=None), "receive buffer limit", "sysctl -w"),
+    "no GSO": (replace(GOOD, udp_segmentation=False), "UDP segmentation offload (GSO)", "Linux 4.18"),
+    "no GRO": (replace(GOOD, udp_coalescing=False), "UDP receive offload (GRO)", "Linux 5.0"),
+    "few files": (replace(GOOD, open_files=1024), "open files limit", "ulimit -Hn 65536"),
+    "a sleepy governor": (
+        replace(GOOD, governor="powersave"),
+        "frequency governor",
+        "cpupower frequency-set -g performance",
+    ),
+    "small frames": (
+        replace(GOOD, interfaces=(NARROW,)),
+        "MTU of eth1",
+        "ip link set dev eth1 mtu 4160 and its peer likewise, or transport: {path_mtu: 1024} in scenarios on it",
+    ),
+    "tiny frames": (
+        replace(GOOD, interfaces=(replace(NARROW, mtu_bytes=300),)),
+        "MTU of eth1",
+        "transport: {path_mtu: 256}",
+    ),
+    "a card that takes RoCE": (
+        replace(GOOD, roce_devices=(RoceDevice("mlx5_0", "eth1", "mlx5_core", "0000:3b:00.0"),)),
+        "RoCE in hardware",
+        "devlink dev param set pci/0000:3b:00.0 name enable_roce value false cmode driverinit",
+    ),
+    "software that takes RoCE": (
+        replace(GOOD, roce_devices=(RoceDevice("rxe0", "eth1", "", ""),)),
+        "RoCE in hardware",
+        "rdma link delete rxe0",
+    ),
+    "no clock that PTP steers": (replace(GOOD, ptp_clocks=()), "PTP clocks", "not needed"),
+    "no privileges": (replace(GOOD, privileges=()), "privileges", "not needed for UDP ports"),
+    "no frames of our own": (replace(GOOD, backends=("udp", "xdp", "verbs")), "packet ports", "CAP_NET_RAW"),
+    "no AF_XDP": (replace(GOOD, backends=("udp", "packet", "verbs")), "xdp ports", "Linux 6.6"),
+    "no network card to use": (
+        replace(GOOD, backends=("udp", "packet", "xdp")),
+        "verbs ports",
+        "libibverbs1",
+    ),
+    "little memory to lock": (replace(GOOD, locked_bytes=8 << 20), "locked memory limit", "ulimit -l 65536"),
+    "no real-time threads": (replace(GOOD, realtime=False), "real-time threads", "LimitRTPRIO=10"),
+    "a slow clock": (replace(GOOD, clock_source="hpet"), "clock source", "steady TSC"),
+}
+
+
+def test_a_good_host_has_nothing_to_mend() -> None:
+    assert {check.grade for check in judge(GOOD)} == {Grade.GOOD}
+    assert judge(replace(GOOD, open_files=-1)) == tuple(
+        replace(check, found="-1") if check.what == "open files limit" else check for check in judge(GOOD)
+    )
+
+
+@pytest.mark.parametrize(("facts", "what", "remedy"), POOR.values(), ids=POOR.keys())
+def test_a_poor_host_is_told_how_to_mend_it(facts: HostFacts, what: str, remedy: str) -> None:
+    (poor,) = [check for check in judge(facts) if check.grade is not Grade.GOOD]
+    assert poor.what == what
+    assert remedy in poor.remedy
+    assert f"-> {poor.remedy}" in text(judge(facts))
+
+
+def test_memory_is_for_those_to_lock_who_have_a_card_or_the_right() -> None:
+    poor = replace(GOOD, locked_bytes=8 << 20)
+    assert "locked memory limit" not in {check.what for check in judge(replace(poor, backends=("udp",)))}
+    assert {check.grade for check in judge(replace(poor, privileges=("CAP_NET_RAW", "CAP_IPC_LOCK")))} == {
+        Grade.GOOD
+    }
+
+
+def test_preflight_speaks_to_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preflight", "--json"]) == ExitCode.PASS
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema"] == "etloop-preflight/1"
+    of_every_host = {check.what for check in judge(replace(GOOD, interfaces=(), backends=()))}
+    assert of_every_host <= {check["what"] for check in report["checks"]}
+
+
+def test_an_interface_that_is_down_or_has_no_address_needs_no_mending() -> None:
+    idle = (replace(NARROW, up=False), replace(NARROW, addresses=()))
+    assert {check.grade for check in judge(replace(GOOD, interfaces=idle))} == {Grade.GOOD}
+
+
+def test_keygen_writes_a_pair_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["keygen", "--out", str(tmp_path / "keys"), "--name", "a"]
+    assert main(arguments) == ExitCode.PASS
+    assert (tmp_path / "keys" / "a.key_secret").stat().st_mode & 0o777 == 0o600
+    assert main(arguments) == ExitCode.PREPARATION_FAILED
+    assert "a.key: exists already; choose another name or directory" in capsys.readouterr().err
+
+
+REFUSED = {
+    "one key of two": (["--key", "x"], "one key without the other encrypts nothing"),
+    "another host without keys": (
+        ["--controller", "tcp://10.0.0.1:5555"],
+        "neither keys are given nor is the connection declared insecure",
+    ),
+    "no endpoint": (
+        ["--controller", "10.0.0.1", "--insecure"],
+        "write the controller's address as tcp://HOST:PORT",
+    ),
+    "no such key": (["--key", "x", "--controller-key", "y"], "is no readable key file"),
+}
+
+
+@pytest.mark.parametrize(("options", "expected"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_the_command_refuses(
+    options: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--controller", "tcp://127.0.0.1:1", *options]) == ExitCode.PREPARATION_FAILED
+    assert expected in capsys.readouterr().err

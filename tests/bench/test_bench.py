@@ -1,0 +1,430 @@
+"""The bench: its arithmetic and wording, its loads, what its processes tell each other, and one short bench for real.
+
+Nothing here asserts how fast anything is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]  # ships no types
+import numpy as np
+import pytest
+from etloop.agent.files import host_facts
+from etloop.bench.engine.figures import (
+    Bar,
+    BenchReport,
+    Bound,
+    Ratio,
+    Section,
+    Series,
+    Unit,
+    as_json_value,
+    bytes_per_s,
+    percentile_of,
+    ratio_of,
+    render,
+)
+from etloop.bench.engine.load import BenchLoad, PingPong, bench_assignments
+from etloop.bench.engine.measure import EngineRun, engine_run, wire_turnarounds_ns
+from etloop.bench.engine.network import loopback_place
+from etloop.bench.engine.protocol import (
+    LENGTH,
+    MAX_FRAME_BYTES,
+    Answer,
+    BlastReceive,
+    Counted,
+    Done,
+    Load,
+    Opened,
+    Order,
+    Probe,
+    Ran,
+    Start,
+    Watch,
+    Watched,
+    body_bytes,
+    decode,
+    frame_of,
+)
+from etloop.bench.engine.rounds import SMALL_LENGTHS, full_lengths
+from etloop.bench.engine.suite import Benchmark, run_bench
+from etloop.bench.engine.workers import answers, ask_both, bench_workers
+from etloop.cli.main import main
+from etloop.contract.base.errors import ProtocolError, RunAborted
+from etloop.contract.model.assignment import Path
+from etloop.workload.trace.program import OpKind
+from etloop.workload.trace.trace import CollectiveKind
+from hypothesis import given
+from hypothesis import strategies as st
+
+SECOND_NS = 1_000_000_000
+AT_LEAST_HALF = Bar(Bound.AT_LEAST, 0.5)
+ADDRESSES = (("127.18.9.1", "127.18.9.2"), ("127.18.9.3", "127.18.9.4"))
+
+
+# ---- figures
+
+
+@pytest.mark.parametrize(
+    ("sentence", "bar", "ratio", "met"),
+    [
+        ("a rate above its bar is good", AT_LEAST_HALF, 0.51, True),
+        ("the bar itself is enough", AT_LEAST_HALF, 0.5, True),
+        ("a rate below it is not", AT_LEAST_HALF, 0.49, False),
+        ("a time below its bar is good", Bar(Bound.AT_MOST, 2.0), 1.9, True),
+        ("a time above it is not", Bar(Bound.AT_MOST, 2.0), 2.1, False),
+    ],
+)
+def test_a_bar_has_a_side(sentence: str, bar: Bar, ratio: float, met: bool) -> None:
+    assert bar.met_by(ratio) is met, sentence
+
+
+def test_ratios_are_taken_turn_by_turn() -> None:
+    """A machine that slows down by half in the middle slows both, and changes no ratio."""
+    ratio = ratio_of("ours / bare", [800, 400, 400], [1000, 500, 500], AT_LEAST_HALF)
+    assert ratio.samples == (0.8, 0.8, 0.8)
+    assert ratio.met
+
+
+def test_one_good_turn_does_not_meet_a_bar() -> None:
+    assert not Ratio("r", (0.1, 0.2, 9.0), AT_LEAST_HALF).met
+
+
+@pytest.mark.parametrize(("percent", "least"), [(1, 100), (50, 100), (51, 200), (99, 200), (100, 300)])
+def test_a_percentile_is_the_bucket_that_holds_its_rank(percent: int, least: int) -> None:
+    # Both ends of a run hand in their own buckets, so a bucket may come twice and in any order.
+    histogram = ((200, 24), (100, 30), (300, 1), (100, 20), (200, 25))
+    assert percentile_of(histogram, percent) == least
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), min_size=1), st.integers(1, 100))
+def test_a_percentile_equals_that_of_the_values_written_out(
+    histogram: list[tuple[int, int]], percent: int
+) -> None:
+    values = sorted(least for least, count in histogram for _ in range(count))
+    assert percentile_of(histogram, percent) == values[-(-len(values) * percent // 100) - 1]
+
+
+def test_rates_are_rounded_down() -> None:
+    assert bytes_per_s(10, 3 * SECOND_NS) == 3
+
+
+REPORT = BenchReport(
+    path="a wire",
+    cores=2,
+    load_average=0.25,
+    repetitions=3,
+    sections=(
+        Section(
+            "wire",
+            "ours beside bare",
+            (
+                Series("bare", Unit.BYTES_PER_S, (4_000_000_000, 5_000_000_000, 4_500_000_000)),
+                Series("one way", Unit.NANOSECONDS, (5_000, 4_000, 12_000)),
+            ),
+            (Ratio("ours / bare", (0.4, 0.7, 0.45), AT_LEAST_HALF),),
+            ("3 packets were sent again",),
+        ),
+    ),
+    notes=("these lengths are too short to quote",),
+)
+
+
+def test_a_report_reads_as_a_table() -> None:
+    assert render(REPORT).splitlines() == [
+        "over a wire; 2 cores, load average 0.25 at the start",
+        "note: these lengths are too short to quote",
+        "",
+        "wire: ours beside bare",
+        "                                                   median        min        max",
+        "  bare                                           4.5 GB/s     4 GB/s     5 GB/s",
+        "  one way                                            5 us       4 us      12 us",
+        "  ours / bare                                        0.45       0.40       0.70   bar at least 0.50: NOT MET",
+        "  note: 3 packets were sent again",
+    ]
+
+
+def test_a_report_for_programs_keeps_every_sample() -> None:
+    value = json.loads(json.dumps(as_json_value(REPORT)))
+    assert value["schema"] == "etloop-bench/1"
+    assert value["met"] is False
+    (section,) = value["sections"]
+    assert section["series"][1] == {
+        "name": "one way",
+        "unit": "ns",
+        "median": 5000,
+        "min": 4000,
+        "max": 12000,
+        "samples": [5000, 4000, 12000],
+    }
+    assert section["ratios"][0]["bar"] == {"bound": "at least", "value": 0.5}
+    assert section["ratios"][0]["met"] is False
+
+
+# ---- loads
+
+
+@pytest.mark.parametrize(
+    ("sentence", "kind", "ranks", "connections"),
+    [
+        ("a broadcast goes from one end to the other", CollectiveKind.BROADCAST, 2, 1),
+        ("two ranks send both ways", CollectiveKind.ALL_REDUCE, 2, 2),
+        ("a ring over four ranks has four hops", CollectiveKind.ALL_REDUCE, 4, 4),
+    ],
+)
+def test_every_hop_of_a_load_crosses_the_sockets(
+    sentence: str, kind: CollectiveKind, ranks: int, connections: int
+) -> None:
+    for assignment in bench_assignments(BenchLoad(kind, ranks, 1 << 20, 7), ADDRESSES):
+        assert assignment.iterations == 7
+        assert assignment.connections.path.tolist() == [Path.WIRE] * connections, sentence
+        assert len(assignment.ranks) == ranks // 2
+        assert assignment.host_engine_threads == 2, "both engines share this machine's cores"
+
+
+def test_a_message_is_answered_before_the_next_is_thrown() -> None:
+    """Rank 0 sends with its ops 0, 2, 4 and waits for each answer; rank 1 answers with its ops 1, 3, 5."""
+    first, second = bench_assignments(PingPong(4096, 3, 2), ADDRESSES)
+    thrower, catcher = first.programs[0], second.programs[0]
+    send, recv = OpKind.SEND, OpKind.RECV
+    assert thrower.kind.tolist() == [send, recv] * 3
+    assert catcher.kind.tolist() == [recv, send] * 3
+    assert thrower.dep_offsets.tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert thrower.deps.tolist() == [1, 3], "sends 2 and 4 wait for the receives before them"
+    assert catcher.dep_offsets.tolist() == [0, 0, 1, 1, 2, 2, 3]
+    assert catcher.deps.tolist() == [0, 2, 4]
+    assert thrower.sequence.tolist() == catcher.sequence.tolist() == [0, 0, 1, 1, 2, 2]
+    assert first.connections.path.tolist() == [Path.WIRE] * 2
+    assert PingPong(4096, 3, 2).ops == 2 * 3 * 4
+
+
+def test_turnarounds_lie_between_arrivals_and_stay_inside_an_iteration() -> None:
+    """Two iterations of two exchanges: thrown messages arrive at 10, 60, then 1010, 1060; answers 20 or 30 later."""
+    thrown = np.array([10, 60, 1010, 1060], np.int64)
+    caught = np.array([30, 90, 1030, 1090], np.int64)
+    run = EngineRun(
+        wire_bytes=1,
+        duration_ns=1,
+        retransmitted_packets=0,
+        turnarounds=(),
+        received_ns=(caught, thrown),
+        degraded=(),
+    )
+    assert wire_turnarounds_ns(PingPong(4096, 2, 2), run).tolist() == [20, 20, 30, 30, 30, 30]
+
+
+def test_longer_benches_move_more() -> None:
+    assert full_lengths(4, 5).duration_ns == 2 * full_lengths(2, 5).duration_ns
+    assert full_lengths(1, 1).duration_ns > SMALL_LENGTHS.duration_ns
+
+
+# ---- orders and answers
+
+
+VALUES: tuple[Order | Answer, ...] = (
+    Load(b"\x00\xff", True),
+    Watch(3, SECOND_NS),
+    Watched(b"01234567"),
+    Probe(),
+    Start(-5),
+    BlastReceive("127.0.0.1", 4791, SECOND_NS, 1),
+    Opened(("the receive buffer is small",)),
+    Ran(2, 10, 20, 4096, 0, (100, 110), (3, 4), b"01234567", b"76543210"),
+    Counted(15, 61680, SECOND_NS),
+)
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_orders_and_answers_survive_the_pipe(value: Order | Answer) -> None:
+    frame = frame_of(value)
+    assert body_bytes(frame[: LENGTH.size]) == len(frame) - LENGTH.size
+    assert decode(frame[LENGTH.size :]) == value
+
+
+@pytest.mark.parametrize(
+    ("sentence", "body", "said"),
+    [
+        ("no message at all", b"\xc1", "not an order or answer"),
+        ("nothing", b"", "not an order or answer"),
+        ("no array", msgpack.packb("Probe"), "its name is none of ours"),
+        ("an unknown name", msgpack.packb(["Explode"]), "its name is none of ours"),
+        ("a name that is none", msgpack.packb([7]), "its name is none of ours"),
+        ("a field too many", msgpack.packb(["Probe", 1]), "Probe: fields of another number or type"),
+        ("a field too few", msgpack.packb(["Start"]), "Start: fields of another number or type"),
+        ("another type", msgpack.packb(["Start", "now"]), "Start: fields of another number or type"),
+        ("true is no number", msgpack.packb(["Start", True]), "Start: fields of another number or type"),
+        ("another type inside", msgpack.packb(["Opened", [1]]), "Opened: fields of another number or type"),
+        ("a map", msgpack.packb(["Start", {"a": 1}]), "not an order or answer"),
+    ],
+)
+def test_what_is_no_order_or_answer_is_refused(sentence: str, body: bytes, said: str) -> None:
+    with pytest.raises(ProtocolError, match=said):
+        decode(body)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_decoder(body: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        decode(body)
+
+
+def test_an_immense_frame_is_refused_by_its_length() -> None:
+    with pytest.raises(
+        ProtocolError, match=f"a frame of {MAX_FRAME_BYTES + 1} bytes; at most {MAX_FRAME_BYTES}"
+    ):
+        body_bytes(LENGTH.pack(MAX_FRAME_BYTES + 1))
+
+
+# ---- real processes
+
+
+@pytest.mark.e2e
+def test_an_engine_that_was_not_loaded_cannot_start() -> None:
+    with (
+        bench_workers(loopback_place("this is a test")) as workers,
+        pytest.raises(RunAborted, match=r"worker [ab]: an order for an engine came before Load"),
+    ):
+        ask_both(workers, (Start(0), Start(0)), (Done, Done), 20 * SECOND_NS)
+
+
+@pytest.mark.e2e
+def test_a_silent_worker_is_named_and_ended() -> None:
+    place = loopback_place("this is a test")
+    with bench_workers(place) as workers:
+        workers[1].tell(BlastReceive("127.18.9.9", 4791, SECOND_NS))
+        with pytest.raises(RunAborted, match=r"no answer from worker b within 0\.1 s"):
+            answers(workers[1:], SECOND_NS // 10)
+
+
+@pytest.mark.e2e
+def test_addresses_of_another_machine_are_refused_with_the_remedy() -> None:
+    assignments = bench_assignments(
+        BenchLoad(CollectiveKind.BROADCAST, 2, 4096, 1), (("192.0.2.1",), ("192.0.2.2",))
+    )
+    from etloop.contract.protocol.codec import encode
+    from etloop.contract.protocol.messages import Assign
+
+    loads = [Load(encode(Assign(assignment))) for assignment in assignments]
+    with (
+        bench_workers(loopback_place("this is a test")) as workers,
+        pytest.raises(RunAborted, match=r"address 192\.0\.2\.[12] is not on this host"),
+    ):
+        ask_both(workers, loads, (Opened, Opened), 20 * SECOND_NS)
+
+
+@pytest.mark.e2e
+def test_a_run_moves_exactly_the_bytes_of_its_collectives() -> None:
+    place = loopback_place("this is a test")
+    load = BenchLoad(CollectiveKind.ALL_REDUCE, 4, 1 << 20, 3)
+    with bench_workers(place) as workers:
+        run = engine_run(place, workers, load)
+    assert run.wire_bytes == 3 * 2 * 3 * (1 << 20), "iterations x 2 (n - 1) x buffer"
+    assert run.duration_ns > 0
+    turnarounds = np.array(run.turnarounds)
+    assert turnarounds[:, 1].sum() > 0
+    assert (turnarounds[:, 0] >= 0).all()
+
+
+@pytest.mark.e2e
+def test_every_message_of_a_ping_pong_has_its_answer() -> None:
+    load = PingPong(4096, 5, 3)
+    with bench_workers(place := loopback_place("this is a test")) as workers:
+        run = engine_run(place, workers, load)
+    assert run.wire_bytes == 4096 * 2 * 5 * 3
+    assert [len(received) for received in run.received_ns] == [15, 15]
+    times = wire_turnarounds_ns(load, run)
+    assert len(times) == 3 * (5 + 4), "five answers, and four throws that answer an answer"
+    assert (times > 0).all()
+    assert (np.diff(times) >= 0).all()
+
+
+def namespaces_left() -> list[str]:
+    """Names of this process's bench namespaces that are still there."""
+    ip = shutil.which("ip")
+    if ip is None:
+        return []
+    listed = subprocess.run([ip, "netns", "list"], capture_output=True, text=True, check=False).stdout
+    return [line for line in listed.splitlines() if line.startswith(f"etloop-bench-{os.getpid()}-")]
+
+
+@pytest.mark.e2e
+def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--small", "--json"]) == 0
+    captured = capsys.readouterr()
+    report: dict[str, Any] = json.loads(captured.out)
+    ports = (
+        ["wire udp", "wire packet", "wire xdp"] if shutil.which("ip") and os.geteuid() == 0 else ["wire udp"]
+    )
+    assert [section["name"] for section in report["sections"]] == [
+        *ports,
+        *(port.replace("wire", "pacing") for port in ports),
+        "turnaround",
+        "collective",
+    ]
+    for section in report["sections"]:
+        for series in section["series"]:
+            assert len(series["samples"]) == report["repetitions"]
+            assert all(sample > 0 for sample in series["samples"]), series["name"]
+    assert report["notes"] == ["these lengths are too short to quote"]
+    assert "wire udp 1/2\nwire udp 2/2\n" in captured.err
+    assert namespaces_left() == []
+
+
+@pytest.mark.e2e
+def test_pacing_with_real_time_threads_tells_when_they_were_late(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Everywhere; and what a host does to threads beside which nothing of ours runs, where they may be real-time."""
+    assert main(["bench", "pacing", "--backend", "udp", "--small", "--realtime", "--json"]) == 0
+    (section,) = json.loads(capsys.readouterr().out)["sections"]
+    named = {ratio["name"]: ratio for ratio in section["ratios"]}
+    assert named["100Mbps: worst 10 ms, % off"]["bar"] == {"bound": "at most", "value": 1.0}
+    assert [name for name, ratio in named.items() if ratio["bar"]] == [
+        f"{rate}: worst 10 ms, % off" for rate in ("100Mbps", "1Gbps", "5Gbps")
+    ], "the worst of all windows is what counts"
+    for rate in ("100Mbps", "1Gbps", "5Gbps"):
+        told = ("middle 10 ms, % off", "95 of 100, % off at most", "worst 10 ms, % off")
+        spread = [named[f"{rate}: {each}"]["samples"] for each in told]
+        assert all(least <= most <= worst for least, most, worst in zip(*spread, strict=True))
+    watched = [name for name in named if name.endswith("a thread was late, % of all")]
+    assert all(0 <= sample <= 100 for name in watched for sample in named[name]["samples"])
+    notes = " ".join(section["notes"])
+    if host_facts().realtime and host_facts().cores >= 2:
+        assert len(watched) == 4, "at each of three rates, and with no engine there"
+        assert "its thread is not real-time" not in notes
+    else:
+        assert len(watched) == 3
+        assert "its threads were ordinary ones" in notes
+        assert host_facts().realtime != ("its thread is not real-time: Operation not permitted" in notes)
+
+
+@pytest.mark.e2e
+def test_nothing_is_left_when_a_bench_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No interpreter of that name: the workers cannot start, after the namespaces were made.
+    monkeypatch.setattr("sys.executable", "/nonexistent/python")
+    with pytest.raises((RunAborted, FileNotFoundError)):
+        run_bench((Benchmark.WIRE,), SMALL_LENGTHS)
+    assert namespaces_left() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bench", "everything"], "invalid choice: 'everything'"),
+        (["bench", "--seconds", "0"], "0 is not between 1 and 1000"),
+        (["bench", "--repeat", "2.5"], '"2.5" is not a whole number'),
+    ],
+)
+def test_a_wrong_command_line_is_told(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

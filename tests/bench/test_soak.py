@@ -1,0 +1,94 @@
+"""How a soak judges what it saw: a count that rises at the end, memory that rises all the time, and noise that is neither."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from etloop.bench.soak import LEAST_FOR_MEMORY, MOST_GROWTH_BYTES, Sample, judge, slope
+
+from tests.controller.rack.mqtt.test_rack_mqtt import mosquitto
+
+__all__ = ["mosquitto"]
+
+RUNS = 2 * LEAST_FOR_MEMORY
+BASE_BYTES = 100 << 20
+
+
+def samples(grown_bytes: list[int], counts: list[int]) -> list[Sample]:
+    """What a soak saw of one process."""
+    pairs = zip(grown_bytes, counts, strict=True)
+    return [Sample({"controller": BASE_BYTES + grown}, {"descriptors": count}) for grown, count in pairs]
+
+
+WARM_UP = [min(number, RUNS // 8) * 100_000 for number in range(RUNS)]
+CASES = {
+    "nothing grows": ([0] * RUNS, [20] * RUNS, set()),
+    "a warm-up is over after a fifth": (WARM_UP, [20] * RUNS, set()),
+    "outliers are no slope": ([50_000_000 * (n % 10 == 0) for n in range(RUNS)], [20] * RUNS, set()),
+    "memory may drift below the bar": ([n * MOST_GROWTH_BYTES // 2 for n in range(RUNS)], [20] * RUNS, set()),
+    "memory that grows a little every run is told": (
+        [n * (MOST_GROWTH_BYTES + 1) for n in range(RUNS)],
+        [20] * RUNS,
+        {"controller: memory (bytes)"},
+    ),
+    "one descriptor more at the end is told": ([0] * RUNS, [20] * (RUNS - 1) + [21], {"descriptors"}),
+    "a count that was as high before is none": ([0] * RUNS, [20, 21] * (RUNS // 2), set()),
+}
+
+
+@pytest.mark.parametrize(("grown_bytes", "counts", "growing"), CASES.values(), ids=CASES.keys())
+def test_only_what_grows_is_told(grown_bytes: list[int], counts: list[int], growing: set[str]) -> None:
+    assert {each.figure for each in judge(samples(grown_bytes, counts)) if each.grows} == growing
+
+
+def test_the_slope_of_the_last_half_stands_by_itself() -> None:
+    bent = [n * 10_000 if n < RUNS // 2 else RUNS // 2 * 10_000 for n in range(RUNS)]
+    memory = judge(samples(bent, [1] * RUNS))[0]
+    assert memory.detail.endswith("+0.00 over the last half")
+    assert not memory.detail.startswith("+0.00")
+
+
+def test_few_runs_are_not_judged_by_memory() -> None:
+    few = samples([n * 10 * MOST_GROWTH_BYTES for n in range(20)], [1] * 20)
+    assert not any(each.grows for each in judge(few))
+
+
+def test_one_outlier_moves_no_slope() -> None:
+    assert slope([0, 1, 2, 1000, 4, 5, 6]) == 1
+
+
+def _about(directory: Path) -> list[int]:
+    """Processes with something of `directory` in their command."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        # A process may end while it is looked at.
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and os.fsencode(directory) in (entry / "cmdline").read_bytes():
+                pids.append(int(entry.name))
+    return pids
+
+
+@pytest.mark.usefixtures("mosquitto")
+def test_a_soak_that_is_told_to_end_takes_its_rack_along(tmp_path: Path) -> None:
+    place = tmp_path / "soak"
+    place.mkdir()
+    command = (sys.executable, "-m", "etloop.bench.soak", "--runs", "20")
+    with subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(place)}, stderr=subprocess.PIPE, text=True
+    ) as soak:
+        assert soak.stderr is not None
+        try:
+            assert soak.stderr.readline() == "1 of 20 runs\n"
+            assert len(_about(place)) == 2, "the broker and the controller name their files"
+            soak.send_signal(signal.SIGTERM)
+            assert soak.wait(60) == 128 + signal.SIGTERM
+        finally:
+            soak.kill()
+    assert _about(place) == []
+    assert list(place.iterdir()) == []

@@ -1,0 +1,260 @@
+"""Topology files: what they may say, their defaults, and every mistake told at once at its line."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from etloop.contract.base.errors import ConfigError
+from etloop.contract.model.switch_presets import preset
+from etloop.contract.model.topology import (
+    LoadBalancing,
+    Marking,
+    SwitchEnd,
+    SwitchPort,
+    Topology,
+    Watchdog,
+    WatchdogAction,
+)
+from etloop.controller.inputs.topology import parse_topology
+from etloop.traffic.routes import routes
+
+GBPS = 1_000_000_000
+
+
+def parsed(text: str) -> Topology:
+    return parse_topology(textwrap.dedent(text).encode(), "t.yaml")
+
+
+def mistakes(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parsed(text)
+    return [str(problem) for problem in caught.value.problems]
+
+
+SINGLE = """
+    single:
+      ports: [a/p0, b/p0]
+      rate: 100Gbps
+"""
+LEAF_SPINE = """
+    leaf_spine:
+      rate: 100Gbps
+      uplink_rate: 400Gbps
+      spines: 2
+      uplinks: 2
+      leaves:
+        - {ports: [a/p0, b/p0]}
+        - {ports: [c/p0]}
+"""
+
+
+def test_a_single_switch_has_its_ports_in_order_and_the_lossless_preset() -> None:
+    topology = parsed(SINGLE)
+    assert [(a.rig_port, a.end) for a in topology.attachments] == [
+        ("a/p0", SwitchEnd(0, 0)),
+        ("b/p0", SwitchEnd(0, 1)),
+    ]
+    ports = (SwitchPort("0", 100 * GBPS, 100), SwitchPort("1", 100 * GBPS, 100))
+    assert topology.switches == (preset("switch", ports, lossless=True),)
+    assert routes(topology) == (((0,), (1,)),)
+
+
+def test_a_leaf_spine_joins_every_leaf_with_every_spine() -> None:
+    topology = parsed(LEAF_SPINE)
+    assert [switch.name for switch in topology.switches] == ["leaf0", "leaf1", "spine0", "spine1"]
+    assert [len(switch.ports) for switch in topology.switches] == [2 + 4, 1 + 4, 4, 4]
+    table = routes(topology)
+    assert table[0] == ((0,), (1,), (2, 3, 4, 5)), "four ways of equal length from leaf0 to c/p0"
+    assert table[2] == ((0, 1), (0, 1), (2, 3))
+    assert topology.port_of(SwitchEnd(0, 2)).rate_bps == 400 * GBPS
+    assert len({switch.seed for switch in topology.switches}) == 4, "switches that hash alike would polarise"
+
+
+def test_rails_without_spines_are_networks_of_their_own() -> None:
+    topology = parsed("""
+        rail:
+          rate: 100Gbps
+          rails:
+            - ports: [a/p0, b/p0]
+            - ports: [a/p1, b/p1]
+    """)
+    assert [attachment.rail for attachment in topology.attachments] == [0, 0, 1, 1]
+    assert routes(topology)[0] == ((0,), (1,), (), ())
+
+
+def test_parts_one_by_one_with_everything_that_a_switch_may_say() -> None:
+    topology = parsed("""
+        seed: 5
+        switches:
+          - name: s0
+            preset: lossy
+            buffer: 32MiB
+            latency: 1us
+            seed: 9
+            balancing: flowlet
+            flowlet_gap: 20us
+            pfc: {enabled: true, pause_quanta: 1000, watchdog: {detect: 200ms, restore: 100ms, action: forward}}
+            maps: {dscp_to_class: {10: 4}, class_to_queue: {4: 5}}
+            groups: {4: {lossless: true, reserved: 8KiB, alpha: 1/8, headroom: 64KiB, resume_offset: 4KiB}}
+            queues:
+              5: {weight: 7, alpha: 4, ecn: {kmin: 100KiB, kmax: 200KiB, pmax: 5%, at: enqueue}}
+              3: {ecn: {enabled: false}}
+            trimming: {size: 128B, dscp: 48}
+            faults: [{in: a/p0, out: up, every: 100, from: 1ms, until: 2ms}, {chance: 0.1%, corrupt: true}]
+          - name: s1
+        links:
+          - {from: s0/up, to: s1, rate: 400Gbps, delay: 1us}
+        attach:
+          - {port: a/p0, to: s0, rate: 100Gbps, addresses: 10.0.0.1-10.0.0.2, honours_pause: false}
+          - {port: b/p0, to: s1/x, rate: 200Gbps}
+        outages: [{port: s0/up, from: 5ms, until: 6ms}, {port: b/p0, from: 1s}]
+    """)
+    first, second = topology.switches
+    assert (first.pfc, first.pause_quanta, first.seed, second.seed) == (True, 1000, 9, 6)
+    assert first.watchdog == Watchdog(200_000_000, 100_000_000, WatchdogAction.FORWARD)
+    assert first.balancing is LoadBalancing.FLOWLET
+    assert first.queues[5].marking == Marking(102_400, 204_800, 50_000, at_dequeue=False)
+    assert first.queues[3].marking is None
+    assert first.groups[4].alpha_log2 == -3
+    assert first.dscp_to_class[10] == 4
+    assert first.buffer_bytes == 32 << 20
+    assert (first.faults[0].in_port, first.faults[0].out_port) == (1, 0)
+    assert topology.attachments[0].addresses == ("10.0.0.1", "10.0.0.2")
+    assert not topology.attachments[0].honours_pause
+    assert [outage.end for outage in topology.outages] == [SwitchEnd(0, 0), SwitchEnd(1, 1)]
+    assert topology.port_name(SwitchEnd(0, 0)) == "s0/up"
+
+
+MISTAKES = (
+    (
+        "a network without ports: what follows from it is not told beside it",
+        "    single: {ports: [], rate: 1Gbps}",
+        ["t.yaml:1: single.ports: is missing or empty"],
+    ),
+    (
+        "a switch with nothing on it",
+        """
+    switches: [{name: s0}, {name: s1}]
+    attach: [{port: a/p0, to: s0, rate: 1Gbps}]
+        """,
+        ["t.yaml: switch s1 has no ports; give it 1 to 1024 links, or remove it"],
+    ),
+    (
+        "keys of spines that there are not",
+        "    rail: {rails: [{ports: [a/p0]}], rate: 1Gbps, spine: {buffer: 1MB}}",
+        ["t.yaml:1: rail.spine: there are no spines; write spines: 1 or more, or remove the key"],
+    ),
+    (
+        "outages that overlap, at one end of a link and at its other end, and one that follows",
+        """
+    switches: [{name: s0}, {name: s1}]
+    links: [{from: s0/up, to: s1/down, rate: 1Gbps}]
+    attach: [{port: a/p0, to: s0, rate: 1Gbps}, {port: b/p0, to: s1, rate: 1Gbps}]
+    outages:
+      - {port: s1/down, from: 2ms, until: 3ms}
+      - {port: s0/up, from: 1ms, until: 5ms}
+      - {port: s0/up, from: 4ms, until: 6ms}
+      - {port: s0/up, from: 6ms}
+      - {port: a/p0, from: 1ms, until: 5ms}
+        """,
+        [
+            "t.yaml:6: outages[0].from: the link is down since 1ms by another outage; write one outage instead of both",
+            "t.yaml:8: outages[2].from: the link is down since 1ms by another outage",
+        ],
+    ),
+    (
+        "nothing is described",
+        "seed: 1",
+        ["t.yaml: describes no network; write exactly one of single, leaf_spine, rail, switches"],
+    ),
+    (
+        "several mistakes are told together, each at its line",
+        SINGLE + "      switch: {latency: 5, alpha: 1, buffer: 4KiB, faults: [{in: 7}]}\n",
+        [
+            't.yaml:5: single.switch.latency: "5" has no unit; write a duration with its unit, such as "10us"',
+            "t.yaml:5: single.switch.alpha: unknown key",
+            "t.yaml:5: single.switch.buffer: 4KiB is less than",
+            't.yaml:5: single.switch.faults[0].in: the switch has no port "7"; write one of 0, a/p0, 1, b/p0',
+            "t.yaml:5: single.switch.faults[0].chance: hits no packet",
+        ],
+    ),
+    (
+        "a section that describes four switches is complained about once",
+        LEAF_SPINE + "      leaf: {colour: red}\n",
+        ["t.yaml:10: leaf_spine.leaf.colour: unknown key"],
+    ),
+    (
+        "two ports of the same name, and one that is attached twice",
+        "    single: {ports: [a/p0, a/p0, a], rate: 100Gbps}",
+        ['t.yaml:1: single.ports[2]: "a" is not a port of a rig', "t.yaml:1: single: a/p0 is attached twice"],
+    ),
+    (
+        "switches that nothing joins",
+        """
+    switches: [{name: s0}, {name: s1}]
+    attach: [{port: a/p0, to: s0, rate: 1Gbps}, {port: b/p0, to: s1, rate: 1Gbps}]
+        """,
+        ["t.yaml: there is no way from a/p0 to b/p0; add links that join their switches"],
+    ),
+    (
+        "links to nowhere, to themselves, and on a port that is taken",
+        """
+    switches: [{name: s0}, {name: s0}]
+    links: [{from: s0/1, to: s2, rate: 1Gbps}, {from: s0/1, to: s0/2, rate: 1Gbps}]
+    attach: [{port: a/p0, to: s0, rate: 1Gbps}]
+        """,
+        [
+            't.yaml:2: switches[1].name: two switches are called "s0"',
+            't.yaml:3: links[0].to: there is no switch "s2"; write one of s0',
+            "t.yaml:3: links[1].from: s0/1 has a link already",
+        ],
+    ),
+    (
+        "pauses that are watched and timed where there are none",
+        SINGLE + "      switch: {preset: lossy, pfc: {watchdog: {detect: 1ms}, pause_quanta: 9}}\n",
+        [
+            "single.switch.pfc.watchdog: a switch without pauses has no use for it",
+            "single.switch.pfc.pause_quanta: a switch without pauses has no use for it",
+        ],
+    ),
+    (
+        "what contradicts itself in a switch",
+        SINGLE
+        + """      switch:
+        preset: lossy
+        pfc: {enabled: true}
+        flowlet_gap: 1us
+        groups: {0: {headroom: 1KiB, alpha: 3}}
+        queues: {6: {weight: 2}, 3: {ecn: {kmin: 2MiB, kmax: 1MiB}}}
+    outages: [{port: c/p0, from: 2ms, until: 1ms}]
+        """,
+        [
+            "no group is lossless, so nobody would ever be paused",
+            "only flowlets have a gap",
+            "only a lossless group pauses its senders",
+            '"3" is not a power of two from 1/256 to 256',
+            "a strict queue has no weight",
+            "kmin 2MiB is above kmax 1MiB",
+            'there is no port "c/p0"',
+            "it ends before it begins",
+        ],
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [row[1:] for row in MISTAKES], ids=[row[0] for row in MISTAKES]
+)
+def test_mistakes_are_told_together(text: str, expected: list[str]) -> None:
+    told = mistakes(text)
+    for one in expected:
+        assert any(one in problem for problem in told), told
+    assert len(told) == len(expected), told
+
+
+def test_a_topology_beyond_all_bounds_is_refused_at_once() -> None:
+    (problem, *_) = mistakes(
+        LEAF_SPINE.replace("spines: 2", "spines: 4000").replace("uplinks: 2", "uplinks: 1024")
+    )
+    assert "4000 spines with 1024 links to each" in problem

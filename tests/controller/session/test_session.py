@@ -1,0 +1,430 @@
+"""Whole sessions in virtual time: agents with clocks hours apart, deaths, breaches, floods and second thoughts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.errors import ConfigError, ExitCode, ProtocolError
+from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from etloop.contract.protocol.codec import VersionMismatch, encode
+from etloop.contract.protocol.machine import AgentState, RunState
+from etloop.contract.protocol.messages import (
+    Armed,
+    Assign,
+    Collect,
+    EngineEnd,
+    Finished,
+    Flows,
+    Hello,
+    Ping,
+    Progress,
+    ProtocolVersion,
+    Refused,
+    Report,
+    Started,
+    Waits,
+)
+from etloop.controller.session.actions import Send
+from etloop.controller.session.settings import SessionSettings, check_exposure
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.control_plane.rehearsal import OPS, Rehearsal
+
+PROGRESS = Progress(1, 20, 0, 0, 0)
+
+
+def test_a_run_goes_through_all_its_states() -> None:
+    play = Rehearsal("a", "b")
+    play.run_to_end()
+    assert [line for line in play.told if line.startswith("run r1: ")] == [
+        f"run r1: {state}" for state in ("ASSIGN", "CONNECT", "ARM", "RUN", "COLLECT")
+    ]
+    outcome = play.session.outcome("2026-01-01")
+    assert (outcome.run_id, outcome.state, outcome.reason) == ("r1", "done", "")
+    for agent in outcome.agents:
+        assert agent.ops["op"].tolist() == list(range(OPS))
+        assert (len(agent.flows), len(agent.ports), agent.complete) == (2, 1, True)
+        assert agent.host == f"host-{agent.agent}"
+        assert agent.degraded == ("slow clock",)
+    assert {agent.life.state for agent in play.agents.values()} == {AgentState.JOINING}
+
+
+def members(count: int) -> tuple[str, ...]:
+    return tuple(f"a{number:02}" for number in range(count))
+
+
+def test_heartbeats_go_between_the_parts_of_many_agents() -> None:
+    play = Rehearsal(*members(20))
+    play.run(30, lambda: play.session.state is RunState.ASSIGN)
+    said: list[list[type]] = []
+    for _ in range(4):
+        play.now_ns += 500 * NS_PER_MS
+        turn = play.session.on_tick(play.now_ns)
+        said.append([type(each.message) for each in turn if isinstance(each, Send)])
+    assert [turn.count(Assign) for turn in said] == [4, 4, 4, 0], "eight had theirs already"
+    assert [turn.count(Ping) for turn in said] == [20, 20, 20, 20]
+
+
+def test_a_controller_that_takes_half_a_millisecond_a_message_starts_many_agents() -> None:
+    """Pings that did not wait for answers would pile up in front of it faster than it reads them."""
+    play = Rehearsal(*members(64))
+    began_ns = free_ns = play.now_ns
+
+    def taken_one_after_another_ns() -> int:
+        nonlocal free_ns
+        free_ns = max(free_ns, play.now_ns) + NS_PER_MS // 2
+        return free_ns - play.now_ns
+
+    play.delay_ns = taken_one_after_another_ns
+    play.run(30, lambda: play.session.state is RunState.RUN)
+    assert play.session.reason == ""
+    assert play.now_ns - began_ns < 2 * NS_PER_S
+
+
+@pytest.mark.parametrize(
+    ("agents", "stall_timeout_ns", "report_ns"),
+    [(2, 5 * NS_PER_S, 100), (100, 5 * NS_PER_S, 400), (1000, 5 * NS_PER_S, 1000), (1000, NS_PER_MS, 100)],
+    ids=[
+        "few: as often as people look",
+        "a hundred: 250 a second in all",
+        "for a stall to be seen",
+        "never more often",
+    ],
+)
+def test_many_agents_report_more_rarely(agents: int, stall_timeout_ns: int, report_ns: int) -> None:
+    welcome = replace(SessionSettings("r1", "x"), stall_timeout_ns=stall_timeout_ns).welcome(agents)
+    assert welcome.report_ns == report_ns * NS_PER_MS
+
+
+def test_a_run_that_breaks_while_parts_are_handed_out_asks_nothing_of_those_without_one() -> None:
+    play = Rehearsal(*members(20))
+    play.run(30, lambda: play.session.state is RunState.ASSIGN)
+    told = play.session.on_stop("stopped", play.now_ns)
+    asked = {each.identity for each in told if isinstance(each, Send) and isinstance(each.message, Collect)}
+    assert asked == {play.agents[name].identity for name in members(20)[:8]}
+    play.act(told)
+    play.run_to_end()
+    assert {agent.life.state for agent in play.agents.values()} == {AgentState.JOINING}
+
+
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=20)
+def test_clocks_are_mapped_within_the_bound_and_all_start_together(seed: int) -> None:
+    play = Rehearsal("a", "b", seed=seed)
+    play.run(30, lambda: play.session.state is RunState.RUN)
+    play.run(0.1)
+    starts = []
+    for agent in play.agents.values():
+        assert agent.engine is not None
+        assert agent.engine.start_ns is not None
+        starts.append(agent.engine.start_ns - agent.clock_ahead_ns)
+    play.run_to_end()
+    outcome = play.session.outcome("")
+    for measured, start_ns in zip(outcome.agents, starts, strict=True):
+        truth_ns = play.agents[measured.agent].clock_ahead_ns
+        assert abs(measured.clock_offset_ns - truth_ns) <= measured.clock_error_ns + 1
+        assert abs(start_ns - outcome.start_ns) <= measured.clock_error_ns + 1
+
+
+def test_missing_agents_are_named_with_the_command_that_starts_them() -> None:
+    play = Rehearsal("a", "b", "c")
+    play.agents["b"].alive = play.agents["c"].alive = False
+    play.run_to_end(61)
+    assert [str(problem) for problem in play.session.problems] == [
+        f"agent '{name}': did not join at tcp://127.0.0.1:1 within 60.0 s; "
+        f"start it on its host: etloop-agent run --controller tcp://127.0.0.1:1 --name {name}"
+        for name in ("b", "c")
+    ]
+    assert "agent 'a' joined from host-a; waiting for agents 'b', 'c'" in play.told
+
+
+def test_an_agent_of_the_rig_without_ranks_waits_for_a_run_that_needs_it() -> None:
+    """A rig of three, of which a run takes two: the third is neither refused, which would end it, nor waited for."""
+    settings = SessionSettings("r1", "tcp://127.0.0.1:1", standing_by=("c",))
+    play = Rehearsal("a", "b", settings=settings)
+    idle, stranger = play.add_agent("c"), play.add_agent("x")
+    play.run_to_end()
+    assert play.session.state is RunState.DONE
+    assert (idle.life.state, idle.exit_code) == (AgentState.JOINING, None)
+    assert stranger.exit_code is ExitCode.PREPARATION_FAILED
+    assert not any("'c'" in line and "refused" in line for line in play.told)
+    assert "agent 'x' is not in the rig; it names a, b, c" in " ".join(play.told)
+
+
+def test_an_agent_that_dies_while_others_gather_may_come_back() -> None:
+    play = Rehearsal("a", "b")
+    play.agents["b"].alive = False
+    play.run(1)
+    play.agents["a"].alive = False
+    play.run(4)
+    assert "agent 'a' left: no heartbeat for 3.0 s; waiting for agents 'a', 'b'" in play.told
+    play.agents["b"].alive = True
+    play.add_agent("a", key="a again").connection = 7
+    play.run_to_end()
+    assert play.session.state is RunState.DONE
+
+
+@pytest.mark.parametrize("when", [RunState.ASSIGN, RunState.CONNECT, RunState.ARM, RunState.RUN])
+def test_a_death_in_any_state_ends_the_run_by_name(when: RunState) -> None:
+    play = Rehearsal("a", "b")
+    play.delay_ns = lambda: 30 * NS_PER_MS  # every state lasts a few steps
+    play.run(30, lambda: play.session.state is when)
+    play.agents["b"].alive = False
+    play.run_to_end(10)
+    assert play.session.state is RunState.ABORTED
+    assert play.session.reason.startswith(f"agent 'b': no heartbeat for 3.0 s, in {when.name}")
+    assert (play.session.problems == ()) == (when is RunState.RUN)
+
+
+@given(victim=st.sampled_from("abc"), after_ms=st.integers(0, 3500), seed=st.integers(0, 99))
+@settings(max_examples=40)
+def test_whenever_an_agent_dies_the_session_ends_and_keeps_what_came(
+    victim: str, after_ms: int, seed: int
+) -> None:
+    play = Rehearsal(
+        "a", "b", "c", settings=SessionSettings("r1", "x", gather_timeout_ns=5 * NS_PER_S), seed=seed
+    )
+    play.run(after_ms / 1000)
+    play.agents[victim].alive = False
+    play.run_to_end(15)
+    session = play.session
+    if session.state is RunState.DONE:
+        assert session.reason == ""
+        return
+    assert f"agent '{victim}'" in session.reason
+    outcome = session.outcome("")
+    for agent in outcome.agents:
+        assert agent.ops["op"].tolist() == list(range(len(agent.ops)))
+        assert agent.complete == (agent.agent != victim)
+
+
+@given(after_ms=st.integers(0, 3500))
+@settings(max_examples=40)
+def test_whenever_the_user_stops_it_the_session_ends_within_seconds(after_ms: int) -> None:
+    play = Rehearsal("a", "b")
+    play.run(after_ms / 1000)
+    before = play.session.state
+    play.stop("stopped by Ctrl-C")
+    play.run_to_end(5)
+    if before in (RunState.DONE, RunState.ABORTED):
+        assert play.session.reason == ""
+    else:
+        assert play.session.reason == f"stopped by Ctrl-C while in {before.name}"
+        assert play.session.state is RunState.ABORTED
+    assert play.session.problems == ()
+
+
+def test_an_agent_that_cannot_open_tells_why() -> None:
+    play = Rehearsal("a", "b")
+    play.agents["b"].cannot_open = True
+    play.run_to_end()
+    assert [str(problem) for problem in play.session.problems] == ["agent 'b': port 4791: is taken; free it"]
+
+
+def test_a_failed_probe_names_ranks_and_addresses() -> None:
+    play = Rehearsal("a", "b")
+    play.agents["a"].cannot_probe = True
+    play.run_to_end()
+    (problem,) = play.session.problems
+    assert str(problem).startswith("rank 0 (127.0.0.1) -> rank 1 (127.0.0.2): no reply; check link")
+
+
+def test_a_failed_engine_ends_the_run_and_names_who_has_gone_quiet() -> None:
+    play = Rehearsal("a", "b")
+    play.agents["a"].fails, play.agents["a"].stops_at = True, 18
+    play.run(30, lambda: play.session.state is RunState.RUN)
+    play.run(0.05)
+    play.agents["b"].alive = False
+    play.run_to_end(10)
+    assert play.session.reason.startswith(
+        "agent 'a': queue pair 0x1: no acknowledgement; agent 'b' has not been heard"
+    )
+
+
+def test_a_stall_is_asked_about_and_told() -> None:
+    play = Rehearsal("a", "b")
+    for agent in play.agents.values():
+        agent.stops_at = 10
+    play.run_to_end()
+    assert "no progress for 5.0 s; asking what every rank waits for" in play.told
+    assert play.session.reason.startswith("run: no progress for 5.0 s:\nrank 0 all_reduce #10")
+    assert "packet 5 was never acknowledged" in play.session.reason
+    assert [len(agent.ops) for agent in play.session.outcome("").agents] == [10, 10]
+
+
+def test_a_late_start_order_is_refused() -> None:
+    play = Rehearsal("a", "b")
+    play.delay_ns = lambda: 30 * NS_PER_MS
+    play.run(30, lambda: play.session.state is RunState.RUN)
+    play.mail = sorted((each[0] + 2 * NS_PER_S * (each[2] == "b"), *each[1:]) for each in play.mail)
+    play.run_to_end()
+    assert "agent 'b': got the start order " in play.session.reason
+    assert play.session.reason.endswith(
+        "ns after the start; look for load on its host or delay on the control network"
+    )
+
+
+BREACHES = {
+    "a message of another run": (Armed("r0"), "Armed of run r0 during run r1"),
+    "an answer nobody asked for": (Armed("r1"), "Armed while the run is in RUN"),
+    "too many ops": (
+        Report("r1", PROGRESS, False, np.zeros(OPS + 1, OP_RECORD)),
+        f"op records; its assignment allows {OPS}",
+    ),
+    "too many flows": (Flows("r1", np.zeros(99, FLOW_RECORD)), "99 flow records; its assignment allows 4"),
+    "records handed over too soon": (
+        Finished("r1", EngineEnd.DONE, "", 0, 0, np.zeros(0, PORT_RECORD)),
+        "Finished while the run is in RUN",
+    ),
+}
+
+
+@pytest.mark.parametrize(("message", "expected"), BREACHES.values(), ids=BREACHES.keys())
+def test_a_breach_of_the_protocol_ends_the_run_by_name(
+    message: Armed | Report | Flows | Finished, expected: str
+) -> None:
+    play = Rehearsal("a", "b")
+    play.run(30, lambda: play.session.progress().ops_done > 2)
+    play.say_raw(play.agents["a"].identity, encode(message))
+    play.run_to_end(10)
+    assert play.session.reason.startswith("agent 'a': broke the protocol: ")
+    assert expected in play.session.reason
+
+
+def test_answers_to_an_old_inquiry_are_ignored() -> None:
+    play = Rehearsal("a", "b")
+    play.run(30, lambda: play.session.progress().ops_done > 2)
+    play.say_raw(play.agents["a"].identity, encode(Waits("r1", 3, True, np.zeros(1, WAIT_RECORD))))
+    play.run_to_end()
+    assert play.session.state is RunState.DONE
+
+
+def test_records_that_went_missing_abort_the_run() -> None:
+    play = Rehearsal("a", "b")
+    play.delay_ns = lambda: 30 * NS_PER_MS
+    play.run(30, lambda: play.session.state is RunState.COLLECT)
+    play.agents["a"].alive = False
+    finished = Finished("r1", EngineEnd.DONE, "", OPS, 2, np.zeros(1, PORT_RECORD))
+    play.say_raw(play.agents["a"].identity, encode(finished))
+    play.run_to_end()
+    assert play.session.reason == "agent 'a': 2 flow records sent, 0 received"
+
+
+def test_an_agent_that_never_ends_handing_over_is_given_up() -> None:
+    play = Rehearsal("a", "b", settings=SessionSettings("r1", "x", lost_after_ns=600 * NS_PER_S))
+    play.delay_ns = lambda: 30 * NS_PER_MS
+    play.run(30, lambda: play.session.state is RunState.COLLECT)
+    play.agents["a"].alive = False
+    play.run_to_end(12)
+    assert play.session.reason == "agent 'a' did not hand over all records in time"
+    first, second = play.session.outcome("").agents
+    assert (first.complete, second.complete) == (False, True)
+
+
+def test_an_agent_that_was_paused_finds_its_run_over_and_lets_go_at_once() -> None:
+    play = Rehearsal("a", "b")
+    play.run(30, lambda: play.session.progress().ops_done > 2)
+    play.agents["b"].paused = True
+    play.run(30, lambda: play.session.state is RunState.COLLECT)
+    play.run(1, lambda: False)
+    play.resume("b")
+    assert play.agents["b"].life.state is AgentState.JOINING
+    assert any("aborted: agent 'b': no heartbeat" in line for line in play.agents["b"].log)
+    play.run_to_end()
+    assert play.session.reason.startswith("agent 'b': no heartbeat for 3.0 s, in RUN")
+
+
+def test_an_agent_that_comes_back_into_a_run_is_left_to_ask() -> None:
+    play = Rehearsal("a", "b")
+    play.run(30, lambda: play.session.progress().ops_done > 2)
+    play.agents["b"].alive = False
+    play.run(30, lambda: play.session.state is RunState.COLLECT)
+    again = play.add_agent("b", key="b again")
+    again.connection = 5
+    play.run_to_end()
+    assert again.life.state is AgentState.JOINING
+    assert again.exit_code is None
+
+
+def test_garbage_of_strangers_is_answered_and_does_no_harm() -> None:
+    play = Rehearsal("a")
+    mismatch = VersionMismatch(ProtocolVersion(3, 1))
+    (told, sent) = play.session.on_garbage(b"stranger", mismatch, play.now_ns)[-2:]
+    assert "refused a connection: the peer speaks protocol 3.1" in str(told)
+    assert sent == Send(b"stranger", Refused(str(mismatch)))
+    play.run_to_end()
+    assert play.session.state is RunState.DONE
+
+
+def test_garbage_of_a_member_ends_the_run() -> None:
+    play = Rehearsal("a")
+    play.run(30, lambda: play.session.progress().ops_done > 2)
+    play.session.on_garbage(play.agents["a"].identity, ProtocolError("Pong: missing field"), play.now_ns)
+    play.run_to_end(10)
+    assert play.session.reason.startswith("agent 'a': broke the protocol: Pong: missing field")
+
+
+def test_a_flood_of_strangers_is_told_with_restraint() -> None:
+    play = Rehearsal("a")
+    play.agents["a"].alive = False
+    for number in range(1000):
+        hello = Hello(f"x{number}", "h", 1, {})
+        play.say_raw(f"x{number}".encode(), encode(hello))
+    play.run(1)
+    assert len(play.told) < 50
+
+
+def test_once_ends_agents_with_the_run() -> None:
+    play = Rehearsal("a", "b", once=True)
+    play.run_to_end()
+    assert [agent.exit_code for agent in play.agents.values()] == [ExitCode.PASS, ExitCode.PASS]
+
+
+def test_messages_of_late_agents_after_a_break_are_ignored() -> None:
+    play = Rehearsal("a", "b")
+    play.run(30, lambda: play.session.state is RunState.ARM)
+    play.stop("stopped by Ctrl-C")
+    play.say_raw(play.agents["a"].identity, encode(Started("r1", 5)))
+    play.run_to_end(5)
+    assert play.session.reason == "stopped by Ctrl-C while in ARM"
+
+
+EXPOSED = {
+    "every interface": ("tcp://0.0.0.0:5555", True),
+    "another address": ("tcp://10.0.0.1:5555", True),
+    "a name that only looks local": ("tcp://127.0.0.1.example.org:5555", True),
+    "loopback": ("tcp://127.0.0.1:5555", False),
+    "another loopback address": ("tcp://127.8.0.1:5555", False),
+    "loopback by name": ("tcp://localhost:5555", False),
+    "a socket file": ("ipc:///tmp/x", False),
+}
+
+
+@pytest.mark.parametrize(("bind", "exposed"), EXPOSED.values(), ids=EXPOSED.keys())
+def test_who_can_reach_an_endpoint_is_known(bind: str, exposed: bool) -> None:
+    settings = SessionSettings("r1", bind)
+    if exposed:
+        with pytest.raises(ConfigError, match="reachable from other machines"):
+            check_exposure(settings)
+    check_exposure(replace(settings, insecure=True))
+    if not exposed:
+        check_exposure(settings)
+
+
+def test_a_hello_repeated_in_vain_does_no_harm() -> None:
+    play = Rehearsal("a", "b")
+    play.run(30, lambda: play.session.state is RunState.RUN)
+    play.say_raw(play.agents["a"].identity, encode(Hello("a", "host-a", 1, {})))
+    play.run_to_end()
+    assert play.session.state is RunState.DONE
+
+
+def test_progress_counts_all_agents() -> None:
+    play = Rehearsal("a", "b")
+    play.run(30, lambda: play.session.progress().ops_done == 10)
+    progress = play.session.progress()
+    assert (progress.state, progress.ops_total) == (RunState.RUN, 2 * OPS)

@@ -1,0 +1,227 @@
+"""The roads `snmp` and `gnmi` as a rig states them, and credentials: read, refused, and never shown."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+from etloop.contract.base.errors import ConfigError
+from etloop.contract.base.yaml_reader import ConfigFile, read_document
+from etloop.counters.address import Address, address
+from etloop.counters.credentials import (
+    AuthProtocol,
+    Community,
+    PrivacyProtocol,
+    SnmpUser,
+    credentials_text,
+    snmp_credentials,
+)
+from etloop.counters.readers.gnmi_settings import (
+    GnmiEncoding,
+    GnmiMode,
+    GnmiRoad,
+    Tls,
+    read_gnmi,
+    with_stated_paths,
+)
+from etloop.counters.readers.snmp_settings import InterfaceNames, SnmpRoad, read_snmp
+from etloop.dut_profiles.model.profile import CounterPaths
+from etloop.dut_profiles.reading.catalogue import find_profile
+
+from tests.support.counters.snmp_by_hand import secret_file
+from tests.support.places import ROOT
+
+
+def settings(content: str) -> tuple[SnmpRoad, list[str]]:
+    file = ConfigFile("rig.yaml")
+    top = read_document(content.encode(), file)
+    road = read_snmp(top, Path("rigs"))
+    top.close()
+    return road, [str(problem) for problem in file.problems]
+
+
+def test_a_road_as_a_rig_states_it() -> None:
+    road, problems = settings(
+        "address: '[2001:db8::1]:1161'\ncredentials: snmp.yaml\nnames: if_alias\nanswer: 200ms\ntries: 2\n"
+        "octets_include_fcs: false\n"
+    )
+    assert problems == []
+    assert road == SnmpRoad(
+        Address("2001:db8::1", 1161),
+        Path("rigs/snmp.yaml"),
+        InterfaceNames.IF_ALIAS,
+        octets_include_fcs=False,
+        answer_ns=200_000_000,
+        tries=2,
+    )
+    assert "credentials: is missing" in settings("address: leaf0")[1][0]
+    assert settings("{address: leaf0, credentials: s.yaml}")[0].address == Address("leaf0", 161)
+
+
+def test_all_mistakes_of_a_road_at_once() -> None:
+    _, problems = settings("{address: 'a b', names: ifname, tries: 0, comunity: s3cret}")
+    said = "\n".join(problems)
+    assert len(problems) == 5
+    assert "credentials: is missing" in said
+    assert 'address: "a b" is not an address' in said
+    assert "did you mean if_name?" in said
+    assert "unknown key" in said
+    assert "s3cret" not in said
+
+
+@pytest.mark.parametrize("written", ["", "a:0", "a:65536", "[::1", "::1", "-a", "a/b", "a:b", "h" * 300])
+def test_what_is_no_address(written: str) -> None:
+    with pytest.raises(ValueError, match=r"is not an address|is no port"):
+        address(161)(written)
+
+
+def test_credentials_are_read_and_never_shown(tmp_path: Path) -> None:
+    place = tmp_path / "snmp.yaml"
+    community = snmp_credentials(b"community: hush", place)
+    assert community == Community("hush")
+    user = snmp_credentials(
+        b"{user: eve, auth: sha512, auth_password: hushhush, privacy: aes256, privacy_password: hushhush}",
+        place,
+    )
+    assert user == SnmpUser("eve", AuthProtocol.SHA512, "hushhush", PrivacyProtocol.AES256, "hushhush")
+    assert "hush" not in repr(community) + repr(user)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "hush",
+        "community: [hush]",
+        "community: ''",
+        "community: hush\nhush: 1",
+        "{user: hush, auth: hush, auth_password: hushhush, privacy: hush, privacy_password: hushhush}",
+        "{user: a, auth: sha256, auth_password: hush, privacy: aes128, privacy_password: hush}",
+        "community: *hush",
+        "community: 'hush\x07'",
+        "community: hush-\u00e9",
+        "x" * 70_000,
+    ],
+)
+def test_mistakes_in_credentials_do_not_repeat_them(content: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        snmp_credentials(content.encode(), tmp_path / "snmp.yaml")
+    said = str(raised.value)
+    assert "snmp.yaml" in said
+    assert "give community; or user, auth" in said
+    assert "hush" not in said
+
+
+def test_credentials_that_others_can_read_are_refused(tmp_path: Path) -> None:
+    file = secret_file(tmp_path / "snmp.yaml", "community: hush")
+    assert credentials_text(file) == b"community: hush"
+    file.chmod(0o640)
+    with pytest.raises(ConfigError, match="others than its owner can use it; chmod 600"):
+        credentials_text(file)
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        credentials_text(tmp_path / "gone.yaml")
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        credentials_text(tmp_path)
+
+
+# ---- gNMI
+
+
+def gnmi(content: str) -> tuple[GnmiRoad, list[str]]:
+    file = ConfigFile("rig.yaml")
+    top = read_document(content.encode(), file)
+    road = read_gnmi(top, Path("rigs"))
+    top.close()
+    return road, [str(problem) for problem in file.problems]
+
+
+def test_a_gnmi_road_as_a_rig_states_it() -> None:
+    road, problems = gnmi(
+        "address: leaf0:8080\ncredentials: g.yaml\npaths: sonic\nmode: sample\nsample_interval: 500ms\n"
+        "tls: {ca: ca.pem, cert: c.pem, key: k.pem, name: leaf0.lab}\nencoding: json\n"
+    )
+    assert problems == []
+    rigs = Path("rigs")
+    assert road == GnmiRoad(
+        Address("leaf0", 8080),
+        Path("rigs/g.yaml"),
+        Tls(rigs / "ca.pem", rigs / "c.pem", rigs / "k.pem", "leaf0.lab"),
+        CounterPaths.SONIC,
+        GnmiMode.SAMPLE,
+        GnmiEncoding.JSON,
+        sample_ns=500_000_000,
+    )
+    assert gnmi("address: leaf0")[0] == GnmiRoad(Address("leaf0", 9339))
+    assert gnmi("{address: leaf0, plaintext: true}")[0].tls is None
+
+
+def test_all_mistakes_of_a_gnmi_road_at_once() -> None:
+    _, problems = gnmi(
+        "{address: '', plaintext: true, tls: {cert: c, keys: k}, paths: sonik, mode: poll, encoding: proto, "
+        "sample_interval: 1ns}"
+    )
+    said = "\n".join(problems)
+    for told in (
+        "is not an address",
+        "stands beside tls",
+        "belong together",
+        "did you mean key?",
+        "did you mean sonic?",
+    ):
+        assert told in said
+    assert "write get or once or sample" in said
+    _, problems = gnmi("{address: a, paths: sonic, encoding: proto, target: x, sample_interval: 1s}")
+    said = "\n".join(problems)
+    for told in ("come as JSON only", "are the target COUNTERS_DB", "is only of mode sample"):
+        assert told in said
+
+
+def test_whose_names_are_asked_for() -> None:
+    accesses = find_profile("sonic-tomahawk5").counters.access
+    road = GnmiRoad(Address("a", 1))
+    assert with_stated_paths(road, accesses).paths is CounterPaths.SONIC
+    assert with_stated_paths(road, ()).paths is CounterPaths.OPENCONFIG
+    said = replace(road, paths=CounterPaths.OPENCONFIG)
+    assert with_stated_paths(said, accesses).paths is CounterPaths.OPENCONFIG
+
+
+WITHOUT: Final = """
+import asyncio, sys
+from pathlib import Path
+sys.modules["grpc"] = sys.modules["gufo.snmp.aio"] = None
+from etloop.contract.base.errors import ConfigError
+from etloop.counters.address import Address
+from etloop.counters.readers.gnmi_settings import GnmiRoad
+from etloop.counters.registry import reader_of
+from etloop.counters.readers.snmp_settings import SnmpRoad
+from etloop.lab.gnmi import GnmiOrder, serve
+
+for road in (GnmiRoad(Address("127.0.0.1", 1)), SnmpRoad(Address("127.0.0.1", 1), Path(sys.argv[1]))):
+    print(asyncio.run(reader_of(road, ()).open()))
+try:
+    serve(GnmiOrder("lab", Address("127.0.0.1", 1), Path("lab.sock")))
+except ConfigError as error:
+    print(error)
+"""
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_extra(tmp_path: Path) -> None:
+    secret = secret_file(tmp_path / "snmp.yaml", "community: hush")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(secret)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "refused: grpc is not installed: pip install 'etloop[gnmi]'",
+        "refused: the package gufo-snmp is not installed: pip install 'etloop[snmp]'",
+        "etloop lab gnmi: grpc is not installed; pip install 'etloop[gnmi]'",
+    ]

@@ -1,0 +1,352 @@
+"""The example broker of examples/rack/mosquitto as a real Mosquitto with TLS, users and ACL; and secrets, which nobody tells.
+
+Certificates are made for the test by openssl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import aiomqtt
+import pytest
+from etloop.cli.main import main
+from etloop.contract.base.errors import ConfigError, ExitCode
+from etloop.controller.rack.client.client import RackClient, RackUnreachable
+from etloop.controller.rack.config import RackConfig, parse_rack_config
+from etloop.controller.rack.job import JobState
+from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+from etloop.controller.rack.mqtt.topics import Topics
+from etloop.runtime.mqtt_version import MqttVersion
+
+from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto
+from tests.controller.rack.test_rack_daemon import SCENARIO, Serving, place, serving
+from tests.support.first_light.commands import PATIENCE_S, Place, agents
+from tests.support.places import ROOT
+
+__all__ = ["place"]
+
+EXAMPLE = ROOT / "examples" / "rack" / "mosquitto"
+PASSWORDS = {
+    name: f"secret-of-{name}-0f1e2d3c" for name in ("etloop-controller", "automation", "viewer", "a")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """The example broker under way."""
+
+    directory: Path
+    port: int
+    mosquitto: Mosquitto
+
+    def settings(self, user: str, **changes: object) -> BrokerSettings:
+        """How a user reaches it."""
+        settings = BrokerSettings(
+            "127.0.0.1",
+            self.port,
+            username=user,
+            password=PASSWORDS.get(user, ""),
+            ca_file=self.directory / "ca.pem",
+        )
+        return replace(settings, **changes)  # type: ignore[arg-type]
+
+    def said(self) -> str:
+        """Its log."""
+        return (self.directory / "mosquitto.log").read_text()
+
+
+def openssl(directory: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True, timeout=60)
+
+
+def authority(directory: Path, name: str) -> None:
+    """A certificate authority of the test's own."""
+    openssl(
+        directory,
+        *"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj".split(),
+        f"/CN={name}",
+        *f"-keyout {name}.key -out {name}.pem".split(),
+    )
+
+
+def certificate(directory: Path, ca: str) -> None:
+    """broker.pem and broker.key for 127.0.0.1, signed by `ca`."""
+    openssl(
+        directory,
+        *"req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=broker -keyout broker.key -out broker.csr".split(),
+    )
+    (directory / "broker.ext").write_text("subjectAltName = IP:127.0.0.1\n")
+    openssl(
+        directory,
+        *f"x509 -req -in broker.csr -CA {ca}.pem -CAkey {ca}.key -CAcreateserial -days 2 -extfile broker.ext".split(),
+        *"-out broker.pem".split(),
+    )
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Secured]:
+    """The example's files, with only its places and its port changed."""
+    if not (shutil.which("mosquitto") or Path("/usr/sbin/mosquitto").exists()):
+        pytest.skip("Mosquitto is not installed (Debian package mosquitto)")
+    if not (shutil.which("openssl") and shutil.which("mosquitto_passwd")):
+        pytest.skip("openssl or mosquitto_passwd is not installed (Debian packages openssl, mosquitto)")
+    directory = tmp_path / "broker"
+    directory.mkdir()
+    for ca in ("ca", "other-ca"):
+        authority(directory, ca)
+    certificate(directory, "ca")
+    (directory / "passwords").touch(mode=0o600)
+    for user, password in PASSWORDS.items():
+        command = ["mosquitto_passwd", "-b", str(directory / "passwords"), user, password]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+    (directory / "acl").write_text((EXAMPLE / "acl").read_text())
+    (directory / "acl").chmod(0o600)
+    mosquitto = Mosquitto(directory)
+    text = (EXAMPLE / "mosquitto.conf").read_text()
+    for line in ("listener 8883", "persistence_location /var/lib/mosquitto/"):
+        assert line in text
+    text = text.replace("listener 8883", f"listener {mosquitto.port} 127.0.0.1")
+    text = text.replace("/etc/mosquitto/etloop", str(directory)).replace(
+        "/var/lib/mosquitto/", f"{directory}/"
+    )
+    # As root it would become a user that cannot see the test's files.
+    text += f"log_dest file {directory}/mosquitto.log\nlog_type all\nuser root\n"
+    (directory / "mosquitto.conf").write_text(text)
+    mosquitto.start()
+    yield Secured(directory, mosquitto.port, mosquitto)
+    mosquitto.kill()
+
+
+@contextlib.asynccontextmanager
+async def rack_on(place: Place, broker: Secured) -> AsyncIterator[Serving]:
+    """A daemon that joined the broker as the user of the example."""
+    place.write("broker.password", PASSWORDS["etloop-controller"] + "\n")
+    path = place.directory / "controller.yaml"
+    path.write_text(
+        path.read_text()
+        + "rack: rack1\n"
+        + f"mqtt: {{port: {broker.port}, username: etloop-controller, password_file: broker.password,"
+        + f" tls: {{ca: {broker.directory}/ca.pem}}}}\n"
+    )
+    async with serving(place) as rack:
+        await rack.until(lambda: any(entry["event"] == "broker joined" for entry in rack.log()))
+        yield rack
+
+
+async def test_the_example_broker_lets_automation_work_and_others_look(
+    place: Place, secured: Secured
+) -> None:
+    with agents(place):
+        async with (
+            rack_on(place, secured) as rack,
+            RackClient(secured.settings("automation"), "rack1") as client,
+        ):
+            job = await client.submit(SCENARIO)
+            result = await client.result(job.job_id, PATIENCE_S)
+            assert (result.exit_code, result.state) == (0, JobState.FINISHED)
+            assert [each.job_id for each in await client.jobs()] == [job.job_id]
+            assert len((await client.inventory()).agents) == 2
+
+            async with RackClient(secured.settings("viewer"), "rack1", answer_s=3) as viewer:
+                assert (await viewer.result(job.job_id, PATIENCE_S)).exit_code == 0
+                with pytest.raises(RackUnreachable):
+                    await viewer.submit(SCENARIO)
+                with pytest.raises(RackUnreachable):
+                    await viewer.cancel(job.job_id)
+            assert len(rack.rack.store.latest(10)) == 1, "what a viewer asks for does not arrive"
+            log = "\n".join(map(str, rack.log()))
+    for password in PASSWORDS.values():
+        assert password not in log + secured.said()
+
+
+async def test_nobody_speaks_for_the_controller_or_hears_another_clients_answers(
+    place: Place, secured: Secured
+) -> None:
+    topics = Topics("rack1")
+    settings = secured.settings("automation")
+    async with rack_on(place, secured), RackClient(secured.settings("viewer"), "rack1") as viewer:
+        listening = mqtt_client(settings, "listener")
+        async with listening, mqtt_client(settings, "forger") as forger:
+            await listening.subscribe(f"{topics.root}/replies/#", qos=1)
+            for topic in (topics.controller_status, topics.state("forged"), topics.agent_status("a")):
+                await forger.publish(topic, b'{"forged": true}', qos=1, retain=True)
+            # Asked after the forgeries on the same broker: what would have come is there.
+            assert (await viewer.controller()).state == "ready"
+            async with RackClient(settings, "rack1") as client:
+                assert await client.jobs() == ()
+            await asyncio.sleep(0)
+            assert len(listening.messages) == 0
+
+
+def mqtt_client(settings: BrokerSettings, identifier: str) -> aiomqtt.Client:
+    return aiomqtt.Client(
+        settings.host,
+        settings.port,
+        protocol=aiomqtt.ProtocolVersion.V5,
+        username=settings.username,
+        password=settings.password,
+        identifier=identifier,
+        tls_params=aiomqtt.TLSParameters(ca_certs=str(settings.ca_file)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("sentence", "user", "changes", "expected"),
+    [
+        ("a wrong password", "automation", {"password": "guess"}, "Not authorized|Bad user name or password"),
+        ("nobody in particular", "", {}, "Not authorized|Bad user name or password"),
+        ("an unknown user", "stranger", {}, "Not authorized|Bad user name or password"),
+        (
+            "a broker that our authority did not sign",
+            "automation",
+            {"ca_file": "other-ca.pem"},
+            "certificate verify failed",
+        ),
+        (
+            "a broker whose name is another's",
+            "automation",
+            {"host": "localhost"},
+            "certificate verify failed|Hostname|no broker",
+        ),
+        ("no TLS", "automation", {"ca_file": None}, "no broker at"),
+    ],
+)
+# paho-mqtt leaves the socket of a failed handshake to the garbage collector, which finds it at any later time.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_who_does_not_belong_is_not_let_in(
+    secured: Secured, sentence: str, user: str, changes: dict[str, object], expected: str
+) -> None:
+    if isinstance(changes.get("ca_file"), str):
+        changes = changes | {"ca_file": secured.directory / str(changes["ca_file"])}
+    with pytest.raises(RackUnreachable, match=expected) as refused:
+        async with RackClient(secured.settings(user, **changes), "rack1"):
+            raise AssertionError(sentence)
+    assert not any(password in str(refused.value) for password in PASSWORDS.values())
+    del refused
+    gc.collect()  # Now, and not in the middle of another test.
+
+
+def test_the_command_line_speaks_tls_with_a_password_from_a_file(
+    secured: Secured, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("wrong\n")
+    arguments = ["submit", "--list", "--broker", f"127.0.0.1:{secured.port}", "--username", "automation"]
+    arguments += ["--password-file", str(password), "--ca", str(secured.directory / "ca.pem")]
+    assert main(arguments) == 65
+    assert "refuses this client: Not authorized; check user, password" in capsys.readouterr().err
+    password.write_text(PASSWORDS["automation"])
+    assert main([*arguments, "--rack", "rack1"]) == 65
+    said = capsys.readouterr().err
+    assert "no controller of rack 'rack1' answered" in said, "let in, but nobody serves"
+
+
+# ---- what is said aloud, and what never is
+
+
+def config(text: str) -> RackConfig:
+    return parse_rack_config(f"rig: r\nstate_dir: s\nscenario_root: t\n{text}".encode(), "c", Path("/x"))
+
+
+@pytest.mark.parametrize("host", ["broker", "10.0.0.1", "0.0.0.0", "127.0.0.1.example.org", "::1.example"])
+def test_mqtt_without_tls_off_this_machine_is_refused_unless_said_aloud(host: str) -> None:
+    with pytest.raises(ConfigError, match="crosses the network unencrypted, passwords included; add tls"):
+        config(f"mqtt: {{host: '{host}'}}\n")
+    assert config(f"mqtt: {{host: '{host}', insecure: true}}\n").broker is not None
+    assert config(f"mqtt: {{host: '{host}', tls: {{ca: ca.pem}}}}\n").broker is not None
+
+
+def test_one_option_makes_the_laptop_example_a_rack_with_its_own_broker() -> None:
+    directory = ROOT / "examples" / "laptop"
+    text = (directory / "controller.yaml").read_bytes()
+    assert parse_rack_config(text, "c", directory).broker is None
+    broker = parse_rack_config(text, "c", directory, embedded_broker=True).broker
+    assert broker is not None
+    assert broker.embedded
+    assert (broker.settings.host, broker.settings.port) == ("127.0.0.1", 1883)
+    assert broker.settings.protocol is MqttVersion.V311
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('mqtt: {protocol: "5"}\n', "mqtt.protocol: the embedded broker speaks MQTT 3.1.1 only"),
+        (
+            "mqtt: {tls: {ca: ca.pem}}\n",
+            "mqtt.tls: the embedded broker is for one machine and does not encrypt",
+        ),
+    ],
+)
+def test_an_embedded_broker_refuses_what_it_cannot_do(text: str, said: str) -> None:
+    whole = f"rig: r\nstate_dir: s\nscenario_root: t\n{text}".encode()
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        parse_rack_config(whole, "c", Path("/x"), embedded_broker=True)
+
+
+def test_a_password_is_in_no_repr() -> None:
+    settings = BrokerSettings("h", 1, username="u", password="secret-0f1e")
+    for text in (repr(settings), str(settings), f"{[settings]}", f"{replace(settings, port=2)}"):
+        assert "secret" not in text
+        assert "user u" in text
+
+
+def test_a_response_topic_may_not_borrow_the_controllers_voice() -> None:
+    topics = Topics("rack1")
+    for mine in ("etloop/v1/rack1/replies/me", "my/answers", "suite/7"):
+        assert topics.may_answer_on(mine)
+    for other in (
+        topics.controller_status,
+        topics.state("j"),
+        topics.submit,
+        "etloop/v1/other/jobs/submit",
+        "etloop/v1/other/replies/x",
+        "etloop/v1/rack1/replies/+",
+        "$SYS/broker",
+        "",
+        "x" * 2000,
+        "a\0b",
+    ):
+        assert not topics.may_answer_on(other), other
+
+
+# ---- privileges
+
+
+@pytest.mark.skipif(
+    shutil.which("setpriv") is None, reason="setpriv is not installed (Debian package util-linux)"
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to give up")
+async def test_agents_that_have_given_up_every_capability_carry_a_job(place: Place) -> None:
+    bare = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", sys.executable, "-P", "-m")
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(  # noqa: ASYNC220 - it is only started here
+                    [*bare, "etloop.agent.cli", "run", "--controller", place.endpoint, "--name", name],
+                    env=os.environ | {"PYTHONPATH": str(ROOT)},
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+            for name in "ab"
+        ]
+        try:
+            async with serving(place) as rack:
+                job = await rack.reaches(rack.submit(SCENARIO), JobState.FINISHED)
+                assert (job.exit_code, job.reason) == (ExitCode.PASS, "")
+            for process in processes:
+                status = Path(f"/proc/{process.pid}/status").read_text()  # noqa: ASYNC240 - of the kernel
+                assert "CapEff:\t0000000000000000" in status
+                assert "CapBnd:\t0000000000000000" in status
+        finally:
+            for process in processes:
+                process.kill()

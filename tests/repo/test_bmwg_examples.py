@@ -1,0 +1,56 @@
+"""The sweeps of examples/bmwg: each can be laid out, the page names each, and the ring of 3.4 locks up as it is said to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from etloop.cli.main import main
+from etloop.contract.base.errors import ExitCode
+from etloop.controller.inputs.files import read_file
+from etloop.controller.run.prepare import prepare_inputs
+from etloop.experiments.sweep.file import parse_sweep
+from etloop.experiments.sweep.points import point_files, points
+
+from tests.support.places import ROOT
+
+EXAMPLES = ROOT / "examples" / "bmwg"
+SWEEPS = sorted(EXAMPLES.glob("*/*.sweep.yaml"))
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_ends_of_every_grid_can_be_laid_out(path: Path) -> None:
+    """The first point, and of what fits a lab the last one too; the largest of a full grid takes long."""
+    sweep = parse_sweep(read_file(path), str(path), path.parent)
+    every = points(sweep)
+    for point in {every[0], every[-1]} if path.parent.name == "small" else {every[0]}:
+        files = point_files(sweep, point, read_file, lab=False)
+        assert prepare_inputs(files.scenario, files.rig, files.topology).plan.assignments
+
+
+def test_the_page_names_every_sweep() -> None:
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    stems = {path.name.removesuffix(".sweep.yaml") for path in SWEEPS}
+    assert {stem for stem in stems if f"`{stem}`" not in page} == set()
+
+
+def test_a_ring_locks_up_and_a_watchdog_frees_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    words = ["sweep", str(EXAMPLES / "small" / "3.4-deadlock.sweep.yaml"), "--twin", "--no-ideal"]
+    assert main([*words, "--out", str(out)]) == ExitCode.RUN_ERROR, "without a watchdog a queue pair gives up"
+    assert "no acknowledgement after the last retry" in capsys.readouterr().err
+
+    def ring(name: str, column: str) -> list[int]:
+        """Of the queues of RoCE on the links from one switch to the next round the ring."""
+        rows = pq.read_table(out / "points" / name / "r000" / "switches.parquet").to_pylist()
+        ahead = {f"s{number}": f"s{(number + 1) % 5}/" for number in range(5)}
+        return [
+            row[column] for row in rows if row["lane"] == 3 and row["peer"].startswith(ahead[row["switch"]])
+        ]
+
+    assert len(ring("p000", "queue_paused_ns")) == 5
+    assert min(ring("p000", "queue_paused_ns")) > 4_000_000_000, "all of them, until the end"
+    assert sum(ring("p000", "queue_watchdog_storms")) == 0
+    assert sum(ring("p001", "queue_watchdog_storms")) > 0
+    assert max(ring("p001", "queue_paused_ns")) < 1_500_000_000

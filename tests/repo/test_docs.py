@@ -1,0 +1,130 @@
+"""What the documents promise, as far as a program can hold them to it: files read, commands exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from etloop.agent.cli import main as agent_main
+from etloop.cli.main import main as controller_main
+from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.inputs.scenario.scenario import parse_scenario
+from etloop.controller.inputs.topology import parse_topology
+from etloop.controller.rack.config import parse_rack_config
+from etloop.dut_profiles.reading.profile_file import parse_profile
+from etloop.experiments.sweep.file import parse_sweep
+
+from tests.support.places import ROOT
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+WITH_ACTIONS = {"dut", "lab"}
+"""Commands whose next word is a command of its own, with its own options."""
+EXAMPLES = sorted(path for top in ("examples", "deploy/compose") for path in (ROOT / top).rglob("*.yaml"))
+
+
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    """Fenced blocks of a language: (document, text)."""
+    for document in DOCUMENTS:
+        for found in re.finditer(
+            rf"^( *)```{language}\n(.*?)^\1```$", document.read_text(), re.MULTILINE | re.DOTALL
+        ):
+            yield document.name, textwrap.dedent(found.group(2))
+
+
+def read_configuration(text: str, name: str) -> None:
+    if "profile.yaml" in name:
+        parse_profile(text.encode(), name)
+        return
+    if "topology.yaml" in name:
+        parse_topology(text.encode(), name)
+        return
+    parsers: dict[str, Callable[..., object]] = {
+        "rig.yaml": parse_rig,
+        "controller.yaml": parse_rack_config,
+        "sweep.yaml": parse_sweep,
+    }
+    parse = next((parser for file, parser in parsers.items() if file in name), parse_scenario)
+    parse(text.encode(), name, ROOT)
+
+
+@pytest.mark.parametrize(("document", "text"), list(blocks("yaml")))
+def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
+    name = text.splitlines()[0].removeprefix("# ")
+    known = {"scenario.yaml", "rig.yaml", "controller.yaml", "profile.yaml", "topology.yaml", "sweep.yaml"}
+    assert name in known, f"{document}: say in the first line which file it is"
+    read_configuration(text, name)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_examples_can_be_read(path: Path) -> None:
+    read_configuration(path.read_text(), path.name)
+
+
+def commands_shown() -> set[tuple[str, str]]:
+    """(document, command line) of everything that begins with one of our commands."""
+    shown = set()
+    for document in DOCUMENTS:
+        for found in re.finditer(
+            r"(?:^|`)(etloop(?:-agent)? [^`#\n]+?)(?: {2,}.*|\s*&)?(?:`|$|\s+#)",
+            document.read_text(),
+            re.MULTILINE,
+        ):
+            shown.add((document.name, found.group(1)))
+    return shown
+
+
+@pytest.mark.parametrize(("document", "command"), sorted(commands_shown()))
+def test_commands_shown_in_documents_exist(
+    document: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, _, _ = command.partition(" -- ")  # behind it stands somebody else's
+    program, name, *words = ours.split()
+    main = agent_main if program == "etloop-agent" else controller_main
+    action = [words[0].partition("|")[0]] if name in WITH_ACTIONS and words else []
+    with pytest.raises(SystemExit) as ended:
+        main([name, *action, "--help"])
+    assert ended.value.code == 0, f"{document}: {program} has no command {name}"
+    options = {word for word in words if word.startswith("--")}
+    assert options <= set(re.findall(r"--[a-z-]+", capsys.readouterr().out)), f"{document}: {command}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
+        assert target.startswith("https://") or (document.parent / target).exists(), (
+            f"{document.name}: {target}"
+        )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_tables_are_in_one_piece(document: Path) -> None:
+    """An empty line ends a table; rows behind it are shown as text."""
+    prose = re.sub(r"^( *)```.*?^\1```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for table in re.finditer(r"(?:^\|.*\n)+", prose, re.MULTILINE):
+        first, *others = table.group().splitlines()
+        assert others, f"{document.name}: {first}"
+        assert re.fullmatch(r"\|[-:| ]+\|", others[0]), f"{document.name}: {first}"
+
+
+def test_files_named_in_the_architecture_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    names = set(re.findall(r"`([a-z_/]+\.(?:py|h|cpp))`", text))
+    assert len(names) > 30
+    there = {
+        path.name
+        for top in (
+            "contract",
+            "workload",
+            "traffic",
+            "dut_profiles",
+            "controller",
+            "agent",
+            "results",
+            "tests",
+        )
+        for path in (ROOT / top).rglob("*")
+    }
+    assert {name for name in names if name.rsplit("/", 1)[-1] not in there} == set()

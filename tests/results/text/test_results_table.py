@@ -1,0 +1,178 @@
+"""The printed table, word for word, and its shape for any figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from etloop.contract.model.run import RunOutcome
+from etloop.results.measure.summary import measure
+from etloop.results.schema.kinds import CONVENTIONS
+from etloop.results.schema.summary import Check, CheckResult, KindSummary, Summary
+from etloop.results.text.layout import WIDTH, wrapped
+from etloop.results.text.table import render
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.runs.records_by_hand import (
+    aborted_by_hand,
+    connection_rows_by_hand,
+    outcome_by_hand,
+    tables_by_hand,
+)
+
+
+def summary_of(outcome: RunOutcome) -> Summary:
+    return measure(outcome, tables_by_hand(), connection_rows_by_hand()).summary
+
+
+def test_a_path_is_never_broken() -> None:
+    """It is there to be copied; only words go to the next line."""
+    path = "/a/directory" * 12 + "/topology.yaml"
+    lines = wrapped("twin", f"{path}, packet by packet; {'0 packets dropped, ' * 8}0 trimmed")
+    assert sum(path in line for line in lines) == 1
+    assert [line for line in lines if len(line) > WIDTH] == [f"twin            {path},"]
+
+
+DONE: Final = """\
+run             r1, started 2026-01-02T03:04:05+00:00, done
+workload        by hand: 4 ranks, 2 iterations, bytes x 1/1000, time x 1, dependencies data+communicator
+edges           honoured 4 data; added 2 communicator
+
+                                   total  S_fab  time (us)                           algbw   busbw
+collective  algorithm  n  count        S  /sent        min     avg     p50     p99  (GB/s)  (GB/s)
+all_reduce  ring       4      2  8.00 kB    50%     20.100  20.100  20.100  20.100   0.199   0.299
+all_gather  ring       2      2  4.00 kB   100%     10.000  10.000  10.000  10.000   0.200   0.100
+send_recv   p2p        2      2  1.00 kB   100%     21.000  21.000  21.000  21.000   0.024   0.024
+
+job completion  140.0 us in all; per iteration min 40.000, avg 70.000, max 100.0 us
+ops             16 of 16 completed
+slip            p50 0.050, p99 0.200, max 0.200 us (our own lateness)
+payload         29.00 kB through the device under test (55% of what was sent), 24.00 kB kept local; 48 messages
+retransmitted   1 of 120 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
+dropped by us   2 of the datagrams received, as the scenario asks
+clock error     at most 21.500 us between agents, none within one
+checks          8 hold, 0 fail
+degraded        b: receive buffer is 212992 bytes, 4194304 asked
+note            2 compute nodes have no duration
+results         runs/one
+"""
+
+ABORTED_TAIL: Final = """\
+Not in these figures: 3 of which only some members completed.
+
+job completion  140.0 us until it stopped; per iteration min 40.000, avg 40.000, max 40.000 us
+ops             12 of 16 completed
+slip            p50 0.050, p99 0.200, max 0.200 us (our own lateness)
+payload         22.00 kB through the device under test (55% of what was sent), 18.00 kB kept local; 36 messages
+retransmitted   1 of 60 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
+dropped by us   1 of the datagrams received, as the scenario asks
+clock error     at most 21.500 us between agents, none within one
+checks          5 hold, 0 fail, 3 not judged because the run was aborted
+degraded        b: receive buffer is 212992 bytes, 4194304 asked
+note            2 compute nodes have no duration
+results         runs/one
+"""
+
+
+def test_the_table_of_a_run_that_is_done() -> None:
+    assert render(summary_of(outcome_by_hand()), "runs/one") == DONE
+
+
+def test_the_table_of_an_aborted_run_says_why_and_what_is_missing() -> None:
+    reason = "rank 3 waits for data from rank 2\nrank 2 waits for an acknowledgement from rank 0"
+    text = render(summary_of(replace(aborted_by_hand(), reason=reason)), "runs/one")
+    assert "\naborted         rank 3 waits for data from rank 2\n                rank 2 waits for" in text
+    assert text.endswith(ABORTED_TAIL)
+
+
+def test_a_failed_check_stands_in_the_table_with_its_examples() -> None:
+    check = Check("op_bytes_as_planned", CheckResult.FAIL, 16, 2, ("rank 0 sent 1, planned 0", "rank 1 too"))
+    text = render(replace(summary_of(outcome_by_hand()), checks=(check,)), "runs/one")
+    assert (
+        "checks          0 hold, 1 fail\n"
+        "FAILED          op_bytes_as_planned: 2 of 16\n"
+        "                rank 0 sent 1, planned 0\n"
+        "                rank 1 too\n"
+    ) in text
+
+
+def test_a_run_without_records_prints_too() -> None:
+    text = render(summary_of(replace(aborted_by_hand(), agents=(), reason="")), "runs/one")
+    assert "No collective completed." in text
+    assert "aborted         no reason was given" in text
+    assert "slip            no op completed" in text
+    assert "job completion  - us until it stopped; per iteration min -, avg -, max - us" in text
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    summary = replace(summary_of(outcome_by_hand()), degraded=("b: \x1b[2Jgone\ttabs",))
+    assert "\ndegraded        b: ?[2Jgone tabs\n" in render(summary, "runs/one")
+
+
+AMOUNTS: Final = (
+    (999, "999 B"),
+    (1_000, "1.00 kB"),
+    (99_994, "99.99 kB"),
+    (99_995, "100.0 kB"),
+    (999_949, "999.9 kB"),
+    (999_950, "1.00 MB"),
+    (24_576_000_000, "24.58 GB"),
+)
+
+
+@pytest.mark.parametrize(("size_bytes", "shown"), AMOUNTS)
+def test_bytes_are_shown_with_four_digits(size_bytes: int, shown: str) -> None:
+    summary = summary_of(outcome_by_hand())
+    carried = replace(summary.bytes, wire_tx_bytes=size_bytes)
+    text = render(replace(summary, bytes=carried), "runs/one")
+    assert f"\npayload         {shown} through the device under test" in text
+
+
+SHARES: Final = ((None, "-"), (0.0, "0%"), (0.001, "<1%"), (0.5, "50%"), (0.9999, ">99%"), (1.0, "100%"))
+
+
+@pytest.mark.parametrize(("share", "shown"), SHARES)
+def test_a_share_is_whole_or_nothing_only_if_it_is(share: float | None, shown: str) -> None:
+    summary = summary_of(outcome_by_hand())
+    carried = replace(summary.bytes, fabric_share=share)
+    assert f"the device under test ({shown} of what was sent)" in render(
+        replace(summary, bytes=carried), "runs/one"
+    )
+
+
+times_ns = st.none() | st.integers(0, 2**62)
+rates = st.none() | st.floats(0, 1e15)
+kinds = st.builds(
+    KindSummary,
+    kind=st.sampled_from([convention.name for convention in CONVENTIONS]),
+    algorithm=st.sampled_from(["ring", "p2p", "recursive_doubling"]),
+    ranks=st.integers(1, 99_999),
+    count=st.integers(0, 9_999_999),
+    incomplete=st.integers(0, 10**6),
+    size_bytes=st.integers(0, 2**63 - 1),
+    sent_bytes=st.integers(0, 2**63 - 1),
+    fabric_bytes=st.integers(0, 2**63 - 1),
+    fabric_share=st.none() | st.floats(0, 1),
+    messages=st.integers(0, 2**63 - 1),
+    time_min_ns=times_ns,
+    time_avg_ns=times_ns,
+    time_p50_ns=times_ns,
+    time_p99_ns=times_ns,
+    time_max_ns=times_ns,
+    skew_p50_ns=times_ns,
+    skew_max_ns=times_ns,
+    algbw_bytes_per_s=rates,
+    busbw_bytes_per_s=rates,
+    joined_busbw_bytes_per_s=rates,
+)
+
+
+@given(st.lists(kinds, max_size=5), st.text(max_size=400), st.lists(st.text(max_size=300), max_size=3))
+def test_no_figure_and_no_text_makes_the_table_wider(
+    found: list[KindSummary], reason: str, notes: list[str]
+) -> None:
+    summary = summary_of(replace(aborted_by_hand(), reason=reason))
+    text = render(replace(summary, kinds=tuple(found), notes=tuple(notes)), "runs/one")
+    assert max(len(line) for line in text.split("\n")) <= WIDTH

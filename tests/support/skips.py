@@ -1,0 +1,54 @@
+"""Which tests may be left out, and why: every reason is of a kind that is listed here, and kinds are counted.
+
+Decides whether a skip is accounted for. A reason of no kind is a failure, so that nothing is left out in silence; so is what
+is missing where continuous integration, as root, was promised it: all of system-packages.txt, and a kernel to boot.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+
+PACKAGES: Final = re.compile(r"\(Debian packages? ([a-z0-9.+, -]+)\)")
+
+
+class Kind(StrEnum):
+    """Why a test was left out."""
+
+    FULL = "left to ETLOOP_FULL=1"
+    MATERIAL = "of material that is not beside the repository"
+    PROGRAM = "of programs that are not installed"
+    FETCHED = "of a kernel package that could not be fetched"
+    RIGHTS = "for root"
+    KERNEL = "of what this kernel or machine does not have"
+
+
+_KINDS: Final = (
+    (re.compile(r"ETLOOP_FULL=1 "), Kind.FULL),
+    (re.compile(r"(trace sets|oracle schedules|shared traces) are not "), Kind.MATERIAL),
+    (PACKAGES, Kind.PROGRAM),
+    (re.compile(r"^no interop machine: no kernel to boot\b"), Kind.FETCHED),
+    (re.compile(r"\broot\b"), Kind.RIGHTS),
+    (
+        re.compile(r"^(this kernel|no interop machine|no container engine|no switch of software here)\b"),
+        Kind.KERNEL,
+    ),
+)
+
+
+def kind_of(reason: str) -> Kind | None:
+    """None for a reason that nobody has accounted for."""
+    return next((kind for pattern, kind in _KINDS if pattern.search(reason)), None)
+
+
+def objection(reason: str, *, all_installed: bool) -> str:
+    """Why a test may not be left out for this reason; "" if it may. `all_installed`: by `.ci/run`, as root."""
+    kind = kind_of(reason)
+    if kind is None:
+        return f"skipped for a reason that tests/support/skips.py does not know: {reason}"
+    if kind is Kind.PROGRAM and all_installed:
+        return f"skipped although system-packages.txt promises it: {reason}"
+    if kind is Kind.FETCHED and all_installed:
+        return f"skipped although continuous integration can fetch it: {reason}"
+    return ""

@@ -1,0 +1,159 @@
+"""Captures: what an engine sent and received, whole, as Wireshark and we read it."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from etloop.agent.cli import main as agent_main
+from etloop.cli.main import main
+from etloop.cli.text.capture import capture_lines, frames_of
+from etloop.contract.base.errors import ConfigError, ExitCode
+from etloop.traffic import _native
+from etloop.traffic.capture import CaptureTarget
+from etloop.traffic.collectives.selection import CollectiveName
+from etloop.traffic.engine import Engine, EngineState
+
+from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ADDRESSES = ("127.80.0.1", "127.80.0.2")
+BLOCK = struct.pack("<III", 0x0A0D0D0A, 28, 0x1A2B3C4D) + struct.pack("<HHqI", 1, 0, -1, 28)
+
+
+def captured_run(
+    directory: Path, *, offload: bool, snap_bytes: int = 1 << 18, file_bytes: int = 1 << 30
+) -> list[Path]:
+    """An all-reduce between two engines over loopback; the captures of both."""
+    transport = replace(TRANSPORT, segmentation_offload=offload)
+    engines: list[Engine] = []
+    paths: list[Path] = []
+    try:
+        for rank in (0, 1):
+            target = CaptureTarget(directory / str(rank), snap_bytes, file_bytes)
+            target.directory.mkdir()
+            job = assignment(
+                ((HandOp(CollectiveName.ALL_REDUCE, 400_000),),) * 2,
+                only_ranks=(rank,),
+                addresses=ADDRESSES,
+                transport=transport,
+            )
+            paths += target.paths(job)
+            engines.append(Engine.open(job, target))
+        for engine in engines:
+            engine.start_probe()
+        _until(lambda: all(engine.probe_outcomes() is not None for engine in engines))
+        for engine in engines:
+            engine.start(time.monotonic_ns())
+        _until(lambda: all(engine.status().state is EngineState.DONE for engine in engines))
+    finally:
+        for engine in engines:
+            engine.close()
+    return paths
+
+
+def _until(done: object) -> None:
+    deadline = time.monotonic() + 30
+    pause = threading.Event()
+    assert callable(done)
+    while not done():
+        assert time.monotonic() < deadline
+        pause.wait(0.002)
+
+
+@pytest.mark.parametrize("offload", [True, False])
+def test_every_captured_frame_has_a_right_icrc(tmp_path: Path, offload: bool) -> None:
+    near, far = (frames_of(path.read_bytes(), path.name) for path in captured_run(tmp_path, offload=offload))
+    assert near[1] == far[1] == 0
+    assert {_native.check_frame(frame.content) for frame in near[0] + far[0]} == {"good"}
+    sent = sorted(frame.content[42:] for frame in near[0] if frame.outbound)
+    received = sorted(frame.content[42:] for frame in far[0] if not frame.outbound)
+    assert sent == received, "loopback loses nothing"
+    assert len(sent) > 100
+    lines = list(capture_lines(near[0]))
+    assert any(
+        "WRITE_FIRST" in line and "127.80.0.2" in line and line.endswith("icrc good") for line in lines
+    )
+    assert any("ACK" in line and "msn" in line for line in lines)
+
+
+def test_wireshark_finds_nothing_malformed(tmp_path: Path) -> None:
+    tshark = shutil.which("tshark")
+    if tshark is None:
+        pytest.skip("tshark is not installed (Debian package tshark)")
+    (near, _) = captured_run(tmp_path, offload=True)
+    kept, _ = frames_of(near.read_bytes(), near.name)
+    fields = [
+        "-T",
+        "fields",
+        "-e",
+        "infiniband.bth.opcode",
+        "-e",
+        "_ws.malformed",
+        "-e",
+        "ip.checksum.status",
+    ]
+    told = subprocess.run(
+        [tshark, "-r", str(near), "-o", "ip.check_checksum:TRUE", *fields],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout.splitlines()
+    assert len(told) == len(kept)
+    assert all(line.split("\t")[0] and line.split("\t")[1:] == ["", "1"] for line in told), told[:3]
+
+
+def test_a_short_snap_and_a_small_file_keep_the_beginning_and_count_the_rest(tmp_path: Path) -> None:
+    near, _ = captured_run(tmp_path, offload=True, snap_bytes=96, file_bytes=8192)
+    assert near.stat().st_size <= 8192
+    frames, lost = frames_of(near.read_bytes(), near.name)
+    assert lost > 0
+    assert max(len(frame.content) for frame in frames) == 96
+    assert max(frame.frame_bytes for frame in frames) > 4096
+    assert any(line.endswith("icrc not kept") for line in capture_lines(frames))
+
+
+def test_the_command_prints_a_line_a_packet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    near, _ = captured_run(tmp_path, offload=True)
+    assert main(["capture", str(near)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"{len(lines) - 1} packets"
+    assert main(["capture", str(tmp_path / "none")]) != 0
+    assert "none: cannot be read: No such file or directory; name a capture" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "byte 0: it does not begin with a section header"),
+        (b"\xd4\xc3\xb2\xa1" + bytes(20), "byte 0: it does not begin with a section header"),
+        (BLOCK + struct.pack("<II", 6, 400), "byte 28: a block is cut short or has no sound length"),
+        (BLOCK + struct.pack("<III", 6, 12, 12), "byte 28: a packet is cut short"),
+        (
+            BLOCK + struct.pack("<IIIIIIII", 6, 32, 0, 0, 0, 9, 9, 32),
+            "byte 28: a packet is longer than its block",
+        ),
+    ],
+)
+def test_other_files_are_refused_by_place(content: bytes, what: str) -> None:
+    with pytest.raises(ConfigError, match=f"f.pcapng: {what}; name a file that"):
+        frames_of(content, "f.pcapng")
+
+
+@pytest.mark.parametrize("option", ["--capture-snap", "--capture-limit"])
+def test_sizes_of_captures_that_nobody_asked_for_are_refused(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = agent_main(["run", "--controller", "tcp://127.0.0.1:1", "--name", "a", option, "96B"])
+    assert code is ExitCode.PREPARATION_FAILED
+    said = f"etloop-agent: {option}: nothing is captured; name a directory by --capture, too\n"
+    assert capsys.readouterr().err == said

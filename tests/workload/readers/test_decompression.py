@@ -1,0 +1,86 @@
+"""Compressed streams in any pieces, cut anywhere, and larger than they have a right to be."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+from etloop.contract.base.errors import TraceError
+from etloop.workload.readers import decompression
+from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.files import read_trace
+from hypothesis import given
+from hypothesis import strategies as st
+
+PLAIN = bytes(range(256)) * 40 + bytes(300_000)
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": lambda plain: gzip.compress(plain, mtime=0),
+    "zstd": zstandard.compress,
+    "zstd with a checksum": zstandard.ZstdCompressor(write_checksum=True).compress,
+    "nothing": bytes,
+}
+
+
+def pieces_of(content: bytes, piece_bytes: int) -> Iterator[bytes]:
+    return (content[first : first + piece_bytes] for first in range(0, len(content), piece_bytes))
+
+
+@pytest.mark.parametrize("packing", COMPRESSORS)
+@given(piece_bytes=st.integers(1, 5000))
+def test_pieces_of_any_size_give_the_same_bytes(packing: str, piece_bytes: int) -> None:
+    assert b"".join(decompressed(pieces_of(COMPRESSORS[packing](PLAIN), piece_bytes))) == PLAIN
+
+
+@pytest.mark.parametrize("packing", ["gzip", "zstd", "zstd with a checksum"])
+def test_a_stream_cut_anywhere_is_a_fault(packing: str) -> None:
+    packed = COMPRESSORS[packing](PLAIN[:300])
+    for size in range(4, len(packed)):
+        with pytest.raises(CompressionFault, match=r"its (gzip|zstd) stream is cut off"):
+            list(decompressed([packed[:size]]))
+
+
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
+def test_noise_behind_a_stream_is_a_fault(packing: str) -> None:
+    with pytest.raises(CompressionFault, match=rf"its {packing} stream is damaged"):
+        list(decompressed([COMPRESSORS[packing](PLAIN) + b"noise behind it"]))
+
+
+@pytest.mark.parametrize("packing", COMPRESSORS)
+def test_no_file_unpacks_without_limit(packing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decompression, "MAX_PLAIN_BYTES", len(PLAIN) - 1)
+    with pytest.raises(CompressionFault, match="it unpacks to more than"):
+        list(decompressed([COMPRESSORS[packing](PLAIN)]))
+
+
+@pytest.mark.parametrize("packing", COMPRESSORS)
+def test_a_bomb_comes_in_pieces_that_fit_in_memory(packing: str) -> None:
+    bomb = COMPRESSORS[packing](bytes(8 << 20))
+    sizes = [len(piece) for piece in decompressed(pieces_of(bomb, 1 << 20))]
+    assert sum(sizes) == 8 << 20
+    assert packing.startswith("zstd") or max(sizes) <= 1 << 20
+
+
+def test_a_window_of_128_mib_is_read_and_a_larger_one_refused() -> None:
+    def packed(window_log: int) -> bytes:
+        parameters = zstandard.ZstdCompressionParameters(
+            window_log=window_log, strategy=1, hash_log=6, chain_log=6
+        )
+        stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+        return stream.compress(PLAIN) + stream.flush()
+
+    assert b"".join(decompressed([packed(27)])) == PLAIN
+    with pytest.raises(CompressionFault, match="needs a window over 128 MiB"):
+        list(decompressed([packed(28)]))
+
+
+def test_a_pipe_in_place_of_a_file_does_not_hang_the_reader(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "w.0.et")
+    with pytest.raises(TraceError) as raised:
+        read_trace(tmp_path)
+    assert str(raised.value) == (
+        f"{tmp_path}/w.0.et: cannot be read: Not a regular file; check that it is there and may be read"
+    )

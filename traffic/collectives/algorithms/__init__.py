@@ -1,0 +1,1 @@
+"""One file an algorithm: collective and group size in, step table out."""

@@ -1,0 +1,203 @@
+"""All-to-all as NCCL 2.30 runs it: a grouped send and receive with every peer, in the order of its p2p schedule.
+
+Sources: NCCL init.cc ncclP2pSchedule (order), enqueue.cc addP2pToPlan (parts and cut) and scheduleP2pTasksToPlan (rounds
+without work take no place in a batch), include/channel.h ncclP2pChannelBaseForRound (channel of a round), device.h (8 works
+a batch). A transfer has one or more parts, each on a channel of its own; every channel serves eight works side by side, one
+batch after another. With uneven splits a peer of zero bytes is sent nothing at all: PyTorch posts neither the send nor the
+receive (torch/csrc/cuda/nccl.cpp), where NCCL itself would send an empty message.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
+
+from etloop.traffic.collectives.algorithms.point_to_point import p2p_schedule
+from etloop.traffic.collectives.core.lazy_tables import LazyTables
+from etloop.traffic.collectives.core.regular_columns import ExchangeShape, exchange_columns
+from etloop.traffic.collectives.core.steps import recv, send
+from etloop.traffic.collectives.core.table import Lane
+
+if TYPE_CHECKING:
+    from etloop.traffic.collectives.core.cutting import Request
+    from etloop.traffic.collectives.core.table import Schedule
+
+PEERS_PER_BATCH: Final = 8
+"""NCCL_MAX_DEV_WORK_P2P_PER_BATCH: works that one channel serves side by side."""
+SCHEDULE_GROUP_SIZE: Final = 8
+"""NCCL_P2P_SCHEDULE_GROUP_SIZE."""
+UNEVEN: Final = "p2p-uneven"
+"""Algorithm of uneven splits: a name of its own, so that its times are not averaged with those of even ones."""
+_ORDERS_KEPT: Final = 256
+"""Positions whose order is remembered: uneven splits ask for it again with every matrix."""
+
+
+@lru_cache(maxsize=_ORDERS_KEPT)
+def p2p_order(position: int, size: int, ranks_per_host: int) -> tuple[tuple[int, int], ...]:
+    """(peer to send to, peer to receive from) of every round of one position; round 0 is the position itself.
+
+    Hosts have `ranks_per_host` consecutive positions each. Where these do not divide `size` NCCL falls back to
+    the greatest group that fits all hosts, and so does this.
+    """
+    group = _group_size(size, ranks_per_host)
+    groups = size // group
+    own_group, local = divmod(position, group)
+    rounds: list[tuple[int, int]] = []
+    for group_delta in quadratic_order(groups):
+        send_group = (own_group + group_delta) % groups
+        recv_group = (own_group - group_delta) % groups
+        rounds += [
+            (send_group * group + (local + delta) % group, recv_group * group + (local - delta) % group)
+            for delta in range(group)
+        ]
+    return tuple(rounds)
+
+
+def quadratic_order(groups: int) -> tuple[int, ...]:
+    """0, 1, 3, 6, 10, ... modulo the next power of two, without values that name no group: each group once."""
+    modulus = 1 << (groups - 1).bit_length()
+    deltas = ((x * x + x) // 2 % modulus for x in range(modulus))
+    return tuple(delta for delta in deltas if delta < groups)
+
+
+def base_channel(round_number: int, size: int, ranks_per_host: int, channels: int) -> int:
+    """Channel of the first part of a round; `channels` is a power of two.
+
+    Neighbouring rounds get channels that are far apart: the number's bits are reversed. Between hosts all rounds with the
+    same host, eight at a time, share a channel.
+    """
+    number = round_number
+    if size > ranks_per_host:
+        # NCCL divides by the positions of a host, not by those of a schedule group.
+        host, local = divmod(round_number, ranks_per_host)
+        number = host * -(-ranks_per_host // PEERS_PER_BATCH) + local // PEERS_PER_BATCH
+    bits = channels.bit_length() - 1
+    return sum((number >> bit & 1) << (bits - 1 - bit) for bit in range(bits))
+
+
+def p2p_all_to_all(request: Request) -> Schedule:
+    """All-to-all of a send buffer of B bytes: position r sends block d of its buffer to position d.
+
+    With splits in the request position i sends `splits[i][j]` bytes to position j, and the lanes state their bytes: the
+    byte count of an op that runs this schedule does not matter. What a position keeps is not moved.
+    """
+    size = request.size
+    assert size >= 2
+    cutting = request.cutting
+    channels = cutting.channels if cutting.peers is not None else 1
+    assert channels & (channels - 1) == 0
+    lanes_of = _uneven_lanes if request.splits else _even_lanes
+    placed = replace(request, ranks_per_host=min(request.ranks_per_host, size))
+    columns = None if request.splits else partial(exchange_columns, _exchange_shape(placed, channels))
+    tables = LazyTables(size, lambda position: lanes_of(position, placed, channels), columns)
+    schedule = p2p_schedule(request, tables, empty_message=False)
+    return replace(schedule, algorithm=UNEVEN) if request.splits else schedule
+
+
+class _Batches:
+    """Counts the works of every channel: the eighth is followed by a new batch."""
+
+    def __init__(self, request: Request, channels: int) -> None:
+        self._request = request
+        self._channels = channels
+        self._works: Counter[int] = Counter()
+
+    def place(self, round_number: int, part: int) -> tuple[int, int]:
+        """(channel, batch) of a part of a round."""
+        base = base_channel(round_number, self._request.size, self._request.ranks_per_host, self._channels)
+        channel = (base + part) & (self._channels - 1)
+        batch = self._works[channel] // PEERS_PER_BATCH
+        self._works[channel] += 1
+        return channel, batch
+
+
+def _even_lanes(position: int, request: Request, channels: int) -> tuple[Lane, ...]:
+    size, parts = request.size, request.cutting.parts
+    batches = _Batches(request, channels)
+    lanes: list[Lane] = []
+    # The self round is a copy inside the accelerator; it takes no place in a batch.
+    order = p2p_order(position, size, request.ranks_per_host)
+    for number, (send_to, recv_from) in enumerate(order[1:], 1):
+        for part in range(parts):
+            channel, batch = batches.place(number, part)
+            sent, received = send(0, position * size + send_to), recv(0, recv_from * size + position)
+            place = {"channel": channel, "share": part, "shares": parts}
+            lanes.append(Lane(batch, send_to, -1, send_to, size, (sent,), **place))
+            lanes.append(Lane(batch, -1, recv_from, position, size, (received,), **place))
+    return _in_batches(lanes)
+
+
+def _exchange_shape(request: Request, channels: int) -> ExchangeShape:
+    size, parts = request.size, request.cutting.parts
+    group = _group_size(size, request.ranks_per_host)
+    batches = _Batches(request, channels)
+    return ExchangeShape(
+        size=size,
+        group=group,
+        group_deltas=quadratic_order(size // group),
+        parts=parts,
+        places=tuple(batches.place(number, part) for number in range(1, size) for part in range(parts)),
+    )
+
+
+def _uneven_lanes(position: int, request: Request, channels: int) -> tuple[Lane, ...]:
+    size, splits, peers = request.size, request.splits, request.cutting.peers
+    batches = _Batches(request, channels)
+    lanes: list[Lane] = []
+    order = p2p_order(position, size, request.ranks_per_host)
+    for number, (send_to, recv_from) in enumerate(order[1:], 1):
+        sent, received = splits[position][send_to], splits[recv_from][position]
+        send_parts, recv_parts = (
+            (peers.parts_of(moved) if peers is not None else 1) if moved else 0 for moved in (sent, received)
+        )
+        for part in range(max(send_parts, recv_parts)):
+            channel, batch = batches.place(number, part)
+            if part < send_parts:
+                entries = (send(0, position * size + send_to),)
+                lanes.append(
+                    Lane(
+                        batch,
+                        send_to,
+                        -1,
+                        send_to,
+                        size,
+                        entries,
+                        sent,
+                        channel,
+                        share=part,
+                        shares=send_parts,
+                    )
+                )
+            if part < recv_parts:
+                entries = (recv(0, recv_from * size + position),)
+                lanes.append(
+                    Lane(
+                        batch,
+                        -1,
+                        recv_from,
+                        position,
+                        size,
+                        entries,
+                        received,
+                        channel,
+                        share=part,
+                        shares=recv_parts,
+                    )
+                )
+    return _in_batches(lanes)
+
+
+def _in_batches(lanes: list[Lane]) -> tuple[Lane, ...]:
+    return tuple(sorted(lanes, key=lambda lane: lane.batch))
+
+
+def _group_size(size: int, ranks_per_host: int) -> int:
+    local = [min(ranks_per_host, size - first) for first in range(0, size, ranks_per_host)]
+    group = SCHEDULE_GROUP_SIZE if len(local) > 1 else size
+    for count in local:
+        if count % group != 0:
+            group = math.gcd(group, count)
+    return group

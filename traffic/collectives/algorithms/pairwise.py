@@ -1,0 +1,91 @@
+"""All-to-all and reduce-scatter one peer after another, and MPICH's scattered all-to-all, which takes 32 at a time.
+
+Pairwise exchange: n - 1 rounds, each over before the next; if n is a power of two the peer of round i is r xor i, else a
+position sends to r + i and receives from r - i. Scattered: batches of peers, receives from r + i and sends to r - i, each
+batch over before the next. Source: pmodels/mpich src/mpi/coll/alltoall (pairwise, scattered), reduce_scatter (pairwise).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.traffic.collectives.algorithms.direct import exchanged
+from etloop.traffic.collectives.core.draft import (
+    ADD,
+    FINISH,
+    KEEP,
+    SEND,
+    TableDraft,
+    block_moves,
+    each_channel,
+    schedule_of,
+)
+from etloop.traffic.collectives.core.symmetric_tables import Symmetry, ahead, crosswise
+
+if TYPE_CHECKING:
+    from etloop.traffic.collectives.core.cutting import Request
+    from etloop.traffic.collectives.core.table import Lane, Schedule
+
+THROTTLE: Final = 32
+"""MPIR_CVAR_ALLTOALL_THROTTLE: the batch of a scattered all-to-all, unless the request has a window."""
+
+
+def pairwise(request: Request) -> Schedule:
+    """All-to-all or reduce-scatter."""
+    size = request.size
+    assert size >= 2
+    reduces = request.collective == "reduce-scatter"
+    lanes = _reduce_scatter if reduces else _all_to_all
+    turn = crosswise if size & (size - 1) == 0 else ahead(size)
+    tables = each_channel(request, lambda position: lanes(position, size), Symmetry(turn, turn))
+    return schedule_of(request, "pairwise", tables, blocks=size)
+
+
+def scattered(request: Request) -> Schedule:
+    """All-to-all."""
+    size = request.size
+    assert size >= 2
+    throttle = request.cutting.window or THROTTLE
+    turn = ahead(size)
+    tables = each_channel(
+        request, lambda position: _scattered(position, size, throttle), Symmetry(turn, turn)
+    )
+    return schedule_of(request, "scattered", tables, blocks=size)
+
+
+def partners(position: int, round_number: int, size: int) -> tuple[int, int]:
+    """(position to send to, position to receive from) of a round, from 1 on."""
+    if size & (size - 1) == 0:
+        return position ^ round_number, position ^ round_number
+    return (position + round_number) % size, (position - round_number) % size
+
+
+def _all_to_all(position: int, size: int) -> tuple[Lane, ...]:
+    table = TableDraft()
+    for i in range(1, size):
+        to, source = partners(position, i, size)
+        lane = table.lane(to, source, batch=i - 1)
+        lane.add(SEND, [exchanged(position, to, size)])
+        lane.add(KEEP, [exchanged(source, position, size)])
+    return table.lanes()
+
+
+def _reduce_scatter(position: int, size: int) -> tuple[Lane, ...]:
+    table = TableDraft()
+    for i in range(1, size):
+        to, source = partners(position, i, size)
+        lane = table.lane(to, source, batch=i - 1)
+        lane.add(SEND, block_moves([to]))
+        lane.add(FINISH if i == size - 1 else ADD, block_moves([position]))
+    return table.lanes()
+
+
+def _scattered(position: int, size: int, throttle: int) -> tuple[Lane, ...]:
+    table = TableDraft()
+    for i in range(1, size):
+        to, source = (position - i) % size, (position + i) % size
+        # The position itself is the first of the first batch.
+        lane = table.lane(to, source, batch=i // throttle)
+        lane.add(SEND, [exchanged(position, to, size)])
+        lane.add(KEEP, [exchanged(source, position, size)])
+    return table.lanes()

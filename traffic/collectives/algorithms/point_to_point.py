@@ -1,0 +1,39 @@
+"""One send and its receive, cut as NCCL cuts a grouped send/recv over the network: position 0 sends, position 1 receives.
+
+Source: NCCL enqueue.cc addP2pToPlan. An empty send is one empty message. Parts go over channels as in `alltoall`, part p
+on channel p: the round of a lone send is number 0 or 1, whose channel is not known without its peers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from etloop.traffic.collectives.core.draft import schedule_of
+from etloop.traffic.collectives.core.steps import recv, send
+from etloop.traffic.collectives.core.table import ChunkRule, Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.traffic.collectives.core.cutting import Request
+    from etloop.traffic.collectives.core.table import Schedule
+
+
+def point_to_point(request: Request) -> Schedule:
+    """The schedule of a send and its receive."""
+    parts = request.cutting.parts
+    senders = tuple(
+        Lane(0, 1, -1, 0, 1, (send(0, 0),), channel=part, share=part, shares=parts) for part in range(parts)
+    )
+    receivers = tuple(
+        Lane(0, -1, 0, 0, 1, (recv(0, 0),), channel=part, share=part, shares=parts) for part in range(parts)
+    )
+    return p2p_schedule(request, (senders, receivers), empty_message=True)
+
+
+def p2p_schedule(request: Request, tables: Sequence[tuple[Lane, ...]], *, empty_message: bool) -> Schedule:
+    """A schedule of send-only and receive-only lanes with the send/recv cut."""
+    schedule = schedule_of(request, "p2p", tables)
+    rule = ChunkRule.P2P if request.cutting.peers is not None else ChunkRule.FIXED
+    return replace(schedule, chunk_rule=rule, empty_message=empty_message)

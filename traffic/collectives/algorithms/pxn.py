@@ -1,0 +1,58 @@
+"""Rail-aligned all-to-all as NCCL's PXN makes it: a block for another rail first goes over scale-up to its own host's rail.
+
+A position sends the block for (host, place) to the neighbour of that place on its host, who sends it on: between hosts only
+equal places talk, and card r meets card r of other hosts only. In contrast to `hierarchical` nothing is collected: every
+block is relayed as a message of its own, chunk by chunk, as soon as it has come. Source: NCCL graph/search.cc, transport/net.cc
+(PXN), in the order of ncclP2pSchedule (init.cc).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etloop.traffic.collectives.algorithms.alltoall import quadratic_order
+from etloop.traffic.collectives.algorithms.direct import exchanged
+from etloop.traffic.collectives.algorithms.hierarchical import grid_of
+from etloop.traffic.collectives.core.draft import KEEP, RECV, SEND, TableDraft, each_channel, schedule_of
+from etloop.traffic.collectives.core.symmetric_tables import Symmetry, ahead_in_grid
+
+if TYPE_CHECKING:
+    from etloop.traffic.collectives.algorithms.hierarchical import Grid
+    from etloop.traffic.collectives.core.cutting import Request
+    from etloop.traffic.collectives.core.draft import Step
+    from etloop.traffic.collectives.core.table import Lane, Schedule
+
+
+def pxn(request: Request) -> Schedule:
+    """All-to-all over at least two hosts of equally many positions."""
+    grid = grid_of(request)
+    assert grid.hosts >= 2
+    turn = ahead_in_grid(grid.hosts, grid.places)
+    tables = each_channel(
+        request, lambda position: _lanes(grid, *divmod(position, grid.places)), Symmetry(turn, turn)
+    )
+    return schedule_of(request, "pxn", tables, blocks=request.size)
+
+
+def _lanes(grid: Grid, host: int, place: int) -> tuple[Lane, ...]:
+    table = TableDraft()
+    position = grid.at(host, place)
+    order = quadratic_order(grid.hosts)
+    arrived: dict[tuple[int, int], Step] = {}
+    for i in range(1, grid.places):
+        to, source = grid.at(host, place + i), grid.at(host, place - i)
+        sending, receiving = table.lane(send_to=to), table.lane(recv_from=source)
+        for delta in order:
+            # A whole host ahead each time; the block for the neighbour itself goes first.
+            sending.add(SEND, [exchanged(position, grid.at(host + delta, place + i), grid.size)])
+            kind = KEEP if delta == 0 else RECV
+            move = exchanged(source, grid.at(host + delta, place), grid.size)
+            arrived[i, delta] = receiving.add(kind, [move])
+    for delta in order[1:]:
+        to, source = grid.at(host + delta, place), grid.at(host - delta, place)
+        sending, receiving = table.lane(send_to=to), table.lane(recv_from=source)
+        for i in range(grid.places):
+            before = [arrived[i, delta]] if i else []
+            sending.add(SEND, [exchanged(grid.at(host, place - i), to, grid.size)], before)
+            receiving.add(KEEP, [exchanged(grid.at(host - delta, place - i), position, grid.size)])
+    return table.lanes()

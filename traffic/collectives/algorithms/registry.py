@@ -1,0 +1,127 @@
+"""Every algorithm by name: what it serves, who builds it, and which groups it cannot serve.
+
+A new algorithm is a new file and a line here. Which one an op gets is `choice`'s matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.traffic.collectives.algorithms.alltoall import p2p_all_to_all
+from etloop.traffic.collectives.algorithms.binomial import binomial
+from etloop.traffic.collectives.algorithms.bruck import bruck
+from etloop.traffic.collectives.algorithms.chain import chain
+from etloop.traffic.collectives.algorithms.deepep import deepep
+from etloop.traffic.collectives.algorithms.direct import direct
+from etloop.traffic.collectives.algorithms.gloo_ring import gloo_ring
+from etloop.traffic.collectives.algorithms.halving_doubling import halving_doubling
+from etloop.traffic.collectives.algorithms.hierarchical import hierarchical
+from etloop.traffic.collectives.algorithms.linear import linear
+from etloop.traffic.collectives.algorithms.pairwise import pairwise, scattered
+from etloop.traffic.collectives.algorithms.pat import pat
+from etloop.traffic.collectives.algorithms.point_to_point import point_to_point
+from etloop.traffic.collectives.algorithms.pxn import pxn
+from etloop.traffic.collectives.algorithms.recursive_doubling import recursive_doubling
+from etloop.traffic.collectives.algorithms.ring import bidirectional_ring, ring
+from etloop.traffic.collectives.algorithms.tree import double_binary_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from etloop.traffic.collectives.core.cutting import Request
+    from etloop.traffic.collectives.core.table import Schedule
+
+
+def no_limit(request: Request) -> str:
+    """Serves every request."""
+    return "" if request.size >= 2 else "it needs at least 2 positions"
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """An algorithm of one or more collectives, named as in `Schedule.collective`."""
+
+    name: str
+    collectives: frozenset[str]
+    build: Callable[[Request], Schedule]
+    limit: Callable[[Request], str] = no_limit
+    """Why it cannot serve a request; "" if it can."""
+
+
+def _grouped(request: Request) -> Schedule:
+    return (point_to_point if request.collective == "point-to-point" else p2p_all_to_all)(request)
+
+
+def _even_channels(request: Request) -> str:
+    channels = request.cutting.channels
+    return no_limit(request) or (
+        f"it needs an even number of channels, one half for each direction, and has {channels}"
+        if channels % 2
+        else ""
+    )
+
+
+def _one_channel(request: Request) -> str:
+    channels = request.cutting.channels
+    return no_limit(request) or (f"it has one channel, not {channels}" if channels != 1 else "")
+
+
+def _full_hosts(request: Request) -> str:
+    size, ranks = request.size, request.ranks_per_host
+    return no_limit(request) or (
+        f"it needs hosts of equally many positions, and {size} do not fill hosts of {ranks}"
+        if size % ranks
+        else ""
+    )
+
+
+def _two_levels(request: Request) -> str:
+    size, ranks = request.size, request.ranks_per_host
+    return _full_hosts(request) or (
+        f"it needs at least two hosts of at least two positions, and {size} on hosts of {ranks} are not"
+        if ranks < 2 or size < 2 * ranks
+        else ""
+    )
+
+
+def _two_hosts(request: Request) -> str:
+    size, ranks = request.size, request.ranks_per_host
+    return _full_hosts(request) or (
+        f"it needs at least two hosts, and {size} positions on hosts of {ranks} have one"
+        if size < 2 * ranks
+        else ""
+    )
+
+
+def _serves(*collectives: str) -> frozenset[str]:
+    # A barrier is an all-reduce without data.
+    return frozenset(collectives) | ({"barrier"} if "all-reduce" in collectives else set())
+
+
+_ALL: Final = (
+    Algorithm("ring", _serves("all-reduce", "all-gather", "reduce-scatter"), ring),
+    Algorithm(
+        "bidirectional_ring",
+        _serves("all-reduce", "all-gather", "reduce-scatter"),
+        bidirectional_ring,
+        _even_channels,
+    ),
+    Algorithm("tree", _serves("all-reduce"), double_binary_tree),
+    Algorithm("halving_doubling", _serves("all-reduce", "reduce-scatter"), halving_doubling),
+    Algorithm("recursive_doubling", _serves("all-reduce", "all-gather"), recursive_doubling),
+    Algorithm("pat", _serves("all-gather", "reduce-scatter"), pat),
+    Algorithm("direct", _serves("all-reduce", "all-gather", "reduce-scatter", "all-to-all"), direct),
+    Algorithm("bruck", _serves("all-gather", "all-to-all"), bruck),
+    Algorithm("pairwise", _serves("reduce-scatter", "all-to-all"), pairwise),
+    Algorithm("scattered", _serves("all-to-all"), scattered),
+    Algorithm("p2p", _serves("all-to-all", "uneven all-to-all", "point-to-point"), _grouped),
+    Algorithm("deepep", _serves("all-to-all", "uneven all-to-all"), deepep),
+    Algorithm("gloo_ring", _serves("all-reduce"), gloo_ring, _one_channel),
+    Algorithm("chain", _serves("broadcast", "reduce"), chain),
+    Algorithm("binomial", _serves("broadcast", "reduce", "gather", "scatter"), binomial),
+    Algorithm("linear", _serves("gather", "scatter"), linear),
+    Algorithm("hierarchical", _serves("all-reduce", "all-to-all"), hierarchical, _two_levels),
+    Algorithm("pxn", _serves("all-to-all"), pxn, _two_hosts),
+)
+ALGORITHMS: Final[Mapping[str, Algorithm]] = {algorithm.name: algorithm for algorithm in _ALL}

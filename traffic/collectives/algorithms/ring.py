@@ -1,0 +1,148 @@
+"""Ring all-reduce, all-gather, reduce-scatter and barrier as NCCL 2.30 runs them, on any number of channels.
+
+Every position receives from the one before it in the ring and sends to the one behind it. Sources: NCCL
+device/all_reduce.h, all_gather.h, reduce_scatter.h. A channel has its share of the bytes and a ring of its own
+(`hosts.ring_order`); of a bidirectional ring every other channel runs backwards. Chunks, slices and slots come with the
+request. Each position sends 2(n-1)/n of an all-reduce's bytes, n-1 blocks otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from etloop.traffic.collectives.core.draft import on_channels, schedule_of
+from etloop.traffic.collectives.core.hosts import hosts_of, ring_order
+from etloop.traffic.collectives.core.lazy_tables import LazyTables
+from etloop.traffic.collectives.core.regular_columns import RingShape, ring_columns
+from etloop.traffic.collectives.core.steps import (
+    recv,
+    recv_copy_send,
+    recv_reduce_copy,
+    recv_reduce_copy_send,
+    recv_reduce_send,
+    send,
+)
+from etloop.traffic.collectives.core.table import Entry, Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.traffic.collectives.core.cutting import Request
+    from etloop.traffic.collectives.core.table import Schedule
+
+
+def ring(request: Request) -> Schedule:
+    """All channels run the same way round."""
+    return _ring(request, "ring", bidirectional=False)
+
+
+def bidirectional_ring(request: Request) -> Schedule:
+    """Channels 1, 3, ... run the other way round, so that both directions of every link are used."""
+    return _ring(request, "bidirectional_ring", bidirectional=True)
+
+
+def all_reduce_entries(place: int, size: int) -> tuple[Entry, ...]:
+    """What the position at a place of the ring does in a loop; chunk and block of that number are final there first."""
+    first, last = (place - 1) % size, (place + 1) % size
+    return (
+        send(first, first),
+        *(recv_reduce_send(c, c) for c in _backwards(place, range(2, size), size)),
+        recv_reduce_copy_send(place, place),
+        *(recv_copy_send(c, c) for c in _backwards(place, range(1, size - 1), size)),
+        recv(last, last),
+    )
+
+
+def _all_gather_entries(order: Sequence[int], place: int) -> tuple[Entry, ...]:
+    size = len(order)
+    return (
+        send(0, order[place]),
+        *(recv_copy_send(0, order[p]) for p in _backwards(place, range(1, size - 1), size)),
+        recv(0, order[(place + 1) % size]),
+    )
+
+
+def _reduce_scatter_entries(order: Sequence[int], place: int) -> tuple[Entry, ...]:
+    size = len(order)
+    first, own = order[(place - 1) % size], order[place]
+    passed = (order[p] for p in _backwards(place, range(2, size), size))
+    return (
+        send(first, first),
+        *(recv_reduce_send(block, block) for block in passed),
+        recv_reduce_copy(own, own),
+    )
+
+
+def _backwards(place: int, distances: range, size: int) -> tuple[int, ...]:
+    return tuple((place - distance) % size for distance in distances)
+
+
+def _ring(request: Request, algorithm: str, *, bidirectional: bool) -> Schedule:
+    size = request.size
+    assert size >= 2
+    hosts = hosts_of(size, request.ranks_per_host)
+    orders = [ring_order(hosts, channel) for channel in range(request.cutting.channels)]
+    if bidirectional:
+        orders[1::2] = [order[::-1] for order in orders[1::2]]
+    tables = LazyTables(
+        size,
+        partial(_table, request.collective, [_Ring.of(order) for order in orders]),
+        partial(ring_columns, _shape(request.collective, orders)),
+    )
+    whole_buffer = request.collective in ("all-reduce", "barrier")
+    return schedule_of(
+        request,
+        algorithm,
+        tables,
+        blocks=size if request.collective == "reduce-scatter" else 0,
+        chunks_per_loop=size if whole_buffer else 1,
+        # Only the all-reduce kernel spreads what is left over all chunks of its last loop.
+        shrink_last=whole_buffer,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """Positions in order, and the place of every position."""
+
+    order: tuple[int, ...]
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, order: tuple[int, ...]) -> _Ring:
+        return cls(order, tuple(sorted(range(len(order)), key=order.__getitem__)))
+
+
+def _table(collective: str, rings: Sequence[_Ring], position: int) -> tuple[Lane, ...]:
+    # Channels with the same ring share their entries.
+    entries: dict[tuple[int, ...], tuple[Entry, ...]] = {}
+    tables: list[tuple[Lane, ...]] = []
+    for one in rings:
+        place, size = one.places[position], len(one.order)
+        if one.order not in entries:
+            entries[one.order] = _entries(collective, one.order, place)
+        following, preceding = one.order[(place + 1) % size], one.order[place - 1]
+        tables.append((Lane(0, following, preceding, 0, 1, entries[one.order]),))
+    return on_channels(tables)
+
+
+def _shape(collective: str, orders: Sequence[tuple[int, ...]]) -> RingShape:
+    size = len(orders[0])
+    return RingShape(
+        orders=tuple(orders),
+        entries=_entries(collective, range(size), 0),
+        chunks_turn=collective != "all-gather",
+        chunks_are_positions=collective == "reduce-scatter",
+    )
+
+
+def _entries(collective: str, order: Sequence[int], place: int) -> tuple[Entry, ...]:
+    match collective:
+        case "all-gather":
+            return _all_gather_entries(order, place)
+        case "reduce-scatter":
+            return _reduce_scatter_entries(order, place)
+        case _:
+            return all_reduce_entries(place, len(order))

@@ -1,0 +1,223 @@
+"""Step tables as columns: what travels in an assignment and what the native cursor reads.
+
+A schedule gives its tables as lanes and entries, or, where these would be millions of objects, as columns at once
+(`LazyTables`). Lanes that have the same tuple of entries share it here too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from etloop.contract.model.assignment import ScheduleTables
+from etloop.traffic.collectives.core.lazy_tables import LazyTables, TableColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from etloop.traffic.collectives.core.table import Entry, Lane, Schedule
+    from numpy.typing import NDArray
+
+    # Columns differ in the type of their values.
+    _Column = NDArray[Any]
+
+_LANE_COLUMNS = (
+    "lane_batch",
+    "lane_send_to",
+    "lane_recv_from",
+    "lane_part",
+    "lane_parts",
+    "lane_span",
+    "lane_share",
+    "lane_shares",
+    "lane_bytes",
+    "lane_channel",
+    "lane_first_entry",
+    "lane_entry_count",
+)
+_ENTRY_COLUMNS = ("entry_kind", "entry_chunk", "entry_after_lane", "entry_after_entry")
+_ALWAYS_WHOLE = frozenset({"lane_send_to", "entry_chunk"})
+"""Columns that tell how many rows there are."""
+
+
+def to_columns(
+    schedules: Sequence[Schedule], positions: Sequence[Sequence[int] | None] | None = None
+) -> ScheduleTables:
+    """The tables of all schedules; schedule i of the result is `schedules[i]`.
+
+    `positions[i]` are the positions of schedule i whose tables are wanted, rising; None: all of them.
+    """
+    wanted = positions if positions is not None else [None] * len(schedules)
+    parts = [_columns_of(schedule, which) for schedule, which in zip(schedules, wanted, strict=True)]
+    return ScheduleTables(
+        size=np.array([s.size for s in schedules], np.int32),
+        chunk_rule=np.array([s.chunk_rule for s in schedules], np.uint8),
+        chunk_bytes=np.array([s.chunk_bytes for s in schedules], np.int64),
+        chunks_per_loop=np.array([s.chunks_per_loop for s in schedules], np.int32),
+        shrink_last=np.array([s.shrink_last for s in schedules], np.uint8),
+        slices=np.array([s.slices for s in schedules], np.int32),
+        min_slice_bytes=np.array([s.min_slice_bytes for s in schedules], np.int64),
+        slots=np.array([s.slots for s in schedules], np.int32),
+        empty_message=np.array([s.empty_message for s in schedules], np.uint8),
+        slice_align_bytes=np.array([s.slice_align_bytes for s in schedules], np.int64),
+        line_data_bytes=np.array([s.protocol.line_data_bytes for s in schedules], np.int64),
+        line_wire_bytes=np.array([s.protocol.line_wire_bytes for s in schedules], np.int64),
+        split=np.array([s.split for s in schedules], np.uint8),
+        traffic_per_byte=np.array([s.traffic_per_byte for s in schedules], np.int64),
+        handshake=np.array([s.handshake for s in schedules], np.uint8),
+        table_offsets=_offsets(len(part.position) for part in parts),
+        table_position=_joined([part.position for part in parts], np.int32),
+        lane_offsets=_offsets(chain.from_iterable(part.lane_count.tolist() for part in parts)),
+        **_lane_and_entry_columns(parts),
+    )
+
+
+def select_tables(
+    tables: ScheduleTables, schedule: NDArray[np.int32], position: NDArray[np.int32]
+) -> ScheduleTables:
+    """Of all schedules the tables of some (schedule, position) pairs only; every schedule keeps its number.
+
+    The pairs may come in any order and more than once. KeyError if one has no table.
+    """
+    per_schedule = np.diff(tables.table_offsets)
+    key_of_table = (
+        np.repeat(np.arange(len(per_schedule), dtype=np.int64), per_schedule) << 32 | tables.table_position
+    )
+    asked = np.unique(schedule.astype(np.int64) << 32 | position)
+    absent = asked[~np.isin(asked, key_of_table)]
+    if len(absent):
+        raise KeyError(f"schedule {absent[0] >> 32} has no table of position {absent[0] & 0xFFFFFFFF}")
+    rows = np.searchsorted(key_of_table, asked)
+    counts = np.diff(tables.lane_offsets)[rows]
+    lanes = _ranges(tables.lane_offsets[:-1][rows], counts)
+    all_lanes, all_entries = len(tables.lane_send_to), len(tables.entry_chunk)
+    columns = {name: _taken(getattr(tables, name), lanes, all_lanes) for name in _LANE_COLUMNS}
+    entries, columns["lane_first_entry"] = _entries_in_use(
+        columns["lane_first_entry"], columns["lane_entry_count"]
+    )
+    columns |= {name: _taken(getattr(tables, name), entries, all_entries) for name in _ENTRY_COLUMNS}
+    of_schedule = np.searchsorted(asked, np.arange(len(per_schedule) + 1, dtype=np.int64) << 32)
+    return replace(
+        tables,
+        table_offsets=of_schedule.astype(np.int32),
+        table_position=tables.table_position[rows],
+        lane_offsets=_offsets(counts.tolist()),
+        **{name: _packed(name, column) for name, column in columns.items()},
+    )
+
+
+def unpacked(tables: ScheduleTables) -> ScheduleTables:
+    """The same tables with all rows in all columns."""
+    lanes, entries = len(tables.lane_send_to), len(tables.entry_chunk)
+    whole = dict.fromkeys(_LANE_COLUMNS, lanes) | dict.fromkeys(_ENTRY_COLUMNS, entries)
+    return replace(
+        tables, **{name: _taken(getattr(tables, name), np.arange(rows), rows) for name, rows in whole.items()}
+    )
+
+
+def columns_of_tables(tables: Iterable[tuple[int, tuple[Lane, ...]]]) -> TableColumns:
+    """The columns of (position, table) pairs that are given as lanes."""
+    numbered = list(tables)
+    lanes = [lane for _, table in numbered for lane in table]
+    entries: list[Entry] = []
+    first_of: dict[int, int] = {}
+    firsts = []
+    for lane in lanes:
+        # By identity: equal tuples that are not the same one are rare, and hashing thousands of entries is slow.
+        if id(lane.entries) not in first_of:
+            first_of[id(lane.entries)] = len(entries)
+            entries += lane.entries
+        firsts.append(first_of[id(lane.entries)])
+    # IntFlag members convert slowly; there are only a handful of kinds.
+    plain = {kind: int(kind) for kind in {entry.kind for entry in entries}}
+    return TableColumns(
+        position=np.array([position for position, _ in numbered], np.int32),
+        lane_count=np.array([len(table) for _, table in numbered], np.int32),
+        lane_batch=np.array([lane.batch for lane in lanes], np.int32),
+        lane_send_to=np.array([lane.send_to for lane in lanes], np.int32),
+        lane_recv_from=np.array([lane.recv_from for lane in lanes], np.int32),
+        lane_part=np.array([lane.part for lane in lanes], np.int32),
+        lane_parts=np.array([lane.parts for lane in lanes], np.int32),
+        lane_span=np.array([lane.span for lane in lanes], np.int32),
+        lane_share=np.array([lane.share for lane in lanes], np.int32),
+        lane_shares=np.array([lane.shares for lane in lanes], np.int32),
+        lane_bytes=np.array([lane.lane_bytes for lane in lanes], np.int64),
+        lane_channel=np.array([lane.channel for lane in lanes], np.int32),
+        lane_first_entry=np.array(firsts, np.int32),
+        lane_entry_count=np.array([len(lane.entries) for lane in lanes], np.int32),
+        entry_kind=np.array([plain[entry.kind] for entry in entries], np.uint8),
+        entry_chunk=np.array([entry.chunk for entry in entries], np.int32),
+        entry_after_lane=np.array([entry.after_lane for entry in entries], np.int32),
+        entry_after_entry=np.array([entry.after_entry for entry in entries], np.int32),
+    )
+
+
+def _columns_of(schedule: Schedule, positions: Sequence[int] | None) -> TableColumns:
+    which = range(len(schedule.tables)) if positions is None else positions
+    tables = schedule.tables
+    made = tables.columns(which) if isinstance(tables, LazyTables) else None
+    if made is not None:
+        return made
+    if positions is not None or not isinstance(tables, LazyTables):
+        return columns_of_tables((position, tables[position]) for position in which)
+    if tables.kept is None:
+        tables.kept = columns_of_tables(enumerate(tables))
+    return tables.kept
+
+
+def _lane_and_entry_columns(parts: Sequence[TableColumns]) -> dict[str, Any]:
+    lanes = [len(part.lane_send_to) for part in parts]
+    entries = [len(part.entry_chunk) for part in parts]
+    entries_before = [*accumulate(entries, initial=0)]
+    columns: dict[str, Any] = {}
+    for field in fields(TableColumns):
+        name = field.name
+        if name in ("position", "lane_count"):
+            continue
+        rows = lanes if name in _LANE_COLUMNS else entries
+        values = [getattr(part, name) for part in parts]
+        if name == "lane_first_entry":
+            values = [value + before for value, before in zip(values, entries_before, strict=False)]
+        whole = [
+            value if len(value) == count else np.repeat(value, count)
+            for value, count in zip(values, rows, strict=True)
+        ]
+        kind = np.int64 if name == "lane_bytes" else np.uint8 if name == "entry_kind" else np.int32
+        columns[name] = _packed(name, _joined(whole, kind))
+    return columns
+
+
+def _entries_in_use(first: _Column, count: _Column) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The entries that some lanes use, and where those of each lane then begin."""
+    pairs = np.stack([first, count], axis=1)
+    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    begins = np.concatenate([[0], np.cumsum(distinct[:, 1])])[:-1]
+    return _ranges(distinct[:, 0], distinct[:, 1]), begins.astype(np.int32)[inverse.reshape(-1)]
+
+
+def _ranges(first: NDArray[np.int32], count: NDArray[np.int32]) -> NDArray[np.int64]:
+    """first[0], first[0] + 1, ... `count[0]` of them, then those of the next pair."""
+    before = np.concatenate([[0], np.cumsum(count)[:-1]]) if len(count) else np.zeros(0, np.int64)
+    shift: NDArray[np.int64] = np.repeat(first - before, count)
+    return np.arange(len(shift), dtype=np.int64) + shift
+
+
+def _taken(column: _Column, rows: NDArray[np.int64], whole: int) -> _Column:
+    return column[rows] if len(column) == whole else np.repeat(column, len(rows))
+
+
+def _packed(name: str, column: _Column) -> _Column:
+    """A single value where all rows have the same."""
+    if name in _ALWAYS_WHOLE or len(column) <= 1 or np.any(column != column[0]):
+        return np.ascontiguousarray(column)
+    return column[:1].copy()
+
+
+def _joined(columns: Sequence[_Column], kind: type[np.generic]) -> _Column:
+    return np.concatenate(columns, dtype=kind) if columns else np.zeros(0, kind)
+
+
+def _offsets(counts: Iterable[int]) -> NDArray[np.int32]:
+    return np.array([*accumulate(counts, initial=0)], np.int32)

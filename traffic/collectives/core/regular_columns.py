@@ -1,0 +1,147 @@
+"""Rings and even all-to-alls as columns at once: what their lanes say for any position, worked out for many together.
+
+The lanes of `ring` and `alltoall` are the definition; a property test holds these columns equal to them. At 1,024 positions
+and 16 channels lanes would be millions of objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.traffic.collectives.core.lazy_tables import TableColumns
+from etloop.traffic.collectives.core.table import EntryKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.traffic.collectives.core.table import Entry
+    from numpy.typing import NDArray
+
+_NONE: Final = np.array([-1], np.int32)
+_ZERO: Final = np.zeros(1, np.int32)
+_ONE: Final = np.ones(1, np.int32)
+_FOLLOWS_OP: Final = np.array([-1], np.int64)
+_SEND_AND_RECEIVE: Final = np.array([EntryKind.SEND, EntryKind.RECV | EntryKind.COPY], np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class RingShape:
+    """The rings of all channels, each as its positions in order, and what the position at place 0 of a ring does.
+
+    At place p an entry's chunk is p further (`chunks_turn`), and of a reduce-scatter (`chunks_are_positions`) it is the
+    position that stands at that place; else it is the same everywhere.
+    """
+
+    orders: tuple[tuple[int, ...], ...]
+    entries: tuple[Entry, ...]
+    chunks_turn: bool
+    chunks_are_positions: bool
+
+
+def ring_columns(shape: RingShape, positions: Sequence[int]) -> TableColumns:
+    """The tables of some positions: one lane a channel. Entries are shared wherever they are equal."""
+    distinct = {order: index for index, order in enumerate(dict.fromkeys(shape.orders))}
+    order = np.array(list(distinct), np.int32)
+    size, channels = order.shape[1], len(shape.orders)
+    which = np.array([distinct[each] for each in shape.orders], np.int64)
+    position = np.array(positions, np.int32)
+    place = np.argsort(order, axis=1)[which][:, position].T
+    if not shape.chunks_turn:
+        key = np.zeros_like(place)
+    else:
+        key = which[None, :] * size + place if shape.chunks_are_positions else place
+    used, number = np.unique(key, return_inverse=True)
+    length = len(shape.entries)
+    chunk = np.array([entry.chunk for entry in shape.entries], np.int64)[None, :]
+    if shape.chunks_turn:
+        chunk = (chunk + used[:, None] % size) % size
+    if shape.chunks_are_positions:
+        chunk = order[(used // size)[:, None], chunk]
+    lanes = len(position) * channels
+    several = channels > 1
+    return TableColumns(
+        position=position,
+        lane_count=np.full(len(position), channels, np.int32),
+        lane_batch=_ZERO,
+        lane_send_to=order[which[None, :], (place + 1) % size].reshape(lanes),
+        lane_recv_from=order[which[None, :], (place - 1) % size].reshape(lanes),
+        lane_part=_ZERO,
+        lane_parts=_ONE,
+        lane_span=_ONE,
+        lane_share=_channel_column(len(position), channels) if several else _ZERO,
+        lane_shares=np.array([channels], np.int32),
+        lane_bytes=_FOLLOWS_OP,
+        lane_channel=_channel_column(len(position), channels) if several else _ZERO,
+        lane_first_entry=(number.reshape(lanes) * length).astype(np.int32),
+        lane_entry_count=np.array([length], np.int32),
+        entry_kind=np.tile(np.array([int(entry.kind) for entry in shape.entries], np.uint8), len(used)),
+        entry_chunk=np.broadcast_to(chunk, (len(used), length)).reshape(-1).astype(np.int32),
+        entry_after_lane=_NONE,
+        entry_after_entry=_NONE,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeShape:
+    """An all-to-all in rounds: hosts as schedule groups, and channel and batch of every part of every round after round 0."""
+
+    size: int
+    group: int
+    group_deltas: tuple[int, ...]
+    parts: int
+    places: tuple[tuple[int, int], ...]
+    """(channel, batch), round by round and in a round part by part."""
+
+
+def exchange_columns(shape: ExchangeShape, positions: Sequence[int]) -> TableColumns:
+    """The tables of some positions: a lane for every part sent and one for every part received, batch by batch."""
+    position = np.array(positions, np.int32)
+    sends_to, receives_from = _rounds(shape, position)
+    channel, batch = np.array(shape.places, np.int32).reshape(-1, 2).T
+    # A lane that sends and one that receives for every part of every round.
+    order = np.argsort(np.repeat(batch, 2), kind="stable")
+    received = order % 2 == 1
+    round_of = order // 2 // shape.parts
+    send_to = np.where(received, -1, sends_to[:, round_of])
+    lanes = len(position) * len(order)
+
+    def for_all(column: NDArray[np.int32]) -> NDArray[np.int32]:
+        return np.tile(column, len(position))
+
+    return TableColumns(
+        position=position,
+        lane_count=np.full(len(position), len(order), np.int32),
+        lane_batch=for_all(batch[order // 2]),
+        lane_send_to=send_to.reshape(lanes).astype(np.int32),
+        lane_recv_from=np.where(received, receives_from[:, round_of], -1).reshape(lanes).astype(np.int32),
+        lane_part=np.where(received, position[:, None], send_to).reshape(lanes).astype(np.int32),
+        lane_parts=np.array([shape.size], np.int32),
+        lane_span=_ONE,
+        lane_share=for_all((order // 2 % shape.parts).astype(np.int32)) if shape.parts > 1 else _ZERO,
+        lane_shares=np.array([shape.parts], np.int32),
+        lane_bytes=_FOLLOWS_OP,
+        lane_channel=for_all(channel[order // 2]),
+        lane_first_entry=for_all(received.astype(np.int32)),
+        lane_entry_count=_ONE,
+        entry_kind=_SEND_AND_RECEIVE,
+        entry_chunk=np.zeros(2, np.int32),
+        entry_after_lane=_NONE,
+        entry_after_entry=_NONE,
+    )
+
+
+def _rounds(shape: ExchangeShape, position: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Peers to send to and to receive from, a row per position and a column per round after round 0."""
+    groups = shape.size // shape.group
+    own_group, local = (part[:, None] for part in np.divmod(position, np.int32(shape.group)))
+    group_delta = np.repeat(np.array(shape.group_deltas, np.int32), shape.group)
+    delta = np.tile(np.arange(shape.group, dtype=np.int32), groups)
+    sends_to = (own_group + group_delta) % groups * shape.group + (local + delta) % shape.group
+    receives_from = (own_group - group_delta) % groups * shape.group + (local - delta) % shape.group
+    return sends_to[:, 1:], receives_from[:, 1:]
+
+
+def _channel_column(positions: int, channels: int) -> NDArray[np.int32]:
+    return np.tile(np.arange(channels, dtype=np.int32), positions)

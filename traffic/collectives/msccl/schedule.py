@@ -1,0 +1,124 @@
+"""A proved MSCCL program as lanes: one for each thread block that has a peer.
+
+Local copies and reductions cost nothing on a wire and vanish; what they waited for, those wait for that depended on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from etloop.traffic.collectives.core.draft import FINISH, KEEP, SEND, Move, Step, TableDraft, schedule_of
+from etloop.traffic.collectives.core.table import EntryKind, Lane
+from etloop.traffic.collectives.msccl.reader import RECEIVING, SENDING, Algorithm, StepType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from etloop.traffic.collectives.core.cutting import Request
+    from etloop.traffic.collectives.core.draft import LaneDraft
+    from etloop.traffic.collectives.core.table import Schedule
+    from etloop.traffic.collectives.msccl.proof import Moves, StepKey
+    from etloop.traffic.collectives.msccl.reader import ThreadBlock
+
+EntryKey = tuple[int, int, int]
+"""(position, lane, entry)."""
+_RECEIVES: Final = {
+    StepType.RECV: KEEP,
+    StepType.RECV_COPY_SEND: KEEP,
+    StepType.RECV_REDUCE_SEND: EntryKind.RECV | EntryKind.REDUCE,
+    StepType.RECV_REDUCE_COPY: FINISH,
+    StepType.RECV_REDUCE_COPY_SEND: FINISH,
+}
+
+
+def msccl_schedule(
+    request: Request, name: str, algorithm: Algorithm, moves: Moves
+) -> tuple[Schedule, dict[EntryKey, StepKey]]:
+    """The schedule of a program for the collective and size it is for, and the steps that its entries come of.
+
+    Chunks are taken from equal pieces.
+    """
+    assert request.size == len(algorithm.gpus)
+    tables = [TableDraft() for _ in algorithm.gpus]
+    drafts: dict[tuple[int, int], LaneDraft] = {}
+    over: dict[tuple[int, int, int], tuple[Step, ...]] = {}
+    """What must be over when a step is."""
+    behind: dict[tuple[int, int], tuple[Step, ...]] = {}
+    """The same of all steps so far of thread blocks without a peer."""
+    steps: dict[EntryKey, StepKey] = {}
+    for gpu in algorithm.gpus:
+        for block in gpu.blocks:
+            if block.send_to >= 0 or block.recv_from >= 0:
+                lane = _lane(algorithm, block)
+                drafts[gpu.number, block.number] = tables[gpu.number].add(lane)
+    for key in moves.order:
+        gpu_number, number, at = key
+        step = algorithm.gpus[gpu_number].blocks[number].steps[at]
+        after = over.get((gpu_number, step.after_block, step.after_step), ())
+        draft = drafts.get((gpu_number, number))
+        if draft is None:
+            joined = tuple(dict.fromkeys((*behind.get((gpu_number, number), ()), *after)))
+            behind[gpu_number, number] = over[key] = joined
+            continue
+        begun = len(draft.entries)
+        if step.kind in SENDING or step.kind in RECEIVING:
+            _communicate(
+                draft, step.kind, _pieces(algorithm, moves.received.get(key) or moves.sent[key]), after
+            )
+        else:
+            draft.wait(after)
+        steps |= {(gpu_number, draft.index, entry): key for entry in range(begun, len(draft.entries))}
+        # A thread block is one sequence: its latest entry stands for everything before it.
+        over[key] = (Step(draft.index, len(draft.entries) - 1),) if draft.entries else ()
+    lanes = tuple(_without_idle(table) for table in tables)
+    busy = [_busy(table) for table in tables]
+    steps = {(gpu, busy[gpu][lane], entry): key for (gpu, lane, entry), key in steps.items()}
+    return schedule_of(request, name, lanes, blocks=algorithm.chunks_per_loop), steps
+
+
+def _lane(algorithm: Algorithm, block: ThreadBlock) -> Lane:
+    # The byte count of an all-gather is that of one rank; the program's pieces are of all.
+    span = len(algorithm.gpus) if algorithm.collective == "all-gather" else 1
+    return Lane(0, block.send_to, block.recv_from, 0, 1, (), channel=block.channel, span=span)
+
+
+def _pieces(algorithm: Algorithm, pieces: Iterable[int]) -> list[Move]:
+    # Pieces of an all-to-all are numbered sender by sender; a lane has those of one buffer.
+    return [Move(piece % algorithm.chunks_per_loop, piece) for piece in pieces]
+
+
+def _communicate(draft: LaneDraft, kind: StepType, moves: list[Move], after: tuple[Step, ...]) -> None:
+    if kind is StepType.SEND:
+        draft.add(SEND, moves, after)
+    elif kind not in SENDING:
+        draft.add(_RECEIVES[kind], moves, after)
+    elif len(moves) == 1:
+        draft.add(_RECEIVES[kind] | SEND, moves, after)
+    else:
+        # A gathered message has one direction; in a lane the send follows the receive anyway.
+        draft.add(_RECEIVES[kind], moves, after)
+        draft.add(SEND, moves)
+
+
+def _busy(table: TableDraft) -> dict[int, int]:
+    """The lanes that have something to do, and their number among these."""
+    busy = (draft.index for draft in table.drafts if draft.entries)
+    return {old: new for new, old in enumerate(busy)}
+
+
+def _without_idle(table: TableDraft) -> tuple[Lane, ...]:
+    """Lanes of thread blocks that name a peer and have nothing to do are left out; waits are numbered anew."""
+    lanes, renumbered = table.lanes(), _busy(table)
+    if len(renumbered) == len(lanes):
+        return lanes
+    return tuple(
+        replace(
+            lanes[index],
+            entries=tuple(
+                replace(entry, after_lane=renumbered.get(entry.after_lane, -1))
+                for entry in lanes[index].entries
+            ),
+        )
+        for index in renumbered
+    )

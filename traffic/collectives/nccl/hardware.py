@@ -1,0 +1,156 @@
+"""The machines of the job that is modelled: what NCCL's tuning looks at, and the channels that follow from it.
+
+Not the rig: a job on 400 Gb/s cards stays that job when it is replayed over ports of 10. NCCL searches its topology for
+rings; reproducing the search is out of proportion, so `graph_of` states its usual outcome (facts in its docstring), and
+channels can be pinned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final
+
+from etloop.traffic.collectives.core.cutting import MAX_CHANNELS
+
+
+class Gpu(IntEnum):
+    """Generations that NCCL's tables know; the value is the row."""
+
+    VOLTA = 0
+    AMPERE = 1
+    HOPPER = 2
+    BLACKWELL = 3
+
+
+class Cpu(StrEnum):
+    """NCCL's latency of posting to a card and the bandwidth of LL between hosts depend on the host's maker."""
+
+    INTEL = "intel"
+    AMD = "amd"
+    OTHER = "other"
+
+
+class ScaleUp(StrEnum):
+    """What joins the accelerators of a host."""
+
+    NVLINK = "nvlink"
+    PCI = "pci"
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The hosts of the modelled job, all equal."""
+
+    gpu: Gpu = Gpu.HOPPER
+    cpu: Cpu = Cpu.INTEL
+    nic_bps: int = 400_000_000_000
+    nics_per_host: int = 0
+    """0: every rank has a card of its own."""
+    scale_up: ScaleUp = ScaleUp.NVLINK
+    network_latency_ns: int = 0
+    """What a network plugin states as its own latency (`graph->latencyInter`); the usual ones state none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A communicator over hosts: `ranks_per_host` consecutive members on each."""
+
+    ranks: int
+    ranks_per_host: int
+
+    @property
+    def hosts(self) -> int:
+        """Hosts it touches."""
+        return -(-self.ranks // self.ranks_per_host)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What NCCL's search found. Bandwidths are GB/s of one of its channels."""
+
+    search_channels: int
+    intra: float
+    """Bandwidth inside a host."""
+    inter: float
+    """Bandwidth between hosts; that inside on one host."""
+    channels: int
+    """After doubling: the most that a collective uses."""
+    nics: int
+    """Cards in use per host; 0 on one host."""
+    plain_tree: bool
+    """Whether the tree pattern is the plain one, which one accelerator a host gives (graph/search.cc)."""
+
+
+_SPEEDS_BEFORE_HOPPER: Final = (
+    48.0,
+    30.0,
+    28.0,
+    24.0,
+    20.0,
+    18.0,
+    15.0,
+    12.0,
+    10.0,
+    9.0,
+    7.0,
+    6.0,
+    5.0,
+    4.0,
+    3.0,
+)
+_SPEEDS_HOPPER: Final = (48.0, 45.0, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0, 3.0)
+_SLOW_SPEEDS: Final = (2.4, 1.2, 0.24, 0.12)
+_SPEEDS: Final = (
+    (*_SPEEDS_BEFORE_HOPPER, *_SLOW_SPEEDS),
+    (*_SPEEDS_BEFORE_HOPPER, *_SLOW_SPEEDS),
+    (*_SPEEDS_HOPPER, *_SLOW_SPEEDS),
+    (96.0, *_SPEEDS_HOPPER, *_SLOW_SPEEDS),
+)
+"""GB/s that the search tries between hosts, by `Gpu` (graph/search.cc speedArrayInter); it takes the first that fits."""
+_NVLINK_GBYTES: Final = (120.0, 240.0, 370.0, 720.0)
+"""NVLink of one accelerator, GB/s, by `Gpu`: 6 and 12 links of 20, 18 of 20.6 and of 40 (graph/topo.h)."""
+_NVLINK_CHANNELS: Final = (6, 12, 12, 12)
+"""Rings of one host, by `Gpu`: modelled, its traffic never crosses the device under test."""
+_PCI_GBYTES: Final = (12.0, 24.0, 24.0, 48.0)
+_DOUBLED_ABOVE_GBYTES: Final = 45.0
+_DOUBLED_BELOW_CHANNELS: Final = 16
+
+
+def graph_of(hardware: Hardware, layout: Layout) -> Graph:
+    """Channels and their bandwidth for a communicator.
+
+    One ring a network card at the speed of the card; always doubled, and doubled once more from Hopper on between hosts
+    if a ring has more than 45 GB/s and there are fewer than 16 (graph/connect.cc). That gives 2 channels for an A100 and
+    4 for an H100 with one card each, 16 for eight H100 with eight cards.
+    """
+    if layout.hosts == 1:
+        return _one_host(hardware)
+    nics = min(hardware.nics_per_host or layout.ranks_per_host, layout.ranks_per_host)
+    speed = _fitting(_SPEEDS[hardware.gpu], hardware.nic_bps / 8e9)
+    alone = layout.ranks_per_host == 1
+    if not alone and hardware.scale_up is ScaleUp.PCI:
+        # Everything enters the host through the same bus: one ring, as fast as the slower of both.
+        search, inter = 1, min(speed, _PCI_GBYTES[hardware.gpu])
+        intra = inter
+    else:
+        search, inter = min(nics, MAX_CHANNELS // 2), speed
+        intra = inter if alone else max(inter, _NVLINK_GBYTES[hardware.gpu] / search)
+    channels = min(MAX_CHANNELS, 2 * search)
+    if hardware.gpu >= Gpu.HOPPER and intra > _DOUBLED_ABOVE_GBYTES and channels < _DOUBLED_BELOW_CHANNELS:
+        channels *= 2
+    return Graph(search, intra, inter, channels, nics, plain_tree=alone)
+
+
+def _one_host(hardware: Hardware) -> Graph:
+    if hardware.scale_up is ScaleUp.PCI:
+        rings, speed = 1, _PCI_GBYTES[hardware.gpu]
+    else:
+        rings = _NVLINK_CHANNELS[hardware.gpu]
+        speed = _NVLINK_GBYTES[hardware.gpu] / rings
+    return Graph(rings, speed, speed, 2 * rings, 0, plain_tree=False)
+
+
+def _fitting(speeds: tuple[float, ...], gbytes: float) -> float:
+    """The first speed that fits; a slower card counts as it is."""
+    return next((speed for speed in speeds if speed <= gbytes), gbytes)

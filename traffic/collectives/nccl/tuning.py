@@ -1,0 +1,189 @@
+"""NCCL's tuning model: how long an op would take by each algorithm and protocol, and how many channels it gets.
+
+Decides nothing but numbers; `choice` takes the least of them. Everything is NCCL 2.30.7's formula
+(src/graph/tuning.cc, src/enqueue.cc) over the graph that `hardware` models. Left out: CollNet and NVLS, and the factor on
+8-bit floats, as traces do not tell types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from etloop.traffic.collectives.core.table import Protocol
+from etloop.traffic.collectives.nccl import constants as tables
+from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
+from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, Graph, Hardware, Layout, ScaleUp, graph_of
+
+_PROTOCOLS: Final = (Protocol.LL, Protocol.LL128, Protocol.SIMPLE)
+"""In NCCL's order: of equal times the first wins."""
+
+
+class Function(Enum):
+    """Collectives that NCCL tunes. A barrier is an all-reduce; grouped sends are not tuned."""
+
+    ALL_REDUCE = "all-reduce"
+    ALL_GATHER = "all-gather"
+    REDUCE_SCATTER = "reduce-scatter"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+
+
+_ALGORITHMS: Final = {
+    Function.ALL_REDUCE: (NcclAlgorithm.TREE, NcclAlgorithm.RING),
+    Function.ALL_GATHER: (NcclAlgorithm.RING, NcclAlgorithm.PAT),
+    Function.REDUCE_SCATTER: (NcclAlgorithm.RING, NcclAlgorithm.PAT),
+    Function.BROADCAST: (NcclAlgorithm.RING,),
+    Function.REDUCE: (NcclAlgorithm.RING,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the model says of one way to carry out an op."""
+
+    algorithm: NcclAlgorithm
+    protocol: Protocol
+    time_ns: int
+    """Rounded to the nearest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A communicator to be tuned for."""
+
+    layout: Layout
+    hardware: Hardware
+
+    @property
+    def graph(self) -> Graph:
+        """What the topology search is taken to have found."""
+        return graph_of(self.hardware, self.layout)
+
+
+def estimates(function: Function, nbytes: int, tuning: Tuning) -> tuple[Estimate, ...]:
+    """Every enabled (algorithm, protocol) in NCCL's order.
+
+    `nbytes` is NCCL's count of the op: the buffer of an all-reduce, broadcast or reduce, the blocks of all ranks
+    together of an all-gather or reduce-scatter.
+    """
+    return tuple(
+        Estimate(algorithm, protocol, round(1000 * time_us(function, algorithm, protocol, nbytes, tuning)))
+        for algorithm in _ALGORITHMS[function]
+        for protocol in _PROTOCOLS
+        if not why_disabled(algorithm, protocol, tuning)
+    )
+
+
+def why_disabled(algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning) -> str:
+    """Why NCCL does not offer a combination on a communicator; "" if it does."""
+    alone = tuning.layout.ranks_per_host == 1
+    if algorithm is NcclAlgorithm.PAT and protocol is not Protocol.SIMPLE:
+        return "PAT has the Simple protocol only"
+    if algorithm is NcclAlgorithm.PAT and not alone:
+        return "PAT needs one rank a host in the communicator"
+    if protocol is Protocol.LL128 and tuning.hardware.scale_up is ScaleUp.PCI and not alone:
+        return "LL128 needs NVLink inside a host"
+    return ""
+
+
+def time_us(
+    function: Function, algorithm: NcclAlgorithm, protocol: Protocol, nbytes: int, tuning: Tuning
+) -> float:
+    """ncclTopoGetAlgoTime for one op alone: latency + bytes / bandwidth, in microseconds."""
+    bandwidth = algorithm_bandwidth(function, algorithm, protocol, tuning)
+    latency = latency_us(function, algorithm, protocol, tuning)
+    layout = tuning.layout
+    if algorithm is NcclAlgorithm.TREE:
+        size = (nbytes >> 6).bit_length() - 1
+        if 0 <= size < tables.CORRECTED_BELOW:
+            bandwidth *= tables.TREE_CORRECTION[protocol][size]
+    per_step = nbytes / (tuning.graph.channels * layout.ranks)
+    plateau = function is Function.ALL_REDUCE and layout.hosts > 1 and per_step >= tables.PLATEAU_BYTES
+    if plateau and algorithm is NcclAlgorithm.RING and protocol is Protocol.SIMPLE:
+        volta = tuning.hardware.gpu is Gpu.VOLTA
+        latency *= tables.PLATEAU_FACTOR_VOLTA if volta else tables.PLATEAU_FACTOR
+    return latency + nbytes / (1000 * bandwidth)
+
+
+def latency_us(function: Function, algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning) -> float:
+    """The latency of an op without its bytes (ncclTopoTuneModel)."""
+    ranks, hosts = tuning.layout.ranks, tuning.layout.hosts
+    nvlink = tuning.hardware.scale_up is ScaleUp.NVLINK
+    inside = (tables.NVLINK_LATENCY if nvlink else tables.PCI_LATENCY)[algorithm][protocol]
+    between = _inter_latency(algorithm, protocol, tuning)
+    latency = tables.BASE_LATENCY[algorithm][protocol]
+    log_hosts = hosts.bit_length() - 1
+    match algorithm:
+        case NcclAlgorithm.TREE:
+            return latency + 2 * ((ranks // hosts - 1) * inside + log_hosts * between)
+        case NcclAlgorithm.PAT:
+            return latency + log_hosts * between / 3.5 + ranks * 2.8
+        case NcclAlgorithm.RING if function in (Function.BROADCAST, Function.REDUCE):
+            # All channels of the modelled graph take the ranks in the same order (sameChannels).
+            return latency + (tables.NET_LATENCY[algorithm][protocol] if hosts > 1 else inside)
+        case NcclAlgorithm.RING:
+            phases = 2 if function is Function.ALL_REDUCE else 1
+            steps, inter_steps = phases * (ranks - 1), phases * (hosts - 1)
+            inside = max(inside, _net_overhead(protocol, tuning))
+            return latency + (steps - inter_steps) * inside + inter_steps * between
+
+
+def algorithm_bandwidth(
+    function: Function, algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning
+) -> float:
+    """GB/s of the op's bytes (ncclTopoTuneModel)."""
+    graph, layout, gpu = tuning.graph, tuning.layout, tuning.hardware.gpu
+    hosts = layout.hosts
+    column = min(hosts, 3) - 1
+    rings = graph.search_channels
+    bus = rings * (graph.intra if hosts <= 2 else graph.inter)
+    match algorithm:
+        case NcclAlgorithm.RING:
+            if protocol is Protocol.LL:
+                bus = min(_ll_most(tuning), 0.5 * bus)
+            elif protocol is Protocol.LL128:
+                bus = min(0.92 * bus, rings * tables.RING_LL128_MOST[gpu][column])
+            rooted = function in (Function.BROADCAST, Function.REDUCE)
+            phases = 2 if function is Function.ALL_REDUCE else 1
+            return bus if rooted else bus * layout.ranks / (phases * (layout.ranks - 1))
+        case NcclAlgorithm.TREE:
+            bus = min(0.92 * bus, rings * tables.TREE_MOST[gpu][column])
+            if protocol is Protocol.LL:
+                bus = min(bus / 3.8, _ll_most(tuning))
+            elif protocol is Protocol.LL128:
+                lines = 7 / 9 if hosts == 1 else 120 / 128
+                bus = min(bus * lines, rings * tables.TREE_LL128_MOST[gpu][column])
+            return 0.5 * bus * (0.85 if graph.plain_tree else 1.0)
+        case NcclAlgorithm.PAT:
+            return 0.75 * bus
+
+
+def channels_for(algorithm: NcclAlgorithm, protocol: Protocol, nbytes: int, tuning: Tuning) -> int:
+    """Channels that an op uses: fewer than there are as long as its threads would have too little to do."""
+    ring_ll = algorithm is NcclAlgorithm.RING and protocol is Protocol.LL
+    threshold = tables.THRESHOLD_BYTES[protocol] * (tuning.layout.ranks if ring_ll else 1)
+    return max(1, min(tuning.graph.channels, nbytes // (tables.THREADS[protocol] * threshold)))
+
+
+def _inter_latency(algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning) -> float:
+    alone = tuning.layout.ranks_per_host == 1
+    row = tables.NET_LATENCY[NcclAlgorithm.TREE if alone else algorithm]
+    # Simple adds it a second time for the flush of the receiver's card.
+    times = 2 if protocol is Protocol.SIMPLE else 1
+    return row[protocol] + times * tuning.hardware.network_latency_ns / 1000
+
+
+def _net_overhead(protocol: Protocol, tuning: Tuning) -> float:
+    if tuning.layout.hosts == 1:
+        return 0.0
+    overhead = 2.0 if tuning.hardware.cpu is Cpu.AMD else 1.0
+    return 3 * overhead if protocol is Protocol.SIMPLE else overhead
+
+
+def _ll_most(tuning: Tuning) -> float:
+    if tuning.layout.hosts == 1:
+        return tables.LL_MOST_ONE_HOST[tuning.hardware.gpu]
+    row = tables.LL_MOST_AMD if tuning.hardware.cpu is Cpu.AMD else tables.LL_MOST_INTEL
+    return row[0] if tuning.layout.hosts == 2 else row[1]

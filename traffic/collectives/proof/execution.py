@@ -1,0 +1,332 @@
+"""Executes a schedule in no time at all: every lane in order, messages in queues, at most `slots` in each.
+
+Lanes wait only for messages, for free slots, for other lanes and for the batch before them on their channel, so the order
+in which they are taken does not change how far they come: if one order ends in a deadlock, all do. What they carry could depend
+on it, if a wait is missing:
+so whatever reads a block must come after all that brought it by the waits of its own table (`Waits`), and a second order, in
+which all sends leave as early as they can, must end the same. As in the engine, a lane is over when all it sent is
+acknowledged: its receiver has begun, and stands at whatever it takes in its turn only. A connection holds `slots` messages
+here; in the engine it holds as many on each side, so what comes to its end here does so there. Timing and loss are the
+engine's; byte counts other than the one at hand are `circles`' matter.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from etloop.traffic.collectives.core.table import EntryKind, Handshake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from etloop.traffic.collectives.core.table import Lane, Schedule
+    from etloop.traffic.collectives.proof.atoms import LaneKey, Message, Move
+    from etloop.traffic.collectives.proof.outcome import Holding
+
+Connection = tuple[int, int, int]
+"""(source, destination, channel)."""
+_RECV = int(EntryKind.RECV)
+_SEND = int(EntryKind.SEND)
+_REDUCE = int(EntryKind.REDUCE)
+_COPY = int(EntryKind.COPY)
+_IN_TURN = int(EntryKind.IN_TURN)
+
+
+class Order(Enum):
+    """In which order lanes that could go on do so; a network may bring about any."""
+
+    FORWARDS = 0
+    """Every lane as far as it comes, the first one that may go on first."""
+    SENDS_FIRST = 1
+    """Whatever can be sent is sent before a message is taken in."""
+
+
+@dataclass(slots=True)
+class Waits:
+    """What a lane's messages are certain to come after, of the other lanes of their table."""
+
+    _since: list[int] = field(default_factory=list)
+    """Messages at which more became certain."""
+    _certain: list[dict[int, int]] = field(default_factory=list)
+    """From each of those on: lane -> how many of its messages."""
+
+    def of(self, message: int) -> dict[int, int]:
+        """What is certain when a message has been executed."""
+        at = bisect_right(self._since, message)
+        return self._certain[at - 1] if at else {}
+
+    def learn(self, message: int, lane: int, count: int, before: dict[int, int]) -> None:
+        """A message waited for `count` messages of a lane, which came after `before`."""
+        certain = dict(self.of(message))
+        for other, known in (*before.items(), (lane, count)):
+            certain[other] = max(known, certain.get(other, 0))
+        self._since.append(message)
+        self._certain.append(certain)
+
+
+@dataclass(slots=True)
+class _LaneState:
+    """One lane under way."""
+
+    key: LaneKey
+    lane: Lane
+    messages: tuple[Message, ...]
+    out: deque[tuple[int, ...]] | None
+    """Messages under way to the peer, each as the origins of its atoms."""
+    into: deque[tuple[int, ...]] | None
+    sender: LaneKey | None = None
+    receiver: LaneKey | None = None
+    dependents: list[LaneKey] = field(default_factory=list)
+    next: int = 0
+    open: bool = False
+    over: bool = False
+    waits: Waits = field(default_factory=Waits)
+
+
+@dataclass(slots=True)
+class Execution:
+    """State of a schedule under way. `run` ends with all lanes over or with nothing able to move."""
+
+    schedule: Schedule
+    messages: dict[LaneKey, tuple[Message, ...]]
+    holdings: tuple[Holding, ...]
+    wrong: list[tuple[str, str]] = field(default_factory=list)
+    """(where, what) in the order found."""
+    _lanes: dict[LaneKey, _LaneState] = field(default_factory=dict)
+    _batches: dict[tuple[int, int], dict[int, set[LaneKey]]] = field(default_factory=dict)
+    """Lanes that are not over by (position, channel) and batch, the batch that runs first."""
+    _ready: deque[LaneKey] = field(default_factory=deque)
+    _brought: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
+    """(position, atom) -> lane -> its last message that brought some of it."""
+
+    def run(self, order: Order = Order.FORWARDS) -> None:
+        """Execute until nothing moves."""
+        self._prepare()
+        for place in self._batches:
+            self._open_batch(place)
+        if order is Order.FORWARDS:
+            while self._ready:
+                self._advance(self._lanes[self._ready.popleft()])
+            return
+        receiving: deque[LaneKey] = deque()
+        while self._ready or receiving:
+            put_off = not self._ready
+            key = self._ready.popleft() if self._ready else receiving.popleft()
+            if not put_off and self._takes_in_next(self._lanes[key]):
+                receiving.append(key)
+            else:
+                self._advance(self._lanes[key], most=1)
+
+    def _takes_in_next(self, state: _LaneState) -> bool:
+        return state.next < len(state.messages) and bool(state.messages[state.next].kind & _RECV)
+
+    def stuck(self) -> Iterator[tuple[str, str]]:
+        """(where, what) of every lane that is not over."""
+        for key in self.messages:
+            state = self._lanes[key]
+            if state.over or not state.messages:
+                continue
+            at = min(state.next, len(state.messages) - 1)
+            yield step_name(key, state.messages[at].entry), self._waits_for(state)
+
+    def _prepare(self) -> None:
+        queues: dict[Connection, deque[tuple[int, ...]]] = {}
+        senders: dict[Connection, LaneKey] = {}
+        receivers: dict[Connection, LaneKey] = {}
+        for position, table in enumerate(self.schedule.tables):
+            for index, lane in sorted(enumerate(table), key=lambda numbered: numbered[1].batch):
+                key = (position, index)
+                messages = self.messages[key]
+                state = self._lanes[key] = _LaneState(key, lane, messages, None, None)
+                batches = self._batches.setdefault((position, lane.channel), {})
+                batches.setdefault(lane.batch, set()).add(key)
+                if lane.send_to >= 0:
+                    connection = (position, lane.send_to, lane.channel)
+                    senders[connection] = key
+                    state.out = queues.setdefault(connection, deque())
+                if lane.recv_from >= 0:
+                    connection = (lane.recv_from, position, lane.channel)
+                    receivers[connection] = key
+                    state.into = queues.setdefault(connection, deque())
+        for connection, key in senders.items():
+            self._lanes[key].receiver = receivers.get(connection)
+        for connection, key in receivers.items():
+            self._lanes[key].sender = senders.get(connection)
+        for (position, index), state in self._lanes.items():
+            for number in {entry.after_lane for entry in state.lane.entries} - {-1}:
+                self._lanes[position, number].dependents.append((position, index))
+
+    def _open_batch(self, place: tuple[int, int]) -> None:
+        for key in next(iter(self._batches[place].values()), ()):
+            state = self._lanes[key]
+            state.open = True
+            self._ready.append(key)
+            if state.sender is not None:
+                self._ready.append(state.sender)
+
+    def _advance(self, state: _LaneState, most: int = 0) -> None:
+        """Execute what a lane can (at most so many messages, unless 0), and let those go on that this releases."""
+        if state.over or not state.open:
+            return
+        first = state.next
+        while state.next < len(state.messages) and not self._blocked(state):
+            self._execute(state, state.messages[state.next])
+            state.next += 1
+            if state.next == first + most:
+                self._ready.append(state.key)
+                break
+        moved = state.next > first
+        if moved:
+            self._ready.extend(key for key in (state.sender, state.receiver) if key is not None)
+        if state.next == len(state.messages) and self._taken(state):
+            state.over = True
+            self._close(state)
+            moved = True
+        if moved:
+            self._ready.extend(state.dependents)
+
+    def _taken(self, state: _LaneState) -> bool:
+        """Whether all that a lane sent is acknowledged: its receiver has begun, and has room for it."""
+        if state.receiver is None or not state.out or self.schedule.handshake is Handshake.ONE_SIDED:
+            return True
+        receiver = self._lanes[state.receiver]
+        return receiver.open and not self._keeps_waiting(receiver, len(state.out))
+
+    def _keeps_waiting(self, receiver: _LaneState, messages: int) -> bool:
+        """Whether one of the next messages to a lane is not granted before its turn.
+
+        One whose turn it is counts as waiting too until it is taken in, which nothing but a full lane onwards puts off.
+        """
+        left = messages
+        for message in islice(receiver.messages, receiver.next, None):
+            if message.kind & _RECV:
+                if message.kind & _IN_TURN:
+                    return True
+                left -= 1
+                if not left:
+                    break
+        return False
+
+    def _close(self, state: _LaneState) -> None:
+        place = (state.key[0], state.lane.channel)
+        batches = self._batches[place]
+        batch = next(iter(batches))
+        batches[batch].remove(state.key)
+        if not batches[batch]:
+            del batches[batch]
+            self._open_batch(place)
+
+    def _blocked(self, state: _LaneState) -> bool:
+        message = state.messages[state.next]
+        if message.kind & _RECV and not state.into:
+            return True
+        if message.kind & _SEND and self._is_full(state):
+            return True
+        number, step = message.after
+        if number < 0:
+            return False
+        other = self._lanes[state.key[0], number]
+        return not other.over and (step < 0 or other.next <= step)
+
+    def _is_full(self, state: _LaneState) -> bool:
+        # Whoever writes without being asked has what he wrote acknowledged whether it is taken in or not.
+        asked = self.schedule.handshake is not Handshake.ONE_SIDED
+        return asked and state.out is not None and len(state.out) >= self.schedule.slots
+
+    def _waits_for(self, state: _LaneState) -> str:
+        lane = state.lane
+        if not state.open:
+            running = next(iter(self._batches[state.key[0], lane.channel]))
+            return f"waits for batch {running} of channel {lane.channel} of its position"
+        if state.next == len(state.messages):
+            assert state.receiver is not None
+            if self._lanes[state.receiver].open:
+                return f"has sent all, but position {lane.send_to} is not yet at what it receives in its turn"
+            return f"has sent all, but position {lane.send_to} has not begun to receive it"
+        message = state.messages[state.next]
+        if message.kind & _RECV and not state.into:
+            return f"waits for a message from position {lane.recv_from}"
+        number, step = message.after
+        other = self._lanes.get((state.key[0], number))
+        if other is not None and not other.over and (step < 0 or other.next <= step):
+            what = "all" if step < 0 else f"entry {other.messages[step].entry}"
+            return f"waits for {what} of lane {number}"
+        return f"waits for one of {self.schedule.slots} slots towards position {lane.send_to}"
+
+    def _execute(self, state: _LaneState, message: Message) -> None:
+        position = state.key[0]
+        number, waited = message.after
+        if number >= 0:
+            other = self._lanes[position, number]
+            last = waited if waited >= 0 else len(other.messages) - 1
+            state.waits.learn(state.next, number, last + 1, other.waits.of(last))
+        if not message.kind & (_RECV | _SEND):
+            return
+        step = step_name(state.key, message.entry)
+        carried: list[int] = []
+        if message.kind & _RECV:
+            assert state.into
+            arrived = iter(state.into.popleft())
+            for move in message.moves:
+                carried += self._receive(state, step, move, arrived)
+        else:
+            holding = self.holdings[position]
+            for move in message.moves:
+                self._read(state, step, move)
+                carried += [holding.to_send(atom) for atom in move.atoms]
+        if message.kind & _SEND and state.out is not None:
+            if not all(carried):
+                self._sends_nothing(step, message.moves, carried)
+            state.out.append(tuple(carried))
+
+    def _receive(self, state: _LaneState, step: str, move: Move, arrived: Iterator[int]) -> Iterator[int]:
+        position, index = state.key
+        holding = self.holdings[position]
+        if move.kind & _REDUCE and move.kind & (_SEND | _COPY):
+            self._read(state, step, move)
+        for atom in move.atoms:
+            if not move.kind & _REDUCE:
+                # It takes the place of whatever was there.
+                self._brought.pop((position, atom), None)
+            self._brought.setdefault((position, atom), {})[index] = state.next
+            origins, wrong = holding.receive(move.kind, atom, next(arrived), step, move.block)
+            if wrong:
+                self.wrong.append((step, wrong))
+            yield origins
+
+    @staticmethod
+    def _may_run_beside(one: Lane, other: Lane) -> bool:
+        return one.channel != other.channel or one.batch == other.batch
+
+    def _read(self, state: _LaneState, step: str, move: Move) -> None:
+        """What is sent or final must not depend on which of two messages happens to come first."""
+        position, index = state.key
+        racing = {
+            lane
+            for atom in move.atoms
+            for lane, message in self._brought.get((position, atom), {}).items()
+            if lane != index
+            and state.waits.of(state.next).get(lane, 0) <= message
+            and self._may_run_beside(self._lanes[position, lane].lane, state.lane)
+        }
+        for lane in sorted(racing):
+            self.wrong.append(
+                (step, f"uses block {move.block} without waiting for lane {lane}, which brings it")
+            )
+
+    def _sends_nothing(self, step: str, moves: tuple[Move, ...], carried: list[int]) -> None:
+        blocks = [move.block for move in moves for _ in move.atoms]
+        for block in dict.fromkeys(
+            block for block, origins in zip(blocks, carried, strict=True) if not origins
+        ):
+            self.wrong.append((step, f"sends block {block}, of which it has nothing"))
+
+
+def step_name(key: LaneKey, entry: int) -> str:
+    """How an error names a step."""
+    return f"position {key[0]}, lane {key[1]}, entry {entry}"

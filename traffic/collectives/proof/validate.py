@@ -1,0 +1,292 @@
+"""Proves a schedule: both ends agree, nothing deadlocks, every byte of the result is made once.
+
+Contents are proved for one byte count, which should give every lane two loops; that nothing stands still, for every one.
+
+For schedules from outside and for tests; its work grows with the number of messages. Cutting is the native cursor's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.traffic.collectives.core.table import MAX_LANE_BYTES, EntryKind
+from etloop.traffic.collectives.proof.atoms import cut_schedule
+from etloop.traffic.collectives.proof.execution import Execution, Order, step_name
+from etloop.traffic.collectives.proof.lane_deadlock import waits_in_a_circle
+from etloop.traffic.collectives.proof.outcome import SUPPORTED, Holding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from etloop.traffic.collectives.core.table import Entry, Lane, Schedule
+    from etloop.traffic.collectives.proof.atoms import LaneKey, Message
+    from etloop.traffic.collectives.proof.execution import Connection
+
+MAX_PROBLEMS: Final = 20
+"""Mistakes told of one schedule; a wrong table is wrong at most of its positions."""
+MAX_CHUNK_BYTES: Final = 1 << 30
+MAX_CHUNKS: Final = 1 << 16
+MAX_SLICES: Final = 64
+MAX_SLOTS: Final = 64
+MAX_CHANNELS: Final = 1024
+MAX_TRAFFIC_PER_BYTE: Final = 1 << 16
+MAX_MESSAGE_BYTES: Final = 1 << 31
+"""Of one RDMA write."""
+_DIRECTION = EntryKind.SEND | EntryKind.RECV
+_PIECEMEAL: Final = "wait for an entry of that lane, or give what comes later a lane of its own"
+Wrong = tuple[str, str]
+"""(where, what)."""
+Called = Callable[[str], str]
+"""A place as `step_name` tells it -> what stands there in the program that was translated; "" for nothing."""
+
+
+def validate(
+    schedule: Schedule, op_bytes: int, *, contents: bool = True, called: Called | None = None
+) -> None:
+    """Raise `PlanError` if the schedule does not do its collective for `op_bytes`.
+
+    Without `contents` the last stage is left out, for programs whose data was followed by other means, such as scratch
+    buffers that no table tells of.
+
+    Every problem names position, lane and entry, and what the author of the program calls that step where `called` tells.
+    Stages build on each other: ranges, then the two sides of every connection, then an execution with bounded slots, then
+    waits that stand still in larger ops, then executions in other orders; the first stage with problems reports all it found.
+    """
+    # Tables may be made anew whenever they are read.
+    schedule = replace(schedule, tables=tuple(schedule.tables))
+    refuse = partial(_refuse, schedule, called)
+    refuse(_outside(schedule), "mend the table's indices")
+    messages, atoms = cut_schedule(schedule, op_bytes)
+    refuse(_one_sided(schedule, messages), "give every send its receive, in the same order and size")
+    for order in Order:
+        holdings = tuple(
+            Holding(schedule.collective, schedule.size, position, atoms, schedule.splits)
+            for position in range(schedule.size)
+        )
+        execution = Execution(schedule, messages, holdings)
+        execution.run(order)
+        refuse(execution.stuck(), "order the entries so that some lane can always move")
+        if order is Order.FORWARDS:
+            refuse(_standing_still(schedule), _PIECEMEAL)
+        if not contents:
+            return
+        lacking = (wrong for holding in holdings for wrong in holding.unfinished(op_bytes))
+        remedy = "let every input reach every result exactly once"
+        if order is not Order.FORWARDS:
+            remedy += ", whatever comes first: let what passes a block on wait for what brings it"
+        refuse([*execution.wrong, *lacking], remedy)
+
+
+def _refuse(schedule: Schedule, called: Called | None, wrongs: Iterable[Wrong], remedy: str) -> None:
+    found = list(wrongs)
+    if not found:
+        return
+    name = f"{schedule.algorithm} {schedule.collective} of {schedule.size}"
+    problems = []
+    for where, what in found[:MAX_PROBLEMS]:
+        own = called(where) if called is not None else ""
+        problems.append(Problem(f"{name}: {own} ({where})" if own else f"{name}: {where}", what, remedy))
+    if len(found) > MAX_PROBLEMS:
+        problems.append(Problem(name, f"{len(found) - MAX_PROBLEMS} more problems of this sort", remedy))
+    raise PlanError(*problems)
+
+
+def _outside(schedule: Schedule) -> Iterator[Wrong]:
+    """Indices that name nothing, and peers that two lanes share."""
+    if schedule.collective not in SUPPORTED:
+        yield "collective", f"{schedule.collective!r} is none of {', '.join(sorted(SUPPORTED))}"
+    if len(schedule.tables) != schedule.size:
+        yield (
+            "tables",
+            f"there are {len(schedule.tables)}, one for each of {schedule.size} positions is needed",
+        )
+    sides = {len(schedule.splits), *map(len, schedule.splits)}
+    if sides != ({schedule.size} if schedule.collective == "uneven all-to-all" else {0}):
+        yield (
+            "splits",
+            f"a matrix of {schedule.size} by {schedule.size} belongs to an uneven all-to-all alone",
+        )
+    yield from _outside_cut(schedule)
+    for position, table in enumerate(schedule.tables):
+        sends_to: set[tuple[int, int]] = set()
+        receives_from: set[tuple[int, int]] = set()
+        for index, lane in enumerate(table):
+            where = f"position {position}, lane {index}"
+            for what in _outside_lane(schedule, position, lane):
+                yield where, what
+            on_channel = f" on channel {lane.channel}" if schedule.channels > 1 else ""
+            if (lane.send_to, lane.channel) in sends_to:
+                yield where, f"another lane sends to position {lane.send_to} too{on_channel}"
+            if (lane.recv_from, lane.channel) in receives_from:
+                yield where, f"another lane receives from position {lane.recv_from} too{on_channel}"
+            sends_to |= {(lane.send_to, lane.channel)} - {(-1, lane.channel)}
+            receives_from |= {(lane.recv_from, lane.channel)} - {(-1, lane.channel)}
+            for number, entry in enumerate(lane.entries):
+                following = lane.entries[number + 1] if number + 1 < len(lane.entries) else None
+                for what in (
+                    *_outside_entry(schedule, lane, entry.kind, entry.chunk),
+                    *_outside_gathered(entry, following),
+                    *_outside_wait(table, index, entry),
+                ):
+                    yield step_name((position, index), number), what
+
+
+def _outside_cut(schedule: Schedule) -> Iterator[Wrong]:
+    for name, value, least, most in (
+        ("chunk_bytes", schedule.chunk_bytes, 1, MAX_CHUNK_BYTES),
+        ("chunks_per_loop", schedule.chunks_per_loop, 1, MAX_CHUNKS),
+        ("slices", schedule.slices, 1, MAX_SLICES),
+        ("min_slice_bytes", schedule.min_slice_bytes, 0, MAX_CHUNK_BYTES),
+        ("slice_align_bytes", schedule.slice_align_bytes, 1, MAX_CHUNK_BYTES),
+        ("slots", schedule.slots, 1, MAX_SLOTS),
+        ("channels", schedule.channels, 1, MAX_CHANNELS),
+        ("traffic_per_byte", schedule.traffic_per_byte, 1, MAX_TRAFFIC_PER_BYTE),
+    ):
+        if value < least:
+            yield "cut", f"{name} is {value}, at least {least} is needed"
+        elif value > most:
+            yield "cut", f"{name} is {value}, at most {most} is possible"
+
+
+def _outside_lane(schedule: Schedule, position: int, lane: Lane) -> Iterator[str]:
+    for peer, verb in ((lane.send_to, "sends to"), (lane.recv_from, "receives from")):
+        if peer == position:
+            yield f"{verb} itself"
+        elif not -1 <= peer < schedule.size:
+            yield f"{verb} position {peer}, outside 0 to {schedule.size - 1}"
+    if lane.batch < 0:
+        yield f"batch {lane.batch} is negative"
+    # Where every position puts in its own block, a lane may work on those of several positions.
+    blocks = schedule.size if schedule.collective in ("all-gather", "gather") else 1
+    if not 0 <= lane.part < lane.parts * blocks:
+        yield f"part {lane.part} is not one of {lane.parts * blocks}"
+    elif not 1 <= lane.span <= lane.parts * blocks - lane.part:
+        yield f"spans {lane.span} parts from {lane.part} on, and there are {lane.parts * blocks}"
+    if not 0 <= lane.share < lane.shares:
+        yield f"share {lane.share} is not one of {lane.shares}"
+    if not 0 <= lane.channel < schedule.channels:
+        yield f"channel {lane.channel} is not one of {schedule.channels}"
+    if not -1 <= lane.lane_bytes <= MAX_LANE_BYTES:
+        yield f"works on {lane.lane_bytes} bytes, outside 0 to {MAX_LANE_BYTES}"
+    if not lane.entries:
+        yield "has no entries"
+
+
+def _outside_entry(schedule: Schedule, lane: Lane, kind: EntryKind, chunk: int) -> Iterator[str]:
+    if not kind & _DIRECTION and kind:
+        yield "neither sends nor receives"
+    if kind & (EntryKind.REDUCE | EntryKind.COPY) and not kind & EntryKind.RECV:
+        yield "reduces or copies without receiving"
+    if kind & EntryKind.IN_TURN and not kind & EntryKind.RECV:
+        yield "receives in its turn without receiving"
+    if kind & EntryKind.SEND and lane.send_to < 0:
+        yield "sends, but its lane has no peer to send to"
+    if kind & EntryKind.RECV and lane.recv_from < 0:
+        yield "receives, but its lane has no peer to receive from"
+    if not 0 <= chunk < schedule.chunks_per_loop:
+        yield f"chunk {chunk} is not one of the {schedule.chunks_per_loop} of a loop"
+
+
+def _outside_gathered(entry: Entry, following: Entry | None) -> Iterator[str]:
+    if not entry.kind & EntryKind.MORE:
+        return
+    if following is None:
+        yield "its message goes on, but it is the last entry of its lane"
+    elif (entry.kind ^ following.kind) & _DIRECTION:
+        yield "its message goes on with an entry of another direction"
+    elif following.after_lane >= 0:
+        yield "its message goes on with an entry that waits for another lane"
+
+
+def _outside_wait(table: Sequence[Lane], index: int, entry: Entry) -> Iterator[str]:
+    after = entry.after_lane
+    if after == -1:
+        if not entry.kind:
+            yield "neither sends nor receives nor waits"
+        if entry.after_entry != -1:
+            yield f"waits for entry {entry.after_entry} of no lane"
+    elif not 0 <= after < len(table):
+        yield f"waits for lane {after}, outside 0 to {len(table) - 1}"
+    elif after == index:
+        yield "waits for its own lane"
+    elif table[after].channel == table[index].channel and table[after].batch > table[index].batch:
+        yield f"waits for lane {after}, which is in a later batch"
+    elif not -1 <= entry.after_entry < len(table[after].entries):
+        yield f"waits for entry {entry.after_entry} of lane {after}, which has {len(table[after].entries)}"
+
+
+def _one_sided(schedule: Schedule, messages: dict[LaneKey, tuple[Message, ...]]) -> Iterator[Wrong]:
+    """Messages whose other side is missing or different; of every connection the first one."""
+    sends: dict[Connection, list[tuple[LaneKey, Message]]] = {}
+    receives: dict[Connection, list[tuple[LaneKey, Message]]] = {}
+    for key, lane_messages in messages.items():
+        lane = schedule.tables[key[0]][key[1]]
+        for message in lane_messages:
+            if message.message_bytes > MAX_MESSAGE_BYTES:
+                yield step_name(key, message.entry), f"a message of {message.message_bytes} bytes, over 2 GiB"
+            if message.kind & EntryKind.SEND:
+                sends.setdefault((key[0], lane.send_to, lane.channel), []).append((key, message))
+            if message.kind & EntryKind.RECV:
+                receives.setdefault((lane.recv_from, key[0], lane.channel), []).append((key, message))
+    for pair in sorted(sends.keys() | receives.keys()):
+        wrong = _first_difference(pair, sends.get(pair, []), receives.get(pair, []))
+        if wrong is not None:
+            yield wrong
+
+
+def _standing_still(schedule: Schedule) -> Iterator[Wrong]:
+    for (waiting, number, awaited), way in waits_in_a_circle(schedule):
+        by_way_of = ", ".join(f"position {position}, lane {lane}" for position, lane in way[1:-1])
+        back = f"which needs this one to go on{f' (by way of {by_way_of})' if by_way_of else ''}"
+        if number < 0:
+            batch = schedule.tables[awaited[0]][awaited[1]].batch
+            where = f"position {waiting[0]}, lane {waiting[1]}"
+            yield (
+                where,
+                f"begins after batch {batch} with lane {awaited[1]}, {back} when an op has several chunks",
+            )
+        else:
+            yield (
+                step_name(waiting, number),
+                f"waits for all of lane {awaited[1]}, {back} when an op has several chunks",
+            )
+
+
+def _first_difference(
+    pair: Connection, sent: list[tuple[LaneKey, Message]], received: list[tuple[LaneKey, Message]]
+) -> Wrong | None:
+    for (send_key, send), (recv_key, recv) in zip(sent, received, strict=False):
+        if (send.message_bytes, _content(send)) != (recv.message_bytes, _content(recv)):
+            return step_name(send_key, send.entry), (
+                f"sends {_named(send)} to position {pair[1]}, which takes it for {_named(recv)} "
+                f"({step_name(recv_key, recv.entry)})"
+            )
+    if len(sent) > len(received):
+        key, message = sent[len(received)]
+        what = f"sends {_named(message)} to position {pair[1]}, which does not receive it"
+        return step_name(key, message.entry), what
+    if len(received) > len(sent):
+        key, message = received[len(sent)]
+        what = f"receives {_named(message)} from position {pair[0]}, which does not send it"
+        return step_name(key, message.entry), what
+    return None
+
+
+def _content(message: Message) -> list[int]:
+    return [atom for move in message.moves for atom in move.atoms]
+
+
+def _named(message: Message) -> str:
+    blocks = list(dict.fromkeys(move.block for move in message.moves))
+    named = (
+        f"block {blocks[0]}"
+        if len(blocks) == 1
+        else f"{len(blocks)} blocks from {blocks[0]} on"
+        if blocks
+        else "nothing"
+    )
+    return f"{message.message_bytes} bytes of {named} (loop {message.loop}, slice {message.slice_index})"

@@ -1,0 +1,1 @@
+"""Chakra protobuf: nodes of columns, and bytes of nodes."""

@@ -1,0 +1,173 @@
+"""Chakra messages to bytes: what a trace file is made of, exactly as protocol buffers write it.
+
+Decides the encoding only (field numbers of mlcommons/chakra:schema/protobuf/et_def.proto, v0.0.4 to 1.0.0). Which nodes
+a job has is left to `synthetic`, files to `files`; reading is the native decoder's (workload/native).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from etloop.workload.trace.trace import NodeKind
+
+SCHEMA_VERSION: Final = "1.0.0"
+
+_MASK_64: Final = (1 << 64) - 1
+
+
+class ValueCase(IntEnum):
+    """Member of `AttributeProto.value`: its field number. The list of a case is the next even number."""
+
+    DOUBLE = 3
+    FLOAT = 5
+    INT32 = 7
+    INT64 = 9
+    UINT32 = 11
+    UINT64 = 13
+    SINT32 = 15
+    SINT64 = 17
+    FIXED32 = 19
+    FIXED64 = 21
+    SFIXED32 = 23
+    SFIXED64 = 25
+    BOOL = 27
+    STRING = 29
+    BYTES = 31
+
+
+Scalar = bool | int | float | str | bytes
+
+_FIXED_FORMATS: Final = {
+    ValueCase.DOUBLE: "<d",
+    ValueCase.FLOAT: "<f",
+    ValueCase.FIXED32: "<I",
+    ValueCase.FIXED64: "<Q",
+    ValueCase.SFIXED32: "<i",
+    ValueCase.SFIXED64: "<q",
+}
+_ZIGZAG_CASES: Final = (ValueCase.SINT32, ValueCase.SINT64)
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class EtAttribute:
+    """One `AttributeProto`. A tuple is written as the list of its case; None as a name without a value."""
+
+    name: str
+    case: ValueCase
+    value: Scalar | tuple[Scalar, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class EtNode:
+    """One `Node`; dependencies are ids of nodes of the same rank."""
+
+    node_id: int
+    name: str
+    kind: NodeKind
+    data_deps: tuple[int, ...] = ()
+    ctrl_deps: tuple[int, ...] = ()
+    start_us: int = 0
+    duration_us: int = 0
+    attributes: tuple[EtAttribute, ...] = ()
+
+
+def varint(value: int) -> bytes:
+    """`value` as a base-128 varint; negative values as their 64-bit two's complement, as int32 and int64 do."""
+    rest = value & _MASK_64
+    encoded = bytearray()
+    while rest >= 0x80:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+def tagged(field: int, body: bytes) -> bytes:
+    """A length-delimited field."""
+    return varint(field << 3 | _BYTES) + varint(len(body)) + body
+
+
+def framed(message: bytes) -> bytes:
+    """A message as it stands in a trace file: behind its length."""
+    return varint(len(message)) + message
+
+
+def encode_attribute(attribute: EtAttribute) -> bytes:
+    """One `AttributeProto`. A value set in a oneof is written even where it is zero."""
+    name = tagged(1, attribute.name.encode())
+    if attribute.value is None:
+        return name
+    if not isinstance(attribute.value, tuple):
+        return name + _scalar_field(attribute.case, attribute.case, attribute.value)
+    return name + tagged(attribute.case + 1, _list_message(attribute.case, attribute.value))
+
+
+def encode_metadata(version: str = SCHEMA_VERSION, attributes: Iterable[EtAttribute] = ()) -> bytes:
+    """The `GlobalMetadata` that opens a file."""
+    head = tagged(1, version.encode()) if version else b""
+    return head + b"".join(tagged(2, encode_attribute(attribute)) for attribute in attributes)
+
+
+def encode_node(node: EtNode) -> bytes:
+    """One `Node`. Proto3: zero numbers and empty lists are left out, dependencies are packed."""
+    return b"".join(
+        (
+            _number_field(1, node.node_id),
+            tagged(2, node.name.encode()) if node.name else b"",
+            _number_field(3, node.kind),
+            _packed_field(4, node.ctrl_deps),
+            _packed_field(5, node.data_deps),
+            _number_field(6, node.start_us),
+            _number_field(7, node.duration_us),
+            *(tagged(10, encode_attribute(attribute)) for attribute in node.attributes),
+        )
+    )
+
+
+def encode_trace(nodes: Iterable[EtNode], metadata: bytes | None = None) -> Iterator[bytes]:
+    """The pieces of one rank's file, in order; `metadata` is an encoded `GlobalMetadata`."""
+    yield framed(encode_metadata() if metadata is None else metadata)
+    for node in nodes:
+        yield framed(encode_node(node))
+
+
+def _number_field(field: int, value: int) -> bytes:
+    return varint(field << 3 | _VARINT) + varint(value) if value else b""
+
+
+def _packed_field(field: int, values: tuple[int, ...]) -> bytes:
+    return tagged(field, b"".join(varint(value) for value in values)) if values else b""
+
+
+def _list_message(case: ValueCase, values: tuple[Scalar, ...]) -> bytes:
+    if not values:
+        return b""
+    if case in (ValueCase.STRING, ValueCase.BYTES):
+        return b"".join(_scalar_field(1, case, value) for value in values)
+    return tagged(1, b"".join(_number(case, value) for value in values))
+
+
+def _scalar_field(field: int, case: ValueCase, value: Scalar) -> bytes:
+    if isinstance(value, str):
+        return tagged(field, value.encode())
+    if isinstance(value, bytes):
+        return tagged(field, value)
+    return varint(field << 3 | _wire_type(case)) + _number(case, value)
+
+
+def _wire_type(case: ValueCase) -> int:
+    if case not in _FIXED_FORMATS:
+        return _VARINT
+    return _FIXED64 if struct.calcsize(_FIXED_FORMATS[case]) == 8 else _FIXED32
+
+
+def _number(case: ValueCase, value: Scalar) -> bytes:
+    if case in _FIXED_FORMATS:
+        return struct.pack(_FIXED_FORMATS[case], value)
+    number = int(value)
+    return varint(number << 1 ^ number >> 63 if case in _ZIGZAG_CASES else number)

@@ -1,0 +1,100 @@
+"""The columns of a rank back to Chakra nodes, so that any trace that could be read can be written as `.et`.
+
+Decides which attribute, in which value case, stands for which column: the cases that the PyTorch converter writes and
+current feeders read. Attributes that no column holds (operator schemas, tensors) are not there to be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
+from etloop.workload.trace.trace import ABSENT, NodeKind
+
+if TYPE_CHECKING:
+    from etloop.workload.trace.trace import RankTrace
+
+SPLIT_ATTRIBUTE: Final = "in_split_bytes"
+"""Ours: what an uneven all-to-all sends to each member of its communicator, in their order, in bytes (int64_list).
+The schema has no attribute for it. Readers that do not know it see an even all-to-all of the same comm_size."""
+
+_NS_PER_US: Final = 1000
+
+_COLUMNS: Final = (
+    ("is_cpu_op", ValueCase.BOOL),
+    ("comm_type", ValueCase.INT64),
+    ("comm_size", ValueCase.INT64),
+    ("comm_src", ValueCase.INT32),
+    ("comm_dst", ValueCase.INT32),
+    ("comm_tag", ValueCase.INT32),
+    ("num_ops", ValueCase.INT64),
+    ("tensor_size", ValueCase.UINT64),
+)
+_INT32_MOST: Final = (1 << 31) - 1
+
+
+def et_nodes(rank: RankTrace) -> Iterator[EtNode]:
+    """The nodes of a rank in file order. Times finer than a microsecond are rounded up, so that no node vanishes."""
+    columns = [(name, case, getattr(rank, name).tolist()) for name, case in _COLUMNS]
+    ids, kinds, groups = rank.node_id.tolist(), rank.kind.tolist(), rank.pg_name.tolist()
+    data, data_at = rank.data_deps.tolist(), rank.data_dep_offsets.tolist()
+    ctrl, ctrl_at = rank.ctrl_deps.tolist(), rank.ctrl_dep_offsets.tolist()
+    names, name_at = rank.name_bytes, rank.name_offsets.tolist()
+    starts, durations = _microseconds(rank)
+    streams = None if rank.stream is None else rank.stream.tolist()
+    for i, node_id in enumerate(ids):
+        attributes = [_number(name, case, column[i]) for name, case, column in columns if column[i] != ABSENT]
+        if groups[i] >= 0:
+            attributes.append(EtAttribute("pg_name", ValueCase.STRING, rank.pg_names[groups[i]]))
+        if streams is not None and streams[i] != ABSENT:
+            attributes.append(EtAttribute("stream", ValueCase.INT64, streams[i]))
+        if splits := _splits(rank, i):
+            attributes.append(EtAttribute(SPLIT_ATTRIBUTE, ValueCase.INT64, splits))
+        yield EtNode(
+            node_id,
+            names[name_at[i] : name_at[i + 1]].decode(errors="replace"),
+            _kind(kinds[i]),
+            tuple(data[data_at[i] : data_at[i + 1]]),
+            tuple(ctrl[ctrl_at[i] : ctrl_at[i + 1]]),
+            starts[i],
+            durations[i],
+            tuple(attributes),
+        )
+
+
+def _kind(kind: int) -> NodeKind:
+    """A type that the schema does not have is written as one that means nothing; as such it was read."""
+    return NodeKind(kind) if kind <= max(NodeKind) else NodeKind.INVALID
+
+
+def _number(name: str, case: ValueCase, value: int) -> EtAttribute:
+    if case is ValueCase.BOOL:
+        return EtAttribute(name, case, bool(value))
+    wide = value < 0 if case is ValueCase.UINT64 else not -_INT32_MOST <= value <= _INT32_MOST
+    # A value that the usual case cannot hold keeps its meaning in the widest one.
+    return EtAttribute(name, ValueCase.INT64 if wide else case, value)
+
+
+def _splits(rank: RankTrace, index: int) -> tuple[int, ...]:
+    if rank.split_offsets is None or rank.send_split_bytes is None:
+        return ()
+    first, last = int(rank.split_offsets[index]), int(rank.split_offsets[index + 1])
+    return tuple(rank.send_split_bytes[first:last].tolist())
+
+
+def _microseconds(rank: RankTrace) -> tuple[list[int], list[int]]:
+    """Begin and duration of every node; 0 where unknown."""
+    starts: list[int] = rank.start_us.tolist()
+    durations: list[int] = rank.duration_us.tolist()
+    if rank.start_ns is not None:
+        starts = [
+            us if ns == ABSENT or ns < 0 else ns // _NS_PER_US
+            for us, ns in zip(starts, rank.start_ns.tolist(), strict=True)
+        ]
+    if rank.duration_ns is not None:
+        durations = [
+            us if ns == ABSENT or ns < 0 else -(-ns // _NS_PER_US)
+            for us, ns in zip(durations, rank.duration_ns.tolist(), strict=True)
+        ]
+    return starts, durations

@@ -1,0 +1,274 @@
+"""What a trace means, read once for the check and for the job: sizes, graphs, operations, matching, one global order.
+
+Decides in which order the questions are asked, and stops asking across ranks what broken ranks cannot answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import numpy as np
+from etloop.workload.graph.communicators import resolve_communicators
+from etloop.workload.graph.compute import delays_ns, report_delays
+from etloop.workload.graph.dangling_collectives import report_leaves
+from etloop.workload.graph.dependencies import CleanEdges, RankGraph, rank_graph, report_graph
+from etloop.workload.graph.global_order import OpIndex, eager_order, job_graph, meeting_order, report_deadlock
+from etloop.workload.graph.lowering import LoweredRank, lower_rank, pace_of
+from etloop.workload.graph.matching import Matching, match
+from etloop.workload.graph.network_ops import RankOps, network_ops
+from etloop.workload.graph.recorded import recorded_start_ns
+from etloop.workload.graph.replication import replicated
+from etloop.workload.graph.splits import NO_SPLITS, SplitMatrices, check_counts, report_uneven, split_matrices
+from etloop.workload.trace.findings import Check, Example, FindingLog, Severity, node_example
+from etloop.workload.trace.settings import DEFAULT_ELEMENT_BYTES, STAGE_SCHEMA, SizeUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.workload.trace.findings import Finding
+    from etloop.workload.trace.program import Communicator
+    from etloop.workload.trace.settings import DependencyPolicy, WorkloadSettings
+    from etloop.workload.trace.trace import RankTrace, Trace
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lowering:
+    """What only a trace without errors has."""
+
+    ranks: tuple[LoweredRank, ...]
+    order: NDArray[np.int64]
+    """Items of the matching, and delays, in one order that every rank can follow (a receive: where its send stands)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Analysis:
+    """A trace read under settings, with everything that was found on the way."""
+
+    trace: Trace
+    settings: WorkloadSettings
+    size_unit: SizeUnit
+    """BYTES or ELEMENTS, never AUTO."""
+    unit_bytes: int
+    graphs: tuple[RankGraph, ...]
+    ops: tuple[RankOps, ...]
+    communicators: tuple[Communicator, ...]
+    communicator_of: tuple[NDArray[np.int32], ...]
+    """Per rank: communicator of each operation, -1 for send and receive."""
+    matching: Matching
+    splits: SplitMatrices
+    """Of the uneven all-to-alls; empty if there are errors."""
+    lowering: Lowering | None
+    """None if there are errors."""
+    findings: tuple[Finding, ...]
+
+
+def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
+    """Reads a trace; never raises for what the trace contains."""
+    log = FindingLog()
+    trace = replicated(trace, settings, log)
+    size_unit, unit_bytes = _unit(trace, settings, log)
+    if not trace.ranks:
+        nowhere = Example(trace.source, None, None, "", "the traces of one or more ranks", "none")
+        log.add(Check.NO_RANKS, Severity.ERROR, "name a directory with PREFIX.<rank>.et files", nowhere)
+    for remark in trace.remarks:
+        left_out = Example(remark.where, None, None, "", "a source that tells all of it", remark.what)
+        log.add(Check.SOURCE_REMARK, Severity.WARNING, remark.remedy, left_out)
+    keys, graphs, delays = _graphs(trace, settings, unit_bytes, log)
+    ops = tuple(
+        network_ops(rank, graph.order, unit_bytes, len(trace.ranks), log)
+        for rank, graph in zip(trace.ranks, graphs, strict=True)
+    )
+    for rank, graph, rank_ops in zip(trace.ranks, graphs, ops, strict=True):
+        report_leaves(rank, graph, rank_ops, settings.dependencies, log)
+    if trace.ranks and not any(len(rank_ops) for rank_ops in ops):
+        nowhere = Example(trace.source, None, None, "", "communication nodes", "none on any rank")
+        log.add(Check.NO_NETWORK, Severity.WARNING, "there is nothing to replay in this trace", nowhere)
+    communicators, communicator_of = resolve_communicators(trace, ops, log)
+    check_counts(trace, ops, communicators, communicator_of, log)
+    matching = match(trace, ops, communicators, communicator_of, log)
+    splits = NO_SPLITS
+    if not log.has_errors():
+        splits = split_matrices(trace, ops, communicators, communicator_of, matching, log)
+        report_uneven(trace, ops, matching, splits, log)
+    lowering = None
+    if not log.has_errors():
+        lowered = _lower(settings, communicators, keys, graphs, delays, ops, communicator_of)
+        index = OpIndex(trace, ops, communicators, communicator_of, matching)
+        lowering = _order(lowered, index, log)
+    return Analysis(
+        trace,
+        settings,
+        size_unit,
+        unit_bytes,
+        graphs,
+        ops,
+        communicators,
+        communicator_of,
+        matching,
+        splits,
+        lowering,
+        log.findings(),
+    )
+
+
+def _unit(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> tuple[SizeUnit, int]:
+    """The unit of all sizes of the trace, and its bytes."""
+    from_stage = [rank for rank in trace.ranks if rank.schema == STAGE_SCHEMA]
+    unit = settings.size_unit
+    if from_stage and unit is SizeUnit.BYTES:
+        example = Example(
+            from_stage[0].path, from_stage[0].rank, None, "", "size_unit elements", "size_unit bytes"
+        )
+        log.add(Check.SIZE_UNIT, Severity.ERROR, "STAGE traces count elements: leave size_unit out", example)
+    if unit is SizeUnit.AUTO:
+        unit = SizeUnit.ELEMENTS if from_stage else SizeUnit.BYTES
+        if from_stage and len(from_stage) < len(trace.ranks):
+            other = next(rank for rank in trace.ranks if rank.schema != STAGE_SCHEMA)
+            example = Example(
+                other.path, other.rank, None, "", f'schema "{STAGE_SCHEMA}" as in other ranks', "another"
+            )
+            log.add(Check.SIZE_UNIT, Severity.ERROR, "use traces of one source, or state size_unit", example)
+    if unit is SizeUnit.BYTES:
+        return unit, 1
+    if settings.element_bytes is None and trace.ranks:
+        first = (from_stage or trace.ranks)[0]
+        example = Example(
+            first.path,
+            first.rank,
+            None,
+            "",
+            "element_bytes, as sizes count elements",
+            f"none: {DEFAULT_ELEMENT_BYTES} (bf16) taken",
+        )
+        log.add(Check.ELEMENT_BYTES, Severity.WARNING, "state workload.element_bytes", example)
+    return unit, settings.element_bytes or DEFAULT_ELEMENT_BYTES
+
+
+def _graphs(
+    trace: Trace, settings: WorkloadSettings, unit_bytes: int, log: FindingLog
+) -> tuple[list[bytes], tuple[RankGraph, ...], list[NDArray[np.int64]]]:
+    """Per rank: key of its columns, graph and delays. Ranks with equal columns are read once."""
+    known: dict[bytes, tuple[RankGraph, NDArray[np.int64]]] = {}
+    keys = []
+    for rank in trace.ranks:
+        key = _columns_key(rank, settings.dependencies)
+        keys.append(key)
+        repeated = _report_repeated_ids(rank, log)
+        if key not in known:
+            graph = _file_order(rank) if repeated else rank_graph(rank, settings.dependencies)
+            known[key] = (graph, delays_ns(rank, settings, unit_bytes))
+        report_graph(rank, known[key][0], settings.dependencies, log)
+        report_delays(rank, known[key][1], settings, log)
+    return keys, tuple(known[key][0] for key in keys), [known[key][1] for key in keys]
+
+
+def _columns_key(rank: RankTrace, policy: DependencyPolicy) -> bytes:
+    """Hash of the columns that shape a rank's graph; names, peers, tags and communicators are left out."""
+    digest = blake2b(digest_size=16)
+    start_ns = recorded_start_ns(rank) if policy.stream else None
+    for column in (
+        rank.stream if policy.stream else None,
+        start_ns,
+        rank.duration_ns,
+        rank.node_id,
+        rank.kind,
+        rank.data_dep_offsets,
+        rank.data_deps,
+        rank.ctrl_dep_offsets,
+        rank.ctrl_deps,
+        rank.duration_us,
+        rank.num_ops,
+        rank.tensor_size,
+        rank.is_cpu_op,
+    ):
+        digest.update((0 if column is None else len(column) + 1).to_bytes(8, "little"))
+        if column is None:
+            continue
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.digest()
+
+
+def _report_repeated_ids(rank: RankTrace, log: FindingLog) -> bool:
+    by_id = np.argsort(rank.node_id, kind="stable")
+    repeated = by_id[1:][rank.node_id[by_id][1:] == rank.node_id[by_id][:-1]]
+    if not len(repeated):
+        return False
+    log.add(
+        Check.DUPLICATE_NODE_ID,
+        Severity.ERROR,
+        "give every node of a rank its own id",
+        node_example(
+            rank, int(repeated.min()), "an id that no other node of the rank has", "one used before"
+        ),
+        count=len(repeated),
+    )
+    return True
+
+
+def _file_order(rank: RankTrace) -> RankGraph:
+    """Stands in for a rank whose dependencies have no meaning, so that its operations can still be checked."""
+    nothing = np.zeros(0, dtype=np.int64)
+    edges = CleanEdges(nothing, nothing, nothing, nothing, np.zeros(0, dtype=np.uint64), 0)
+    return RankGraph(np.arange(len(rank)), nothing, nothing, (), 0, edges, None, 0)
+
+
+def _lower(
+    settings: WorkloadSettings,
+    communicators: Sequence[Communicator],
+    keys: Sequence[bytes],
+    graphs: Sequence[RankGraph],
+    delays: Sequence[NDArray[np.int64]],
+    ops: Sequence[RankOps],
+    communicator_of: Sequence[NDArray[np.int32]],
+) -> tuple[LoweredRank, ...]:
+    sizes = np.array([len(communicator.members) for communicator in communicators] + [2], dtype=np.int64)
+    known: dict[tuple[bytes, bytes, bytes], LoweredRank] = {}
+    lowered = []
+    for key, graph, delay_ns, rank_ops, column in zip(
+        keys, graphs, delays, ops, communicator_of, strict=True
+    ):
+        moves = sizes[column] > 1
+        chain = slots_of(column) if settings.dependencies.communicator else np.full(len(column), -1)
+        alike = (key, chain.tobytes(), moves.tobytes())
+        if alike not in known:
+            pace = None if graph.times is None else pace_of(graph.times, settings.time_scale)
+            known[alike] = lower_rank(graph, delay_ns, rank_ops.node, chain, moves, pace)
+        lowered.append(known[alike])
+    return tuple(lowered)
+
+
+def slots_of(column: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Values numbered by first appearance; negative ones become -1."""
+    values, first, inverse = np.unique(column, return_index=True, return_inverse=True)
+    number = np.full(len(values), -1, dtype=np.int64)
+    used = np.flatnonzero(values >= 0)
+    number[used[np.argsort(first[used])]] = np.arange(len(used))
+    return number[inverse.reshape(-1)]
+
+
+def _order(lowered: tuple[LoweredRank, ...], index: OpIndex, log: FindingLog) -> Lowering | None:
+    graph = job_graph(lowered, index.matching)
+    order = meeting_order(graph, index.matching)
+    if len(order) == len(graph.priority):
+        return Lowering(lowered, order)
+    order = eager_order(graph)
+    if len(order) < len(graph.priority):
+        report_deadlock(graph, order, index, log)
+        return None
+    log.add(
+        Check.NEEDS_EAGER_SENDS,
+        Severity.INFO,
+        "replayed with eager sends, as the exporter must have meant",
+        Example(
+            index.trace.source,
+            None,
+            None,
+            "",
+            "sends that may wait for their receive",
+            "an order that only works if a send can finish before its receive begins",
+        ),
+    )
+    return Lowering(lowered, order)

@@ -1,0 +1,198 @@
+"""Who takes part in a collective: communicator names of nodes resolved to ranks.
+
+Identity is (name, members): two names over the same ranks are two communicators, and so is one name that two ranks
+recorded with different members. A name is looked up in the group file first, then among the groups that the rank itself
+recorded. A node without a name, or named "" or "0" where neither has such a key, means all ranks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.workload.trace.findings import Check, Example, Severity, node_example
+from etloop.workload.trace.program import Communicator, OpKind
+from etloop.workload.trace.trace_names import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.workload.graph.network_ops import RankOps
+    from etloop.workload.trace.findings import FindingLog
+    from etloop.workload.trace.trace import RankTrace, Trace
+    from numpy.typing import NDArray
+
+WORLD_NAME: Final = "world"
+"""Name of the communicator of all ranks that a trace implies without naming it."""
+
+WORLD_KEYS: Final = ("", "0")
+
+
+def resolve_communicators(
+    trace: Trace, ops: Sequence[RankOps], log: FindingLog
+) -> tuple[tuple[Communicator, ...], tuple[NDArray[np.int32], ...]]:
+    """The communicators in use, in the order of the group file and the ranks (the implied world last), and that of each
+    operation.
+
+    Operations without one (send, receive, or a mistake that was noted) have -1.
+    """
+    known = _known(trace)
+    world = len(known)
+    number = {one: index for index, one in enumerate(known)}
+    stated = {key: index for index, key in enumerate(trace.groups or {})}
+    chosen = [
+        _candidates(rank, rank_ops, _lookup(rank, stated, number), world, log)
+        for rank, rank_ops in zip(trace.ranks, ops, strict=True)
+    ]
+    used = sorted({int(value) for column in chosen for value in np.unique(column) if value >= 0})
+    everyone = tuple(range(len(trace.ranks)))
+    taken = any(key == WORLD_NAME for key, _ in known)
+    world_name = f"{WORLD_NAME} (implied)" if taken else WORLD_NAME
+    communicators = tuple(
+        Communicator(index, *known[one]) if one < world else Communicator(index, world_name, everyone)
+        for index, one in enumerate(used)
+    )
+    renumbered = np.full(world + 2, -1, dtype=np.int32)
+    renumbered[used] = np.arange(len(used), dtype=np.int32)
+    columns = tuple(renumbered[column] for column in chosen)
+    sound = [_members_fit(trace, communicator, log) for communicator in communicators]
+    for rank, rank_ops, column in zip(trace.ranks, ops, columns, strict=True):
+        _check_membership(rank, rank_ops, column, communicators, sound, log)
+    return communicators, columns
+
+
+def _known(trace: Trace) -> list[tuple[str, tuple[int, ...]]]:
+    """Every (key, members) there is: the group file's in its order, then those that ranks recorded."""
+    stated = trace.groups or {}
+    recorded = {
+        (key, tuple(members)): None
+        for rank in trace.ranks
+        for key, members in (rank.groups or {}).items()
+        if key not in stated
+    }
+    return [*((key, tuple(members)) for key, members in stated.items()), *recorded]
+
+
+def _lookup(
+    rank: RankTrace, stated: dict[str, int], number: dict[tuple[str, tuple[int, ...]], int]
+) -> dict[str, int]:
+    """Key -> number, as one rank's nodes mean it; `stated` are those of the group file."""
+    if not rank.groups:
+        return stated
+    return {
+        key: number[key, tuple(members)] for key, members in rank.groups.items() if key not in stated
+    } | stated
+
+
+def _candidates(
+    rank: RankTrace, ops: RankOps, candidate_of: dict[str, int], world: int, log: FindingLog
+) -> NDArray[np.int64]:
+    """Number of each operation's communicator among the known ones; `world` for all ranks, -1 for none."""
+    is_collective = ops.kind == OpKind.COLLECTIVE
+    names = rank.pg_name[ops.node]
+    column = np.full(len(ops), -1, dtype=np.int64)
+    for name_index in np.unique(names[is_collective]).tolist():
+        nodes = is_collective & (names == name_index)
+        key = "" if name_index < 0 else rank.pg_names[name_index]
+        first = int(ops.node[np.flatnonzero(nodes)[0]])
+        if key in candidate_of:
+            column[nodes] = candidate_of[key]
+        elif key in WORLD_KEYS:
+            column[nodes] = world
+            log.add(
+                Check.COMMUNICATOR_WORLD,
+                Severity.INFO,
+                "all ranks are taken",
+                node_example(rank, first, "a communicator's name", f'"{shown(key)}"' if key else "none"),
+                count=int(nodes.sum()),
+            )
+        else:
+            log.add(
+                Check.COMMUNICATOR_UNKNOWN,
+                Severity.ERROR,
+                'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]})',
+                node_example(rank, first, _known_keys(candidate_of), f'"{shown(key)}"'),
+                count=int(nodes.sum()),
+            )
+    return column
+
+
+def _known_keys(candidate_of: dict[str, int]) -> str:
+    if not candidate_of:
+        return "a group file that lists the ranks of each communicator"
+    first = ", ".join(f'"{shown(key)}"' for key in list(candidate_of)[:8])
+    more = f" and {len(candidate_of) - 8} more" if len(candidate_of) > 8 else ""
+    return f"a communicator of the group file ({first}{more})"
+
+
+def _members_fit(trace: Trace, communicator: Communicator, log: FindingLog) -> bool:
+    members = communicator.members
+    missing = sorted(member for member in set(members) if not 0 <= member < len(trace.ranks))
+    found = ""
+    if not members:
+        found = "no rank at all"
+    elif missing:
+        found = f"ranks {', '.join(map(str, missing[:8]))}{' and more' if len(missing) > 8 else ''}"
+    elif len(set(members)) < len(members):
+        found = "a rank listed twice"
+    if found:
+        log.add(
+            Check.COMMUNICATOR_MEMBERS,
+            Severity.ERROR,
+            "correct the group file, or add the traces of the missing ranks",
+            Example(
+                trace.source,
+                None,
+                None,
+                "",
+                f'communicator "{shown(communicator.name)}" among ranks 0 to {len(trace.ranks) - 1} of the trace',
+                found,
+            ),
+        )
+    return not found
+
+
+def _check_membership(
+    rank: RankTrace,
+    ops: RankOps,
+    column: NDArray[np.int32],
+    communicators: Sequence[Communicator],
+    sound: Sequence[bool],
+    log: FindingLog,
+) -> None:
+    for index in np.unique(column[column >= 0]).tolist():
+        communicator = communicators[index]
+        nodes = np.flatnonzero(column == index)
+        if rank.rank not in communicator.members:
+            members = ", ".join(map(str, communicator.members[:8])) + (
+                ", ..." if len(communicator.members) > 8 else ""
+            )
+            log.add(
+                Check.COMMUNICATOR_NOT_MEMBER,
+                Severity.ERROR,
+                "correct the group file or the node's pg_name",
+                node_example(
+                    rank,
+                    int(ops.node[nodes[0]]),
+                    f"a communicator that rank {rank.rank} is a member of",
+                    f'"{shown(communicator.name)}" of ranks {members}',
+                ),
+                count=len(nodes),
+            )
+            ops.sound[nodes] = False
+            column[nodes] = -1
+        elif not sound[index]:
+            column[nodes] = -1
+        elif len(communicator.members) == 1:
+            log.add(
+                Check.COMMUNICATOR_OF_ONE,
+                Severity.INFO,
+                "it moves nothing and takes no time",
+                node_example(
+                    rank,
+                    int(ops.node[nodes[0]]),
+                    "two or more members",
+                    f'"{shown(communicator.name)}" of one rank',
+                ),
+                count=len(nodes),
+            )

@@ -1,0 +1,122 @@
+"""How long the nodes of a rank that are not network operations take, in nanoseconds.
+
+Decides between recorded duration, roofline and zero. Durations of communication nodes are never used: what a trace
+recorded there is mostly waiting for other ranks.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.workload.trace.findings import Check, Severity, node_example
+from etloop.workload.trace.trace import ABSENT, NodeKind
+
+if TYPE_CHECKING:
+    from etloop.workload.trace.findings import FindingLog
+    from etloop.workload.trace.settings import WorkloadSettings
+    from etloop.workload.trace.trace import RankTrace
+    from numpy.typing import NDArray
+
+MAX_DELAY_NS: Final = 24 * 3600 * 10**9
+"""Longest believable compute node (a day); sums of 2**16 of them still fit an int64."""
+
+MAX_RANK_DELAY_NS: Final = 1 << 62
+
+_NS_PER_US: Final = 1000
+_NS_PER_S: Final = 10**9
+
+_COMPUTES: Final = (
+    NodeKind.COMP,
+    NodeKind.MEM_LOAD,
+    NodeKind.MEM_STORE,
+    NodeKind.STORAGE,
+    NodeKind.DATA_OP,
+)
+
+
+def delays_ns(rank: RankTrace, settings: WorkloadSettings, tensor_unit_bytes: int) -> NDArray[np.int64]:
+    """Delay of each node in file order, scaled; -1 where it is out of range. Communication and metadata nodes: 0.
+
+    Recorded duration if there is one; else the longer of num_ops at the stated FLOP/s and tensor_size at the stated
+    memory bandwidth; else 0. Rounded to the nearest nanosecond, halves up, so that scaling keeps sums honest.
+    """
+    columns = np.stack([_durations_ns(rank), rank.num_ops, rank.tensor_size], axis=1)
+    columns[~np.isin(rank.kind, _COMPUTES)] = 0
+    distinct, inverse = np.unique(columns, axis=0, return_inverse=True)
+    delays = [_delay_ns(row, settings, tensor_unit_bytes) for row in distinct.tolist()]
+    return (
+        np.array(delays, dtype=np.int64)[inverse.reshape(-1)] if len(columns) else np.zeros(0, dtype=np.int64)
+    )
+
+
+def _durations_ns(rank: RankTrace) -> NDArray[np.int64]:
+    """Recorded durations, 0 where there is none, -1 where it cannot be one. What a source tells in ns goes first."""
+    if rank.duration_ns is not None:
+        return np.where(rank.duration_ns == ABSENT, 0, np.maximum(rank.duration_ns, -1))
+    believable = rank.duration_us <= MAX_RANK_DELAY_NS // _NS_PER_US
+    return np.where(believable, rank.duration_us * np.uint64(_NS_PER_US), 0).astype(np.int64) - ~believable
+
+
+def _delay_ns(row: list[int], settings: WorkloadSettings, tensor_unit_bytes: int) -> int:
+    duration_ns, num_ops, tensor_size = row
+    if duration_ns < 0:
+        return -1
+    exact_ns = Fraction(duration_ns)
+    if not duration_ns:
+        if settings.flops is not None and num_ops > 0:
+            exact_ns = Fraction(num_ops * _NS_PER_S, settings.flops)
+        if settings.memory_bandwidth_bytes_per_s is not None and tensor_size > 0:
+            moved_bytes = tensor_size * tensor_unit_bytes
+            exact_ns = max(exact_ns, Fraction(moved_bytes * _NS_PER_S, settings.memory_bandwidth_bytes_per_s))
+    delay_ns = int(exact_ns * settings.time_scale + Fraction(1, 2))
+    return delay_ns if delay_ns <= MAX_DELAY_NS else -1
+
+
+def report_delays(
+    rank: RankTrace, delay_ns: NDArray[np.int64], settings: WorkloadSettings, log: FindingLog
+) -> None:
+    """Notes durations out of range and compute nodes that take no time because nothing says how long they take."""
+    wrong = np.flatnonzero(delay_ns < 0)
+    if len(wrong):
+        index = int(wrong[0])
+        log.add(
+            Check.COMPUTE_RANGE,
+            Severity.ERROR,
+            "correct duration_micros, num_ops or tensor_size, or the compute speed and scale.time",
+            node_example(
+                rank,
+                index,
+                "a delay of at most one day",
+                f"duration_micros {int(rank.duration_us[index])}, "
+                f"num_ops {int(rank.num_ops[index])}, tensor_size {int(rank.tensor_size[index])}",
+            ),
+            count=len(wrong),
+        )
+    elif sum(delay_ns.tolist()) > MAX_RANK_DELAY_NS:
+        log.add(
+            Check.COMPUTE_RANGE,
+            Severity.ERROR,
+            "correct the durations, or make scale.time smaller",
+            node_example(rank, 0, "delays that add up to less than 146 years", "more"),
+        )
+    unknown = np.flatnonzero((rank.kind == NodeKind.COMP) & (_durations_ns(rank) == 0) & (delay_ns == 0))
+    if len(unknown):
+        stated = settings.flops is not None or settings.memory_bandwidth_bytes_per_s is not None
+        log.add(
+            Check.COMPUTE_WITHOUT_DURATION,
+            Severity.WARNING,
+            "it takes no time"
+            if stated
+            else "it takes no time; state workload.compute.flops, memory_bandwidth or both to derive one",
+            node_example(
+                rank,
+                int(unknown[0]),
+                "duration_micros, or num_ops or tensor_size that the compute speed turns into one"
+                if stated
+                else "duration_micros, or a compute speed to derive it",
+                "neither",
+            ),
+            count=len(unknown),
+        )

@@ -1,0 +1,359 @@
+"""Which node of a rank waits for which: edges cleaned of what cannot be honoured, the order of issue, and cycles.
+
+Decides what becomes of self, dangling and duplicate dependencies (dropped, counted) and in which order the nodes of a
+rank are issued. Leaves communicators and other ranks to matching.py and global_order.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.workload.graph.cycles import cycle_sets
+from etloop.workload.graph.recorded import (
+    overlapped_edges,
+    recorded_start_ns,
+    recorded_times,
+    report_times,
+    waits_between_streams,
+)
+from etloop.workload.trace.findings import Check, Severity, node_example, node_words
+from etloop.workload.trace.streams import has_streams, stream_neighbours
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from etloop.workload.graph.recorded import RecordedTimes
+    from etloop.workload.trace.findings import FindingLog
+    from etloop.workload.trace.settings import DependencyPolicy
+    from etloop.workload.trace.trace import RankTrace
+    from numpy.typing import NDArray
+
+CYCLE_SEARCHES: Final = 16
+"""Nodes from which the shortest cycle is searched: a short one to show, not the shortest there is."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CleanEdges:
+    """Edges of one sort (data or ctrl): node `waiting[i]` waits for node `awaited[i]`, both indices in file order."""
+
+    waiting: NDArray[np.int64]
+    awaited: NDArray[np.int64]
+    on_self: NDArray[np.int64]
+    """Nodes that name themselves, once per edge."""
+    dangling: NDArray[np.int64]
+    """Nodes that name an id the rank does not have, once per edge."""
+    dangling_ids: NDArray[np.uint64]
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CtrlRepair:
+    """What was done about cycles that ctrl edges close: those between nodes that wait for each other were dropped."""
+
+    dropped: NDArray[np.int64]
+    """Waiting node of each edge dropped."""
+    cycle: tuple[int, ...]
+    """Nodes of one short cycle as it was; empty if there was none."""
+    never_ready: int
+    """Nodes that could not have been issued."""
+
+
+NO_REPAIR: Final = CtrlRepair(np.zeros(0, dtype=np.int64), (), 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankGraph:
+    """What holds back each node of a rank under a policy. Ranks with equal columns share one graph."""
+
+    order: NDArray[np.int64]
+    """Nodes in issue order: of those that are ready the smallest id, or the one that was recorded first where stream
+    order counts. A cyclic rank: the rest in file order."""
+    waiting: NDArray[np.int64]
+    awaited: NDArray[np.int64]
+    cycle: tuple[int, ...]
+    """Nodes of one short cycle, each waiting for the next, the last for the first; empty if there is none."""
+    never_ready: int
+    """Nodes that can never be issued."""
+    data: CleanEdges
+    ctrl: CleanEdges | None
+    """None where the policy does not look at ctrl_deps."""
+    ctrl_added: int
+    """ctrl edges that are honoured and that no data edge implies directly."""
+    repair: CtrlRepair = NO_REPAIR
+    stream_added: int = 0
+    """Edges of stream order that no other edge implies directly."""
+    recorded_added: int = 0
+    """Waits between streams that the recording shows."""
+    times: RecordedTimes | None = None
+    """The recording, where its gaps are kept."""
+    begin_only: NDArray[np.bool_] | None = None
+    """With `times`: edges that wait for the begin of the other node only, as the recording shows them overlapping."""
+
+
+def clean_edges(
+    node_id: NDArray[np.uint64], dep_offsets: NDArray[np.int64], deps: NDArray[np.uint64]
+) -> CleanEdges:
+    """Resolves ids to indices and sets aside self, dangling and duplicate edges. Node ids must be unique."""
+    count = len(node_id)
+    by_id = np.argsort(node_id, kind="stable")
+    sorted_ids = node_id[by_id]
+    rows = np.repeat(np.arange(count, dtype=np.int64), np.diff(dep_offsets))
+    at = np.minimum(np.searchsorted(sorted_ids, deps), max(count - 1, 0))
+    known = sorted_ids[at] == deps if count else np.zeros(0, dtype=bool)
+    columns = by_id[at] if count else np.zeros(0, dtype=np.int64)
+    on_self = known & (columns == rows)
+    kept = known & ~on_self
+    keys = np.unique(rows[kept] * max(count, 1) + columns[kept])
+    return CleanEdges(
+        waiting=keys // max(count, 1),
+        awaited=keys % max(count, 1),
+        on_self=rows[on_self],
+        dangling=rows[~known],
+        dangling_ids=deps[~known],
+        duplicates=int(kept.sum()) - len(keys),
+    )
+
+
+def rank_graph(rank: RankTrace, policy: DependencyPolicy) -> RankGraph:
+    """The graph of a rank whose node ids are unique."""
+    span = max(len(rank), 1)
+    data = clean_edges(rank.node_id, rank.data_dep_offsets, rank.data_deps)
+    keys = data.waiting * span + data.awaited
+    priority = _priority(rank, policy)
+    ctrl, repair, ctrl_added = None, NO_REPAIR, 0
+    if policy.ctrl:
+        ctrl = clean_edges(rank.node_id, rank.ctrl_dep_offsets, rank.ctrl_deps)
+        added = np.setdiff1d(ctrl.waiting * span + ctrl.awaited, keys)
+        added, repair = _without_cycles(keys, added, priority)
+        ctrl_added = len(added)
+        keys = np.union1d(keys, added)
+    order = ready_order(priority, keys // span, keys % span)
+    never_ready = len(rank) - len(order)
+    cycle: tuple[int, ...] = ()
+    stream_added = 0
+    if never_ready:
+        stuck = np.ones(len(rank), dtype=bool)
+        stuck[order] = False
+        cycle = cycle_among(stuck, keys // span, keys % span)
+        order = np.concatenate([order, np.flatnonzero(stuck)])
+    elif policy.stream:
+        earlier, later = stream_neighbours(rank, order)
+        in_streams = np.setdiff1d(later * span + earlier, keys)
+        stream_added = len(in_streams)
+        keys = np.union1d(keys, in_streams)
+    times = recorded_times(rank) if policy.recorded and not never_ready else None
+    recorded_added = 0
+    if times is not None:
+        earlier, later = waits_between_streams(rank, times, order)
+        seen = np.setdiff1d(later * span + earlier, keys)
+        recorded_added = len(seen)
+        keys = np.union1d(keys, seen)
+    waiting, awaited = keys // span, keys % span
+    return RankGraph(
+        order,
+        waiting,
+        awaited,
+        cycle,
+        never_ready,
+        data,
+        ctrl,
+        ctrl_added,
+        repair,
+        stream_added,
+        recorded_added,
+        times,
+        None if times is None else overlapped_edges(rank, times, waiting, awaited),
+    )
+
+
+def _priority(rank: RankTrace, policy: DependencyPolicy) -> NDArray[np.int64]:
+    """Place of each node among those that are ready: by id; where streams count, as recorded, else as in the file.
+
+    Nodes without a time come first: they go as soon as their dependencies let them.
+    """
+    by_place = np.argsort(rank.node_id, kind="stable")
+    if policy.stream and has_streams(rank):
+        start_ns = recorded_start_ns(rank)
+        by_place = np.arange(len(rank)) if start_ns is None else np.argsort(start_ns, kind="stable")
+    priority = np.empty(len(rank), dtype=np.int64)
+    priority[by_place] = np.arange(len(rank))
+    return priority
+
+
+def _without_cycles(
+    data: NDArray[np.int64], ctrl: NDArray[np.int64], priority: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], CtrlRepair]:
+    """The ctrl edges (as waiting x n + awaited) that are on no cycle with each other and the data edges.
+
+    Every cycle lies in one strongly connected set, so a graph without the ctrl edges inside of those has the cycles of
+    its data edges only.
+    """
+    span = max(len(priority), 1)
+    keys = np.union1d(data, ctrl)
+    waiting, awaited = keys // span, keys % span
+    order = ready_order(priority, waiting, awaited)
+    if len(order) == len(priority):
+        return ctrl, NO_REPAIR
+    stuck = np.ones(len(priority), dtype=bool)
+    stuck[order] = False
+    inside = stuck[waiting] & stuck[awaited]
+    set_of = cycle_sets(len(priority), waiting[inside], awaited[inside])
+    on_cycle = (set_of[ctrl // span] >= 0) & (set_of[ctrl // span] == set_of[ctrl % span])
+    repair = CtrlRepair(ctrl[on_cycle] // span, cycle_among(stuck, waiting, awaited), int(stuck.sum()))
+    return ctrl[~on_cycle], repair
+
+
+def ready_order(
+    priority: NDArray[np.int64], waiting: NDArray[np.int64], awaited: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Topological order that always takes the ready node of least `priority` (a permutation of 0..n-1).
+
+    Nodes on a cycle, and nodes that wait for one, are left out.
+    """
+    count = len(priority)
+    by_priority = np.empty(count, dtype=np.int64)
+    by_priority[priority] = np.arange(count)
+    # Everything below works on priorities instead of nodes, so that the heap holds plain integers.
+    first, second = priority[awaited], priority[waiting]
+    successors_at = np.argsort(first, kind="stable")
+    successors = second[successors_at].tolist()
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=count))]).tolist()
+    missing = np.bincount(second, minlength=count).tolist()
+    ready = [item for item in range(count) if not missing[item]]
+    order: list[int] = []
+    while ready:
+        item = heapq.heappop(ready)
+        order.append(item)
+        for successor in successors[offsets[item] : offsets[item + 1]]:
+            missing[successor] -= 1
+            if not missing[successor]:
+                heapq.heappush(ready, successor)
+    return by_priority[np.array(order, dtype=np.int64)]
+
+
+def cycle_among(
+    stuck: NDArray[np.bool_], waiting: NDArray[np.int64], awaited: NDArray[np.int64]
+) -> tuple[int, ...]:
+    """A short cycle of nodes marked `stuck` (each of which waits for at least one stuck node)."""
+    kept = stuck[waiting] & stuck[awaited]
+    rows, columns = waiting[kept], awaited[kept]
+    by_row = np.argsort(rows, kind="stable")
+    rows, columns = rows[by_row], columns[by_row]
+
+    def awaited_by(node: int) -> Iterable[int]:
+        first, last = np.searchsorted(rows, [node, node + 1])
+        found: list[int] = columns[first:last].tolist()
+        return found
+
+    return _short_cycle(int(np.flatnonzero(stuck)[0]), awaited_by)
+
+
+def _short_cycle(start: int, awaited_by: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
+    """Walks back from `start` until a node repeats, then takes the shortest cycle through one of the nodes it met."""
+    place: dict[int, int] = {}
+    node = start
+    while node not in place:
+        place[node] = len(place)
+        node = min(awaited_by(node))
+    met = list(place)[place[node] :]
+    return min((_cycle_through(one, awaited_by) for one in met[:CYCLE_SEARCHES]), key=len)
+
+
+def _cycle_through(node: int, awaited_by: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
+    """The shortest cycle through a node that is on one, by breadth-first search."""
+    came_from: dict[int, int] = {}
+    frontier = [node]
+    while node not in came_from:
+        following: list[int] = []
+        for one in frontier:
+            for other in awaited_by(one):
+                if other not in came_from:
+                    came_from[other] = one
+                    following.append(other)
+        frontier = following
+    backwards = [node]
+    while (previous := came_from[backwards[-1]]) != node:
+        backwards.append(previous)
+    return (backwards[0], *reversed(backwards[1:]))
+
+
+def report_graph(rank: RankTrace, graph: RankGraph, policy: DependencyPolicy, log: FindingLog) -> None:
+    """Notes what was dropped from the rank's dependencies, any cycle, and what the policy misses in the trace."""
+    if policy.recorded:
+        report_times(rank, log)
+    if policy.stream and len(rank) and not has_streams(rank):
+        log.add(
+            Check.NO_STREAMS,
+            Severity.WARNING,
+            "stream order adds nothing on this rank",
+            node_example(rank, 0, "nodes with a GPU stream", "none on this rank"),
+        )
+    _report_edges(rank, graph.data, "data_deps", log)
+    if graph.ctrl is not None:
+        _report_edges(rank, graph.ctrl, "ctrl_deps", log)
+    if len(graph.repair.dropped):
+        log.add(
+            Check.CTRL_CYCLE,
+            Severity.WARNING,
+            "the ctrl_deps between nodes that wait for each other are dropped",
+            node_example(
+                rank,
+                int(graph.repair.dropped[0]),
+                "dependencies without a cycle",
+                _cycle_words(rank, graph.repair.cycle, graph.repair.never_ready),
+            ),
+            count=len(graph.repair.dropped),
+        )
+    if graph.cycle:
+        log.add(
+            Check.DEPENDENCY_CYCLE,
+            Severity.ERROR,
+            "break the cycle in the exporter: data_deps are never dropped",
+            node_example(
+                rank,
+                graph.cycle[0],
+                "dependencies without a cycle",
+                _cycle_words(rank, graph.cycle, graph.never_ready),
+            ),
+        )
+
+
+def _cycle_words(rank: RankTrace, cycle: tuple[int, ...], never_ready: int) -> str:
+    steps = [node_words(rank, node) for node in cycle[:8]]
+    if len(cycle) > 8:
+        steps.append(f"{len(cycle) - 8} more")
+    return (
+        f"a cycle of {len(cycle)} nodes ({' waits for '.join([*steps, steps[0]])}), "
+        f"for which {never_ready} of {len(rank)} nodes are never ready"
+    )
+
+
+def _report_edges(rank: RankTrace, edges: CleanEdges, sort: str, log: FindingLog) -> None:
+    if len(edges.on_self):
+        log.add(
+            Check.DEPENDENCY_SELF,
+            Severity.WARNING,
+            "the edge is dropped",
+            node_example(rank, int(edges.on_self[0]), f"{sort} on other nodes", "a dependency on itself"),
+            count=len(edges.on_self),
+        )
+    if len(edges.dangling):
+        found = f"node {edges.dangling_ids[0]}, which the rank does not have"
+        log.add(
+            Check.DEPENDENCY_DANGLING,
+            Severity.WARNING,
+            "the edge is dropped",
+            node_example(rank, int(edges.dangling[0]), f"{sort} on nodes of the rank", found),
+            count=len(edges.dangling),
+        )
+    if edges.duplicates:
+        log.add(
+            Check.DEPENDENCY_DUPLICATE,
+            Severity.WARNING,
+            "the edge counts once",
+            node_example(rank, 0, f"each of the {sort} once", "dependencies named more than once"),
+            count=edges.duplicates,
+        )

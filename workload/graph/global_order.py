@@ -1,0 +1,161 @@
+"""One order of all operations of all ranks that respects every dependency, or the deadlock that forbids it.
+
+Plays the job with collectives joined: an operation is taken when all its ranks reached it. Sends meet their receives if
+the job allows it; if not, they finish alone (eager). The order is deterministic, and numbers taken from it are free of
+deadlock by construction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from etloop.workload.graph.dependencies import cycle_among, ready_order
+from etloop.workload.trace.findings import Check, Example, Severity, node_words
+from etloop.workload.trace.program import OpKind
+from etloop.workload.trace.trace import CollectiveKind
+from etloop.workload.trace.trace_names import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.workload.graph.lowering import LoweredRank
+    from etloop.workload.graph.matching import Matching
+    from etloop.workload.graph.network_ops import RankOps
+    from etloop.workload.trace.findings import FindingLog
+    from etloop.workload.trace.program import Communicator
+    from etloop.workload.trace.trace import Trace
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobGraph:
+    """Items of `Matching`, then the delays of all ranks: item `waiting[i]` waits on `rank[i]` for item `awaited[i]`."""
+
+    priority: NDArray[np.int64]
+    """Permutation of the items: of several that are ready, the least goes first."""
+    waiting: NDArray[np.int64]
+    awaited: NDArray[np.int64]
+    rank: NDArray[np.int64]
+
+
+def job_graph(lowered: Sequence[LoweredRank], matching: Matching) -> JobGraph:
+    """Joins the ranks' graphs. A receive waits for its send; a send waits for nobody."""
+    waiting, awaited, ranks = (
+        [matching.recvs],
+        [matching.sends],
+        [np.full(len(matching.sends), -1, dtype=np.int64)],
+    )
+    firsts: list[NDArray[np.int64]] = []
+    items = matching.item_count
+    for rank, one in enumerate(lowered):
+        is_delay = one.op < 0
+        own = np.empty(len(one), dtype=np.int64)
+        own[~is_delay] = matching.item[rank][one.op[~is_delay]]
+        own[is_delay] = items + np.arange(int(is_delay.sum()))
+        items += int(is_delay.sum())
+        rows = np.repeat(np.arange(len(one)), np.diff(one.dep_offsets))
+        waiting.append(own[rows])
+        awaited.append(own[one.deps])
+        ranks.append(np.full(len(rows), rank, dtype=np.int64))
+        # (delay first, position, rank): ranks that are alike advance alike, so that they end up with one program.
+        firsts.append(
+            np.stack([own, np.where(is_delay, 0, 1), np.arange(len(one)), np.full(len(one), rank)], axis=1)
+        )
+    keys = np.concatenate([*firsts, np.zeros((0, 4), dtype=np.int64)])
+    keys = keys[np.lexsort((keys[:, 3], keys[:, 2], keys[:, 1]))]
+    seen, first = np.unique(keys[:, 0], return_index=True)
+    place = np.full(items, len(keys), dtype=np.int64)
+    place[seen] = first
+    priority = np.empty(items, dtype=np.int64)
+    priority[np.argsort(place, kind="stable")] = np.arange(items)
+    return JobGraph(priority, np.concatenate(waiting), np.concatenate(awaited), np.concatenate(ranks))
+
+
+def meeting_order(graph: JobGraph, matching: Matching) -> NDArray[np.int64]:
+    """Items in an order in which sends and receives can meet, so that both ends of a pair of ranks agree on it.
+
+    Fewer than all items if there is no such order. Receives stand anywhere in it: their sends tell their place.
+    """
+    joined = np.arange(len(graph.priority), dtype=np.int64)
+    joined[matching.recvs] = matching.sends
+    waiting, awaited = joined[graph.waiting], joined[graph.awaited]
+    apart = waiting != awaited
+    return ready_order(graph.priority, waiting[apart], awaited[apart])
+
+
+def eager_order(graph: JobGraph) -> NDArray[np.int64]:
+    """Items in an order in which sends finish before their receives begin; fewer than all if the job deadlocks."""
+    return ready_order(graph.priority, graph.waiting, graph.awaited)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpIndex:
+    """Where to find the words for an item."""
+
+    trace: Trace
+    ops: Sequence[RankOps]
+    communicators: Sequence[Communicator]
+    communicator_of: Sequence[NDArray[np.int32]]
+    matching: Matching
+
+    def words(self, item: int, rank: int) -> str:
+        """An operation as rank `rank` sees it."""
+        position = int(np.flatnonzero(self.matching.item[rank] == item)[0])
+        ops, trace = self.ops[rank], self.trace.ranks[rank]
+        node = int(ops.node[position])
+        kind = OpKind(int(ops.kind[position]))
+        if kind is OpKind.COLLECTIVE:
+            name = CollectiveKind(int(ops.collective[position])).name
+            communicator = self.communicators[int(self.communicator_of[rank][position])].name
+            what = f'{name} {self.matching.use[rank][position]} of communicator "{shown(communicator)}"'
+        else:
+            what = f"{kind.name} {ops.src[position]} -> {ops.dst[position]}"
+        return f"{what} ({node_words(trace, node)})"
+
+    def rank_of(self, item: int) -> int:
+        """Any rank that takes part in an item."""
+        return next(rank for rank, items in enumerate(self.matching.item) if bool((items == item).any()))
+
+
+def report_deadlock(graph: JobGraph, order: NDArray[np.int64], index: OpIndex, log: FindingLog) -> None:
+    """Names the operations of one short cycle of waiting, rank by rank."""
+    stuck = np.ones(len(graph.priority), dtype=bool)
+    stuck[order] = False
+    count = index.matching.item_count
+    cycle = cycle_among(stuck, graph.waiting, graph.awaited)
+    steps = []
+    edges = list(zip(cycle, (*cycle[1:], cycle[0]), strict=True))
+    # Delays belong to one rank, so a run of them is told as one step between the operations around it.
+    first = next(i for i, item in enumerate(cycle) if item < count)
+    later, rank = cycle[first], -1
+    for waiting, awaited in edges[first:] + edges[:first]:
+        at = np.flatnonzero((graph.waiting == waiting) & (graph.awaited == awaited))
+        rank = max(rank, int(graph.rank[at[0]]))
+        if awaited >= count:
+            continue
+        if rank >= 0:
+            steps.append(f"on rank {rank} {index.words(later, rank)} waits for {index.words(awaited, rank)}")
+        else:
+            receiver, sender = index.rank_of(later), index.rank_of(awaited)
+            steps.append(
+                f"on rank {receiver} {index.words(later, receiver)} waits for "
+                f"rank {sender}'s {index.words(awaited, sender)}"
+            )
+        later, rank = awaited, -1
+    told = "; ".join(steps[:8]) + (f"; and {len(steps) - 8} more steps" if len(steps) > 8 else "")
+    blocked = int(stuck[:count].sum())
+    log.add(
+        Check.DEADLOCK,
+        Severity.ERROR,
+        "the ranks disagree in the order of these operations: correct the exporter, or honour fewer dependencies",
+        Example(
+            index.trace.source,
+            None,
+            None,
+            "",
+            "an order in which all operations can finish",
+            f"{blocked} operations that never can: {told}",
+        ),
+    )

@@ -1,0 +1,120 @@
+"""A rank's nodes lowered to operations and delays, contracted; shared by ranks that are alike.
+
+Decides the graph that is contracted: which nodes are operations, and the communicator-order edges the policy adds.
+Leaves numbering across ranks to global_order.py and the columns of a `Program` to program_builder.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+from etloop.workload.graph.recorded import paced
+from etloop.workload.trace.contraction import Dag, contract
+
+if TYPE_CHECKING:
+    from etloop.workload.graph.dependencies import RankGraph
+    from etloop.workload.graph.recorded import RecordedTimes
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweredRank:
+    """n operations and delays in issue order."""
+
+    node: NDArray[np.int64]
+    """Index of the trace node (of a joined delay: the last one)."""
+    op: NDArray[np.int64]
+    """Position in the rank's `RankOps`, -1 for a delay."""
+    delay_ns: NDArray[np.int64]
+    dep_offsets: NDArray[np.int64]
+    deps: NDArray[np.int64]
+    order_edges: int
+    """Communicator-order edges that no edge of the trace made superfluous at once."""
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pace:
+    """A rank's recording in replayed time (scaled as the delays are): columns over its nodes in file order."""
+
+    start_ns: NDArray[np.int64]
+    """-1 where unknown."""
+    op_ns: NDArray[np.int64]
+    """How long the node took; read of network operations only, to find the gap behind them."""
+
+
+def pace_of(times: RecordedTimes, time_scale: Fraction) -> Pace:
+    """The recording of a rank in replayed time."""
+    op_ns = np.maximum(times.end_ns - times.start_ns, 0)
+    if time_scale == 1:
+        return Pace(times.start_ns, op_ns)
+    return Pace(np.where(times.known, _scaled(times.start_ns, time_scale), -1), _scaled(op_ns, time_scale))
+
+
+def _scaled(column: NDArray[np.int64], scale: Fraction) -> NDArray[np.int64]:
+    distinct, inverse = np.unique(column, return_inverse=True)
+    scaled = np.array([int(one * scale + Fraction(1, 2)) for one in distinct.tolist()], dtype=np.int64)
+    return scaled[inverse.reshape(-1)]
+
+
+def lower_rank(
+    graph: RankGraph,
+    delay_ns: NDArray[np.int64],
+    op_node: NDArray[np.int64],
+    op_chain: NDArray[np.int64],
+    moves: NDArray[np.bool_],
+    pace: Pace | None = None,
+) -> LoweredRank:
+    """Contracts the graph of a rank without cycles, with its recorded gaps if `pace` gives them.
+
+    Operations on one chain (`op_chain`, -1: none) start in their order. Operations that move nothing (`moves` false: the
+    only member of a communicator) become delays of zero.
+    """
+    count = len(graph.order)
+    position = np.empty(count, dtype=np.int64)
+    position[graph.order] = np.arange(count)
+    op_at = np.full(count, -1, dtype=np.int64)
+    op_at[position[op_node[moves]]] = np.flatnonzero(moves)
+    before, after = _chain_edges(position[op_node], op_chain, moves)
+    span = max(count, 1)
+    edges = position[graph.waiting] * span + position[graph.awaited]
+    keys = np.unique(edges)
+    added = np.setdiff1d(after * span + before, keys)
+    keys = np.union1d(keys, added)
+    offsets = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(keys // span, minlength=count), out=offsets[1:])
+    is_op = op_at >= 0
+    full = Dag(is_op, np.where(is_op, 0, delay_ns[graph.order]), offsets, keys % span)
+    source = np.arange(count)
+    if pace is not None and graph.begin_only is not None:
+        begin_only = np.zeros(len(keys), dtype=np.bool_)
+        begin_only[np.searchsorted(keys, edges[graph.begin_only])] = True
+        # What the policy adds is an order of ends, whatever a dependency between the same two says.
+        begin_only[np.searchsorted(keys, after * span + before)] = False
+        with_gaps = paced(full, begin_only, pace.start_ns[graph.order], pace.op_ns[graph.order])
+        full, source = with_gaps.dag, with_gaps.source
+        op_at = np.where(with_gaps.is_gap, -1, op_at[source])
+    small = contract(full)
+    return LoweredRank(
+        node=graph.order[source[small.kept]],
+        op=op_at[small.kept],
+        delay_ns=small.dag.delay_ns,
+        dep_offsets=small.dag.dep_offsets,
+        deps=small.dag.deps,
+        order_edges=len(added),
+    )
+
+
+def _chain_edges(
+    op_position: NDArray[np.int64], op_chain: NDArray[np.int64], moves: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(earlier, later) positions of neighbours on one chain. Operations come in issue order."""
+    chained = np.flatnonzero((op_chain >= 0) & moves)
+    by_chain = chained[np.argsort(op_chain[chained], kind="stable")]
+    neighbours = op_chain[by_chain][1:] == op_chain[by_chain][:-1]
+    return op_position[by_chain[:-1][neighbours]], op_position[by_chain[1:][neighbours]]

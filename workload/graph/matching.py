@@ -1,0 +1,254 @@
+"""Which operations of different ranks are one: collectives by their k-th use, sends and receives by (src, dst, tag).
+
+There is no collective id in a trace. The k-th operation of a communicator, in issue order, on one member is the k-th on
+every other; if they disagree in number, type or size the trace cannot be replayed, and both sides are named.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from etloop.workload.trace.findings import Check, Severity, node_example, node_words
+from etloop.workload.trace.program import OpKind
+from etloop.workload.trace.trace import ABSENT, CollectiveKind
+from etloop.workload.trace.trace_names import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.workload.graph.network_ops import RankOps
+    from etloop.workload.trace.findings import FindingLog
+    from etloop.workload.trace.program import Communicator
+    from etloop.workload.trace.trace import RankTrace, Trace
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matching:
+    """Operations of all ranks joined into items: a collective is one item on all its members, a send or receive its own."""
+
+    item: tuple[NDArray[np.int64], ...]
+    """Per rank: item of each operation."""
+    item_count: int
+    use: tuple[NDArray[np.int64], ...]
+    """Per rank: k of each collective in its communicator, in issue order; -1 for sends and receives."""
+    collective_count: int
+    """Items [0, collective_count) are collectives, communicator by communicator."""
+    sends: NDArray[np.int64]
+    """Item of the SEND of each pair, and in `recvs` of its RECV."""
+    recvs: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One member's operations of a communicator: positions in its `RankOps`, in issue order."""
+
+    rank: RankTrace
+    ops: RankOps
+    at: NDArray[np.int64]
+
+    def call(self, k: int) -> str:
+        """The k-th operation in words, with rank and node."""
+        position = int(self.at[k])
+        node = int(self.ops.node[position])
+        kind = CollectiveKind(int(self.ops.collective[position])).name
+        return (
+            f"{kind} of {self.ops.size_bytes[position]} bytes "
+            f"(rank {self.rank.rank} {node_words(self.rank, node)})"
+        )
+
+    def node(self, k: int) -> int:
+        return int(self.ops.node[self.at[k]])
+
+
+def match(
+    trace: Trace,
+    ops: Sequence[RankOps],
+    communicators: Sequence[Communicator],
+    communicator_of: Sequence[NDArray[np.int32]],
+    log: FindingLog,
+) -> Matching:
+    """Joins the operations of all ranks and notes every disagreement. Only to be used further if none was noted."""
+    item = tuple(np.full(len(rank_ops), -1, dtype=np.int64) for rank_ops in ops)
+    use = tuple(np.full(len(rank_ops), -1, dtype=np.int64) for rank_ops in ops)
+    items = 0
+    uses = [_uses(column) for column in communicator_of]
+    nothing = np.zeros(0, dtype=np.int64)
+    for communicator in communicators:
+        sides = [
+            _Side(trace.ranks[member], ops[member], uses[member].get(communicator.index, nothing))
+            for member in communicator.members
+            if 0 <= member < len(trace.ranks)
+        ]
+        longest = max((len(side.at) for side in sides), default=0)
+        uneven = _uneven(sides, longest)
+        for side in sides:
+            use[side.rank.rank][side.at] = np.arange(len(side.at))
+            item[side.rank.rank][side.at] = items + np.arange(len(side.at))
+        items += longest
+        for side in sides[1:]:
+            _compare(communicator, sides[0], side, uneven, log)
+    collective_count = items
+    for rank_ops, column in zip(ops, item, strict=True):
+        own = np.flatnonzero(rank_ops.kind != OpKind.COLLECTIVE)
+        column[own] = items + np.arange(len(own))
+        items += len(own)
+    sends, recvs = _pair(trace, ops, item, log)
+    return Matching(item, items, use, collective_count, sends, recvs)
+
+
+def _uses(communicator_of: NDArray[np.int32]) -> dict[int, NDArray[np.int64]]:
+    """Positions of the operations of each communicator, in issue order."""
+    if not len(communicator_of):
+        return {}
+    by_communicator = np.argsort(communicator_of, kind="stable")
+    sorted_column = communicator_of[by_communicator]
+    indices, starts = np.unique(sorted_column, return_index=True)
+    parts = np.split(by_communicator, starts[1:])
+    return {index: part for index, part in zip(indices.tolist(), parts, strict=True) if index >= 0}
+
+
+def _uneven(sides: Sequence[_Side], longest: int) -> NDArray[np.bool_]:
+    """Operations of which some member states splits: its members may put in different sizes."""
+    uneven = np.zeros(longest, dtype=np.bool_)
+    for side in sides:
+        if side.ops.send_splits is not None:
+            uneven[: len(side.at)] |= side.ops.send_splits.counts[side.at] > 0
+    return uneven
+
+
+def _compare(
+    communicator: Communicator, one: _Side, other: _Side, uneven: NDArray[np.bool_], log: FindingLog
+) -> None:
+    if len(one.at) != len(other.at):
+        _report_count(communicator, one, other, log)
+    shared = min(len(one.at), len(other.at))
+    ours, theirs = one.at[:shared], other.at[:shared]
+    sound = one.ops.sound[ours] & other.ops.sound[theirs]
+    differs = sound & (
+        (one.ops.collective[ours] != other.ops.collective[theirs])
+        | ((one.ops.size_bytes[ours] != other.ops.size_bytes[theirs]) & ~uneven[:shared])
+    )
+    where = np.flatnonzero(differs)
+    if len(where):
+        k = int(where[0])
+        log.add(
+            Check.COLLECTIVE_DIFFERS,
+            Severity.ERROR,
+            "the members must issue the same operations in the same order: correct the exporter, or the group file",
+            node_example(
+                other.rank,
+                other.node(k),
+                f'operation {k} of communicator "{shown(communicator.name)}" alike on all members: {one.call(k)}',
+                other.call(k),
+            ),
+            count=len(where),
+        )
+
+
+def _report_count(communicator: Communicator, one: _Side, other: _Side, log: FindingLog) -> None:
+    longer, shorter = (one, other) if len(one.at) > len(other.at) else (other, one)
+    k = len(shorter.at)
+    log.add(
+        Check.COLLECTIVE_COUNT,
+        Severity.ERROR,
+        "every member must take part in every operation: add the missing nodes, or correct the group file",
+        node_example(
+            longer.rank,
+            longer.node(k),
+            f'operation {k} of communicator "{shown(communicator.name)}" on rank {shorter.rank.rank} too',
+            f"{len(longer.at)} operations on rank {longer.rank.rank} and {k} on rank {shorter.rank.rank}",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """A send or a receive: where it is, and its item."""
+
+    rank: int
+    position: int
+    item: int
+
+
+def _pair(
+    trace: Trace, ops: Sequence[RankOps], item: Sequence[NDArray[np.int64]], log: FindingLog
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The k-th send of a (src, dst, tag) goes with the k-th receive of it."""
+    waiting: dict[OpKind, defaultdict[tuple[int, int, int], list[_End]]] = {
+        OpKind.SEND: defaultdict(list),
+        OpKind.RECV: defaultdict(list),
+    }
+    for rank, rank_ops in enumerate(ops):
+        for position in np.flatnonzero((rank_ops.kind != OpKind.COLLECTIVE) & rank_ops.sound).tolist():
+            key = (int(rank_ops.src[position]), int(rank_ops.dst[position]), int(rank_ops.tag[position]))
+            kind = OpKind(int(rank_ops.kind[position]))
+            waiting[kind][key].append(_End(rank, position, int(item[rank][position])))
+    sends, recvs = waiting[OpKind.SEND], waiting[OpKind.RECV]
+    pairs: list[tuple[int, int]] = []
+    # A partner may be left over because the other end was wrong in itself and is not here; that was noted already.
+    excused = {
+        rank for rank, one in enumerate(ops) if bool((~one.sound & (one.kind != OpKind.COLLECTIVE)).any())
+    }
+    for key in sorted(sends.keys() | recvs.keys()):
+        ours, theirs = sends.get(key, []), recvs.get(key, [])
+        for send, recv in zip(ours, theirs, strict=False):
+            pairs.append((send.item, recv.item))
+            _compare_sizes(trace, ops, send, recv, log)
+        _report_alone(
+            trace,
+            ops,
+            key,
+            [] if key[1] in excused else ours[len(theirs) :],
+            [] if key[0] in excused else theirs[len(ours) :],
+            log,
+        )
+    columns = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return columns[:, 0].copy(), columns[:, 1].copy()
+
+
+def _compare_sizes(trace: Trace, ops: Sequence[RankOps], send: _End, recv: _End, log: FindingLog) -> None:
+    sent = int(ops[send.rank].size_bytes[send.position])
+    received = int(ops[recv.rank].size_bytes[recv.position])
+    if sent != received:
+        rank, node = trace.ranks[recv.rank], int(ops[recv.rank].node[recv.position])
+        sender, sender_node = trace.ranks[send.rank], int(ops[send.rank].node[send.position])
+        log.add(
+            Check.P2P_SIZE_DIFFERS,
+            Severity.ERROR,
+            "a receive must expect what is sent: correct comm_size or comm_tag",
+            node_example(
+                rank,
+                node,
+                f"the {sent} bytes that rank {send.rank} {node_words(sender, sender_node)} sends",
+                f"{received} bytes",
+            ),
+        )
+
+
+def _report_alone(
+    trace: Trace,
+    ops: Sequence[RankOps],
+    key: tuple[int, int, int],
+    sends: list[_End],
+    recvs: list[_End],
+    log: FindingLog,
+) -> None:
+    src, dst, tag = key
+    route = f"rank {src} to rank {dst} with {'no tag' if tag == ABSENT else f'tag {tag}'}"
+    for ends, check, partner, peer in (
+        (sends, Check.SEND_UNMATCHED, "a COMM_RECV", dst),
+        (recvs, Check.RECV_UNMATCHED, "a COMM_SEND", src),
+    ):
+        if ends:
+            rank, node = trace.ranks[ends[0].rank], int(ops[ends[0].rank].node[ends[0].position])
+            log.add(
+                check,
+                Severity.ERROR,
+                "every send needs its receive: correct comm_src, comm_dst or comm_tag, or add the node",
+                node_example(rank, node, f"{partner} on rank {peer} for {route}", "none left"),
+                count=len(ends),
+            )

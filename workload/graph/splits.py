@@ -1,0 +1,218 @@
+"""Uneven all-to-all: what each member sends to each other one, from the rows of the ranks to one matrix an operation.
+
+Decides whether rows make sense, alone and together, and which operations share a matrix. An operation of which every
+member splits its buffer evenly has no matrix: it is an ordinary all-to-all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, Example, Severity, node_example, node_words
+from etloop.workload.trace.trace_names import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etloop.workload.graph.matching import Matching
+    from etloop.workload.graph.network_ops import RankOps
+    from etloop.workload.trace.findings import FindingLog
+    from etloop.workload.trace.program import Communicator
+    from etloop.workload.trace.trace import RankTrace, Trace
+    from numpy.typing import NDArray
+
+MAX_SPLITS: Final = 1 << 25
+"""Entries of all matrices together before equal ones are found: 256 MiB. A rank without a row fills one all the same."""
+
+EVEN: Final = -1
+"""Instead of a matrix: the members' buffers are split evenly."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitMatrices:
+    """Distinct matrices: `matrices[k][i, j]` bytes go from position i to position j, before scaling."""
+
+    matrices: tuple[NDArray[np.int64], ...]
+    of_item: NDArray[np.int32]
+    """Per item of the matching; `EVEN` where there is none."""
+
+
+NO_SPLITS: Final = SplitMatrices((), np.zeros(0, np.int32))
+
+
+def check_counts(
+    trace: Trace,
+    ops: Sequence[RankOps],
+    communicators: Sequence[Communicator],
+    communicator_of: Sequence[NDArray[np.int32]],
+    log: FindingLog,
+) -> None:
+    """Notes rows that do not have one entry a member; their operations are no longer sound."""
+    sizes = np.array([len(one.members) for one in communicators] + [0], dtype=np.int64)
+    for rank, rank_ops, column in zip(trace.ranks, ops, communicator_of, strict=True):
+        for rows in (rank_ops.send_splits, rank_ops.recv_splits):
+            if rows is None:
+                continue
+            counts = rows.counts
+            wrong = np.flatnonzero((counts > 0) & (column >= 0) & (counts != sizes[column]))
+            if len(wrong):
+                rank_ops.sound[wrong] = False
+                examples = (
+                    node_example(
+                        rank,
+                        int(rank_ops.node[at]),
+                        f"{sizes[column[at]]} splits, one for each member of "
+                        f'"{shown(communicators[int(column[at])].name)}"',
+                        f"{counts[at]} splits",
+                    )
+                    for at in wrong[:EXAMPLES_KEPT].tolist()
+                )
+                remedy = "correct the split sizes, or the ranks of the communicator"
+                log.add(Check.SPLIT_COUNT, Severity.ERROR, remedy, *examples, count=len(wrong))
+
+
+def split_matrices(
+    trace: Trace,
+    ops: Sequence[RankOps],
+    communicators: Sequence[Communicator],
+    communicator_of: Sequence[NDArray[np.int32]],
+    matching: Matching,
+    log: FindingLog,
+) -> SplitMatrices:
+    """The matrix of every operation that has one. Only for operations without mistakes; notes ends that disagree."""
+    if all(one.send_splits is None and one.recv_splits is None for one in ops):
+        return NO_SPLITS
+    uneven = np.zeros(matching.item_count, dtype=np.bool_)
+    for rank_ops, item in zip(ops, matching.item, strict=True):
+        for rows in (rank_ops.send_splits, rank_ops.recv_splits):
+            if rows is not None:
+                uneven[item[rows.counts > 0]] = True
+    communicator_of_item = np.full(matching.item_count, -1, dtype=np.int64)
+    for column, item in zip(communicator_of, matching.item, strict=True):
+        communicator_of_item[item] = column
+    of_item = np.full(matching.item_count, EVEN, dtype=np.int32)
+    index_of: dict[bytes, int] = {}
+    matrices: list[NDArray[np.int64]] = []
+    sizes = np.array([len(one.members) for one in communicators] + [0], dtype=np.int64)
+    if int((sizes[communicator_of_item[uneven]] ** 2).sum()) > MAX_SPLITS:
+        _report_too_many(trace, int(uneven.sum()), log)
+        return NO_SPLITS
+    for communicator in communicators:
+        items = np.flatnonzero(uneven & (communicator_of_item == communicator.index))
+        if not len(items) or len(communicator.members) < 2:
+            continue
+        stack = _stack(trace, ops, communicator, matching, items, log)
+        even = _even_rows(stack[:, :1, :].sum(axis=2), len(communicator.members))
+        is_even = (stack == even).all(axis=(1, 2))
+        for k in np.flatnonzero(~is_even).tolist():
+            index = index_of.setdefault(stack[k].tobytes(), len(matrices))
+            if index == len(matrices):
+                matrices.append(stack[k].copy())
+            of_item[items[k]] = index
+    return SplitMatrices(tuple(matrices), of_item)
+
+
+def _stack(
+    trace: Trace,
+    ops: Sequence[RankOps],
+    communicator: Communicator,
+    matching: Matching,
+    items: NDArray[np.int64],
+    log: FindingLog,
+) -> NDArray[np.int64]:
+    """[operation, source position, destination position] of all operations `items` of a communicator."""
+    members = len(communicator.members)
+    stack = np.empty((len(items), members, members), dtype=np.int64)
+    at_of = []
+    for position, member in enumerate(communicator.members):
+        item = matching.item[member]
+        by_item = np.argsort(item, kind="stable")
+        at = by_item[np.searchsorted(item[by_item], items)]
+        at_of.append(at)
+        rank_ops = ops[member]
+        stack[:, position, :] = _even_rows(rank_ops.size_bytes[at][:, None], members)[:, 0, :]
+        rows = rank_ops.send_splits
+        if rows is not None:
+            stated = np.flatnonzero(rows.counts[at] > 0)
+            stack[stated, position, :] = rows.rows(at[stated], members)
+    for position, member in enumerate(communicator.members):
+        rows = ops[member].recv_splits
+        if rows is not None:
+            stated = np.flatnonzero(rows.counts[at_of[position]] > 0)
+            expected = rows.rows(at_of[position][stated], members)
+            differing = np.argwhere(stack[stated, :, position] != expected)
+            for k, source in differing[:EXAMPLES_KEPT].tolist():
+                op, sender = int(stated[k]), communicator.members[source]
+                sending = _Place(trace.ranks[sender], int(ops[sender].node[at_of[source][op]]))
+                receiving = _Place(trace.ranks[member], int(ops[member].node[at_of[position][op]]))
+                _report_ends(
+                    sending, int(stack[op, source, position]), receiving, int(expected[k, source]), log
+                )
+    return stack
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A node of a rank."""
+
+    rank: RankTrace
+    node: int
+
+
+def _report_ends(sending: _Place, sent: int, receiving: _Place, expected: int, log: FindingLog) -> None:
+    log.add(
+        Check.SPLIT_DIFFERS,
+        Severity.ERROR,
+        "what one member sends to another must be what that one expects: correct the split sizes",
+        node_example(
+            receiving.rank,
+            receiving.node,
+            f"the {sent} bytes that rank {sending.rank.rank} {node_words(sending.rank, sending.node)} sends to it",
+            f"{expected} bytes",
+        ),
+    )
+
+
+def _report_too_many(trace: Trace, operations: int, log: FindingLog) -> None:
+    example = Example(
+        trace.source,
+        None,
+        None,
+        "",
+        f"uneven all-to-alls with at most {MAX_SPLITS} splits together, members squared each",
+        f"more in {operations} operations",
+    )
+    log.add(Check.SPLIT_VOLUME, Severity.ERROR, "replay fewer steps of the job", example)
+
+
+def report_uneven(
+    trace: Trace, ops: Sequence[RankOps], matching: Matching, splits: SplitMatrices, log: FindingLog
+) -> None:
+    """Tells a reader that split sizes are followed, and how uneven they are."""
+    count = int((splits.of_item >= 0).sum())
+    if not count:
+        return
+    item = int(np.argmax(splits.of_item >= 0))
+    rank = next(rank for rank, items in enumerate(matching.item) if bool((items == item).any()))
+    position = int(np.argmax(matching.item[rank] == item))
+    matrix = splits.matrices[int(splits.of_item[item])]
+    between = matrix[~np.eye(len(matrix), dtype=np.bool_)]
+    found = (
+        f"between {int(between.min())} and {int(between.max())} bytes from one member to another, "
+        f"{int((between == 0).sum())} of {between.size} pairs without any"
+    )
+    log.add(
+        Check.UNEVEN,
+        Severity.INFO,
+        "every pair is sent its own bytes; a pair of zero bytes is sent nothing",
+        node_example(trace.ranks[rank], int(ops[rank].node[position]), "an all-to-all", found),
+        count=count,
+    )
+
+
+def _even_rows(total_bytes: NDArray[np.int64], members: int) -> NDArray[np.int64]:
+    """Each total in one more axis as `members` equal parts, cut as the engine cuts (traffic/collectives/core/table.py)."""
+    bounds = total_bytes[..., None] * np.arange(members + 1) // members
+    return np.asarray(np.diff(bounds, axis=-1), np.int64)

@@ -1,0 +1,198 @@
+"""How long a job would take on a network without contention, and what it would wait for: a lower bound to compare with.
+
+Decides how long one operation takes there (`op_durations_ns`) and the longest path over the joined graph of all ranks.
+Every operation has the whole link of each of its ranks for itself and begins when all of them reached it; compute takes
+the trace's delays. A real run shares links and is slower.
+
+With n members, size S, latency a for one message and time b for a byte, ring and chain forms (Thakur, Rabenseifner and
+Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005):
+all-reduce 2 (n-1) (a + S b / n), reduce-scatter (n-1) (a + S b / n), all-gather (n-1) (a + S b), broadcast and reduce
+(n-1) a + S b, all-to-all a + S b (n-1) / n, barrier 2 (n-1) a, message a + S b.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.workload.graph.global_order import eager_order, job_graph
+from etloop.workload.trace.findings import node_example
+from etloop.workload.trace.program import OpKind
+from etloop.workload.trace.trace import CollectiveKind
+
+if TYPE_CHECKING:
+    from etloop.workload.graph.analysis import Analysis, Lowering
+    from numpy.typing import NDArray
+
+_LONGEST_KEPT: Final = 8
+_DELAY: Final = "compute"
+_MESSAGE: Final = "send_recv"
+_BITS_NS: Final = 8 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class IdealNetwork:
+    """The network that the bound assumes."""
+
+    link_bps: int = 400_000_000_000
+    latency_ns: int = 2_000
+    """From the first bit sent to the first received, host to host."""
+
+    @property
+    def ns_a_byte(self) -> float:
+        return _BITS_NS / self.link_bps
+
+
+@dataclass(frozen=True, slots=True)
+class PathStep:
+    """One operation on the longest path."""
+
+    what: str
+    rank: int
+    node_id: int
+    name: str
+    """Of the node, fit for a message."""
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """The chain of operations and delays that no faster network order could shorten."""
+
+    total_ns: int
+    by_kind_ns: dict[str, int]
+    """Time on the path by "compute" and by kind of operation; adds up to `total_ns`."""
+    operations: int
+    longest: tuple[PathStep, ...]
+    """The operations on the path that take longest, longest first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Items:
+    """Every item of the matching, and then every delay: what it is and how long it takes."""
+
+    duration_ns: NDArray[np.int64]
+    collective: NDArray[np.int8]
+    """`CollectiveKind`; -1 for sends, receives and delays."""
+    rank: NDArray[np.int64]
+    """A rank that takes part."""
+    node: NDArray[np.int64]
+    """Index of the node on that rank."""
+    delays_from: int
+    """Items from here on are delays."""
+
+
+def op_durations_ns(
+    collective: NDArray[np.int8],
+    size_bytes: NDArray[np.int64],
+    members: NDArray[np.int64],
+    network: IdealNetwork,
+) -> NDArray[np.int64]:
+    """Duration of operations that split their size evenly; `collective` -1 is a message. One member: nothing to do."""
+    n = np.maximum(members, 1).astype(np.float64)
+    steps = n - 1
+    whole_ns = size_bytes * network.ns_a_byte
+    latency_ns = float(network.latency_ns)
+    kinds = {
+        CollectiveKind.ALL_REDUCE: 2 * steps * (latency_ns + whole_ns / n),
+        CollectiveKind.REDUCE_SCATTER: steps * (latency_ns + whole_ns / n),
+        CollectiveKind.ALL_GATHER: steps * (latency_ns + whole_ns),
+        CollectiveKind.BROADCAST: steps * latency_ns + whole_ns,
+        CollectiveKind.REDUCE: steps * latency_ns + whole_ns,
+        CollectiveKind.ALL_TO_ALL: latency_ns + whole_ns * steps / n,
+        CollectiveKind.GATHER: latency_ns + whole_ns * steps,
+        CollectiveKind.SCATTER: latency_ns + whole_ns * steps / n,
+        CollectiveKind.BARRIER: 2 * steps * latency_ns,
+    }
+    duration = latency_ns + whole_ns
+    for kind, taken in kinds.items():
+        duration = np.where(collective == kind, np.where(members > 1, taken, 0.0), duration)
+    return np.asarray(np.rint(duration), dtype=np.int64)
+
+
+def rank_durations_ns(analysis: Analysis, rank: int, network: IdealNetwork) -> NDArray[np.int64]:
+    """Ideal duration of each operation of a rank; receives take none of their own."""
+    ops = analysis.ops[rank]
+    sizes = np.array([len(one.members) for one in analysis.communicators] + [2], dtype=np.int64)
+    size_bytes, members = ops.size_bytes, sizes[analysis.communicator_of[rank]]
+    duration = op_durations_ns(ops.collective, size_bytes, members, network)
+    if len(analysis.splits.of_item):
+        matrix = analysis.splits.of_item[analysis.matching.item[rank]]
+        for used in np.unique(matrix[matrix >= 0]).tolist():
+            duration[matrix == used] = network.latency_ns + round(
+                _busiest_bytes(analysis.splits.matrices[used]) * network.ns_a_byte
+            )
+    duration[ops.kind == OpKind.RECV] = 0
+    return duration
+
+
+def _busiest_bytes(entry_bytes: NDArray[np.int64]) -> int:
+    """The most that one member of an uneven all-to-all sends or receives."""
+    kept = np.diagonal(entry_bytes)
+    return int(max((entry_bytes.sum(axis=1) - kept).max(), (entry_bytes.sum(axis=0) - kept).max()))
+
+
+def critical_path(analysis: Analysis, lowering: Lowering, network: IdealNetwork) -> CriticalPath:
+    """The longest path of a job that can be replayed."""
+    graph = job_graph(lowering.ranks, analysis.matching)
+    items = _items(analysis, lowering, network, len(graph.priority))
+    order: list[int] = eager_order(graph).tolist()
+    by_waiting = np.argsort(graph.waiting, kind="stable")
+    awaited: list[int] = graph.awaited[by_waiting].tolist()
+    counts = np.bincount(graph.waiting, minlength=len(graph.priority))
+    offsets: list[int] = np.concatenate([[0], np.cumsum(counts)]).tolist()
+    durations: list[int] = items.duration_ns.tolist()
+    end = [0] * len(durations)
+    came_from = [-1] * len(durations)
+    for item in order:
+        begin, latest = 0, -1
+        for earlier in awaited[offsets[item] : offsets[item + 1]]:
+            if end[earlier] > begin:
+                begin, latest = end[earlier], earlier
+        end[item] = begin + durations[item]
+        came_from[item] = latest
+    path: list[int] = []
+    at = max(range(len(end)), key=end.__getitem__, default=-1)
+    total_ns = end[at] if at >= 0 else 0
+    while at >= 0:
+        path.append(at)
+        at = came_from[at]
+    return _told(analysis, items, path, total_ns)
+
+
+def _items(analysis: Analysis, lowering: Lowering, network: IdealNetwork, count: int) -> Items:
+    duration = np.zeros(count, dtype=np.int64)
+    collective = np.full(count, -1, dtype=np.int8)
+    ranks = np.zeros(count, dtype=np.int64)
+    node = np.zeros(count, dtype=np.int64)
+    delays = analysis.matching.item_count
+    for rank, (ops, own, lowered) in enumerate(
+        zip(analysis.ops, analysis.matching.item, lowering.ranks, strict=True)
+    ):
+        duration[own] = rank_durations_ns(analysis, rank, network)
+        collective[own], ranks[own], node[own] = ops.collective, rank, ops.node
+        is_delay = lowered.op < 0
+        mine = slice(delays, delays := delays + int(is_delay.sum()))
+        duration[mine], ranks[mine], node[mine] = lowered.delay_ns[is_delay], rank, lowered.node[is_delay]
+    return Items(duration, collective, ranks, node, analysis.matching.item_count)
+
+
+def _told(analysis: Analysis, items: Items, path: list[int], total_ns: int) -> CriticalPath:
+    by_kind: dict[str, int] = {_DELAY: 0}
+    steps = []
+    for item in reversed(path):
+        what = _DELAY if item >= items.delays_from else _kind_name(int(items.collective[item]))
+        duration_ns = int(items.duration_ns[item])
+        by_kind[what] = by_kind.get(what, 0) + duration_ns
+        if what != _DELAY and duration_ns:
+            rank = analysis.trace.ranks[int(items.rank[item])]
+            node = int(items.node[item])
+            place = node_example(rank, node, "", "")
+            steps.append(PathStep(what, rank.rank, int(rank.node_id[node]), place.name, duration_ns))
+    longest = sorted(steps, key=lambda step: -step.duration_ns)[:_LONGEST_KEPT]
+    return CriticalPath(total_ns, by_kind, len(steps), tuple(longest))
+
+
+def _kind_name(collective: int) -> str:
+    return _MESSAGE if collective < 0 else CollectiveKind(collective).name.lower()

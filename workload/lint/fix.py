@@ -1,0 +1,289 @@
+"""A trace repaired by named rules: what can be set right without guessing what the exporter meant, and no more.
+
+Decides the rules and the columns of the repaired ranks; never raises for what a trace contains. Edges are mended by
+fix_edges.py, nodes written by et_nodes.py, and what no rule could mend is told by a lint of the result. Values that a
+rule does not name stay as they were, also those that no check looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.workload.graph.compute import delays_ns
+from etloop.workload.lint.fix_edges import MendedEdges, mend_edges
+from etloop.workload.lint.fix_groups import Keys, mended_keys
+from etloop.workload.trace.findings import Example, node_example
+from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit, WorkloadSettings
+from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace, Trace
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_NS_PER_US: Final = 1000
+
+
+class Rule(StrEnum):
+    """Every rule there is; the value is its stable name in reports. docs/lint.md says what each is good for."""
+
+    DROP_SELF = "drop-self-dependency"
+    DROP_DANGLING = "drop-dangling-dependency"
+    MERGE_DUPLICATE = "merge-duplicate-dependency"
+    DROP_CYCLIC_CTRL = "drop-cyclic-ctrl-dependency"
+    FILL_OWN_END = "fill-own-end"
+    FILL_GROUP = "fill-communicator"
+    RENAME_GROUP = "rename-communicator"
+    SIZES_TO_BYTES = "sizes-to-bytes"
+    MARK_LAUNCHER = "mark-cpu-launcher"
+    STATE_DEVICE_OP = "state-device-operation"
+    CLEAR_UNKNOWN_KIND = "clear-unknown-node-type"
+    FILL_DURATION = "fill-duration"
+
+
+SENTENCES: Final = {
+    Rule.DROP_SELF: "a dependency of a node on itself is dropped",
+    Rule.DROP_DANGLING: "a dependency on a node that the rank does not have is dropped",
+    Rule.MERGE_DUPLICATE: "a dependency named more than once is kept once",
+    Rule.DROP_CYCLIC_CTRL: "control dependencies between nodes that wait for each other are dropped",
+    Rule.FILL_OWN_END: "comm_src of a SEND and comm_dst of a RECV become the rank of the file",
+    Rule.FILL_GROUP: "a collective without a communicator gets that of all ranks",
+    Rule.RENAME_GROUP: "a communicator key that means other ranks on another rank gets a name of its own",
+    Rule.SIZES_TO_BYTES: "comm_size and tensor_size are multiplied by the stated size of an element",
+    Rule.MARK_LAUNCHER: "a collective without type and size is marked is_cpu_op: it launches one that has its own node",
+    Rule.STATE_DEVICE_OP: "is_cpu_op false is written on operations that leave it out: older readers take them as true",
+    Rule.CLEAR_UNKNOWN_KIND: "a node type that the schema does not have becomes INVALID, as which it is read",
+    Rule.FILL_DURATION: "duration_micros is derived from the stated compute speed, rounded up",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What one rule did. `count` is in nodes, in edges, or in communicator keys."""
+
+    rule: Rule
+    count: int
+    example: Example
+    """The first place; `found` is what stood there, `expected` what stands there now."""
+
+    def sentence(self) -> str:
+        more = f" ({self.count} times)" if self.count > 1 else ""
+        at = self.example
+        return f"{self.rule}{more}: {SENTENCES[self.rule]}; first at {at.where}: {at.found} -> {at.expected}"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedTrace:
+    """A trace after all rules, ready to be written."""
+
+    trace: Trace
+    repairs: tuple[Repair, ...]
+    in_bytes: bool
+    """False where sizes still count elements, because nobody stated how large one is."""
+
+
+@dataclass(slots=True)
+class _Log:
+    counts: dict[Rule, int] = field(default_factory=dict)
+    examples: dict[Rule, Example] = field(default_factory=dict)
+
+    def add(self, rule: Rule, count: int, example: Callable[[], Example]) -> None:
+        if count:
+            self.counts[rule] = self.counts.get(rule, 0) + count
+            if rule not in self.examples:
+                self.examples[rule] = example()
+
+    def repairs(self) -> tuple[Repair, ...]:
+        return tuple(
+            Repair(rule, self.counts[rule], self.examples[rule]) for rule in Rule if rule in self.counts
+        )
+
+
+def fix(trace: Trace, settings: WorkloadSettings) -> FixedTrace:
+    """Applies every rule to every rank. `settings` say what a size counts and how fast compute is."""
+    log = _Log()
+    counts_elements = _counts_elements(trace, settings)
+    unit_bytes = settings.element_bytes if counts_elements else 1
+    keys = mended_keys(trace)
+    for rename in keys.renamed:
+        log.add(Rule.RENAME_GROUP, 1, lambda at=rename: _rename_example(trace, at))  # type: ignore[misc]
+    known: dict[bytes, MendedEdges] = {}
+    ranks = []
+    for rank in trace.ranks:
+        fixed = _with_edges(rank, known, log)
+        fixed = _with_kinds(fixed, log)
+        fixed = _with_places(fixed, log)
+        fixed = _with_ends(fixed, log)
+        fixed = _with_groups(fixed, keys, log)
+        fixed = _with_durations(fixed, settings, unit_bytes or 1, log)
+        if unit_bytes is not None:
+            fixed = _with_bytes(fixed, unit_bytes, log)
+        ranks.append(fixed)
+    return FixedTrace(
+        replace(trace, ranks=tuple(ranks), groups=keys.groups), log.repairs(), unit_bytes is not None
+    )
+
+
+def _counts_elements(trace: Trace, settings: WorkloadSettings) -> bool:
+    if settings.size_unit is SizeUnit.AUTO:
+        return any(rank.schema == STAGE_SCHEMA for rank in trace.ranks)
+    return settings.size_unit is SizeUnit.ELEMENTS
+
+
+def _with_edges(rank: RankTrace, known: dict[bytes, MendedEdges], log: _Log) -> RankTrace:
+    if len(np.unique(rank.node_id)) < len(rank):
+        return rank  # which node an id means is not known, so no edge is known to be wrong
+    digest = blake2b(digest_size=16)
+    for column in (
+        rank.node_id,
+        rank.data_dep_offsets,
+        rank.data_deps,
+        rank.ctrl_dep_offsets,
+        rank.ctrl_deps,
+    ):
+        digest.update(len(column).to_bytes(8, "little"))
+        digest.update(np.ascontiguousarray(column).data)
+    key = digest.digest()
+    if key not in known:
+        known[key] = mend_edges(rank)
+    edges = known[key]
+    for rule, rows, was in (
+        (Rule.DROP_SELF, edges.on_self, "a dependency on itself"),
+        (Rule.DROP_DANGLING, edges.dangling, "a dependency on no node of the rank"),
+        (Rule.MERGE_DUPLICATE, edges.repeated, "a dependency named more than once"),
+        (Rule.DROP_CYCLIC_CTRL, edges.cyclic_ctrl, "a control dependency that closes a cycle"),
+    ):
+        now = "once" if rule is Rule.MERGE_DUPLICATE else "none"
+        log.add(rule, len(rows), _at(rank, rows, now, was))
+    if not edges.dropped:
+        return rank
+    return replace(
+        rank,
+        data_dep_offsets=edges.data.offsets,
+        data_deps=edges.data.deps,
+        ctrl_dep_offsets=edges.ctrl.offsets,
+        ctrl_deps=edges.ctrl.deps,
+    )
+
+
+def _at(rank: RankTrace, nodes: NDArray[np.int64], now: str, was: str) -> Callable[[], Example]:
+    return lambda: node_example(rank, int(nodes[0]), now, was)
+
+
+def _is_comm(rank: RankTrace) -> NDArray[np.bool_]:
+    kinds = (NodeKind.COMM_COLL, NodeKind.COMM_SEND, NodeKind.COMM_RECV)
+    return np.isin(rank.kind, np.array(kinds, dtype=rank.kind.dtype))
+
+
+def _with_kinds(rank: RankTrace, log: _Log) -> RankTrace:
+    unknown = np.flatnonzero(rank.kind > max(NodeKind))
+    log.add(Rule.CLEAR_UNKNOWN_KIND, len(unknown), _at(rank, unknown, "type 0", "a type above 9"))
+    if not len(unknown):
+        return rank
+    kind = rank.kind.copy()
+    kind[unknown] = NodeKind.INVALID
+    return replace(rank, kind=kind)
+
+
+def _with_places(rank: RankTrace, log: _Log) -> RankTrace:
+    """States for every communication node where it runs."""
+    unstated = _is_comm(rank) & (rank.is_cpu_op == ABSENT)
+    launches = (
+        unstated & (rank.kind == NodeKind.COMM_COLL) & (rank.comm_type == ABSENT) & (rank.comm_size == ABSENT)
+    )
+    # Without any typed collective on the rank, the untyped ones are what the job does: that is an error, not a launcher.
+    typed = (rank.kind == NodeKind.COMM_COLL) & (rank.comm_type != ABSENT)
+    launches &= bool(typed.any())
+    marked, stated = np.flatnonzero(launches), np.flatnonzero(unstated & ~launches)
+    if not len(marked) + len(stated):
+        return rank
+    log.add(
+        Rule.MARK_LAUNCHER, len(marked), _at(rank, marked, "is_cpu_op true", "no is_cpu_op, no comm_type")
+    )
+    log.add(Rule.STATE_DEVICE_OP, len(stated), _at(rank, stated, "is_cpu_op false", "no is_cpu_op"))
+    is_cpu_op = rank.is_cpu_op.copy()
+    is_cpu_op[marked], is_cpu_op[stated] = 1, 0
+    return replace(rank, is_cpu_op=is_cpu_op)
+
+
+def _with_ends(rank: RankTrace, log: _Log) -> RankTrace:
+    no_src = np.flatnonzero((rank.kind == NodeKind.COMM_SEND) & (rank.comm_src == ABSENT))
+    no_dst = np.flatnonzero((rank.kind == NodeKind.COMM_RECV) & (rank.comm_dst == ABSENT))
+    log.add(Rule.FILL_OWN_END, len(no_src), _at(rank, no_src, f"comm_src {rank.rank}", "no comm_src"))
+    log.add(Rule.FILL_OWN_END, len(no_dst), _at(rank, no_dst, f"comm_dst {rank.rank}", "no comm_dst"))
+    if not len(no_src) + len(no_dst):
+        return rank
+    src, dst = rank.comm_src.copy(), rank.comm_dst.copy()
+    src[no_src] = dst[no_dst] = rank.rank
+    return replace(rank, comm_src=src, comm_dst=dst)
+
+
+def _with_groups(rank: RankTrace, keys: Keys, log: _Log) -> RankTrace:
+    """Gives collectives their communicator's key in the new group file."""
+    names = [keys.new_key(rank.rank, name) for name in rank.pg_names]
+    column = rank.pg_name
+    collective = (rank.kind == NodeKind.COMM_COLL) & (rank.is_cpu_op == 0)
+    unnamed = [index for index, name in enumerate(rank.pg_names) if keys.means_world(name)]
+    filled = np.flatnonzero(collective & ((column < 0) | np.isin(column, np.array(unnamed, dtype=np.int32))))
+    if len(filled):
+        now = f'pg_name "{keys.world_key}" of all ranks'
+        log.add(Rule.FILL_GROUP, len(filled), _at(rank, filled, now, "no communicator"))
+        if keys.world_key not in names:
+            names.append(keys.world_key)
+        column = column.copy()
+        column[filled] = names.index(keys.world_key)
+    if column is rank.pg_name and tuple(names) == rank.pg_names and rank.groups is None:
+        return rank
+    return replace(rank, pg_name=column, pg_names=tuple(names), groups=None)
+
+
+def _rename_example(trace: Trace, renamed: tuple[int, str, str]) -> Example:
+    rank, old, new = renamed
+    return Example(trace.ranks[rank].path, rank, None, "", f'communicator "{new}"', f'"{old}"')
+
+
+def _with_durations(rank: RankTrace, settings: WorkloadSettings, unit_bytes: int, log: _Log) -> RankTrace:
+    if settings.flops is None and settings.memory_bandwidth_bytes_per_s is None:
+        return rank
+    # A scale belongs to one run, so it must not be written into a trace.
+    delay_ns = delays_ns(rank, replace(settings, time_scale=WorkloadSettings().time_scale), unit_bytes)
+    recorded = rank.duration_us > 0
+    if rank.duration_ns is not None:
+        recorded |= rank.duration_ns > 0
+    unknown = np.flatnonzero((rank.kind == NodeKind.COMP) & ~recorded & (delay_ns > 0))
+    if not len(unknown):
+        return rank
+    duration_us = rank.duration_us.copy()
+    duration_us[unknown] = -(-delay_ns[unknown] // _NS_PER_US)
+    now = f"duration_micros {duration_us[unknown[0]]}"
+    log.add(Rule.FILL_DURATION, len(unknown), _at(rank, unknown, now, "no duration_micros"))
+    return replace(rank, duration_us=duration_us)
+
+
+def _with_bytes(rank: RankTrace, unit_bytes: int, log: _Log) -> RankTrace:
+    """Sizes in bytes, and no mark of a source that counts elements."""
+    schema = "" if rank.schema == STAGE_SCHEMA else rank.schema
+    limit = np.iinfo(np.int64).max // unit_bytes
+    sized = np.flatnonzero(
+        ((rank.comm_size > 0) & (rank.comm_size <= limit))
+        | ((rank.tensor_size > 0) & (rank.tensor_size <= limit))
+    )
+    if rank.schema != STAGE_SCHEMA and unit_bytes == 1:
+        return rank
+    if unit_bytes > 1:
+        log.add(
+            Rule.SIZES_TO_BYTES, len(sized), _at(rank, sized, f"bytes ({unit_bytes} an element)", "elements")
+        )
+    return replace(
+        rank,
+        schema=schema,
+        comm_size=_scaled(rank.comm_size, unit_bytes, int(limit)),
+        tensor_size=_scaled(rank.tensor_size, unit_bytes, int(limit)),
+    )
+
+
+def _scaled(column: NDArray[np.int64], factor: int, limit: int) -> NDArray[np.int64]:
+    return np.where((column > 0) & (column <= limit), column * factor, column)

@@ -1,0 +1,1 @@
+"""Programs of ranks, written op by op, and several jobs as one."""

@@ -1,0 +1,1 @@
+"""Files, archives and JSON of every form in, `Trace` out."""

@@ -1,0 +1,88 @@
+"""AMD's `workload_graph` JSON to nodes: `{"workload_graph": [{"Id", "Name", "NodeType", "data_deps", ...}]}`.
+
+The form that Chakra's feeder reads as `json_node`. Node types are today's numbers, runtime is in microseconds. Files in the
+wild had every "id" replaced by "Id", inside names as well, so keys are taken in any case. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_object, as_text, kept, members
+from etloop.workload.readers.node_rows import MAX_NODE_ID, NodeRow
+from etloop.workload.trace.trace import CollectiveKind, NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+GRAPH_KEY: Final = "workload_graph"
+
+MAX_US: Final = 1 << 53
+
+_INTEGERS: Final = ("comm_size", "comm_src", "comm_dst", "comm_tag", "num_ops", "tensor_size")
+
+
+def read_workload_graph(pieces: Iterable[bytes]) -> list[NodeRow]:
+    """The nodes of one rank in the file's order. Raises `JsonFault`."""
+    rows = []
+    found = False
+    for item in members(pieces, frozenset({GRAPH_KEY})):
+        if item.key != GRAPH_KEY:
+            continue
+        found = True
+        if item.index < 0:
+            as_list(item.value, item.place)
+        else:
+            kept(item.index + 1, item.place)
+            rows.append(_row(as_object(item.value, item.place), item.place, item.offset))
+    if not found:
+        raise JsonFault(GRAPH_KEY, "is missing")
+    return rows
+
+
+def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
+    fields = {key.lower(): value for key, value in node.items()}
+    if "id" not in fields or "nodetype" not in fields:
+        raise JsonFault(place, "has no Id or no NodeType")
+    runtime = fields.get("runtime", fields.get("duration_micros", 0))
+    row = NodeRow(
+        node_id=as_int(fields["id"], f"{place}.Id", 0, MAX_NODE_ID),
+        name=as_text(fields.get("name", ""), f"{place}.Name"),
+        kind=_kind(fields["nodetype"], f"{place}.NodeType"),
+        data_deps=_ids(fields.get("data_deps", fields.get("datadeps", [])), f"{place}.data_deps"),
+        ctrl_deps=_ids(fields.get("ctrldeps", fields.get("ctrl_deps", [])), f"{place}.ctrlDeps"),
+        offset=offset,
+        duration_us=as_int(runtime, f"{place}.runtime", 0, MAX_US),
+    )
+    if "is_cpu_op" in fields:
+        value = fields["is_cpu_op"]
+        row.is_cpu_op = int(value) if isinstance(value, bool) else as_int(value, f"{place}.is_cpu_op", 0, 1)
+    for name in _INTEGERS:
+        if name in fields:
+            setattr(row, name, as_int(fields[name], f"{place}.{name}"))
+    if "comm_type" in fields:
+        row.comm_type = collective_number(fields["comm_type"], f"{place}.comm_type")
+    for name in ("pg_name", "comm_group"):
+        if name in fields:
+            value = fields[name]
+            row.pg_name = value if isinstance(value, str) else str(as_int(value, f"{place}.{name}"))
+    return row
+
+
+def _kind(value: object, place: str) -> NodeKind:
+    return NodeKind(as_int(value, place, 0, max(NodeKind)))
+
+
+def _ids(value: object, place: str) -> list[int]:
+    """Node ids. Most nodes have many, so the place of each is only worked out for a wrong one."""
+    found = as_list(value, place)
+    if all(type(one) is int and 0 <= one <= MAX_NODE_ID for one in found):
+        return found
+    return [as_int(one, f"{place}[{index}]", 0, MAX_NODE_ID) for index, one in enumerate(found)]
+
+
+def collective_number(value: object, place: str) -> int:
+    """A collective by its number or by its name in the schema."""
+    if isinstance(value, str) and value.upper() in CollectiveKind.__members__:
+        return int(CollectiveKind[value.upper()])
+    return as_int(value, place)

@@ -1,0 +1,117 @@
+"""What `chakra_jsonizer` prints of an `.et` file to nodes: protocol-buffer JSON objects one behind the other.
+
+Protocol buffers spell field names in camel case, 64-bit integers as strings and enums by name, and leave out what is zero,
+so a node without an id is node 0. The first object is the `GlobalMetadata`. Attributes are taken whatever their value case,
+as the `.et` reader does; a list has no meaning for any attribute that is read. Pure.
+Format: protobuf.dev, "ProtoJSON Format"; field names of mlcommons/chakra:schema/protobuf/et_def.proto.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from etloop.workload.readers.amd_workload_graph import MAX_US, collective_number
+from etloop.workload.readers.json_stream import (
+    JsonFault,
+    as_int,
+    as_list,
+    as_object,
+    as_text,
+    documents,
+    kept,
+    spelled,
+)
+from etloop.workload.readers.node_rows import MAX_NODE_ID, NodeRow
+from etloop.workload.trace.trace import NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NODE_KEYS: Final = frozenset({"id", "name", "type", "ctrlDeps", "dataDeps", "durationMicros", "attr"})
+"""Keys of a printed `Node`."""
+
+_METADATA_KEYS: Final = frozenset({"version", "attr"})
+_INTEGERS: Final = ("comm_size", "comm_src", "comm_dst", "comm_tag", "num_ops", "tensor_size")
+_STREAM: Final = "stream"
+
+
+def read_jsonizer(pieces: Iterable[bytes]) -> tuple[list[NodeRow], str]:
+    """The nodes of one rank in the file's order, and the schema it states ("" for none). Raises `JsonFault`."""
+    rows = []
+    schema = ""
+    for item in documents(pieces):
+        value = as_object(item.value, item.place)
+        if item.index == 0 and not value.keys() - _METADATA_KEYS:
+            schema = _schema(value, item.place)
+        else:
+            kept(item.index, item.place)
+            rows.append(_row(value, f"node {item.index}", item.offset))
+    return rows, schema
+
+
+def _schema(metadata: dict[str, Any], place: str) -> str:
+    version = as_text(metadata.get("version", ""), f"{place}.version")
+    stated = _attributes(metadata, place).get("schema", "")
+    return version or (stated if isinstance(stated, str) else "")
+
+
+def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
+    attributes = _attributes(node, place)
+    row = NodeRow(
+        node_id=as_int(node.get("id", 0), f"{place}.id", 0, MAX_NODE_ID),
+        name=as_text(node.get("name", ""), f"{place}.name"),
+        kind=_kind(node.get("type", 0), f"{place}.type"),
+        data_deps=_ids(node, "dataDeps", place),
+        ctrl_deps=_ids(node, "ctrlDeps", place),
+        offset=offset,
+        start_us=as_int(node.get("startTimeMicros", 0), f"{place}.startTimeMicros", 0, MAX_US),
+        duration_us=as_int(node.get("durationMicros", 0), f"{place}.durationMicros", 0, MAX_US),
+    )
+    for name in _INTEGERS:
+        if name in attributes:
+            setattr(row, name, as_int(attributes[name], f"{place}.{name}"))
+    if "comm_type" in attributes:
+        row.comm_type = collective_number(attributes["comm_type"], f"{place}.comm_type")
+    if "is_cpu_op" in attributes:
+        row.is_cpu_op = int(_flag(attributes["is_cpu_op"], f"{place}.is_cpu_op"))
+    for name in ("pg_name", "comm_group"):
+        if name in attributes:
+            row.pg_name = str(attributes[name])
+    if _STREAM in attributes and row.is_cpu_op != 1:
+        row.stream = as_int(attributes[_STREAM], f"{place}.{_STREAM}")
+    return row
+
+
+def _flag(value: object, place: str) -> bool:
+    return value if isinstance(value, bool) else as_int(value, place) != 0
+
+
+def _attributes(message: dict[str, Any], place: str) -> dict[str, Any]:
+    """Name -> value of the attributes that have a single one."""
+    found = {}
+    for index, entry in enumerate(as_list(message.get("attr", []), f"{place}.attr")):
+        here = f"{place}.attr[{index}]"
+        attribute = as_object(entry, here)
+        name = as_text(attribute.get("name", ""), f"{here}.name")
+        values = [value for key, value in attribute.items() if key.endswith("Val")]
+        if len(values) > 1:
+            raise JsonFault(here, f"has {len(values)} values")
+        if values and not isinstance(values[0], list | dict):
+            found[name] = values[0]
+    return found
+
+
+def _kind(value: object, place: str) -> NodeKind:
+    if isinstance(value, str):
+        name = value.removesuffix("_NODE")
+        if name in NodeKind.__members__:
+            return NodeKind[name]
+        raise JsonFault(place, f"expected a node type of the schema, found {spelled(value)}")
+    return NodeKind(as_int(value, place, 0, max(NodeKind)))
+
+
+def _ids(node: dict[str, Any], key: str, place: str) -> list[int]:
+    return [
+        as_int(one, f"{place}.{key}[{index}]", 0, MAX_NODE_ID)
+        for index, one in enumerate(as_list(node.get(key, []), f"{place}.{key}"))
+    ]

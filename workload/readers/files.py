@@ -1,0 +1,303 @@
+"""Trace files on disk to a `Trace`, and back.
+
+Reads a directory of `PREFIX.<rank>.et`, a prefix (`dir/w`), a tar archive of such, or a prefix inside an archive
+(`set.tar.zst/gpt_8/w`), else JSON of the same kinds of places (json_job). Decides which files make up the job and
+collects the faults of all of them; where they lie is left to stores, what the nodes mean to the rest of the folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.errors import Problem, TraceError
+from etloop.workload._et import EtColumns, EtDecoder, EtFault, EtFaultKind
+from etloop.workload.chakra.encoder import EtNode, encode_trace
+from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.file_signature import HEAD_BYTES, foreign_look
+from etloop.workload.readers.group_file import MAX_GROUP_FILE_BYTES, parse_groups
+from etloop.workload.readers.json_job import (
+    PAIR_MARK,
+    Part,
+    archives_of_a_pair,
+    group_file_of,
+    json_parts,
+    read_parts,
+    same_ranks,
+    two_sources,
+)
+from etloop.workload.readers.stores import COPY_AGAIN, Store, bounded, file_pieces, open_store, unreadable
+from etloop.workload.readers.tar_members import TarFault
+from etloop.workload.trace.shared_columns import ColumnStore
+from etloop.workload.trace.streams import device_streams
+from etloop.workload.trace.trace import RankTrace, Trace
+from etloop.workload.trace.trace_names import TraceName, by_prefix, listed, rank_problems, shown
+
+_REMEDIES: Final = {
+    EtFaultKind.EMPTY: COPY_AGAIN,
+    EtFaultKind.TRUNCATED: "the file was not written or copied to its end: " + COPY_AGAIN,
+    EtFaultKind.DAMAGED: "the file is damaged, or its writer does not follow the Chakra schema: "
+    + COPY_AGAIN,
+    EtFaultKind.OLD_GENERATION: "convert the trace again with Chakra 0.0.4 or newer",
+    EtFaultKind.BAD_VALUE: "correct the program that wrote the trace",
+    EtFaultKind.LIMIT: "the file is damaged, or no trace that can be replayed",
+}
+
+
+Progress = Callable[[int, int], None]
+"""Called after each file of a job with how many are read, and of how many."""
+
+
+def read_trace(source: Path, groups: Path | None = None, progress: Progress | None = None) -> Trace:
+    """Reads the traces of all ranks of one job, and its communicator groups.
+
+    `source`: directory, prefix, archive, or prefix inside an archive; a single JSON trace; host and Kineto traces as
+    HOST+KINETO. `groups`: group file; without it PREFIX.json beside the traces is taken if it has the form of one.
+    Raises `TraceError` with the problems of all files.
+    """
+    try:
+        store, wanted, names, parts = _opened(source)
+        if progress is not None:
+            store = _Watched(store, progress)
+            parts = tuple(replace(part, store=_Watched(part.store, progress)) for part in parts)
+        if parts:
+            ranks, remarks, problems = read_parts(parts)
+            beside = group_file_of(parts[0], names)
+            texts = store.contents(frozenset((beside,) if groups is None and beside else ()))
+            group_text = b"".join(bounded(pieces, MAX_GROUP_FILE_BYTES + 1) for _, pieces in texts)
+        else:
+            remarks = ()
+            prefix, files = _choose(source, store, wanted, names)
+            beside = f"{prefix}.json" if f"{prefix}.json" in names else ""
+            extra = (beside,) if groups is None and beside else ()
+            ranks, group_text, problems = _read_files(store, files, extra)
+    except (OSError, CompressionFault, TarFault) as error:
+        raise TraceError(unreadable(str(source), error)) from None
+    rank_count = len(parts[0].family.files) if parts else len(files)
+    found: dict[str, tuple[int, ...]] | None = None
+    if groups is not None:
+        found, group_problems = _stated_groups(groups, rank_count)
+        problems += group_problems
+    elif beside:
+        parsed = parse_groups(store.where(beside), group_text, rank_count)
+        # JSON of another form beside a trace, such as the trace itself as JSON, is no group file and no mistake.
+        if parsed.has_group_form or not _is_json(group_text):
+            problems += parsed.problems
+        found = parsed.groups
+    if problems:
+        raise TraceError(*problems)
+    return Trace(str(source), tuple(ranks), found, remarks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A store that tells how far reading is."""
+
+    store: Store
+    progress: Progress
+
+    def names(self) -> frozenset[str]:
+        return self.store.names()
+
+    def where(self, name: str) -> str:
+        return self.store.where(name)
+
+    def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
+        for done, (name, pieces) in enumerate(self.store.contents(names), 1):
+            yield name, pieces
+            self.progress(done, len(names))
+
+
+def _opened(source: Path) -> tuple[Store, str, frozenset[str], tuple[Part, ...]]:
+    """The store of `source`, what is wanted of it, its names, and the JSON files that make up the job, if these do."""
+    if pair := two_sources(source):
+        parts = tuple(part for one in pair for part in _opened(one)[3])
+        if len(parts) != 2:
+            what = "two sources, a host trace and a Kineto trace as JSON, were expected"
+            raise TraceError(
+                Problem(shown(str(source)), what, "give them as HOST+KINETO, each with one kind of trace")
+            )
+        return parts[0].store, "", parts[0].store.names(), same_ranks(source, parts)
+    store, wanted = open_store(source)
+    names = store.names()
+    if archives := archives_of_a_pair(store, wanted, names):
+        return _opened(Path(f"{archives[0]}{PAIR_MARK}{archives[1]}"))
+    return store, wanted, names, json_parts(source, store, wanted, names)
+
+
+def write_et(path: Path, nodes: Iterable[EtNode], metadata: bytes | None = None) -> None:
+    """Writes one rank's trace; `metadata` is an encoded `GlobalMetadata`, by default of the current version."""
+    with path.open("wb") as file:
+        for piece in encode_trace(nodes, metadata):
+            file.write(piece)
+
+
+def write_trace(
+    directory: Path,
+    ranks: Sequence[Iterable[EtNode]],
+    groups: Mapping[str, Sequence[int]] | None = None,
+    prefix: str = "w",
+    metadata: bytes | None = None,
+) -> None:
+    """Writes PREFIX.<rank>.et for every rank, and PREFIX.json if there are groups; `metadata` as `write_et` takes it.
+
+    Raises `TraceError` if the directory cannot be written or has trace files already: ranks of two jobs would mix.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if present := [
+            name for files in by_prefix(path.name for path in directory.iterdir()).values() for name in files
+        ]:
+            what = f"has trace files already: {listed(file.name for file in present)}"
+            raise TraceError(
+                Problem(shown(str(directory)), what, "choose an empty directory, or remove them")
+            )
+        for rank, nodes in enumerate(ranks):
+            write_et(directory / f"{prefix}.{rank}.et", nodes, metadata)
+        if groups is not None:
+            text = json.dumps({key: list(members) for key, members in groups.items()})
+            (directory / f"{prefix}.json").write_text(text + "\n")
+    except OSError as error:
+        raise TraceError(
+            Problem(shown(str(directory)), f"cannot be written: {error.strerror or error}", "choose another")
+        ) from None
+
+
+def _choose(
+    source: Path, store: Store, wanted: str, names: frozenset[str]
+) -> tuple[str, tuple[TraceName, ...]]:
+    """The one prefix that `source` means, and its files, which are the ranks 0..n-1."""
+    prefixes = by_prefix(names)
+    where = shown(str(source))
+    if wanted in prefixes:
+        chosen = wanted
+    else:
+        below = [prefix for prefix in prefixes if not wanted or prefix.startswith(wanted + "/")]
+        if not below:
+            what = f"has no PREFIX.<rank>.et files; found {listed(sorted(names)) or 'nothing'}"
+            if wanted:
+                others = (
+                    f"found the prefixes {listed(prefixes)}" if prefixes else "there is no trace beside it"
+                )
+                what = f"no file {shown(wanted)}.<rank>.et; {others}"
+            raise TraceError(Problem(where, what, "give a directory, a prefix or an archive of traces"))
+        if len(below) > 1:
+            what = f"has the traces of several jobs: {listed(below)}"
+            root = shown(store.where(below[0]))
+            raise TraceError(Problem(where, what, f"name one by its prefix, such as {root}"))
+        chosen = below[0]
+    if problems := rank_problems(where, prefixes[chosen]):
+        raise TraceError(*problems)
+    return chosen, prefixes[chosen]
+
+
+def _read_files(
+    store: Store, files: tuple[TraceName, ...], extra: tuple[str, ...]
+) -> tuple[list[RankTrace], bytes, list[Problem]]:
+    """The ranks in order, the content of the group file in `extra`, and the problems of all files in order of rank."""
+    ranks = {file.name: file.rank for file in files}
+    traces: dict[int, RankTrace] = {}
+    columns = ColumnStore()
+    problems: dict[int, Problem] = {}
+    group_text = b""
+    for name, pieces in store.contents(frozenset(ranks) | frozenset(extra)):
+        where = store.where(name)
+        rank = ranks.get(name, len(ranks))
+        try:
+            if name in extra:
+                group_text = bounded(pieces, MAX_GROUP_FILE_BYTES + 1)
+                continue
+            decoded = _decode(where, decompressed(pieces))
+        except (OSError, CompressionFault) as error:
+            problems[rank] = unreadable(where, error)
+            continue
+        if isinstance(decoded, Problem):
+            problems[rank] = decoded
+        else:
+            traces[rank] = columns.share(_rank_trace(decoded, rank, where))
+    return (
+        [traces[rank] for rank in sorted(traces)],
+        group_text,
+        [problems[rank] for rank in sorted(problems)],
+    )
+
+
+def _decode(where: str, pieces: Iterator[bytes]) -> EtColumns | Problem:
+    decoder = EtDecoder()
+    head = b""
+    for piece in pieces:
+        if len(head) < HEAD_BYTES:
+            head += piece[: HEAD_BYTES - len(head)]
+        if not decoder.feed(piece):
+            break
+    decoder.finish()
+    return decoder.columns if decoder.fault is None else _fault_problem(where, head, decoder.fault)
+
+
+def _fault_problem(where: str, head: bytes, fault: EtFault) -> Problem:
+    if fault.kind is EtFaultKind.EMPTY:
+        return Problem(where, "is empty", _REMEDIES[fault.kind])
+    if fault.kind is EtFaultKind.OLD_GENERATION:
+        what = f"is a trace of the old Chakra schema {fault.what} (proto2, 2023), whose numbers mean other things today"
+        return Problem(where, what, _REMEDIES[fault.kind])
+    begun = fault.node_index not in (None, 0)
+    if fault.kind is not EtFaultKind.BAD_VALUE and not begun and (look := foreign_look(head)):
+        return Problem(where, f"is not a Chakra trace: it {look}", "give the .et files of the job")
+    place = f"{where}: byte {fault.byte_offset}"
+    if fault.node_index is not None:
+        place += f", node #{fault.node_index}"
+        if fault.node_id is not None:
+            place += f" (id {fault.node_id})"
+    return Problem(place, shown(fault.what), _REMEDIES[fault.kind])
+
+
+def _stated_groups(path: Path, rank_count: int) -> tuple[dict[str, tuple[int, ...]] | None, list[Problem]]:
+    try:
+        text = bounded(file_pieces(path), MAX_GROUP_FILE_BYTES + 1)
+    except OSError as error:
+        return None, [unreadable(str(path), error)]
+    parsed = parse_groups(shown(str(path)), text, rank_count)
+    return parsed.groups, list(parsed.problems)
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
+    return RankTrace(
+        rank=rank,
+        path=path,
+        schema=columns.version or columns.schema,
+        node_id=columns.node_id,
+        kind=columns.kind,
+        byte_offset=columns.byte_offset,
+        name_offsets=columns.name_offsets,
+        name_bytes=columns.name_bytes,
+        data_dep_offsets=columns.data_dep_offsets,
+        data_deps=columns.data_deps,
+        ctrl_dep_offsets=columns.ctrl_dep_offsets,
+        ctrl_deps=columns.ctrl_deps,
+        start_us=columns.start_us,
+        duration_us=columns.duration_us,
+        comm_type=columns.comm_type,
+        comm_size=columns.comm_size,
+        comm_src=columns.comm_src,
+        comm_dst=columns.comm_dst,
+        comm_tag=columns.comm_tag,
+        is_cpu_op=columns.is_cpu_op,
+        num_ops=columns.num_ops,
+        tensor_size=columns.tensor_size,
+        pg_name=columns.pg_name,
+        pg_names=tuple(columns.pg_names),
+        stream=device_streams(columns.stream, columns.is_cpu_op),
+        split_offsets=columns.split_offsets if len(columns.send_split_bytes) else None,
+        send_split_bytes=columns.send_split_bytes if len(columns.send_split_bytes) else None,
+    )

@@ -1,0 +1,168 @@
+"""The JSON files of a job: which of those in a place belong to it, and reading them to ranks.
+
+`.et` files in the same place come first. Host and Kineto traces of the same ranks side by side are one job. The host traces of
+all ranks are held while the Kineto traces are read one by one; everything else is reduced file by file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.errors import Problem, TraceError
+from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.json_sources import (
+    HEAD_BYTES,
+    Document,
+    Family,
+    JsonForm,
+    families,
+    fault_problem,
+    form_of,
+    lone,
+    rank_of,
+    read_document,
+    remark_problems,
+    with_rank,
+)
+from etloop.workload.readers.json_stream import JsonFault
+from etloop.workload.readers.pytorch.rank import Remark
+from etloop.workload.readers.stores import Directory, Store, bounded, unreadable
+from etloop.workload.trace.trace import RankTrace
+from etloop.workload.trace.trace_names import by_prefix, listed, rank_problems, shown
+
+PAIR_MARK: Final = "+"
+"""Between the two sources of one job: HOST+KINETO."""
+
+_ARCHIVES: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Files of one kind for all ranks of a job."""
+
+    store: Store
+    family: Family
+
+
+def two_sources(source: Path) -> tuple[Path, Path] | None:
+    """The two places of HOST+KINETO; the second may be named beside the first. None for any other source."""
+    text = str(source)
+    at = text.find(PAIR_MARK)
+    while at > 0 and not source.exists():
+        first, second = Path(text[:at]), Path(text[at + 1 :])
+        if first.exists() and text[at + 1 :]:
+            beside = first.parent / second
+            if second.exists() or beside.exists():
+                return first, second if second.exists() else beside
+        at = text.find(PAIR_MARK, at + 1)
+    return None
+
+
+def archives_of_a_pair(store: Store, wanted: str, names: frozenset[str]) -> tuple[Path, ...]:
+    """The archives of a directory that holds two of them and no traces of its own."""
+    if (
+        wanted
+        or not isinstance(store, Directory)
+        or by_prefix(names)
+        or any(one.ranked for one in families(names))
+    ):
+        return ()
+    archives = tuple(store.path / name for name in sorted(names) if name.endswith(_ARCHIVES))
+    return archives if len(archives) == 2 else ()
+
+
+def json_parts(source: Path, store: Store, wanted: str, names: frozenset[str]) -> tuple[Part, ...]:
+    """The JSON files that `source` means; () where it means `.et` files or nothing."""
+    et_prefixes = by_prefix(names)
+    if wanted in names and not by_prefix((wanted,)):
+        return (Part(store, lone(wanted)),)
+    if any(_below(prefix, wanted) for prefix in et_prefixes):
+        return ()
+    found = [one for one in families(names) if _below(one.prefix, wanted)]
+    exact = [one for one in found if one.prefix == wanted]
+    if not exact and any(one.ranked for one in found):
+        # A file without a rank beside those of ranks is a job of its own only if it is a trace at all.
+        found = [one for one in found if one.ranked or _form(Part(store, one)) is not None]
+    found = exact or found
+    parts = tuple(Part(store, one) for one in found)
+    if len(parts) > 2 or (len(parts) == 2 and not _is_pair(parts)):
+        several = listed(one.prefix for one in found)
+        root = shown(store.where(found[0].prefix if found[0].ranked else found[0].files[0].name))
+        what = f"has the traces of several jobs: {several}"
+        raise TraceError(Problem(shown(str(source)), what, f"name one by its prefix or file, such as {root}"))
+    return same_ranks(source, parts)
+
+
+def _below(prefix: str, wanted: str) -> bool:
+    return not wanted or prefix == wanted or prefix.startswith(wanted + "/")
+
+
+def _is_pair(parts: tuple[Part, ...]) -> bool:
+    return {_form(part) for part in parts} == {JsonForm.HOST, JsonForm.KINETO}
+
+
+def _form(part: Part) -> JsonForm | None:
+    """The form of the first file."""
+    first = part.family.files[0].name
+    contents = part.store.contents(frozenset((first,)))
+    return next((form_of(bounded(_plain(pieces), HEAD_BYTES)) for _, pieces in contents), None)
+
+
+def _plain(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    yield from decompressed(pieces)
+
+
+def same_ranks(source: Path, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The parts, if each has the ranks 0..n-1 once and all the same."""
+    problems: list[Problem] = []
+    for part in parts:
+        files = part.family.files
+
+        problems += rank_problems(shown(str(source)), files, partial(with_rank, files[0]))
+    counts = {len(part.family.files) for part in parts}
+    if len(counts) > 1:
+        what = f"host and Kineto traces are of different numbers of ranks: {' and '.join(map(str, sorted(counts)))}"
+        problems.append(Problem(shown(str(source)), what, "give both for every rank"))
+    if problems:
+        raise TraceError(*problems)
+    return parts
+
+
+def group_file_of(part: Part, names: frozenset[str]) -> str:
+    """Name of the group file beside the traces, "" if there is none."""
+    name = f"{part.family.prefix}.json"
+    return name if part.family.ranked and name in names else ""
+
+
+def read_parts(parts: tuple[Part, ...]) -> tuple[list[RankTrace], tuple[Problem, ...], list[Problem]]:
+    """The ranks in order, remarks on their sources, and the problems of all files."""
+    rank_count = len(parts[0].family.files)
+    held: dict[int, list[tuple[str, Document]]] = {}
+    ranks: dict[int, RankTrace] = {}
+    problems: dict[int, Problem] = {}
+    remarks: dict[int, list[tuple[str, Remark]]] = {}
+    for part in parts:
+        rank_by_name = {file.name: file.rank for file in part.family.files}
+        alone = not part.family.ranked
+        for name, pieces in part.store.contents(frozenset(rank_by_name)):
+            where, rank = part.store.where(name), rank_by_name[name]
+            try:
+                held.setdefault(rank, []).append((where, read_document(decompressed(pieces))))
+                if len(held[rank]) == len(parts):
+                    wheres, documents = zip(*held.pop(rank), strict=True)
+                    where = " with ".join(wheres)
+                    ranks[rank], said = rank_of(documents, where, rank, rank_count, alone)
+                    remarks[rank] = [(where, remark) for remark in said]
+            except JsonFault as fault:
+                problems.setdefault(rank, fault_problem(where, fault))
+            except (OSError, CompressionFault) as error:
+                problems.setdefault(rank, unreadable(where, error))
+    return (
+        [ranks[rank] for rank in sorted(ranks)],
+        remark_problems(remark for rank in sorted(remarks) for remark in remarks[rank]),
+        [problems[rank] for rank in sorted(problems)],
+    )

@@ -1,0 +1,124 @@
+"""Nodes one by one to the columns of a `RankTrace`, for readers whose source is not `.et`. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_NODE_ID: Final = (1 << 64) - 1
+
+
+@dataclass(slots=True)
+class NodeRow:
+    """One node; the fields are those of `RankTrace`, with its units."""
+
+    node_id: int
+    name: str
+    kind: NodeKind
+    data_deps: Sequence[int] = ()
+    ctrl_deps: Sequence[int] = ()
+    offset: int = 0
+    start_us: int = 0
+    duration_us: int = 0
+    comm_type: int = ABSENT
+    comm_size: int = ABSENT
+    comm_src: int = ABSENT
+    comm_dst: int = ABSENT
+    comm_tag: int = ABSENT
+    is_cpu_op: int = ABSENT
+    num_ops: int = ABSENT
+    tensor_size: int = ABSENT
+    pg_name: str | None = None
+    stream: int = ABSENT
+    start_ns: int = ABSENT
+    duration_ns: int = ABSENT
+    splits: Sequence[int] = ()
+    expected_splits: Sequence[int] = ()
+
+
+def timed(start_ns: int, duration_ns: int) -> dict[str, int]:
+    """The time fields of a row in all their units."""
+    return {
+        "start_us": max(start_ns, 0) // 1000,
+        "duration_us": (duration_ns + 500) // 1000,
+        "start_ns": start_ns,
+        "duration_ns": duration_ns,
+    }
+
+
+def rank_trace(
+    rows: Sequence[NodeRow], rank: int, path: str, schema: str, groups: dict[str, tuple[int, ...]] | None
+) -> RankTrace:
+    """The rows as columns, in their order. Columns that no row has stay None where `RankTrace` allows it."""
+    # A name may hold a half of a surrogate pair, which JSON can spell and UTF-8 cannot.
+    names = [row.name.encode(errors="replace") for row in rows]
+    pg_names = tuple(dict.fromkeys(row.pg_name for row in rows if row.pg_name is not None))
+    pg_index = {name: index for index, name in enumerate(pg_names)}
+    data_offsets, data_deps = _packed([row.data_deps for row in rows], np.uint64)
+    ctrl_offsets, ctrl_deps = _packed([row.ctrl_deps for row in rows], np.uint64)
+    split_offsets, splits = _packed([row.splits for row in rows], np.int64)
+    expected_offsets, expected = _packed([row.expected_splits for row in rows], np.int64)
+    offsets = np.zeros(len(rows) + 1, dtype=np.uint64)
+    np.cumsum([len(name) for name in names], out=offsets[1:])
+    stream = _column([row.stream for row in rows])
+    start_ns = _column([row.start_ns for row in rows])
+    duration_ns = _column([row.duration_ns for row in rows])
+    return RankTrace(
+        rank=rank,
+        path=path,
+        schema=schema,
+        node_id=_column([row.node_id for row in rows], np.uint64),
+        kind=_column([int(row.kind) for row in rows], np.uint8),
+        byte_offset=_column([row.offset for row in rows], np.uint64),
+        name_offsets=_fixed(offsets),
+        name_bytes=b"".join(names),
+        data_dep_offsets=data_offsets,
+        data_deps=data_deps,
+        ctrl_dep_offsets=ctrl_offsets,
+        ctrl_deps=ctrl_deps,
+        start_us=_column([row.start_us for row in rows], np.uint64),
+        duration_us=_column([row.duration_us for row in rows], np.uint64),
+        comm_type=_column([row.comm_type for row in rows]),
+        comm_size=_column([row.comm_size for row in rows]),
+        comm_src=_column([row.comm_src for row in rows]),
+        comm_dst=_column([row.comm_dst for row in rows]),
+        comm_tag=_column([row.comm_tag for row in rows]),
+        is_cpu_op=_column([row.is_cpu_op for row in rows]),
+        num_ops=_column([row.num_ops for row in rows]),
+        tensor_size=_column([row.tensor_size for row in rows]),
+        pg_name=_column([-1 if row.pg_name is None else pg_index[row.pg_name] for row in rows], np.int32),
+        pg_names=pg_names,
+        stream=_known(stream),
+        start_ns=_known(start_ns),
+        duration_ns=_known(duration_ns),
+        split_offsets=split_offsets if len(splits) else None,
+        send_split_bytes=splits if len(splits) else None,
+        recv_split_offsets=expected_offsets if len(expected) else None,
+        recv_split_bytes=expected if len(expected) else None,
+        groups=groups or None,
+    )
+
+
+def _fixed(column: Any) -> Any:
+    column.flags.writeable = False
+    return column
+
+
+def _column(values: list[int], dtype: Any = np.int64) -> Any:
+    return _fixed(np.array(values, dtype=dtype))
+
+
+def _known(column: Any) -> Any:
+    return column if bool((column != ABSENT).any()) else None
+
+
+def _packed(lists: list[Sequence[int]], dtype: Any) -> tuple[Any, Any]:
+    offsets = np.zeros(len(lists) + 1, dtype=np.int64)
+    np.cumsum([len(one) for one in lists], out=offsets[1:])
+    return _fixed(offsets), _column([value for one in lists for value in one], dtype)

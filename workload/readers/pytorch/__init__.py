@@ -1,0 +1,1 @@
+"""PyTorch execution traces and Kineto recordings -> rows of nodes."""

@@ -1,0 +1,222 @@
+"""PyTorch host execution traces (JSON of ExecutionTraceObserver) to host nodes, schemas 1.0.1 to 1.1.1.
+
+Decides how a node is laid out: flat (1.0.1: `parent`, `inputs`, ...) or nested (1.0.2 on: `inputs.values`, `attrs`, the
+caller in `ctrl_deps`); the layout is told by the node itself, as files state the wrong schema. Also takes the fields that
+chakra_trace_link adds ("ET+"). What an operation means is left to pytorch_comms, order to pytorch_order. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from etloop.workload.readers.json_stream import (
+    JsonFault,
+    as_int,
+    as_list,
+    as_ns,
+    as_object,
+    as_text,
+    kept,
+    members,
+)
+from etloop.workload.readers.node_rows import MAX_NODE_ID
+from etloop.workload.readers.pytorch.process_groups import INIT_NAME, GroupRecord, parse_init
+
+NODES_KEY: Final = "nodes"
+PARAM_COMMS: Final = "record_param_comms"
+C10D: Final = "c10d::"
+
+_MAX_TENSOR_DEPTH: Final = 6
+_KEPT_ATTRIBUTES: Final = frozenset(
+    {
+        "collective_name",
+        "pg_name",
+        "pg_size",
+        "global_rank_start",
+        "global_rank_stride",
+        "dst_rank",
+        "src_rank",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor argument: `[tensor, storage, offset, numel, itemsize, device]`."""
+
+    storage: int
+    numel: int
+    item_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.numel * self.item_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CommArguments:
+    """What only a node that communicates keeps of its arguments."""
+
+    inputs: list[Any]
+    outputs: list[Any]
+    attributes: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTimes:
+    """What the linker adds to a node. CPU nodes have no stream."""
+
+    start_ns: int
+    inclusive_ns: int
+    exclusive_ns: int
+    stream: int | None
+    category: str
+    awaited: tuple[int, ...]
+    """Nodes of other threads or streams that it waits for (inter_thread_dep, sync_dep)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostNode:
+    """One call as the host saw it."""
+
+    node_id: int
+    name: str
+    parent: int
+    thread: int
+    record: int
+    """Record function id, which Kineto has too; -1 where the file has none."""
+    reads: tuple[int, ...]
+    """Storages of its input tensors."""
+    writes: tuple[int, ...]
+    """Storages of its output tensors."""
+    comm: CommArguments | None
+    times: DeviceTimes | None
+    offset: int
+    place: str
+
+    @property
+    def times_stream(self) -> int | None:
+        """GPU stream it ran on, None for a call of the host."""
+        return self.times.stream if self.times else None
+
+
+@dataclass(slots=True)
+class HostTrace:
+    """One rank's host trace; nodes in the file's order (a call ends before its caller)."""
+
+    schema: str = ""
+    nodes: list[HostNode] = field(default_factory=list)
+    groups: list[GroupRecord] = field(default_factory=list)
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether device operations were linked in, with times."""
+        return any(node.times is not None for node in self.nodes)
+
+
+def read_host_trace(pieces: Iterable[bytes]) -> HostTrace:
+    """Reads one rank. Raises `JsonFault`."""
+    host = HostTrace()
+    found = False
+    for item in members(pieces, frozenset({NODES_KEY})):
+        if item.key == "schema":
+            host.schema = as_text(item.value, item.place)
+        elif item.key == NODES_KEY:
+            found = True
+            if item.index < 0:
+                as_list(item.value, item.place)
+            else:
+                kept(item.index + 1, item.place)
+                host.nodes.append(_node(as_object(item.value, item.place), item.place, item.offset, host))
+    if not found:
+        raise JsonFault(NODES_KEY, "is missing")
+    return host
+
+
+def tensors(value: object) -> Iterator[Tensor]:
+    """The tensors of an argument, also those of lists of tensors."""
+    pending: list[tuple[object, int]] = [(value, 0)]
+    while pending:
+        one, depth = pending.pop()
+        if not isinstance(one, list):
+            continue
+        if (
+            len(one) in (6, 7)
+            and isinstance(one[5], str)
+            and all(type(part) is int for part in one[:5])
+            and one[3] >= 0
+            and 0 <= one[4] <= 64
+        ):
+            yield Tensor(one[1], one[3], one[4])
+        elif depth < _MAX_TENSOR_DEPTH:
+            pending.extend((part, depth + 1) for part in reversed(one))
+
+
+def _storages(values: list[Any]) -> tuple[int, ...]:
+    """Storages of all tensors; an undefined tensor has none."""
+    return tuple({tensor.storage for tensor in tensors(values) if tensor.storage})
+
+
+def _node(node: dict[str, Any], place: str, offset: int, host: HostTrace) -> HostNode:
+    if "parent" in node:
+        inputs, outputs = node.get("inputs", []), node.get("outputs", [])
+        attributes: dict[str, Any] = node
+        caller: object = node["parent"]
+    else:
+        inputs = as_object(node.get("inputs", {}), f"{place}.inputs").get("values", [])
+        outputs = as_object(node.get("outputs", {}), f"{place}.outputs").get("values", [])
+        attributes = _attributes(node.get("attrs", []), f"{place}.attrs")
+        caller = node.get("ctrl_deps", 0)
+    inputs, outputs = as_list(inputs, f"{place}.inputs"), as_list(outputs, f"{place}.outputs")
+    name = as_text(node.get("name"), f"{place}.name")
+    if INIT_NAME in name and inputs:
+        host.groups += parse_init(inputs[0], f"{place}.inputs")
+    communicates = name == PARAM_COMMS or name.startswith(C10D) or "nccl" in name.lower()
+    kept = {key: attributes[key] for key in _KEPT_ATTRIBUTES & attributes.keys()} if communicates else {}
+    return HostNode(
+        node_id=as_int(node.get("id"), f"{place}.id", 0, MAX_NODE_ID),
+        name=name,
+        parent=_caller(caller, place),
+        thread=as_int(attributes.get("tid", 0), f"{place}.tid"),
+        record=as_int(attributes.get("rf_id", -1), f"{place}.rf_id"),
+        reads=_storages(inputs),
+        writes=_storages(outputs),
+        comm=CommArguments(inputs, outputs, kept) if communicates else None,
+        times=_times(node, place) if "ts" in node else None,
+        offset=offset,
+        place=place,
+    )
+
+
+def _caller(value: object, place: str) -> int:
+    if isinstance(value, list):
+        value = value[0] if value else 0
+    return as_int(value if value is not None else 0, f"{place}.ctrl_deps", 0, MAX_NODE_ID)
+
+
+def _attributes(entries: object, place: str) -> dict[str, Any]:
+    found = {}
+    for index, entry in enumerate(as_list(entries, place)):
+        attribute = as_object(entry, f"{place}[{index}]")
+        found[as_text(attribute.get("name"), f"{place}[{index}].name")] = attribute.get("value")
+    return found
+
+
+def _times(node: dict[str, Any], place: str) -> DeviceTimes:
+    inclusive = node.get("inclusive_dur", node.get("dur")) or 0
+    exclusive = node.get("exclusive_dur")
+    stream = node.get("stream")
+    awaited = [node.get("inter_thread_dep"), *as_list(node.get("sync_dep") or [], f"{place}.sync_dep")]
+    times = DeviceTimes(
+        start_ns=as_ns(node["ts"], f"{place}.ts"),
+        inclusive_ns=as_ns(inclusive, f"{place}.inclusive_dur"),
+        exclusive_ns=as_ns(inclusive if exclusive is None else exclusive, f"{place}.exclusive_dur"),
+        stream=None if stream is None else as_int(stream, f"{place}.stream"),
+        category=as_text(node.get("cat") or "", f"{place}.cat"),
+        awaited=tuple(as_int(one, f"{place}.sync_dep", 0, MAX_NODE_ID) for one in awaited if one is not None),
+    )
+    if times.inclusive_ns < 0 or times.exclusive_ns < 0:
+        raise JsonFault(place, "has a duration below 0")
+    return times

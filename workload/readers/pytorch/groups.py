@@ -1,0 +1,99 @@
+"""Which communicator an operation of a host trace used, from everything that a rank recorded about its groups.
+
+Decides between the records of the host trace, those of Kineto, and what an operation itself tells; a contradiction between
+them is a fault, as the files are of two runs. Integers of older schemas name a group only inside one process. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from etloop.workload.readers.json_stream import JsonFault
+from etloop.workload.readers.pytorch.comms import UNKNOWN_GROUP, Role
+from etloop.workload.trace.trace import CollectiveKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from etloop.workload.readers.pytorch.comms import CommOp
+    from etloop.workload.readers.pytorch.process_groups import GroupRecord
+
+
+@dataclass(slots=True)
+class GroupBook:
+    """The groups of one rank by key."""
+
+    rank_count: int
+    members: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    aliases: dict[int, str] = field(default_factory=dict)
+    lone_pointer: bool = False
+    """Whether all collectives use one integer that no record explains."""
+
+    def add(self, records: Iterable[GroupRecord], source: str) -> None:
+        """Takes in recorded groups. Raises `JsonFault` where one contradicts what is known."""
+        for record in records:
+            members = record.members(self.rank_count)
+            known = self.members.setdefault(record.key, members)
+            if known != members:
+                raise JsonFault(
+                    source,
+                    f"group {record.key!a} has {len(members)} ranks ({_some(members)}), elsewhere {len(known)} "
+                    f"({_some(known)}): the files are of different runs",
+                )
+            for alias in record.aliases:
+                self.aliases[alias] = record.key
+
+    def learn(self, ops: Iterable[tuple[CommOp, str]]) -> None:
+        """Takes in what operations (with their places) tell of groups that no record has."""
+        pointers: dict[int, str] = {}
+        for op, place in ops:
+            if op.role in (Role.WAIT, Role.NOTHING):
+                continue
+            if isinstance(op.group, int) and op.group not in self.aliases:
+                pointers.setdefault(op.group, place)
+            elif isinstance(op.group, str) and op.group_ranks and op.group not in self.members:
+                self.members[op.group] = op.group_ranks
+        if len(pointers) > 1:
+            first, second = list(pointers.values())[:2]
+            raise JsonFault(
+                first,
+                f"its group is known only as a pointer inside this process, and {len(pointers)} groups are in use (another "
+                f"at {second}): which ranks each one has cannot be read from this schema",
+            )
+        self.lone_pointer = bool(pointers)
+
+    def key_of(self, op: CommOp) -> str | None:
+        """Key of an operation's group; None is all ranks."""
+        if isinstance(op.group, int):
+            return self.aliases.get(op.group)
+        if op.group != UNKNOWN_GROUP:
+            return op.group
+        if not self.members or list(self.members.values()) == [tuple(range(self.rank_count))]:
+            return next(iter(self.members), None)
+        size = _size_told(op)
+        fitting = [key for key, members in self.members.items() if len(members) == size]
+        return fitting[0] if len(fitting) == 1 else UNKNOWN_GROUP
+
+    def global_rank(self, op: CommOp) -> int | None:
+        """The other end of a send or receive. Where its group is not known, its rank among all."""
+        if op.peer is None:
+            return None
+        key = self.key_of(op)
+        members = self.members.get(key) if key is not None else None
+        if members is None:
+            return op.peer
+        return members[op.peer] if 0 <= op.peer < len(members) else self.rank_count
+
+
+def _size_told(op: CommOp) -> int | None:
+    """How many members an operation's tensors and splits show its group to have."""
+    if op.splits:
+        return len(op.splits)
+    small, large = sorted((op.size_bytes, op.output_bytes))
+    gathers = op.collective in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+    return large // small if gathers and small and not large % small else None
+
+
+def _some(ranks: tuple[int, ...]) -> str:
+    return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")

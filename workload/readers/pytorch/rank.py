@@ -1,0 +1,239 @@
+"""A host trace, alone or with CPU times, or a linked "ET+" trace, to the columns of one rank.
+
+Decides which nodes are the network operations: the NCCL kernels where device operations are linked in, else
+`record_param_comms`, else the `c10d::*` calls that have none below them. Every other call is compute. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.workload.readers.json_stream import JsonFault
+from etloop.workload.readers.node_rows import NodeRow, timed
+from etloop.workload.readers.pytorch.comms import UNKNOWN_GROUP, CommOp, Role, comm_op
+from etloop.workload.readers.pytorch.execution_trace import PARAM_COMMS, HostNode, HostTrace
+from etloop.workload.readers.pytorch.groups import GroupBook
+from etloop.workload.readers.pytorch.nccl_kernels import is_nccl_kernel, kernel_collective
+from etloop.workload.readers.pytorch.order import program_order
+from etloop.workload.readers.pytorch.process_groups import INIT_NAME
+from etloop.workload.trace.trace import ABSENT, NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_CALL_DEPTH: Final = 4096
+
+BESIDE: Final = "give the {} traces of the same run beside it"
+
+_BACKEND_MARKS: Final = ("nccl:", "gloo:", "mpi:", "ucc:")
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What a source leaves out, or what was assumed for it, and what to do about it."""
+
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankRead:
+    """One rank as read, with remarks on its source."""
+
+    rows: tuple[NodeRow, ...]
+    schema: str
+    groups: dict[str, tuple[int, ...]]
+    remarks: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """When the host spent how long in a call, from Kineto."""
+
+    start_ns: int
+    duration_ns: int
+
+
+def host_ops(host: HostTrace) -> dict[int, CommOp]:
+    """Node id -> operation or wait, for the nodes that stand for one. Raises `JsonFault`."""
+    by_id = {node.node_id: node for node in host.nodes}
+    if len(by_id) < len(host.nodes):
+        seen: set[int] = set()
+        for node in host.nodes:
+            if node.node_id in seen:
+                raise JsonFault(node.place, f"has the id {node.node_id}, which another node has")
+            seen.add(node.node_id)
+    covered: set[int] = set()
+    for node in host.nodes:
+        if node.name == PARAM_COMMS:
+            covered.update(callers(node, by_id))
+    found = {}
+    for node in host.nodes:
+        if node.comm is not None and node.node_id not in covered and node.times_stream is None:
+            op = comm_op(node)
+            if op is not None and op.role is not Role.NOTHING:
+                found[node.node_id] = op
+    return found
+
+
+def callers(node: HostNode, by_id: Mapping[int, HostNode]) -> list[int]:
+    """Ids of the calls around a node, innermost first."""
+    found: list[int] = []
+    at = node
+    while (above := by_id.get(at.parent)) and above is not at and len(found) < MAX_CALL_DEPTH:
+        found.append(above.node_id)
+        at = above
+    return found
+
+
+def read_host(host: HostTrace, rank: int, book: GroupBook, times: Mapping[int, CallTimes]) -> RankRead:
+    """A host trace without device operations; `times` by record function id. Raises `JsonFault`."""
+    ops = host_ops(host)
+    _learn(host, ops, book)
+    waits_for = program_order(host.nodes, ops)
+    spent = _own_times(host, times)
+    rows = []
+    for node in host.nodes:
+        op = ops.get(node.node_id)
+        row = NodeRow(
+            node.node_id,
+            node.name,
+            _kind(node),
+            waits_for[node.node_id],
+            _caller(node),
+            node.offset,
+            is_cpu_op=1,
+        )
+        at = times.get(node.record)
+        if at is not None:
+            runs = op is not None and op.role is not Role.WAIT
+            for name, value in timed(at.start_ns, at.duration_ns if runs else spent[node.node_id]).items():
+                setattr(row, name, value)
+        if op is not None and op.role is not Role.WAIT:
+            fill_operation(row, op, rank, book)
+        rows.append(row)
+    remarks = []
+    if not times:
+        remarks.append(Remark("a host trace alone has no times: compute takes none", BESIDE.format("Kineto")))
+    network = [op for op in ops.values() if op.role is not Role.WAIT]
+    if not network:
+        what = "has neither record_param_comms nor c10d nodes: nothing in it communicates"
+        remarks.append(Remark(what, "collect the trace of a distributed job"))
+    remarks += _group_remarks(network, book)
+    return RankRead(tuple(rows), host.schema, book.members, tuple(remarks))
+
+
+def read_linked(host: HostTrace, rank: int, book: GroupBook) -> RankRead:
+    """A linked trace: calls with their own time in the order of each thread, and device operations behind their launch."""
+    by_id = {node.node_id: node for node in host.nodes}
+    calls = host_ops(host)
+    _learn(host, calls, book)
+    below = {by_id[one].parent: op for one, op in calls.items() if op.role is not Role.WAIT}
+    below.update({one: op for one, op in calls.items() if op.role is not Role.WAIT})
+    last: dict[int, int] = {}
+    rows = []
+    missing = 0
+    for node in sorted(host.nodes, key=lambda one: (one.times.start_ns if one.times else -1, one.node_id)):
+        times = node.times
+        on_device = times is not None and times.stream is not None
+        awaited = list(times.awaited) if times else []
+        if on_device:
+            awaited.insert(0, node.parent)
+        elif node.thread in last:
+            awaited.insert(0, last[node.thread])
+        row = NodeRow(
+            node.node_id,
+            node.name,
+            _kind(node),
+            list(dict.fromkeys(awaited)),
+            _caller(node),
+            node.offset,
+            is_cpu_op=0 if on_device else 1,
+        )
+        if times is not None:
+            for name, value in timed(times.start_ns, times.exclusive_ns).items():
+                setattr(row, name, value)
+        if times is not None and times.stream is not None:
+            row.stream = times.stream
+            if is_nccl_kernel(node.name):
+                op = below.get(node.parent)
+                if op is None:
+                    missing += 1
+                    row.kind = NodeKind.COMM_COLL
+                    row.comm_type = kernel_collective(node.name)
+                else:
+                    fill_operation(row, op, rank, book)
+        else:
+            last[node.thread] = node.node_id
+        rows.append(row)
+    order = {node.node_id: index for index, node in enumerate(host.nodes)}
+    rows.sort(key=lambda row: order[row.node_id])
+    remarks: tuple[Remark, ...] = ()
+    if missing:
+        what = f"{missing} NCCL kernels have no operation in their caller: their size is not known"
+        remarks = (Remark(what, "give the host and the Kineto trace instead of the linked one"),)
+    return RankRead(tuple(rows), host.schema, book.members, remarks)
+
+
+def fill_operation(row: NodeRow, op: CommOp, rank: int, book: GroupBook) -> None:
+    """Makes a row the network operation `op` of a rank."""
+    row.kind = op.kind
+    row.is_cpu_op = 0
+    row.comm_size = op.size_bytes
+    if op.role is Role.COLLECTIVE:
+        row.comm_type = int(op.collective) if op.collective is not None else ABSENT
+        row.pg_name = book.key_of(op)
+        row.splits = op.splits
+        row.expected_splits = op.expected_splits
+        return
+    peer = book.global_rank(op)
+    row.comm_src, row.comm_dst = (rank, ABSENT) if op.role is Role.SEND else (ABSENT, rank)
+    row.comm_tag = op.tag
+    if peer is not None:
+        if op.role is Role.SEND:
+            row.comm_dst = peer
+        else:
+            row.comm_src = peer
+
+
+def _learn(host: HostTrace, ops: Mapping[int, CommOp], book: GroupBook) -> None:
+    book.add(host.groups, INIT_NAME)
+    places = {node.node_id: node.place for node in host.nodes if node.node_id in ops}
+    book.learn((op, places[node_id]) for node_id, op in ops.items())
+
+
+def _kind(node: HostNode) -> NodeKind:
+    return NodeKind.METADATA if INIT_NAME in node.name else NodeKind.COMP
+
+
+def _caller(node: HostNode) -> tuple[int, ...]:
+    return (node.parent,)
+
+
+def _own_times(host: HostTrace, times: Mapping[int, CallTimes]) -> dict[int, int]:
+    """Time of each call without the calls in it; what a backend does in the background is no time of the host."""
+    own = {node.node_id: times[node.record].duration_ns if node.record in times else 0 for node in host.nodes}
+    spent = dict(own)
+    for node in host.nodes:
+        if node.parent != node.node_id and node.parent in spent:
+            spent[node.parent] -= own[node.node_id]
+    return {
+        node.node_id: 0 if node.name.startswith(_BACKEND_MARKS) else max(spent[node.node_id], 0)
+        for node in host.nodes
+    }
+
+
+def _group_remarks(ops: list[CommOp], book: GroupBook) -> list[Remark]:
+    remarks = []
+    if book.lone_pointer:
+        what = "the group of its collectives is a pointer inside the process: all ranks are taken, as there is only one"
+        remarks.append(Remark(what, "state the group in a group file if it is another"))
+    nameless = [op for op in ops if op.group == UNKNOWN_GROUP]
+    if nameless and len(book.members) > 1:
+        what = (
+            f"{len(nameless)} operations do not say their group (gloo records {UNKNOWN_GROUP}): where sizes or splits fit "
+            "one group only, it is that one; peers of sends and receives are taken as ranks among all"
+        )
+        remarks.append(Remark(what, "collect the trace over NCCL, which records the groups"))
+    return remarks

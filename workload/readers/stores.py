@@ -1,0 +1,160 @@
+"""Where the files of a job lie, a directory or a tar archive, as names and contents.
+
+Decides which of the two a path means and what of it is inside; which files make up a job is left to `files` and
+`json_job`. gzip and zstd anywhere, by their magic. Streams in pieces of 1 MiB; nothing is unpacked to disk.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from etloop.contract.base.errors import Problem, TraceError
+from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.file_signature import HEAD_BYTES
+from etloop.workload.readers.json_sources import is_json_name
+from etloop.workload.readers.tar_members import MemberKind, TarFault, is_tar, members
+from etloop.workload.trace.trace_names import by_prefix, shown
+
+COPY_AGAIN: Final = "copy or collect the file again"
+
+_PIECE_BYTES: Final = 1 << 20
+
+
+class Store(Protocol):
+    """Where the files of a job lie."""
+
+    def names(self) -> frozenset[str]: ...
+
+    def where(self, name: str) -> str:
+        """The file as a message names it."""
+
+    def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
+        """Name and raw bytes of each of `names`, in any order; a content is read before the next is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """The files of one folder."""
+
+    path: Path
+
+    def names(self) -> frozenset[str]:
+        return frozenset(path.name for path in self.path.iterdir())
+
+    def where(self, name: str) -> str:
+        return shown(str(self.path / name))
+
+    def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
+        for name in sorted(names):
+            with closing(file_pieces(self.path / name)) as pieces:
+                yield name, pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The members of a tar archive, which is read through for each question."""
+
+    path: Path
+
+    def names(self) -> frozenset[str]:
+        found: set[str] = set()
+        problems = []
+        for member in members(decompressed(file_pieces(self.path))):
+            if member.kind is MemberKind.OTHER:
+                continue
+            if member.kind is MemberKind.LINK and (by_prefix((member.name,)) or is_json_name(member.name)):
+                problems.append(
+                    Problem(self.where(member.name), "is a link", "pack it with tar --hard-dereference")
+                )
+            if member.name in found:
+                problems.append(
+                    Problem(self.where(member.name), "is in the archive twice", "pack the archive anew")
+                )
+            found.add(member.name)
+        if problems:
+            raise TraceError(*problems)
+        return frozenset(found)
+
+    def where(self, name: str) -> str:
+        return shown(f"{self.path}/{name}")
+
+    def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
+        for member in members(decompressed(file_pieces(self.path))):
+            if member.name in names:
+                yield member.name, member.content
+
+
+def file_pieces(path: Path) -> Generator[bytes, None, None]:
+    """The raw bytes of a regular file."""
+    if path.is_fifo() or path.is_char_device() or path.is_block_device() or path.is_socket():
+        # Opening one may wait for ever.
+        raise OSError(errno.EINVAL, "Not a regular file")
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
+
+
+def open_store(source: Path) -> tuple[Store, str]:
+    """The store that `source` lies in, and what of its path is inside: a prefix or folder, "" for all."""
+    if source.is_dir():
+        return Directory(source), ""
+    for archive in (source, *source.parents):
+        if archive.is_file():
+            if archive == source and by_prefix((source.name,)):
+                prefix = str(source.parent / next(iter(by_prefix((source.name,)))))
+                what = "is the trace of one rank, a job was expected"
+                raise TraceError(
+                    Problem(shown(str(source)), what, f"give the directory, or the prefix {shown(prefix)}")
+                )
+            head = _head(archive)
+            if not is_tar(head):
+                if archive == source and (is_json_name(source.name) or head.lstrip()[:1] in (b"{", b"[")):
+                    return Directory(source.parent), source.name
+                what = "is neither a directory, a tar archive of traces nor a JSON trace"
+                remedy = "give a directory with PREFIX.<rank>.et files, a prefix, or an archive (.tar, .tar.gz, .tar.zst)"
+                raise TraceError(Problem(shown(str(archive)), what, remedy))
+            inside = source.relative_to(archive).as_posix()
+            return Archive(archive), "" if inside == "." else inside
+    if source.parent.is_dir():
+        return Directory(source.parent), source.name
+    raise TraceError(
+        Problem(shown(str(source)), "does not exist", "give a directory, a prefix or an archive of traces")
+    )
+
+
+def _head(path: Path) -> bytes:
+    head = b""
+    try:
+        for piece in decompressed(file_pieces(path)):
+            head += piece
+            if len(head) >= HEAD_BYTES:
+                break
+    except (OSError, CompressionFault) as error:
+        raise TraceError(unreadable(str(path), error)) from None
+    return head
+
+
+def bounded(pieces: Iterator[bytes], limit_bytes: int) -> bytes:
+    """The first `limit_bytes` bytes."""
+    content = bytearray()
+    for piece in pieces:
+        content += piece[: limit_bytes - len(content)]
+        if len(content) == limit_bytes:
+            break
+    return bytes(content)
+
+
+def unreadable(where: str, error: OSError | CompressionFault | TarFault) -> Problem:
+    """A file or archive that cannot be read, as a problem."""
+    if isinstance(error, OSError):
+        return Problem(
+            shown(where),
+            f"cannot be read: {error.strerror or error}",
+            "check that it is there and may be read",
+        )
+    return Problem(shown(where), str(error), COPY_AGAIN)

@@ -1,0 +1,1 @@
+"""Training steps and sweeps that are made up, as traces."""

@@ -1,0 +1,90 @@
+"""A sweep as a Chakra job: the same collectives over and over, size by size, on all ranks, with nothing in between.
+
+Decides order and sizes. What NCCL's benchmarks do on GPUs, as a trace: replaying it gives time and bus bandwidth by size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.units import format_bytes
+from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
+from etloop.workload.synthetic.training_step import MAX_NODES, SyntheticJob
+from etloop.workload.trace.trace import CollectiveKind, NodeKind
+
+SWEPT: Final = tuple(kind for kind in CollectiveKind if kind is not CollectiveKind.REDUCE_SCATTER_BLOCK)
+"""Kinds that can be replayed, each once."""
+
+_MOST_BYTES: Final = 1 << 40
+_MOST_RANKS: Final = 65_536
+_GROUP: Final = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSpec:
+    """What is swept. Sizes double from the least to the most, both included."""
+
+    kinds: tuple[CollectiveKind, ...]
+    least_bytes: int = 1 << 10
+    most_bytes: int = 64 << 20
+    """What one rank puts in, as traces count: the own shard of an all-gather."""
+    ranks: int = 8
+    repeats: int = 1
+    """Operations of each size, one after the other."""
+
+    def sizes(self) -> tuple[int, ...]:
+        """Every size, ascending."""
+        sizes = []
+        size = self.least_bytes
+        while size < self.most_bytes:
+            sizes.append(size)
+            size *= 2
+        return (*sizes, self.most_bytes)
+
+
+def sweep(spec: SweepSpec) -> SyntheticJob:
+    """The job of `spec`: every operation waits for the one before. Raises `ConfigError` with every value that cannot be."""
+    if problems := _problems(spec):
+        raise ConfigError(*problems)
+    nodes: list[EtNode] = []
+    for kind in spec.kinds:
+        sizes = (0,) if kind is CollectiveKind.BARRIER else spec.sizes()
+        for size in sizes:
+            for _ in range(spec.repeats):
+                nodes.append(_operation(kind, size, len(nodes)))
+    return SyntheticJob((tuple(nodes),) * spec.ranks, {_GROUP: tuple(range(spec.ranks))})
+
+
+def _operation(kind: CollectiveKind, size_bytes: int, before: int) -> EtNode:
+    attributes = (
+        EtAttribute("is_cpu_op", ValueCase.BOOL, False),
+        EtAttribute("comm_type", ValueCase.INT64, int(kind)),
+        EtAttribute("comm_size", ValueCase.INT64, size_bytes),
+        EtAttribute("pg_name", ValueCase.STRING, _GROUP),
+    )
+    name = f"{kind.name.lower()}.{format_bytes(size_bytes)}"
+    deps = (before,) if before else ()
+    return EtNode(before + 1, name, NodeKind.COMM_COLL, deps, attributes=attributes)
+
+
+def _problems(spec: SweepSpec) -> list[Problem]:
+    problems = []
+    known = ", ".join(kind.name.lower() for kind in SWEPT)
+    if not spec.kinds or set(spec.kinds) - set(SWEPT):
+        wrong = ", ".join(kind.name.lower() for kind in spec.kinds if kind not in SWEPT) or "nothing"
+        problems.append(Problem("sweep", f"{wrong} cannot be swept", f"name some of {known}"))
+    if not 1 <= spec.least_bytes <= spec.most_bytes <= _MOST_BYTES:
+        what = f"sizes {spec.least_bytes} to {spec.most_bytes} bytes, expected 1 to {_MOST_BYTES} in ascending order"
+        problems.append(Problem("sweep: sizes", what, "write the smaller one first, such as 1KiB-64MiB"))
+    if not 2 <= spec.ranks <= _MOST_RANKS:
+        problems.append(
+            Problem("sweep: ranks", f"{spec.ranks}, expected 2 to {_MOST_RANKS}", "choose another number")
+        )
+    elif not problems:
+        nodes = spec.ranks * spec.repeats * len(spec.kinds) * len(spec.sizes())
+        if not spec.repeats or nodes > MAX_NODES:
+            what = f"would have {nodes} nodes, expected 1 to {MAX_NODES}"
+            problems.append(Problem("sweep", what, "change ranks, repeats or sizes"))
+    return problems

@@ -1,0 +1,458 @@
+"""A made-up training step as a Chakra job: one iteration of a transformer under tensor, data, pipeline and expert
+parallelism, for demos, tests and labs that have no trace of their own.
+
+Decides nodes, dependencies, sizes and groups; deterministic, every number follows from the `SyntheticSpec`. Writing the
+files is left to `files`. What is modelled, per rank and micro-batch: attention and feed-forward as COMP nodes with an
+all-reduce behind each (tensor parallelism), an all-to-all before and after the feed-forward (experts spread over the
+data-parallel group), activations and their gradients sent between stages in the one-forward-one-backward order; then
+per layer a reduce-scatter of gradients that overlaps the rest of the backward pass, the optimizer, and an all-gather of
+parameters (sharded optimizer states); last an all-reduce of statistics over all ranks and a barrier. With fully sharded
+parameters a layer's are gathered before every forward and backward pass instead, half a layer ahead of its compute. With a
+skew, dispatch and combine are uneven (moe). Embedding and output layers are left out: they would add one
+more layer of the same traffic.
+Sizes: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC'21, sections 2 and 3;
+sharded parameters: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB'23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
+from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE
+from etloop.workload.graph.moe import MOST_SKEW, Matrix, combine_splits, dispatch_splits, token_histogram
+from etloop.workload.trace.trace import CollectiveKind, NodeKind
+
+if TYPE_CHECKING:
+    import random
+
+MAX_NODES: Final = 1_000_000
+_MAX_WORLD: Final = 65_536
+_STATISTICS_BYTES: Final = 4096
+"""Loss, gradient norms and overflow flags that every rank learns at the end of a step."""
+_OPTIMIZER_BYTES_PER_PARAMETER: Final = 28
+"""Adam in mixed precision: reads and writes master weight and two moments (fp32), reads the gradient (fp32)."""
+_PARAMETERS_PER_HIDDEN_SQUARED: Final = 12
+"""Attention 4 h^2, feed-forward 8 h^2."""
+_WORLD_KEY: Final = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticSpec:
+    """Shape of the job; the number of ranks is tensor x data x pipeline.
+
+    Rank = tensor + tensor_parallel * (data + data_parallel * stage), so tensor-parallel peers are neighbours.
+    The defaults make 8 ranks that move about 235 MB in one iteration, with a few milliseconds of compute.
+    """
+
+    tensor_parallel: int = 2
+    data_parallel: int = 2
+    pipeline_parallel: int = 2
+    layers_per_stage: int = 2
+    micro_batches: int = 2
+    micro_batch_sequences: int = 1
+    sequence_tokens: int = 1024
+    hidden_size: int = 512
+    element_bytes: int = 2
+    experts: bool = True
+    """All-to-all over the data-parallel ranks around every feed-forward."""
+    expert_skew_percent: int = 0
+    """How unevenly tokens spread over experts: 100 x the exponent of their popularity, 0 is even."""
+    seed: int = 0
+    """Which experts are popular."""
+    sharded_parameters: bool = False
+    """FSDP: every data-parallel rank holds a part of each layer and gathers the rest when it is needed."""
+    device_flops: int = 20_000_000_000_000
+    """FLOP/s that a device sustains; gives COMP nodes their duration."""
+    device_memory_bytes_per_s: int = 1_000_000_000_000
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.tensor_parallel * self.data_parallel * self.pipeline_parallel
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticJob:
+    """Nodes of every rank in issue order, and the groups that their `pg_name` names."""
+
+    ranks: tuple[tuple[EtNode, ...], ...]
+    groups: dict[str, tuple[int, ...]]
+
+
+def synthesize(spec: SyntheticSpec, rng: random.Random | None = None) -> SyntheticJob:
+    """The job of `spec`. Raises `ConfigError` with every value that cannot be.
+
+    `rng`, seeded with `spec.seed`, draws which experts are popular; only a skew needs it.
+    """
+    if problems := _problems(spec):
+        raise ConfigError(*problems)
+    sizes = _sizes(spec)
+    groups = _Groups(spec)
+    splits = _expert_splits(spec, rng) if spec.expert_skew_percent else {}
+    ranks = tuple(_RankStep(spec, sizes, groups, splits, rank).nodes() for rank in range(spec.world_size))
+    return SyntheticJob(ranks, dict(groups.members))
+
+
+def _expert_splits(spec: SyntheticSpec, rng: random.Random | None) -> dict[tuple[int, int], Matrix]:
+    """(layer, micro-batch) -> bytes between the ranks of an expert group: one expert a rank, one expert a token.
+
+    Tensor-parallel peers hold slices of the same tokens, so their groups share a matrix.
+    """
+    assert rng is not None
+    ranks, skew = spec.data_parallel, spec.expert_skew_percent / 100
+    tokens = -(-spec.micro_batch_sequences * spec.sequence_tokens // spec.tensor_parallel)
+    token_bytes = spec.hidden_size * spec.element_bytes
+    return {
+        (layer, micro_batch): dispatch_splits(
+            token_histogram(ranks, ranks, tokens, 1, skew, rng), token_bytes
+        )
+        for layer in range(spec.pipeline_parallel * spec.layers_per_stage)
+        for micro_batch in range(spec.micro_batches)
+    }
+
+
+_BOUNDS: Final = {
+    "tensor_parallel": (1, 1024),
+    "data_parallel": (1, _MAX_WORLD),
+    "pipeline_parallel": (1, 1024),
+    "layers_per_stage": (1, 4096),
+    "micro_batches": (1, 65_536),
+    "micro_batch_sequences": (1, 65_536),
+    "sequence_tokens": (1, 1 << 24),
+    "hidden_size": (1, 1 << 20),
+    "element_bytes": (1, 8),
+    "expert_skew_percent": (0, 100 * MOST_SKEW),
+    "seed": (0, 1 << 62),
+    "device_flops": (1, 10**21),
+    "device_memory_bytes_per_s": (1, 10**18),
+}
+
+
+def _problems(spec: SyntheticSpec) -> tuple[Problem, ...]:
+    problems = []
+    for name in (entry.name for entry in fields(spec) if entry.name in _BOUNDS):
+        least, most = _BOUNDS[name]
+        value = getattr(spec, name)
+        if not least <= value <= most:
+            what = f"is {value}, expected {least} to {most}"
+            problems.append(
+                Problem(f"synthetic job: {name}", what, f"choose a number from {least} to {most}")
+            )
+    if problems:
+        return tuple(problems)
+    world = (
+        f"{spec.tensor_parallel} x {spec.data_parallel} x {spec.pipeline_parallel} = {spec.world_size} ranks"
+    )
+    if not 2 <= spec.world_size <= _MAX_WORLD:
+        what = f"tensor_parallel x data_parallel x pipeline_parallel is {world}, expected 2 to {_MAX_WORLD}"
+        problems.append(Problem("synthetic job", what, "raise or lower one of the three"))
+    if spec.hidden_size % spec.tensor_parallel:
+        what = f"is {spec.hidden_size}, not a multiple of tensor_parallel {spec.tensor_parallel}"
+        remedy = "choose a multiple: every rank of a tensor-parallel group holds an equal slice"
+        problems.append(Problem("synthetic job: hidden_size", what, remedy))
+    if spec.expert_skew_percent and not (spec.experts and spec.data_parallel > 1):
+        what = "is stated, but there is no all-to-all between experts"
+        remedy = "leave it at 0, or have experts and data_parallel 2 or more"
+        problems.append(Problem("synthetic job: expert_skew_percent", what, remedy))
+    a_pass = 14 if spec.sharded_parameters else 12
+    nodes = spec.world_size * spec.layers_per_stage * (a_pass * spec.micro_batches + 3)
+    if nodes > MAX_NODES:
+        what = f"would have about {nodes} nodes, the limit is {MAX_NODES}"
+        problems.append(Problem("synthetic job", what, "lower ranks, layers_per_stage or micro_batches"))
+    return tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Bytes, operations and times of one rank's parts of a layer."""
+
+    activation_bytes: int
+    expert_bytes: int
+    gradient_bytes: int
+    attention_flop: int
+    feed_forward_flop: int
+    optimizer_us: int
+
+
+def _sizes(spec: SyntheticSpec) -> _Sizes:
+    tokens = spec.micro_batch_sequences * spec.sequence_tokens
+    hidden, tensor = spec.hidden_size, spec.tensor_parallel
+    parameters = _PARAMETERS_PER_HIDDEN_SQUARED * hidden * hidden // tensor
+    # Whole elements for every rank of the group; frameworks pad their buffers likewise.
+    unit = spec.data_parallel * spec.element_bytes
+    shard_parameters = -(-parameters // spec.data_parallel)
+    return _Sizes(
+        activation_bytes=tokens * hidden * spec.element_bytes,
+        expert_bytes=_padded(-(-tokens // tensor) * hidden * spec.element_bytes, unit),
+        gradient_bytes=_padded(parameters * spec.element_bytes, unit),
+        attention_flop=(8 * hidden + 4 * spec.sequence_tokens) * hidden * tokens // tensor,
+        feed_forward_flop=16 * hidden * hidden * tokens // tensor,
+        optimizer_us=_microseconds(
+            shard_parameters * _OPTIMIZER_BYTES_PER_PARAMETER, spec.device_memory_bytes_per_s
+        ),
+    )
+
+
+def _padded(size_bytes: int, unit_bytes: int) -> int:
+    return size_bytes + -size_bytes % unit_bytes
+
+
+def _microseconds(amount: int, per_s: int) -> int:
+    """Time for `amount`, rounded up: no operation takes less than the trace's resolution."""
+    return max(1, -(-amount * 1_000_000 // per_s))
+
+
+class _Groups:
+    """Communicators of the job; a key for each that has more than one member."""
+
+    def __init__(self, spec: SyntheticSpec) -> None:
+        tensor, data = spec.tensor_parallel, spec.data_parallel
+        stage_ranks = tensor * data
+        self.members: dict[str, tuple[int, ...]] = {_WORLD_KEY: tuple(range(spec.world_size))}
+        self._keys: dict[tuple[str, int], str] = {}
+        if tensor > 1:
+            for first in range(0, spec.world_size, tensor):
+                self._add("tensor", tuple(range(first, first + tensor)))
+        for purpose in ("data", "expert"):
+            if data == 1 or (purpose == "expert" and not spec.experts):
+                continue
+            for stage in range(0, spec.world_size, stage_ranks):
+                for first in range(stage, stage + tensor):
+                    self._add(purpose, tuple(range(first, stage + stage_ranks, tensor)))
+
+    def key(self, purpose: str, rank: int) -> str | None:
+        """Key of the rank's group for a purpose, None if it would be alone."""
+        return self._keys.get((purpose, rank))
+
+    def _add(self, purpose: str, ranks: tuple[int, ...]) -> None:
+        key = str(len(self.members) + 1)
+        self.members[key] = ranks
+        for rank in ranks:
+            self._keys[purpose, rank] = key
+
+
+def _one_forward_one_backward(stage: int, stages: int, micro_batches: int) -> Iterator[tuple[bool, int]]:
+    """Order of (is backward, micro-batch) on a stage: fill the pipeline, alternate, drain."""
+    warm_up = min(stages - 1 - stage, micro_batches)
+    yield from ((False, index) for index in range(warm_up))
+    for index in range(micro_batches - warm_up):
+        yield False, warm_up + index
+        yield True, index
+    yield from ((True, index) for index in range(micro_batches - warm_up, micro_batches))
+
+
+@dataclass(slots=True)
+class _RankStep:
+    """Builds one rank's nodes. An operation returns the id that the next one waits for."""
+
+    spec: SyntheticSpec
+    sizes: _Sizes
+    groups: _Groups
+    splits: Mapping[tuple[int, int], Matrix]
+    rank: int
+    _nodes: list[EtNode] = field(default_factory=list)
+    _last_compute: int | None = None
+    _compute_before_last: int | None = None
+    _forward_outputs: dict[int, int] = field(default_factory=dict)
+    _last_sends: list[int] = field(default_factory=list)
+
+    def nodes(self) -> tuple[EtNode, ...]:
+        spec = self.spec
+        reduced: list[int] = []
+        for is_backward, index in _one_forward_one_backward(
+            self._stage, spec.pipeline_parallel, spec.micro_batches
+        ):
+            if is_backward:
+                reduced += self._backward(index)
+            else:
+                self._forward(index)
+        self._finish(reduced)
+        return tuple(self._nodes)
+
+    @property
+    def _stage(self) -> int:
+        return self.rank // self._stage_ranks
+
+    @property
+    def _stage_ranks(self) -> int:
+        return self.spec.tensor_parallel * self.spec.data_parallel
+
+    def _layers(self) -> range:
+        first = self._stage * self.spec.layers_per_stage
+        return range(first, first + self.spec.layers_per_stage)
+
+    def _forward(self, micro_batch: int) -> None:
+        sizes = self.sizes
+        name = f"mb{micro_batch}"
+        at = self._recv(f"{name}.activations", self.rank - self._stage_ranks, 2 * micro_batch)
+        for layer in self._layers():
+            here = f"{name}.layer{layer}"
+            gathered = self._gather_parameters(f"{here}.parameters")
+            at = self._compute(f"{here}.attention", at, sizes.attention_flop, gathered)
+            at = self._tensor_sum(f"{here}.attention.sum", at)
+            at = self._exchange(f"{here}.dispatch", at, (layer, micro_batch))
+            at = self._compute(f"{here}.feed_forward", at, sizes.feed_forward_flop)
+            at = self._tensor_sum(f"{here}.feed_forward.sum", at)
+            at = self._exchange(f"{here}.combine", at, (layer, micro_batch), is_return=True)
+        assert at is not None
+        self._forward_outputs[micro_batch] = at
+        self._send(f"{name}.activations", at, self.rank + self._stage_ranks, 2 * micro_batch)
+
+    def _backward(self, micro_batch: int) -> list[int]:
+        """Nodes that hold the reduced gradients of a layer, after the last micro-batch."""
+        sizes = self.sizes
+        name = f"mb{micro_batch}"
+        at = self._recv(f"{name}.gradients", self.rank + self._stage_ranks, 2 * micro_batch + 1)
+        forward: int | None = self._forward_outputs.pop(micro_batch)
+        reduced = []
+        for layer in reversed(self._layers()):
+            here = f"{name}.layer{layer}"
+            gathered = self._gather_parameters(f"{here}.parameters.backward")
+            after = at if at is not None else forward
+            at = self._exchange(f"{here}.combine.backward", after, (layer, micro_batch))
+            at = self._compute(
+                f"{here}.feed_forward.backward", at, 2 * sizes.feed_forward_flop, forward, gathered
+            )
+            at = self._tensor_sum(f"{here}.feed_forward.backward.sum", at)
+            at = self._exchange(f"{here}.dispatch.backward", at, (layer, micro_batch), is_return=True)
+            at = self._compute(f"{here}.attention.backward", at, 2 * sizes.attention_flop)
+            if micro_batch == self.spec.micro_batches - 1:
+                reduced.append(self._reduce_gradients(f"layer{layer}.gradients", at))
+            at = self._tensor_sum(f"{here}.attention.backward.sum", at)
+            forward = None
+        assert at is not None
+        self._send(f"{name}.gradients", at, self.rank - self._stage_ranks, 2 * micro_batch + 1)
+        return reduced
+
+    def _finish(self, reduced: list[int]) -> None:
+        gathered = []
+        shard_bytes = self.sizes.gradient_bytes // self.spec.data_parallel
+        for layer, gradients in zip(reversed(self._layers()), reduced, strict=True):
+            name = f"layer{layer}"
+            updated = self._timed(f"{name}.optimizer", (gradients,), self.sizes.optimizer_us, shard_bytes, ())
+            group = self.groups.key("data", self.rank)
+            if group is not None and not self.spec.sharded_parameters:
+                kind = CollectiveKind.ALL_GATHER
+                updated = self._collective(f"{name}.parameters", (updated,), kind, shard_bytes, group)
+            gathered.append(updated)
+        kind = CollectiveKind.ALL_REDUCE
+        statistics = self._collective("statistics", tuple(gathered), kind, _STATISTICS_BYTES, _WORLD_KEY)
+        self._collective("barrier", (statistics, *self._last_sends), CollectiveKind.BARRIER, 0, _WORLD_KEY)
+
+    def _reduce_gradients(self, name: str, after: int) -> int:
+        group = self.groups.key("data", self.rank)
+        if group is None:
+            return after
+        return self._collective(
+            name, (after,), CollectiveKind.REDUCE_SCATTER, self.sizes.gradient_bytes, group
+        )
+
+    def _tensor_sum(self, name: str, after: int) -> int:
+        group = self.groups.key("tensor", self.rank)
+        if group is None:
+            return after
+        return self._collective(name, (after,), CollectiveKind.ALL_REDUCE, self.sizes.activation_bytes, group)
+
+    def _gather_parameters(self, name: str) -> int | None:
+        """Gathers a layer's parameters while half of the layer before it computes; None where a rank holds all of them."""
+        group = self.groups.key("data", self.rank)
+        if group is None or not self.spec.sharded_parameters:
+            return None
+        shard_bytes = self.sizes.gradient_bytes // self.spec.data_parallel
+        # That far ahead and no more: what is gathered must fit beside what is in use.
+        deps = tuple(node for node in (self._compute_before_last,) if node is not None)
+        return self._collective(name, deps, CollectiveKind.ALL_GATHER, shard_bytes, group)
+
+    def _exchange(
+        self, name: str, after: int | None, draw: tuple[int, int], *, is_return: bool = False
+    ) -> int | None:
+        """Tokens to the ranks of their experts, or (`is_return`) back."""
+        group = self.groups.key("expert", self.rank)
+        if group is None:
+            return after
+        deps = () if after is None else (after,)
+        size_bytes = self.sizes.expert_bytes
+        more: tuple[EtAttribute, ...] = ()
+        if self.splits:
+            matrix = combine_splits(self.splits[draw]) if is_return else self.splits[draw]
+            sent = matrix[self.groups.members[group].index(self.rank)]
+            size_bytes, more = sum(sent), (EtAttribute(SPLIT_ATTRIBUTE, ValueCase.INT64, sent),)
+        return self._collective(name, deps, CollectiveKind.ALL_TO_ALL, size_bytes, group, more)
+
+    def _compute(self, name: str, after: int | None, flop: int, *also_after: int | None) -> int:
+        deps = tuple(node for node in (after, *also_after) if node is not None)
+        duration_us = _microseconds(flop, self.spec.device_flops)
+        operations = (EtAttribute("num_ops", ValueCase.INT64, flop),)
+        return self._timed(name, deps, duration_us, self.sizes.activation_bytes, operations)
+
+    def _timed(
+        self,
+        name: str,
+        deps: tuple[int, ...],
+        duration_us: int,
+        tensor_bytes: int,
+        more: tuple[EtAttribute, ...],
+    ) -> int:
+        # A device computes one thing at a time. Readers commonly honour data dependencies only, so that order is one.
+        if self._last_compute is not None:
+            deps += (self._last_compute,)
+        attributes = (*more, EtAttribute("tensor_size", ValueCase.UINT64, tensor_bytes))
+        self._compute_before_last = self._last_compute
+        self._last_compute = self._add(name, NodeKind.COMP, deps, attributes, duration_us)
+        return self._last_compute
+
+    def _collective(
+        self,
+        name: str,
+        deps: tuple[int, ...],
+        kind: CollectiveKind,
+        size_bytes: int,
+        group: str,
+        more: tuple[EtAttribute, ...] = (),
+    ) -> int:
+        attributes = (
+            EtAttribute("comm_type", ValueCase.INT64, int(kind)),
+            EtAttribute("comm_size", ValueCase.INT64, size_bytes),
+            EtAttribute("pg_name", ValueCase.STRING, group),
+            *more,
+        )
+        return self._add(name, NodeKind.COMM_COLL, deps, attributes)
+
+    def _recv(self, name: str, source: int, tag: int) -> int | None:
+        """None on the stage that begins: nothing is before it."""
+        if not 0 <= source < self.spec.world_size:
+            return None
+        return self._transfer(f"{name}.recv", NodeKind.COMM_RECV, (), (source, self.rank, tag))
+
+    def _send(self, name: str, after: int, destination: int, tag: int) -> None:
+        if 0 <= destination < self.spec.world_size:
+            key = (self.rank, destination, tag)
+            self._last_sends.append(self._transfer(f"{name}.send", NodeKind.COMM_SEND, (after,), key))
+
+    def _transfer(self, name: str, kind: NodeKind, deps: tuple[int, ...], key: tuple[int, int, int]) -> int:
+        attributes = (
+            *(
+                EtAttribute(attribute, ValueCase.INT32, value)
+                for attribute, value in zip(("comm_src", "comm_dst", "comm_tag"), key, strict=True)
+            ),
+            EtAttribute("comm_size", ValueCase.INT64, self.sizes.activation_bytes),
+        )
+        return self._add(name, kind, deps, attributes)
+
+    def _add(
+        self,
+        name: str,
+        kind: NodeKind,
+        deps: tuple[int, ...],
+        attributes: tuple[EtAttribute, ...],
+        duration_us: int = 0,
+    ) -> int:
+        node_id = len(self._nodes) + 1
+        every = (EtAttribute("is_cpu_op", ValueCase.BOOL, False), *attributes)
+        unique = tuple(dict.fromkeys(deps))
+        self._nodes.append(EtNode(node_id, name, kind, unique, duration_us=duration_us, attributes=every))
+        return node_id

@@ -1,0 +1,178 @@
+"""What the check of a trace found: every mistake and remark, grouped by check, with a count and the first examples.
+
+Decides how findings are gathered and told; the checks themselves live with the meaning they check.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import Problem
+from etloop.workload.trace.trace_names import shown
+
+if TYPE_CHECKING:
+    from etloop.workload.trace.trace import RankTrace
+
+EXAMPLES_KEPT: Final = 5
+"""Examples of one check that a report shows; a broken exporter repeats one mistake for every node."""
+
+NAME_SHOWN: Final = 80
+"""Characters of a node's name that a message shows."""
+
+
+class Severity(StrEnum):
+    """ERROR: cannot be replayed. WARNING: replayed, but not as written. INFO: a reading worth knowing."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Check(StrEnum):
+    """Every check there is; the value is its stable name in reports."""
+
+    NO_RANKS = "no-ranks"
+    SIZE_UNIT = "size-unit"
+    ELEMENT_BYTES = "element-bytes-assumed"
+    DUPLICATE_NODE_ID = "duplicate-node-id"
+    NODE_KIND = "node-kind-unknown"
+    CPU_COMM_NODE = "cpu-comm-node-ignored"
+    COMM_TYPE_ABSENT = "comm-type-absent"
+    COMM_TYPE_UNKNOWN = "comm-type-unknown"
+    COMM_SIZE_ABSENT = "comm-size-absent"
+    COMM_SIZE_RANGE = "comm-size-out-of-range"
+    ROOT_UNKNOWN = "root-unknown"
+    COMMUNICATOR_UNKNOWN = "communicator-unknown"
+    COMMUNICATOR_MEMBERS = "communicator-members"
+    COMMUNICATOR_NOT_MEMBER = "rank-not-in-communicator"
+    COMMUNICATOR_WORLD = "no-communicator-named"
+    COMMUNICATOR_OF_ONE = "communicator-of-one"
+    SPLIT_KIND = "split-sizes-unexpected"
+    SPLIT_RANGE = "split-size-out-of-range"
+    SPLIT_SUM = "split-sizes-sum"
+    SPLIT_COUNT = "split-sizes-count"
+    SPLIT_DIFFERS = "split-sizes-differ"
+    SPLIT_VOLUME = "split-sizes-too-many"
+    UNEVEN = "uneven-all-to-all"
+    COLLECTIVE_COUNT = "collective-count-differs"
+    COLLECTIVE_DIFFERS = "collective-differs"
+    PEER_ABSENT = "peer-absent"
+    PEER_OUT_OF_RANGE = "peer-out-of-range"
+    PEER_SELF = "peer-is-self"
+    WRONG_END = "issued-by-wrong-rank"
+    SEND_UNMATCHED = "send-without-receive"
+    RECV_UNMATCHED = "receive-without-send"
+    P2P_SIZE_DIFFERS = "send-receive-size-differs"
+    DEPENDENCY_SELF = "dependency-on-self"
+    DEPENDENCY_DANGLING = "dependency-dangling"
+    DEPENDENCY_DUPLICATE = "dependency-duplicate"
+    DEPENDENCY_CYCLE = "dependency-cycle"
+    CTRL_CYCLE = "ctrl-cycle-dropped"
+    NO_STREAMS = "no-streams"
+    NO_TIMES = "no-recorded-times"
+    RECORDED_RANGE = "recorded-time-out-of-range"
+    NOTHING_WAITS = "nothing-waits-for-collectives"
+    RANKS_REPLICATED = "ranks-replicated"
+    DEADLOCK = "deadlock"
+    NEEDS_EAGER_SENDS = "needs-eager-sends"
+    COMPUTE_RANGE = "duration-out-of-range"
+    COMPUTE_WITHOUT_DURATION = "compute-without-duration"
+    NO_NETWORK = "no-network-operation"
+    SOURCE_REMARK = "source-leaves-out"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One place where a check found something. `rank`, `node_id` are None where it concerns a whole rank or job."""
+
+    file: str
+    rank: int | None
+    node_id: int | None
+    name: str
+    expected: str
+    found: str
+
+    @property
+    def where(self) -> str:
+        """File, rank and node in words."""
+        parts = [self.file]
+        if self.rank is not None:
+            parts.append(f"rank {self.rank}")
+        if self.node_id is not None:
+            parts.append(f'node {self.node_id} "{self.name}"')
+        return ": ".join((parts[0], " ".join(parts[1:]))) if parts[1:] else parts[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """All that one check found. `count` is in the check's own unit (nodes, edges, operations)."""
+
+    check: Check
+    severity: Severity
+    count: int
+    remedy: str
+    examples: tuple[Example, ...]
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Each example as a `Problem`; the last one says how many more there are."""
+        problems = [
+            Problem(example.where, f"expected {example.expected}, found {example.found}", self.remedy)
+            for example in self.examples
+        ]
+        unseen = self.count - len(self.examples)
+        if unseen > 0:
+            last = problems[-1]
+            problems[-1] = Problem(last.where, f"{last.what} (and {unseen} more {self.check})", last.remedy)
+        return tuple(problems)
+
+    def sentence(self) -> str:
+        """The finding in one line, for a report that has no room for examples."""
+        first = self.examples[0]
+        more = f" (first of {self.count})" if self.count > 1 else ""
+        return f"{self.check}: {first.where}: expected {first.expected}, found {first.found}{more}; {self.remedy}"
+
+
+@dataclass(slots=True)
+class FindingLog:
+    """Gathers findings while a trace is read. Grows with the number of checks, not with the number of mistakes."""
+
+    _counts: dict[tuple[Check, Severity, str], int] = field(default_factory=dict)
+    _examples: dict[tuple[Check, Severity, str], list[Example]] = field(default_factory=dict)
+
+    def add(
+        self, check: Check, severity: Severity, remedy: str, *examples: Example, count: int | None = None
+    ) -> None:
+        """Notes `count` occurrences (by default as many as examples are given)."""
+        assert examples
+        key = (check, severity, remedy)
+        self._counts[key] = self._counts.get(key, 0) + (len(examples) if count is None else count)
+        kept = self._examples.setdefault(key, [])
+        kept.extend(examples[: EXAMPLES_KEPT - len(kept)])
+
+    def has_errors(self) -> bool:
+        return any(severity is Severity.ERROR for _, severity, _ in self._counts)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Errors first, then warnings, then remarks; within these in the order in which they were met."""
+        order = list(Severity)
+        keys = sorted(self._counts, key=lambda key: order.index(key[1]))
+        return tuple(
+            Finding(key[0], key[1], self._counts[key], key[2], tuple(self._examples[key])) for key in keys
+        )
+
+
+def node_words(rank: RankTrace, index: int) -> str:
+    """A node as messages name it. Names come from outside: control characters are escaped, long ones cut."""
+    return f'node {rank.node_id[index]} "{_name(rank, index)}"'
+
+
+def node_example(rank: RankTrace, index: int, expected: str, found: str) -> Example:
+    """An example at the node at `index` of `rank`."""
+    return Example(rank.path, rank.rank, int(rank.node_id[index]), _name(rank, index), expected, found)
+
+
+def _name(rank: RankTrace, index: int) -> str:
+    name = rank.name(index)
+    return shown(name) if len(name) <= NAME_SHOWN else f"{shown(name[:NAME_SHOWN])}..."

@@ -1,0 +1,165 @@
+"""What the user states about a trace that its files do not say: size unit, honoured dependencies, compute speed, scale.
+
+Decides what is a legal statement; leaves its effect to the modules that read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from itertools import product
+from typing import ClassVar, Final
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.units import QuantityError
+
+STAGE_SCHEMA: Final = "symbolic_tensor_network"
+"""Schema attribute of files written by astra-sim/stage, whose comm_size counts elements."""
+
+DEFAULT_ELEMENT_BYTES: Final = 2
+"""bf16, what current language models are trained in; taken when a trace counts elements and nobody said their size."""
+
+MAX_BYTES_SCALE: Final = 1024
+"""Scaling is for shrinking; this much growth still leaves every size far inside an int64."""
+
+MAX_TIME_SCALE: Final = 1024
+"""A recording of a week, slowed down by this much, still fits an int64 of nanoseconds."""
+
+MAX_REPLICAS: Final = 1 << 16
+
+
+class SizeUnit(StrEnum):
+    """What comm_size and tensor_size count."""
+
+    AUTO = "auto"
+    """Elements for STAGE files, bytes for all others."""
+    BYTES = "bytes"
+    ELEMENTS = "elements"
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyPolicy:
+    """Which edges hold a node back, as a set. data_deps always do; the others are added by name.
+
+    Written with `+` between the names, `data+communicator`. Real traces have broken ctrl_deps, so they are opt-in.
+    """
+
+    ctrl: bool = False
+    """ctrl_deps; those on a cycle are dropped."""
+    stream: bool = False
+    """Nodes of one GPU stream run one after the other."""
+    communicator: bool = False
+    """Operations of one communicator also start in their order on each rank, as on an NCCL stream."""
+    recorded: bool = False
+    """Nodes start as long after what they waited for as they did in the recording. Brings `stream` with it."""
+
+    DATA: ClassVar[DependencyPolicy]
+    DATA_CTRL: ClassVar[DependencyPolicy]
+    DATA_COMMUNICATOR: ClassVar[DependencyPolicy]
+    DATA_CTRL_COMMUNICATOR: ClassVar[DependencyPolicy]
+
+    def __post_init__(self) -> None:
+        if self.recorded:
+            object.__setattr__(self, "stream", True)
+
+    def __str__(self) -> str:
+        """The names in a fixed order, such as "data+stream+communicator"."""
+        return "+".join(("data", *(name for name in _POLICY_NAMES[1:] if getattr(self, name))))
+
+    @staticmethod
+    def parse(text: str) -> DependencyPolicy:
+        """The policy of names joined by `+`, in any order; `data` may be left out. Raises `QuantityError`."""
+        names = text.split("+")
+        unknown = [name for name in names if name not in _POLICY_NAMES]
+        if unknown or len(set(names)) < len(names):
+            what = (
+                f'"{unknown[0][:64]}" is no sort of dependency'
+                if unknown
+                else f'"{text[:64]}" repeats a name'
+            )
+            raise QuantityError(
+                what, f"write {', '.join(_POLICY_NAMES)}, joined by +, such as {_POLICY_EXAMPLE}"
+            )
+        return DependencyPolicy(**{name: name in names for name in _POLICY_NAMES[1:]})
+
+    @staticmethod
+    def every() -> tuple[DependencyPolicy, ...]:
+        """All different policies there are."""
+        chosen = product((False, True), repeat=len(_POLICY_NAMES) - 1)
+        return tuple(dict.fromkeys(DependencyPolicy(*one) for one in chosen))
+
+
+_POLICY_NAMES: Final = ("data", "ctrl", "stream", "communicator", "recorded")
+_POLICY_EXAMPLE: Final = "data+stream+communicator"
+
+DependencyPolicy.DATA = DependencyPolicy()
+DependencyPolicy.DATA_CTRL = DependencyPolicy(ctrl=True)
+DependencyPolicy.DATA_COMMUNICATOR = DependencyPolicy(communicator=True)
+DependencyPolicy.DATA_CTRL_COMMUNICATOR = DependencyPolicy(ctrl=True, communicator=True)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSettings:
+    """How a trace is to be read. Raises ConfigError when a statement makes no sense, all mistakes together."""
+
+    size_unit: SizeUnit = SizeUnit.AUTO
+    element_bytes: int | None = None
+    """Bytes of one element where sizes count elements; None: not stated."""
+    dependencies: DependencyPolicy = DependencyPolicy.DATA_COMMUNICATOR
+    flops: int | None = None
+    """FLOP/s of one rank, for compute nodes without a duration."""
+    memory_bandwidth_bytes_per_s: int | None = None
+    """Memory bandwidth of one rank, the other limit of the roofline."""
+    replicate_ranks: int | None = None
+    """Stand in for the ranks whose traces are not there: one rank's trace is taken for each of so many."""
+    bytes_scale: Fraction = Fraction(1)
+    time_scale: Fraction = Fraction(1)
+
+    def __post_init__(self) -> None:
+        problems = [*self._choice_problems(), *self._positive_problems()]
+        if problems:
+            raise ConfigError(*problems)
+
+    def _choice_problems(self) -> list[Problem]:
+        problems = []
+        if not isinstance(self.size_unit, SizeUnit):
+            known = ", ".join(f'"{choice.value}"' for choice in SizeUnit)
+            what = f"{self.size_unit!r} is not known"
+            problems.append(Problem("workload.size_unit", what, f"write one of {known}"))
+        if not isinstance(self.dependencies, DependencyPolicy):
+            what = f"{self.dependencies!r} is not a policy"
+            problems.append(Problem("workload.dependencies", what, f"write such as {_POLICY_EXAMPLE}"))
+        if self.replicate_ranks is not None and not 1 < self.replicate_ranks <= MAX_REPLICAS:
+            what = f"{self.replicate_ranks} is no number of ranks to replicate one to"
+            problems.append(Problem("workload.replicate_ranks", what, f"write 2 to {MAX_REPLICAS}"))
+        return problems
+
+    def _positive_problems(self) -> list[Problem]:
+        stated: tuple[tuple[str, int | Fraction | None], ...] = (
+            ("workload.element_bytes", self.element_bytes),
+            ("workload.compute.flops", self.flops),
+            ("workload.compute.memory_bandwidth", self.memory_bandwidth_bytes_per_s),
+            ("scale.bytes", self.bytes_scale),
+            ("scale.time", self.time_scale),
+        )
+        problems = [
+            Problem(where, f"{value} is not above 0", "write a positive number or leave the key out")
+            for where, value in stated
+            if value is not None and value <= 0
+        ]
+        if self.bytes_scale > MAX_BYTES_SCALE:
+            where, limit = "scale.bytes", f"write at most {MAX_BYTES_SCALE}"
+            problems.append(Problem(where, f"{self.bytes_scale} makes messages too large to count", limit))
+        if self.time_scale > MAX_TIME_SCALE:
+            what = f"{self.time_scale} makes times too long to count"
+            problems.append(Problem("scale.time", what, f"write at most {MAX_TIME_SCALE}"))
+        if self.element_bytes is not None and self.element_bytes > 64:
+            problems.append(
+                Problem(
+                    "workload.element_bytes",
+                    f"{self.element_bytes} is not a data type's size",
+                    "write 1 to 64",
+                )
+            )
+        return problems

@@ -1,0 +1,60 @@
+"""Columns that ranks have in common, kept once: ranks of one pipeline stage do the same, so most of theirs are equal.
+
+Decides which columns are one (same type, length and bytes, by a 128-bit hash); nothing else about a rank changes. Memory
+then grows with the distinct columns of a job, not with ranks times nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from etloop.workload.trace.trace import RankTrace
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+class ColumnStore:
+    """Columns seen so far. Give it each rank of a job as soon as it is read."""
+
+    __slots__ = ("_arrays", "_texts")
+
+    def __init__(self) -> None:
+        self._arrays: dict[bytes, NDArray[np.generic]] = {}
+        self._texts: dict[bytes, bytes] = {}
+
+    def __len__(self) -> int:
+        """Distinct columns."""
+        return len(self._arrays) + len(self._texts)
+
+    def share(self, rank: RankTrace) -> RankTrace:
+        """The same rank, made of columns that equal ranks before it brought, where there are any."""
+        shared: dict[str, object] = {}
+        for name in _COLUMN_NAMES:
+            value = getattr(rank, name)
+            if isinstance(value, np.ndarray):
+                shared[name] = self._array(value)
+            elif isinstance(value, bytes):
+                shared[name] = self._texts.setdefault(blake2b(value, digest_size=16).digest(), value)
+        return replace(rank, **shared)  # type: ignore[arg-type]
+
+    def _array(self, column: NDArray[_Scalar]) -> NDArray[np.generic]:
+        flat = np.ascontiguousarray(column)
+        digest = blake2b(flat.data, digest_size=16, person=flat.dtype.str.encode())
+        digest.update(len(flat).to_bytes(8, "little"))
+        key = digest.digest()
+        known = self._arrays.get(key)
+        if known is None:
+            # A copy: a column of the decoder keeps all columns of its rank alive.
+            known = flat.copy()
+            known.flags.writeable = False
+            self._arrays[key] = known
+        return known
+
+
+_COLUMN_NAMES = tuple(entry.name for entry in fields(RankTrace))

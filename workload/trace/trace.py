@@ -1,0 +1,123 @@
+"""A job as its trace files tell it: nodes in columns, one `RankTrace` per rank, nothing interpreted yet.
+
+Columns are read-only numpy arrays of equal length n, in file order. An absent attribute is `ABSENT`, never 0: in the
+schema ALL_REDUCE is 0, so a missing comm_type must not read as one (facts: proto3 zero default).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+    from etloop.contract.base.errors import Problem
+    from numpy.typing import NDArray
+
+ABSENT: Final = -(1 << 63)
+"""Value of an integer attribute that a node does not carry (the least int64)."""
+
+
+class NodeKind(IntEnum):
+    """`NodeType` of the Chakra schema (mlcommons/chakra:schema/protobuf/et_def.proto)."""
+
+    INVALID = 0
+    METADATA = 1
+    MEM_LOAD = 2
+    MEM_STORE = 3
+    COMP = 4
+    COMM_SEND = 5
+    COMM_RECV = 6
+    COMM_COLL = 7
+    STORAGE = 8
+    DATA_OP = 9
+
+
+class CollectiveKind(IntEnum):
+    """`CollectiveCommType` of the Chakra schema."""
+
+    ALL_REDUCE = 0
+    REDUCE = 1
+    ALL_GATHER = 2
+    GATHER = 3
+    SCATTER = 4
+    BROADCAST = 5
+    ALL_TO_ALL = 6
+    REDUCE_SCATTER = 7
+    REDUCE_SCATTER_BLOCK = 8
+    BARRIER = 9
+
+
+@dataclass(frozen=True, slots=True)
+class RankTrace:
+    """The nodes of one rank in file order.
+
+    Dependencies are in compressed rows: those of node i are `data_deps[data_dep_offsets[i]:data_dep_offsets[i + 1]]`,
+    as node ids exactly as the file has them (duplicates, dangling and self references included).
+    """
+
+    rank: int
+    path: str
+    schema: str
+    """Version as the file states it (GlobalMetadata.version, else its `schema` attribute), "" if neither."""
+    node_id: NDArray[np.uint64]
+    kind: NDArray[np.uint8]
+    byte_offset: NDArray[np.uint64]
+    """Offset of each node's length prefix in the decompressed stream: where an error message points."""
+    name_offsets: NDArray[np.uint64]
+    name_bytes: bytes
+    data_dep_offsets: NDArray[np.int64]
+    data_deps: NDArray[np.uint64]
+    ctrl_dep_offsets: NDArray[np.int64]
+    ctrl_deps: NDArray[np.uint64]
+    start_us: NDArray[np.uint64]
+    duration_us: NDArray[np.uint64]
+    comm_type: NDArray[np.int64]
+    comm_size: NDArray[np.int64]
+    """As in the file: bytes or elements, see `Trace.size_unit`."""
+    comm_src: NDArray[np.int64]
+    comm_dst: NDArray[np.int64]
+    comm_tag: NDArray[np.int64]
+    is_cpu_op: NDArray[np.int64]
+    num_ops: NDArray[np.int64]
+    tensor_size: NDArray[np.int64]
+    pg_name: NDArray[np.int32]
+    """Index into `pg_names`, -1 where the node has none."""
+    pg_names: tuple[str, ...]
+    stream: NDArray[np.int64] | None = None
+    """GPU stream of a node, `ABSENT` for CPU nodes; None where the source tells no streams."""
+    start_ns: NDArray[np.int64] | None = None
+    """Recorded begin on the rank's own clock, `ABSENT` where unknown; None where the source has no time stamps."""
+    duration_ns: NDArray[np.int64] | None = None
+    """Recorded duration where the source is finer than `duration_us`; None otherwise."""
+    split_offsets: NDArray[np.int64] | None = None
+    """Uneven all-to-all: node i sends `send_split_bytes[split_offsets[i]:split_offsets[i + 1]]` to the members of its
+    communicator, in their order; an empty row is an even split. None where no node has splits."""
+    send_split_bytes: NDArray[np.int64] | None = None
+    recv_split_offsets: NDArray[np.int64] | None = None
+    """The same for what node i expects from each member: only to be held against what they send."""
+    recv_split_bytes: NDArray[np.int64] | None = None
+    groups: dict[str, tuple[int, ...]] | None = None
+    """Communicators that this rank itself recorded (process-group records), key -> global ranks in order. The same key
+    may mean other ranks on another rank: a communicator is identified by its key and its members together."""
+
+    def __len__(self) -> int:
+        return len(self.node_id)
+
+    def name(self, index: int) -> str:
+        """Name of the node at `index`; bytes that are not UTF-8 are shown as replacement characters."""
+        first, last = int(self.name_offsets[index]), int(self.name_offsets[index + 1])
+        return self.name_bytes[first:last].decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One job: the traces of ranks 0..n-1, in order, and the group file that came with them."""
+
+    source: str
+    ranks: tuple[RankTrace, ...]
+    groups: dict[str, tuple[int, ...]] | None
+    """Communicator key -> member ranks in the file's order; None where there is no group file."""
+    remarks: tuple[Problem, ...] = ()
+    """What the source leaves out, or what its reader assumed; no mistake, but worth knowing."""
