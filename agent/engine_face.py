@@ -6,7 +6,8 @@ from enum import Enum, auto
 from typing import Protocol
 
 import numpy as np
-from etloop.contract.protocol.messages import QueuePairEnd, StreamCount
+from etloop.contract.model.records import StreamCount
+from etloop.contract.protocol.messages import QueuePairEnd
 from numpy.typing import NDArray
 
 

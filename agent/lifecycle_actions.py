@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.model.assignment import Assignment
-from etloop.contract.model.records import CC_RECORD
-from etloop.contract.protocol.messages import AgentMessage, EngineEnd, QueuePairEnd, StreamCount
+from etloop.contract.model.records import CC_RECORD, StreamCount
+from etloop.contract.protocol.messages import AgentMessage, EngineEnd, QueuePairEnd
 from numpy.typing import NDArray
 
 

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from etloop.cli.main import main as etloop
 from etloop.contract.base.errors import EtloopError
-from etloop.controller.inputs.topology import parse_topology
 from etloop.lab.client import lab_ask, lab_down, lab_up
 from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
+from etloop.traffic.topology.topology_file import parse_topology
 
 JCT_PERCENT: Final = 10
 COUNT_PERCENT: Final = 20

@@ -26,7 +26,6 @@ from typing import Final
 
 from etloop.bench.soak import await_rack, end_whole_when_told, free_port, started, status
 from etloop.cli.main import main as etloop
-from etloop.controller.inputs.topology import parse_topology
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
@@ -34,6 +33,7 @@ from etloop.controller.rack.mqtt.messages import JobTold
 from etloop.lab.client import lab_down, lab_up
 from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
+from etloop.traffic.topology.topology_file import parse_topology
 
 PORTS: Final = 4
 _PROCESSES: Final = 8

@@ -22,8 +22,8 @@ from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.topology import Topology
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.inputs.topology import parse_topology
 from etloop.controller.plan.plan import make_plan
+from etloop.traffic.topology.topology_file import parse_topology
 from etloop.traffic.twin import TwinOutcome, TwinSettings, twin
 from etloop.workload.trace.trace import CollectiveKind
 

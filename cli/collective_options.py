@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import QuantityError, parse_bytes
-from etloop.experiments.collective.scenario import Layout
-from etloop.experiments.collective.spec import (
+from etloop.controller.inputs.collective_spec import (
     ELEMENT_BYTES,
     NAMES,
     REDUCTIONS,
@@ -24,6 +23,7 @@ from etloop.experiments.collective.spec import (
     BenchSpec,
     Variant,
 )
+from etloop.experiments.collective.scenario import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

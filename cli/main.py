@@ -268,7 +268,7 @@ def _add_lab(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_controller(commands: Commands[argparse.ArgumentParser]) -> None:
-    from etloop.controller.rack.client.commands import add_config, answer_controller
+    from etloop.cli.commands.rack import add_config, answer_controller
 
     summary = (
         "serve a rack: take jobs, queue them, run them on the ports they are given, keep what they leave"
@@ -279,7 +279,7 @@ def _add_controller(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_submit(commands: Commands[argparse.ArgumentParser]) -> None:
-    from etloop.controller.rack.client.submit_arguments import add_submit, answer_submit
+    from etloop.cli.submit_options import add_submit, answer_submit
 
     summary = "submit a job to a rack, wait for it, cancel it, or list jobs"
     example = (
@@ -290,7 +290,7 @@ def _add_submit(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_jobs(commands: Commands[argparse.ArgumentParser]) -> None:
-    from etloop.controller.rack.client.commands import add_jobs, answer_jobs
+    from etloop.cli.commands.rack import add_jobs, answer_jobs
 
     summary = "list a rack's jobs from its state directory, whether its controller runs or not"
     example = (

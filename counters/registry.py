@@ -9,7 +9,7 @@ from etloop.counters.readers.snmp_settings import SnmpRoad
 from etloop.counters.settings import LinuxRoad, Road, SoftSwitchRoad
 
 if TYPE_CHECKING:
-    from etloop.counters.protocol import DeviceCounters
+    from etloop.counters.base.protocol import DeviceCounters
 
 
 def reader_of(road: Road, ports: tuple[str, ...]) -> DeviceCounters:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.model.counted import SamplePhase
 from etloop.contract.model.counters import CounterFailure, FailureKind
-from etloop.controller.session.clock import monotonic_ns
 from etloop.counters.source_log import SourceLog
+from etloop.runtime.clock import monotonic_ns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from etloop.contract.model.counted import CountedSource
     from etloop.contract.model.counters import CounterBatch
-    from etloop.counters.protocol import DeviceCounters
+    from etloop.counters.base.protocol import DeviceCounters
 
     T = TypeVar("T")
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etloop.contract.base.errors import ExitCode, Problem, RigError
-from etloop.controller.inputs.topology import parse_topology
 from etloop.lab.capacity import measure_capacity
 from etloop.lab.client import lab_taken, release
 from etloop.lab.plan import plan_lab, refuse_promise
@@ -30,6 +29,7 @@ from etloop.lab.setup import index_of
 from etloop.lab.status import Values, plan_values
 from etloop.lab.wiring import cables, wire
 from etloop.traffic.soft_switch import SoftLimits, SoftSwitch
+from etloop.traffic.topology.topology_file import parse_topology
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 

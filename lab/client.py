@@ -15,16 +15,16 @@ import signal
 import socket
 import struct
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import InputError, Problem, RigError
-from etloop.lab.request import LOG_FILE, ORDER_FILE, SOCKET_FILE, LabOrder, order_text
+from etloop.lab.request import LOG_FILE, ORDER_FILE, LabOrder, order_text
 from etloop.lab.status import Values
-from etloop.lab.unix_socket import connected
+from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
 from etloop.runtime.own_module import own_module
+from etloop.runtime.unix_socket import connected
 
 UP_TIMEOUT_S: Final = 60
 ANSWER_TIMEOUT_S: Final = 10
@@ -34,23 +34,6 @@ MOST_ANSWER_BYTES: Final = 1 << 26
 DEFAULT_NAME: Final = "lab"
 _CREDENTIALS: Final = struct.Struct("3i")
 """pid, uid and gid of unix(7)."""
-
-
-def lab_directory(name: str) -> Path:
-    """Where a lab of this user keeps its socket and logs. Raises `RigError` if the place is somebody else's."""
-    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"etloop-{os.getuid()}"
-    try:
-        base.mkdir(mode=0o700, exist_ok=True)
-        found = base.lstat()
-    except OSError as error:
-        raise RigError(
-            Problem(str(base), f"cannot be made: {error.strerror}", "set XDG_RUNTIME_DIR")
-        ) from None
-    if found.st_uid != os.getuid() or found.st_mode & 0o077 or base.is_symlink():
-        raise RigError(
-            Problem(str(base), "belongs to others or is open to them", "remove it, or set XDG_RUNTIME_DIR")
-        )
-    return base / f"lab-{name}"
 
 
 def lab_up(order: LabOrder) -> Values:

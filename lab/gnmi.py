@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import ConfigError, InputError, Problem, RigError
 from etloop.contract.base.units import QuantityError
-from etloop.counters.address import Address, address
-from etloop.counters.credentials import credentials_text, gnmi_login
+from etloop.counters.base.address import Address, address
+from etloop.counters.base.credentials import credentials_text, gnmi_login
 from etloop.counters.readers.gnmi_settings import GNMI_PORT
 from etloop.counters.readers.soft_switch import SoftSwitchCounters
-from etloop.lab.client import lab_directory
-from etloop.lab.request import GNMI_READY, SOCKET_FILE
-from etloop.lab.unix_socket import short_path
+from etloop.lab.request import GNMI_READY
+from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
+from etloop.runtime.unix_socket import short_path
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -9,7 +9,6 @@ from typing import Final
 from etloop.lab.plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYTES
 
 ORDER_FILE: Final = "order.json"
-SOCKET_FILE: Final = "lab.sock"
 LOG_FILE: Final = "lab.log"
 GNMI_LOG_FILE: Final = "gnmi.log"
 GNMI_READY: Final = "serves gNMI at "

@@ -27,7 +27,6 @@ from typing import Any, Final
 
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.model.topology import SwitchEnd, Topology
-from etloop.controller.inputs.topology import parse_topology
 from etloop.lab.capacity import measure_capacity, open_in
 from etloop.lab.plan import LabPlan, plan_lab, refuse_promise
 from etloop.lab.relay import endpoint_of, relay_from
@@ -37,15 +36,16 @@ from etloop.lab.request import (
     LEAST_INTERVAL_MS,
     MOST_REQUEST_BYTES,
     ORDER_FILE,
-    SOCKET_FILE,
     LabOrder,
     read_order,
 )
 from etloop.lab.setup import lab_place
 from etloop.lab.status import Values, counter_values, plan_values
-from etloop.lab.unix_socket import listening
+from etloop.runtime.lab_directory import SOCKET_FILE
 from etloop.runtime.own_module import own_module
+from etloop.runtime.unix_socket import listening
 from etloop.traffic.soft_switch import SoftSwitch
+from etloop.traffic.topology.topology_file import parse_topology
 
 AGENT_END_S: Final = 5
 GNMI_UP_S: Final = 40

@@ -6,9 +6,9 @@ import numpy as np
 from etloop.contract.model.assignment import Assignment, ScheduleTables
 from etloop.contract.model.topology import Topology
 from etloop.traffic.flow_level import FlowLevelSettings, FlowNetwork
-from etloop.traffic.routes import Routes
 from etloop.traffic.simulation import SimulationSettings
 from etloop.traffic.soft_switch import SoftLimits, SoftPort
+from etloop.traffic.topology.routes import Routes
 from etloop.traffic.twin import StreamPath, TwinSettings
 from numpy.typing import NDArray
 

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.model.assignment import PortBackend
-from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
-from etloop.contract.protocol.messages import QueuePairEnd, StreamCount
+from etloop.contract.model.records import (
+    CC_RECORD,
+    FLOW_RECORD,
+    OP_RECORD,
+    PORT_RECORD,
+    WAIT_RECORD,
+    StreamCount,
+)
+from etloop.contract.protocol.messages import QueuePairEnd
 from etloop.traffic import _native
 from etloop.traffic.capture import plan_capture
 from etloop.traffic.cc_library import library_for

@@ -14,13 +14,13 @@ from etloop.contract.model.assignment import Path
 from etloop.contract.model.topology import LoadBalancing
 from etloop.traffic import _native
 from etloop.traffic.flow_level import EndpointLinks, FlowNetwork, ports_of_connections
-from etloop.traffic.routes import routes
+from etloop.traffic.topology.routes import routes
 from etloop.traffic.twin import attachments_of
 
 if TYPE_CHECKING:
     from etloop.contract.model.assignment import Assignment
     from etloop.contract.model.topology import Topology
-    from etloop.traffic.routes import Routes
+    from etloop.traffic.topology.routes import Routes
     from numpy.typing import NDArray
 
 LINK_BYTES_PER_PACKET: Final = 82

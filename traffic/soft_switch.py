@@ -17,7 +17,7 @@ from etloop.contract.model.switch_counters import (
     rows,
 )
 from etloop.traffic import _native
-from etloop.traffic.routes import routes
+from etloop.traffic.topology.routes import routes
 
 if TYPE_CHECKING:
     import numpy as np

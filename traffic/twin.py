@@ -13,21 +13,20 @@ import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.ip_address import ip_bytes
 from etloop.contract.model.assignment import Path
-from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, WAIT_RECORD
+from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, WAIT_RECORD, StreamCount
 from etloop.contract.model.switch_counters import CARD_COUNTERS, LANE_SAMPLE, SWITCH_PORT_COUNTERS
 from etloop.contract.model.transport import FaultAction
-from etloop.contract.protocol.messages import StreamCount
 from etloop.traffic import _native
 from etloop.traffic.cc_library import library_for
 from etloop.traffic.engine import rows
-from etloop.traffic.routes import routes
+from etloop.traffic.topology.routes import routes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from etloop.contract.model.assignment import Assignment, PlannedStream, UdpStream
     from etloop.contract.model.topology import SwitchEnd, Topology
-    from etloop.traffic.routes import Routes
+    from etloop.traffic.topology.routes import Routes
     from numpy.typing import NDArray
 
 SAMPLE_INTERVAL_NS: Final = 10_000

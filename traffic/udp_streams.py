@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.base.units import NS_PER_S
-from etloop.contract.protocol.messages import StreamCount
+from etloop.contract.model.records import StreamCount
 
 if TYPE_CHECKING:
     from etloop.contract.model.assignment import UdpStream

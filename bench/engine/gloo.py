@@ -11,7 +11,7 @@ import sys
 from datetime import timedelta
 from typing import Any, Final
 
-from etloop.controller.session.clock import monotonic_ns
+from etloop.runtime.clock import monotonic_ns
 
 MEETING_TIMEOUT: Final = timedelta(seconds=60)
 FLOAT_BYTES: Final = 4

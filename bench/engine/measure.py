@@ -38,7 +38,7 @@ from etloop.contract.model.assignment import PortBackend
 from etloop.contract.protocol.codec import encode
 from etloop.contract.protocol.messages import Assign
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
-from etloop.controller.session.clock import monotonic_ns
+from etloop.runtime.clock import monotonic_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -41,8 +41,8 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import EtloopError, ProtocolError, RunAborted
 from etloop.contract.protocol.codec import decode_from_controller
 from etloop.contract.protocol.messages import Assign
-from etloop.controller.session.clock import monotonic_ns
 from etloop.results.measure.summary import nearest_rank
+from etloop.runtime.clock import monotonic_ns
 from etloop.traffic import _native
 from etloop.traffic.engine import Engine, EngineState
 from etloop.traffic.threads.loop_threads import REALTIME_PRIORITY, LoopThreads

@@ -17,7 +17,7 @@ from etloop.bench.engine.network import NAMES, BenchEnd, BenchPlace
 from etloop.bench.engine.protocol import LENGTH, Answer, Failed, Order, body_bytes, decode, frame_of
 from etloop.contract.base.clock import NS_PER_S, seconds_text
 from etloop.contract.base.errors import ProtocolError, RunAborted
-from etloop.controller.session.clock import monotonic_ns
+from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.own_module import own_module
 
 END_TIMEOUT_S: Final = 3

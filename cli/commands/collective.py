@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from etloop.cli.commands import demo
 from etloop.cli.result import to_json
 from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Problem
+from etloop.controller.inputs.collective_spec import MOST_RANKS, BenchSpec, Variant, check_spec
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.schedule_files import with_schedule_files
@@ -26,13 +27,11 @@ from etloop.controller.plan.plan import make_plan
 from etloop.controller.run.device_counters import counted_run, counting_of, device_basis
 from etloop.controller.run.execute import refuse_used_directory, run_id, session_settings, shown_progress
 from etloop.controller.run.prepare import Prepared
-from etloop.controller.session.clock import wall_time_text
 from etloop.controller.session.service import run
 from etloop.experiments.collective.figures import interference, row_figures
 from etloop.experiments.collective.job import BenchJob, bench_job
 from etloop.experiments.collective.nccl_json import TestResult, tests_as_json
 from etloop.experiments.collective.scenario import Layout, bench_scenario, choice_key, followers_of
-from etloop.experiments.collective.spec import MOST_RANKS, BenchSpec, Variant, check_spec
 from etloop.experiments.collective.table import (
     RankLine,
     SweepLine,
@@ -47,6 +46,7 @@ from etloop.experiments.collective.table import (
 )
 from etloop.results.measure.summary import Measurement, measure
 from etloop.results.store.run_dir import add_device, write_run
+from etloop.runtime.clock import wall_time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

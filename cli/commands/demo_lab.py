@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import InputError, RigError
-from etloop.controller.inputs.topology import parse_topology
 from etloop.lab.client import lab_ask, lab_down, lab_up
 from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
 from etloop.lab.status import status_text
+from etloop.traffic.topology.topology_file import parse_topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

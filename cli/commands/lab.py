@@ -184,10 +184,10 @@ def answer_lab(parsed: argparse.Namespace) -> Answer:
 
 
 def _up(parsed: argparse.Namespace) -> Answer:
-    from etloop.controller.inputs.topology import parse_topology
     from etloop.lab.client import lab_up
     from etloop.lab.plan import plan_lab, rig_text
     from etloop.lab.profile import map_deviations
+    from etloop.traffic.topology.topology_file import parse_topology
 
     text = _text_of(parsed.topology)
     order = LabOrder(
@@ -250,10 +250,10 @@ def _attach(parsed: argparse.Namespace) -> Answer:
 
 
 def _plug(parsed: argparse.Namespace) -> Answer:
-    from etloop.controller.inputs.topology import parse_topology
     from etloop.lab.plan import plan_lab
     from etloop.lab.plug import plug
     from etloop.lab.wiring import agent_named
+    from etloop.traffic.topology.topology_file import parse_topology
 
     topology = parse_topology(_text_of(parsed.topology).encode(), str(parsed.topology))
     plan = plan_lab(topology, mtu_bytes=parsed.mtu, addresses=parsed.addresses)

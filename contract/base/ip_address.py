@@ -9,11 +9,16 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.units import QuantityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
+
+_BROADCAST: Final = IPv4Address("255.255.255.255")
+MOST_ADDRESSES: Final = 4096
+"""Addresses of one port; a rank needs one, and no port stands for more ranks."""
 
 IP_ADDRESS: Final = np.dtype("V16")
 """Of a column of addresses, in network order."""
@@ -36,3 +41,29 @@ def ip_text(value: np.void | bytes) -> str:
 def ip_column(addresses: Iterable[bytes]) -> NDArray[np.void]:
     """A column of addresses of 16 bytes each. Raises ValueError if their bytes are no multiple of 16."""
     return np.frombuffer(b"".join(addresses), IP_ADDRESS)
+
+
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """The addresses of "10.0.1.1" or of the range "10.0.1.1-10.0.1.8". Raises `QuantityError`."""
+    remedy = 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
+    first_text, dash, last_text = text.partition("-")
+    try:
+        first = ip_address(first_text.strip())
+        last = ip_address(last_text.strip()) if dash else first
+    except ValueError:
+        raise QuantityError(f'"{text[:64]}" is not an IP address', remedy) from None
+    if first.version != last.version:
+        raise QuantityError(f'"{text[:64]}" begins and ends in different address families', remedy)
+    count = int(last) - int(first) + 1
+    if not 1 <= count <= MOST_ADDRESSES:
+        what = f'"{text}" holds {max(count, 0)} addresses'
+        raise QuantityError(what, f"write a range upwards of at most {MOST_ADDRESSES}")
+    for end in (first, last):
+        if end.is_unspecified or end.is_multicast or end == _BROADCAST:
+            raise QuantityError(f"{end} is not the address of one machine", remedy)
+        if end.version == 6 and (end.is_link_local or end.ipv4_mapped or end.scope_id):
+            what = (
+                f"{end} is a link-local or IPv4-mapped IPv6 address, which says nothing beyond its own link"
+            )
+            raise QuantityError(what, "give the port a routable or unique local address, such as fd00:1::1")
+    return tuple(str(first + offset) for offset in range(count))

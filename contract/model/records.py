@@ -6,6 +6,7 @@ equal the C++ structs of traffic/native/records.h (static asserts there, a size 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -165,3 +166,15 @@ RECORD_COLUMNS_SINCE: Final[Mapping[str, Mapping[str, int]]] = {
 }
 """Columns that came with a minor version of the protocol: record name in the codec -> column -> minor. They are 0 where a
 peer does not send them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCount:
+    """What one end of a stream of plain UDP counted."""
+
+    name: str
+    sends: bool
+    datagrams: int
+    payload_bytes: int
+    left_out: int
+    """Sending: datagrams that were not sent in time; receiving: such that were not of the stream."""

@@ -9,7 +9,7 @@ import numpy as np
 from etloop.contract.model.records import CC_RECORD
 
 if TYPE_CHECKING:
-    from etloop.contract.protocol.messages import StreamCount
+    from etloop.contract.model.records import StreamCount
     from numpy.typing import NDArray
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+MOST_RAILS: Final = 64
+
 PRIORITIES: Final = 8
 """Traffic classes, priority groups and queues of a port, and PFC priorities."""
 DSCPS: Final = 64

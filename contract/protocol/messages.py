@@ -18,7 +18,14 @@ from etloop.contract.base.errors import Problem
 from etloop.contract.base.evolution import since
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities
-from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from etloop.contract.model.records import (
+    CC_RECORD,
+    FLOW_RECORD,
+    OP_RECORD,
+    PORT_RECORD,
+    WAIT_RECORD,
+    StreamCount,
+)
 from numpy.typing import NDArray
 
 
@@ -230,18 +237,6 @@ class Rates:
 
     run_id: str
     rates: CcRecords
-
-
-@dataclass(frozen=True, slots=True)
-class StreamCount:
-    """What one end of a stream of plain UDP counted."""
-
-    name: str
-    sends: bool
-    datagrams: int
-    payload_bytes: int
-    left_out: int
-    """Sending: datagrams that were not sent in time; receiving: such that were not of the stream."""
 
 
 @dataclass(frozen=True, slots=True)

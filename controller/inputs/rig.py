@@ -6,12 +6,12 @@ opens its ports; which rank uses which port is decided by `placement`.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_US
+from etloop.contract.base.ip_address import MOST_ADDRESSES, parse_addresses
 from etloop.contract.base.units import (
     QuantityError,
     format_duration,
@@ -31,6 +31,7 @@ from etloop.contract.base.yaml_reader import (
     yes_or_no,
 )
 from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.topology import MOST_RAILS
 from etloop.controller.inputs.rig_counters import read_counters
 from etloop.dut_profiles.reading.catalogue import is_path
 
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 ROCE_UDP_PORT: Final = 4791
 DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"
-MOST_RAILS: Final = 64
 MOST_QUEUES: Final = 64
 _BACKENDS: Final = {
     "udp": PortBackend.UDP,
@@ -49,9 +49,6 @@ _BACKENDS: Final = {
     "xdp": PortBackend.XDP,
     "verbs": PortBackend.VERBS,
 }
-_BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
-MOST_ADDRESSES: Final = 4096
-"""Addresses of one port; a rank needs one, and no port stands for more ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,32 +273,6 @@ def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
             repeated = len(port.addresses) - len(set(port.addresses))
             if repeated:
                 top.mistake("agents", f"{here} lists {repeated} addresses twice", "list every address once")
-
-
-def parse_addresses(text: str) -> tuple[str, ...]:
-    """The addresses of "10.0.1.1" or of the range "10.0.1.1-10.0.1.8". Raises `QuantityError`."""
-    remedy = 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'
-    first_text, dash, last_text = text.partition("-")
-    try:
-        first = ipaddress.ip_address(first_text.strip())
-        last = ipaddress.ip_address(last_text.strip()) if dash else first
-    except ValueError:
-        raise QuantityError(f'"{text[:64]}" is not an IP address', remedy) from None
-    if first.version != last.version:
-        raise QuantityError(f'"{text[:64]}" begins and ends in different address families', remedy)
-    count = int(last) - int(first) + 1
-    if not 1 <= count <= MOST_ADDRESSES:
-        what = f'"{text}" holds {max(count, 0)} addresses'
-        raise QuantityError(what, f"write a range upwards of at most {MOST_ADDRESSES}")
-    for end in (first, last):
-        if end.is_unspecified or end.is_multicast or end == _BROADCAST:
-            raise QuantityError(f"{end} is not the address of one machine", remedy)
-        if end.version == 6 and (end.is_link_local or end.ipv4_mapped or end.scope_id):
-            what = (
-                f"{end} is a link-local or IPv4-mapped IPv6 address, which says nothing beyond its own link"
-            )
-            raise QuantityError(what, "give the port a routable or unique local address, such as fd00:1::1")
-    return tuple(str(first + offset) for offset in range(count))
 
 
 def _interface(text: str) -> str:

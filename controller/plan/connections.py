@@ -14,7 +14,7 @@ import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.ip_address import IP_ADDRESS, NO_ADDRESS, ip_bytes, ip_column
 from etloop.contract.model.assignment import ConnectionColumns, Path
-from etloop.controller.plan.source_ports import SourcePorts, deal_source_ports
+from etloop.controller.inputs.scenario.source_ports import SourcePorts, deal_source_ports
 
 if TYPE_CHECKING:
     from etloop.controller.plan.demand import PairColumns

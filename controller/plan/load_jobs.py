@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import NS_PER_S, approximate_bytes
+from etloop.controller.inputs.collective_spec import amount_of
 from etloop.controller.inputs.scenario.loads import (
     MOST_TRANSFERS,
     CollectiveLoad,
@@ -23,7 +24,6 @@ from etloop.controller.inputs.scenario.loads import (
     Load,
     StorageLoad,
 )
-from etloop.experiments.collective.spec import amount_of
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.traffic.collectives.selection import op_bytes_for
 from etloop.workload.program.writer import ProgramWriter

@@ -20,9 +20,8 @@ from etloop.contract.model.assignment import (
     TransportSettings,
 )
 from etloop.contract.model.transport import CaptureSettings, PauseRule
-from etloop.controller.inputs.scenario.capture import captures_of
-from etloop.controller.inputs.scenario.pauses import pauses_of
 from etloop.controller.plan.connections import PlacedConnections, select_connections
+from etloop.controller.plan.port_settings import captures_of, pauses_of
 from etloop.controller.plan.udp_streams import streams_of_agents
 from etloop.traffic.collectives.core.columns import select_tables
 from etloop.workload.trace.program import Job, OpKind

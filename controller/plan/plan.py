@@ -13,7 +13,7 @@ import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import Assignment, Path
 from etloop.contract.model.run import PlannedConnections, PlannedJobs, PlannedOps, PlanTables
-from etloop.controller.inputs.scenario.faults import fault_notes, refuse_idle_faults, resolve_communicators
+from etloop.controller.inputs.scenario.faults import refuse_idle_faults, resolve_communicators
 from etloop.controller.plan.choices import planned_choices, shaping_words
 from etloop.controller.plan.connections import PlacedConnections, connect
 from etloop.controller.plan.demand import Demand, OpColumns, PairColumns, demand_of
@@ -21,6 +21,7 @@ from etloop.controller.plan.job_placement import place_jobs
 from etloop.controller.plan.job_set import JobSet, only
 from etloop.controller.plan.partition import OpBytes, op_bytes, partition, whole_job
 from etloop.controller.plan.placement import Placement
+from etloop.controller.plan.port_settings import fault_notes
 from etloop.controller.plan.udp_streams import plan_streams
 
 if TYPE_CHECKING:

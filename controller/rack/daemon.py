@@ -40,9 +40,9 @@ from etloop.controller.rack.store.retention import Retaining
 from etloop.controller.rack.task_shutdown import end
 from etloop.controller.rack.telemetry.metrics import Tallies
 from etloop.controller.session.actions import Send
-from etloop.controller.session.clock import monotonic_ns
 from etloop.controller.session.service import RouterLink, open_router, stop_signals
 from etloop.controller.session.settings import CurveServer
+from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.garbage_collection import look_for_garbage
 
 if TYPE_CHECKING:

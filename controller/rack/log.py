@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from etloop.controller.rack.config import LogFormat
-from etloop.controller.session.clock import wall_time_text
+from etloop.runtime.clock import wall_time_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

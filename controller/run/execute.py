@@ -22,7 +22,6 @@ from etloop.controller.run.expectation import DescribedDevice, Expectation, expe
 from etloop.controller.run.link_timeline import LinkTimeline
 from etloop.controller.run.prepare import Prepared, prepare
 from etloop.controller.run.verdict import asked_of, basis_of, judge_run
-from etloop.controller.session.clock import wall_time_text
 from etloop.controller.session.service import OnProgress, run
 from etloop.controller.session.settings import CurveServer, SessionSettings
 from etloop.results.schema.summary import CheckResult, RunState, Summary
@@ -30,6 +29,7 @@ from etloop.results.schema.typed_json import to_json
 from etloop.results.schema.verdict import Result
 from etloop.results.store.run_dir import RunNotWritten, add_comparison, add_device, write_run
 from etloop.results.text.table import render
+from etloop.runtime.clock import wall_time_text
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

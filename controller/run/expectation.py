@@ -13,7 +13,7 @@ import numpy as np
 from etloop.contract.model.assignment import Path
 from etloop.contract.model.run import ExpectedRun
 from etloop.controller.inputs.scenario.timeline import ends_of
-from etloop.results.store.switch_tables import totals
+from etloop.results.tables.switch_tables import totals
 from etloop.traffic.flow_level import (
     FlowLevelSettings,
     FlowNetwork,
@@ -23,7 +23,7 @@ from etloop.traffic.flow_level import (
     less_streams,
 )
 from etloop.traffic.flow_network import left_out, network_of
-from etloop.traffic.routes import routes
+from etloop.traffic.topology.routes import routes
 from etloop.traffic.twin import LinkChange, TwinSettings, attachments_of, stream_paths, twin
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.run import LinkEvent
 from etloop.contract.protocol.machine import RunState
 from etloop.controller.inputs.scenario.timeline import ENDED, refuse_unknown
-from etloop.controller.session.clock import monotonic_ns
 from etloop.lab.client import lab_ask
+from etloop.runtime.clock import monotonic_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

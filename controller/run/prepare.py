@@ -13,13 +13,13 @@ from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.congestion import Plugin
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
-from etloop.controller.inputs.topology import parse_topology
 from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_schedule_files
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.plan.report import report_plan
 from etloop.controller.run.expectation import DescribedDevice, check_device
 from etloop.traffic.cc_library import library_of, read_plugin
 from etloop.traffic.congestion import of_library
+from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.readers.files import Progress
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.run import LinkEvent
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.scenario.timeline import ENDED
-from etloop.controller.inputs.topology import parse_topology
 from etloop.controller.run.execute import FinishedRun, refuse_used_directory
 from etloop.controller.run.expectation import (
     MOST_PACKETS,
@@ -35,10 +34,11 @@ from etloop.controller.run.twin_records import connection_rows, run_outcome
 from etloop.controller.run.verdict import asked_of, basis_of, judge_run
 from etloop.results.measure.summary import measure
 from etloop.results.store.run_dir import TOPOLOGY_FILE, add_comparison, keep_files, write_run
-from etloop.results.store.switch_tables import lanes_table, samples_table, totals
+from etloop.results.tables.switch_tables import lanes_table, samples_table, totals
 from etloop.results.text.switches import render_switches
 from etloop.results.text.table import render
-from etloop.traffic.routes import routes
+from etloop.traffic.topology.routes import routes
+from etloop.traffic.topology.topology_file import parse_topology
 from etloop.traffic.twin import TwinOutcome, TwinSettings, attachments_of, seeded, twin
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from etloop.controller.plan.udp_streams import agent_of
 from etloop.results.schema.summary import VIRTUAL_TIME
 
 if TYPE_CHECKING:
-    from etloop.contract.protocol.messages import StreamCount
+    from etloop.contract.model.records import StreamCount
     from etloop.controller.plan.plan import Plan
     from etloop.traffic.twin import TwinOutcome
     from numpy.typing import NDArray

@@ -25,9 +25,9 @@ from etloop.contract.protocol.codec import MessageTooLarge, PeerTooOld, encode
 from etloop.contract.protocol.messages import MAX_TO_CONTROLLER_BYTES, Assign, Ping
 from etloop.contract.protocol.peers import Peers
 from etloop.controller.session.actions import Action, RunProgress, Send
-from etloop.controller.session.clock import monotonic_ns, wall_time_text
 from etloop.controller.session.session import Session
 from etloop.controller.session.settings import CurveServer, SessionSettings, check_exposure
+from etloop.runtime.clock import monotonic_ns, wall_time_text
 from zmq.auth.asyncio import AsyncioAuthenticator
 
 _TICK_MS: Final = 20

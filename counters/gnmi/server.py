@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.model.counters import CounterBatch, CounterFailure, FailureKind
-from etloop.controller.session.clock import monotonic_ns
-from etloop.counters.address import Address
-from etloop.counters.credentials import Login
+from etloop.counters.base.address import Address
+from etloop.counters.base.credentials import Login
+from etloop.counters.base.protocol import DeviceCounters
 from etloop.counters.gnmi.grpc_library import grpc
 from etloop.counters.gnmi.messages import (
     SERVICE,
@@ -47,7 +47,7 @@ from etloop.counters.gnmi.requests import (
 )
 from etloop.counters.gnmi.sampled import Sampled
 from etloop.counters.gnmi.tree import Tree
-from etloop.counters.protocol import DeviceCounters
+from etloop.runtime.clock import monotonic_ns
 from google.protobuf.message import DecodeError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
-from etloop.counters.credentials import credentials_text, gnmi_login
+from etloop.counters.base.credentials import credentials_text, gnmi_login
 from etloop.counters.gnmi import openconfig, sonic
 from etloop.counters.gnmi.grpc_library import grpc
 from etloop.counters.gnmi.messages import (

@@ -11,8 +11,8 @@ import json
 from typing import Final
 
 from etloop.contract.model.counters import CounterBatch, CounterFailure, FailureKind
-from etloop.controller.session.clock import monotonic_ns
 from etloop.counters.readers.linux_names import NotCounters, linux_readings
+from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.own_module import own_module
 
 MOST_ANSWER_BYTES: Final = 1 << 24

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
-from etloop.counters.credentials import (
+from etloop.counters.base.credentials import (
     AuthProtocol,
     Community,
     PrivacyProtocol,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.units import format_duration, parse_duration_ns
 from etloop.contract.base.yaml_reader import bounded, integer, one_of, words, yes_or_no
-from etloop.counters.address import Address, address
+from etloop.counters.base.address import Address, address
 
 if TYPE_CHECKING:
     from etloop.contract.base.yaml_reader import Section

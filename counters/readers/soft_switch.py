@@ -10,11 +10,10 @@ from typing import Final
 
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.counters import CounterBatch, CounterFailure, FailureKind
-from etloop.controller.session.clock import monotonic_ns
 from etloop.counters.readers.lab_values import NotALab, lab_readings
-from etloop.lab.client import lab_directory
-from etloop.lab.request import SOCKET_FILE
-from etloop.lab.unix_socket import short_path
+from etloop.runtime.clock import monotonic_ns
+from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
+from etloop.runtime.unix_socket import short_path
 
 MOST_ANSWER_BYTES: Final = 1 << 26
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.experiments.collective.spec import Amount, Average, Half
+from etloop.controller.inputs.collective_spec import Amount, Average, Half
 from etloop.results.measure.summary import nearest_rank
 from etloop.results.schema.kinds import SEND_RECV, bus_factor
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.experiments.collective.spec import Amount, BenchSpec, Half
+from etloop.controller.inputs.collective_spec import Amount, BenchSpec, Half
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
 from etloop.traffic.collectives.selection import op_bytes_for
 from etloop.workload.program.writer import ProgramWriter

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from etloop.experiments.collective.spec import Half, root_of
+from etloop.controller.inputs.collective_spec import Half, root_of
 from etloop.results.schema.kinds import CONVENTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from etloop.contract.model.run import PlannedChoice
+    from etloop.controller.inputs.collective_spec import BenchSpec, Variant
     from etloop.experiments.collective.figures import Interference, IterationFigures, RowFigures
-    from etloop.experiments.collective.spec import BenchSpec, Variant
     from etloop.experiments.collective.table import RankLine, Verdict
 
 SCHEMA: Final = "etloop-collective/1"

@@ -20,7 +20,7 @@ from etloop.traffic.collectives.core.table import Protocol
 from etloop.workload.trace.trace import CollectiveKind
 
 if TYPE_CHECKING:
-    from etloop.experiments.collective.spec import Variant
+    from etloop.controller.inputs.collective_spec import Variant
 
 _OWN: Final = ("workload", "scale", "iterations", "jobs", "rounds", "background", "timeline")
 NO_TRACE: Final = "benchmark"

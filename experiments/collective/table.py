@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from etloop.experiments.collective.spec import Half, root_of
+from etloop.controller.inputs.collective_spec import Half, root_of
 from etloop.results.schema.kinds import CONVENTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from etloop.contract.model.run import PlannedChoice
+    from etloop.controller.inputs.collective_spec import BenchSpec, Variant
     from etloop.experiments.collective.figures import Interference, RowFigures
-    from etloop.experiments.collective.spec import BenchSpec, Variant
 
 _LABEL_WIDTH: Final = 20
 _TIME_WIDTH: Final = 7

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_tree import Change, changed_text
-from etloop.controller.inputs.topology import parse_topology
 from etloop.controller.run.prepare import InputFile
 from etloop.experiments.sweep.file import LabWish, Order, Sweep
 from etloop.lab.plan import plan_lab, rig_text
+from etloop.traffic.topology.topology_file import parse_topology
 
 if TYPE_CHECKING:
     import random

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.yaml_tree import values_by_path
 from etloop.results.measure.iterations import counted_iterations
-from etloop.results.measure.job_shares import Phase
+from etloop.results.schema.jobs import Phase
 from etloop.results.schema.kpis import KPI_FILE
 from etloop.results.schema.summary import OVERLOADED, VIRTUAL_TIME, RunState
 from etloop.results.store.run_dir import read_inputs, read_kpis, read_run, read_topology

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from etloop.contract.model.counted import SamplePhase
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CountedObject, CounterNature, CounterObject
-from etloop.results.store.switch_tables import LANE_UNITS, SAMPLE_UNITS
+from etloop.results.tables.switch_tables import LANE_UNITS, SAMPLE_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

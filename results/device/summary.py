@@ -19,7 +19,7 @@ from etloop.results.device.reconcile import AgentPort, PlainDatagrams, reconcile
 from etloop.results.device.tables import counters_table, dut_table
 from etloop.results.schema.columns import Column, ColumnType
 from etloop.results.schema.device import Agreement, DeviceGap, DeviceSource, DeviceSummary
-from etloop.results.store.arrow_tables import arrow_schema
+from etloop.results.tables.arrow_tables import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

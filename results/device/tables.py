@@ -13,7 +13,7 @@ import pyarrow as pa
 from etloop.contract.model.counted import SamplePhase
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CounterObject
 from etloop.results.schema.columns import Column, ColumnType
-from etloop.results.store.arrow_tables import column_table, text_column
+from etloop.results.tables.arrow_tables import column_table, text_column
 
 if TYPE_CHECKING:
     from etloop.results.device.index import IndexedSource

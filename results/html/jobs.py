@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from etloop.contract.model.run import LinkEvent
     from etloop.results.kpis.input import KpiInput
-    from etloop.results.measure.job_shares import JobShare, PhaseTimes
+    from etloop.results.schema.jobs import JobShare, PhaseTimes
     from etloop.results.schema.summary import Summary
 
 

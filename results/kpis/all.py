@@ -24,8 +24,8 @@ from etloop.results.kpis.rates import rate_figures
 from etloop.results.schema.columns import COMPARISON, JOBS, RATES, TABLES
 from etloop.results.schema.kpis import FIGURES, KPI_SCHEMA, KindKpis, Kpi, KpiSet
 from etloop.results.schema.summary import IterationSummary
-from etloop.results.store.frames import frame_by_hand
-from etloop.results.store.switch_tables import LANE_UNITS, SAMPLE_UNITS
+from etloop.results.tables.frames import frame_by_hand
+from etloop.results.tables.switch_tables import LANE_UNITS, SAMPLE_UNITS
 from etloop.results.verdict.evaluation import Frame, Results
 from etloop.results.verdict.parser import Vocabulary
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.results.store.frames import frame_by_hand
+from etloop.results.tables.frames import frame_by_hand
 from etloop.results.verdict.evaluation import Frame
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 from etloop.contract.model.run import LinkEvent, PlannedChoice
-from etloop.results.measure.job_shares import JobShare
 from etloop.results.schema.device import DeviceSummary
+from etloop.results.schema.jobs import JobShare
 from etloop.results.schema.verdict import Verdict
 
 SUMMARY_SCHEMA: Final = "etloop-summary/1"

@@ -23,7 +23,7 @@ from etloop.results.schema.kpis import KPI_FILE, KPI_SCHEMA, KpiSet
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.results.schema.summary import SUMMARY_SCHEMA, Summary
 from etloop.results.schema.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json, to_json
-from etloop.results.store.arrow_tables import (
+from etloop.results.tables.arrow_tables import (
     arrow_schema,
     collectives_table,
     comparison_table,
@@ -33,7 +33,7 @@ from etloop.results.store.arrow_tables import (
     ports_table,
     rates_table,
 )
-from etloop.results.store.frames import frame_of
+from etloop.results.tables.frames import frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.units import approximate_bytes
-from etloop.results.store.switch_tables import totals, used_lanes
+from etloop.results.tables.switch_tables import totals, used_lanes
 
 if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology

@@ -257,7 +257,7 @@ def test_a_command_that_is_not_there_is_told_with_those_that_are(capsys: pytest.
 
 
 def test_a_client_of_a_rack_starts_without_what_plans_and_measures() -> None:
-    probe = "import sys, etloop.cli.main as c; c.make_parser('submit'); import etloop.controller.rack.client.submit; print(*sys.modules)"
+    probe = "import sys, etloop.cli.main as c; c.make_parser('submit'); import etloop.cli.commands.submit; print(*sys.modules)"
     said = subprocess.run((sys.executable, "-c", probe), check=True, capture_output=True, text=True).stdout
     loaded = set(said.split())
     assert "etloop.controller.rack.client.client" in loaded

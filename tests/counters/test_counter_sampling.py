@@ -18,9 +18,9 @@ from etloop.contract.model.counters import (
     CounterReading,
     FailureKind,
 )
-from etloop.controller.session.clock import monotonic_ns
 from etloop.counters.sampling import Sampled, Sampling
 from etloop.counters.source_log import SourceLog
+from etloop.runtime.clock import monotonic_ns
 
 PORT: Final = CountedObject(CounterObject.PORT, "Ethernet0")
 GONE: Final = CounterFailure(FailureKind.UNREACHABLE, "nobody there")

@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.yaml_reader import ConfigFile, read_document
-from etloop.counters.address import Address, address
-from etloop.counters.credentials import (
+from etloop.counters.base.address import Address, address
+from etloop.counters.base.credentials import (
     AuthProtocol,
     Community,
     PrivacyProtocol,
@@ -194,7 +194,7 @@ import asyncio, sys
 from pathlib import Path
 sys.modules["grpc"] = sys.modules["gufo.snmp.aio"] = None
 from etloop.contract.base.errors import ConfigError
-from etloop.counters.address import Address
+from etloop.counters.base.address import Address
 from etloop.counters.readers.gnmi_settings import GnmiRoad
 from etloop.counters.registry import reader_of
 from etloop.counters.readers.snmp_settings import SnmpRoad

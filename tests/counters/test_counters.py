@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from etloop.cli.text.counters import reading_json, reading_text, values_of
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.counters import (
     BY_OBJECT_AND_NAME,
@@ -25,7 +26,6 @@ from etloop.counters.readers.lab_values import NotALab, lab_readings
 from etloop.counters.readers.linux_names import NotCounters, linux_readings
 from etloop.counters.readers.linux_process import rdma_counters
 from etloop.counters.settings import LinuxRoad, Side, SoftSwitchRoad
-from etloop.counters.text import reading_json, reading_text, values_of
 from hypothesis import given
 from hypothesis import strategies as st
 

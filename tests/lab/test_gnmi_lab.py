@@ -16,7 +16,7 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, InputError, RigError
 from etloop.contract.model.counters import CounterBatch, CounterObject
-from etloop.counters.address import Address
+from etloop.counters.base.address import Address
 from etloop.counters.readers.gnmi import GnmiCounters
 from etloop.counters.readers.gnmi_settings import GnmiMode, GnmiRoad
 from etloop.counters.readers.soft_switch import SoftSwitchCounters

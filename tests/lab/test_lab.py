@@ -20,9 +20,10 @@ from etloop.cli.main import main
 from etloop.contract.base.errors import RigError
 from etloop.lab.client import lab_ask, lab_down, lab_exec, lab_up
 from etloop.lab.plan import DEFAULT_BIND
-from etloop.lab.request import LOG_FILE, SOCKET_FILE, LabOrder
+from etloop.lab.request import LOG_FILE, LabOrder
 from etloop.lab.status import status_text
-from etloop.lab.unix_socket import connected
+from etloop.runtime.lab_directory import SOCKET_FILE
+from etloop.runtime.unix_socket import connected
 
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT

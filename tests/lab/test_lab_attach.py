@@ -18,9 +18,8 @@ from typing import Any, Final
 import pytest
 from etloop.contract.base.errors import ConfigError, InputError, RigError
 from etloop.contract.model.topology import Topology
-from etloop.controller.inputs.topology import parse_topology
 from etloop.lab.attach import serve_attached
-from etloop.lab.client import lab_ask, lab_directory, lab_exec
+from etloop.lab.client import lab_ask, lab_exec
 from etloop.lab.namespaces import inside, new_namespace
 from etloop.lab.plan import LabPlan, plan_lab
 from etloop.lab.plug import plug
@@ -28,7 +27,9 @@ from etloop.lab.request import LabOrder
 from etloop.lab.setup import lab_place
 from etloop.lab.status import Values
 from etloop.lab.wiring import agent_named, cables, others, wire
+from etloop.runtime.lab_directory import lab_directory
 from etloop.traffic.soft_switch import SoftLimits, SoftPort, SoftSwitch
+from etloop.traffic.topology.topology_file import parse_topology
 from pyroute2 import IPRoute
 
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed

@@ -18,7 +18,6 @@ from etloop.contract.model.switch_counters import (
 )
 from etloop.contract.model.topology import Topology
 from etloop.controller.inputs.rig import parse_rig
-from etloop.controller.inputs.topology import parse_topology
 from etloop.lab.plan import (
     Capacity,
     about_rate,
@@ -33,6 +32,7 @@ from etloop.lab.request import LabOrder, order_text, read_order
 from etloop.lab.status import counter_values, plan_values, status_text
 from etloop.traffic import _native
 from etloop.traffic.soft_switch import SoftSnapshot
+from etloop.traffic.topology.topology_file import parse_topology
 
 TWO_LEAVES = b"""\
 leaf_spine:

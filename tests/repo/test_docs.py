@@ -12,10 +12,10 @@ from etloop.agent.cli import main as agent_main
 from etloop.cli.main import main as controller_main
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.inputs.topology import parse_topology
 from etloop.controller.rack.config import parse_rack_config
 from etloop.dut_profiles.reading.profile_file import parse_profile
 from etloop.experiments.sweep.file import parse_sweep
+from etloop.traffic.topology.topology_file import parse_topology
 
 from tests.support.places import ROOT
 

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.assignment import PlannedStream, UdpStream
-from etloop.contract.protocol.messages import StreamCount
+from etloop.contract.model.records import StreamCount
 from etloop.traffic.flow_level import ideal_network, less_streams
 from etloop.traffic.twin import TwinOutcome, TwinSettings
 from hypothesis import given, settings

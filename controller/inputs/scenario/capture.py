@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.units import parse_bytes, parse_port_label
 from etloop.contract.base.yaml_reader import bounded
 from etloop.contract.model.transport import CaptureSettings
 
 if TYPE_CHECKING:
     from etloop.contract.base.yaml_reader import Section
-    from etloop.controller.plan.placement import Placement
 
 LEAST_SNAP_BYTES: Final = 64
 """Ethernet, IPv4, UDP and BTH."""
@@ -51,29 +49,3 @@ def read_capture(transport: Section) -> Capture:
         section.mistake("ports", "the list is empty", "name ports, or leave it out for all of them")
     section.close()
     return capture
-
-
-def captures_of(capture: Capture, placement: Placement) -> dict[str, CaptureSettings]:
-    """What every agent with ranks is asked to keep. Raises `PlanError` for ports that carry no rank of this run."""
-    if not capture.wanted:
-        return {}
-    places = [(place.agent, place.port.name) for place in placement.ports if place.ranks]
-    refuse_unused_ports("transport.capture.ports", capture.ports, placement)
-    wanted = [place for place in places if not capture.ports or "/".join(place) in capture.ports]
-    return {
-        agent: CaptureSettings(
-            tuple(port for owner, port in wanted if owner == agent), capture.snap_bytes, capture.file_bytes
-        )
-        for agent in dict.fromkeys(agent for agent, _ in wanted)
-    }
-
-
-def refuse_unused_ports(where: str, names: tuple[str, ...], placement: Placement) -> None:
-    """Raises `PlanError` with every name of a port that no rank of the run uses: what is asked of it would not happen."""
-    used = [f"{place.agent}/{place.port.name}" for place in placement.ports if place.ranks]
-    strange = [name for name in names if name not in used]
-    if strange:
-        remedy = (
-            f"name ports that ranks are placed on: {', '.join(used[:8])}{', ...' if len(used) > 8 else ''}"
-        )
-        raise PlanError(*(Problem(where, f"no rank uses port {name}", remedy) for name in strange))

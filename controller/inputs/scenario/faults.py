@@ -20,7 +20,7 @@ from etloop.contract.base.units import (
     parse_share_per_million,
 )
 from etloop.contract.base.yaml_reader import bounded, integer, one_of, words
-from etloop.contract.model.assignment import Path, PortBackend
+from etloop.contract.model.assignment import Path
 from etloop.contract.model.transport import (
     ANY_COMMUNICATOR,
     FaultAction,
@@ -33,7 +33,6 @@ from etloop.controller.inputs.scenario.pauses import PortPause, read_pause
 if TYPE_CHECKING:
     from etloop.contract.base.yaml_reader import Section
     from etloop.contract.model.assignment import ConnectionColumns
-    from etloop.controller.plan.placement import Placement
     from numpy.typing import NDArray
 
 MOST_RULES: Final = 64
@@ -182,25 +181,6 @@ def resolve_communicators(
     if problems:
         raise PlanError(*problems)
     return tuple(replace(rule, communicator=rows[name]) for rule, name in zip(rules, names, strict=True))
-
-
-def fault_notes(rules: tuple[FaultRule, ...], placement: Placement) -> tuple[str, ...]:
-    """What to say of rules that some ports cannot carry out, and of wrong ICRCs that some cannot see."""
-
-    def of(backend: PortBackend) -> str:
-        return ", ".join(place.label for place in placement.ports if place.port.backend is backend)
-
-    notes = []
-    cards, kernels = of(PortBackend.VERBS), of(PortBackend.UDP)
-    if rules and cards:
-        notes.append(
-            f"transport.faults: network cards do the transport of verbs ports, and nothing wrong on purpose: {cards}"
-        )
-    if kernels and any(rule.action is FaultAction.CORRUPT_ICRC for rule in rules):
-        notes.append(
-            f"corrupt_icrc among transport.faults: udp ports cannot check ICRCs and take such packets for good: {kernels}"
-        )
-    return tuple(notes)
 
 
 def refuse_idle_faults(rules: tuple[FaultRule, ...], connections: ConnectionColumns) -> None:

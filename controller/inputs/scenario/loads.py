@@ -20,7 +20,7 @@ from etloop.contract.base.units import (
     parse_share_per_million,
 )
 from etloop.contract.base.yaml_reader import bounded, integer, one_of
-from etloop.experiments.collective.spec import NAMES
+from etloop.controller.inputs.collective_spec import NAMES
 from etloop.workload.trace.trace import CollectiveKind
 
 if TYPE_CHECKING:

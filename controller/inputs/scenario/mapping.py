@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.units import parse_port_label
 from etloop.contract.base.yaml_reader import integer, one_of, yes_or_no
-from etloop.controller.inputs.rig import MOST_RAILS
+from etloop.contract.model.topology import MOST_RAILS
 
 if TYPE_CHECKING:
     from etloop.contract.base.yaml_reader import Section

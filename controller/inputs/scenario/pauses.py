@@ -9,21 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.units import NS_PER_S, format_duration, parse_duration_ns, parse_port_label
 from etloop.contract.base.yaml_reader import bounded, integer
-from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.transport import PauseRule
-from etloop.controller.inputs.scenario.capture import refuse_unused_ports
 
 if TYPE_CHECKING:
     from etloop.contract.base.yaml_reader import Section
-    from etloop.controller.plan.placement import Placement
 
 _LONGEST_QUANTA: Final = 0xFFFF
 _LEAST_INTERVAL_NS: Final = 1000
 """Pause frames at a higher rate would take more of the link than some jobs do."""
-_FRAMING: Final = (PortBackend.PACKET, PortBackend.XDP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +48,3 @@ def read_pause(section: Section) -> PortPause:
     )
     section.close()
     return pause
-
-
-def pauses_of(pauses: tuple[PortPause, ...], placement: Placement) -> dict[str, tuple[PauseRule, ...]]:
-    """Rules by "agent/port". Raises `PlanError` with every rule that no port could carry out."""
-    refuse_unused_ports("transport.faults", tuple(pause.port for pause in pauses if pause.port), placement)
-    framing = [
-        f"{place.agent}/{place.port.name}"
-        for place in placement.ports
-        if place.ranks and place.port.backend in _FRAMING
-    ]
-    idle = [pause for pause in pauses if not framing or (pause.port and pause.port not in framing)]
-    if idle:
-        remedy = "write backend: packet or xdp in the rig; kernel sockets send no pause frames"
-        raise PlanError(
-            *(
-                Problem("transport.faults", f"port {pause.port or '(any)'} cannot send pause frames", remedy)
-                for pause in idle
-            )
-        )
-    return {
-        name: tuple(pause.rule for pause in pauses if pause.port in ("", name)) for name in framing if pauses
-    }

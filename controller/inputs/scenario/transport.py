@@ -22,7 +22,7 @@ from etloop.controller.inputs.scenario.capture import Capture, read_capture
 from etloop.controller.inputs.scenario.congestion import PluginReader, read_congestion
 from etloop.controller.inputs.scenario.faults import read_faults
 from etloop.controller.inputs.scenario.recovery import read_cnp, read_recovery
-from etloop.controller.plan.source_ports import SourcePorts, read_source_ports
+from etloop.controller.inputs.scenario.source_ports import SourcePorts, read_source_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -101,8 +101,8 @@ def etloop_rack(request: pytest.FixtureRequest) -> Iterator[BlockingRack]:
             pytest.fail(_NO_BROKER, pytrace=False)
         pytest.skip(_NO_BROKER)
     # Here, because most test runs on a machine where ETLoop is installed are not about racks.
+    from etloop.controller.rack.client.address import broker_settings, rack_name
     from etloop.controller.rack.client.blocking import BlockingRack
-    from etloop.controller.rack.client.submit import broker_settings, rack_name
 
     stack = contextlib.ExitStack()
     try:

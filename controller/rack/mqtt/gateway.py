@@ -57,7 +57,7 @@ from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.controller.rack.store.job_store import StoreFailed
 from etloop.controller.rack.task_shutdown import end
-from etloop.controller.session.clock import monotonic_ns
+from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.mqtt_version import MqttVersion
 
 if TYPE_CHECKING:

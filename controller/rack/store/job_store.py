@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
 from etloop.controller.rack.job import ENDED, Job, JobEvent, JobRequest, JobState, PortDemand, advance_job
-from etloop.controller.session.clock import wall_time_text
+from etloop.runtime.clock import wall_time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,7 +18,7 @@ from etloop.controller.rack.events import JobChanged
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.mqtt.gateway import etloop_version
 from etloop.controller.rack.telemetry.otel_points import EndedJob, metrics_data
-from etloop.controller.session.clock import wall_ns
+from etloop.runtime.clock import wall_ns
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import MetricExportResult
 

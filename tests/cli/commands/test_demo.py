@@ -18,9 +18,9 @@ from etloop.contract.base.errors import Problem, RigError
 from etloop.controller.inputs.rig import ROCE_UDP_PORT, parse_rig
 from etloop.controller.inputs.scenario.mapping import PlacementRule
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.inputs.topology import parse_topology
 from etloop.lab.request import LabOrder
 from etloop.results.store.run_dir import read_run
+from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
 
 from tests.support.places import ROOT

@@ -16,8 +16,8 @@ from etloop.contract.model.topology import (
     Watchdog,
     WatchdogAction,
 )
-from etloop.controller.inputs.topology import parse_topology
-from etloop.traffic.routes import routes
+from etloop.traffic.topology.routes import routes
+from etloop.traffic.topology.topology_file import parse_topology
 
 GBPS = 1_000_000_000
 

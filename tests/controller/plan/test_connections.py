@@ -10,10 +10,10 @@ from etloop.contract.base.errors import PlanError
 from etloop.contract.base.ip_address import NO_ADDRESS
 from etloop.contract.model.assignment import Path
 from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
+from etloop.controller.inputs.scenario.source_ports import udp_source_port
 from etloop.controller.plan.connections import FIRST_QPN, QPN_SPACE, connect, select_connections
 from etloop.controller.plan.demand import PairColumns
 from etloop.controller.plan.placement import Placement, place
-from etloop.controller.plan.source_ports import udp_source_port
 
 from tests.support.runs.plan_by_hand import rig_of
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from etloop.contract.protocol.messages import StreamCount
+from etloop.contract.model.records import StreamCount
 from etloop.controller.inputs.scenario.jobs import StreamEntry
 from etloop.controller.plan.udp_streams import plain_datagrams
 from etloop.results.device.reconcile import PlainDatagrams

@@ -10,12 +10,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from etloop.cli.commands.submit import waited
 from etloop.cli.main import main
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.api import Rack, RackLimits
+from etloop.controller.rack.client.address import broker_settings
 from etloop.controller.rack.client.client import RackClient
-from etloop.controller.rack.client.submit import broker_settings, waited
 from etloop.controller.rack.config import LogFormat, Retention, parse_rack_config
 from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.log import RackLog

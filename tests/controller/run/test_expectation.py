@@ -11,7 +11,6 @@ from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.contract.model.run import ExpectedRun
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.inputs.topology import parse_topology
 from etloop.controller.plan.plan import Plan, make_plan
 from etloop.controller.run.expectation import (
     NO_TOPOLOGY,
@@ -27,7 +26,8 @@ from etloop.results.measure.collectives import group_ops
 from etloop.results.measure.iterations import measure_iterations
 from etloop.traffic.flow_level import flow_level, ideal_network
 from etloop.traffic.flow_network import network_of
-from etloop.traffic.routes import routes
+from etloop.traffic.topology.routes import routes
+from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.trace.trace import CollectiveKind
 
 from tests.support.runs.plan_by_hand import Coll, job_of

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 from etloop.contract.model.counters import CountedObject, CounterObject, CounterReading
-from etloop.counters.address import Address
+from etloop.counters.base.address import Address
 from etloop.counters.gnmi.grpc_library import grpc
 from etloop.counters.gnmi.messages import (
     CapabilityRequest,

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
-from etloop.counters.address import Address
-from etloop.counters.credentials import Login
+from etloop.counters.base.address import Address
+from etloop.counters.base.credentials import Login
 from etloop.counters.gnmi.grpc_library import grpc
 from etloop.counters.gnmi.messages import (
     GetResponse,

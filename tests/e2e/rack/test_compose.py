@@ -23,9 +23,9 @@ from typing import Any, Final
 import pytest
 import yaml
 from etloop.controller.inputs.rig import parse_rig
-from etloop.controller.inputs.topology import parse_topology
 from etloop.lab.plan import plan_lab
 from etloop.lab.relay import relay_from
+from etloop.traffic.topology.topology_file import parse_topology
 
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.first_light.commands import free_place, kill_session

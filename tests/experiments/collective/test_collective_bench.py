@@ -13,17 +13,11 @@ from etloop.cli import main
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.records import FLOW_RECORD, PORT_RECORD
 from etloop.contract.model.run import AgentRecords, RunOutcome
+from etloop.controller.inputs.collective_spec import Average, BenchSpec, Half, Variant, root_of
 from etloop.controller.plan.plan import Plan, make_plan
 from etloop.experiments.collective.figures import interference, row_figures
 from etloop.experiments.collective.job import BenchJob, bench_job
 from etloop.experiments.collective.scenario import Layout, bench_scenario, followers_of
-from etloop.experiments.collective.spec import (
-    Average,
-    BenchSpec,
-    Half,
-    Variant,
-    root_of,
-)
 from etloop.experiments.collective.table import fitted, render_end, render_heading, render_rows, verdict_of
 from etloop.results.measure.joined import MeasuredOps, match_ops
 from etloop.results.schema.kinds import SEND_RECV

@@ -7,13 +7,7 @@ from dataclasses import replace
 import pytest
 from etloop.cli.collective_options import names_of, size_of
 from etloop.contract.base.errors import ConfigError
-from etloop.experiments.collective.spec import (
-    Amount,
-    BenchSpec,
-    Variant,
-    amount_of,
-    check_spec,
-)
+from etloop.controller.inputs.collective_spec import Amount, BenchSpec, Variant, amount_of, check_spec
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
 from etloop.workload.trace.trace import CollectiveKind
 from hypothesis import given

@@ -245,7 +245,7 @@ def test_beside_ideal_and_twin(tmp_path: Path) -> None:
 
 def test_links_between_switches(tmp_path: Path) -> None:
     given = input_of(tmp_path)
-    from etloop.results.store.frames import frame_by_hand
+    from etloop.results.tables.frames import frame_by_hand
 
     text = {
         "switch": ["leaf", "leaf", "leaf"],

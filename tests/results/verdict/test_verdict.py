@@ -13,7 +13,7 @@ from etloop.controller.run.execute import FinishedRun
 from etloop.results.measure.summary import measure
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.verdict import AskedCheck, Result
-from etloop.results.store.frames import frame_by_hand
+from etloop.results.tables.frames import frame_by_hand
 from etloop.results.text.verdict import verdict_lines
 from etloop.results.verdict.evaluation import Results, evaluate
 from etloop.results.verdict.junit import junit_xml

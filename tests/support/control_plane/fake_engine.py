@@ -20,9 +20,10 @@ from etloop.contract.model.records import (
     OP_RECORD,
     PORT_RECORD,
     WAIT_RECORD,
+    StreamCount,
     WaitKind,
 )
-from etloop.contract.protocol.messages import QueuePairEnd, StreamCount
+from etloop.contract.protocol.messages import QueuePairEnd
 from numpy.typing import NDArray
 
 OP_NS = 20_000_000

@@ -13,8 +13,8 @@ from etloop.contract.model.counters import (
     CounterObject,
     CounterReading,
 )
-from etloop.counters.address import Address
-from etloop.counters.credentials import Login
+from etloop.counters.base.address import Address
+from etloop.counters.base.credentials import Login
 from etloop.counters.gnmi.grpc_library import grpc
 from etloop.counters.gnmi.messages import SERVICE
 from etloop.counters.gnmi.server import GnmiServer, ServerKeys

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, cast
 
 import pytest
-from etloop.counters.address import Address
+from etloop.counters.base.address import Address
 from etloop.counters.readers.snmp_settings import SnmpRoad
 
 COMMUNITY: Final = "secret-community"

@@ -10,7 +10,7 @@ import pytest
 from etloop.contract.model.run import RecordedBaselines
 from etloop.results.measure.summary import measure
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
-from etloop.results.store.arrow_tables import collectives_table
+from etloop.results.tables.arrow_tables import collectives_table
 from etloop.results.text.table import render
 from etloop.workload.job import build_job
 from etloop.workload.trace.settings import WorkloadSettings

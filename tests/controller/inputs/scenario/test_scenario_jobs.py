@@ -11,9 +11,9 @@ from etloop.contract.model.topology import SwitchEnd
 from etloop.controller.inputs.scenario.loads import CollectiveLoad, IncastLoad, StorageLoad, duration_ns
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.inputs.scenario.timeline import ends_of
-from etloop.controller.inputs.topology import parse_topology
 from etloop.controller.plan.jobs import background_notes, build_jobs
 from etloop.controller.plan.plan import plan_jobs
+from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.trace.trace import CollectiveKind
 
 from tests.support.runs.plan_by_hand import rig_of

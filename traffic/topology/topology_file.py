@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from etloop.contract.base.ip_address import parse_addresses
 from etloop.contract.base.units import (
     NS_PER_S,
     QuantityError,
@@ -26,6 +27,7 @@ from etloop.contract.model.switch_presets import SEED
 from etloop.contract.model.topology import (
     FOREVER_NS,
     MOST_ATTACHMENTS,
+    MOST_RAILS,
     MOST_SWITCH_PORTS,
     MOST_SWITCHES,
     Attachment,
@@ -36,9 +38,8 @@ from etloop.contract.model.topology import (
     SwitchSettings,
     Topology,
 )
-from etloop.controller.inputs.rig import MOST_RAILS, parse_addresses
-from etloop.controller.inputs.topology_switch import read_switch
-from etloop.traffic.routes import islands
+from etloop.traffic.topology.routes import islands
+from etloop.traffic.topology.switch_file import read_switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from etloop.contract.base.ip_address import ip_text
 from etloop.results.measure.job_shares import (
-    BARRIER_GROUP,
     background_ranks,
     job_of_rank,
     pass_of_op,
@@ -31,6 +30,7 @@ from etloop.results.schema.columns import (
     RATES,
     ColumnType,
 )
+from etloop.results.schema.jobs import BARRIER_GROUP
 from etloop.results.schema.kinds import CONVENTIONS, OP_NAMES, OpCode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from etloop.results.store.arrow_tables import text_column
+from etloop.results.tables.arrow_tables import text_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

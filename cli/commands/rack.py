@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.result import Answer, to_json
+from etloop.cli.text.job import job_line
 from etloop.contract.base.errors import ConfigError, Problem
-from etloop.controller.rack.client.job_text import job_line
 from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import job_told

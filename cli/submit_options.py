@@ -87,6 +87,6 @@ def answer_submit(parsed: argparse.Namespace) -> Answer:
     if parsed.wait_limit and not (parsed.wait or parsed.follow):
         raise ConfigError(Problem("--wait-limit", "nothing is waited for", "add --wait, or leave it out"))
     # Here, because only this command needs MQTT.
-    from etloop.controller.rack.client.submit import carried_out
+    from etloop.cli.commands.submit import carried_out
 
     return asyncio.run(carried_out(parsed))

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 import sys
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.result import Answer, to_json
+from etloop.cli.text.job import job_line
 from etloop.contract.base.clock import NS_PER_S, seconds_text
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
-from etloop.contract.base.units import QuantityError, approximate_bytes, parse_name
+from etloop.contract.base.units import approximate_bytes
+from etloop.controller.rack.client.address import broker_settings, rack_name, read_text
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
-from etloop.controller.rack.client.job_text import job_line
 from etloop.controller.rack.job import ENDED
-from etloop.controller.rack.mqtt.broker_connection import tls_context
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.messages import JobTold, ProgressTold, ResultTold
 from etloop.controller.rack.mqtt.schema import plain
-from etloop.controller.session.clock import monotonic_ns
-from etloop.runtime.mqtt_version import VERSION_CHOICES, version_of
+from etloop.runtime.clock import monotonic_ns
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
 _PAUSE_S: Final = 1.0
 _PASSING: Final = frozenset(("controller", "queue"))
 """Where problems lie that pass by themselves."""
-_ADDRESS: Final = re.compile(r"(?P<host>[^:\[\]\s]+|\[[^\[\]\s]+\])(:(?P<port>[0-9]{1,5}))?")
 _LASTING_NS: Final = 30 * NS_PER_S
 """Longer than a client waits for an answer."""
 
@@ -84,7 +79,7 @@ async def _attempt(parsed: argparse.Namespace) -> Answer:
         if parsed.follow:
             return await waited(rack, parsed.follow, parsed)
         job = await rack.submit(
-            _text(parsed.scenario),
+            read_text(parsed.scenario),
             ports=[port.strip() for port in parsed.ports.split(",") if port.strip()],
             port_count=parsed.port_count,
             priority=parsed.priority,
@@ -140,57 +135,9 @@ def _result_text(result: ResultTold) -> str:
     return "\n".join(lines) + "\n"
 
 
-def broker_settings(
-    broker: str,
-    *,
-    mqtt: str = VERSION_CHOICES[0],
-    username: str = "",
-    password_file: Path | None = None,
-    ca: Path | None = None,
-) -> BrokerSettings:
-    """How HOST[:PORT] is reached, over TLS if there is a `ca`. Raises `ConfigError` for what cannot be meant or read."""
-    address = _ADDRESS.fullmatch(broker)
-    host, port = (address["host"].strip("[]"), address["port"] or "") if address else ("", "")
-    if not host or (port and not 0 < int(port) < 65536):
-        raise ConfigError(
-            Problem(
-                "broker",
-                f'"{broker[:64]}" is no broker',
-                "write HOST or HOST:PORT, an IPv6 address as [::1]:1883",
-            )
-        )
-    settings = BrokerSettings(
-        host=host,
-        port=int(port) if port else (8883 if ca else 1883),
-        protocol=version_of(mqtt),
-        username=username,
-        password=_text(password_file).strip() if password_file else "",
-        ca_file=ca,
-    )
-    tls_context(settings)
-    return settings
-
-
-def rack_name(name: str) -> str:
-    """The name of a rack. Raises `ConfigError` for what can be none."""
-    try:
-        return parse_name(name)
-    except QuantityError as error:
-        raise ConfigError(Problem("rack", error.what, error.remedy)) from None
-
-
 def _labels(given: list[str]) -> dict[str, str]:
     pairs = [label.partition("=") for label in given]
     odd = [name for name, mark, _ in pairs if not mark or not name]
     if odd:
         raise ConfigError(Problem("--label", f'"{odd[0]}" is no label', "write NAME=VALUE"))
     return {name: value for name, _, value in pairs}
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            Problem(str(path), f"cannot be read: {error}", "check the name and the file")
-        ) from None

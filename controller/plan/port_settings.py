@@ -1,0 +1,86 @@
+"""Captures, faults and pauses of a scenario -> what each port that carries ranks is asked to do.
+
+Refuses what no port of the run could carry out; what may be written at all is decided by `inputs.scenario`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.transport import CaptureSettings, FaultAction, FaultRule, PauseRule
+
+if TYPE_CHECKING:
+    from etloop.controller.inputs.scenario.capture import Capture
+    from etloop.controller.inputs.scenario.pauses import PortPause
+    from etloop.controller.plan.placement import Placement
+
+_FRAMING: Final = (PortBackend.PACKET, PortBackend.XDP)
+
+
+def captures_of(capture: Capture, placement: Placement) -> dict[str, CaptureSettings]:
+    """What every agent with ranks is asked to keep. Raises `PlanError` for ports that carry no rank of this run."""
+    if not capture.wanted:
+        return {}
+    places = [(place.agent, place.port.name) for place in placement.ports if place.ranks]
+    refuse_unused_ports("transport.capture.ports", capture.ports, placement)
+    wanted = [place for place in places if not capture.ports or "/".join(place) in capture.ports]
+    return {
+        agent: CaptureSettings(
+            tuple(port for owner, port in wanted if owner == agent), capture.snap_bytes, capture.file_bytes
+        )
+        for agent in dict.fromkeys(agent for agent, _ in wanted)
+    }
+
+
+def refuse_unused_ports(where: str, names: tuple[str, ...], placement: Placement) -> None:
+    """Raises `PlanError` with every name of a port that no rank of the run uses: what is asked of it would not happen."""
+    used = [f"{place.agent}/{place.port.name}" for place in placement.ports if place.ranks]
+    strange = [name for name in names if name not in used]
+    if strange:
+        remedy = (
+            f"name ports that ranks are placed on: {', '.join(used[:8])}{', ...' if len(used) > 8 else ''}"
+        )
+        raise PlanError(*(Problem(where, f"no rank uses port {name}", remedy) for name in strange))
+
+
+def fault_notes(rules: tuple[FaultRule, ...], placement: Placement) -> tuple[str, ...]:
+    """What to say of rules that some ports cannot carry out, and of wrong ICRCs that some cannot see."""
+
+    def of(backend: PortBackend) -> str:
+        return ", ".join(place.label for place in placement.ports if place.port.backend is backend)
+
+    notes = []
+    cards, kernels = of(PortBackend.VERBS), of(PortBackend.UDP)
+    if rules and cards:
+        notes.append(
+            f"transport.faults: network cards do the transport of verbs ports, and nothing wrong on purpose: {cards}"
+        )
+    if kernels and any(rule.action is FaultAction.CORRUPT_ICRC for rule in rules):
+        notes.append(
+            f"corrupt_icrc among transport.faults: udp ports cannot check ICRCs and take such packets for good: {kernels}"
+        )
+    return tuple(notes)
+
+
+def pauses_of(pauses: tuple[PortPause, ...], placement: Placement) -> dict[str, tuple[PauseRule, ...]]:
+    """Rules by "agent/port". Raises `PlanError` with every rule that no port could carry out."""
+    refuse_unused_ports("transport.faults", tuple(pause.port for pause in pauses if pause.port), placement)
+    framing = [
+        f"{place.agent}/{place.port.name}"
+        for place in placement.ports
+        if place.ranks and place.port.backend in _FRAMING
+    ]
+    idle = [pause for pause in pauses if not framing or (pause.port and pause.port not in framing)]
+    if idle:
+        remedy = "write backend: packet or xdp in the rig; kernel sockets send no pause frames"
+        raise PlanError(
+            *(
+                Problem("transport.faults", f"port {pause.port or '(any)'} cannot send pause frames", remedy)
+                for pause in idle
+            )
+        )
+    return {
+        name: tuple(pause.rule for pause in pauses if pause.port in ("", name)) for name in framing if pauses
+    }

@@ -1,0 +1,1 @@
+"""The process of a run: started, spoken to, confined, and what it does."""

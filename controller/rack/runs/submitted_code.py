@@ -1,0 +1,78 @@
+"""Code in a submitted scenario: schedules in Python, congestion control plugins. A rack runs neither unless its owner allows it.
+
+Decides what is refused, and that a plugin's file lies below the scenario root. What the code may do once it runs is
+nobody's to decide: it has the rights of the controller, and a plugin those of the agents too, each of which has to be
+started with --allow-plugins (docs/security.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.units import QuantityError
+from etloop.controller.rack.runs.confinement import OUTSIDE, REMEDY, within
+from etloop.controller.run.prepare import read_cc_plugin
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
+    from etloop.controller.inputs.scenario.scenario import Scenario
+
+_CODE_SUFFIX: Final = ".py"
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedCode:
+    """What `allow:` in controller.yaml says."""
+
+    python_schedules: bool = False
+    cc_plugins: bool = False
+
+
+class PluginNamed(Exception):
+    """The scenario names a plugin, which may be run but not here: only preparing the job compiles it."""
+
+
+def looking_reader(allowed: AllowedCode) -> PluginReader:
+    """For reading a scenario at submission: refuses plugins, or raises `PluginNamed` where they are allowed."""
+
+    def read(path: Path) -> Plugin:
+        if allowed.cc_plugins:
+            raise PluginNamed
+        raise _refused(path, "allow: {cc_plugins: true}", "an algorithm that is built in")
+
+    return read
+
+
+def compiling_reader(allowed: AllowedCode, root: Path) -> PluginReader:
+    """For preparing the job: refuses plugins, or compiles those below `root`."""
+
+    def read(path: Path) -> Plugin:
+        if not allowed.cc_plugins:
+            raise _refused(path, "allow: {cc_plugins: true}", "an algorithm that is built in")
+        if not within(path, root):
+            raise QuantityError(f"{path.name} {OUTSIDE}", REMEDY)
+        return read_cc_plugin(path)
+
+    return read
+
+
+def refuse_python(scenario: Scenario, allowed: AllowedCode) -> None:
+    """Raises `ConfigError` with every schedule of the scenario that is Python, unless that is allowed."""
+    if allowed.python_schedules:
+        return
+    refusals = [
+        (file.where, _refused(file.path, "allow: {python_schedules: true}", "a schedule as MSCCL XML"))
+        for file in scenario.schedule_files
+        if file.path.suffix == _CODE_SUFFIX
+    ]
+    if refusals:
+        raise ConfigError(*(Problem(where, refusal.what, refusal.remedy) for where, refusal in refusals))
+
+
+def _refused(path: Path, key: str, instead: str) -> QuantityError:
+    what = f"{path.name} is code, and this rack runs none that a scenario brings"
+    return QuantityError(what, f"name {instead}, or let the rack's owner set {key}")

@@ -1,0 +1,1 @@
+"""What every reader of counters is and needs: its protocol, addresses, credentials."""

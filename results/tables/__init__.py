@@ -1,0 +1,1 @@
+"""Arrow tables and frames of what a run counted."""

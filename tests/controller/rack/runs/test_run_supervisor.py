@@ -1,0 +1,41 @@
+"""A run's process that does not keep up with what its agents say."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from etloop.contract.base.clock import NS_PER_S
+from etloop.controller.rack.runs.protocol import Begin
+from etloop.controller.rack.runs.supervisor import RunChild
+
+from tests.support.first_light.commands import PATIENCE_S
+
+MESSAGE = bytes(4 << 20)
+
+
+def child_in(directory: Path) -> RunChild:
+    begin = Begin("r1", "", str(directory), "", str(directory), [], str(directory / "out"), [], "{}")
+    return RunChild(begin, directory / "r1.lock", 16 << 30, lambda _: None)
+
+
+async def test_a_run_that_takes_nothing_holds_others_up_for_a_while_and_is_then_killed(
+    tmp_path: Path,
+) -> None:
+    child = child_in(tmp_path)
+    living = asyncio.create_task(child.live())
+    async with asyncio.timeout(PATIENCE_S):
+        while child.pid is None:  # noqa: ASYNC110 - a process that starts has no event
+            await asyncio.sleep(0)
+        os.kill(child.pid, signal.SIGSTOP)
+        assert not child.is_behind(0)
+        while not child.is_behind(0):
+            child.forward(b"a", MESSAGE)
+            await asyncio.sleep(0)
+        assert child.is_behind(2 * NS_PER_S)
+        assert not living.done(), "two seconds are borne"
+        assert child.is_behind(2 * NS_PER_S + 1)
+        assert await living == "its process does not take the messages of its agents"
+    assert not child.is_behind(9 * NS_PER_S), "it holds nobody up any more"

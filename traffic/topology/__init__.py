@@ -1,0 +1,1 @@
+"""topology.yaml -> switches, links and ports, and the ways through them."""
