@@ -1,4 +1,6 @@
-"""The lab beside its twin: `python -m etloop.bench.lab_twin [--json] [--check]`, as root. The same scenario, rig and topology in both.
+"""The lab beside its twin: `python -m etloop.bench.lab_twin [--json] [--check]`, as root.
+
+The same scenario, rig and topology in both.
 
 Jobs at rates that the soft switch holds anywhere: incasts that are paused, marked or both, one to all, rings, all with all.
 Held against each other are job completion (10 %), marks and pauses (20 %, and a few of either).

@@ -398,28 +398,11 @@ def _capture(parsed: argparse.Namespace) -> Answer:
     return answer_capture(parsed.file)
 
 
-def _bench(parsed: argparse.Namespace) -> Answer:
-    from etloop.bench.engine.rounds import SMALL_LENGTHS, full_lengths
-    from etloop.bench.engine.suite import Benchmark, answer_bench
-    from etloop.bench.engine.wire import ALL_PORTS, WirePorts
-    from etloop.contract.model.assignment import PortBackend
-
-    ports = WirePorts(
-        (PortBackend[parsed.backend.upper()],) if parsed.backend else ALL_PORTS.backends,
-        parsed.queue_pairs or ALL_PORTS.queue_pairs,
-    )
-    lengths = SMALL_LENGTHS if parsed.small else full_lengths(parsed.seconds, parsed.repeat)
-    chosen = tuple(Benchmark) if parsed.benchmark == "all" else (Benchmark(parsed.benchmark),)
-    return answer_bench(
-        chosen,
-        lengths,
-        ports,
-        as_json=parsed.json,
-        check=parsed.check,
-        realtime=parsed.realtime,
-        clear_cores=parsed.clear_cores,
-    )
-
-
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def _bench(parsed: argparse.Namespace) -> Answer:
+    from etloop.cli.commands.bench import bench
+
+    return bench(parsed)

@@ -22,11 +22,9 @@ from etloop.bench.engine.figures import (
     Section,
     Series,
     Unit,
-    as_json_value,
     bytes_per_s,
     percentile_of,
     ratio_of,
-    render,
 )
 from etloop.bench.engine.load import BenchLoad, PingPong
 from etloop.bench.engine.measure import bare_one_way_ns, gloo_duration_ns, wire_turnarounds_ns
@@ -35,8 +33,6 @@ from etloop.bench.engine.pacing import pacing_sections
 from etloop.bench.engine.rounds import BYTES_PER_MIB, SMALL_LENGTHS, Bench, notes_of
 from etloop.bench.engine.wire import ALL_PORTS, WirePorts, wire_sections
 from etloop.bench.engine.workers import bench_workers
-from etloop.cli.result import Answer, to_json
-from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.results.measure.summary import nearest_rank
 from etloop.workload.trace.trace import CollectiveKind
 
@@ -100,29 +96,6 @@ def run_bench(
         repetitions=lengths.repetitions,
         sections=sections,
         notes=notes,
-    )
-
-
-def answer_bench(
-    benchmarks: Sequence[Benchmark],
-    lengths: Lengths,
-    ports: WirePorts,
-    *,
-    as_json: bool,
-    check: bool,
-    realtime: bool = False,
-    clear_cores: bool = False,
-) -> Answer:
-    """Measures and tells. An unmet bar is a failed verdict only where `check` asks for one. Raises as `run_bench`."""
-    if clear_cores and not realtime:
-        raise ConfigError(
-            Problem("--clear-cores", "it clears cores for real-time threads", "say --realtime, too")
-        )
-    report = run_bench(benchmarks, lengths, ports, realtime=realtime, clear_cores=clear_cores)
-    failed = check and not report.met
-    return Answer(
-        to_json(as_json_value(report)) if as_json else render(report),
-        ExitCode.VERDICT_FAILED if failed else ExitCode.PASS,
     )
 
 

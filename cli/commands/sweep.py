@@ -176,7 +176,7 @@ def _search(
     directory: SweepDirectory,
 ) -> Answer:
     # Here for the same reason as in `_run`.
-    from etloop.experiments.search.run import begin_search, carry_out_search
+    from etloop.experiments.sweep.search import begin_search, carry_out_search
     from etloop.experiments.sweep.run import How
     from etloop.results.schema.search import SEARCH_FILE
 

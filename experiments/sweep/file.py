@@ -23,7 +23,7 @@ from etloop.contract.base.yaml_reader import (
     words,
 )
 from etloop.contract.base.yaml_tree import NULL_TAG, TEXT_TAG, Change, is_null, parse_path, value_text
-from etloop.experiments.search.bisection import Search, read_search
+from etloop.experiments.sweep.bisection import Search, read_search
 from etloop.lab.plan import (
     DEFAULT_ADDRESSES,
     DEFAULT_BIND,

@@ -1,7 +1,7 @@
-"""The house rules that a compiler does not check: who may import whom, which files may touch the outside, no cycles.
+"""The plan of the house: which room may import which, how full a folder may be, and which rooms touch the outside.
 
-The rules stand in the tables at the top; a new exception is a line there with its reason. The second half plants
-violations, so that a check which cannot fire is noticed.
+The rules are the tables at the top; a new room is a row. The second half plants a violation of each rule, so that a check
+that cannot fire is noticed. Rooms of the native engine: test_native_rooms.py.
 """
 
 from __future__ import annotations
@@ -16,114 +16,83 @@ import pytest
 
 from tests.support.places import ROOT
 
-MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
-    "contract": frozenset(),
-    "workload": frozenset({"contract"}),
-    "traffic": frozenset({"contract"}),
-    "dut_profiles": frozenset({"contract"}),
-    "results": frozenset({"contract"}),
-    "controller": frozenset({"contract", "workload", "traffic", "dut_profiles", "results"}),
-    "agent": frozenset({"contract", "traffic"}),
-    "bench": frozenset({"contract", "controller", "results", "traffic", "workload"}),
+MAY_IMPORT: Final[Mapping[str, str]] = {
+    "contract/base": "",
+    "contract/model": "contract/base",
+    "contract/protocol": "contract",
+    "runtime": "contract",
+    "workload/trace": "contract",
+    "workload/chakra": "workload/trace",
+    "workload/graph": "contract workload/trace",
+    "workload/inspect": "workload/trace workload/graph",
+    "workload/lint": "contract workload/trace workload/graph",
+    "workload/program": "contract workload/trace workload/graph",
+    "workload/synthetic": "contract workload/trace workload/chakra workload/graph",
+    "workload/readers": "contract workload/trace workload/chakra",
+    "workload": "contract workload/trace workload/graph workload/lint workload/program",
+    "traffic/threads": "contract runtime",
+    "traffic/topology": "contract",
+    "traffic/collectives/core": "contract",
+    "traffic/collectives/algorithms": "traffic/collectives/core",
+    "traffic/collectives/nccl": "traffic/collectives/core",
+    "traffic/collectives/msccl": "contract traffic/collectives/core",
+    "traffic/collectives/proof": "contract traffic/collectives/core",
+    "traffic/collectives": "contract",
+    "traffic": "contract",
+    "dut_profiles/model": "contract",
+    "dut_profiles/reading": "contract dut_profiles/model",
+    "dut_profiles/rules": "contract dut_profiles/model",
+    "dut_profiles": "contract",
+    "results/schema": "contract",
+    "results/measure": "contract results/schema",
+    "results/verdict": "contract results/schema",
+    "results/expected": "contract results/schema results/measure",
+    "results/tables": "contract results/schema results/measure results/expected results/verdict",
+    "results/device": "contract results/schema results/tables results/verdict",
+    "results/kpis": "contract results/schema results/measure results/verdict results/tables results/device",
+    "results/store": "contract results/schema results/measure results/expected results/verdict results/tables results/device",
+    "results/compare": "contract results/schema results/measure results/verdict results/store",
+    "results/text": "contract results/schema results/measure results/expected results/tables results/compare",
+    "results/html": "contract results/schema results/measure results/verdict results/kpis results/compare results/text",
+    "results/export": "results/kpis",
+    "results": "contract",
+    "agent": "contract runtime traffic",
+    "counters/base": "contract",
+    "counters/gnmi": "contract runtime counters/base",
+    "counters/readers": "contract runtime dut_profiles/model counters/base counters/gnmi",
+    "counters": "contract runtime dut_profiles",
+    "lab": "contract runtime traffic dut_profiles counters",
+    "controller/inputs": "contract workload traffic dut_profiles results counters",
+    "controller/session": "contract runtime workload/trace controller/inputs",
+    "controller/plan": "contract workload traffic results controller/inputs",
+    "controller/run": "contract runtime workload traffic dut_profiles results counters lab controller/inputs controller/plan"
+    " controller/session",
+    "controller/rack": "contract runtime workload results controller/inputs controller/plan controller/session controller/run",
+    "experiments/collective": "contract workload traffic results controller",
+    "experiments/sweep": "contract traffic results lab controller",
+    "bench/engine": "contract runtime workload traffic results controller",
+    "cli": "contract runtime workload traffic dut_profiles results counters lab controller experiments bench/engine",
+    "etloop": "contract workload traffic dut_profiles results controller experiments cli",
+    "bench": "contract workload traffic results lab controller cli",
 }
-"""Folder -> the folders it may import from, besides itself. Data flows one way."""
+"""Room -> the rooms it may import, besides itself. A room that is named as a whole ("results") may be imported with all that
+is in it; what stands directly in a folder with rooms ("results") may import those rooms."""
 
-SHELLS: Final[Mapping[str, str]] = {
-    "agent/cli.py": "the agent's command line",
-    "agent/files.py": "reads what the host says of itself",
-    "agent/host_reading.py": "reads what the host can do",
-    "agent/presence.py": "the agent's connection to a broker",
-    "agent/seats.py": "starts and ends the tasks of an agent's connections",
-    "agent/service.py": "the agent's event loop and its socket to the controller",
-    "bench/closed_forms.py": "a command line",
-    "bench/compare.py": "a command line",
-    "bench/queue_pairs.py": "reads the clock and its own peak memory",
-    "bench/flow_level.py": "measures its own processes",
-    "bench/readers.py": "reads the clock and its own peak memory",
-    "bench/rack.py": "starts a rack and looks at it",
-    "bench/soak.py": "starts a rack's processes and looks at them",
-    "bench/schedules.py": "reads the clock and its own peak memory, measures in processes of their own",
-    "bench/lab_twin.py": "runs labs, looks at the load",
-    "bench/soft_switch.py": "floods a switch, reads the clock",
-    "bench/twin.py": "reads the clock",
-    "bench/engine/suite.py": "turns SIGTERM into an orderly end, reads the machine's load",
-    "bench/engine/workers.py": "starts the bench's processes and talks to them over pipes",
-    "bench/engine/gloo.py": "one process of the bench's comparison with torch",
-    "bench/engine/measure.py": "starts and times one measurement",
-    "bench/engine/network.py": "makes and removes the bench's network namespaces",
-    "bench/engine/worker.py": "the process at one end of a bench",
-    "cli/main.py": "the controller's command line",
-    "cli/trace_options.py": "makes the random numbers of a synthetic job",
-    "cli/commands/collective.py": "runs sessions for a benchmark, writes its results",
-    "cli/commands/counters.py": "reads devices until it is stopped, prints",
-    "cli/commands/lab.py": "works out the way from one file to another",
-    "counters/readers/linux.py": "starts the process that reads interfaces",
-    "counters/readers/linux_process.py": "reads interfaces",
-    "counters/sampling.py": "reads devices side by side, on a clock",
-    "counters/readers/soft_switch.py": "asks a lab",
-    "controller/run/link_timeline.py": "waits beside a session and asks the lab to take links down",
-    "cli/stderr.py": "says a line on standard error",
-    "controller/run/execute.py": "runs the event loop for a command, shows the progress bar",
-    "counters/base/credentials.py": "reads credentials from files and the environment",
-    "counters/readers/gnmi_session.py": "a connection to a gNMI server, reads the clock",
-    "counters/readers/snmp.py": "asks SNMP agents, reads the clock",
-    "cli/commands/demo.py": "starts agents as processes",
-    "cli/commands/demo_lab.py": "names its lab by its own process",
-    "counters/gnmi/grpc_library.py": "sets gRPC's environment before it is loaded",
-    "counters/gnmi/server.py": "serves gNMI, reads the clock",
-    "cli/commands/keys.py": "writes and reads key files",
-    "lab/attach.py": "runs a switch between interfaces, waits for them",
-    "lab/capacity.py": "floods a switch in a thread",
-    "lab/client.py": "starts a lab's process, talks to it, enters its namespaces",
-    "lab/exec.py": "becomes another program inside a namespace",
-    "lab/gnmi.py": "the process that serves a lab's counters by gNMI",
-    "lab/namespaces.py": "asks the kernel for namespaces, from threads",
-    "lab/setup.py": "sets up interfaces, addresses and routes",
-    "lab/plug.py": "sets up the interfaces of an agent's ports",
-    "lab/process.py": "the process of a lab",
-    "lab/relay.py": "carries connections between namespaces",
-    "lab/server.py": "a lab's event loop, socket and agents",
-    "runtime/unix_socket.py": "binds and reaches a lab's socket",
-    "cli/commands/sweep.py": "draws the order of a sweep's runs, tells how far it is",
-    "experiments/sweep/directory.py": "removes what interrupted runs of a sweep left, flushes directories",
-    "experiments/sweep/run.py": "names a sweep's labs by its own process",
-    "controller/rack/malloc_tuning.py": "asks the C library to give memory back",
-    "controller/rack/store/artifacts.py": "removes what finished jobs left",
-    "controller/rack/client/blocking.py": "keeps a client's event loop in a thread",
-    "controller/rack/mqtt/broker_connection.py": "the connection to a broker",
-    "controller/rack/client/client.py": "a client's connection to the broker",
-    "controller/rack/runs/confinement.py": "watches what a run's process opens",
-    "controller/rack/daemon.py": "the event loop of a rack",
-    "controller/rack/mqtt/embedded_broker.py": "runs a broker",
-    "controller/rack/task_shutdown.py": "ends tasks of the event loop",
-    "controller/rack/events.py": "wakes those who wait for events",
-    "controller/rack/telemetry/http.py": "serves over HTTP",
-    "controller/rack/store/retention.py": "removes artifacts beside the event loop",
-    "controller/rack/store/orphaned_runs.py": "looks after processes that an earlier controller left",
-    "controller/rack/store/job_store.py": "keeps jobs in SQLite",
-    "controller/rack/store/locks.py": "locks files",
-    "controller/rack/log.py": "writes the log",
-    "controller/rack/mqtt/gateway.py": "the connection to the broker",
-    "controller/rack/telemetry/otel.py": "pushes figures on its own time",
-    "controller/rack/startup.py": "reads the rig, starts the event loop of a rack",
-    "controller/rack/client/pytest_plugin.py": "reads the environment of a test run",
-    "controller/rack/runs/supervisor.py": "starts the process of a run",
-    "controller/rack/runs/process.py": "the process of a run",
-    "cli/progress.py": "shows on a terminal how far reading is",
-    "controller/rack/mqtt/publish_schemas.py": "writes the published schemas",
-    "cli/commands/submit.py": "writes to the terminal while it waits",
-    "cli/submit_options.py": "starts the event loop of a command",
-    "controller/inputs/schedule_files.py": "runs a schedule's Python file that a scenario names",
-    "controller/session/service.py": "the controller's event loop and its sockets to the agents",
-    "runtime/clock.py": "reads the clocks",
-    "results/store/run_dir.py": "writes and reads run directories",
-    "traffic/threads/cleared_cores.py": "starts the process that keeps others off cores",
-    "traffic/threads/core_clearer.py": "the process that keeps others off cores",
-    "traffic/udp_streams.py": "threads that send and receive plain UDP beside the engine",
-    "traffic/cc_library.py": "runs the compiler on a congestion control plugin and keeps the result",
-    "workload/readers/files.py": "reads and writes trace files",
-}
-"""The I/O shells, file by file: the only modules that may import what is OUTSIDE."""
+COMPILED: Final = ("etloop.traffic._native", "etloop.workload._et")
+"""Modules of C++, which know no Python room."""
+
+MOST_MODULES: Final = 20
+"""In one folder, of Python (its `__init__` not counted) or of C++ (a header and its source are one)."""
+
+PURE: Final = frozenset(
+    "contract/base contract/model contract/protocol workload/trace workload/chakra workload/graph workload/inspect"
+    " workload/lint workload/program workload/synthetic traffic/topology traffic/collectives traffic/collectives/core"
+    " traffic/collectives/algorithms traffic/collectives/nccl traffic/collectives/msccl traffic/collectives/proof"
+    " dut_profiles/model dut_profiles/rules results/schema results/measure results/verdict results/expected results/tables"
+    " results/device results/kpis results/compare results/text results/html results/export"
+    " controller/plan".split()
+)
+"""Rooms that see no clock, chance, thread, process or operating system."""
 
 OUTSIDE: Final = frozenset(
     "aiomqtt asyncio concurrent ctypes fcntl http importlib logging mmap multiprocessing os pty random resource scapy select"
@@ -131,22 +100,6 @@ OUTSIDE: Final = frozenset(
 )
 """Modules of clocks, chance, threads, processes and the operating system. Pure code takes `now_ns`, bytes or a
 `random.Random` as arguments (imported for its type only, under TYPE_CHECKING)."""
-
-NATIVE_SHELLS: Final = re.compile(
-    r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|(?:udp|xdp)_socket|xdp_program|udp_arrivals|arrival_stamps|large_pages"
-    r"|send_control|departures|udp_drops|core_watch|thread_place|realtime_keeper|verbs_(?:device|library|port)|frame_flows"
-    r"|neighbours|(?:datagram_)?capture|system_clock|soft_socket|soft_switch|(?:frame_)?blast|loop|scale_up_mesh"
-    r"|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
-)
-"""C++ files that may see the operating system and Python; all others are pure."""
-
-NATIVE_OUTSIDE: Final = re.compile(
-    r"(sys|linux|net|netinet|arpa|nanobind)/.*"
-    r"|(unistd|fcntl|poll|pthread|sched|signal|errno|time|stdio|Python)\.h"
-    r"|c(errno|signal|stdio|time)"
-    r"|atomic|chrono|condition_variable|filesystem|fstream|future|iostream|mutex|random|semaphore|stop_token|thread"
-)
-"""Headers of the operating system, clocks, threads, chance and files: not for pure layers, which get `now` and bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +116,15 @@ def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 
 
-def imports_of(source: str, package: str) -> list[Import]:
-    """Every import of a module's source, wherever it stands; `package` resolves the relative ones.
+def is_dynamic_import(node: ast.AST) -> bool:
+    """Whether a node calls `__import__`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "__import__"
 
-    `from a import b` counts as `a` and as `a.b`, because b may be a module.
+
+def imports_of(source: str, package: str) -> list[Import]:
+    """Return every import of a module's source, wherever it stands; `package` resolves the relative ones.
+
+    `from a import b` counts as `a.b`: b may be a module, and if it is a name, `a.b` lies in the same room.
     """
     found: list[Import] = []
 
@@ -176,7 +134,6 @@ def imports_of(source: str, package: str) -> list[Import]:
         elif isinstance(node, ast.ImportFrom):
             ancestors = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*ancestors, *([node.module] if node.module else [])])
-            found.append(Import(base, node.lineno, for_types))
             found.extend(Import(f"{base}.{alias.name}", node.lineno, for_types) for alias in node.names)
         elif is_dynamic_import(node):
             found.append(Import("importlib", node.lineno, for_types))  # type: ignore[attr-defined]
@@ -189,54 +146,73 @@ def imports_of(source: str, package: str) -> list[Import]:
     return found
 
 
-def is_dynamic_import(node: ast.AST) -> bool:
-    """Whether a node calls `__import__`."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "__import__"
-
-
 def module_name(path: str) -> str:
-    """`workload/readers/files.py` -> `workload.files`; a package's `__init__.py` is the package."""
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    """`workload/files.py` -> `etloop.workload.files`; a package's `__init__.py` is the package."""
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return name if name.split(".")[0] == "etloop" else f"etloop.{name}"
 
 
 def package_of(path: str) -> str:
     """The package whose names a relative import in this file starts from."""
-    return path.rsplit("/", 1)[0].replace("/", ".")
+    return module_name(f"{path.rpartition('/')[0]}/__init__.py")
 
 
-def layer_violations(path: str, source: str) -> list[str]:
+def room_of(path: str) -> str:
+    """The innermost row of MAY_IMPORT that a file, or a module written as a path, lies in; "" for none."""
+    folder = path
+    while folder and folder not in MAY_IMPORT:
+        folder = folder.rpartition("/")[0]
+    return folder
+
+
+def room_of_module(module: str) -> str:
+    """The room of `etloop.x.y`, or of a name in it; "" for modules that are not ours."""
+    top, _, rest = module.partition(".")
+    return "" if top != "etloop" else room_of(rest.replace(".", "/")) or "etloop"
+
+
+def room_violations(path: str, source: str) -> list[str]:
     """Imports against MAY_IMPORT."""
-    top = path.split("/", maxsplit=1)[0]
-    return [
-        f"{path}:{found.line}: {top} must not import {found.module}; it may import "
-        f"{', '.join(sorted(MAY_IMPORT[top])) or 'nothing of ours'}: move what both need to contract"
-        for found in imports_of(source, package_of(path))
-        if (other := found.module.split(".")[0]) in MAY_IMPORT
-        and other != top
-        and other not in MAY_IMPORT[top]
-    ]
+    own = room_of(path)
+    allowed = MAY_IMPORT[own].split()
+    found = []
+    for one in imports_of(source, package_of(path)):
+        other = room_of_module(one.module)
+        inside = other.startswith(f"{own}/")
+        if one.module.startswith(COMPILED):
+            continue
+        if (
+            other
+            and other != own
+            and not inside
+            and not any(f"{other}/".startswith(f"{a}/") for a in allowed)
+        ):
+            found.append(
+                f"{path}:{one.line}: {own} must not import {one.module}; it may import "
+                f"{', '.join(allowed) or 'nothing of ours'}: move what both need to a room that both may import"
+            )
+    return found
 
 
-def value_type_violations(path: str, source: str) -> list[str]:
-    """Traffic and results work for any source of load: they may not even name the workload's types."""
-    if path.split("/", maxsplit=1)[0] not in {"traffic", "results"}:
-        return []
+def name_violations(path: str, source: str) -> list[str]:
+    """Rooms imported by the name of their folder, which works only where the repository is the working directory."""
+    tops = {room.partition("/")[0] for room in MAY_IMPORT} - {"etloop"}
     return [
-        f"{path}:{found.line}: {found.module} imported; take the columns of contract/ instead"
-        for found in imports_of(source, package_of(path))
-        if found.module.split(".")[0] == "workload"
+        f"{path}:{one.line}: {one.module} is not installed under this name; import etloop.{one.module}"
+        for one in imports_of(source, package_of(path))
+        if one.module.split(".")[0] in tops
     ]
 
 
 def purity_violations(path: str, source: str) -> list[str]:
-    """Imports of OUTSIDE by a module that is not a shell."""
-    if path in SHELLS:
+    """Imports of OUTSIDE in a room that is pure."""
+    if room_of(path) not in PURE:
         return []
     return [
-        f"{path}:{found.line}: a pure module imports {found.module}; take the time, the bytes or the random.Random as an "
-        "argument, or do this in one of SHELLS"
-        for found in imports_of(source, package_of(path))
-        if found.module.split(".")[0] in OUTSIDE and not found.for_types
+        f"{path}:{one.line}: a pure room imports {one.module}; take the time, the bytes or the random.Random as an "
+        "argument, or do this in a room that is not in PURE"
+        for one in imports_of(source, package_of(path))
+        if one.module.split(".")[0] in OUTSIDE and not one.for_types
     ]
 
 
@@ -261,115 +237,151 @@ def cycles(graph: Mapping[str, Iterable[str]]) -> list[str]:
 def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
     """Module -> modules of ours that it imports, if only for types; not a package's own `__init__`, which is always there."""
     modules = {module_name(path) for path in sources}
+
+    def target(name: str) -> str:
+        return name if name in modules else name.rpartition(".")[0]
+
     return {
         module_name(path): {
-            found.module
+            target(found.module)
             for found in imports_of(source, package_of(path))
-            if found.module in modules and not module_name(path).startswith(f"{found.module}.")
+            if target(found.module) in modules
+            and not module_name(path).startswith(f"{target(found.module)}.")
         }
         for path, source in sources.items()
     }
 
 
-def includes_of(source: str) -> list[str]:
-    """The headers that a C++ file includes."""
-    return re.findall(r'^\s*#\s*include\s*[<"]([^">]+)[">]', source, re.MULTILINE)
-
-
-def include_violations(name: str, source: str) -> list[str]:
-    """Headers that a pure C++ file must not include: the outside, and our own shells."""
-    if NATIVE_SHELLS.fullmatch(name):
-        return []
+def folder_violations(paths: Iterable[str]) -> list[str]:
+    """Folders with more than MOST_MODULES modules."""
+    modules: dict[str, set[str]] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if name != "__init__.py":
+            modules.setdefault(folder, set()).add(re.sub(r"\.(py|pyi|cpp|h)$", "", name))
     return [
-        f"{name}: a pure layer includes <{header}>; pass the time and the bytes in, or do this in a port or a loop"
-        for header in includes_of(source)
-        if NATIVE_OUTSIDE.fullmatch(header) or NATIVE_SHELLS.fullmatch(header)
+        f"{folder} has {len(names)} modules, at most are {MOST_MODULES}: which rooms are hidden in it?"
+        for folder, names in sorted(modules.items())
+        if len(names) > MOST_MODULES
     ]
 
 
 def python_sources() -> dict[str, str]:
     """Every module of ours: path from the root -> source."""
-    paths = sorted(path for top in MAY_IMPORT for path in (ROOT / top).rglob("*.py"))
-    return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
-
-
-def native_sources() -> dict[str, str]:
-    """Every C++ file of ours: path from the root -> source."""
-    paths = sorted(
-        path for top in ("traffic", "workload") for path in (ROOT / top / "native").glob("*.[hc]*")
-    )
+    tops = {room.partition("/")[0] for room in MAY_IMPORT}
+    paths = sorted(path for top in tops for path in (ROOT / top).rglob("*.py"))
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
 
 
 PYTHON_SOURCES: Final = python_sources()
-NATIVE_SOURCES: Final = native_sources()
+ROOMED: Final = {path: source for path, source in PYTHON_SOURCES.items() if room_of(path)}
 
 
-@pytest.mark.parametrize("path", PYTHON_SOURCES)
-def test_imports_follow_the_data_flow(path: str) -> None:
-    assert layer_violations(path, PYTHON_SOURCES[path]) == []
-    assert value_type_violations(path, PYTHON_SOURCES[path]) == []
+def test_every_module_lies_in_a_room() -> None:
+    """Only folders that hold nothing but rooms have none of their own."""
+    outside = [path for path in PYTHON_SOURCES if path not in ROOMED and not path.endswith("/__init__.py")]
+    assert outside == [], "give the new folder its row in MAY_IMPORT"
 
 
-@pytest.mark.parametrize("path", PYTHON_SOURCES)
-def test_only_the_named_shells_touch_the_outside(path: str) -> None:
-    assert purity_violations(path, PYTHON_SOURCES[path]) == []
+@pytest.mark.parametrize("path", ROOMED)
+def test_rooms_import_what_their_row_says(path: str) -> None:
+    assert room_violations(path, ROOMED[path]) == []
+
+
+@pytest.mark.parametrize("path", ROOMED)
+def test_pure_rooms_do_not_touch_the_outside(path: str) -> None:
+    assert purity_violations(path, ROOMED[path]) == []
+
+
+def test_rooms_are_imported_by_their_installed_name() -> None:
+    tests = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    assert [
+        found for path, text in (PYTHON_SOURCES | tests).items() for found in name_violations(path, text)
+    ] == []
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
     assert cycles(import_graph(PYTHON_SOURCES)) == []
 
 
-def test_every_folder_of_python_is_in_the_table() -> None:
-    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert folders <= MAY_IMPORT.keys(), "give the new folder its line in MAY_IMPORT"
+def test_rooms_do_not_allow_each_other_in_circles() -> None:
+    rows = {room: {name for name in row.split() if name != room} for room, row in MAY_IMPORT.items()}
+    whole = {
+        room: {
+            one for name in names for one in MAY_IMPORT if one != room and f"{one}/".startswith(f"{name}/")
+        }
+        for room, names in rows.items()
+    }
+    inside = {room: {one for one in MAY_IMPORT if one.startswith(f"{room}/")} for room in rows}
+    assert cycles({room: whole[room] | inside[room] for room in rows}) == []
 
 
-@pytest.mark.parametrize("path", NATIVE_SOURCES)
-def test_pure_native_layers_include_nothing_of_the_outside(path: str) -> None:
-    assert include_violations(path.rsplit("/", 1)[1], NATIVE_SOURCES[path]) == []
+def test_folders_are_taken_in_at_a_glance() -> None:
+    code = {".py", ".cpp", ".h"}
+    tops = {room.partition("/")[0] for room in MAY_IMPORT} | {"tests", "tools"}
+    paths = [
+        path.relative_to(ROOT) for top in tops for path in (ROOT / top).rglob("*") if path.suffix in code
+    ]
+    assert folder_violations(map(str, paths)) == []
 
 
-def test_native_headers_do_not_include_each_other_in_circles() -> None:
-    graph = {path.rsplit("/", 1)[1]: includes_of(source) for path, source in NATIVE_SOURCES.items()}
-    assert cycles(graph) == []
+def test_a_room_s_page_has_the_sentence_of_its_package() -> None:
+    """docs/architecture.md says of every room what its `__init__` says first."""
+    page = " ".join((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split())
+    missing = []
+    for room in MAY_IMPORT:
+        text = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+        sentence = " ".join(text.partition("\n\n")[0].split())
+        if not sentence or f"| `{room}/` | {sentence} |" not in page:
+            missing.append(f"| `{room}/` | {sentence} |")
+    assert missing == []
 
 
 @pytest.mark.parametrize(
     ("sentence", "path", "source"),
     [
-        ("an agent knows no controller", "agent/service.py", "from controller.plan import make_plan"),
-        ("nor the other way round", "controller/plan/plan.py", "import agent.lifecycle"),
-        ("a lazy import counts", "agent/x.py", "def f():\n    import controller.cli"),
+        ("an agent knows no controller", "agent/x.py", "from etloop.controller.plan.plan import make_plan"),
+        ("nor the other way round", "controller/plan/x.py", "import etloop.agent.lifecycle"),
+        ("a lazy import counts", "agent/x.py", "def f():\n    import etloop.cli.main"),
+        ("the contract imports nothing of ours", "contract/base/x.py", "import etloop.traffic"),
         (
-            "so does one for types only",
-            "traffic/x.py",
-            "if TYPE_CHECKING:\n    from workload.trace import Trace",
+            "results work on a run directory alone",
+            "results/html/x.py",
+            "from etloop.traffic.engine import Engine",
         ),
-        ("the contract imports nothing of ours", "contract/x.py", "import traffic"),
-        ("results work on a run directory alone", "results/x.py", "from traffic.engine import Engine"),
-        ("a relative import may not climb out", "agent/x.py", "from ..controller import plan"),
+        ("a relative import may not climb out", "agent/x.py", "from ..controller.plan import plan"),
+        ("no domain file imports the command line", "lab/x.py", "from etloop.cli import result"),
+        ("within a room the floors count too", "results/schema/x.py", "from etloop.results.html import page"),
+        (
+            "so does an import for types only",
+            "traffic/x.py",
+            "if TYPE_CHECKING:\n    from etloop.workload.trace.trace import Trace",
+        ),
     ],
 )
-def test_a_planted_layer_violation_is_found(sentence: str, path: str, source: str) -> None:
-    assert len(layer_violations(path, source)) >= 1, sentence
+def test_a_planted_room_violation_is_found(sentence: str, path: str, source: str) -> None:
+    assert len(room_violations(path, source)) >= 1, sentence
+
+
+def test_a_planted_folder_s_name_is_found() -> None:
+    assert len(name_violations("agent/x.py", "from agent.service import serve\nimport results")) == 2
+    assert name_violations("agent/x.py", "from etloop.agent.service import serve") == []
 
 
 @pytest.mark.parametrize(
     ("sentence", "path", "source"),
     [
-        ("a plain import", "controller/plan/plan.py", "import socket"),
-        ("a submodule", "controller/plan/plan.py", "import zmq.asyncio"),
-        ("a name out of a module", "workload/lint/report.py", "from time import monotonic_ns"),
-        ("inside a function", "results/measure/summary.py", "def f():\n    import random"),
+        ("a plain import", "controller/plan/x.py", "import socket"),
+        ("a submodule", "controller/plan/x.py", "import zmq.asyncio"),
+        ("a name out of a module", "workload/lint/x.py", "from time import monotonic_ns"),
+        ("inside a function", "results/kpis/x.py", "def f():\n    import random"),
         (
             "the else of a TYPE_CHECKING",
-            "results/measure/summary.py",
+            "results/kpis/x.py",
             "if TYPE_CHECKING:\n    pass\nelse:\n    import time",
         ),
-        ("under another name", "traffic/simulation.py", "import threading as t"),
-        ("by a call", "traffic/simulation.py", "__import__('socket')"),
-        ("a shell's name in another folder is no licence", "workload/service.py", "import asyncio"),
+        ("under another name", "traffic/topology/x.py", "import threading as t"),
+        ("by a call", "traffic/topology/x.py", "__import__('socket')"),
     ],
 )
 def test_a_planted_impurity_is_found(sentence: str, path: str, source: str) -> None:
@@ -378,41 +390,29 @@ def test_a_planted_impurity_is_found(sentence: str, path: str, source: str) -> N
 
 def test_what_is_allowed_is_not_reported() -> None:
     typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import random\n"
-    assert purity_violations("workload/synthetic/training_step.py", typed) == []
+    assert purity_violations("workload/synthetic/x.py", typed) == []
     assert purity_violations("agent/service.py", "import asyncio, time") == []
     assert (
-        layer_violations("controller/plan/plan.py", "from workload.job import build_job\nimport timeit") == []
-    )
-    assert (
-        layer_violations(
-            "traffic/collectives/algorithms/ring.py", "from .table import Entry\nfrom traffic import engine"
-        )
+        room_violations("controller/plan/x.py", "from etloop.workload.job import build_job\nimport timeit")
         == []
     )
+    assert room_violations("traffic/collectives/algorithms/ring.py", "from ..core.table import Entry") == []
+    assert room_violations("traffic/x.py", "from etloop.traffic.collectives.core import table") == []
 
 
 def test_a_planted_cycle_is_named() -> None:
     sources = {
-        "agent/a.py": "from agent import b",
+        "agent/a.py": "from etloop.agent import b",
         "agent/b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .c import X",
-        "agent/c.py": "import agent.a",
+        "agent/c.py": "import etloop.agent.a",
     }
-    assert cycles(import_graph(sources)) == ["agent.a -> agent.b -> agent.c -> agent.a"]
+    assert cycles(import_graph(sources)) == [
+        "etloop.agent.a -> etloop.agent.b -> etloop.agent.c -> etloop.agent.a"
+    ]
     assert cycles({"a": ["b", "c"], "b": ["c"], "c": []}) == []
 
 
-@pytest.mark.parametrize(
-    "header", ["sys/socket.h", "unistd.h", "chrono", "thread", "udp_port.h", "loop.h", "nanobind/nanobind.h"]
-)
-def test_a_planted_include_is_found(header: str) -> None:
-    assert len(include_violations("rank.cpp", f"#include <vector>\n#  include <{header}>\n")) == 1
-    assert include_violations("udp_port.cpp", f"#include <{header}>") == []
-
-
-def test_pure_includes_are_not_reported() -> None:
-    assert include_violations("rank.cpp", '#include "wire.h"\n#include <span>\n// #include <thread>\n') == []
-
-
-@pytest.mark.parametrize("path", SHELLS)
-def test_every_shell_still_exists(path: str) -> None:
-    assert (ROOT / path).is_file(), f"{path} is gone: take it out of SHELLS"
+def test_a_planted_full_folder_is_found() -> None:
+    full = [f"lab/m{number}.py" for number in range(MOST_MODULES + 1)]
+    assert len(folder_violations(full)) == 1
+    assert folder_violations([*full[1:], "lab/__init__.py", "lab/m1.cpp", "lab/m1.h"]) == []

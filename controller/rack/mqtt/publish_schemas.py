@@ -1,4 +1,7 @@
-"""Writes the JSON Schemas of the rack API: `python -m etloop.controller.rack.mqtt.publish_schemas docs/rack-api`. A test holds them current."""
+"""Write the JSON Schemas of the rack API: `python -m etloop.controller.rack.mqtt.publish_schemas docs/rack-api`.
+
+A test holds them current.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The compose file as a whole rack: its services come up, the demo's job runs through the switch, the end is the verdict.
 
-Twice: with containers, where an engine can run (tests/support/rack/compose_engine.py); and, everywhere, with the same files and commands
+Twice: with containers, where an engine can run (tests/support/rack/compose_engine.py);
+and, everywhere, with the same files and commands
 as processes of this machine: in network namespaces where they are allowed, else without the switch, which the verdict notices.
 """
 

@@ -9,7 +9,7 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.base.yaml_tree import changed_text
-from etloop.experiments.search.bisection import Search, Trial, bounds, next_value
+from etloop.experiments.sweep.bisection import Search, Trial, bounds, next_value
 from etloop.experiments.sweep.file import parse_sweep
 from hypothesis import given
 from hypothesis import strategies as st

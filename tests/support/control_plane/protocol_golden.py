@@ -1,4 +1,6 @@
-"""Golden bytes of every message in every minor version that is still spoken: `python -m tests.support.control_plane.protocol_golden` adds a file.
+"""Golden bytes of every message in every minor version that is still spoken.
+
+`python -m tests.support.control_plane.protocol_golden` adds a file.
 
 The file of a version is written once, by that version, and never again: it stands for peers that are out there.
 """

@@ -1,7 +1,8 @@
 """A rack as its users run it, `etloop controller` and agents as processes beside a real Mosquitto, to be broken and looked at.
 
 What a fault did is noted with the seconds until the rack was clear again: the job ended with its reason and nothing of it
-left. With ETLOOP_FAULTS set to a file the notes are added to it; `python -m tests.support.rack.rack_under_faults` makes docs/faults.md of them.
+left. With ETLOOP_FAULTS set to a file the notes are added to it;
+`python -m tests.support.rack.rack_under_faults` makes docs/faults.md of them.
 No test judges the seconds.
 """
 
@@ -203,12 +204,14 @@ def lets_pass(controller: Live, seconds: float) -> None:
 
 HEAD: Final = """# What happens when something breaks
 
-Every row is a test (`tests/e2e/rack/test_rack_faults.py`, `tests/e2e/rack/test_rack_hostile.py`) over real processes: `etloop controller`,
+Every row is a test (`tests/e2e/rack/test_rack_faults.py`, `tests/e2e/rack/test_rack_hostile.py`) over real
+processes: `etloop controller`,
 two agents, Mosquitto. After each, the next job passes. *Clear* is the time from the fault, or from its end where it has one
 (of hostile messages from the first, so that their sending is in it), until the job has ended with its reason and nothing of
 it is left running, measured once on a two-core virtual machine by `make faults`, where so many processes wanted the cores as
 *load* says (the average over a minute, the test's own among them); nothing is judged by it.
-Beside the rows, `tests/e2e/rack/test_rack_crashes.py` kills controllers and runs at moments that a seed picks, over and over: no job is
+Beside the rows, `tests/e2e/rack/test_rack_crashes.py` kills controllers and runs at moments that a
+seed picks, over and over: no job is
 lost, none hangs, none changes once it has ended, and the broker knows the same.
 
 | fault | what happens | what is kept | clear after | load |

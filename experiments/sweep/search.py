@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.run.execute import FinishedRun
-from etloop.experiments.search.bisection import Search, Trial, bounds, next_value
+from etloop.experiments.sweep.bisection import Search, Trial, bounds, next_value
 from etloop.experiments.sweep.points import Point, PointFiles, point_files
 from etloop.experiments.sweep.run import Runs, run_told, was_stopped
 from etloop.results.schema.search import (

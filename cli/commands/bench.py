@@ -1,0 +1,36 @@
+"""`etloop bench`: what was asked, measured and printed; an unmet bar fails only where it is checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etloop.bench.engine.figures import as_json_value, render
+from etloop.bench.engine.rounds import SMALL_LENGTHS, full_lengths
+from etloop.bench.engine.suite import Benchmark, run_bench
+from etloop.bench.engine.wire import ALL_PORTS, WirePorts
+from etloop.cli.result import Answer, to_json
+from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.contract.model.assignment import PortBackend
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def bench(parsed: argparse.Namespace) -> Answer:
+    """Run the benchmarks that the command line names. Raises `ConfigError` and as `run_bench`."""
+    if parsed.clear_cores and not parsed.realtime:
+        raise ConfigError(
+            Problem("--clear-cores", "it clears cores for real-time threads", "say --realtime, too")
+        )
+    ports = WirePorts(
+        (PortBackend[parsed.backend.upper()],) if parsed.backend else ALL_PORTS.backends,
+        parsed.queue_pairs or ALL_PORTS.queue_pairs,
+    )
+    lengths = SMALL_LENGTHS if parsed.small else full_lengths(parsed.seconds, parsed.repeat)
+    chosen = tuple(Benchmark) if parsed.benchmark == "all" else (Benchmark(parsed.benchmark),)
+    report = run_bench(chosen, lengths, ports, realtime=parsed.realtime, clear_cores=parsed.clear_cores)
+    failed = parsed.check and not report.met
+    return Answer(
+        to_json(as_json_value(report)) if parsed.json else render(report),
+        ExitCode.VERDICT_FAILED if failed else ExitCode.PASS,
+    )

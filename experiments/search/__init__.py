@@ -1,1 +1,0 @@
-"""The highest load at which a condition still holds, by bisection."""
