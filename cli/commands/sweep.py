@@ -176,8 +176,8 @@ def _search(
     directory: SweepDirectory,
 ) -> Answer:
     # Here for the same reason as in `_run`.
-    from etloop.experiments.sweep.search import begin_search, carry_out_search
     from etloop.experiments.sweep.run import How
+    from etloop.experiments.sweep.search import begin_search, carry_out_search
     from etloop.results.schema.search import SEARCH_FILE
 
     if not parsed.resume:
