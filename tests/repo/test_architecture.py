@@ -1,13 +1,12 @@
 """The house rules that a compiler does not check: who may import whom, which files may touch the outside, no cycles.
 
-The rules stand in the tables at the top; a new exception is a line there with its reason. The second half plants
-violations, so that a check which cannot fire is noticed.
+The rules stand in the tables at the top (those of C++ in test_native_rooms.py); a new exception is a line there with its
+reason. The second half plants violations, so that a check which cannot fire is noticed.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -132,22 +131,6 @@ OUTSIDE: Final = frozenset(
 """Modules of clocks, chance, threads, processes and the operating system. Pure code takes `now_ns`, bytes or a
 `random.Random` as arguments (imported for its type only, under TYPE_CHECKING)."""
 
-NATIVE_SHELLS: Final = re.compile(
-    r"(?:cc_plugin|(?:udp|packet|open|xdp)_port|(?:udp|xdp)_socket|xdp_program|udp_arrivals|arrival_stamps|large_pages"
-    r"|send_control|departures|udp_drops|core_watch|thread_place|realtime_keeper|verbs_(?:device|library|port)|frame_flows"
-    r"|neighbours|(?:datagram_)?capture|system_clock|soft_socket|soft_switch|(?:frame_)?blast|loop|scale_up_mesh"
-    r"|bind[a-z_]*)\.(?:h|cpp)|ip_address\.cpp"
-)
-"""C++ files that may see the operating system and Python; all others are pure."""
-
-NATIVE_OUTSIDE: Final = re.compile(
-    r"(sys|linux|net|netinet|arpa|nanobind)/.*"
-    r"|(unistd|fcntl|poll|pthread|sched|signal|errno|time|stdio|Python)\.h"
-    r"|c(errno|signal|stdio|time)"
-    r"|atomic|chrono|condition_variable|filesystem|fstream|future|iostream|mutex|random|semaphore|stop_token|thread"
-)
-"""Headers of the operating system, clocks, threads, chance and files: not for pure layers, which get `now` and bytes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Import:
@@ -271,38 +254,13 @@ def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
     }
 
 
-def includes_of(source: str) -> list[str]:
-    """The headers that a C++ file includes."""
-    return re.findall(r'^\s*#\s*include\s*[<"]([^">]+)[">]', source, re.MULTILINE)
-
-
-def include_violations(name: str, source: str) -> list[str]:
-    """Headers that a pure C++ file must not include: the outside, and our own shells."""
-    if NATIVE_SHELLS.fullmatch(name):
-        return []
-    return [
-        f"{name}: a pure layer includes <{header}>; pass the time and the bytes in, or do this in a port or a loop"
-        for header in includes_of(source)
-        if NATIVE_OUTSIDE.fullmatch(header) or NATIVE_SHELLS.fullmatch(header)
-    ]
-
-
 def python_sources() -> dict[str, str]:
     """Every module of ours: path from the root -> source."""
     paths = sorted(path for top in MAY_IMPORT for path in (ROOT / top).rglob("*.py"))
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
 
 
-def native_sources() -> dict[str, str]:
-    """Every C++ file of ours: path from the root -> source."""
-    paths = sorted(
-        path for top in ("traffic", "workload") for path in (ROOT / top / "native").glob("*.[hc]*")
-    )
-    return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
-
-
 PYTHON_SOURCES: Final = python_sources()
-NATIVE_SOURCES: Final = native_sources()
 
 
 @pytest.mark.parametrize("path", PYTHON_SOURCES)
@@ -323,16 +281,6 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 def test_every_folder_of_python_is_in_the_table() -> None:
     folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert folders <= MAY_IMPORT.keys(), "give the new folder its line in MAY_IMPORT"
-
-
-@pytest.mark.parametrize("path", NATIVE_SOURCES)
-def test_pure_native_layers_include_nothing_of_the_outside(path: str) -> None:
-    assert include_violations(path.rsplit("/", 1)[1], NATIVE_SOURCES[path]) == []
-
-
-def test_native_headers_do_not_include_each_other_in_circles() -> None:
-    graph = {path.rsplit("/", 1)[1]: includes_of(source) for path, source in NATIVE_SOURCES.items()}
-    assert cycles(graph) == []
 
 
 @pytest.mark.parametrize(
@@ -399,18 +347,6 @@ def test_a_planted_cycle_is_named() -> None:
     }
     assert cycles(import_graph(sources)) == ["agent.a -> agent.b -> agent.c -> agent.a"]
     assert cycles({"a": ["b", "c"], "b": ["c"], "c": []}) == []
-
-
-@pytest.mark.parametrize(
-    "header", ["sys/socket.h", "unistd.h", "chrono", "thread", "udp_port.h", "loop.h", "nanobind/nanobind.h"]
-)
-def test_a_planted_include_is_found(header: str) -> None:
-    assert len(include_violations("rank.cpp", f"#include <vector>\n#  include <{header}>\n")) == 1
-    assert include_violations("udp_port.cpp", f"#include <{header}>") == []
-
-
-def test_pure_includes_are_not_reported() -> None:
-    assert include_violations("rank.cpp", '#include "wire.h"\n#include <span>\n// #include <thread>\n') == []
 
 
 @pytest.mark.parametrize("path", SHELLS)
