@@ -17,9 +17,18 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# One compilation serves the Python modules and the native tests; the other is the sanitized one.
+NATIVE_BUILD := build/native
+SANITIZED_BUILD := build/sanitized
+# ON in continuous integration (.ci/run); changing it compiles everything anew. Sanitized code is always compiled so.
+ETLOOP_WERROR ?= OFF
+# Without build isolation, so that the pinned tools build it and build/ is reused.
+INSTALL_OURS := $(INSTALL) --no-build-isolation --config-settings=build-dir=$(NATIVE_BUILD) \
+  --config-settings=cmake.define.ETLOOP_TESTS=ON --config-settings=cmake.define.ETLOOP_WERROR=$(ETLOOP_WERROR)
+
 # Directories stand for added, renamed and removed files.
-NATIVE_SOURCES := CMakeLists.txt $(foreach part,traffic workload,$(part)/native $(wildcard $(part)/native/*.cpp $(part)/native/*.h))
-NATIVE_TESTS := tests/native $(wildcard tests/native/*.cpp tests/native/*.h)
+NATIVE_SOURCES := CMakeLists.txt $(shell find traffic/native workload/native)
+NATIVE_TESTS := $(shell find tests/native)
 
 .PHONY: all demo test lint format fuzz bench faults clean
 .DELETE_ON_ERROR:
@@ -73,31 +82,31 @@ $(STAMPS)/toolchain: $(STAMPS)/venv constraints.txt tools/check_build.py
 	@touch $@
 
 # Our packages, both commands and the native modules. Editable: Python files are used where they stand.
-# Without build isolation, so that the pinned tools build it and build/ is reused.
 $(STAMPS)/built: $(STAMPS)/toolchain pyproject.toml $(NATIVE_SOURCES)
 	@echo "building the native modules and installing etloop (a first build takes a few minutes)"
-	@$(INSTALL) --no-build-isolation --editable .
+	@$(INSTALL_OURS) --editable .
 	@$(BIN)/python tools/link_package.py $(VENV)/package
 	@touch $@
 
 # Tools of the developer.
 $(STAMPS)/dev: $(STAMPS)/built
 	@echo "installing development tools"
-	@$(INSTALL) --no-build-isolation --editable '.[dev]'
+	@$(INSTALL_OURS) --editable '.[dev]'
 	@touch $@
 
 # Native unit tests, run when they or the engine changed.
-$(STAMPS)/native-tests: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE_TESTS)
-	$(call native_tests,build/tests,-DCMAKE_BUILD_TYPE=RelWithDebInfo)
+$(STAMPS)/native-tests: $(STAMPS)/built $(NATIVE_TESTS)
+	$(call native_tests,$(NATIVE_BUILD))
 	@touch $@
 
 $(STAMPS)/native-tests-sanitized: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE_TESTS)
-	$(call native_tests,build/tests-sanitized,-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g" -DETLOOP_SANITIZE=ON)
+	@$(BIN)/cmake -S . -B $(SANITIZED_BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DETLOOP_PYTHON=OFF -DETLOOP_TESTS=ON \
+	  -DETLOOP_WERROR=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g" -DETLOOP_SANITIZE=ON > /dev/null
+	$(call native_tests,$(SANITIZED_BUILD))
 	@touch $@
 
 define native_tests
-	@$(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DETLOOP_PYTHON=OFF -DETLOOP_TESTS=ON -DETLOOP_WERROR=ON $(2) > /dev/null
-	$(BIN)/cmake --build $(1)
+	$(BIN)/cmake --build $(1) --target native_tests
 	$(BIN)/ctest --test-dir $(1) --output-on-failure --no-tests=error
 	@sed -n '/^skipped: /p' $(1)/Testing/Temporary/LastTest.log
 endef

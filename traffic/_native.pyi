@@ -1,4 +1,4 @@
-"""The native engine. Each layer's section is written with its bind_*.cpp."""
+"""The native engine. Each layer's section is written with its file of traffic/native/bind."""
 
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ from etloop.traffic.topology.routes import Routes
 from etloop.traffic.twin import StreamPath, TwinSettings
 from numpy.typing import NDArray
 
-# bind_schedule.cpp
+# bind/schedule.cpp
 
 LaneTotalColumns: TypeAlias = tuple[
     NDArray[np.int64],
@@ -81,7 +81,7 @@ class StepTables:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """(tx_messages, tx_bytes, rx_messages, rx_bytes), a row per op asked for."""
 
-# bind_wire.cpp
+# bind/wire.cpp
 
 class IpFlow:
     """The IP and UDP fields that an ICRC covers; addresses as text, "10.0.0.1" or "fd00::1"."""
@@ -153,7 +153,7 @@ class CoreWatch:
 def watch_core(processor: int, priority: int) -> CoreWatch:
     """At that priority, as an engine's thread would be. RuntimeError where that is not permitted."""
 
-# bind_engine.cpp
+# bind/engine.cpp
 
 class PortLoops:
     """The port loops of one agent: a thread each, running from construction to `stop`.
@@ -227,7 +227,7 @@ def usable_processors() -> list[int]:
 def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, Any]:
     """A run in virtual time; the keys are the fields of SimulationOutcome, records as bytes."""
 
-# bind_twin.cpp
+# bind/twin.cpp
 
 def twin(
     assignment: Assignment,
@@ -239,7 +239,7 @@ def twin(
 ) -> dict[str, Any]:
     """A run through switches; the keys are the fields of TwinOutcome, records as bytes."""
 
-# bind_flow.cpp
+# bind/flow.cpp
 
 def flow_level(assignment: Assignment, network: FlowNetwork, settings: FlowLevelSettings) -> dict[str, Any]:
     """A run without packets; the keys are the fields of FlowLevelOutcome, records as bytes."""
@@ -250,7 +250,7 @@ def flow_keys(assignment: Assignment) -> bytes:
 def ecmp_choices(keys: NDArray[np.uint64], seed: int, ways: int) -> bytes:
     """One int32 for every key: which of `ways` equal routes a switch with that seed takes."""
 
-# bind_congestion.cpp
+# bind/congestion.cpp
 
 CC_ABI_VERSION: int
 
@@ -263,10 +263,10 @@ def cc_plugin(library: str) -> tuple[Any, ...]:
 def cc_mistakes(algorithm: str, library: str, profile: str, given: list[tuple[str, float]]) -> list[str]:
     """What is wrong with a choice of parameters; empty if nothing is."""
 
-# bind_qp.cpp
+# bind/qp.cpp
 
 class QueuePairSettings:
-    """TransportParams of traffic/native/plan.h; times in nanoseconds."""
+    """TransportParams of traffic/native/plan/plan.h; times in nanoseconds."""
 
     path_mtu: int
     window_packets: int
@@ -333,7 +333,7 @@ class QueuePair:
     def pattern_rkey(self) -> int:
         """The key under which writes are forgotten and READs return the pattern."""
 
-# bind_soft_switch.cpp
+# bind/soft_switch.cpp
 
 counter_sizes: dict[str, int]
 """Bytes of a row of each counter layout, for the test that compares them with contract/model/switch_counters.py."""

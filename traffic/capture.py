@@ -1,4 +1,4 @@
-"""Where an agent keeps what its ports send and receive, and how much. Writing is done by traffic/native/capture.
+"""Where an agent keeps what its ports send and receive, and how much. Writing is done by traffic/native/port/capture.
 
 Who started the agent decides whether and where anything is kept, and the most of it; a scenario may ask for some ports
 and for less.

@@ -1,7 +1,7 @@
 """A congestion control plugin, as the user wrote it -> a shared library on this host.
 
 Decides how a plugin's source is compiled and where the result is kept. What the library must export is decided by
-traffic/native/etloop_cc.h and checked when it is loaded.
+traffic/native/cc/etloop_cc.h and checked when it is loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from etloop.contract.model.congestion import MOST_PLUGIN_BYTES
 if TYPE_CHECKING:
     from etloop.contract.model.congestion import CongestionSettings
 
-HEADER: Final = Path(__file__).parent / "native" / "etloop_cc.h"
+HEADER: Final = Path(__file__).parent / "native" / "cc" / "etloop_cc.h"
 SUFFIXES: Final = (".cpp", ".so")
 _COMPILERS: Final = ("c++", "g++", "clang++")
 _FLAGS: Final = (

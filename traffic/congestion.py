@@ -1,4 +1,4 @@
-"""Which congestion control algorithms there are, with their parameters: the tables of traffic/native/cc_*.cpp as values.
+"""Which congestion control algorithms there are, with their parameters: the tables of traffic/native/cc/*.cpp as values.
 
 Decides nothing: the native tables are the only place where an algorithm's parameters, limits and profiles stand.
 """

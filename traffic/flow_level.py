@@ -2,7 +2,7 @@
 
 Decides what an *ideal* network is: every port sends and receives at its rate, and nothing in between is ever in the way.
 What a described network looks like is decided by `traffic.flow_network`; how rates come about by
-traffic/native/fair_shares and flow_level. docs/flow_level.md says what is approximated.
+traffic/native/virtual/fair_shares and flow_level. docs/flow_level.md says what is approximated.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ QUEUE_SAMPLE = np.dtype(
         ("dropped", "<i8"),
     ]
 )
-"""An egress queue of the simulated switch at one moment; `QueueSample` of traffic/native/sim.h."""
+"""An egress queue of the simulated switch at one moment; `QueueSample` of traffic/native/virtual/sim.h."""
 
 
 @dataclass(frozen=True, slots=True)

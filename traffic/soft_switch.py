@@ -1,4 +1,4 @@
-"""The soft switch: a topology's switches in real time between interfaces. A thin face over traffic/native/soft_switch.
+"""The soft switch: a topology's switches in real time between interfaces. A thin face over traffic/native/bare/soft_switch.
 
 Decides what a snapshot of its counters looks like to Python. Where the interfaces come from and who asks for snapshots is
 decided by the lab (controller/lab_*.py).

@@ -1,7 +1,7 @@
 """The twin: the engine's own cores in virtual time, through the switches that a topology describes. Same seed, same bytes.
 
 Decides which attachment each port of the assignment is on, and what a caller is told; what happens to packets is decided
-natively (traffic/native/twin). The assignment must hold every rank and every port of the job.
+natively (traffic/native/virtual/twin). The assignment must hold every rank and every port of the job.
 """
 
 from __future__ import annotations

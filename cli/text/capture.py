@@ -1,6 +1,6 @@
 """A capture as one line a packet, for people. Pure: bytes in, lines out.
 
-Reads the pcapng files that agents write (traffic/native/capture): one section, one Ethernet interface, nanoseconds. Other
+Reads the pcapng files that agents write (traffic/native/port/capture): one section, one Ethernet interface, nanoseconds. Other
 files are Wireshark's business; what does not fit is refused by its place in the file.
 """
 

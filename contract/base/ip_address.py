@@ -1,6 +1,6 @@
 """IPv4 and IPv6 addresses as one value of 16 bytes, and columns of them.
 
-IPv4 is kept as IPv6 maps it, ::ffff:a.b.c.d (RFC 4291, 2.5.5.2), as traffic/native/ip_address.h does.
+IPv4 is kept as IPv6 maps it, ::ffff:a.b.c.d (RFC 4291, 2.5.5.2), as traffic/native/base/ip_address.h does.
 """
 
 from __future__ import annotations

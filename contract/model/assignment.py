@@ -39,7 +39,7 @@ class Path(IntEnum):
 
 
 class PortBackend(IntEnum):
-    """What carries the packets of a port. Numbers as in traffic/native/device_port.h."""
+    """What carries the packets of a port. Numbers as in traffic/native/port/device_port.h."""
 
     UDP = 0
     """Kernel UDP sockets: no privileges, segmentation offload."""

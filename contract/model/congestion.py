@@ -1,6 +1,6 @@
 """Congestion control of a run's queue pairs: settings that travel in an assignment.
 
-Which algorithms there are, with their parameters, is known to traffic/native/cc_*.cpp alone (docs/congestion_control.md);
+Which algorithms there are, with their parameters, is known to traffic/native/cc/*.cpp alone (docs/congestion_control.md);
 what a scenario may write for them is decided in `controller.scenario_congestion`.
 """
 

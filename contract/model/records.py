@@ -1,7 +1,7 @@
 """Schemas of what is measured: the rows an engine writes and an agent streams, as numpy record types.
 
 Times are nanoseconds of the agent's monotonic clock until the controller maps them to the run's clock. The layouts
-equal the C++ structs of traffic/native/records.h (static asserts there, a size test here).
+equal the C++ structs of traffic/native/plan/records.h (static asserts there, a size test here).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ CC_RECORD: Final = np.dtype(
 
 
 class WaitKind:
-    """What an unfinished op waits for; numbers as in traffic/native/records.h."""
+    """What an unfinished op waits for; numbers as in traffic/native/plan/records.h."""
 
     DEPENDENCY: Final = 0
     DELAY: Final = 1

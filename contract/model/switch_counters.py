@@ -1,7 +1,7 @@
 """What switches, the cards before them and the soft switch count: one row a port, named as SAI and SONiC name it.
 
-The layouts equal traffic/native/switch_counters.h, soft_fabric.h and soft_switch.h byte for byte, which a test checks. All
-are 64-bit integers; `_bytes` of frames include the check sequence, `_ns` are nanoseconds.
+The layouts equal traffic/native/switch/switch_counters.h, switch/soft_fabric.h and bare/soft_switch.h byte for byte,
+which a test checks. All are 64-bit integers; `_bytes` of frames include the check sequence, `_ns` are nanoseconds.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ LANE_SAMPLE: Final = np.dtype(
         ("lane", "<u2"),
     ]
 )
-"""`LaneSample` of traffic/native/twin_series.h: queue, PFC priority and priority group `lane` of a switch port at one moment.
-Packets, bytes, pauses and times of pause are since the begin."""
+"""`LaneSample` of traffic/native/virtual/twin_series.h: queue, PFC priority and priority group `lane` of a switch port at
+one moment. Packets, bytes, pauses and times of pause are since the begin."""
 SOFT_PORT_COUNTERS: Final = np.dtype(
     [
         ("rx_frames", "<i8"),

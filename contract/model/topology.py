@@ -2,7 +2,7 @@
 
 Decides the shape that the twin, the soft switch and the file format have in common, and no defaults: those are
 `switch_presets`. Which ways packets may take is worked out by `traffic.routes`, what a switch does with them by
-traffic/native/switch_model. Terms follow SAI (opencompute/SAI:inc): traffic class, priority group, queue, pool.
+traffic/native/switch/switch_model. Terms follow SAI (opencompute/SAI:inc): traffic class, priority group, queue, pool.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOREVER_NS: Final = 2**63 - 1
 
 
 class LoadBalancing(IntEnum):
-    """How a switch chooses among equally short ways. Numbers as in traffic/native/switch_config.h."""
+    """How a switch chooses among equally short ways. Numbers as in traffic/native/switch/switch_config.h."""
 
     ECMP = 0
     """By a seeded hash of the five-tuple: a flow keeps its way."""
@@ -35,7 +35,7 @@ class LoadBalancing(IntEnum):
 
 
 class WatchdogAction(IntEnum):
-    """What becomes of a queue in a pause storm. Numbers as in traffic/native/switch_config.h."""
+    """What becomes of a queue in a pause storm. Numbers as in traffic/native/switch/switch_config.h."""
 
     DROP = 0
     FORWARD = 1
@@ -127,7 +127,7 @@ class SwitchFault:
 
 @dataclass(frozen=True, slots=True)
 class SwitchSettings:
-    """One switch. `traffic/native/switch_config.h` is the same in C++."""
+    """One switch. `traffic/native/switch/switch_config.h` is the same in C++."""
 
     name: str
     ports: tuple[SwitchPort, ...]

@@ -52,7 +52,7 @@ class CnpSettings:
 
 
 class FaultAction(IntEnum):
-    """What is done to a packet. Numbers as in traffic/native/faults.h."""
+    """What is done to a packet. Numbers as in traffic/native/plan/fault_rules.h."""
 
     DROP = 0
     DUPLICATE = 1

@@ -36,7 +36,7 @@ POINT_TO_POINT: Final = -1
 MOST_OP_BYTES: Final = 1 << 46
 """The engine counts an operation's messages in 32 bits; more than 64 TiB of one operation is a wrong unit."""
 _MOST_CHANNELS: Final = 1024
-"""As in traffic/native/bind_schedule.cpp."""
+"""As in traffic/native/bind/schedule.cpp."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ from etloop.workload.trace.program import OpKind
 from numpy.typing import NDArray
 
 MOST_RATE_ROWS: Final = 1 << 19
-"""Rows of one port's series; the engine thins out at half of that (traffic/native/rate_series.h), two samples at least."""
+"""Rows of one port's series; the engine thins out at half of that (traffic/native/cc/rate_series.h), two samples at least."""
 
 
 def most_ops(assignment: Assignment) -> int:

@@ -1,7 +1,7 @@
 """`do: pause` among the faults of a scenario: pause frames (IEEE 802.1Qbb) that ports send unasked.
 
 Decides the keys and limits of such a rule, and refuses ports that cannot send frames of their own. When and how they
-leave is decided by traffic/native/loop.
+leave is decided by traffic/native/loop/loop.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The bare kernel path over loopback addresses: two ends in two threads, which the GIL must not serialise.
 
-The port itself is tested natively, in tests/native/test_udp_port.cpp.
+The port itself is tested natively, in tests/native/port/test_udp_port.cpp.
 """
 
 from __future__ import annotations

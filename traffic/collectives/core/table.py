@@ -1,7 +1,7 @@
 """Step tables: what each position of a communicator sends, receives and reduces, and in which order.
 
 A `Schedule` is made per (collective, algorithm, group size) and holds for every message size: entries name chunks,
-and the engine cuts chunks into messages (`traffic/native/schedule.h`) for the byte count at hand. Only the schedule of
+and the engine cuts chunks into messages (`traffic/native/plan/schedule.h`) for the byte count at hand. Only the schedule of
 an uneven all-to-all is made for one matrix of splits, and its lanes state their bytes themselves.
 
 * A table is the part of one position. It has lanes; those of one channel and batch run side by side, the batches of a
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_LANE_BYTES: Final = 1 << 46
-"""Most bytes a lane may state: 64 TiB, as in traffic/native/bind_schedule.cpp."""
+"""Most bytes a lane may state: 64 TiB, as in traffic/native/bind/schedule.cpp."""
 
 
 class EntryKind(IntFlag):

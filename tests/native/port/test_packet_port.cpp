@@ -1,0 +1,258 @@
+// Ports that write whole frames, over a veth pair in a namespace: what leaves, what is taken, and what is refused.
+#include "port/packet_port.h"
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <span>
+
+#include "port/capture.h"
+#include "port/open_port.h"
+#include "port/udp_port.h"
+#include "support/check.h"
+#include "support/lab.h"
+#include "support/port_ends.h"
+#include "wire/frame_builder.h"
+
+namespace {
+
+using namespace etloop;
+using test::flow_to;
+using test::Keeper;
+using test::Kept;
+using test::kSourcePort;
+using test::middles;
+using test::receive;
+using wire::Opcode;
+using wire::Packet;
+
+const IpAddress kNear4 = *IpAddress::parse("10.92.0.1");
+const IpAddress kFar4 = *IpAddress::parse("10.92.0.2");
+const IpAddress kNear6 = *IpAddress::parse("fd00:92::1");
+const IpAddress kFar6 = *IpAddress::parse("fd00:92::2");
+
+// Both ends in one namespace: neighbours stand in the table, as the kernel would not ask the wire for its own addresses.
+constexpr const char* kLab =
+    "ip link add n0 mtu 9000 address 02:00:00:00:00:01 type veth peer name f0 mtu 9000 address 02:00:00:00:00:02 && "
+    "sysctl -qw net.ipv6.conf.n0.accept_dad=0 net.ipv6.conf.f0.accept_dad=0 && "
+    "ip address add 10.92.0.1/24 dev n0 && ip address add 10.92.0.2/24 dev f0 && "
+    "ip address add fd00:92::1/64 dev n0 nodad && ip address add fd00:92::2/64 dev f0 nodad && "
+    "ip link set lo up && ip link set n0 up && ip link set f0 up && "
+    "ip neighbour replace 10.92.0.2 lladdr 02:00:00:00:00:02 dev n0 nud permanent && "
+    "ip neighbour replace 10.92.0.1 lladdr 02:00:00:00:00:01 dev f0 nud permanent && "
+    "ip neighbour replace fd00:92::2 lladdr 02:00:00:00:00:02 dev n0 nud permanent && "
+    "ip neighbour replace fd00:92::1 lladdr 02:00:00:00:00:01 dev f0 nud permanent";
+
+struct Ends {
+  const char* name;
+  Backend backend;
+  IpAddress near;
+  IpAddress far;
+};
+
+std::unique_ptr<DevicePort> opened(const PortConfig& config) { return test::opened_by(open_port, config); }
+
+PortConfig settings(Backend backend, const IpAddress& address, const char* interface) {
+  PortConfig config;
+  config.backend = backend;
+  config.addresses = {address};
+  config.interface = interface;
+  config.link_bps = 100'000'000'000;
+  return config;
+}
+
+std::vector<std::vector<uint8_t>> frames_at(const Descriptor& capture) {
+  std::vector<std::vector<uint8_t>> frames;
+  std::array<uint8_t, 65536> frame;
+  for (ssize_t length = 0; (length = read(capture.get(), frame.data(), frame.size())) > 0;) {
+    frames.emplace_back(frame.begin(), frame.begin() + length);
+  }
+  return frames;
+}
+
+// Frames of a pcapng file as Capture writes it: section, interface, packets, statistics.
+std::vector<std::vector<uint8_t>> frames_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<uint8_t> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::vector<std::vector<uint8_t>> frames;
+  for (size_t at = 0; at + 12 <= bytes.size();) {
+    uint32_t head[7]{};
+    std::memcpy(head, &bytes[at], std::min(sizeof head, bytes.size() - at));
+    uint32_t trailer = 0;
+    CHECK(head[1] >= 12 && at + head[1] <= bytes.size());
+    if (head[1] < 12 || at + head[1] > bytes.size()) break;
+    std::memcpy(&trailer, &bytes[at + head[1] - 4], sizeof trailer);
+    CHECK_EQ(trailer, head[1]);
+    if (head[0] == 6) frames.emplace_back(&bytes[at + 28], &bytes[at + 28] + head[5]);
+    at += head[1];
+  }
+  return frames;
+}
+
+void every_pair_of_backends_talks(const Ends& ends) {
+  const std::string path = "/tmp/etloop-capture-" + std::to_string(getpid()) + ".pcapng";
+  std::string error;
+  PortConfig captured = settings(ends.backend, ends.near, "n0");
+  CaptureConfig capture_config;
+  capture_config.path = path;
+  captured.capture = Capture::open(capture_config, error);
+  CHECK_EQ(error, std::string());
+  auto near = opened(captured);
+  auto far = opened(settings(ends.backend, ends.far, "f0"));
+  const Descriptor capture = test::frame_socket("f0");
+  const FlowId flow = flow_to(*near, ends.far);
+  const uint32_t first_psn = 0xFFFFFA;
+  Keeper keeper;
+  size_t expected = 0;
+  for (const uint32_t payload_bytes : {4096U, 1024U, 256U}) {
+    const uint32_t count = near->max_run(payload_bytes);
+    CHECK(near->send(middles(flow, count, first_psn, payload_bytes)) == TxResult::sent);
+    receive(*far, keeper, expected += count);
+  }
+  std::vector<uint8_t> payload(61, 0x5A);
+  const Packet packets[] = {
+      {.opcode = Opcode::write_first, .dest_qpn = 1, .va = 2, .rkey = 3, .dma_bytes = 4100, .payload_bytes = 4096},
+      {.opcode = Opcode::write_only, .dest_qpn = 1, .psn = 2, .payload_bytes = 61, .payload = payload.data()},
+      {.opcode = Opcode::acknowledge, .dest_qpn = 1, .psn = 2, .syndrome = wire::kSyndromeAck, .msn = 2},
+      {.opcode = Opcode::cnp, .becn = true, .dest_qpn = 1},
+  };
+  for (const Packet& packet : packets) CHECK(near->send({.flow = flow, .head = packet}) == TxResult::sent);
+  receive(*far, keeper, expected += std::size(packets));
+  uint32_t psn = first_psn;
+  for (size_t i = 0; i < near->max_run(4096) && i < keeper.kept.size(); ++i, psn = (psn + 1) & wire::kPsnMask) {
+    Packet packet;
+    CHECK(wire::decode(keeper.kept[i].bytes, keeper.kept[i].bytes.size(), packet) == wire::Malformed::none);
+    CHECK_EQ(packet.psn, psn);
+    CHECK_EQ(packet.ack_req, (psn + 1) % 4 == 0);
+    CHECK(keeper.kept[i].datagram.src_ip == ends.near);
+    CHECK_EQ(keeper.kept[i].datagram.src_port, kSourcePort);
+    CHECK_EQ(keeper.kept[i].datagram.traffic_class, 0x6A);
+  }
+  CHECK_EQ(near->counters().tx_datagrams, static_cast<int64_t>(expected));
+  CHECK_EQ(far->counters().rx_datagrams, static_cast<int64_t>(expected));
+  CHECK_EQ(far->counters().rx_icrc_encapsulated, int64_t{0});
+  near.reset();
+  captured.capture.reset();  // the file is whole
+  const auto kept = frames_of_file(path);
+  std::remove(path.c_str());
+  CHECK_EQ(kept.size(), expected);
+  for (const auto& frame : kept) CHECK(wire::check_frame(frame) == wire::FrameCheck::good);
+  if (ends.backend == Backend::xdp) return;  // its frames pass below where others could look; the far end has checked them
+  size_t roce = 0;
+  for (const auto& frame : frames_at(capture)) {
+    const wire::FrameCheck check = wire::check_frame(frame);
+    CHECK(check == wire::FrameCheck::good || check == wire::FrameCheck::not_roce);  // the kernel's own
+    roce += check == wire::FrameCheck::good ? 1 : 0;
+  }
+  CHECK_EQ(roce, expected);
+}
+
+void an_xdp_port_takes_all_queues_or_says_so() {
+  std::string error;
+  PortConfig config = settings(Backend::xdp, kNear4, "n0");
+  config.queues = 2;
+  CHECK(open_port(config, error) == nullptr);
+  CHECK(error.starts_with("n0 has 1 receive queues, not 2, and packets"));
+}
+
+void a_wrong_icrc_is_counted_and_dropped() {
+  auto far = opened(settings(Backend::packet, kFar4, "f0"));
+  const ethernet::Path path{.source = {2, 0, 0, 0, 0, 1}, .destination = {2, 0, 0, 0, 0, 2}, .tag = {},
+                            .flow = {kNear4, kFar4, kSourcePort}};
+  std::vector<uint8_t> frame(200);
+  const Packet ack{.opcode = Opcode::acknowledge, .dest_qpn = 1, .psn = 2, .syndrome = wire::kSyndromeAck, .msn = 2};
+  const size_t bytes = wire::datagram_bytes(ack.opcode, 0);
+  const size_t headers = ethernet::put_headers(path, 0x6A, 0, bytes, frame);
+  build_datagram(path.flow, 0, ack, std::span(frame).subspan(headers));
+  frame.resize(headers + bytes);
+  const Descriptor sender = test::frame_socket("n0");
+  for (const size_t spoilt : {size_t{0}, headers + 5, headers + bytes - 1}) {
+    if (spoilt != 0) frame[spoilt] ^= 1;
+    CHECK_EQ(send(sender.get(), frame.data(), frame.size(), 0), static_cast<ssize_t>(frame.size()));
+    if (spoilt != 0) frame[spoilt] ^= 1;
+  }
+  Keeper keeper;
+  receive(*far, keeper, 1);
+  for (int turn = 0; turn < 100 && far->counters().rx_datagrams < 3; ++turn) far->receive(keeper, 64);
+  CHECK_EQ(far->counters().rx_icrc_encapsulated, int64_t{2});
+  CHECK_EQ(keeper.kept.size(), size_t{1});
+}
+
+void tags_carry_number_and_priority() {
+  PortConfig config = settings(Backend::packet, kNear4, "n0");
+  config.vlan_id = 0;
+  config.vlan_priority = 5;
+  auto near = opened(config);
+  auto far = opened(settings(Backend::packet, kFar4, "f0"));
+  const Descriptor capture = test::frame_socket("f0");
+  const FlowId flow = flow_to(*near, kFar4);
+  CHECK(near->send(middles(flow, 2, 0)) == TxResult::sent);
+  Keeper keeper;
+  receive(*far, keeper, 2);
+  CHECK_EQ(near->counters().tx_datagrams, int64_t{2});
+}
+
+void a_pause_holds_its_priority_and_is_accounted() {
+  auto near = PacketPort::open(settings(Backend::packet, kNear4, "n0"), *std::make_unique<std::string>());
+  auto far = PacketPort::open(settings(Backend::packet, kFar4, "f0"), *std::make_unique<std::string>());
+  const FlowId flow = flow_to(*near, kFar4);
+  ethernet::Pause pause{.enabled = 1U << 3, .quanta = {}};
+  pause.quanta[3] = 0xFFFF;  // 335 us at 100 Gb/s
+  Keeper keeper;
+  for (int turn = 0; turn < 100; ++turn) {
+    CHECK(far->send_pause(pause));
+    near->receive(keeper, 64);
+    if (near->send(middles(flow, 1, 0)) == TxResult::would_block) break;
+  }
+  CHECK(near->send(middles(flow, 1, 0)) == TxResult::would_block);
+  PacketRun other = middles(flow, 1, 0);
+  other.traffic_class = 48 << 2;  // another priority, as a CNP
+  CHECK(near->send(other) == TxResult::sent);
+  pause.quanta[3] = 0;
+  CHECK(far->send_pause(pause));
+  near->wait(1'000'000, -1);
+  near->receive(keeper, 64);
+  CHECK(near->send(middles(flow, 1, 0)) == TxResult::sent);
+  CHECK(near->counters().rx_pause_frames >= 2);
+  CHECK(near->counters().paused_ns > 0);
+}
+
+void errors_say_what_to_do() {
+  std::string error;
+  CHECK(open_port(settings(Backend::packet, kNear4, "none0"), error) == nullptr);
+  CHECK_EQ(error, std::string("there is no interface none0; write one that `ip link` lists"));
+  CHECK(open_port(settings(Backend::packet, *IpAddress::parse("192.0.2.1"), ""), error) == nullptr);
+  CHECK_EQ(error, std::string("address 192.0.2.1 is not on this host; name an address that `ip address` lists"));
+  PortConfig config = settings(Backend::packet, kNear4, "lo");
+  auto port = opened(config);
+  CHECK(open_port(config, error) == nullptr);
+  CHECK(error.starts_with("10.92.0.1 UDP port 4791 is in use; "));
+}
+
+}  // namespace
+
+int main() {
+  std::string reason;
+  if (!test::enter_lab(kLab, reason)) {
+    test::skipped(test::Missing::kernel_or_right, "all tests of packet ports", reason);
+    return test::failures();
+  }
+  every_pair_of_backends_talks({"IPv4", Backend::packet, kNear4, kFar4});
+  every_pair_of_backends_talks({"IPv6", Backend::packet, kNear6, kFar6});
+  if (auto port = open_port(settings(Backend::xdp, kNear4, "n0"), reason); port != nullptr) {
+    port.reset();
+    every_pair_of_backends_talks({"AF_XDP, IPv4", Backend::xdp, kNear4, kFar4});
+    every_pair_of_backends_talks({"AF_XDP, IPv6", Backend::xdp, kNear6, kFar6});
+    an_xdp_port_takes_all_queues_or_says_so();
+  } else {
+    test::skipped(test::Missing::kernel_or_right, "the tests of xdp ports", reason);
+  }
+  a_wrong_icrc_is_counted_and_dropped();
+  tags_carry_number_and_priority();
+  a_pause_holds_its_priority_and_is_accounted();
+  errors_say_what_to_do();
+  return test::failures();
+}

@@ -1,0 +1,68 @@
+// Both ends of a port under test: what is sent, what is kept of what came, and how one waits for it.
+#pragma once
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "port/device_port.h"
+#include "support/check.h"
+
+namespace etloop::test {
+
+constexpr uint16_t kSourcePort = 0xC123;
+constexpr uint8_t kTrafficClass = 0x6A;
+
+struct Kept {
+  Datagram datagram;
+  std::vector<uint8_t> bytes;
+};
+
+class Keeper final : public PortSink {
+ public:
+  void on_datagram(const Datagram& datagram, Nanos) override {
+    kept.push_back({datagram, {datagram.bytes.begin(), datagram.bytes.end()}});
+  }
+  std::vector<Kept> kept;
+};
+
+// A port as `open` opens it; without one there is nothing to test, so the program ends with the reason.
+template <typename Open>
+auto opened_by(Open open, const PortConfig& config) {
+  std::string error;
+  auto port = open(config, error);
+  if (port == nullptr) {
+    std::cerr << error << '\n';
+    std::exit(1);
+  }
+  return port;
+}
+
+inline FlowId flow_to(DevicePort& port, const IpAddress& destination, uint16_t source_port = kSourcePort) {
+  std::string error;
+  FlowId flow = 0;
+  CHECK(port.add_flow(0, destination, source_port, kTrafficClass, flow, error));
+  CHECK_EQ(error, std::string());
+  return flow;
+}
+
+// Waits for datagrams, at most two seconds for the next.
+inline void receive(DevicePort& port, Keeper& keeper, size_t count) {
+  for (int turn = 0; turn < 200 && keeper.kept.size() < count; ++turn) {
+    port.receive(keeper, 64);
+    if (keeper.kept.size() < count) port.wait(10'000'000, -1);
+  }
+  CHECK_EQ(keeper.kept.size(), count);
+}
+
+inline PacketRun middles(FlowId flow, uint32_t count, uint32_t psn, uint32_t payload_bytes = 4096) {
+  PacketRun run;
+  run.flow = flow;
+  run.head = {.opcode = wire::Opcode::write_middle, .dest_qpn = 0x123, .psn = psn, .payload_bytes = payload_bytes};
+  run.count = count;
+  run.ack_every = 4;
+  return run;
+}
+
+}  // namespace etloop::test

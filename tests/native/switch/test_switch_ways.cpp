@@ -1,0 +1,299 @@
+// Where a switch sends a packet and what becomes of it there: hash, flowlets, faults, trimming, the watchdog, links.
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "support/check.h"
+#include "support/switch_bench.h"
+
+using namespace etloop;
+using namespace etloop::test;
+
+namespace {
+
+const Nanos kSlotNs = line_ns(kFrame, 100 * kGbps);
+
+struct Tuple {
+  uint8_t src[16] = {};
+  uint8_t dst[16] = {};
+  uint16_t src_port = 49152;
+  uint16_t dst_port = 4791;
+  uint8_t protocol = 17;
+  uint64_t key() const { return flow_key(src, dst, src_port, dst_port, protocol); }
+};
+
+// Every field of the five-tuple matters, in each of its bytes, and source and destination are not the same.
+void a_flow_is_all_of_its_five_tuple() {
+  std::set<uint64_t> keys{Tuple{}.key()};
+  const auto differs = [&](const Tuple& other) { CHECK(keys.insert(other.key()).second); };
+  for (size_t i = 0; i < 16; ++i) {
+    Tuple src;
+    src.src[i] = 1;
+    differs(src);
+    Tuple dst;
+    dst.dst[i] = 1;
+    differs(dst);
+  }
+  for (const int bit : {0, 7, 8, 15}) {
+    Tuple src;
+    src.src_port ^= static_cast<uint16_t>(1 << bit);
+    differs(src);
+    Tuple dst;
+    dst.dst_port ^= static_cast<uint16_t>(1 << bit);
+    differs(dst);
+  }
+  Tuple tcp;
+  tcp.protocol = 6;
+  differs(tcp);
+}
+
+// Two switches that hash alike polarise; with seeds of their own the choice of one says nothing about that of the other.
+void seeds_choose_for_themselves() {
+  int alike = 0;
+  int first = 0;
+  for (uint16_t port = 0; port < 4000; ++port) {
+    Tuple flow;
+    flow.src_port = port;
+    alike += ecmp_choice(flow.key(), 1, 2) == ecmp_choice(flow.key(), 2, 2) ? 1 : 0;
+    first += ecmp_choice(flow.key(), 1, 2) == 0 ? 1 : 0;
+  }
+  // Half of 4,000; four standard deviations are 126.
+  CHECK(std::abs(alike - 2000) < 127);
+  CHECK(std::abs(first - 2000) < 127);
+}
+
+void packets_are_sprayed_and_flows_are_not() {
+  for (const LoadBalancing balancing : {LoadBalancing::spray, LoadBalancing::ecmp}) {
+    SwitchConfig config = config_of(4);
+    config.routes = {{1, 2, 3}};
+    config.balancing = balancing;
+    Bench bench(config);
+    for (int i = 0; i < 3000; ++i) bench.model.on_frame(0, frame_to(0, 26, 100), i * kSlotNs);
+    bench.advance(1'000'000'000);
+    if (balancing == LoadBalancing::ecmp) CHECK_EQ(bench.delivered.size(), size_t{1});
+    if (balancing == LoadBalancing::spray) {
+      for (const size_t port : {size_t{1}, size_t{2}, size_t{3}}) CHECK(std::abs(bench.delivered[port] - 1000) < 104);
+    }
+  }
+}
+
+// A flow keeps its way while its packets are at most a gap apart, however long it lasts, and takes any after a longer one.
+void flowlets_move_after_a_gap_and_only_then() {
+  for (const Nanos apart_ns : {Nanos{10'000}, Nanos{10'001}}) {
+    SwitchConfig config = config_of(5);
+    config.routes = {{1, 2, 3, 4}};
+    config.balancing = LoadBalancing::flowlet;
+    config.flowlet_gap_ns = 10'000;
+    Bench bench(config);
+    for (int i = 0; i < 400; ++i) {
+      bench.advance(i * apart_ns);
+      bench.model.on_frame(0, frame_to(0, 26, 100), i * apart_ns);
+    }
+    bench.advance(1'000'000'000);
+    CHECK_EQ(bench.delivered.size(), apart_ns == 10'000 ? size_t{1} : size_t{4});
+  }
+}
+
+// ---- faults
+
+SwitchFault every_packet() {
+  SwitchFault fault;
+  fault.every = 1;
+  return fault;
+}
+
+int64_t lost_of_ten(const SwitchFault& fault, size_t in_port, uint32_t destination, Nanos at_ns) {
+  SwitchConfig config = config_of(4);
+  config.faults.push_back(fault);
+  Bench bench(config);
+  for (int i = 0; i < 10; ++i) bench.model.on_frame(in_port, frame_to(destination), at_ns);
+  CHECK_EQ(bench.model.counters(at_ns).ports[in_port].fault_dropped_packets, bench.dropped());
+  return bench.dropped();
+}
+
+void faults_hit_their_ports_and_their_time_only() {
+  SwitchFault in = every_packet();
+  in.in_port = 1;
+  CHECK_EQ(lost_of_ten(in, 1, 0, 5), 10);
+  CHECK_EQ(lost_of_ten(in, 2, 0, 5), 0);
+  SwitchFault out = every_packet();
+  out.out_port = 3;
+  CHECK_EQ(lost_of_ten(out, 1, 3, 5), 10);
+  CHECK_EQ(lost_of_ten(out, 3, 1, 5), 0);
+  SwitchFault timed = every_packet();
+  timed.from_ns = 1000;
+  timed.until_ns = 2000;
+  for (const Nanos at_ns : {Nanos{999}, Nanos{2000}}) CHECK_EQ(lost_of_ten(timed, 1, 0, at_ns), 0);
+  for (const Nanos at_ns : {Nanos{1000}, Nanos{1999}}) CHECK_EQ(lost_of_ten(timed, 1, 0, at_ns), 10);
+}
+
+void a_chance_is_kept() {
+  for (const bool corrupt : {false, true}) {
+    SwitchConfig config = config_of(2);
+    SwitchFault fault;
+    fault.per_million = 10'000;
+    fault.corrupt = corrupt;
+    config.faults.push_back(fault);
+    Bench bench(config);
+    for (int i = 0; i < 100'000; ++i) {
+      bench.advance(i * kSlotNs);
+      bench.model.on_frame(1, frame_to(0), i * kSlotNs);
+    }
+    bench.advance(kNever - 1);
+    int64_t hit = bench.dropped();
+    for (const SwitchFrame& frame : bench.frames) hit += frame.corrupted ? 1 : 0;
+    CHECK_EQ(bench.dropped() == 0, corrupt);
+    const SwitchCounters counted = bench.model.counters(kNever - 1);
+    CHECK_EQ(counted.ports[1].fault_corrupted_packets, corrupt ? hit : 0);
+    CHECK_EQ(counted.ports[1].fault_dropped_packets, corrupt ? 0 : hit);
+    CHECK(std::abs(hit - 1000) < 126);  // four standard deviations
+  }
+}
+
+// ---- trimming
+
+// What is left of a packet has the DSCP of trimmed packets and waits in their queue; once that is full it is dropped.
+void trimmed_packets_have_a_class_of_their_own() {
+  SwitchConfig config = config_of(3);
+  config.pfc = true;
+  config.trim_bytes = 200;
+  config.trim_dscp = 48;
+  config.groups[6].alpha_log2 = -8;
+  config.queues[3].alpha_log2 = -8;
+  config.queues[6].strict = true;
+  Bench bench(config);
+  for (const uint8_t priority : {uint8_t{3}, uint8_t{6}}) bench.model.on_pause(0, priority, 65535, 0);
+  for (int i = 0; i < 1000; ++i) bench.model.on_frame(1, frame_to(0), 0);
+  const SwitchCounters held = bench.model.counters(0);
+  const int64_t whole = held.ports[0].queues[3].current_bytes / kFrame;
+  const int64_t trimmed = held.ports[0].queues[6].current_bytes / 200;
+  CHECK(whole > 0 && trimmed > 0);
+  CHECK_EQ(held.ports[0].queues[6].current_bytes, held.ports[1].groups[6].current_bytes);
+  CHECK_EQ(held.ports[0].queues[3].trimmed_packets, trimmed);
+  CHECK_EQ(whole + trimmed + bench.dropped(), 1000);
+  CHECK(bench.dropped() > 0);
+  for (const uint8_t priority : {uint8_t{3}, uint8_t{6}}) bench.model.on_pause(0, priority, 0, 1000);
+  bench.run(1'000'000);
+  int64_t seen = 0;
+  for (const SwitchFrame& frame : bench.frames) {
+    seen += frame.trimmed ? 1 : 0;
+    CHECK_EQ(frame.dscp, frame.trimmed ? 48 : 26);
+    CHECK_EQ(frame.frame_bytes, frame.trimmed ? 200 : kFrame);
+  }
+  CHECK_EQ(seen, trimmed);
+}
+
+// ---- the watchdog
+
+SwitchConfig watched(WatchdogAction action) {
+  SwitchConfig config = config_of(2);
+  lossless(config, 200'000);
+  config.watchdog_detect_ns = 200'000;
+  config.watchdog_restore_ns = 400'000;
+  config.watchdog_action = action;
+  return config;
+}
+
+void a_storm_begins_when_it_says_and_not_earlier() {
+  const SwitchConfig config = watched(WatchdogAction::drop);
+  Bench bench(config);
+  bench.model.on_pause(0, 3, 65535, 0);
+  for (int i = 0; i < 5; ++i) bench.model.on_frame(1, frame_to(0), 50'000);
+  bench.run(249'999);
+  CHECK_EQ(bench.dropped(), 0);
+  bench.run(250'000);
+  CHECK_EQ(bench.drops[SwitchDrop::watchdog], 5);
+
+  Bench other(config);
+  other.model.on_pause(0, 3, 65535, 0);
+  other.model.on_frame(1, frame_to(0), 0);
+  other.run(199'999);
+  CHECK_EQ(other.dropped(), 0);
+  other.run(200'000);
+  CHECK_EQ(other.drops[SwitchDrop::watchdog], 1);
+}
+
+// Paused again and again, a storm lasts: until no pause has come for the restoration time.
+void a_storm_ends_with_the_pauses() {
+  const SwitchConfig config = watched(WatchdogAction::drop);
+  Bench bench(config);
+  bench.model.on_frame(1, frame_to(0), 0);
+  bench.run(1000);
+  for (int i = 0; i < 10; ++i) {
+    const Nanos at_ns = 1000 + i * 300'000;
+    bench.run(at_ns);
+    bench.model.on_pause(0, 3, 65535, at_ns);
+    bench.model.on_frame(1, frame_to(0), at_ns);
+  }
+  const Nanos last_ns = 1000 + 9 * 300'000;
+  CHECK_EQ(bench.drops[SwitchDrop::watchdog], 10);
+  bench.run(last_ns + 399'999);
+  bench.model.on_frame(1, frame_to(0), last_ns + 399'999);
+  CHECK_EQ(bench.drops[SwitchDrop::watchdog], 11);
+  bench.run(last_ns + 400'000);
+  const int64_t before = bench.delivered[0];
+  bench.model.on_frame(1, frame_to(0), last_ns + 400'001);
+  bench.run(last_ns + 500'000);
+  CHECK_EQ(bench.drops[SwitchDrop::watchdog], 11);
+  CHECK_EQ(bench.delivered[0], before + 1);
+  CHECK_EQ(bench.model.counters(bench.now).ports[0].queues[3].watchdog_storms, 1);
+}
+
+void a_storm_may_be_sent_through() {
+  const SwitchConfig config = watched(WatchdogAction::forward);
+  Bench bench(config);
+  bench.model.on_pause(0, 3, 65535, 0);
+  for (int i = 0; i < 50; ++i) bench.model.on_frame(1, frame_to(0), 0);
+  bench.run(199'999);
+  CHECK_EQ(bench.delivered[0], 0);
+  bench.run(300'000);
+  CHECK_EQ(bench.delivered[0], 50);
+  CHECK_EQ(bench.dropped(), 0);
+  CHECK_EQ(bench.model.counters(bench.now).ports[0].queues[3].watchdog_dropped_packets, 0);
+}
+
+// ---- links
+
+// A link that goes down takes what is queued for it and what comes in by it; what it had paused begins anew.
+void a_link_that_goes_down_forgets() {
+  SwitchConfig config = config_of(3);
+  lossless(config, 100 * kFrame);
+  Bench bench(config);
+  bench.model.on_pause(0, 3, 65535, 0);
+  for (int i = 0; i < 300; ++i) bench.model.on_frame(1, frame_to(0), 0);
+  CHECK_EQ(bench.said.size(), size_t{1});
+  const int64_t queued = bench.model.queued_packets();
+  const int64_t dropped = bench.dropped();
+  bench.model.on_link(1, false, 10);
+  bench.model.on_frame(1, frame_to(0), 20);
+  CHECK_EQ(bench.model.counters(20).ports[1].link_dropped_packets, 1);
+  bench.model.on_link(1, true, 30);
+  CHECK_EQ(bench.said.size(), size_t{2});  // its group is still over the threshold, and the new link does not know
+  bench.model.on_link(0, false, 40);
+  CHECK_EQ(bench.model.queued_packets(), 0);
+  CHECK_EQ(bench.drops[SwitchDrop::link_down], queued + 1);
+  CHECK_EQ(bench.dropped(), dropped + queued + 1);
+  CHECK_EQ(bench.model.counters(40).ports[0].link_dropped_packets, queued);
+  CHECK_EQ(bench.model.counters(40).pool_bytes, 0);
+  bench.model.on_link(0, true, 50);
+  bench.model.on_frame(1, frame_to(0), 60);
+  bench.run(100'000);
+  CHECK_EQ(bench.delivered[0], 1);  // the pause ended with the link
+}
+
+}  // namespace
+
+int main() {
+  a_flow_is_all_of_its_five_tuple();
+  seeds_choose_for_themselves();
+  packets_are_sprayed_and_flows_are_not();
+  flowlets_move_after_a_gap_and_only_then();
+  faults_hit_their_ports_and_their_time_only();
+  a_chance_is_kept();
+  trimmed_packets_have_a_class_of_their_own();
+  a_storm_begins_when_it_says_and_not_earlier();
+  a_storm_ends_with_the_pauses();
+  a_storm_may_be_sent_through();
+  a_link_that_goes_down_forgets();
+  return etloop::test::failures();
+}

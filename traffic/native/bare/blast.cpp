@@ -1,0 +1,208 @@
+#include "bare/blast.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
+
+#include "bare/frame_blast.h"
+#include "port/udp_socket.h"
+
+namespace etloop {
+namespace {
+
+constexpr size_t kMaxDatagramBytes = 65536;
+constexpr size_t kMaxSendBytes = 65507;
+constexpr size_t kReceiveBatch = 4;
+constexpr int64_t kReceiveBufferBytes = 64 << 20;
+constexpr int64_t kAnswerTimeoutNs = 20'000'000;
+constexpr uint16_t kBlastSourcePort = 0xFFFE;
+constexpr int kClockEvery = 64;  // sends or empty polls between two looks at the clock
+
+int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void wait_for(int fd, short events, int64_t timeout_ns) {
+  pollfd polled{fd, events, 0};
+  poll(&polled, 1, static_cast<int>(timeout_ns / 1'000'000));
+}
+
+// The size that the kernel joined datagrams of, or the whole when it joined none.
+size_t joined_bytes(msghdr& header, size_t bytes) {
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
+    if (control->cmsg_level != SOL_UDP || control->cmsg_type != UDP_GRO) continue;
+    int segment_bytes = 0;
+    std::memcpy(&segment_bytes, CMSG_DATA(control), sizeof segment_bytes);
+    if (segment_bytes > 0) return static_cast<size_t>(segment_bytes);
+  }
+  return std::max<size_t>(bytes, 1);
+}
+
+// Receives into the same few buffers again and again.
+class Drain {
+ public:
+  explicit Drain(int fd) : fd_(fd), bytes_(kReceiveBatch * kMaxDatagramBytes) {
+    for (size_t i = 0; i < kReceiveBatch; ++i) {
+      vectors_[i] = {bytes_.data() + i * kMaxDatagramBytes, kMaxDatagramBytes};
+      messages_[i].msg_hdr.msg_iov = &vectors_[i];
+      messages_[i].msg_hdr.msg_iovlen = 1;
+      messages_[i].msg_hdr.msg_control = controls_[i].bytes;
+    }
+  }
+  // False: nothing was there.
+  bool once(BlastTotals& totals) {
+    for (mmsghdr& message : messages_) message.msg_hdr.msg_controllen = sizeof(Control);
+    const int count = recvmmsg(fd_, messages_.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
+    for (int i = 0; i < count; ++i) {
+      mmsghdr& message = messages_[static_cast<size_t>(i)];
+      const size_t segment_bytes = joined_bytes(message.msg_hdr, message.msg_len);
+      totals.bytes += message.msg_len;
+      totals.datagrams += static_cast<int64_t>((message.msg_len + segment_bytes - 1) / segment_bytes);
+    }
+    return count > 0;
+  }
+
+ private:
+  struct alignas(cmsghdr) Control {
+    uint8_t bytes[2 * CMSG_SPACE(sizeof(int))];
+  };
+  int fd_;
+  std::vector<uint8_t> bytes_;
+  std::array<mmsghdr, kReceiveBatch> messages_{};
+  std::array<iovec, kReceiveBatch> vectors_{};
+  std::array<Control, kReceiveBatch> controls_{};
+};
+
+// Busy-polls for one datagram. Negative: none came in time.
+ssize_t poll_datagram(int fd, std::span<uint8_t> into, SocketAddress* source, int64_t timeout_ns) {
+  const int64_t deadline_ns = now_ns() + timeout_ns;
+  for (int turn = 1;; ++turn) {
+    socklen_t length = sizeof(sockaddr_in6);
+    const ssize_t bytes = recvfrom(fd, into.data(), into.size(), MSG_DONTWAIT, source == nullptr ? nullptr : &source->any,
+                                   source == nullptr ? nullptr : &length);
+    if (source != nullptr) source->length = length;
+    if (bytes >= 0) return bytes;
+    if (turn % kClockEvery == 0 && now_ns() > deadline_ns) return -1;
+  }
+}
+
+}  // namespace
+
+bool blast_send(const BlastSettings& settings, BlastTotals& totals, std::string& error) {
+  if (settings.backend != Backend::udp) return frame_blast_send(settings, totals, error);
+  const size_t send_bytes = size_t{settings.segment_bytes} * settings.segments;
+  if (send_bytes == 0 || send_bytes > kMaxSendBytes) {
+    error = "one send of a blast has 1 to 65507 bytes, not " + std::to_string(send_bytes);
+    return false;
+  }
+  const Descriptor sender = open_sender(settings.src_ip, kBlastSourcePort, {}, error);
+  if (sender.get() < 0) return false;
+  const int segment_bytes = settings.segments > 1 ? static_cast<int>(settings.segment_bytes) : 0;
+  setsockopt(sender.get(), SOL_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes);
+  const SocketAddress to = socket_address(settings.dst_ip, settings.udp_port);
+  const std::vector<uint8_t> bytes(send_bytes, 0xA5);
+  const int64_t start_ns = now_ns();
+  int64_t end_ns = start_ns;
+  for (int turn = 1; end_ns - start_ns < settings.duration_ns; ++turn) {
+    if (sendto(sender.get(), bytes.data(), bytes.size(), 0, &to.any, to.length) >= 0) {
+      totals.bytes += static_cast<int64_t>(send_bytes);
+      totals.datagrams += settings.segments;
+    } else if (errno == EAGAIN || errno == ENOBUFS) {
+      wait_for(sender.get(), POLLOUT, 1'000'000);
+    } else {
+      error = "cannot send to " + settings.dst_ip.text() + ": " + errno_text(errno);
+      return false;
+    }
+    if (turn % kClockEvery == 0) end_ns = now_ns();
+  }
+  totals.duration_ns = end_ns - start_ns;
+  return true;
+}
+
+bool blast_receive(const BlastSettings& settings, BlastTotals& totals, std::string& error) {
+  if (settings.backend != Backend::udp) return frame_blast_receive(settings, totals, error);
+  const Descriptor receiver = open_receiver(settings.dst_ip, settings.udp_port, kReceiveBufferBytes, error);
+  if (receiver.get() < 0) return false;
+  Drain drain(receiver.get());
+  wait_for(receiver.get(), POLLIN, kBlastSilenceNs);
+  if (!drain.once(totals)) {
+    error = "nothing arrived at " + settings.dst_ip.text() + " for 2 s; start the sender";
+    return false;
+  }
+  totals = {};  // the first batch starts the clock
+  const int64_t start_ns = now_ns();
+  int64_t last_ns = start_ns;
+  int64_t silent_since_ns = start_ns;
+  while (last_ns - start_ns < settings.duration_ns && silent_since_ns - last_ns < kBlastSilenceNs) {
+    if (drain.once(totals)) {
+      last_ns = silent_since_ns = now_ns();
+    } else {
+      wait_for(receiver.get(), POLLIN, 100'000'000);
+      silent_since_ns = now_ns();
+      if (silent_since_ns - start_ns >= settings.duration_ns) break;
+    }
+  }
+  totals.duration_ns = last_ns - start_ns;
+  return true;
+}
+
+bool ping(const PingSettings& settings, std::vector<int64_t>& round_trips_ns, std::string& error) {
+  const Descriptor end = open_receiver(settings.src_ip, settings.udp_port, kReceiveBufferBytes, error);
+  if (end.get() < 0) return false;
+  const SocketAddress to = socket_address(settings.dst_ip, settings.udp_port);
+  std::vector<uint8_t> message(std::clamp<size_t>(settings.message_bytes, sizeof(uint32_t), kMaxSendBytes));
+  std::vector<uint8_t> answer(kMaxDatagramBytes);
+  round_trips_ns.clear();
+  round_trips_ns.reserve(settings.count);
+  int64_t heard_ns = now_ns();
+  for (uint32_t number = 0; round_trips_ns.size() < settings.count; ++number) {
+    std::memcpy(message.data(), &number, sizeof number);
+    const int64_t sent_ns = now_ns();
+    if (sent_ns - heard_ns > kBlastSilenceNs) {
+      error = settings.dst_ip.text() + " did not answer for 2 s; start pong there";
+      return false;
+    }
+    if (sendto(end.get(), message.data(), message.size(), 0, &to.any, to.length) < 0) {
+      error = "cannot send to " + settings.dst_ip.text() + ": " + errno_text(errno);
+      return false;
+    }
+    while (poll_datagram(end.get(), answer, nullptr, kAnswerTimeoutNs) >= 0) {
+      heard_ns = now_ns();
+      if (std::memcmp(answer.data(), message.data(), sizeof number) != 0) continue;  // late, for one given up
+      round_trips_ns.push_back(heard_ns - sent_ns);
+      break;
+    }
+  }
+  std::sort(round_trips_ns.begin(), round_trips_ns.end());
+  return true;
+}
+
+bool pong(const PingSettings& settings, std::string& error) {
+  const Descriptor end = open_receiver(settings.dst_ip, settings.udp_port, kReceiveBufferBytes, error);
+  if (end.get() < 0) return false;
+  std::vector<uint8_t> message(kMaxDatagramBytes);
+  SocketAddress source;
+  uint32_t answered = 0;
+  while (true) {
+    // An answer may be lost on its way, so the last ping may not have been the last.
+    const int64_t patience_ns = answered >= settings.count ? 2 * kAnswerTimeoutNs : kBlastSilenceNs;
+    const ssize_t bytes = poll_datagram(end.get(), message, &source, patience_ns);
+    if (bytes < 0) break;
+    sendto(end.get(), message.data(), static_cast<size_t>(bytes), 0, &source.any, source.length);
+    ++answered;
+  }
+  if (answered >= settings.count) return true;
+  error = "only " + std::to_string(answered) + " of " + std::to_string(settings.count) + " pings came to " +
+          settings.dst_ip.text();
+  return false;
+}
+
+}  // namespace etloop

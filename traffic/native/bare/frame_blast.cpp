@@ -1,0 +1,246 @@
+#include "bare/frame_blast.h"
+
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <vector>
+
+#include "port/frame_flows.h"
+#include "port/system_clock.h"
+#include "port/xdp_program.h"
+#include "port/xdp_socket.h"
+
+#ifndef PACKET_IGNORE_OUTGOING
+#define PACKET_IGNORE_OUTGOING 23
+#endif
+
+namespace etloop {
+namespace {
+
+constexpr uint16_t kSourcePort = 0xFFFE;
+constexpr size_t kMostFrames = 64;  // of one call
+constexpr size_t kReceiveBatch = 16;
+constexpr size_t kMaxFrameBytes = 65536;
+constexpr int kReceiveBufferBytes = 64 << 20;
+constexpr int kSendBufferBytes = 8 << 20;
+constexpr Nanos kNeighbourTimeoutNs = 2'000'000'000;
+
+PortConfig port_of(const BlastSettings& settings, const IpAddress& own) {
+  PortConfig config;
+  config.backend = settings.backend;
+  config.addresses = {own};
+  config.udp_port = settings.udp_port;
+  return config;
+}
+
+void wait_for(int fd, short events, int timeout_ms) {
+  pollfd polled{fd, events, 0};
+  poll(&polled, 1, timeout_ms);
+}
+
+bool open_packet_socket(const Interface& interface, uint16_t protocol, Descriptor& made, std::string& error) {
+  made = Descriptor(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_ll link{};
+  link.sll_family = AF_PACKET;
+  link.sll_protocol = htons(protocol);
+  link.sll_ifindex = interface.index;
+  const int on = 1;
+  const int receive_bytes = kReceiveBufferBytes;
+  const int send_bytes = kSendBufferBytes;
+  if (made.get() >= 0) {
+    setsockopt(made.get(), SOL_PACKET, protocol == 0 ? PACKET_QDISC_BYPASS : PACKET_IGNORE_OUTGOING, &on, sizeof on);
+    setsockopt(made.get(), SOL_SOCKET, SO_RCVBUFFORCE, &receive_bytes, sizeof receive_bytes);
+    setsockopt(made.get(), SOL_SOCKET, SO_SNDBUFFORCE, &send_bytes, sizeof send_bytes);
+    if (bind(made.get(), reinterpret_cast<const sockaddr*>(&link), sizeof link) == 0) return true;
+  }
+  error = "cannot open a packet socket on " + interface.name + ": " + errno_text(errno) + "; give CAP_NET_RAW";
+  return false;
+}
+
+// Headers that reach the peer, and a payload after them.
+bool make_frame(FrameFlows& flows, const BlastSettings& settings, std::vector<uint8_t>& frame, std::string& error) {
+  FlowId flow = 0;
+  if (!flows.add_flow(0, settings.dst_ip, kSourcePort, 0, flow, error)) return false;
+  const Nanos deadline = monotonic_ns() + kNeighbourTimeoutNs;
+  std::span<const uint8_t> header;
+  while ((header = flows.headers(flow, kFlowClass, settings.segment_bytes, monotonic_ns())).empty()) {
+    if (monotonic_ns() > deadline) {
+      error = settings.dst_ip.text() + " is no neighbour that answers; look at ip neighbour";
+      return false;
+    }
+    wait_for(-1, 0, 1);
+  }
+  frame.assign(header.begin(), header.end());
+  frame.resize(header.size() + settings.segment_bytes, 0xA5);
+  return true;
+}
+
+// Sends one batch; how many frames the kernel took, negative: not even one for want of room. -2: for another reason.
+class PacketSender {
+ public:
+  bool open(const Interface& interface, std::string& error) { return open_packet_socket(interface, 0, socket_, error); }
+  int send(std::span<const uint8_t> frame, uint32_t count) {
+    iovec vector{const_cast<uint8_t*>(frame.data()), frame.size()};
+    for (uint32_t i = 0; i < count; ++i) {
+      batch_[i].msg_hdr.msg_iov = &vector;
+      batch_[i].msg_hdr.msg_iovlen = 1;
+    }
+    const int taken = sendmmsg(socket_.get(), batch_.data(), count, 0);
+    return taken >= 0 ? taken : (errno == EAGAIN || errno == ENOBUFS ? -1 : -2);
+  }
+  int fd() const { return socket_.get(); }
+
+ private:
+  Descriptor socket_;
+  std::array<mmsghdr, kMostFrames> batch_{};
+};
+
+class XdpSender {
+ public:
+  bool open(const Interface& interface, std::string& error) {
+    XdpSettings settings;
+    settings.interface_index = interface.index;
+    settings.interface = interface.name;
+    return socket_.open(settings, error);
+  }
+  int send(std::span<const uint8_t> frame, uint32_t count) {
+    const bool room = socket_.has_room(count, frame.size());
+    for (uint32_t i = 0; room && i < count; ++i) socket_.put(frame, {});
+    if (const int code = socket_.kick(); code != 0) {
+      errno = code;
+      return -2;
+    }
+    return room ? static_cast<int>(count) : -1;
+  }
+  int fd() const { return -1; }  // room comes back without an event
+
+ private:
+  XdpSocket socket_;
+};
+
+template <typename Sender>
+bool send_frames(const Interface& interface, std::span<const uint8_t> frame, const BlastSettings& settings, BlastTotals& totals,
+                 std::string& error) {
+  Sender sender;
+  if (!sender.open(interface, error)) return false;
+  const uint32_t count = std::clamp<uint32_t>(settings.segments, 1, kMostFrames);
+  const Nanos start_ns = monotonic_ns();
+  while ((totals.duration_ns = monotonic_ns() - start_ns) < settings.duration_ns) {
+    const int taken = sender.send(frame, count);
+    if (taken == -2) {
+      error = "cannot send frames on " + interface.name + ": " + errno_text(errno);
+      return false;
+    }
+    if (taken == -1 && sender.fd() >= 0) wait_for(sender.fd(), POLLOUT, 1);
+    totals.datagrams += std::max(taken, 0);
+    totals.bytes += int64_t{std::max(taken, 0)} * settings.segment_bytes;
+  }
+  return true;
+}
+
+// Takes what is there and counts datagrams; negative: the socket failed.
+class PacketReceiver {
+ public:
+  bool open(const Interface& interface, const BlastSettings& settings, std::string& error) {
+    headers_bytes_ = sizeof(ethhdr) + (settings.dst_ip.is_v4() ? 28 : 48);
+    bytes_.resize(kReceiveBatch * kMaxFrameBytes);
+    for (size_t i = 0; i < kReceiveBatch; ++i) {
+      vectors_[i] = {bytes_.data() + i * kMaxFrameBytes, kMaxFrameBytes};
+      messages_[i].msg_hdr.msg_iov = &vectors_[i];
+      messages_[i].msg_hdr.msg_iovlen = 1;
+    }
+    return open_packet_socket(interface, settings.dst_ip.is_v4() ? ETH_P_IP : ETH_P_IPV6, socket_, error);
+  }
+  bool once(BlastTotals& totals) {
+    const int count = recvmmsg(socket_.get(), messages_.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
+    for (int i = 0; i < count; ++i) {
+      const uint32_t bytes = messages_[static_cast<size_t>(i)].msg_len;
+      totals.bytes += static_cast<int64_t>(bytes - std::min<size_t>(bytes, headers_bytes_));
+    }
+    totals.datagrams += std::max(count, 0);
+    return count > 0;
+  }
+  int fd() const { return socket_.get(); }
+
+ private:
+  Descriptor socket_;
+  size_t headers_bytes_ = 0;
+  std::vector<uint8_t> bytes_;
+  std::array<mmsghdr, kReceiveBatch> messages_{};
+  std::array<iovec, kReceiveBatch> vectors_{};
+};
+
+class XdpReceiver {
+ public:
+  bool open(const Interface& interface, const BlastSettings& settings, std::string& error) {
+    headers_bytes_ = sizeof(ethhdr) + (settings.dst_ip.is_v4() ? 28 : 48);
+    XdpSettings socket;
+    socket.interface_index = interface.index;
+    socket.interface = interface.name;
+    return program_.attach(interface.index, interface.name, settings.udp_port, 1, error) && socket_.open(socket, error) &&
+           program_.give(0, socket_.fd(), error);
+  }
+  bool once(BlastTotals& totals) {
+    const size_t frames = socket_.receive(kReceiveBatch, [&](std::span<const uint8_t> frame) {
+      totals.bytes += static_cast<int64_t>(frame.size() - std::min(frame.size(), headers_bytes_));
+    });
+    totals.datagrams += static_cast<int64_t>(frames);
+    return frames > 0;
+  }
+  int fd() const { return socket_.fd(); }
+
+ private:
+  XdpSocket socket_;  // before the program: it leaves the interface first
+  XdpProgram program_;
+  size_t headers_bytes_ = 0;
+};
+
+template <typename Receiver>
+bool receive_frames(const Interface& interface, const BlastSettings& settings, BlastTotals& totals, std::string& error) {
+  Receiver receiver;
+  if (!receiver.open(interface, settings, error)) return false;
+  const Nanos opened_ns = monotonic_ns();
+  while (!receiver.once(totals)) {
+    if (monotonic_ns() - opened_ns > kBlastSilenceNs) {
+      error = "nothing arrived at " + settings.dst_ip.text() + " for 2 s; start the sender";
+      return false;
+    }
+    wait_for(receiver.fd(), POLLIN, 100);
+  }
+  totals = {};  // the first batch starts the clock
+  const Nanos start_ns = monotonic_ns();
+  Nanos last_ns = start_ns;
+  for (Nanos now = start_ns; now - start_ns < settings.duration_ns && now - last_ns < kBlastSilenceNs; now = monotonic_ns()) {
+    if (receiver.once(totals)) {
+      last_ns = monotonic_ns();
+    } else {
+      wait_for(receiver.fd(), POLLIN, 100);
+    }
+  }
+  totals.duration_ns = last_ns - start_ns;
+  return true;
+}
+
+}  // namespace
+
+bool frame_blast_send(const BlastSettings& settings, BlastTotals& totals, std::string& error) {
+  FrameFlows flows(port_of(settings, settings.src_ip));
+  std::vector<uint8_t> frame;
+  if (!flows.open(error) || !make_frame(flows, settings, frame, error)) return false;
+  return settings.backend == Backend::xdp ? send_frames<XdpSender>(flows.interface(), frame, settings, totals, error)
+                                          : send_frames<PacketSender>(flows.interface(), frame, settings, totals, error);
+}
+
+bool frame_blast_receive(const BlastSettings& settings, BlastTotals& totals, std::string& error) {
+  FrameFlows flows(port_of(settings, settings.dst_ip));
+  if (!flows.open(error)) return false;
+  return settings.backend == Backend::xdp ? receive_frames<XdpReceiver>(flows.interface(), settings, totals, error)
+                                          : receive_frames<PacketReceiver>(flows.interface(), settings, totals, error);
+}
+
+}  // namespace etloop

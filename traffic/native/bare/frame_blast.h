@@ -1,0 +1,14 @@
+// The bare path of ports that write whole frames: one packet socket or AF_XDP socket at each end, the same frame again and
+// again, no protocol and no ICRC. As `blast_send` and `blast_receive`, which call these.
+#pragma once
+
+#include <string>
+
+#include "bare/blast.h"
+
+namespace etloop {
+
+bool frame_blast_send(const BlastSettings& settings, BlastTotals& totals, std::string& error);
+bool frame_blast_receive(const BlastSettings& settings, BlastTotals& totals, std::string& error);
+
+}  // namespace etloop

@@ -1,0 +1,99 @@
+// What is due first: a heap of small events by time, those of one time in the order in which they came.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+
+namespace etloop {
+
+// `Event` has `at_ns` and `order`; the heap sets the order.
+template <typename Event>
+class TimeHeap {
+ public:
+  bool empty() const { return events_.empty(); }
+  size_t size() const { return events_.size(); }
+  // Requires one.
+  const Event& front() const { return events_.front(); }
+  Nanos next_ns() const { return events_.empty() ? kNever : events_.front().at_ns; }
+
+  void push(Event event) {
+    event.order = order_++;
+    put(event);
+  }
+
+  // With the order that it has, which no other has.
+  void put(const Event& event) {
+    size_t at = events_.size();
+    events_.push_back(event);
+    while (at > 0) {
+      const size_t above = (at - 1) / kWays;
+      if (!before(event, events_[above])) break;
+      events_[at] = events_[above];
+      at = above;
+    }
+    events_[at] = event;
+  }
+
+  Event pop() {
+    assert(!empty());
+    const Event first = events_.front();
+    const Event last = events_.back();
+    events_.pop_back();
+    if (!events_.empty()) sink(last);
+    return first;
+  }
+
+ private:
+  static constexpr size_t kWays = 4;  // shallower than two, and the children share a cache line or two
+
+  static bool before(const Event& a, const Event& b) {
+    return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.order < b.order;
+  }
+
+  size_t least_of(size_t first, size_t end) const {
+    size_t least = first;
+    for (size_t child = first + 1; child < end; ++child) {
+      if (before(events_[child], events_[least])) least = child;
+    }
+    return least;
+  }
+
+  // As above, by choices that need no branch: which child is first cannot be foretold.
+  size_t least_of_four(size_t first) const {
+    static_assert(kWays == 4);
+    const Event* child = events_.data() + first;
+    const size_t left = first_of(child[0], child[1]);
+    const size_t right = 2 + first_of(child[2], child[3]);
+    return first + (first_of(child[left], child[right]) == 0 ? left : right);
+  }
+
+  static size_t first_of(const Event& a, const Event& b) {
+    const auto later = static_cast<unsigned>(b.at_ns < a.at_ns);
+    const auto same = static_cast<unsigned>(b.at_ns == a.at_ns);
+    return later | (same & static_cast<unsigned>(b.order < a.order));
+  }
+
+  // Puts `event` where the first one was, and down to its place.
+  void sink(const Event& event) {
+    size_t at = 0;
+    while (true) {
+      const size_t first = at * kWays + 1;
+      if (first >= events_.size()) break;
+      const size_t end = first + kWays < events_.size() ? first + kWays : events_.size();
+      const size_t least = end - first == kWays ? least_of_four(first) : least_of(first, end);
+      if (!before(events_[least], event)) break;
+      events_[at] = events_[least];
+      at = least;
+    }
+    events_[at] = event;
+  }
+
+  std::vector<Event> events_;
+  uint64_t order_ = 0;
+};
+
+}  // namespace etloop

@@ -1,0 +1,160 @@
+// What is due first among events that are mostly close to each other, as those of links are: a slot for each short stretch of
+// time, a bit for each slot that has any. The order is that of a TimeHeap: by time, and those of one time as they came. What is
+// far ahead, or in the past, goes through a heap beside the slots.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+#include "base/time_heap.h"
+
+namespace etloop {
+
+// `Event` has `at_ns`, not below 0, and `order`: who owns it (below 2^16), to which the wheel adds how many came before it.
+template <typename Event>
+class TimeWheel {
+ public:
+  static constexpr size_t kSlots = 4096;
+  static constexpr unsigned kOwnerBits = 16;
+
+  // `spacing_ns`: about how long a slot is. It changes nothing but speed.
+  explicit TimeWheel(Nanos spacing_ns)
+      : shift_(static_cast<unsigned>(std::bit_width(static_cast<uint64_t>(std::max<Nanos>(spacing_ns, 1)))) - 1),
+        slots_(kSlots) {}
+
+  static uint16_t owner_of(const Event& event) { return static_cast<uint16_t>(event.order); }
+
+  bool empty() const { return next_ns_ == kNever; }
+  Nanos next_ns() const { return next_ns_; }
+  // Requires one.
+  const Event& front() const {
+    assert(!empty());
+    return far_is_first() ? far_.front() : nodes_[first_].event;
+  }
+
+  // Always in its caller: an event that is put together in memory and copied from there at once is waited for.
+  [[gnu::always_inline]] void push(Event event) {
+    event.order |= sequence_++ << kOwnerBits;
+    next_ns_ = std::min(next_ns_, event.at_ns);
+    const uint64_t turn = turn_of(event);
+    if (turn - turn_ >= kSlots) {  // of the past, too
+      far_.put(event);
+      return;
+    }
+    const uint32_t added = keep(event);
+    link(slots_[turn % kSlots], added);
+    const size_t word = turn % kSlots / kWordBits;
+    filled_[word] |= uint64_t{1} << turn % kWordBits;
+    filled_words_ |= uint64_t{1} << word;
+    if (first_ == kNone || before(event, nodes_[first_].event)) first_ = added;
+  }
+
+  Event pop() {
+    assert(!empty());
+    const Event event = far_is_first() ? far_.pop() : pop_slot();
+    turn_ = std::max(turn_, turn_of(event));
+    next_ns_ = std::min(first_ == kNone ? kNever : nodes_[first_].event.at_ns, far_.next_ns());
+    return event;
+  }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr size_t kWordBits = 64;
+  static_assert(kSlots == kWordBits * kWordBits, "a word says which words say which slots have any");
+
+  struct Node {
+    Event event;
+    uint32_t next = kNone;  // of its slot, or of those that are free
+  };
+  struct Slot {
+    uint32_t head = kNone;
+    uint32_t tail = kNone;
+  };
+
+  static bool before(const Event& a, const Event& b) {
+    return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.order < b.order;
+  }
+  uint64_t turn_of(const Event& event) const { return static_cast<uint64_t>(event.at_ns) >> shift_; }
+  bool far_is_first() const { return !far_.empty() && (first_ == kNone || before(far_.front(), nodes_[first_].event)); }
+
+  [[gnu::always_inline]] uint32_t keep(const Event& event) {
+    if (free_ == kNone) {
+      nodes_.push_back({event, kNone});
+      return static_cast<uint32_t>(nodes_.size() - 1);
+    }
+    const uint32_t index = free_;
+    free_ = nodes_[index].next;
+    nodes_[index] = {event, kNone};
+    return index;
+  }
+
+  // In its order, which is mostly at the end.
+  void link(Slot& slot, uint32_t added) {
+    const Event& event = nodes_[added].event;
+    if (slot.head == kNone) {
+      slot.head = slot.tail = added;
+    } else if (!before(event, nodes_[slot.tail].event)) {
+      nodes_[slot.tail].next = added;
+      slot.tail = added;
+    } else {
+      uint32_t* at = &slot.head;
+      while (!before(event, nodes_[*at].event)) at = &nodes_[*at].next;
+      nodes_[added].next = *at;
+      *at = added;
+    }
+  }
+
+  Event pop_slot() {
+    const uint32_t popped = first_;
+    Node& node = nodes_[popped];
+    const uint64_t turn = turn_of(node.event);
+    Slot& slot = slots_[turn % kSlots];
+    assert(slot.head == popped);
+    slot.head = node.next;
+    node.next = free_;
+    free_ = popped;
+    if (slot.head == kNone) {
+      slot.tail = kNone;
+      const size_t word = turn % kSlots / kWordBits;
+      filled_[word] &= ~(uint64_t{1} << turn % kWordBits);
+      if (filled_[word] == 0) filled_words_ &= ~(uint64_t{1} << word);
+      first_ = first_from(turn % kSlots);
+    } else {
+      first_ = slot.head;
+    }
+    return node.event;
+  }
+
+  // The head of the first slot with any, from `slot` on and around.
+  uint32_t first_from(size_t slot) const {
+    if (filled_words_ == 0) return kNone;
+    const size_t word = slot / kWordBits;
+    if (const uint64_t rest = filled_[word] >> slot % kWordBits; rest != 0) {
+      return slots_[slot + static_cast<size_t>(std::countr_zero(rest))].head;
+    }
+    // Behind this word, then from the first one, then this one's slots before `slot`.
+    const uint64_t behind = word + 1 == kWordBits ? 0 : filled_words_ >> (word + 1) << (word + 1);
+    const auto next = static_cast<size_t>(std::countr_zero(behind != 0 ? behind : filled_words_));
+    return slots_[next * kWordBits + static_cast<size_t>(std::countr_zero(filled_[next]))].head;
+  }
+
+  unsigned shift_;
+  Nanos next_ns_ = kNever;  // asked for far more often than it changes
+  uint32_t first_ = kNone;  // of the slots
+  uint32_t free_ = kNone;
+  uint64_t turn_ = 0;  // of the last event that left: slots are of the kSlots turns from there
+  uint64_t filled_words_ = 0;
+  std::array<uint64_t, kWordBits> filled_{};
+  std::vector<Slot> slots_;
+  std::vector<Node> nodes_;
+  TimeHeap<Event> far_;
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace etloop

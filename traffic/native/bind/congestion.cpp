@@ -1,0 +1,99 @@
+// Python's view of congestion control: which algorithms there are, and settings checked against them.
+#include "bind/congestion.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind/cc_plugin.h"
+#include "bind/columns.h"
+#include "cc/registry.h"
+
+namespace nb = nanobind;
+
+namespace etloop {
+
+namespace {
+
+// (name, meaning, needs, [(name, unit, initial, least, most, meaning)], [(name, meaning, [(parameter, value)])])
+nb::tuple description(const etloop_cc_algorithm& table) {
+  nb::list parameters;
+  for (uint32_t i = 0; i < table.parameter_count; ++i) {
+    const etloop_cc_parameter& p = table.parameters[i];
+    parameters.append(nb::make_tuple(p.name, p.unit, p.initial, p.least, p.most, p.meaning));
+  }
+  nb::list profiles;
+  for (uint32_t i = 0; i < table.profile_count; ++i) {
+    nb::list settings;
+    for (uint32_t s = 0; s < table.profiles[i].setting_count; ++s) {
+      settings.append(nb::make_tuple(table.profiles[i].settings[s].parameter, table.profiles[i].settings[s].value));
+    }
+    profiles.append(nb::make_tuple(table.profiles[i].name, table.profiles[i].meaning, settings));
+  }
+  return nb::make_tuple(table.name, table.meaning, table.needs, parameters, profiles);
+}
+
+cc::Plugin plugin_at(const std::string& library) {
+  cc::Plugin plugin;
+  std::string error;
+  if (!cc::load_plugin(library, plugin, error)) throw nb::value_error(error.c_str());
+  return plugin;
+}
+
+cc::Plugin table_of(const std::string& algorithm, const std::string& library) {
+  if (!library.empty()) return plugin_at(library);
+  cc::Plugin found{nullptr, cc::find_built_in(algorithm)};
+  if (found.table == nullptr) throw nb::value_error(("there is no congestion control " + algorithm).c_str());
+  return found;
+}
+
+nb::list algorithms() {
+  nb::list out;
+  for (const etloop_cc_algorithm* table : cc::built_in()) out.append(description(*table));
+  return out;
+}
+
+std::vector<std::string> mistakes_of(const std::string& algorithm, const std::string& library, const std::string& profile,
+                                     const std::vector<cc::GivenParameter>& given) {
+  std::vector<std::string> mistakes;
+  cc::parameter_values(*table_of(algorithm, library).table, profile, given, mistakes);
+  return mistakes;
+}
+
+}  // namespace
+
+CongestionParams congestion_from(nb::handle settings, const std::string& library) {
+  CongestionParams params;
+  const cc::Plugin chosen = table_of(read_value<std::string>(settings, "algorithm"), library);
+  std::vector<cc::GivenParameter> given;
+  for (nb::handle parameter : nb::getattr(settings, "parameters")) {
+    given.emplace_back(read_value<std::string>(parameter, "name"), read_value<double>(parameter, "value"));
+  }
+  std::vector<std::string> mistakes;
+  params.parameters = cc::parameter_values(*chosen.table, read_value<std::string>(settings, "profile"), given, mistakes);
+  if (!mistakes.empty()) {
+    std::string all;
+    for (const std::string& mistake : mistakes) all += (all.empty() ? "" : ", ") + mistake;
+    throw nb::value_error(("congestion control: " + all).c_str());
+  }
+  // The built-in "none" decides nothing, so it costs nothing.
+  if (chosen.table != &cc::kNone) params.algorithm = chosen.table;
+  params.library = chosen.library;
+  params.burst_bytes = read_value<uint32_t>(settings, "burst_bytes");
+  params.catch_up_ns = read_value<int64_t>(settings, "catch_up_ns");
+  return params;
+}
+
+SeriesParams series_from(nb::handle settings) {
+  return {read_value<int64_t>(settings, "series_interval_ns"), read_value<uint32_t>(settings, "series_queue_pairs")};
+}
+
+void bind_congestion(nb::module_& module) {
+  module.attr("CC_ABI_VERSION") = ETLOOP_CC_ABI_VERSION;
+  module.def("cc_algorithms", &algorithms);
+  module.def("cc_plugin", [](const std::string& library) { return description(*plugin_at(library).table); },
+             nb::arg("library"));
+  module.def("cc_mistakes", &mistakes_of, nb::arg("algorithm"), nb::arg("library"), nb::arg("profile"), nb::arg("given"));
+}
+
+}  // namespace etloop

@@ -1,0 +1,289 @@
+// Python's view of the engine: port loops over sockets, and the same cores in virtual time.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bind/columns.h"
+#include "bind/plan.h"
+#include "loop/loop.h"
+#include "port/capture.h"
+#include "virtual/sim.h"
+
+namespace nb = nanobind;
+
+namespace etloop {
+
+namespace {
+
+nb::tuple probe_tuple(const ProbeResult& probe) {
+  return nb::make_tuple(probe.connection, probe.ordinal, static_cast<int>(probe.verdict), probe.seen_traffic_class,
+                        probe.round_trip_ns);
+}
+
+// The port loops of one agent.
+class PortLoops {
+ public:
+  // `captures[p]`: the file that packets of port p go to; none, or empty: they are not kept.
+  PortLoops(nb::handle assignment, Nanos spin_ns, const std::vector<int32_t>& processors, const std::string& cc_library,
+            const std::vector<std::string>& captures, uint32_t snap_bytes, int64_t capture_bytes, int32_t realtime_priority)
+      : plan_(plan_from(assignment, cc_library)) {
+    const nb::object transport = nb::getattr(assignment, "transport");
+    std::string error;
+    const std::shared_ptr<LoopBoard> board = LoopBoard::make(*plan_, error);
+    if (board == nullptr) throw std::runtime_error(error);
+    for (size_t p = 0; p < plan_->ports.size(); ++p) {
+      LoopConfig config;
+      config.spin_ns = spin_ns;
+      config.place = {p < processors.size() ? processors[p] : -1, realtime_priority};
+      const nb::object settings = nb::getattr(assignment, "ports")[p];
+      config.port.backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
+      config.port.interface = read_value<std::string>(settings, "interface");
+      config.port.queues = read_value<uint32_t>(settings, "queues");
+      config.port.busy_poll_us = read_value<uint32_t>(settings, "busy_poll_us");
+      config.port.link_bps = plan_->ports[p].link_bps;
+      config.port.vlan_id = read_value<int32_t>(transport, "vlan_id");
+      config.port.vlan_priority = read_value<uint8_t>(transport, "vlan_priority");
+      config.port.addresses = plan_->ports[p].addresses;
+      config.port.udp_port = plan_->ports[p].udp_port;
+      config.port.path_mtu = plan_->transport.path_mtu;
+      config.port.segmentation_offload = read_value<bool>(transport, "segmentation_offload");
+      config.port.drop_per_million = read_value<uint32_t>(transport, "drop_per_million");
+      config.port.drop_seed = read_value<uint64_t>(transport, "drop_seed") + p;
+      if (p < captures.size() && !captures[p].empty()) {
+        CaptureConfig capture;
+        capture.path = captures[p];
+        capture.interface = plan_->ports[p].name;
+        capture.snap_bytes = snap_bytes;
+        capture.file_bytes = capture_bytes;
+        config.port.capture = Capture::open(capture, error);
+        if (config.port.capture == nullptr) throw std::runtime_error(error);
+      }
+      std::unique_ptr<PortLoop> loop;
+      {
+        const nb::gil_scoped_release released;  // memory for a card may take seconds, and the heartbeat goes on
+        loop = PortLoop::open(plan_, board, static_cast<int32_t>(p), config, error);
+      }
+      if (loop == nullptr) throw std::runtime_error(error);
+      loops_.push_back(std::move(loop));
+    }
+  }
+
+  PortLoops(const PortLoops&) = delete;
+  PortLoops& operator=(const PortLoops&) = delete;
+
+  // (connection, queue pair of it, whether the end sends data, number, address, key, address of closings) of ends on cards
+  nb::list endpoints() const {
+    nb::list out;
+    for (const auto& loop : loops_) {
+      for (const Endpoint& end : loop->endpoints()) {
+        out.append(nb::make_tuple(end.connection, end.ordinal, end.sends_data, end.qpn, end.va, end.rkey, end.closing_va));
+      }
+    }
+    return out;
+  }
+  using PeerTuple = std::tuple<int32_t, int32_t, bool, uint32_t, uint64_t, uint32_t, uint64_t>;
+  void join(const std::vector<PeerTuple>& peers) {
+    std::vector<Endpoint> endpoints;
+    for (const auto& [connection, ordinal, sends_data, qpn, va, rkey, closing_va] : peers) {
+      if (connection < 0 || static_cast<size_t>(connection) >= plan_->connections.size() || qpn > 0xFFFFFF) {
+        throw nb::value_error("an endpoint of a peer is of no connection here, or its number has more than 24 bits");
+      }
+      endpoints.push_back({connection, ordinal, sends_data, qpn, va, rkey, closing_va});
+    }
+    for (auto& loop : loops_) loop->join(endpoints);
+  }
+  void start_probe() {
+    for (auto& loop : loops_) loop->start_probe();
+  }
+  void start(Nanos start_ns) {
+    for (auto& loop : loops_) loop->start(start_ns);
+  }
+  void request_waits() {
+    for (auto& loop : loops_) loop->request_waits();
+  }
+  void stop() {
+    nb::gil_scoped_release release;
+    for (auto& loop : loops_) loop->stop();
+  }
+
+  // Stops and closes the sockets; nothing can be asked of this object any more.
+  void close() {
+    stop();
+    loops_.clear();
+  }
+
+  // (state, ops_done, ops_total, wire_tx_bytes, wire_rx_bytes, last_progress_ns, failure, failed_connection) per port
+  nb::list status() const {
+    nb::list out;
+    for (const auto& loop : loops_) {
+      const LoopStatus s = loop->status();
+      const bool failed = s.state == LoopState::failed;
+      out.append(nb::make_tuple(static_cast<int>(s.state), s.ops_done, s.ops_total, s.wire_tx_bytes, s.wire_rx_bytes,
+                                s.last_progress_ns, failed ? loop->failure() : std::string(),
+                                failed ? loop->failed_connection() : kNoConnection));
+    }
+    return out;
+  }
+
+  nb::list probes() const {
+    nb::list out;
+    for (const auto& loop : loops_) {
+      for (size_t i = 0; i < loop->prober().size(); ++i) out.append(probe_tuple(loop->prober().result(i)));
+    }
+    return out;
+  }
+
+  // Records [first, published) of a port.
+  nb::bytes records(size_t port, size_t first) const {
+    const size_t published = loops_.at(port)->published_records();
+    if (first > published) throw nb::index_error("no such record");
+    return as_bytes(loops_[port]->records() + first, published - first);
+  }
+
+  nb::object take_waits(size_t port) {
+    std::vector<WaitRecord> waits;
+    if (!loops_.at(port)->take_waits(waits)) return nb::none();
+    return as_bytes(waits.data(), waits.size());
+  }
+
+  // After stop().
+  nb::bytes flows(size_t port) const {
+    const auto rows = loops_.at(port)->core().flows();
+    return as_bytes(rows.data(), rows.size());
+  }
+  nb::bytes counters(size_t port) const {
+    const PortRecord row = loops_.at(port)->counters();
+    return as_bytes(&row, 1);
+  }
+  nb::list turnarounds() const {
+    std::vector<uint64_t> sum(kTurnaroundBuckets, 0);
+    for (const auto& loop : loops_) {
+      for (size_t b = 0; b < kTurnaroundBuckets; ++b) sum[b] += loop->core().turnarounds()[b];
+    }
+    nb::list out;
+    for (size_t b = 0; b < kTurnaroundBuckets; ++b) {
+      if (sum[b] != 0) out.append(nb::make_tuple(turnaround_floor_ns(b), sum[b]));
+    }
+    return out;
+  }
+  nb::bytes rates(size_t port) const {
+    const RateSeries* series = loops_.at(port)->core().series();
+    return series == nullptr ? as_bytes<CcRecord>(nullptr, 0) : as_bytes(series->rows().data(), series->rows().size());
+  }
+  // (from, until) when a port's thread was late, after stop().
+  nb::list late_turns(size_t port) const {
+    nb::list out;
+    for (const LateTurn& each : loops_.at(port)->late_turns()) out.append(nb::make_tuple(each.from_ns, each.until_ns));
+    return out;
+  }
+  std::vector<std::string> degraded(size_t port) const { return loops_.at(port)->degraded(); }
+  bool realtime(size_t port) const { return loops_.at(port)->realtime(); }
+  std::vector<std::string> capabilities(size_t port) const { return loops_.at(port)->capabilities(); }
+  size_t ports() const { return loops_.size(); }
+  int64_t receive_buffer_bytes(size_t port) const { return loops_.at(port)->receive_buffer_bytes(); }
+
+ private:
+  std::shared_ptr<const EnginePlan> plan_;
+  std::vector<std::unique_ptr<PortLoop>> loops_;
+};
+
+SimParams sim_params(nb::handle settings) {
+  SimParams params;
+  params.seed = read_value<uint64_t>(settings, "seed");
+  params.loss_per_million = read_value<uint32_t>(settings, "loss_per_million");
+  params.duplicate_per_million = read_value<uint32_t>(settings, "duplicate_per_million");
+  params.reorder_per_million = read_value<uint32_t>(settings, "reorder_per_million");
+  params.corrupt_per_million = read_value<uint32_t>(settings, "corrupt_per_million");
+  params.latency_ns = read_value<int64_t>(settings, "latency_ns");
+  params.reorder_delay_ns = read_value<int64_t>(settings, "reorder_delay_ns");
+  params.receive_buffer_bytes = read_value<int64_t>(settings, "receive_buffer_bytes");
+  params.receiver_links = read_value<bool>(settings, "receiver_links");
+  params.fair_links = read_value<bool>(settings, "fair_links");
+  params.transmit_queue_ns = read_value<int64_t>(settings, "transmit_queue_ns");
+  params.probe_first = read_value<bool>(settings, "probe_first");
+  params.dying_port = read_value<int32_t>(settings, "dying_port");
+  params.dies_at_ns = read_value<int64_t>(settings, "dies_at_ns");
+  params.limit_ns = read_value<int64_t>(settings, "limit_ns");
+  params.queue_capacity_bytes = read_value<int64_t>(settings, "queue_capacity_bytes");
+  params.mark_from_bytes = read_value<int64_t>(settings, "mark_from_bytes");
+  params.mark_all_bytes = read_value<int64_t>(settings, "mark_all_bytes");
+  params.mark_per_million = read_value<uint32_t>(settings, "mark_per_million");
+  params.telemetry = read_value<bool>(settings, "telemetry");
+  params.sampled_port = read_value<int32_t>(settings, "sampled_port");
+  params.sample_interval_ns = read_value<int64_t>(settings, "sample_interval_ns");
+  return params;
+}
+
+nb::dict simulate_assignment(nb::handle assignment, nb::handle settings) {
+  auto plan = std::make_shared<EnginePlan>(*plan_from(assignment, read_value<std::string>(settings, "cc_library")));
+  if (const auto psn = read_value<uint32_t>(settings, "initial_psn"); psn != 0) plan->transport.initial_psn = psn;
+  const SimParams params = sim_params(settings);
+  SimOutcome outcome;
+  {
+    nb::gil_scoped_release release;
+    outcome = simulate(*plan, params);
+  }
+  nb::dict out;
+  out["records"] = as_bytes(outcome.records.data(), outcome.records.size());
+  out["flows"] = as_bytes(outcome.flows.data(), outcome.flows.size());
+  out["waits"] = as_bytes(outcome.waits.data(), outcome.waits.size());
+  nb::list probes;
+  for (const ProbeResult& probe : outcome.probes) probes.append(probe_tuple(probe));
+  out["probes"] = probes;
+  out["failure"] = outcome.failure;
+  out["failed_connection"] = outcome.failed_connection;
+  out["end_ns"] = outcome.end_ns;
+  out["packets"] = outcome.packets;
+  out["lost"] = outcome.lost;
+  out["duplicated"] = outcome.duplicated;
+  out["reordered"] = outcome.reordered;
+  out["corrupted"] = outcome.corrupted;
+  out["bad_icrc"] = outcome.bad_icrc;
+  out["marked"] = outcome.marked;
+  out["queue_dropped"] = outcome.queue_dropped;
+  out["rates"] = as_bytes(outcome.rates.data(), outcome.rates.size());
+  out["queue"] = as_bytes(outcome.queue.data(), outcome.queue.size());
+  return out;
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+  nb::class_<PortLoops>(module, "PortLoops")
+      .def(nb::init<nb::handle, Nanos, const std::vector<int32_t>&, const std::string&, const std::vector<std::string>&,
+                    uint32_t, int64_t, int32_t>(),
+           nb::arg("assignment"), nb::arg("spin_ns"), nb::arg("processors"), nb::arg("cc_library") = "",
+           nb::arg("captures") = std::vector<std::string>(), nb::arg("snap_bytes") = 0,
+           nb::arg("capture_bytes") = 0, nb::arg("realtime_priority") = 0)
+      .def("endpoints", &PortLoops::endpoints)
+      .def("join", &PortLoops::join, nb::arg("peers"))
+      .def("start_probe", &PortLoops::start_probe)
+      .def("start", &PortLoops::start, nb::arg("start_ns"))
+      .def("request_waits", &PortLoops::request_waits)
+      .def("stop", &PortLoops::stop)
+      .def("close", &PortLoops::close)
+      .def("status", &PortLoops::status)
+      .def("probes", &PortLoops::probes)
+      .def("records", &PortLoops::records, nb::arg("port"), nb::arg("first"))
+      .def("take_waits", &PortLoops::take_waits, nb::arg("port"))
+      .def("flows", &PortLoops::flows, nb::arg("port"))
+      .def("counters", &PortLoops::counters, nb::arg("port"))
+      .def("rates", &PortLoops::rates, nb::arg("port"))
+      .def("turnarounds", &PortLoops::turnarounds)
+      .def("late_turns", &PortLoops::late_turns, nb::arg("port"))
+      .def("degraded", &PortLoops::degraded, nb::arg("port"))
+      .def("realtime", &PortLoops::realtime, nb::arg("port"))
+      .def("capabilities", &PortLoops::capabilities, nb::arg("port"))
+      .def("ports", &PortLoops::ports)
+      .def("receive_buffer_bytes", &PortLoops::receive_buffer_bytes, nb::arg("port"));
+  module.def("usable_processors", &usable_processors);
+  module.def("simulate", &simulate_assignment, nb::arg("assignment"), nb::arg("settings"));
+}
+
+}  // namespace etloop

@@ -1,0 +1,25 @@
+// The Python module traffic._native: each file of this room adds the functions of one layer.
+#include <nanobind/nanobind.h>
+
+namespace etloop {
+void bind_congestion(nanobind::module_& module);
+void bind_engine(nanobind::module_& module);
+void bind_flow(nanobind::module_& module);
+void bind_qp(nanobind::module_& module);
+void bind_schedule(nanobind::module_& module);
+void bind_soft_switch(nanobind::module_& module);
+void bind_twin(nanobind::module_& module);
+void bind_wire(nanobind::module_& module);
+}  // namespace etloop
+
+NB_MODULE(_native, module) {
+  module.doc() = "The native engine of ETLoop.";
+  etloop::bind_wire(module);
+  etloop::bind_qp(module);
+  etloop::bind_schedule(module);
+  etloop::bind_congestion(module);
+  etloop::bind_engine(module);
+  etloop::bind_twin(module);
+  etloop::bind_flow(module);
+  etloop::bind_soft_switch(module);
+}

@@ -1,0 +1,224 @@
+#include "bind/plan.h"
+
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "bind/columns.h"
+#include "bind/congestion.h"
+#include "bind/schedule.h"
+#include "port/device_port.h"
+#include "wire/ethernet.h"
+
+namespace nb = nanobind;
+
+namespace etloop {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw nb::value_error(why.c_str()); }
+
+template <typename To, typename From>
+std::vector<To> converted(const std::vector<From>& from) {
+  std::vector<To> to;
+  to.reserve(from.size());
+  for (const From value : from) to.push_back(static_cast<To>(value));
+  return to;
+}
+
+void read_recovery(nb::handle settings, TransportParams& params) {
+  params.adaptive_timeout = read_value<bool>(settings, "adaptive_timeout");
+  params.timeout_floor_ns = read_value<int64_t>(settings, "timeout_floor_ns");
+  params.selective_repeat = read_value<bool>(settings, "selective_repeat");
+  params.out_of_order_accept = read_value<bool>(settings, "accept_out_of_order");
+  params.reorder_packets = read_value<uint32_t>(settings, "reorder_packets");
+  params.rnr_retry = read_value<uint32_t>(settings, "rnr_retry_limit");
+  params.min_rnr_timer = read_value<uint8_t>(settings, "min_rnr_timer_code");
+  params.max_rd_atomic = read_value<uint32_t>(settings, "outstanding_reads");
+  params.initial_psn = read_value<uint32_t>(settings, "initial_psn");
+}
+
+FaultRule read_fault(nb::handle rule) {
+  const auto action = read_value<uint8_t>(rule, "action");
+  const auto direction = read_value<uint8_t>(rule, "direction");
+  const auto packets = read_value<uint8_t>(rule, "packets");
+  if (action >= kFaultActions || direction > 1 || packets > static_cast<uint8_t>(FaultPackets::request)) {
+    refuse("transport.faults: unknown action, direction or kind of packets");
+  }
+  FaultRule read;
+  read.action = static_cast<FaultAction>(action);
+  read.direction = static_cast<FaultDirection>(direction);
+  read.packets = static_cast<FaultPackets>(packets);
+  read.src_rank = read_value<int32_t>(rule, "src_rank");
+  read.dst_rank = read_value<int32_t>(rule, "dst_rank");
+  read.queue_pair = read_value<int32_t>(rule, "queue_pair");
+  read.communicator = read_value<int32_t>(rule, "communicator");
+  read.channel = read_value<int32_t>(rule, "channel");
+  read.first = read_value<uint64_t>(rule, "first");
+  read.last = read_value<uint64_t>(rule, "last");
+  read.every = read_value<uint64_t>(rule, "every");
+  read.chance_per_million = read_value<uint32_t>(rule, "chance_per_million");
+  read.delay_ns = read_value<int64_t>(rule, "delay_ns");
+  read.behind_packets = read_value<uint32_t>(rule, "behind_packets");
+  read.seed = read_value<uint64_t>(rule, "seed");
+  if (read.first == 0 || read.every == 0 || read.delay_ns < 0 || read.delay_ns > 60'000'000'000) {
+    refuse("transport.faults: a packet number, interval or delay is out of range");
+  }
+  return read;
+}
+
+TransportParams read_transport(nb::handle settings) {
+  TransportParams params;
+  params.path_mtu = read_value<uint32_t>(settings, "path_mtu_bytes");
+  params.traffic_class = read_value<uint8_t>(settings, "traffic_class");
+  params.window_packets = read_value<uint32_t>(settings, "window_packets");
+  params.ack_every = read_value<uint32_t>(settings, "ack_every_packets");
+  params.timeout_ns = read_value<int64_t>(settings, "timeout_ns");
+  params.retry_limit = read_value<uint32_t>(settings, "retry_limit");
+  params.split_data_on_qps = read_value<bool>(settings, "split_data_on_qps");
+  read_recovery(nb::getattr(settings, "recovery"), params);
+  const nb::object cnp = nb::getattr(settings, "cnp");
+  params.cnp_interval_ns = read_value<int64_t>(cnp, "interval_ns");
+  params.cnp_scope = static_cast<CnpScope>(read_value<uint8_t>(cnp, "scope"));
+  params.cnp_traffic_class = read_value<uint8_t>(cnp, "traffic_class");
+  for (nb::handle rule : nb::getattr(settings, "faults")) params.faults.push_back(read_fault(rule));
+  return params;
+}
+
+PauseRule read_pause(nb::handle rule) {
+  const PauseRule read{read_value<uint8_t>(rule, "priority"), read_value<uint16_t>(rule, "quanta"),
+                       read_value<int64_t>(rule, "first_ns"), read_value<int64_t>(rule, "every_ns"),
+                       read_value<uint64_t>(rule, "count")};
+  if (read.priority > 7 || read.first_ns < 0 || read.every_ns < 1) refuse("ports: a pause rule is out of range");
+  return read;
+}
+
+PlannedPort read_port(nb::handle settings, int32_t vlan_id) {
+  PlannedPort port;
+  port.name = read_value<std::string>(settings, "name");
+  for (nb::handle address : nb::getattr(settings, "addresses")) {
+    port.addresses.push_back(parse_address(nb::cast<std::string>(address)));
+  }
+  port.udp_port = read_value<uint16_t>(settings, "udp_port");
+  port.link_bps = read_value<int64_t>(settings, "link_bps");
+  port.qpn_base = read_value<uint32_t>(settings, "qpn_base");
+  port.qpn_count = read_value<uint32_t>(settings, "qpn_count");
+  const auto backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
+  const bool writes_frames = backend == Backend::packet || backend == Backend::xdp;
+  if (backend == Backend::udp) port.queues = read_value<uint32_t>(settings, "queues");
+  port.tag_bytes = writes_frames && vlan_id >= 0 ? ethernet::kTagBytes : 0;
+  for (nb::handle rule : nb::getattr(settings, "pauses")) port.pauses.push_back(read_pause(rule));
+  port.device = read_value<std::string>(settings, "device");
+  port.gid_index = read_value<int32_t>(settings, "gid_index");
+  return port;
+}
+
+// A column of 16-byte values. numpy's void type has no equal in the array protocol that nanobind speaks, so its bytes are taken.
+std::vector<IpAddress> read_addresses(nb::handle columns, const char* name) {
+  const auto content = nb::cast<nb::bytes>(nb::getattr(columns, name).attr("tobytes")());
+  if (content.size() % sizeof(IpAddress) != 0) refuse(std::string(name) + " is not a column of 16-byte addresses");
+  std::vector<IpAddress> addresses(content.size() / sizeof(IpAddress));
+  if (!addresses.empty()) std::memcpy(addresses.data(), content.data(), content.size());
+  return addresses;
+}
+
+Program read_program(nb::handle columns) {
+  Program program;
+  const auto kinds = read_column<uint8_t>(columns, "kind");
+  if (std::any_of(kinds.begin(), kinds.end(), [](uint8_t kind) { return kind > 3; })) refuse("programs: unknown op kind");
+  program.kind = converted<OpKind>(kinds);
+  program.schedule = read_column<int32_t>(columns, "schedule");
+  program.slot = read_column<int32_t>(columns, "slot");
+  program.sequence = read_column<int32_t>(columns, "sequence");
+  program.message_bytes = read_column<int64_t>(columns, "message_bytes");
+  program.delay_ns = read_column<int64_t>(columns, "delay_ns");
+  program.dep_offsets = read_column<int64_t>(columns, "dep_offsets");
+  program.deps = read_column<int32_t>(columns, "deps");
+  return program;
+}
+
+PlannedRank read_rank(nb::handle rank) {
+  PlannedRank planned{read_value<int32_t>(rank, "rank"), read_value<int32_t>(rank, "program"),
+                      read_value<int32_t>(rank, "port"), read_value<int32_t>(rank, "address"), {}, {}, false, -1};
+  for (nb::handle value : nb::getattr(rank, "communicators")) planned.communicators.push_back(nb::cast<int32_t>(value));
+  for (nb::handle value : nb::getattr(rank, "peers")) planned.peers.push_back(nb::cast<int32_t>(value));
+  planned.background = read_value<bool>(rank, "background");
+  planned.traffic_class = read_value<int16_t>(rank, "traffic_class");
+  return planned;
+}
+
+void read_connections(nb::handle columns, EnginePlan& plan) {
+  const auto communicator = read_column<int32_t>(columns, "communicator");
+  const auto channel = read_column<int32_t>(columns, "channel");
+  const auto src_rank = read_column<int32_t>(columns, "src_rank");
+  const auto dst_rank = read_column<int32_t>(columns, "dst_rank");
+  const auto path = read_column<uint8_t>(columns, "path");
+  const auto src_ip = read_addresses(columns, "src_ip");
+  const auto dst_ip = read_addresses(columns, "dst_ip");
+  const auto offsets = read_column<int32_t>(columns, "qp_offsets");
+  const size_t n = communicator.size();
+  if (channel.size() != n || src_rank.size() != n || dst_rank.size() != n || path.size() != n || src_ip.size() != n ||
+      dst_ip.size() != n || offsets.size() != n + 1) {
+    refuse("connections: the columns differ in length");
+  }
+  for (size_t c = 0; c < n; ++c) {
+    if (path[c] > 2) refuse("connections[" + std::to_string(c) + "]: unknown path");
+    plan.connections.push_back({communicator[c], channel[c], src_rank[c], dst_rank[c], static_cast<Path>(path[c]), src_ip[c],
+                                dst_ip[c], offsets[c], offsets[c + 1] - offsets[c]});
+  }
+  const auto src_qpn = read_column<uint32_t>(columns, "src_qpn");
+  const auto dst_qpn = read_column<uint32_t>(columns, "dst_qpn");
+  const auto src_port = read_column<uint16_t>(columns, "src_udp_port");
+  const auto dst_port = read_column<uint16_t>(columns, "dst_udp_port");
+  if (dst_qpn.size() != src_qpn.size() || src_port.size() != src_qpn.size() || dst_port.size() != src_qpn.size()) {
+    refuse("connections: the columns of the queue pairs differ in length");
+  }
+  for (size_t q = 0; q < src_qpn.size(); ++q) plan.qps.push_back({src_qpn[q], dst_qpn[q], src_port[q], dst_port[q]});
+}
+
+}  // namespace
+
+IpAddress parse_address(const std::string& text) {
+  const std::optional<IpAddress> address = IpAddress::parse(text);
+  if (!address) refuse("\"" + text + "\" is not an IP address");
+  return *address;
+}
+
+namespace {
+
+std::shared_ptr<const EnginePlan> plan_with(nb::handle assignment, CongestionParams control) {
+  auto plan = std::make_shared<EnginePlan>();
+  plan->iterations = read_value<int32_t>(assignment, "iterations");
+  const nb::object transport = nb::getattr(assignment, "transport");
+  const auto vlan_id = read_value<int32_t>(transport, "vlan_id");
+  for (nb::handle port : nb::getattr(assignment, "ports")) plan->ports.push_back(read_port(port, vlan_id));
+  plan->transport = read_transport(transport);
+  plan->congestion = std::move(control);
+  plan->series = series_from(nb::getattr(transport, "congestion"));
+  plan->scale_up_bps = read_value<int64_t>(assignment, "scale_up_bps");
+  plan->scale_up_latency_ns = read_value<int64_t>(assignment, "scale_up_latency_ns");
+  plan->schedules = schedule_set_from(nb::getattr(assignment, "schedules"));
+  for (nb::handle program : nb::getattr(assignment, "programs")) plan->programs.push_back(read_program(program));
+  for (nb::handle rank : nb::getattr(assignment, "ranks")) plan->ranks.push_back(read_rank(rank));
+  plan->communicator_offsets = read_column<int32_t>(assignment, "communicator_offsets");
+  plan->communicator_members = read_column<int32_t>(assignment, "communicator_members");
+  read_connections(nb::getattr(assignment, "connections"), *plan);
+  if (const std::string wrong = validate(*plan); !wrong.empty()) refuse(wrong);
+  for (Program& program : plan->programs) finish_program(program);
+  order_batches(plan->schedules);
+  return plan;
+}
+
+}  // namespace
+
+std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment, const std::string& cc_library) {
+  const nb::object settings = nb::getattr(nb::getattr(assignment, "transport"), "congestion");
+  return plan_with(assignment, congestion_from(settings, cc_library));
+}
+
+std::shared_ptr<const EnginePlan> plan_without_control(nb::handle assignment) { return plan_with(assignment, {}); }
+
+}  // namespace etloop

@@ -1,0 +1,178 @@
+// A window in the manner of Ultra Ethernet's NSCC (network-signalled congestion control): ECN marks and queueing delay
+// together choose between growing in proportion, growing a fixed step, holding and shrinking.
+// Rules and constants from uet-htsim's htsim/sim/uec.cpp; over RoCEv2 there are no trimmed packets, so a NAK stands for one.
+#include <algorithm>
+
+#include "cc/algorithm.h"
+#include "cc/registry.h"
+
+namespace etloop::cc {
+namespace {
+
+constexpr double kReferenceLine = 100e9;
+constexpr double kReferenceRttNs = 12'000;
+constexpr double kFastDelayNs = 1'000;
+
+enum : size_t { kTarget, kBaseRtt, kGamma, kDelayWeight, kAdjustPackets, kMaxWindow, kInitialWindow, kGate, kThreshold, kCount };
+
+constexpr Parameter kParameters[] = {
+    {"target_delay", ETLOOP_CC_NANOSECONDS, 0, 0, 0, 1e9, "queueing delay that is aimed at; 0: the base round trip"},
+    {"base_rtt", ETLOOP_CC_NANOSECONDS, 0, 0, 0, 1e9, "round trip without queues; 0: as measured before the run"},
+    {"gamma", ETLOOP_CC_RATIO, 0, 0.8, 0.01, 1, "strength of a decrease"},
+    {"delay_weight", ETLOOP_CC_RATIO, 0, 0.0125, 1e-4, 1, "weight of the newest sample in the average delay"},
+    {"adjust_packets", ETLOOP_CC_COUNT, 0, 8, 1, 4096, "packets acknowledged between changes of the window"},
+    {"max_window", ETLOOP_CC_RATIO, 0, 1.5, 0.1, 1000, "largest window, in bandwidth-delay products"},
+    {"initial_window", ETLOOP_CC_RATIO, 0, 1, 0.01, 1000, "window at first, in bandwidth-delay products"},
+    {"qa_gate", ETLOOP_CC_RATIO, 0, 3, 0, 30, "quick adapt acts where less than 2^-gate of the largest window arrived"},
+    {"qa_threshold", ETLOOP_CC_RATIO, 0, 4, 1, 1000, "delay, in targets, that asks for quick adapt"},
+};
+static_assert(std::size(kParameters) == kCount);
+constexpr etloop_cc_profile kProfiles[] = {initial_profile("htsim", "the defaults of uet-htsim")};
+
+class Nscc {
+ public:
+  void init(const Path& path, int64_t now, Decision& decision) {
+    const double* p = path.parameters;
+    const auto line = static_cast<double>(path.line_rate_bps);
+    base_ = p[kBaseRtt] > 0 ? p[kBaseRtt] : static_cast<double>(std::max<int64_t>(path.base_rtt_ns, 1'000));
+    target_ = p[kTarget] > 0 ? p[kTarget] : base_;
+    const double product = line * base_ / 8e9;
+    scale_ = product / (kReferenceLine * kReferenceRttNs / 8e9);
+    const double mtu = path.mtu_bytes;
+    proportional_ = 4 * mtu * scale_ * (target_ / kReferenceRttNs) / target_;
+    most_ = std::max(mtu, std::min(p[kMaxWindow] * product, static_cast<double>(path.most_window_bytes)));
+    window_ = std::clamp(p[kInitialWindow] * product, mtu, most_);
+    round_from_ = adjusted_at_ = decreased_at_ = now;
+    tell(path, decision);
+  }
+
+  void on_ack(const Path& path, const Ack& ack, Decision& decision) {
+    const double* p = path.parameters;
+    const auto bytes = static_cast<double>(ack.acked_bytes);
+    const double delay = ack.rtt_ns < 0 ? average_ : std::max(0.0, static_cast<double>(ack.rtt_ns) - base_);
+    const bool marked = ack.ecn_marked != 0;
+    if (ack.rtt_ns >= 0) {
+      const double sample = !marked && delay > target_ ? base_ / 4 : delay;
+      average_ += p[kDelayWeight] * (sample - average_);
+    }
+    achieved_ += bytes;
+    received_ += bytes;
+    if (quick_adapt(path, ack.now_ns, delay, ack.in_flight_bytes)) return tell(path, decision);
+    if (ignored_ > 0) {
+      ignored_ = std::max(0.0, ignored_ - bytes);
+      return tell(path, decision);
+    }
+    if (!marked && delay >= target_) {
+      fair_increase(path, bytes);
+    } else if (!marked) {
+      proportional_increase(bytes, delay);
+    } else if (delay >= target_) {
+      decrease(p, ack.now_ns);
+    } else {
+      fast_bytes_ = 0;
+    }
+    fulfil(path, ack.now_ns);
+    tell(path, decision);
+  }
+
+  void on_nak(const Path& path, const Signal& nak, Decision& decision) {
+    average_ += path.parameters[kDelayWeight] * (base_ - average_);
+    lost_ = true;
+    if (!quick_adapt(path, nak.now_ns, average_, nak.in_flight_bytes)) window_ -= path.mtu_bytes;
+    tell(path, decision);
+  }
+
+  void on_timeout(const Path& path, const Signal&, Decision& decision) {
+    lost_ = true;
+    window_ = path.mtu_bytes;
+    tell(path, decision);
+  }
+
+ private:
+  // Once every round: where very little arrived and the delay or a loss says why, the window is what arrived.
+  bool quick_adapt(const Path& path, int64_t now, double delay, uint64_t in_flight_bytes) {
+    const double* p = path.parameters;
+    if (static_cast<double>(now - round_from_) < base_ + target_) {
+      asked_ = asked_ || delay > p[kThreshold] * target_;
+      return false;
+    }
+    const bool wanted = lost_ || asked_;
+    double gate = most_;
+    for (double halving = 0; halving < p[kGate]; ++halving) gate /= 2;
+    const double achieved = achieved_;
+    round_from_ = now;
+    achieved_ = 0;
+    lost_ = asked_ = false;
+    if (!wanted || achieved >= gate) return false;
+    window_ = std::max(achieved, static_cast<double>(path.mtu_bytes));
+    ignored_ = static_cast<double>(in_flight_bytes);
+    increase_ = 0;
+    return true;
+  }
+
+  void fair_increase(const Path& path, double bytes) {
+    fast_bytes_ = 0;
+    increase_ += 5 * path.mtu_bytes * scale_ * bytes;
+  }
+
+  void proportional_increase(double bytes, double delay) {
+    if (delay < kFastDelayNs) {
+      fast_bytes_ += bytes;
+      if (fast_bytes_ > window_) {
+        window_ += bytes * 0.25 * scale_;
+        return;
+      }
+    } else {
+      fast_bytes_ = 0;
+    }
+    increase_ += proportional_ * bytes * (target_ - delay);
+  }
+
+  void decrease(const double* p, int64_t now) {
+    fast_bytes_ = 0;
+    if (average_ <= target_ || static_cast<double>(now - decreased_at_) <= base_) return;
+    window_ *= std::max(1 - p[kGamma] * (average_ - target_) / average_, 0.5);
+    decreased_at_ = now;
+  }
+
+  void fulfil(const Path& path, int64_t now) {
+    const bool period_over = static_cast<double>(now - adjusted_at_) > base_;
+    if (received_ <= path.parameters[kAdjustPackets] * path.mtu_bytes && !period_over) return;
+    window_ += increase_ / window_;
+    if (period_over) {
+      window_ += 0.15 * path.mtu_bytes * scale_;
+      adjusted_at_ = now;
+    }
+    increase_ = received_ = 0;
+  }
+
+  void tell(const Path& path, Decision& decision) {
+    window_ = std::clamp(window_, static_cast<double>(path.mtu_bytes), most_);
+    decision.window_bytes = whole(window_);
+  }
+
+  double base_ = 0;
+  double target_ = 0;
+  double scale_ = 0;         // bandwidth-delay product in reference networks
+  double proportional_ = 0;  // alpha of the source
+  double most_ = 0;
+  double window_ = 0;
+  double average_ = 0;   // of the queueing delay
+  double increase_ = 0;  // earned since the last change
+  double received_ = 0;  // since the last change
+  double achieved_ = 0;  // in this round
+  double ignored_ = 0;   // bytes whose signals are of before a quick adapt
+  double fast_bytes_ = 0;
+  int64_t round_from_ = 0;
+  int64_t adjusted_at_ = 0;
+  int64_t decreased_at_ = 0;
+  bool lost_ = false;
+  bool asked_ = false;
+};
+
+}  // namespace
+
+const etloop_cc_algorithm kNscc = table_of<Nscc>("nscc", "window; from ECN marks and queueing delay together",
+                                                 ETLOOP_CC_NEEDS_ECN | ETLOOP_CC_NEEDS_RTT, kParameters, kProfiles);
+
+}  // namespace etloop::cc

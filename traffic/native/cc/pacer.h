@@ -1,0 +1,61 @@
+// The departure times of one queue pair's packets at a given rate. Times are worked out from the start of a busy period by
+// exact division with remainder, so rounding does not add up: after any number of bytes the schedule is right to 1 ns.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/time.h"
+
+namespace etloop {
+
+class Pacer {
+ public:
+  // `catch_up_ns`: how much lateness of ours is made up for by sending faster; beyond it, time is lost for good. It bounds
+  // what may leave at the speed of the port after a pause of the host: the rate times this.
+  explicit Pacer(Nanos catch_up_ns) : catch_up_ns_(catch_up_ns) {}
+
+  // 0: not paced.
+  void set_rate(uint64_t rate_bps, Nanos now) {
+    if (rate_bps == rate_bps_) return;
+    // What is still to be waited for was counted in bits, which pass sooner or later at the new rate.
+    if (rate_bps_ != 0 && rate_bps != 0 && next_ns_ > now) {
+      const double wait_ns = static_cast<double>(next_ns_ - now) * static_cast<double>(rate_bps_) / static_cast<double>(rate_bps);
+      next_ns_ = now + static_cast<Nanos>(std::min(wait_ns, 1e18));
+    }
+    rate_bps_ = rate_bps;
+    remainder_ = 0;
+  }
+
+  // Nothing was to be sent until now: the time that passed earns nothing.
+  void begin_busy(Nanos now) {
+    if (next_ns_ >= now) return;
+    next_ns_ = now;
+    remainder_ = 0;
+  }
+
+  // `ahead_ns`: so much too early will do.
+  bool due(Nanos now, Nanos ahead_ns = 0) {
+    if (next_ns_ > now + ahead_ns) return false;
+    if (next_ns_ < now - catch_up_ns_) next_ns_ = now - catch_up_ns_;
+    return true;
+  }
+
+  void sent(uint64_t wire_bytes) {
+    if (rate_bps_ == 0) return;
+    const uint64_t scaled_bits = wire_bytes * 8'000'000'000 + remainder_;
+    next_ns_ += static_cast<Nanos>(scaled_bits / rate_bps_);
+    remainder_ = scaled_bits % rate_bps_;
+  }
+
+  uint64_t rate_bps() const { return rate_bps_; }
+  Nanos next_ns() const { return next_ns_; }
+
+ private:
+  Nanos catch_up_ns_;
+  uint64_t rate_bps_ = 0;
+  uint64_t remainder_ = 0;  // of the division, in bits times 10^9
+  Nanos next_ns_ = 0;
+};
+
+}  // namespace etloop

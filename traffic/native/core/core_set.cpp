@@ -1,0 +1,96 @@
+#include "core/core_set.h"
+
+#include <algorithm>
+
+namespace etloop {
+
+bool CoreSet::make(int64_t receive_buffer_bytes) {
+  for (size_t p = 0; p < plan_.ports.size(); ++p) {
+    const auto index = static_cast<int32_t>(p);
+    const auto open = [this, index](uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
+                                    FlowId& flow, std::string& error) {
+      return ports_.add_flow(index, address, dst_ip, src_port, traffic_class, flow, error);
+    };
+    auto core = Core::make(plan_, index, receive_buffer_bytes, open, run_.failure, tables_);
+    if (core == nullptr) return false;
+    core->join(*this);
+    cores_.push_back(std::move(core));
+    told_.push_back(0);
+  }
+  return true;
+}
+
+void CoreSet::start_probe() {
+  asked_ = true;
+  for (size_t p = 0; p < cores_.size(); ++p) {
+    cores_[p]->start_probe();
+    ports_.wake(static_cast<int32_t>(p), clock_.now_ns);
+  }
+}
+
+bool CoreSet::probed() const {
+  return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->prober().over(); });
+}
+
+void CoreSet::start() {
+  for (size_t p = 0; p < cores_.size(); ++p) {
+    cores_[p]->start(clock_.now_ns);
+    ports_.wake(static_cast<int32_t>(p), clock_.now_ns);
+  }
+}
+
+// Cores stay finished, so those found so once are not asked again.
+bool CoreSet::finished() {
+  while (finished_ < cores_.size() && cores_[finished_]->finished()) ++finished_;
+  return finished_ == cores_.size();
+}
+
+void CoreSet::on_datagram(int32_t port, const Datagram& datagram) {
+  cores_[static_cast<size_t>(port)]->on_datagram(datagram, clock_.now_ns);
+}
+
+void CoreSet::turn(int32_t port) {
+  if (ports_.dead(port)) return;
+  Core& core = *cores_[static_cast<size_t>(port)];
+  constexpr size_t kBudget = 64;
+  Nanos due_ns = kNever;
+  do {
+    core.on_time(clock_.now_ns);
+    core.issue(clock_.now_ns);
+    while (core.transmit(ports_.port(port), clock_, kBudget)) {
+    }
+    due_ns = core.next_deadline();
+  } while (core.failure().empty() && !core.probing() && due_ns <= clock_.now_ns);
+  size_t& told = told_[static_cast<size_t>(port)];
+  for (; told < core.records().size(); ++told) run_.records.push_back(core.records()[told]);
+  if (!core.failure().empty()) {
+    run_.failure = core.failure();
+    run_.failed_connection = core.failed_connection();
+    return;
+  }
+  ports_.wake(port, std::max(due_ns, clock_.now_ns));
+}
+
+void CoreSet::post(int32_t port, const ScaleUpMessage& message) {
+  if (ports_.dead(port)) return;
+  cores_[static_cast<size_t>(port)]->on_scale_up(message);
+  ports_.wake(port, message.due_ns);
+}
+
+void CoreSet::collect() {
+  for (const auto& core : cores_) {
+    for (size_t i = 0; asked_ && i < core->prober().size(); ++i) run_.probes.push_back(core->prober().result(i));
+    const auto flows = core->flows();
+    run_.flows.insert(run_.flows.end(), flows.begin(), flows.end());
+    run_.faults.push_back(core->fault_counts());
+    if (const RateSeries* series = core->series(); series != nullptr) {
+      run_.rates.insert(run_.rates.end(), series->rows().begin(), series->rows().end());
+    }
+    if (run_.failure.empty()) continue;
+    const auto waits = core->waits();
+    run_.waits.insert(run_.waits.end(), waits.begin(), waits.end());
+  }
+  run_.end_ns = clock_.now_ns;
+}
+
+}  // namespace etloop

@@ -1,0 +1,51 @@
+// Things due at a time: what a port's core waits for, those of one time in the order in which they came, so that runs repeat
+// exactly.
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+#include "base/time_heap.h"
+
+namespace etloop {
+
+enum class EventKind : uint8_t {
+  delay_over,     // a: rank index, b: op
+  local_grant,    // a: connection, b: tag, c: message index
+  local_arrival,  // a: connection, b: tag, c: message index; bytes
+  local_sent,     // a: lane, b: message index
+  qp_timer,       // a: queue pair
+  flow_timer,     // a: queue pair that congestion control lets send again
+  series_due,     // rates are to be written down
+};
+
+struct Event {
+  Nanos at_ns;
+  uint64_t order;
+  int64_t bytes;
+  EventKind kind;
+  uint32_t a;
+  uint32_t b;
+  uint32_t c;
+};
+
+class EventHeap {
+ public:
+  void push(Nanos due_ns, EventKind kind, uint32_t a, uint32_t b = 0, uint32_t c = 0, int64_t bytes = 0) {
+    heap_.push(Event{due_ns, 0, bytes, kind, a, b, c});
+    next_due_ns_ = heap_.next_ns();
+  }
+  Nanos next_due() const { return next_due_ns_; }
+  bool pop_due(Nanos now, Event& out) {
+    if (heap_.empty() || next_due_ns_ > now) return false;
+    out = heap_.pop();
+    next_due_ns_ = heap_.next_ns();
+    return true;
+  }
+
+ private:
+  Nanos next_due_ns_ = kNever;  // asked for far more often than it changes
+  TimeHeap<Event> heap_;
+};
+
+}  // namespace etloop

@@ -1,0 +1,293 @@
+#include "core/faults.h"
+
+#include <algorithm>
+
+namespace etloop {
+
+using wire::Opcode;
+using wire::Role;
+
+namespace {
+
+constexpr uint8_t kCongestionExperienced = 0x03;
+constexpr uint8_t kUnaskedRnrTimer = 1;      // 10 us
+constexpr size_t kMostHeld = 1U << 14;       // then packets pass as if no rule had selected them
+constexpr uint32_t kNoEnd = UINT32_MAX;
+
+bool is_one_of(FaultPackets packets, const wire::Packet& packet) {
+  const Role role = wire::shape(packet.opcode).role;
+  const bool is_answer = role == Role::acknowledgement;
+  const bool is_nak = is_answer && (packet.syndrome & wire::kSyndromeKindMask) != 0;
+  const bool is_grant = packet.opcode == Opcode::write_only;  // data of the engine always has an immediate
+  switch (packets) {
+    case FaultPackets::any: return role != Role::datagram;  // probes say whether the path works at all
+    case FaultPackets::data:
+      return ((role == Role::write || role == Role::send) && !is_grant) ||
+             (role == Role::response && packet.opcode != Opcode::atomic_acknowledge);
+    case FaultPackets::clear_to_send: return is_grant;
+    case FaultPackets::ack: return (is_answer && !is_nak) || packet.opcode == Opcode::atomic_acknowledge;
+    case FaultPackets::nak: return is_nak;
+    case FaultPackets::cnp: return role == Role::notification;
+    case FaultPackets::request: return wire::is_request(packet.opcode);
+  }
+  return false;
+}
+
+// SplitMix64's finalizer: one well mixed number for one packet.
+uint64_t mixed(uint64_t z) {
+  z += 0x9E3779B97F4A7C15;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
+bool chance(const FaultRule& rule, uint32_t rule_index, uint32_t qpn, uint64_t number) {
+  if (rule.chance_per_million >= 1'000'000) return true;
+  const uint64_t drawn = mixed(mixed(mixed(rule.seed + rule_index) ^ qpn) + number);
+  return drawn % 1'000'000 < rule.chance_per_million;
+}
+
+// Packet i of a run, alone.
+PacketRun single_of(const PacketRun& run, uint32_t i) {
+  PacketRun single = run;
+  single.count = 1;
+  single.head.psn = (run.head.psn + i) & wire::kPsnMask;
+  if (run.count > 1) single.head.ack_req = run.ack_every != 0 && (single.head.psn + 1) % run.ack_every == 0;
+  return single;
+}
+
+}  // namespace
+
+void FaultInjector::add_end(const End& end) {
+  EndState state{end, {}, {}, 0};
+  for (uint32_t i = 0; i < rules_.size(); ++i) {
+    const FaultRule& rule = rules_[i];
+    const bool concerns = (rule.src_rank < 0 || rule.src_rank == end.src_rank) &&
+                          (rule.dst_rank < 0 || rule.dst_rank == end.dst_rank) &&
+                          (rule.queue_pair < 0 || rule.queue_pair == end.queue_pair) &&
+                          (rule.communicator == kAnyCommunicator || rule.communicator == end.communicator) &&
+                          (rule.channel < 0 || rule.channel == end.channel);
+    if (concerns) (rule.direction == FaultDirection::sent ? state.sent : state.received).push_back({i, 0});
+  }
+  if (end.flow >= end_of_flow_.size()) end_of_flow_.resize(end.flow + 1, kNoEnd);
+  end_of_flow_[end.flow] = static_cast<uint32_t>(ends_.size());
+  ends_.push_back(std::move(state));
+}
+
+// Counts the packet for every rule that looks at its kind; the first rule that selects it acts.
+const FaultRule* FaultInjector::select(uint32_t end, std::vector<Watch>& watches, const wire::Packet& packet) {
+  const FaultRule* selected = nullptr;
+  for (Watch& watch : watches) {
+    const FaultRule& rule = rules_[watch.rule];
+    if (!is_one_of(rule.packets, packet)) continue;
+    const uint64_t number = ++watch.seen;
+    const bool in_range = number >= rule.first && (rule.last == 0 || number <= rule.last);
+    if (selected != nullptr || !in_range || (number - rule.first) % rule.every != 0) continue;
+    if (chance(rule, watch.rule, ends_[end].end.local_qpn, number)) selected = &rule;
+  }
+  return selected;
+}
+
+void FaultInjector::note(uint32_t end, FaultAction action) {
+  ++counts_[static_cast<size_t>(action)];
+  ++ends_[end].done;
+}
+
+bool FaultInjector::attach(TxPort& port, Nanos now) {
+  port_ = &port;
+  now_ = now;
+  release_due();
+  return flush() == TxResult::sent;
+}
+
+Nanos FaultInjector::next_due() const {
+  Nanos due_ns = kNever;  // what the port did not take waits for the port
+  for (const Outgoing& held : held_) due_ns = std::min(due_ns, held.due_ns);
+  for (const Incoming& held : held_received_) due_ns = std::min(due_ns, held.due_ns);
+  return due_ns;
+}
+
+void FaultInjector::release_due() {
+  std::stable_sort(held_.begin(), held_.end(), [](const Outgoing& a, const Outgoing& b) { return a.due_ns < b.due_ns; });
+  size_t due = 0;
+  while (due < held_.size() && held_[due].due_ns <= now_) backlog_.push_back(std::move(held_[due++]));
+  held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(due));
+}
+
+TxResult FaultInjector::flush() {
+  while (!backlog_.empty()) {
+    Outgoing& next = backlog_.front();
+    if (!next.payload.empty()) next.run.head.payload = next.payload.data();
+    if (const TxResult result = port_->send(next.run); result != TxResult::sent) return result;
+    backlog_.pop_front();
+  }
+  return TxResult::sent;
+}
+
+void FaultInjector::enqueue(const PacketRun& run) {
+  Outgoing& out = backlog_.emplace_back();
+  out.run = run;
+  if (run.head.payload != nullptr) {
+    out.payload.assign(run.head.payload, run.head.payload + run.head.payload_bytes);
+  }
+}
+
+void FaultInjector::hold(const FaultRule& rule, uint32_t end, const PacketRun& run) {
+  Outgoing& held = held_.emplace_back();
+  held.run = run;
+  if (run.head.payload != nullptr) {
+    held.payload.assign(run.head.payload, run.head.payload + run.head.payload_bytes);
+  }
+  held.end = end;
+  held.due_ns = now_ + rule.delay_ns;
+  held.behind = rule.action == FaultAction::reorder ? rule.behind_packets : 0;
+}
+
+// Packets of an end went by: those that wait for so many to pass follow.
+void FaultInjector::let_past(uint32_t end, uint32_t packets) {
+  for (Outgoing& held : held_) {
+    if (held.end != end || held.behind == 0) continue;
+    held.behind -= std::min(held.behind, packets);
+    if (held.behind == 0) held.due_ns = now_;
+  }
+}
+
+void FaultInjector::apply(const FaultRule& rule, uint32_t end, PacketRun&& single) {
+  switch (rule.action) {
+    case FaultAction::drop: break;
+    case FaultAction::duplicate:
+      enqueue(single);
+      enqueue(single);
+      break;
+    case FaultAction::reorder:
+    case FaultAction::delay:
+      if (held_.size() >= kMostHeld) {
+        enqueue(single);
+        return;
+      }
+      hold(rule, end, single);
+      break;
+    case FaultAction::corrupt_icrc:
+      single.spoil_icrc = true;
+      enqueue(single);
+      break;
+    case FaultAction::mark_ce:
+      single.traffic_class = static_cast<int16_t>(
+          (single.traffic_class == kFlowClass ? ends_[end].end.traffic_class : single.traffic_class) | kCongestionExperienced);
+      enqueue(single);
+      break;
+    case FaultAction::send_nak:
+    case FaultAction::send_rnr:
+    case FaultAction::send_cnp:  // rules of these are for what is received
+      enqueue(single);
+      return;
+  }
+  note(end, rule.action);
+}
+
+bool FaultInjector::waits_behind(uint32_t end) const {
+  return std::any_of(held_.begin(), held_.end(), [end](const Outgoing& held) { return held.end == end && held.behind > 0; });
+}
+
+// Packets [from, to) of a run, as they are.
+void FaultInjector::pass_on(const PacketRun& run, uint32_t end, uint32_t from, uint32_t to) {
+  PacketRun part = single_of(run, from);
+  part.count = to - from;
+  enqueue(part);
+  let_past(end, part.count);
+  release_due();
+}
+
+TxResult FaultInjector::send(const PacketRun& run) {
+  if (const TxResult result = flush(); result != TxResult::sent) return result;
+  const uint32_t end = run.flow < end_of_flow_.size() ? end_of_flow_[run.flow] : kNoEnd;
+  if (end == kNoEnd || (ends_[end].sent.empty() && held_.empty())) return port_->send(run);
+  // From here on the run is taken; what the port does not take now leaves before anything else.
+  uint32_t passed = 0;  // packets [passed, i) of the run pass together
+  for (uint32_t i = 0; i < run.count; ++i) {
+    PacketRun single = single_of(run, i);
+    const FaultRule* rule = select(end, ends_[end].sent, single.head);
+    const bool alone = rule != nullptr || waits_behind(end);
+    if (alone && passed < i) pass_on(run, end, passed, i);
+    if (alone) passed = i + (rule != nullptr ? 1 : 0);
+    if (rule != nullptr) apply(*rule, end, std::move(single));
+    if (rule == nullptr && alone) {
+      pass_on(run, end, i, i + 1);
+      passed = i + 1;
+    }
+  }
+  if (passed < run.count) pass_on(run, end, passed, run.count);
+  return flush() == TxResult::failed ? TxResult::failed : TxResult::sent;
+}
+
+void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, uint32_t psn) {
+  const End& answering = ends_[end].end;
+  PacketRun run;
+  run.flow = answering.flow;
+  run.head.dest_qpn = answering.remote_qpn;
+  if (rule.action == FaultAction::send_cnp) {
+    run.head.opcode = Opcode::cnp;
+    run.head.becn = true;
+  } else {
+    run.head.opcode = Opcode::acknowledge;
+    run.head.psn = psn;
+    run.head.syndrome = rule.action == FaultAction::send_nak
+                            ? wire::kSyndromeNakSequence
+                            : static_cast<uint8_t>(wire::kSyndromeRnr | kUnaskedRnrTimer);
+  }
+  enqueue(run);
+}
+
+uint32_t FaultInjector::on_received(uint32_t end, const wire::Packet& packet, uint32_t expected_psn, Datagram& datagram,
+                                    Nanos now) {
+  std::vector<Watch>& watches = ends_[end].received;
+  if (watches.empty() && held_received_.empty()) return 1;
+  const FaultRule* rule = select(end, watches, packet);
+  for (Incoming& held : held_received_) {
+    if (held.end == end && held.behind > 0 && --held.behind == 0) held.due_ns = now;
+  }
+  if (rule == nullptr) return 1;
+  switch (rule->action) {
+    case FaultAction::drop: note(end, rule->action); return 0;
+    case FaultAction::duplicate: note(end, rule->action); return 2;
+    case FaultAction::mark_ce:
+      datagram.traffic_class |= kCongestionExperienced;
+      note(end, rule->action);
+      return 1;
+    case FaultAction::send_nak:
+    case FaultAction::send_rnr:
+    case FaultAction::send_cnp:
+      if (backlog_.size() >= kMostHeld) return 1;
+      // A NAK of any kind acknowledges what is before it: beyond a gap, it would take for arrived what never did, and nobody
+      // would send that again.
+      answer_unasked(*rule, end, wire::psn_distance(packet.psn, expected_psn) > 0 ? expected_psn : packet.psn);
+      note(end, rule->action);
+      return 1;
+    case FaultAction::corrupt_icrc: return 1;  // rules of it are for what is sent
+    case FaultAction::reorder:
+    case FaultAction::delay: break;
+  }
+  if (held_received_.size() >= kMostHeld) return 1;
+  Incoming& held = held_received_.emplace_back();
+  held.datagram = datagram;
+  held.datagram.hops = {};
+  held.content.assign(datagram.bytes.begin(), datagram.bytes.end());
+  held.due_ns = now + rule->delay_ns;
+  held.end = end;
+  held.behind = rule->action == FaultAction::reorder ? rule->behind_packets : 0;
+  note(end, rule->action);
+  return 0;
+}
+
+bool FaultInjector::take_released(Nanos now, Datagram& datagram, std::vector<uint8_t>& content) {
+  const auto due = std::find_if(held_received_.begin(), held_received_.end(),
+                                [now](const Incoming& held) { return held.due_ns <= now; });
+  if (due == held_received_.end()) return false;
+  datagram = due->datagram;
+  content = std::move(due->content);
+  datagram.bytes = content;
+  held_received_.erase(due);
+  return true;
+}
+
+}  // namespace etloop

@@ -1,0 +1,108 @@
+// Faults at an endpoint: a port between the core and the real one that loses, repeats, holds back, spoils or marks what
+// passes, and says what nobody asked it to, for the packets that rules select. Pure; the same for the same rules and
+// packets, whatever the timing: chance is a function of seed, rule, queue pair and packet number.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "base/time.h"
+#include "core/port.h"
+#include "plan/fault_rules.h"
+#include "wire/packet_run.h"
+
+namespace etloop {
+
+// How often each action was taken.
+using FaultCounts = std::array<int64_t, kFaultActions>;
+
+class FaultInjector final : public TxPort {
+ public:
+  // A queue pair end that rules may concern.
+  struct End {
+    int32_t src_rank = -1;
+    int32_t dst_rank = -1;
+    int32_t queue_pair = 0;
+    uint32_t local_qpn = 0;
+    uint32_t remote_qpn = 0;
+    FlowId flow = 0;
+    uint8_t traffic_class = 0;
+    int32_t communicator = -1;
+    int32_t channel = 0;
+  };
+
+  explicit FaultInjector(const std::vector<FaultRule>& rules) : rules_(rules) {}
+
+  // Ends are numbered in the order they are added; every flow belongs to one.
+  void add_end(const End& end);
+
+  // What follows is sent through this port at this time. Sends what is due; false: the port takes no more.
+  bool attach(TxPort& port, Nanos now);
+  // When a packet that is held back is due; kNever: none is.
+  Nanos next_due() const;
+
+  TxResult send(const PacketRun& run) override;
+  std::string last_error() const override { return port_->last_error(); }
+  uint32_t max_run(uint32_t payload_bytes) const override { return port_->max_run(payload_bytes); }
+
+  // A packet came for an end that has everything before `expected_psn`: how often it is to be handed on now, with `datagram`
+  // as changed.
+  uint32_t on_received(uint32_t end, const wire::Packet& packet, uint32_t expected_psn, Datagram& datagram, Nanos now);
+  // A received packet whose time has come. False: there is none.
+  bool take_released(Nanos now, Datagram& datagram, std::vector<uint8_t>& content);
+
+  const FaultCounts& counts() const { return counts_; }
+  int64_t count_of(uint32_t end) const { return ends_[end].done; }
+
+ private:
+  struct Watch {
+    uint32_t rule;
+    uint64_t seen = 0;
+  };
+  struct EndState {
+    End end;
+    std::vector<Watch> sent;
+    std::vector<Watch> received;
+    int64_t done = 0;
+  };
+  struct Outgoing {
+    PacketRun run;
+    std::vector<uint8_t> payload;
+    Nanos due_ns = 0;
+    uint32_t end = 0;
+    uint32_t behind = 0;  // packets of its end still to pass; 0: only the time counts
+  };
+  struct Incoming {
+    Datagram datagram;
+    std::vector<uint8_t> content;
+    Nanos due_ns = 0;
+    uint32_t end = 0;
+    uint32_t behind = 0;
+  };
+
+  const FaultRule* select(uint32_t end, std::vector<Watch>& watches, const wire::Packet& packet);
+  void note(uint32_t end, FaultAction action);
+  void apply(const FaultRule& rule, uint32_t end, PacketRun&& single);
+  void enqueue(const PacketRun& run);
+  void hold(const FaultRule& rule, uint32_t end, const PacketRun& run);
+  void let_past(uint32_t end, uint32_t packets);
+  bool waits_behind(uint32_t end) const;
+  void pass_on(const PacketRun& run, uint32_t end, uint32_t from, uint32_t to);
+  void release_due();
+  TxResult flush();
+  void answer_unasked(const FaultRule& rule, uint32_t end, uint32_t psn);
+
+  const std::vector<FaultRule>& rules_;
+  std::vector<EndState> ends_;
+  std::vector<uint32_t> end_of_flow_;
+  TxPort* port_ = nullptr;
+  Nanos now_ = 0;
+  std::deque<Outgoing> backlog_;  // to be sent before anything else
+  std::vector<Outgoing> held_;
+  std::deque<Incoming> held_received_;
+  FaultCounts counts_{};
+};
+
+}  // namespace etloop

@@ -1,0 +1,196 @@
+#include "core/message.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+
+namespace etloop {
+
+void seek(LaneCursor& cursor, uint8_t flag) {
+  while (!cursor.done() && (cursor.step().kind & flag) == 0) cursor.advance();
+}
+
+void LaneRun::execute() {
+  const LaneStep step = execution.step();
+  if ((step.kind & kEntryRecv) != 0) {
+    arrived >>= 1;
+    ++consumed;
+  }
+  if ((step.kind & kEntrySend) != 0) ++handed;
+  execution.advance();
+}
+
+MessagePart message_part(int64_t message_bytes, uint32_t part, uint32_t parts) {
+  constexpr int64_t kUnit = 128;
+  const int64_t share = ((message_bytes + parts - 1) / parts + kUnit - 1) / kUnit * kUnit;
+  const int64_t offset = std::min(part * share, message_bytes);
+  return {static_cast<uint32_t>(offset), static_cast<uint32_t>(std::min(share, message_bytes - offset))};
+}
+
+uint32_t LaneRun::grant(int64_t& bytes) {
+  bytes = granting.step().wire_bytes;
+  expected_bytes[granted % kMaxSlots] = static_cast<uint32_t>(bytes);
+  missing_parts[granted % kMaxSlots] = parts_in;
+  granting.advance();
+  seek(granting, kEntryRecv);
+  return granted++;
+}
+
+uint32_t LaneRun::post(int64_t& bytes, uint32_t parts) {
+  bytes = posting.step().wire_bytes;
+  unacknowledged_parts[posted % kMaxSlots] = static_cast<uint8_t>(parts);
+  posting.advance();
+  seek(posting, kEntrySend);
+  return posted++;
+}
+
+void LaneRun::acknowledge(uint32_t index) {
+  assert(index >= acknowledged && index < posted);
+  if (--unacknowledged_parts[index % kMaxSlots] != 0) return;
+  acknowledged_ahead |= uint64_t{1} << (index - acknowledged);
+  // A slot is free when all before it are: NCCL's proxy tests its requests in order.
+  const auto in_order = static_cast<uint32_t>(std::countr_one(acknowledged_ahead));
+  acknowledged_ahead = in_order == kMaxSlots ? 0 : acknowledged_ahead >> in_order;
+  acknowledged += in_order;
+}
+
+LaneRun::Arrival LaneRun::arrive(uint32_t index, int64_t bytes) {
+  if (one_sided || index >= granted) return Arrival::not_granted;
+  if (index < consumed) return Arrival::repeated;
+  const uint64_t bit = uint64_t{1} << (index - consumed);
+  if ((arrived & bit) != 0) return Arrival::repeated;
+  if (expected_bytes[index % kMaxSlots] != bytes) return Arrival::wrong_size;
+  if (--missing_parts[index % kMaxSlots] == 0) arrived |= bit;
+  return Arrival::accepted;
+}
+
+LaneRun::Arrival LaneRun::arrive_next(int64_t bytes) {
+  if (!one_sided || closed_in) return Arrival::not_granted;
+  for (; !granting.done() && granting.step().wire_bytes == 0; ++granted) {
+    granting.advance();
+    seek(granting, kEntryRecv);
+  }
+  if (granting.done()) return Arrival::not_granted;
+  if (granting.step().wire_bytes != bytes) return Arrival::wrong_size;
+  granting.advance();
+  seek(granting, kEntryRecv);
+  ++granted;
+  return Arrival::accepted;
+}
+
+LaneRun::Arrival LaneRun::close() {
+  if (!one_sided || closed_in) return Arrival::not_granted;
+  for (; !granting.done(); ++granted) {
+    if (granting.step().wire_bytes != 0) return Arrival::not_granted;
+    granting.advance();
+    seek(granting, kEntryRecv);
+  }
+  closed_in = true;
+  return Arrival::accepted;
+}
+
+bool LaneRun::arrive_unseen(uint64_t messages, int64_t& bytes) {
+  if (!one_sided || closed_in) return false;
+  bytes = 0;
+  uint64_t counted = 0;
+  for (; !granting.done(); ++granted) {
+    const int64_t next = granting.step().wire_bytes;
+    bytes += next;
+    if (next != 0) ++counted;
+    granting.advance();
+    seek(granting, kEntryRecv);
+  }
+  closed_in = true;
+  return counted == messages;
+}
+
+bool LaneRun::arrive_early(uint32_t messages, int64_t bytes) {
+  for (; messages > 0 && !granting.done(); ++granted) {
+    const int64_t next = granting.step().wire_bytes;
+    bytes -= next;
+    if (next != 0) --messages;
+    granting.advance();
+    seek(granting, kEntryRecv);
+  }
+  return messages == 0 && bytes == 0;
+}
+
+uint32_t LanePool::open() {
+  uint32_t lane;
+  if (free_.empty()) {
+    lane = static_cast<uint32_t>(lanes_.size());
+    lanes_.emplace_back();
+  } else {
+    lane = free_.back();
+    free_.pop_back();
+    lanes_[lane] = LaneRun{};
+  }
+  lanes_[lane].in_use = true;
+  return lane;
+}
+
+void LanePool::close(uint32_t lane) {
+  assert(lanes_[lane].in_use);
+  lanes_[lane].in_use = false;
+  free_.push_back(lane);
+}
+
+void ActiveLanes::remove(uint32_t tag) {
+  for (Item& item : active_) {
+    if (item.tag != tag) continue;
+    item = active_.back();
+    active_.pop_back();
+    return;
+  }
+  assert(false);
+}
+
+uint32_t ActiveLanes::find(uint32_t tag) const {
+  for (const Item& item : active_) {
+    if (item.tag == tag) return item.lane;
+  }
+  return kNone;
+}
+
+bool EarlyGrants::add(uint32_t tag, const Grant& grant) {
+  if (early_.size() >= kLimit) return false;
+  early_.push_back({tag, grant});
+  return true;
+}
+
+bool EarlyGrants::take(LaneRun& lane) {
+  const auto mine = [&](const Item& item) { return item.tag == lane.tag; };
+  for (const Item& item : early_) {
+    if (!mine(item)) continue;
+    if (lane.credits >= kMaxSlots) return false;
+    lane.credit(item.grant);
+  }
+  early_.erase(std::remove_if(early_.begin(), early_.end(), mine), early_.end());
+  return true;
+}
+
+bool EarlyArrivals::add(uint32_t tag, int64_t bytes, bool closing) {
+  auto item = std::find_if(early_.begin(), early_.end(), [&](const Item& each) { return each.tag == tag; });
+  if (item == early_.end()) {
+    if (early_.size() >= kLimit) return false;
+    item = early_.insert(early_.end(), Item{tag, 0, 0, false});
+  }
+  if (item->closed) return false;
+  item->closed = closing;
+  if (!closing) {
+    ++item->messages;
+    item->bytes += bytes;
+  }
+  return true;
+}
+
+EarlyArrivals::Item EarlyArrivals::take(uint32_t tag) {
+  const auto item = std::find_if(early_.begin(), early_.end(), [&](const Item& each) { return each.tag == tag; });
+  if (item == early_.end()) return Item{tag, 0, 0, false};
+  const Item taken = *item;
+  *item = early_.back();
+  early_.pop_back();
+  return taken;
+}
+
+}  // namespace etloop

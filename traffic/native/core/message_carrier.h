@@ -1,0 +1,31 @@
+// Who brings whole messages from rank to rank where no packets are made (flow_level). A core hands them over; it is told
+// what became of them by its `on_granted`, `on_arrived` and `on_acknowledged`, during the call or later.
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+
+namespace etloop {
+
+// A message, or the part of one that travels on one queue pair.
+struct CarriedMessage {
+  int64_t bytes;          // of this part
+  int64_t message_bytes;  // of the whole
+  int32_t connection;
+  uint32_t lane;          // of the sending core
+  uint32_t tag;
+  uint32_t index;
+  bool one_sided;
+};
+
+class MessageCarrier {
+ public:
+  virtual ~MessageCarrier() = default;
+  // `queue_pair`: which of its connection; 0 where the connection has none. Those of one queue pair stay in order.
+  virtual void carry(const CarriedMessage& message, uint32_t queue_pair, Nanos now) = 0;
+  // A clear-to-send, against the direction of its connection.
+  virtual void carry_grant(int32_t connection, uint32_t tag, uint32_t index, Nanos now) = 0;
+};
+
+}  // namespace etloop

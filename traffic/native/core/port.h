@@ -1,0 +1,52 @@
+// The seam between the engine's pure layers and whatever carries its packets: the kernel's UDP sockets or virtual time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/ip_address.h"
+#include "base/time.h"
+#include "cc/etloop_cc.h"
+#include "wire/packet_run.h"
+
+namespace etloop {
+
+// would_block: nothing leaves now; held: this cannot, but what answers the peer still may (a card's queue is full, or its
+// priority is paused).
+enum class TxResult : uint8_t { sent, would_block, held, failed };
+
+// One received packet: bytes from BTH to ICRC, and what the port knows of the datagram.
+struct Datagram {
+  std::span<const uint8_t> bytes;
+  uint32_t datagram_bytes = 0;
+  IpAddress src_ip = {};
+  uint16_t src_port = 0;
+  uint16_t address = 0;  // index of the local address it came to
+  uint8_t traffic_class = 0;
+  std::span<const etloop_cc_hop> hops;  // telemetry that an acknowledgement brings back; where the network gives any
+};
+
+class PortSink {
+ public:
+  virtual ~PortSink() = default;
+  // `arrived_ns`: when the packet reached this host, as near to the wire as the port can tell.
+  virtual void on_datagram(const Datagram& datagram, Nanos arrived_ns) = 0;
+};
+
+class TxPort {
+ public:
+  virtual ~TxPort() = default;
+  // Takes the whole run or nothing.
+  virtual TxResult send(const PacketRun& run) = 0;
+  // Whether `send` would hold a run of data of this flow, and will ask for it as if it had. Answering no costs a try.
+  virtual bool holds(FlowId) { return false; }
+  // Why the last send failed, for people.
+  virtual std::string last_error() const = 0;
+  // The most packets of a full-MTU write_middle run that one send takes.
+  virtual uint32_t max_run(uint32_t payload_bytes) const = 0;
+  // How long before its departure a run may be handed over, with `departs_ns` said; 0: only when it is due.
+  virtual Nanos departure_horizon_ns() const { return 0; }
+};
+
+}  // namespace etloop

@@ -1,0 +1,76 @@
+#include "core/probe.h"
+
+#include <algorithm>
+
+namespace etloop {
+
+void Prober::add(int32_t connection, int32_t ordinal, uint32_t qp) {
+  Target target{};
+  target.qp = qp;
+  target.result.connection = connection;
+  target.result.ordinal = ordinal;
+  targets_.push_back(target);
+}
+
+int64_t Prober::next(Nanos now) {
+  if (!running_) return -1;
+  for (size_t i = 0; i < outstanding_.size();) {
+    Target& target = targets_[outstanding_[i]];
+    if (target.result.verdict == ProbeVerdict::pending) {
+      if (target.attempts != 0 && now < target.sent_ns + target.timeout_ns) {
+        ++i;
+        continue;
+      }
+      if (target.attempts < most_attempts()) return outstanding_[i];
+      gave_up_ = true;
+      settle(target, ProbeVerdict::no_reply);
+    }
+    outstanding_[i] = outstanding_.back();
+    outstanding_.pop_back();
+  }
+  if (outstanding_.size() < kProbesAtOnce && next_fresh_ < targets_.size()) {
+    outstanding_.push_back(static_cast<uint32_t>(next_fresh_));
+    return static_cast<int64_t>(next_fresh_++);
+  }
+  return -1;
+}
+
+void Prober::sent(size_t target, Nanos now, Nanos timeout_ns) {
+  targets_[target].timeout_ns = timeout_ns;
+  ++targets_[target].attempts;
+  targets_[target].sent_ns = now;
+}
+
+void Prober::too_large(size_t target) { settle(targets_[target], ProbeVerdict::too_large); }
+
+void Prober::unreachable(size_t target) {
+  if (targets_[target].result.verdict == ProbeVerdict::pending) settle(targets_[target], ProbeVerdict::no_reply);
+}
+
+void Prober::on_reply(uint32_t target, uint8_t seen_class, uint8_t expected_class, Nanos now) {
+  if (target >= targets_.size() || targets_[target].result.verdict != ProbeVerdict::pending) return;
+  Target& probed = targets_[target];
+  probed.result.seen_traffic_class = seen_class;
+  probed.result.round_trip_ns = now - probed.sent_ns;
+  // The device may mark congestion (ECN bits 11) on an ECT packet; only the DSCP must be as sent.
+  const bool preserved = (seen_class >> 2) == (expected_class >> 2);
+  settle(probed, preserved ? ProbeVerdict::good : ProbeVerdict::wrong_traffic_class);
+}
+
+void Prober::settle(Target& target, ProbeVerdict verdict) {
+  target.result.verdict = verdict;
+  ++settled_;
+}
+
+Nanos Prober::pending_deadline() const {
+  if (outstanding_.size() < kProbesAtOnce && next_fresh_ < targets_.size()) return 0;
+  Nanos earliest = kNever;
+  for (const uint32_t index : outstanding_) {
+    const Target& target = targets_[index];
+    const bool waits = target.result.verdict == ProbeVerdict::pending && target.attempts != 0;
+    earliest = std::min(earliest, waits ? target.sent_ns + target.timeout_ns : Nanos{0});
+  }
+  return earliest;
+}
+
+}  // namespace etloop

@@ -1,0 +1,77 @@
+// Asks, before any load, whether every queue pair reaches its peer with full-size packets and an unchanged traffic
+// class. Probes are UD SEND datagrams beside the queue pairs (no sequence number of theirs is used), on the five-tuple
+// of the queue pair, so they take its path through the device under test. Pure: says what to send when.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+
+namespace etloop {
+
+inline constexpr uint32_t kProbeRequestKey = 0x45544C50;
+inline constexpr uint32_t kProbeReplyKey = 0x45544C52;
+inline constexpr uint32_t kProbeReplyBytes = 8;
+// Of the first that nobody answers: a host with much else to do may be away for a second or two.
+inline constexpr uint32_t kFirstAttempts = 15;
+// Of all others once one was given up: with a cut link there may be thousands.
+inline constexpr uint32_t kLaterAttempts = 5;
+inline constexpr uint32_t kProbesAtOnce = 8;
+inline constexpr Nanos kProbeTimeoutNs = 200'000'000;
+// Of a probe that a reliable transport carries and repeats: a card's queue pairs may still be on their way up.
+inline constexpr Nanos kWriteProbeTimeoutNs = 2'000'000'000;
+
+enum class ProbeVerdict : uint8_t { pending, good, no_reply, wrong_traffic_class, too_large };
+
+struct ProbeResult {
+  int32_t connection = 0;
+  int32_t ordinal = 0;  // queue pair of the connection
+  ProbeVerdict verdict = ProbeVerdict::pending;
+  uint8_t seen_traffic_class = 0;
+  Nanos round_trip_ns = 0;
+};
+
+class Prober {
+ public:
+  void add(int32_t connection, int32_t ordinal, uint32_t qp);
+  void start() { running_ = true; }
+  bool running() const { return running_; }
+  bool over() const { return running_ && settled_ == targets_.size(); }
+  // Index of a probe to send now, or -1.
+  int64_t next(Nanos now);
+  void sent(size_t target, Nanos now, Nanos timeout_ns = kProbeTimeoutNs);
+  void too_large(size_t target);
+  void on_reply(uint32_t target, uint8_t seen_class, uint8_t expected_class, Nanos now);
+  Nanos deadline() const { return running_ && !over() ? pending_deadline() : kNever; }
+
+  // Whether a target has been sent nothing yet.
+  bool fresh(size_t target) const { return targets_[target].attempts == 0; }
+  void unreachable(size_t target);
+
+  uint32_t qp(size_t target) const { return targets_[target].qp; }
+  const ProbeResult& result(size_t target) const { return targets_[target].result; }
+  size_t size() const { return targets_.size(); }
+
+ private:
+  Nanos pending_deadline() const;
+  uint32_t most_attempts() const { return gave_up_ ? kLaterAttempts : kFirstAttempts; }
+  struct Target {
+    uint32_t qp;
+    uint32_t attempts = 0;
+    Nanos sent_ns = 0;
+    Nanos timeout_ns = kProbeTimeoutNs;
+    ProbeResult result;
+  };
+  void settle(Target& target, ProbeVerdict verdict);
+
+  std::vector<Target> targets_;
+  std::vector<uint32_t> outstanding_;  // at most kProbesAtOnce
+  size_t next_fresh_ = 0;
+  size_t settled_ = 0;
+  bool running_ = false;
+  bool gave_up_ = false;
+};
+
+}  // namespace etloop

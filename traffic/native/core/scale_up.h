@@ -1,0 +1,29 @@
+// What ranks of one host on different ports hand each other, and where a core puts it.
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+
+namespace etloop {
+
+enum class ScaleUpKind : uint8_t { grant, arrival };
+
+// A grant travels to the sending rank's port, an arrival to the receiving rank's.
+struct ScaleUpMessage {
+  Nanos due_ns = 0;  // when the scale-up model lets it take effect
+  int64_t bytes = 0;
+  int32_t connection = -1;
+  uint32_t tag = 0;
+  uint32_t index = 0;
+  ScaleUpKind kind = ScaleUpKind::grant;
+};
+
+// Where a core puts messages for ranks on another port of its host.
+class ScaleUpLinks {
+ public:
+  virtual ~ScaleUpLinks() = default;
+  virtual void post(int32_t port, const ScaleUpMessage& message) = 0;
+};
+
+}  // namespace etloop

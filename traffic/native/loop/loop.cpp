@@ -1,0 +1,365 @@
+#include "loop/loop.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "port/open_port.h"
+#include "port/system_clock.h"
+#include "wire/ethernet.h"
+
+namespace etloop {
+
+namespace {
+
+// Bounds of one turn, so that no side starves the other: about one socket buffer in, half a dozen bursts out.
+constexpr size_t kReceiveBudget = 256;
+constexpr size_t kTransmitBudget = 8;
+constexpr Nanos kLongestSleepNs = 100'000'000;
+// A loop with a core of its own wakes so long before what is due, and looks at the clock until then: sleeps end some 5 to
+// 50 us late, by the processor's idle states and the scheduler.
+constexpr Nanos kWakeEarlyNs = 60'000;
+// Of a run that is done, what was sent twice may still lie in queues of the device, which counts it: a port that repeated
+// or got repetitions stays until so long nothing came, or until it has stayed the longest.
+constexpr Nanos kQuietNs = 400'000'000;
+constexpr Nanos kLongestStayNs = 2'000'000'000;
+
+class MonotonicClock final : public Clock {
+ public:
+  Nanos now() override { return monotonic_ns(); }
+};
+
+bool repeated(const std::vector<FlowRecord>& flows) {
+  return std::ranges::any_of(
+      flows, [](const FlowRecord& flow) { return flow.retransmitted_packets != 0 || flow.duplicate_request != 0; });
+}
+
+}  // namespace
+
+std::vector<int32_t> usable_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int32_t> processors;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return processors;
+  for (int32_t processor = 0; processor < CPU_SETSIZE; ++processor) {
+    if (CPU_ISSET(static_cast<size_t>(processor), &set)) processors.push_back(processor);
+  }
+  return processors;
+}
+
+std::shared_ptr<LoopBoard> LoopBoard::make(const EnginePlan& plan, std::string& error) {
+  std::shared_ptr<LoopBoard> board(new LoopBoard(plan));
+  for (size_t port = 0; port < plan.ports.size(); ++port) {
+    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0) {
+      error = std::string("cannot make an event descriptor: ") + std::strerror(errno);
+      return nullptr;
+    }
+    board->wake_fds_.push_back(fd);
+  }
+  return board;
+}
+
+LoopBoard::~LoopBoard() {
+  for (const int fd : wake_fds_) close(fd);
+}
+
+void LoopBoard::wake(size_t port) const {
+  const uint64_t one = 1;
+  // The counter of an event descriptor cannot overflow here; a full one would still be readable.
+  [[maybe_unused]] const ssize_t written = write(wake_fds_[port], &one, sizeof one);
+}
+
+std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port,
+                                         const LoopConfig& config, std::string& error) {
+  std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), std::move(board), port, config));
+  const bool card = config.port.backend == Backend::verbs;
+  if (!(card ? loop->open_verbs(error) : loop->open_packets(error))) return nullptr;
+  loop->core_->join(*loop);
+  loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
+  loop->place_refused_ = place_thread(loop->thread_.native_handle(), config.place);
+  if (config.place.realtime_priority == 0 || !loop->place_refused_.empty()) return loop;
+  loop->keeper_ = RealtimeKeeper::make(config.place, error);
+  if (loop->keeper_ == nullptr) return nullptr;
+  loop->realtime_.store(true, std::memory_order_release);
+  return loop;
+}
+
+bool PortLoop::open_packets(std::string& error) {
+  config_.port.departure_times = plan_->transport.faults.empty();
+  port_ = open_port(config_.port, error);
+  if (port_ == nullptr) return false;
+  DevicePort& device = *port_;
+  const auto open_flow = [&device](uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
+                                   FlowId& flow, std::string& why) {
+    return device.add_flow(address, dst_ip, src_port, traffic_class, flow, why);
+  };
+  core_ = Core::make(*plan_, static_cast<int32_t>(index_), device.counters().receive_buffer_bytes, open_flow, error);
+  if (core_ != nullptr) core_->set_answer_patience(device.answer_patience_ns());
+  return core_ != nullptr;
+}
+
+bool PortLoop::open_verbs(std::string& error) {
+  const PlannedPort& planned = plan_->ports[index_];
+  const auto port = static_cast<int32_t>(index_);
+  verbs_ = VerbsPort::open(
+      {planned.device, planned.gid_index, planned.addresses, plan_->transport, carrier_needs(*plan_, port)}, error);
+  if (verbs_ == nullptr) return false;
+  core_ = Core::make(*plan_, port, *verbs_, error);
+  return core_ != nullptr;
+}
+
+PortLoop::~PortLoop() { stop(); }
+
+void PortLoop::command(Command what) {
+  commands_.fetch_or(what, std::memory_order_release);
+  board_->wake(index_);
+}
+
+void PortLoop::join(std::vector<Endpoint> peers) {
+  peers_ = std::move(peers);
+  command(kJoin);
+}
+
+void PortLoop::start_probe() {
+  if (core_->prober().size() == 0) {
+    state_.store(LoopState::ready, std::memory_order_release);
+    return;
+  }
+  command(kProbe);
+}
+
+void PortLoop::start(Nanos start_ns) {
+  start_ns_.store(start_ns, std::memory_order_relaxed);
+  command(kStart);
+}
+
+void PortLoop::request_waits() { command(kWaits); }
+
+void PortLoop::stop() {
+  if (!thread_.joinable()) return;
+  command(kStop);
+  thread_.join();
+}
+
+LoopStatus PortLoop::status() const {
+  return {state_.load(std::memory_order_acquire),
+          ops_done_.load(std::memory_order_relaxed),
+          core_->total_ops(),
+          wire_tx_bytes_.load(std::memory_order_relaxed),
+          wire_rx_bytes_.load(std::memory_order_relaxed),
+          last_progress_ns_.load(std::memory_order_relaxed)};
+}
+
+bool PortLoop::take_waits(std::vector<WaitRecord>& out) {
+  if (!waits_ready_.load(std::memory_order_acquire)) return false;
+  out = std::move(waits_);
+  waits_ready_.store(false, std::memory_order_release);
+  return true;
+}
+
+std::vector<std::string> PortLoop::degraded() const {
+  std::vector<std::string> what = verbs_ == nullptr ? port_->degraded() : verbs_->degraded();
+  what.insert(what.end(), place_refused_.begin(), place_refused_.end());
+  if (verbs_ == nullptr) return what;
+  if (config_.port.capture != nullptr) what.emplace_back("a card's packets cannot be captured here; the capture stays empty");
+  if (!plan_->transport.faults.empty() || config_.port.drop_per_million > 0) {
+    what.emplace_back("faults of the scenario do not reach a card's packets");
+  }
+  if (config_.port.vlan_id >= 0) {
+    what.emplace_back("a card tags its frames by the VLAN interface that has its address, not by transport.vlan");
+  }
+  return what;
+}
+
+std::vector<std::string> PortLoop::capabilities() const {
+  std::vector<std::string> what = port_ != nullptr ? port_->capabilities() : std::vector<std::string>{};
+  if (realtime()) {
+    what.push_back("its thread is real-time (SCHED_FIFO, priority " + std::to_string(config_.place.realtime_priority) + ")" +
+                   (config_.place.processor >= 0 ? " on core " + std::to_string(config_.place.processor) : ""));
+  }
+  return what;
+}
+
+PortRecord PortLoop::counters() const {
+  PortRecord record = verbs_ != nullptr ? verbs_->counters() : port_->counters();
+  record.foreign_datagrams += core_->foreign_datagrams();
+  if (port_ != nullptr) {
+    record.receive_overflows = port_->receive_overflows();
+    record.rx_icrc_encapsulated += port_->damaged_datagrams();
+  }
+  record.loop_turns = turns_;
+  record.idle_turns = idle_turns_;
+  record.blocked_ns = blocked_ns_;
+  const FaultCounts faults = core_->fault_counts();
+  static_assert(offsetof(PortRecord, injected_cnps) - offsetof(PortRecord, injected_losses) ==
+                (kFaultActions - 1) * sizeof(int64_t));
+  std::copy(faults.begin(), faults.end(), &record.injected_losses);
+  return record;
+}
+
+bool PortLoop::obey(uint32_t commands) {
+  if ((commands & kStop) != 0) {
+    if (state_.load(std::memory_order_relaxed) != LoopState::done || !repeated(core_->flows())) return false;
+    leave_by_ns_ = monotonic_ns() + kLongestStayNs;
+  }
+  if ((commands & kJoin) != 0) {
+    core_->meet(peers_);
+    if (!core_->failure().empty()) {
+      state_.store(LoopState::failed, std::memory_order_release);
+      return true;
+    }
+  }
+  if ((commands & kProbe) != 0) {
+    state_.store(LoopState::probing, std::memory_order_release);
+    core_->start_probe();
+  }
+  if ((commands & kStart) != 0) {
+    const Nanos start_ns = start_ns_.load(std::memory_order_relaxed);
+    core_->start(start_ns);
+    for (const PauseRule& rule : plan_->ports[index_].pauses) pauses_.push_back({rule, start_ns + rule.first_ns, 0});
+    next_pause_ns_ = pauses_.empty() ? kNever : start_ns;
+    state_.store(LoopState::running, std::memory_order_release);
+  }
+  if ((commands & kWaits) != 0 && !waits_ready_.load(std::memory_order_acquire)) {
+    waits_ = core_->waits();
+    waits_ready_.store(true, std::memory_order_release);
+  }
+  return true;
+}
+
+Nanos PortLoop::leaves_at() const {
+  return leave_by_ns_ == kNever ? kNever : std::min(leave_by_ns_, last_received_ns_ + kQuietNs);
+}
+
+void PortLoop::publish() {
+  const CoreStatus& status = core_->status();
+  ops_done_.store(status.ops_done, std::memory_order_relaxed);
+  wire_tx_bytes_.store(status.wire_tx_bytes, std::memory_order_relaxed);
+  wire_rx_bytes_.store(status.wire_rx_bytes, std::memory_order_relaxed);
+  last_progress_ns_.store(status.last_progress_ns, std::memory_order_relaxed);
+  published_.store(core_->records().size(), std::memory_order_release);
+}
+
+void PortLoop::settle_state() {
+  switch (state_.load(std::memory_order_relaxed)) {
+    case LoopState::probing:
+      if (core_->prober().over()) state_.store(LoopState::ready, std::memory_order_release);
+      break;
+    case LoopState::running:
+      if (!core_->failure().empty()) {
+        state_.store(LoopState::failed, std::memory_order_release);
+      } else if (core_->finished()) {
+        state_.store(LoopState::done, std::memory_order_release);
+      }
+      break;
+    case LoopState::open:
+    case LoopState::ready:
+    case LoopState::done:
+    case LoopState::failed:
+    case LoopState::stopped: break;
+  }
+}
+
+// Pauses keep their own times: one that is late does not shift those after it, and missed ones are not made up for.
+void PortLoop::send_pauses(Nanos now) {
+  next_pause_ns_ = kNever;
+  if (state_.load(std::memory_order_relaxed) != LoopState::running) return;
+  for (PauseDue& due : pauses_) {
+    if (due.rule.count != 0 && due.sent >= due.rule.count) continue;
+    if (due.at_ns <= now) {
+      ethernet::Pause pause;
+      pause.enabled = static_cast<uint8_t>(1U << due.rule.priority);
+      pause.quanta[due.rule.priority] = due.rule.quanta;
+      if (port_ != nullptr && port_->send_pause(pause)) ++due.sent;
+      due.at_ns += ((now - due.at_ns) / due.rule.every_ns + 1) * due.rule.every_ns;
+    }
+    if (due.rule.count == 0 || due.sent < due.rule.count) next_pause_ns_ = std::min(next_pause_ns_, due.at_ns);
+  }
+}
+
+void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
+  ++idle_turns_;
+  if (idle_since_ns == 0) idle_since_ns = now;
+  const bool run_under_way = state_.load(std::memory_order_relaxed) == LoopState::running;
+  if (run_under_way && now - idle_since_ns < config_.spin_ns) return;
+  const Nanos deadline = std::min({core_->next_deadline(), next_pause_ns_, leaves_at()});
+  const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
+  if (deadline - early_ns <= now) return;
+  if (share_.ordinary()) {
+    share_.become_realtime();
+    keeper_->become_realtime();
+  }
+  const Nanos before = monotonic_ns();
+  const Nanos longest = std::min(deadline - early_ns - now, kLongestSleepNs);
+  watch_.sleeps_until(longest == kLongestSleepNs ? kNever : now + longest);
+  const auto until_woken = [&] {
+    const int wake_fd = board_->wake_fd(index_);
+    verbs_ != nullptr ? verbs_->wait(longest, wake_fd) : port_->wait(longest, wake_fd);
+  };
+  board_->mesh().sleep(index_, until_woken);
+  blocked_ns_ += monotonic_ns() - before;
+}
+
+void PortLoop::share_core(Nanos now) {
+  if (share_.changes(now)) share_.ordinary() ? keeper_->become_ordinary() : keeper_->become_realtime();
+}
+
+void PortLoop::run() {
+  pthread_setname_np(pthread_self(), "etloop-port");
+  // Sleeps end on time: the default slack of 50 us is as long as a round trip.
+  prctl(PR_SET_TIMERSLACK, 1);
+  if (config_.place.realtime_priority > 0) be_first_of_ordinary();
+  watch_.begin();
+  int64_t sent_before = 0;
+  MonotonicClock clock;
+  Nanos idle_since_ns = 0;
+  while (true) {
+    ++turns_;
+    if (commands_.load(std::memory_order_relaxed) != 0 &&
+        !obey(commands_.exchange(0, std::memory_order_acq_rel))) {
+      break;
+    }
+    const int64_t done_before = core_->status().ops_done;
+    const size_t received =
+        verbs_ != nullptr ? verbs_->receive(*core_, kReceiveBudget) : port_->receive(*core_, kReceiveBudget);
+    const bool handed_over = board_->mesh().take(index_, kReceiveBudget, [this](const ScaleUpMessage& message) {
+      core_->on_scale_up(message);
+    });
+    const Nanos now = clock.now();
+    const int64_t sent_until_now = verbs_ != nullptr ? 0 : port_->counters().tx_datagrams;
+    watch_.look(now, static_cast<int64_t>(received) + sent_until_now - sent_before);
+    sent_before = sent_until_now;
+    if (received != 0) last_received_ns_ = now;
+    if (now >= leaves_at()) break;
+    core_->on_time(now);
+    if (now >= next_pause_ns_) send_pauses(now);
+    core_->issue(now);
+    if (verbs_ != nullptr) core_->send_probes(now);
+    const bool sending = port_ != nullptr && core_->transmit(*port_, clock, kTransmitBudget);
+    const bool more = !board_->mesh().flush(index_) || sending || handed_over;
+    settle_state();
+    // What leaves in bursts is waited for as an answer is: to sleep between them would end late.
+    const bool sent = port_ != nullptr && port_->counters().tx_datagrams != sent_until_now;
+    const bool worked = received != 0 || sent || more || core_->status().ops_done != done_before;
+    if (realtime()) share_core(now);
+    if (!worked) {
+      publish();
+      idle(now, idle_since_ns);
+    } else {
+      idle_since_ns = 0;
+      if (core_->status().ops_done != done_before || (turns_ & 0x3F) == 0) publish();
+    }
+  }
+  publish();
+  state_.store(LoopState::stopped, std::memory_order_release);
+}
+
+}  // namespace etloop

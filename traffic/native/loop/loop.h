@@ -1,0 +1,161 @@
+// One thread per port: receive a batch, step the core, run timers, transmit. Nothing is shared with other threads but
+// the atomics and the append-only record log below.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/core.h"
+#include "loop/realtime_keeper.h"
+#include "loop/scale_up_mesh.h"
+#include "loop/thread_place.h"
+#include "loop/turn_watch.h"
+#include "plan/plan.h"
+#include "plan/records.h"
+#include "port/device_port.h"
+#include "port/verbs/verbs_port.h"
+
+namespace etloop {
+
+enum class LoopState : uint8_t { open, probing, ready, running, done, failed, stopped };
+
+struct LoopConfig {
+  PortConfig port;
+  // How long an idle loop polls before it sleeps; 0 where the host has fewer cores than busy threads.
+  Nanos spin_ns = 0;
+  ThreadPlace place;
+};
+
+// What the loops of one agent share: the ways between their ports inside a host, and the descriptors that end their sleep.
+class LoopBoard {
+ public:
+  // On failure returns nullptr and says why in `error`.
+  static std::shared_ptr<LoopBoard> make(const EnginePlan& plan, std::string& error);
+  ~LoopBoard();
+  LoopBoard(const LoopBoard&) = delete;
+  LoopBoard& operator=(const LoopBoard&) = delete;
+
+  ScaleUpMesh& mesh() { return mesh_; }
+  void wake(size_t port) const;
+  int wake_fd(size_t port) const { return wake_fds_[port]; }
+
+ private:
+  explicit LoopBoard(const EnginePlan& plan) : mesh_(plan, [this](size_t port) { wake(port); }) {}
+  std::vector<int> wake_fds_;
+  ScaleUpMesh mesh_;
+};
+
+struct LoopStatus {
+  LoopState state;
+  int64_t ops_done;
+  int64_t ops_total;
+  int64_t wire_tx_bytes;
+  int64_t wire_rx_bytes;
+  Nanos last_progress_ns;
+};
+
+class PortLoop final : public ScaleUpLinks {
+ public:
+  // Opens sockets and starts the thread. On failure returns nullptr and says why in `error`.
+  static std::unique_ptr<PortLoop> open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port,
+                                        const LoopConfig& config, std::string& error);
+  ~PortLoop() override;
+  PortLoop(const PortLoop&) = delete;
+  PortLoop& operator=(const PortLoop&) = delete;
+
+  // What ends on cards need of each other. `join` comes before `start_probe`, and only where some end is on a card.
+  std::vector<Endpoint> endpoints() const { return core_->endpoints(); }
+  void join(std::vector<Endpoint> peers);
+  void start_probe();
+  void start(Nanos start_ns);
+  void request_waits();
+  void stop();
+
+  LoopStatus status() const;
+  // Valid once the state is failed.
+  const std::string& failure() const { return core_->failure(); }
+  int32_t failed_connection() const { return core_->failed_connection(); }
+  // Records [0, published_records()) are final and may be read while the loop runs.
+  size_t published_records() const { return published_.load(std::memory_order_acquire); }
+  const OpRecord* records() const { return core_->records().data(); }
+  // True once since request_waits(): `out` holds the answer.
+  bool take_waits(std::vector<WaitRecord>& out);
+  // Valid once the state is ready or later.
+  const Prober& prober() const { return core_->prober(); }
+  // After stop(): what was counted.
+  const Core& core() const { return *core_; }
+  PortRecord counters() const;
+  // Of the kernel's sockets; -1 where a card carries the transport.
+  int64_t receive_buffer_bytes() const { return verbs_ != nullptr ? -1 : port_->counters().receive_buffer_bytes; }
+  std::vector<std::string> degraded() const;
+  std::vector<std::string> capabilities() const;
+  // After stop(): when its thread was late for a turn.
+  const std::vector<LateTurn>& late_turns() const { return watch_.late(); }
+  bool realtime() const { return realtime_.load(std::memory_order_acquire); }
+
+ private:
+  PortLoop(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port, const LoopConfig& config)
+      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), config_(config) {}
+  void post(int32_t port, const ScaleUpMessage& message) override {
+    board_->mesh().post(index_, static_cast<size_t>(port), message);
+  }
+  enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8, kJoin = 16 };
+  bool open_packets(std::string& error);
+  bool open_verbs(std::string& error);
+  void run();
+  bool obey(uint32_t commands);
+  Nanos leaves_at() const;
+  void publish();
+  void settle_state();
+  void send_pauses(Nanos now);
+  void idle(Nanos now, Nanos& idle_since_ns);
+  void share_core(Nanos now);
+  void command(Command what);
+
+  std::shared_ptr<const EnginePlan> plan_;
+  std::shared_ptr<LoopBoard> board_;
+  size_t index_;
+  LoopConfig config_;
+  std::unique_ptr<DevicePort> port_;  // one of the two
+  std::unique_ptr<VerbsPort> verbs_;
+  std::unique_ptr<Core> core_;
+  std::thread thread_;
+  std::vector<std::string> place_refused_;  // written before open() returns
+  std::atomic<bool> realtime_{false};
+  RealtimeShare share_;
+  std::unique_ptr<RealtimeKeeper> keeper_;  // there before realtime_ is said
+  TurnWatch watch_;  // the loop's own until it is joined
+
+  std::atomic<uint32_t> commands_{0};
+  std::atomic<Nanos> start_ns_{0};
+  std::atomic<LoopState> state_{LoopState::open};
+  std::atomic<size_t> published_{0};
+  std::atomic<int64_t> ops_done_{0};
+  std::atomic<int64_t> wire_tx_bytes_{0};
+  std::atomic<int64_t> wire_rx_bytes_{0};
+  std::atomic<Nanos> last_progress_ns_{0};
+  std::atomic<bool> waits_ready_{false};
+  std::vector<Endpoint> peers_;    // written before kJoin
+  // The rules of the port under way: when each is due, and how often it was.
+  struct PauseDue {
+    PauseRule rule;
+    Nanos at_ns;
+    uint64_t sent;
+  };
+  std::vector<PauseDue> pauses_;
+  Nanos next_pause_ns_ = kNever;
+  Nanos last_received_ns_ = 0;
+  Nanos leave_by_ns_ = kNever;  // until it is told to stop
+  std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
+  int64_t turns_ = 0;              // the loop's own until it is joined
+  int64_t idle_turns_ = 0;
+  int64_t blocked_ns_ = 0;
+};
+
+// Processors this process may run on, ascending.
+std::vector<int32_t> usable_processors();
+
+}  // namespace etloop

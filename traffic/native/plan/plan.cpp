@@ -1,0 +1,230 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+
+#include "wire/wire.h"
+
+namespace etloop {
+
+namespace {
+
+std::string at(const char* what, size_t index, const char* why) {
+  return std::string(what) + "[" + std::to_string(index) + "]: " + why;
+}
+
+// Offsets start at 0, never fall, and end at `total`.
+bool monotone(const std::vector<int32_t>& offsets, size_t total) {
+  if (offsets.empty() || offsets.front() != 0) return false;
+  for (size_t i = 1; i < offsets.size(); ++i) {
+    if (offsets[i] < offsets[i - 1]) return false;
+  }
+  return static_cast<size_t>(offsets.back()) == total;
+}
+
+// What the engine needs beyond the range checks of schedule_set_from (bind/schedule.cpp).
+std::string validate_schedules(const ScheduleSet& set) {
+  if (set.table_offsets.size() != set.cutting.size() + 1 || set.sizes.size() != set.cutting.size() ||
+      set.lane_offsets.size() != set.table_positions.size() + 1) {
+    return "schedules: table offsets do not fit the tables";
+  }
+  for (size_t s = 0; s < set.cutting.size(); ++s) {
+    constexpr int32_t kMostSlots = 64;  // a lane keeps what arrived ahead of its turn in one word
+    if (set.cutting[s].slots > kMostSlots) return at("schedules", s, "more than 64 slots");
+  }
+  for (size_t t = 0; t + 1 < set.lane_offsets.size(); ++t) {
+    for (int32_t l = set.lane_offsets[t] + 1; l < set.lane_offsets[t + 1]; ++l) {
+      const auto lane = static_cast<size_t>(l);
+      if (set.lanes[lane].batch < set.lanes[lane - 1].batch) {
+        return at("lanes", lane, "its batch comes before that of the lane in front of it");
+      }
+    }
+  }
+  return {};
+}
+
+std::string validate_program(const Program& program, size_t schedules) {
+  const size_t n = program.size();
+  if (program.schedule.size() != n || program.slot.size() != n || program.sequence.size() != n ||
+      program.message_bytes.size() != n || program.delay_ns.size() != n || program.dep_offsets.size() != n + 1 ||
+      program.dep_offsets.front() != 0 || program.dep_offsets.back() != static_cast<int64_t>(program.deps.size())) {
+    return "columns differ in length";
+  }
+  for (size_t i = 0; i < n; ++i) {
+    if (program.dep_offsets[i + 1] < program.dep_offsets[i]) return at("op", i, "dependency offsets fall");
+    for (int64_t d = program.dep_offsets[i]; d < program.dep_offsets[i + 1]; ++d) {
+      const int32_t dep = program.deps[static_cast<size_t>(d)];
+      if (dep < 0 || static_cast<size_t>(dep) >= i) return at("op", i, "a dependency does not come before it");
+    }
+    switch (program.kind[i]) {
+      case OpKind::delay:
+        if (program.delay_ns[i] < 0) return at("op", i, "negative delay");
+        break;
+      case OpKind::collective:
+      case OpKind::send:
+      case OpKind::recv:
+        if (program.schedule[i] < 0 || static_cast<size_t>(program.schedule[i]) >= schedules ||
+            program.message_bytes[i] < 0 || program.message_bytes[i] > (1LL << 46) || program.sequence[i] < 0) {
+          return at("op", i, "schedule, bytes or sequence is out of range");
+        }
+        break;
+      default:
+        return at("op", i, "unknown kind");
+    }
+  }
+  return {};
+}
+
+std::string validate_rank(const EnginePlan& plan, const PlannedRank& rank) {
+  if (rank.program < 0 || static_cast<size_t>(rank.program) >= plan.programs.size()) return "unknown program";
+  if (rank.port < 0 || static_cast<size_t>(rank.port) >= plan.ports.size()) return "unknown port";
+  if (rank.address < 0 || static_cast<size_t>(rank.address) >= plan.ports[rank.port].addresses.size()) {
+    return "unknown address";
+  }
+  const size_t communicators = plan.communicator_offsets.size() - 1;
+  std::vector<int32_t> positions;  // of this rank, by slot
+  for (const int32_t c : rank.communicators) {
+    if (c < 0 || static_cast<size_t>(c) >= communicators) return "unknown communicator";
+    const auto begin = plan.communicator_members.begin() + plan.communicator_offsets[c];
+    const auto end = plan.communicator_members.begin() + plan.communicator_offsets[c + 1];
+    const auto member = std::find(begin, end, rank.rank);
+    if (member == end) return "not a member of its communicator";
+    positions.push_back(static_cast<int32_t>(member - begin));
+  }
+  const Program& program = plan.programs[rank.program];
+  for (size_t i = 0; i < program.size(); ++i) {
+    if (program.kind[i] == OpKind::delay) continue;
+    const auto& slots = program.kind[i] == OpKind::collective ? rank.communicators : rank.peers;
+    if (program.slot[i] < 0 || static_cast<size_t>(program.slot[i]) >= slots.size()) {
+      return at("op", i, "slot is out of range");
+    }
+    const int32_t s = program.schedule[i];
+    int32_t wanted = 2;
+    int32_t position = program.kind[i] == OpKind::recv ? 1 : 0;
+    if (program.kind[i] == OpKind::collective) {
+      const int32_t c = rank.communicators[program.slot[i]];
+      wanted = plan.communicator_offsets[c + 1] - plan.communicator_offsets[c];
+      position = positions[static_cast<size_t>(program.slot[i])];
+    }
+    if (plan.schedules.sizes[static_cast<size_t>(s)] != wanted) return at("op", i, "its schedule is for another group size");
+    if (plan.schedules.table(s, position) < 0) return at("op", i, "its schedule has no table for this rank");
+  }
+  return {};
+}
+
+std::string validate_connection(const EnginePlan& plan, const PlannedConnection& connection) {
+  if (connection.path != Path::wire && connection.path != Path::scale_up && connection.path != Path::hairpin) {
+    return "unknown path";
+  }
+  if (connection.src_rank == connection.dst_rank) return "a rank connected to itself";
+  if (connection.communicator < -1 || connection.channel < 0) return "communicator or channel is negative";
+  constexpr int32_t kMostQps = 128;  // NCCL_IB_QPS_PER_CONNECTION
+  if (connection.qp_count > kMostQps) return "more than 128 queue pairs";
+  if (connection.first_qp < 0 || connection.qp_count < 0 ||
+      static_cast<size_t>(connection.first_qp) + static_cast<size_t>(connection.qp_count) > plan.qps.size()) {
+    return "its queue pairs are out of range";
+  }
+  if (connection.path == Path::wire && connection.qp_count == 0) return "no queue pair";
+  return {};
+}
+
+}  // namespace
+
+int32_t ScheduleSet::table(int32_t schedule, int32_t position) const {
+  const auto begin = table_positions.begin() + table_offsets[static_cast<size_t>(schedule)];
+  const auto end = table_positions.begin() + table_offsets[static_cast<size_t>(schedule) + 1];
+  const auto at = std::lower_bound(begin, end, position);
+  return at == end || *at != position ? -1 : static_cast<int32_t>(at - table_positions.begin());
+}
+
+void finish_program(Program& program) {
+  const size_t n = program.size();
+  program.successor_offsets.assign(n + 1, 0);
+  program.successors.assign(program.deps.size(), 0);
+  program.network_ops = 0;
+  for (const int32_t dep : program.deps) ++program.successor_offsets[static_cast<size_t>(dep) + 1];
+  for (size_t i = 0; i < n; ++i) program.successor_offsets[i + 1] += program.successor_offsets[i];
+  std::vector<int64_t> next(program.successor_offsets.begin(), program.successor_offsets.end() - 1);
+  for (size_t i = 0; i < n; ++i) {
+    for (int64_t d = program.dep_offsets[i]; d < program.dep_offsets[i + 1]; ++d) {
+      const auto dep = static_cast<size_t>(program.deps[static_cast<size_t>(d)]);
+      program.successors[static_cast<size_t>(next[dep]++)] = static_cast<int32_t>(i);
+    }
+    if (program.kind[i] != OpKind::delay) ++program.network_ops;
+  }
+}
+
+void order_batches(ScheduleSet& set) {
+  set.next_on_channel.clear();
+  set.batch_channels.clear();
+  if (std::all_of(set.lanes.begin(), set.lanes.end(), [](const Lane& lane) { return lane.batch == 0; })) return;
+  constexpr int32_t kNoLane = -1;
+  set.next_on_channel.assign(set.lanes.size(), kNoLane);
+  std::vector<int32_t> last;  // of each channel of the table
+  for (size_t t = 0; t + 1 < set.lane_offsets.size(); ++t) {
+    last.clear();
+    bool several = false;
+    for (int32_t row = set.lane_offsets[t]; row < set.lane_offsets[t + 1]; ++row) {
+      const Lane& lane = set.lanes[static_cast<size_t>(row)];
+      const auto channel = static_cast<size_t>(lane.channel);
+      if (channel >= last.size()) last.resize(channel + 1, kNoLane);
+      if (last[channel] != kNoLane) set.next_on_channel[static_cast<size_t>(last[channel])] = row;
+      last[channel] = row;
+      several = several || lane.batch != 0;
+    }
+    set.batch_channels.push_back(several ? static_cast<int32_t>(last.size()) : 0);
+  }
+}
+
+std::string validate(const EnginePlan& plan) {
+  if (plan.iterations < 1) return "iterations: at least one is needed";
+  const TransportParams& transport = plan.transport;
+  switch (transport.path_mtu) {
+    case 256: case 512: case 1024: case 2048: case 4096: break;
+    default: return "transport.path_mtu: " + std::to_string(transport.path_mtu) + " is not 256, 512, 1024, 2048 or 4096";
+  }
+  if (transport.timeout_ns <= 0 || transport.ack_every == 0 || transport.window_packets > (1U << 16) ||
+      transport.retry_limit > 63) {
+    return "transport: timeout, acknowledgement interval, window or retries are out of range";
+  }
+  constexpr Nanos kLongestTimeoutNs = 3'600'000'000'000;
+  if (transport.timeout_ns > kLongestTimeoutNs || transport.timeout_floor_ns < 0 || transport.rnr_retry > 7 ||
+      transport.min_rnr_timer > 31 || transport.max_rd_atomic == 0 || transport.max_rd_atomic > 256 ||
+      transport.reorder_packets == 0 || transport.reorder_packets > 256 || transport.initial_psn > wire::kPsnMask) {
+    return "transport: a recovery setting is out of range";
+  }
+  if (transport.selective_repeat && transport.window_packets > 256) {
+    return "transport: selective repeat speaks of 256 packets; the window has " + std::to_string(transport.window_packets);
+  }
+  if (transport.cnp_interval_ns < -1 || transport.cnp_scope > CnpScope::port) {
+    return "transport: the interval or scope of congestion notifications is out of range";
+  }
+  if (plan.ports.empty()) return "ports: none";
+  for (size_t p = 0; p < plan.ports.size(); ++p) {
+    if (plan.ports[p].addresses.empty()) return at("ports", p, "no address");
+    if (plan.ports[p].link_bps <= 0) return at("ports", p, "no link speed");
+    if (plan.ports[p].queues == 0 || plan.ports[p].queues > 1024) return at("ports", p, "no queues, or too many");
+    if (static_cast<uint64_t>(plan.ports[p].qpn_base) + plan.ports[p].qpn_count > (1U << 24)) {
+      return at("ports", p, "queue pair numbers beyond 24 bits");
+    }
+  }
+  if (auto wrong = validate_schedules(plan.schedules); !wrong.empty()) return wrong;
+  for (size_t p = 0; p < plan.programs.size(); ++p) {
+    if (auto wrong = validate_program(plan.programs[p], plan.schedules.cutting.size()); !wrong.empty()) {
+      return at("programs", p, wrong.c_str());
+    }
+  }
+  if (!monotone(plan.communicator_offsets, plan.communicator_members.size())) {
+    return "communicators: offsets do not fit the members";
+  }
+  for (size_t r = 0; r < plan.ranks.size(); ++r) {
+    if (auto wrong = validate_rank(plan, plan.ranks[r]); !wrong.empty()) return at("ranks", r, wrong.c_str());
+  }
+  for (size_t c = 0; c < plan.connections.size(); ++c) {
+    if (auto wrong = validate_connection(plan, plan.connections[c]); !wrong.empty()) {
+      return at("connections", c, wrong.c_str());
+    }
+  }
+  return {};
+}
+
+}  // namespace etloop

@@ -1,0 +1,167 @@
+#include "port/frame_flows.h"
+
+#include <linux/filter.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include "port/capture.h"
+#include "port/system_clock.h"
+
+namespace etloop {
+namespace {
+
+constexpr Nanos kAskAgainNs = 1'000'000;        // of a neighbour that is not known
+constexpr Nanos kLookAgainNs = 5'000'000'000;   // of a known one: it may have moved
+
+bool hold_roce_port(const IpAddress& ip, uint16_t udp_port, Descriptor& holder, std::string& error) {
+  holder = open_receiver(ip, udp_port, 0, error);
+  if (holder.get() < 0) return false;
+  sock_filter drop_all{BPF_RET | BPF_K, 0, 0, 0};
+  const sock_fprog program{1, &drop_all};
+  if (setsockopt(holder.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0) return true;
+  error = "cannot keep the kernel from queueing our packets (SO_ATTACH_FILTER): " + errno_text(errno);
+  return false;
+}
+
+}  // namespace
+
+FrameFlows::FrameFlows(const PortConfig& config) : pauses(config.link_bps), config_(config), random_(config.drop_seed) {}
+
+bool FrameFlows::open(std::string& error) {
+  if (!find_interface(config_.interface, config_.addresses[0], interface_, error) || !neighbours_.open(error)) return false;
+  const bool all_v4 = config_.addresses[0].is_v4();
+  const size_t needed_mtu = wire::datagram_bytes(wire::Opcode::write_only_imm, config_.path_mtu) + (all_v4 ? 28 : 48);
+  if (interface_.mtu != 0 && static_cast<size_t>(interface_.mtu) < needed_mtu) {
+    error = "interface " + interface_.name + " has an MTU of " + std::to_string(interface_.mtu) + ", packets of path MTU " +
+            std::to_string(config_.path_mtu) + " need " + std::to_string(needed_mtu) + "; ip link set " + interface_.name +
+            " mtu " + std::to_string(needed_mtu) + ", or lower the path MTU";
+    return false;
+  }
+  for (size_t i = 0; i < config_.addresses.size(); ++i) {
+    Descriptor holder;
+    if (!hold_roce_port(config_.addresses[i], config_.udp_port, holder, error)) return false;
+    holders_.push_back(std::move(holder));
+    address_of_[config_.addresses[i]] = static_cast<uint16_t>(i);
+  }
+  return true;
+}
+
+bool FrameFlows::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
+                          FlowId& flow, std::string& error) {
+  assert(address < config_.addresses.size());
+  const IpAddress& src_ip = config_.addresses[address];
+  const std::optional<IpAddress> hop_ip = neighbours_.next_hop(interface_, src_ip, dst_ip, error);
+  if (!hop_ip) return false;
+  const auto [at, is_new] = hop_of_.try_emplace(*hop_ip, hops_.size());
+  if (is_new) hops_.push_back({neighbours_.look_up(interface_, *hop_ip), monotonic_ns(), *hop_ip});
+  Flow added{{.source = interface_.mac, .destination = {}, .tag = {}, .flow = {src_ip, dst_ip, src_port, config_.udp_port}},
+             at->second, traffic_class};
+  if (config_.vlan_id >= 0) added.path.tag = ethernet::Tag{static_cast<uint16_t>(config_.vlan_id), config_.vlan_priority};
+  flow = static_cast<FlowId>(flows_.size());
+  flows_.push_back(added);
+  return true;
+}
+
+std::span<const uint8_t> FrameFlows::headers(FlowId flow, int16_t traffic_class, size_t datagram_bytes, Nanos now) {
+  Flow& of = flows_[flow];
+  Hop& hop = hops_[of.hop];
+  if (now - hop.asked_ns > (hop.mac ? kLookAgainNs : kAskAgainNs)) {
+    hop.asked_ns = now;
+    if (const auto mac = neighbours_.look_up(interface_, hop.ip)) hop.mac = mac;
+  }
+  if (!hop.mac) return {};
+  of.path.destination = *hop.mac;
+  const uint8_t in_use = traffic_class == kFlowClass ? of.traffic_class : static_cast<uint8_t>(traffic_class);
+  return {header_.data(), ethernet::put_headers(of.path, in_use, 0, datagram_bytes, header_)};
+}
+
+uint8_t FrameFlows::priority(const Flow& flow, uint8_t traffic_class) const {
+  // Without a tag the usual trust in DSCP: its three upper bits.
+  return flow.path.tag ? flow.path.tag->priority : static_cast<uint8_t>(traffic_class >> 5);
+}
+
+Nanos FrameFlows::paused_until(FlowId flow, int16_t traffic_class, Nanos now) const {
+  if (pauses.frames() == 0) return kNever;
+  const uint8_t in_use = traffic_class == kFlowClass ? flows_[flow].traffic_class : static_cast<uint8_t>(traffic_class);
+  return pauses.paused_until(priority(flows_[flow], in_use), now);
+}
+
+void FrameFlows::account_pauses(Nanos now) {
+  if (pauses.frames() == 0) return;
+  counters.rx_pause_frames = pauses.frames();
+  counters.paused_ns = pauses.paused_ns(now);
+}
+
+bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& parsed,
+                         const std::optional<ethernet::Tag>& tag, PortSink& sink, Nanos arrived_ns) {
+  ++counters.rx_datagrams;
+  counters.rx_bytes += static_cast<int64_t>(parsed.datagram_bytes);
+  const auto address = address_of_.find(parsed.dst_ip);
+  const std::optional<ethernet::Tag>& carried = parsed.tag ? parsed.tag : tag;
+  // A tag that says only the priority is no network of its own (802.1Q, 6.6).
+  const int32_t network = carried && carried->id != 0 ? carried->id : -1;
+  if (address == address_of_.end() || (network >= 0 && config_.vlan_id > 0 && network != config_.vlan_id)) {
+    ++counters.foreign_datagrams;
+    return false;
+  }
+  if (!ethernet::icrc_is_right(frame, parsed)) {
+    ++counters.rx_icrc_encapsulated;
+    return false;
+  }
+  if (config_.drop_per_million != 0 && random_() % 1'000'000 < config_.drop_per_million) {
+    ++counters.injected_drops;
+    return false;
+  }
+  Datagram datagram;
+  datagram.bytes = frame.subspan(parsed.datagram_at, parsed.datagram_bytes);
+  datagram.datagram_bytes = static_cast<uint32_t>(parsed.datagram_bytes);
+  datagram.src_ip = parsed.src_ip;
+  datagram.src_port = parsed.src_port;
+  datagram.address = address->second;
+  datagram.traffic_class = parsed.traffic_class;
+  sink.on_datagram(datagram, arrived_ns);
+  return true;
+}
+
+void FrameFlows::note_sent(std::span<const uint8_t> header, std::span<const uint8_t> datagram, Nanos now) {
+  if (config_.capture != nullptr) config_.capture->note(true, header, datagram, now);
+}
+
+size_t FrameFlows::take(std::span<const uint8_t> frame, const std::optional<ethernet::Tag>& tag, PortSink& sink,
+                        Nanos arrived_ns) {
+  const ethernet::Frame parsed = ethernet::parse(frame, config_.udp_port);
+  if (config_.capture != nullptr && parsed.kind != ethernet::FrameKind::other) {
+    config_.capture->note(false, frame, {}, arrived_ns);
+  }
+  switch (parsed.kind) {
+    case ethernet::FrameKind::roce: deliver(frame, parsed, tag, sink, arrived_ns); return 1;
+    case ethernet::FrameKind::pause: pauses.on_pause(*ethernet::parse_pause(frame), arrived_ns); return 0;
+    case ethernet::FrameKind::malformed:
+      ++counters.rx_datagrams;
+      ++counters.foreign_datagrams;
+      return 1;
+    case ethernet::FrameKind::other: return 0;
+  }
+  return 0;
+}
+
+size_t FrameFlows::take_joined(std::span<const uint8_t> frame, size_t segment_bytes,
+                               const std::optional<ethernet::Tag>& tag, PortSink& sink, Nanos arrived_ns) {
+  const ethernet::Frame parsed = ethernet::parse(frame, config_.udp_port);
+  if (parsed.kind != ethernet::FrameKind::roce || segment_bytes == 0) return take(frame, tag, sink, arrived_ns);
+  size_t packets = 0;
+  for (size_t at = 0; at < parsed.datagram_bytes; at += segment_bytes) {
+    const size_t bytes = std::min(segment_bytes, parsed.datagram_bytes - at);
+    segment_.resize(parsed.datagram_at + bytes);
+    std::memcpy(segment_.data(), frame.data(), parsed.datagram_at);
+    std::memcpy(segment_.data() + parsed.datagram_at, frame.data() + parsed.datagram_at + at, bytes);
+    ethernet::make_segment(segment_, parsed, static_cast<uint16_t>(packets));
+    packets += take(segment_, tag, sink, arrived_ns);
+  }
+  return packets;
+}
+
+}  // namespace etloop

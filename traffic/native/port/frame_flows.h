@@ -1,0 +1,75 @@
+// What every port has that writes whole Ethernet frames: flows with their link addresses, the check and sorting of what
+// arrives, and pause frames. How frames get to the interface and back is the port's own business.
+#pragma once
+
+#include <map>
+#include <random>
+
+#include "port/device_port.h"
+#include "port/neighbours.h"
+#include "wire/frame_builder.h"
+
+namespace etloop {
+
+class FrameFlows {
+ public:
+  explicit FrameFlows(const PortConfig& config);
+  // Finds the interface and holds the RoCE port of each address with a socket that takes nothing, so that the kernel
+  // does not answer our peers with "port unreachable". False: `error` says why.
+  bool open(std::string& error);
+
+  bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
+                FlowId& flow, std::string& error);
+  const Interface& interface() const { return interface_; }
+
+  // Headers of a flow's next packet with a datagram of this length; none while its neighbour is not known, and then the
+  // packet is as good as lost on the way.
+  std::span<const uint8_t> headers(FlowId flow, int16_t traffic_class, size_t datagram_bytes, Nanos now);
+  const wire::IpFlow& tuple(FlowId flow) const { return flows_[flow].path.flow; }
+  // kNever: the flow may send; else until when it is paused.
+  Nanos paused_until(FlowId flow, int16_t traffic_class, Nanos now) const;
+
+  // A frame that leaves, in two pieces.
+  void note_sent(std::span<const uint8_t> header, std::span<const uint8_t> datagram, Nanos now);
+
+  // Takes one frame without FCS. `tag`: one that the kernel took out of it. Returns how many packets it held.
+  size_t take(std::span<const uint8_t> frame, const std::optional<ethernet::Tag>& tag, PortSink& sink, Nanos arrived_ns);
+  // The same of a frame that the kernel joined, or did not yet split, from datagrams of `segment_bytes`.
+  size_t take_joined(std::span<const uint8_t> frame, size_t segment_bytes, const std::optional<ethernet::Tag>& tag,
+                     PortSink& sink, Nanos arrived_ns);
+
+  // Brings the pause counters up to a time.
+  void account_pauses(Nanos now);
+
+  PortRecord counters{};
+  ethernet::PauseState pauses;
+
+ private:
+  struct Hop {
+    std::optional<ethernet::Mac> mac;
+    Nanos asked_ns = 0;
+    IpAddress ip;
+  };
+  struct Flow {
+    ethernet::Path path;
+    size_t hop;
+    uint8_t traffic_class;
+  };
+  bool deliver(std::span<const uint8_t> frame, const ethernet::Frame& parsed, const std::optional<ethernet::Tag>& tag,
+               PortSink& sink, Nanos arrived_ns);
+  uint8_t priority(const Flow& flow, uint8_t traffic_class) const;
+
+  PortConfig config_;
+  Interface interface_;
+  Neighbours neighbours_;
+  std::vector<Descriptor> holders_;
+  std::map<IpAddress, uint16_t> address_of_;
+  std::map<IpAddress, size_t> hop_of_;
+  std::vector<Hop> hops_;
+  std::vector<Flow> flows_;
+  std::mt19937_64 random_;
+  std::array<uint8_t, ethernet::kMaxHeaderBytes> header_{};
+  std::vector<uint8_t> segment_;
+};
+
+}  // namespace etloop

@@ -1,0 +1,384 @@
+#include "port/packet_port.h"
+
+#include <linux/filter.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "port/arrival_stamps.h"
+#include "port/frame_flows.h"
+#include "port/system_clock.h"
+
+#ifndef PACKET_IGNORE_OUTGOING
+#define PACKET_IGNORE_OUTGOING 23
+#endif
+
+namespace etloop {
+namespace {
+
+// What the kernel puts before a frame with PACKET_VNET_HDR (virtio 1.2, 5.1.6; its header is not C++).
+struct OffloadHeader {
+  uint8_t flags;
+  uint8_t gso_type;
+  uint16_t header_bytes;
+  uint16_t gso_bytes;  // of a datagram, in a frame that holds several
+  uint16_t checksum_start;
+  uint16_t checksum_offset;
+};
+static_assert(sizeof(OffloadHeader) == 10);
+constexpr uint8_t kGsoEcn = 0x80;
+constexpr uint8_t kGsoUdpL4 = 5;
+
+constexpr uint32_t kSendBatch = 64;
+constexpr size_t kReceiveBatch = 16;
+constexpr size_t kReceiveBytes = sizeof(OffloadHeader) + 65536 + ethernet::kMaxHeaderBytes;  // a super-frame
+constexpr size_t kSingleBytes = 4096 + 64;  // a datagram sent by itself: path MTU, headers, ICRC
+constexpr int kSendBufferBytes = 8 << 20;
+constexpr Nanos kDeviceQueueRetryNs = 50'000;  // after ENOBUFS, which no readiness event ever ends
+
+bool set_option(int fd, int level, int option, int value) {
+  return setsockopt(fd, level, option, &value, sizeof value) == 0;
+}
+
+// Lets through UDP to the RoCE port over IPv4 and IPv6, and MAC control frames; anything else never wakes us. The kernel
+// has taken tags out before it asks. IPv4 fragments are let through: they are counted as what they are.
+bool attach_filter(int fd, uint16_t udp_port) {
+  constexpr uint32_t kWhole = 0x40000;
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 12),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IP, 0, 5),
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 23),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 0, 10),
+      BPF_STMT(BPF_LDX | BPF_B | BPF_MSH, 14),  // the length of the IPv4 header
+      BPF_STMT(BPF_LD | BPF_H | BPF_IND, 16),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, udp_port, 6, 7),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IPV6, 0, 4),
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 20),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 0, 4),
+      BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 56),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, udp_port, 1, 2),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_PAUSE, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, kWhole),
+      BPF_STMT(BPF_RET | BPF_K, 0),
+  };
+  const sock_fprog filter{std::size(code), code};
+  return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0;
+}
+
+struct ReceiveBuffers {
+  struct alignas(cmsghdr) Control {
+    uint8_t bytes[CMSG_SPACE(sizeof(tpacket_auxdata)) + CMSG_SPACE(kStampBytes)];
+  };
+
+  ReceiveBuffers() : bytes(kReceiveBatch * kReceiveBytes) {
+    for (size_t i = 0; i < kReceiveBatch; ++i) {
+      vectors[i] = {bytes.data() + i * kReceiveBytes, kReceiveBytes};
+      messages[i].msg_hdr.msg_iov = &vectors[i];
+      messages[i].msg_hdr.msg_iovlen = 1;
+      messages[i].msg_hdr.msg_control = controls[i].bytes;
+    }
+  }
+  void reset() {
+    for (mmsghdr& message : messages) message.msg_hdr.msg_controllen = sizeof(Control);
+  }
+
+  std::vector<uint8_t> bytes;
+  std::array<mmsghdr, kReceiveBatch> messages{};
+  std::array<iovec, kReceiveBatch> vectors{};
+  std::array<Control, kReceiveBatch> controls{};
+};
+
+struct Arrival {
+  std::optional<ethernet::Tag> tag;
+  Stamps stamps;
+};
+
+Arrival read_control(msghdr& header) {
+  Arrival arrival;
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
+    if (control->cmsg_level == SOL_PACKET && control->cmsg_type == PACKET_AUXDATA) {
+      tpacket_auxdata told{};
+      std::memcpy(&told, CMSG_DATA(control), sizeof told);
+      if ((told.tp_status & TP_STATUS_VLAN_VALID) != 0) {
+        const uint16_t control_bits = told.tp_vlan_tci;
+        arrival.tag = ethernet::Tag{static_cast<uint16_t>(control_bits & 0x0FFF), static_cast<uint8_t>(control_bits >> 13)};
+      }
+    } else {
+      read_stamps(*control, arrival.stamps);
+    }
+  }
+  return arrival;
+}
+
+}  // namespace
+
+// A frame leaves as two pieces, headers and datagram, so that a run of middles is never copied.
+struct PacketPort::State {
+  explicit State(const PortConfig& settings) : config(settings), flows(settings), middles(settings.path_mtu) {
+    for (size_t i = 0; i < kSendBatch; ++i) {
+      batch[i].msg_hdr.msg_iov = &vectors[2 * i];
+      batch[i].msg_hdr.msg_iovlen = 2;
+    }
+  }
+
+  Descriptor new_socket(uint16_t protocol, std::string& error);
+  bool open_sockets(std::string& error);
+  void stage(const uint8_t* header, size_t header_bytes, const uint8_t* datagram, size_t bytes);
+  TxResult push_out();
+  TxResult refuse(int code);
+  size_t take(size_t slot, PortSink& sink, Nanos now);
+
+  PortConfig config;
+  FrameFlows flows;
+  ArrivalClock clock;
+  Descriptor sender;
+  Descriptor receiver;
+  bool blocked = false;
+  bool device_queue_full = false;
+  Nanos paused_until_ns = kNever;
+  Nanos drained_ns = 0;
+  int last_errno = 0;
+  bool bypasses_qdisc = false;
+  mutable int64_t dropped = 0;
+
+  MiddleRun middles;
+  std::array<uint8_t, ethernet::kMaxHeaderBytes> run_header{};
+  std::array<uint8_t, ethernet::kMaxHeaderBytes + kSingleBytes> single{};
+  std::array<mmsghdr, kSendBatch> batch{};
+  std::array<iovec, 2 * kSendBatch> vectors{};
+  uint32_t staged = 0;  // of the batch, from `gone` on not yet taken by the kernel
+  uint32_t gone = 0;
+  ReceiveBuffers received;
+};
+
+Descriptor PacketPort::State::new_socket(uint16_t protocol, std::string& error) {
+  // Protocol 0: nothing arrives before the filter is there, and never at a sender.
+  Descriptor made(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (made.get() < 0) {
+    error = "cannot open a packet socket: " + errno_text(errno) +
+            (errno == EPERM ? "; give the agent CAP_NET_RAW (setcap cap_net_raw+ep), or write backend: udp" : "");
+    return made;
+  }
+  if (protocol != 0 && !attach_filter(made.get(), config.udp_port)) {
+    error = "cannot filter what a packet socket receives: " + errno_text(errno);
+    return Descriptor();
+  }
+  sockaddr_ll link{};
+  link.sll_family = AF_PACKET;
+  link.sll_protocol = htons(protocol);
+  link.sll_ifindex = flows.interface().index;
+  if (bind(made.get(), reinterpret_cast<const sockaddr*>(&link), sizeof link) == 0) return made;
+  error = "cannot bind a packet socket to " + flows.interface().name + ": " + errno_text(errno);
+  return Descriptor();
+}
+
+bool PacketPort::State::open_sockets(std::string& error) {
+  sender = new_socket(0, error);
+  if (sender.get() < 0) return false;
+  bypasses_qdisc = set_option(sender.get(), SOL_PACKET, PACKET_QDISC_BYPASS, 1);
+  if (!set_option(sender.get(), SOL_SOCKET, SO_SNDBUFFORCE, kSendBufferBytes)) {
+    set_option(sender.get(), SOL_SOCKET, SO_SNDBUF, kSendBufferBytes);
+  }
+  receiver = new_socket(ETH_P_ALL, error);
+  const int fd = receiver.get();
+  if (fd < 0) return false;
+  if (!set_option(fd, SOL_PACKET, PACKET_AUXDATA, 1) || !set_option(fd, SOL_PACKET, PACKET_VNET_HDR, 1) ||
+      !set_option(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) || !ask_for_stamps(fd)) {
+    error = "the kernel does not tell a packet socket what is needed (tags, joined frames, stamps): " + errno_text(errno) +
+            "; Linux 4.20 does";
+    return false;
+  }
+  const auto buffer = static_cast<int>(std::min<int64_t>(config.receive_buffer_bytes, INT32_MAX / 2));
+  if (!set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, buffer)) set_option(fd, SOL_SOCKET, SO_RCVBUF, buffer);
+  int granted_bytes = 0;
+  socklen_t length = sizeof granted_bytes;
+  getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &granted_bytes, &length);
+  flows.counters.receive_buffer_bytes = granted_bytes;
+  return true;
+}
+
+void PacketPort::State::stage(const uint8_t* header, size_t header_bytes, const uint8_t* datagram, size_t bytes) {
+  assert(staged < kSendBatch);
+  // The kernel only reads through these.
+  vectors[2 * staged] = {const_cast<uint8_t*>(header), header_bytes};
+  vectors[2 * staged + 1] = {const_cast<uint8_t*>(datagram), bytes};
+  ++staged;
+}
+
+TxResult PacketPort::State::refuse(int code) {
+  last_errno = code;
+  if (code != EAGAIN && code != EWOULDBLOCK && code != ENOBUFS) return TxResult::failed;
+  ++flows.counters.would_block;
+  (code == ENOBUFS ? device_queue_full : blocked) = true;
+  return TxResult::would_block;
+}
+
+TxResult PacketPort::State::push_out() {
+  while (gone < staged) {
+    const int taken = sendmmsg(sender.get(), &batch[gone], staged - gone, 0);
+    ++flows.counters.tx_calls;
+    if (taken < 0) {
+      const TxResult result = refuse(errno);
+      if (result == TxResult::failed) staged = gone = 0;
+      return result;
+    }
+    flows.counters.tx_datagrams += taken;
+    for (int i = 0; i < taken; ++i) {
+      flows.counters.tx_bytes += static_cast<int64_t>(vectors[2 * (gone + static_cast<uint32_t>(i)) + 1].iov_len);
+    }
+    gone += static_cast<uint32_t>(taken);
+  }
+  staged = gone = 0;
+  return TxResult::sent;
+}
+
+TxResult PacketPort::send(const PacketRun& run) {
+  State& state = *state_;
+  if (state.staged > 0) {
+    if (const TxResult result = state.push_out(); result != TxResult::sent) return result;
+  }
+  const Nanos now = monotonic_ns();
+  if (const Nanos until = state.flows.paused_until(run.flow, run.traffic_class, now); until != kNever) {
+    state.paused_until_ns = until;
+    return TxResult::would_block;
+  }
+  const size_t bytes = wire::datagram_bytes(run.head.opcode, run.head.payload_bytes);
+  const std::span<const uint8_t> header = state.flows.headers(run.flow, run.traffic_class, bytes, now);
+  if (header.empty()) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
+  std::copy(header.begin(), header.end(), state.run_header.begin());
+  const wire::IpFlow& tuple = state.flows.tuple(run.flow);
+  if (run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr && !run.spoil_icrc) {
+    const auto datagrams = state.middles.build(tuple, run, IpIds::zero);
+    for (uint32_t i = 0; i < run.count; ++i) state.stage(state.run_header.data(), header.size(), &datagrams[i * bytes], bytes);
+  } else {
+    assert(run.count == 1);
+    build_datagram(tuple, 0, run.head, state.single);
+    if (run.spoil_icrc) state.single[bytes - 1] ^= 0x01;
+    state.stage(state.run_header.data(), header.size(), state.single.data(), bytes);
+  }
+  const TxResult result = state.push_out();
+  const bool taken = result == TxResult::sent || (result == TxResult::would_block && state.gone > 0);
+  if (!taken) {
+    state.staged = state.gone = 0;
+    return result;
+  }
+  for (uint32_t i = 0; i < run.count && state.config.capture != nullptr; ++i) {
+    const iovec& datagram = state.vectors[2 * i + 1];
+    state.flows.note_sent(header, {static_cast<const uint8_t*>(datagram.iov_base), datagram.iov_len}, now);
+  }
+  return TxResult::sent;  // what the kernel did not take yet leaves before anything else
+}
+
+uint32_t PacketPort::max_run(uint32_t payload_bytes) const {
+  return std::min(kSendBatch, MiddleRun::max_segments(payload_bytes));
+}
+
+size_t PacketPort::State::take(size_t slot, PortSink& sink, Nanos now) {
+  msghdr& header = received.messages[slot].msg_hdr;
+  const size_t bytes = received.messages[slot].msg_len;
+  const Arrival arrival = read_control(header);
+  const Nanos arrived_ns = clock.arrived(arrival.stamps, drained_ns, now, flows.counters);
+  if (bytes < sizeof(OffloadHeader)) return 0;
+  const uint8_t* at = received.bytes.data() + slot * kReceiveBytes;
+  OffloadHeader offload{};
+  std::memcpy(&offload, at, sizeof offload);
+  const std::span<const uint8_t> frame(at + sizeof offload, bytes - sizeof offload);
+  const bool joined = (offload.gso_type & ~kGsoEcn) == kGsoUdpL4;
+  return joined ? flows.take_joined(frame, offload.gso_bytes, arrival.tag, sink, arrived_ns)
+                : flows.take(frame, arrival.tag, sink, arrived_ns);
+}
+
+size_t PacketPort::receive(PortSink& sink, size_t budget) {
+  State& state = *state_;
+  if (state.staged > 0) state.push_out();
+  size_t packets = 0;
+  int count = kReceiveBatch;
+  while (packets < budget && count == static_cast<int>(kReceiveBatch)) {
+    state.received.reset();
+    const Nanos before = monotonic_ns();
+    count = recvmmsg(state.receiver.get(), state.received.messages.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
+    ++state.flows.counters.rx_calls;
+    const Nanos now = monotonic_ns();
+    if (count > 0) state.clock.begin(now);
+    for (int i = 0; i < count; ++i) packets += state.take(static_cast<size_t>(i), sink, now);
+    if (count < static_cast<int>(kReceiveBatch)) state.drained_ns = before;
+  }
+  state.flows.account_pauses(state.drained_ns);
+  return packets;
+}
+
+void PacketPort::wait(Nanos timeout_ns, int wake_fd) {
+  State& state = *state_;
+  if (state.staged > 0) state.push_out();
+  if (std::exchange(state.device_queue_full, false)) timeout_ns = std::min(timeout_ns, kDeviceQueueRetryNs);
+  if (const Nanos until = std::exchange(state.paused_until_ns, kNever); until != kNever) {
+    timeout_ns = std::min(timeout_ns, until - monotonic_ns());
+  }
+  const short writable = std::exchange(state.blocked, false) ? POLLOUT : 0;
+  std::array<pollfd, 3> polled{
+      {{state.receiver.get(), POLLIN, 0}, {wake_fd, POLLIN, 0}, {writable != 0 ? state.sender.get() : -1, writable, 0}}};
+  const Nanos bounded_ns = std::max<Nanos>(timeout_ns, 0);
+  const timespec timeout{bounded_ns / 1'000'000'000, bounded_ns % 1'000'000'000};
+  if (ppoll(polled.data(), polled.size(), timeout_ns == kNever ? nullptr : &timeout, nullptr) <= 0) return;
+  if ((polled[1].revents & POLLIN) == 0) return;
+  std::array<uint8_t, 64> drained;
+  while (read(wake_fd, drained.data(), drained.size()) == static_cast<ssize_t>(drained.size())) {
+  }
+}
+
+PacketPort::PacketPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
+PacketPort::~PacketPort() = default;
+
+std::unique_ptr<PacketPort> PacketPort::open(const PortConfig& config, std::string& error) {
+  assert(!config.addresses.empty() && config.addresses.size() <= UINT16_MAX);
+  auto state = std::make_unique<State>(config);
+  if (!state->flows.open(error) || !state->open_sockets(error)) return nullptr;
+  state->clock.open(state->flows.interface().name);
+  return std::unique_ptr<PacketPort>(new PacketPort(std::move(state)));
+}
+
+bool PacketPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
+                          FlowId& flow, std::string& error) {
+  return state_->flows.add_flow(address, dst_ip, src_port, traffic_class, flow, error);
+}
+
+const PortRecord& PacketPort::counters() const { return state_->flows.counters; }
+
+int64_t PacketPort::receive_overflows() const {
+  tpacket_stats told{};  // since the last time it was asked
+  socklen_t length = sizeof told;
+  if (getsockopt(state_->receiver.get(), SOL_PACKET, PACKET_STATISTICS, &told, &length) == 0) state_->dropped += told.tp_drops;
+  return state_->dropped;
+}
+
+std::vector<std::string> PacketPort::degraded() const {
+  std::vector<std::string> out;
+  if (!state_->bypasses_qdisc) out.push_back("packets pass the queueing discipline of " + state_->flows.interface().name);
+  return out;
+}
+
+std::vector<std::string> PacketPort::capabilities() const {
+  return {state_->clock.text(),
+          "paced packets leave when the loop comes to it: packet sockets are used past the queueing discipline"};
+}
+
+std::string PacketPort::last_error() const {
+  const int code = state_->last_errno;
+  return code == 0 ? "" : "the kernel did not send a frame: " + errno_text(code);
+}
+
+bool PacketPort::send_pause(const ethernet::Pause& pause) {
+  const auto frame = ethernet::pause_frame(state_->flows.interface().mac, pause);
+  if (::send(state_->sender.get(), frame.data(), frame.size(), 0) < 0) return false;
+  ++state_->flows.counters.tx_pause_frames;
+  state_->flows.note_sent(frame, {}, monotonic_ns());
+  return true;
+}
+
+}  // namespace etloop

@@ -1,0 +1,37 @@
+// RoCEv2 over packet sockets (AF_PACKET): Ethernet, IP and UDP headers as a network card writes them, every received ICRC
+// checked, VLAN tags, and priority flow control where the interface lets pause frames through. Needs CAP_NET_RAW.
+//
+// The kernel keeps the addresses: it answers ARP and neighbour discovery and knows routes and neighbours. A socket that
+// takes nothing holds the RoCE port of each address, so that it does not answer our peers with "port unreachable".
+#pragma once
+
+#include "port/device_port.h"
+#include "wire/ethernet.h"
+
+namespace etloop {
+
+class PacketPort final : public DevicePort {
+ public:
+  static std::unique_ptr<PacketPort> open(const PortConfig& config, std::string& error);
+  ~PacketPort() override;
+
+  bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow,
+                std::string& error) override;
+  TxResult send(const PacketRun& run) override;
+  uint32_t max_run(uint32_t payload_bytes) const override;
+  size_t receive(PortSink& sink, size_t budget) override;
+  void wait(Nanos timeout_ns, int wake_fd) override;
+  const PortRecord& counters() const override;
+  int64_t receive_overflows() const override;
+  std::vector<std::string> degraded() const override;
+  std::vector<std::string> capabilities() const override;
+  std::string last_error() const override;
+  bool send_pause(const ethernet::Pause& pause) override;
+
+ private:
+  struct State;
+  explicit PacketPort(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace etloop

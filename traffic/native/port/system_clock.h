@@ -1,0 +1,20 @@
+// The two clocks of this machine that the I/O layers read.
+#pragma once
+
+#include <ctime>
+
+#include "base/time.h"
+
+namespace etloop {
+
+inline Nanos read_clock(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<Nanos>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+// Steady, and the clock of every time in the engine.
+inline Nanos monotonic_ns() { return read_clock(CLOCK_MONOTONIC); }
+// The kernel's time stamps are on this one.
+inline Nanos realtime_ns() { return read_clock(CLOCK_REALTIME); }
+
+}  // namespace etloop

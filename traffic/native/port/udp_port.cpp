@@ -1,0 +1,456 @@
+#include "port/udp_port.h"
+
+#include <linux/sock_diag.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <random>
+#include <tuple>
+#include <utility>
+
+#include "port/datagram_capture.h"
+#include "port/departures.h"
+#include "port/send_control.h"
+#include "port/system_clock.h"
+#include "port/udp_arrivals.h"
+#include "port/udp_drops.h"
+#include "port/udp_socket.h"
+#include "wire/frame_builder.h"
+
+namespace etloop {
+namespace {
+
+constexpr Nanos kDeviceQueueRetryNs = 50'000;     // after ENOBUFS, which no readiness event ever ends
+constexpr Nanos kDepartureHorizonNs = 1'000'000'000;  // fq's own is 10 s
+constexpr Nanos kAnswerPatienceNs = 1'000'000;  // an answer is a system call as dear as half a send of fifteen packets
+constexpr int kMaxEvents = 64;
+constexpr uint64_t kSenderTag = UINT64_MAX;  // of an epoll event; receivers have their address index
+
+struct Sender {
+  Descriptor socket;
+  size_t segment_bytes = 0;  // what the kernel cuts longer sends into, unless they say otherwise; 0: nothing
+};
+
+struct Flow {
+  int fd;
+  Sender* sender;
+  SocketAddress destination;
+  wire::IpFlow tuple;
+  uint8_t traffic_class;
+};
+
+}  // namespace
+
+struct UdpPort::State {
+  explicit State(const PortConfig& settings)
+      : config(settings), capture(settings.capture), random(settings.drop_seed), middles(settings.path_mtu) {}
+
+  bool open_receivers(std::string& error);
+  TxResult transmitted(ssize_t result, int fd, size_t bytes);
+  TxResult send(const PacketRun& run, std::span<const uint8_t>& datagrams);
+  TxResult send_together(const Flow& flow, std::span<const uint8_t> datagrams, const PacketRun& run);
+  static void cut_into(Sender& sender, size_t segment_bytes);
+  TxResult counted(TxResult result, const PacketRun& run);
+  void count_sent(int64_t datagrams, Nanos departs_ns);
+  void look_at_interfaces();
+  TxResult send_backlog();
+  TxResult refuse(int fd, int code);
+  size_t receive_from(size_t address, PortSink& sink, size_t budget);
+  size_t deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos arrived_ns);
+  int64_t kernel_drops() const;
+  bool drops() { return random() % 1'000'000 < config.drop_per_million; }
+
+  PortConfig config;
+  DatagramCapture capture;
+  std::vector<Descriptor> receivers;
+  UdpDropReasons drop_reasons;
+  std::vector<Nanos> drained_ns;  // when each receiver was last seen empty: what it holds came later
+  std::map<std::tuple<uint16_t, uint16_t, uint8_t>, Sender> senders;  // by address index, source port and class
+  std::vector<Flow> flows;
+  Descriptor poll;  // receivers for reading, where there are several, and blocked senders for one writable event
+  bool sender_blocked = false;
+  bool device_queue_full = false;
+  ArrivalClock clock;
+  std::string departures_refused_why;  // "": packets leave at the times they are given
+  std::mt19937_64 random;
+  PortRecord counters{};
+  int last_errno = 0;
+
+  MiddleRun middles;
+  std::array<uint8_t, wire::kMaxHeaderBytes + 65536> single;
+  // The part of a run sent one datagram at a time that the kernel has not taken yet. It stays in `middles`.
+  std::span<const uint8_t> backlog;
+  FlowId backlog_flow = 0;
+  Nanos backlog_departs_ns = 0;
+  std::array<mmsghdr, MiddleRun::kMaxSegments> batch{};
+  std::array<iovec, MiddleRun::kMaxSegments> batch_vectors{};
+  ReceiveBuffers received;
+};
+
+bool UdpPort::State::open_receivers(std::string& error) {
+  poll = Descriptor(epoll_create1(EPOLL_CLOEXEC));
+  if (poll.get() < 0) {
+    error = "cannot create an epoll descriptor: " + errno_text(errno);
+    return false;
+  }
+  counters.receive_buffer_bytes = INT64_MAX;
+  for (size_t i = 0; i < config.addresses.size(); ++i) {
+    Descriptor receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes, error);
+    const int fd = receiver.get();
+    if (fd < 0) return false;
+    if (!ask_for_stamps(fd)) {
+      error = "the kernel does not stamp datagrams with their arrival (SO_TIMESTAMPING): " + errno_text(errno);
+      return false;
+    }
+    int granted_bytes = 0;
+    socklen_t length = sizeof granted_bytes;
+    getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &granted_bytes, &length);
+    counters.receive_buffer_bytes = std::min<int64_t>(counters.receive_buffer_bytes, granted_bytes);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = i;
+    // A watched socket calls the watcher at every datagram, on the core that brings it; one alone is looked at itself.
+    if (config.addresses.size() > 1 && epoll_ctl(poll.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+      error = "cannot watch a UDP socket: " + errno_text(errno);
+      return false;
+    }
+    receivers.push_back(std::move(receiver));
+    drained_ns.push_back(monotonic_ns());
+  }
+  return true;
+}
+
+// What the interfaces of the addresses offer. The first one stands for the stamps of all; none of them may lack departures.
+void UdpPort::State::look_at_interfaces() {
+  std::string looked_at;
+  for (const IpAddress& address : config.addresses) {
+    Interface interface;
+    if (!find_interface("", address, interface, departures_refused_why)) return;
+    if (interface.name == looked_at) continue;
+    if (looked_at.empty()) clock.open(interface.name);
+    looked_at = interface.name;
+    departures_refused_why = departures_refused(interface);
+    if (!departures_refused_why.empty()) return;
+  }
+  if (!allow_departures(receivers[0].get())) {
+    departures_refused_why = "the kernel takes no departure times (SO_TXTIME): " + errno_text(errno) + "; Linux 4.19 does";
+  }
+}
+
+TxResult UdpPort::State::refuse(int fd, int code) {
+  last_errno = code;
+  if (code != EAGAIN && code != EWOULDBLOCK && code != ENOBUFS) return TxResult::failed;
+  ++counters.would_block;
+  if (code == ENOBUFS) {
+    device_queue_full = true;
+    return TxResult::would_block;
+  }
+  epoll_event event{};
+  event.events = EPOLLOUT | EPOLLONESHOT;
+  event.data.u64 = kSenderTag;
+  if (epoll_ctl(poll.get(), EPOLL_CTL_MOD, fd, &event) != 0) epoll_ctl(poll.get(), EPOLL_CTL_ADD, fd, &event);
+  sender_blocked = true;
+  return TxResult::would_block;
+}
+
+TxResult UdpPort::State::transmitted(ssize_t result, int fd, size_t bytes) {
+  ++counters.tx_calls;
+  if (result < 0) return refuse(fd, errno);
+  counters.tx_bytes += static_cast<int64_t>(bytes);
+  return TxResult::sent;
+}
+
+// One system call: a datagram, or several that the kernel cuts apart.
+TxResult UdpPort::State::send_together(const Flow& flow, std::span<const uint8_t> datagrams, const PacketRun& run) {
+  SendControl control;
+  if (run.traffic_class != kFlowClass) control.class_of(flow.tuple.dst_ip.is_v4(), run.traffic_class);
+  if (run.count > 1) cut_into(*flow.sender, datagrams.size() / run.count);
+  if (run.count == 1 && flow.sender->segment_bytes != 0 && datagrams.size() > flow.sender->segment_bytes) control.segments_of(0);
+  if (run.departs_ns != 0) control.departs(run.departs_ns);
+  if (control.empty()) {
+    const ssize_t sent = sendto(flow.fd, datagrams.data(), datagrams.size(), 0, &flow.destination.any, flow.destination.length);
+    return counted(transmitted(sent, flow.fd, datagrams.size()), run);
+  }
+  // The kernel only reads through these two.
+  iovec vector{const_cast<uint8_t*>(datagrams.data()), datagrams.size()};
+  msghdr message{};
+  message.msg_name = const_cast<sockaddr*>(&flow.destination.any);
+  message.msg_namelen = flow.destination.length;
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  control.attach(message);
+  return counted(transmitted(sendmsg(flow.fd, &message, 0), flow.fd, datagrams.size()), run);
+}
+
+// A setting of the socket, made once, spares every send a control message. Not before the first run, for which probes have
+// found that its packets fit the path: older kernels refuse even short datagrams where the setting does not.
+void UdpPort::State::cut_into(Sender& sender, size_t segment_bytes) {
+  if (sender.segment_bytes == segment_bytes) return;
+  const int value = static_cast<int>(segment_bytes);
+  setsockopt(sender.socket.get(), SOL_UDP, UDP_SEGMENT, &value, sizeof value);  // was taken when the socket was opened
+  sender.segment_bytes = segment_bytes;
+}
+
+TxResult UdpPort::State::counted(TxResult result, const PacketRun& run) {
+  if (result == TxResult::sent) count_sent(run.count, run.departs_ns);
+  return result;
+}
+
+void UdpPort::State::count_sent(int64_t datagrams, Nanos departs_ns) {
+  counters.tx_datagrams += datagrams;
+  if (departs_ns != 0) counters.scheduled_datagrams += datagrams;
+}
+
+TxResult UdpPort::State::send_backlog() {
+  const size_t segment_bytes = middles.segment_bytes();
+  const Flow& flow = flows[backlog_flow];
+  SendControl control;
+  if (backlog_departs_ns != 0) control.departs(backlog_departs_ns);
+  while (!backlog.empty()) {
+    const size_t count = backlog.size() / segment_bytes;
+    for (size_t i = 0; i < count; ++i) {
+      batch_vectors[i] = {const_cast<uint8_t*>(backlog.data()) + i * segment_bytes, segment_bytes};
+      msghdr& header = batch[i].msg_hdr;
+      header.msg_name = const_cast<sockaddr*>(&flow.destination.any);
+      header.msg_namelen = flow.destination.length;
+      header.msg_iov = &batch_vectors[i];
+      header.msg_iovlen = 1;
+      control.attach(header);
+    }
+    const int taken = sendmmsg(flow.fd, batch.data(), static_cast<unsigned>(count), 0);
+    const size_t taken_bytes = taken > 0 ? static_cast<size_t>(taken) * segment_bytes : 0;
+    const TxResult result = transmitted(taken, flow.fd, taken_bytes);
+    if (result == TxResult::failed) backlog = {};
+    if (result != TxResult::sent) return result;
+    count_sent(taken, backlog_departs_ns);
+    backlog = backlog.subspan(taken_bytes);
+  }
+  return TxResult::sent;
+}
+
+size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos arrived_ns) {
+  size_t packets = 0;
+  size_t at = 0;
+  do {
+    Datagram packet = whole;
+    packet.bytes = whole.bytes.subspan(at, std::min(segment_bytes, whole.bytes.size() - at));
+    packet.datagram_bytes = static_cast<uint32_t>(packet.bytes.size());
+    if (capture.is_on()) capture.received(packet, config.addresses[packet.address], config.udp_port, arrived_ns);
+    ++counters.rx_datagrams;
+    counters.rx_bytes += packet.datagram_bytes;
+    if (packet.datagram_bytes < wire::kBthBytes + wire::kIcrcBytes) {
+      ++counters.foreign_datagrams;
+    } else if (config.drop_per_million != 0 && drops()) {
+      ++counters.injected_drops;
+    } else {
+      sink.on_datagram(packet, arrived_ns);
+    }
+    ++packets;
+    at += segment_bytes;
+  } while (at < whole.bytes.size());  // an empty datagram is one, too
+  return packets;
+}
+
+size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budget) {
+  size_t packets = 0;
+  int count = kReceiveBatch;
+  while (packets < budget && count == kReceiveBatch) {
+    received.reset();
+    const Nanos before = monotonic_ns();
+    count = recvmmsg(receivers[address].get(), received.messages.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
+    ++counters.rx_calls;
+    const Nanos now = monotonic_ns();
+    if (count > 0) clock.begin(now);
+    for (int i = 0; i < count; ++i) {
+      const auto slot = static_cast<size_t>(i);
+      const size_t bytes = received.messages[slot].msg_len;
+      const Arrival arrival = read_control(received.messages[slot].msg_hdr, bytes);
+      const SocketAddress& source = received.sources[slot];
+      Datagram datagram;
+      datagram.bytes = {received.bytes.data() + slot * kReceiveBytes, bytes};
+      datagram.src_ip = source.ip();
+      datagram.src_port = source.port();
+      datagram.address = static_cast<uint16_t>(address);
+      datagram.traffic_class = arrival.traffic_class;
+      const Nanos arrived_ns = clock.arrived(arrival.stamps, drained_ns[address], now, counters);
+      packets += deliver(datagram, arrival.segment_bytes, sink, arrived_ns);
+    }
+    if (count < kReceiveBatch) drained_ns[address] = before;
+  }
+  return packets;
+}
+
+UdpPort::UdpPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
+UdpPort::~UdpPort() = default;
+
+std::unique_ptr<UdpPort> UdpPort::open(const PortConfig& config, std::string& error) {
+  assert(!config.addresses.empty() && config.addresses.size() <= UINT16_MAX);
+  auto state = std::make_unique<State>(config);
+  if (!state->open_receivers(error)) return nullptr;
+  state->look_at_interfaces();
+  if (!config.departure_times) state->departures_refused_why = "faults of the scenario act on packets as they leave";
+  return std::unique_ptr<UdpPort>(new UdpPort(std::move(state)));
+}
+
+bool UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
+                       FlowId& flow, std::string& error) {
+  assert(address < state_->config.addresses.size());
+  const IpAddress& src_ip = state_->config.addresses[address];
+  Sender& sender = state_->senders[{address, src_port, traffic_class}];
+  if (sender.socket.get() < 0) {
+    const int priority = state_->config.vlan_id >= 0 ? state_->config.vlan_priority : -1;
+    const bool departures = state_->departures_refused_why.empty();
+    const SenderOptions options{traffic_class, state_->config.segmentation_offload, departures, priority};
+    sender.socket = open_sender(src_ip, src_port, options, error);
+  }
+  if (sender.socket.get() < 0) return false;
+  const uint16_t dst_port = state_->config.udp_port;
+  flow = static_cast<FlowId>(state_->flows.size());
+  state_->flows.push_back(
+      {sender.socket.get(), &sender, socket_address(dst_ip, dst_port), {src_ip, dst_ip, src_port, dst_port}, traffic_class});
+  return true;
+}
+
+TxResult UdpPort::send(const PacketRun& run) {
+  State& state = *state_;
+  std::span<const uint8_t> datagrams;
+  const TxResult result = state.send(run, datagrams);
+  if (result == TxResult::sent && state.capture.is_on()) {
+    const bool counts_ids = state.config.segmentation_offload && run.count > 1;
+    const uint8_t traffic_class =
+        run.traffic_class == kFlowClass ? state.flows[run.flow].traffic_class : static_cast<uint8_t>(run.traffic_class);
+    state.capture.sent(state.flows[run.flow].tuple, traffic_class, datagrams, datagrams.size() / run.count, counts_ids,
+                       monotonic_ns());
+  }
+  return result;
+}
+
+// `datagrams`: what was made of the run.
+TxResult UdpPort::State::send(const PacketRun& run, std::span<const uint8_t>& datagrams) {
+  if (!backlog.empty()) {
+    if (const TxResult result = send_backlog(); result != TxResult::sent) return result;
+  }
+  const Flow& flow = flows[run.flow];
+  const bool special = run.spoil_icrc || run.traffic_class != kFlowClass;
+  const bool constant_middle = run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr;
+  if (!constant_middle || special) {
+    assert(run.count == 1);
+    datagrams = {single.data(), build_datagram(flow.tuple, 0, run.head, single)};
+    if (run.spoil_icrc) single[datagrams.size() - 1] ^= 0x01;
+    return send_together(flow, datagrams, run);
+  }
+  const bool segmented = config.segmentation_offload && run.count > 1;
+  datagrams = middles.build(flow.tuple, run, segmented ? IpIds::counting : IpIds::zero);
+  if (run.count == 1 || segmented) return send_together(flow, datagrams, run);
+  backlog = datagrams;
+  backlog_flow = run.flow;
+  backlog_departs_ns = run.departs_ns;
+  const TxResult result = send_backlog();
+  const bool taken = backlog.size() < datagrams.size();
+  if (result == TxResult::would_block && taken) return TxResult::sent;  // the rest leaves before anything else
+  if (result != TxResult::sent) backlog = {};
+  return result;
+}
+
+uint32_t UdpPort::max_run(uint32_t payload_bytes) const { return MiddleRun::max_segments(payload_bytes); }
+
+Nanos UdpPort::departure_horizon_ns() const { return state_->departures_refused_why.empty() ? kDepartureHorizonNs : 0; }
+
+Nanos UdpPort::answer_patience_ns() const { return kAnswerPatienceNs; }
+
+std::vector<std::string> UdpPort::capabilities() const {
+  const std::string& why = state_->departures_refused_why;
+  return {state_->clock.text(), why.empty() ? "paced packets leave at their times by the kernel's fq (SO_TXTIME)"
+                                            : "paced packets leave when the loop comes to it: " + why};
+}
+
+size_t UdpPort::receive(PortSink& sink, size_t budget) {
+  State& state = *state_;
+  if (!state.backlog.empty()) state.send_backlog();
+  if (state.receivers.size() == 1) return state.receive_from(0, sink, budget);
+  std::array<epoll_event, kMaxEvents> events;
+  const int ready = epoll_wait(state.poll.get(), events.data(), kMaxEvents, 0);
+  size_t packets = 0;
+  for (int i = 0; i < ready; ++i) {
+    const uint64_t address = events[static_cast<size_t>(i)].data.u64;
+    if (address != kSenderTag && packets < budget) {  // the kernel lists the unread ones first the next time
+      packets += state.receive_from(address, sink, budget - packets);
+    }
+  }
+  return packets;
+}
+
+void UdpPort::wait(Nanos timeout_ns, int wake_fd) {
+  State& state = *state_;
+  if (!state.backlog.empty()) state.send_backlog();
+  if (std::exchange(state.device_queue_full, false)) timeout_ns = std::min(timeout_ns, kDeviceQueueRetryNs);
+  const int only_receiver = state.receivers.size() == 1 ? state.receivers[0].get() : -1;  // -1: not looked at
+  const int watched = only_receiver < 0 || state.sender_blocked ? state.poll.get() : -1;
+  std::array<pollfd, 3> polled{{{watched, POLLIN, 0}, {wake_fd, POLLIN, 0}, {only_receiver, POLLIN, 0}}};
+  const Nanos bounded_ns = std::max<Nanos>(timeout_ns, 0);
+  const timespec timeout{bounded_ns / 1'000'000'000, bounded_ns % 1'000'000'000};
+  if (ppoll(polled.data(), polled.size(), timeout_ns == kNever ? nullptr : &timeout, nullptr) <= 0) return;
+  if ((polled[1].revents & POLLIN) != 0) {
+    std::array<uint8_t, 64> drained;
+    while (read(wake_fd, drained.data(), drained.size()) == static_cast<ssize_t>(drained.size())) {
+    }
+  }
+  if (state.sender_blocked && polled[0].revents != 0) {  // the writable events are told once: take them
+    std::array<epoll_event, kMaxEvents> events;
+    epoll_wait(state.poll.get(), events.data(), kMaxEvents, 0);
+    state.sender_blocked = false;
+  }
+}
+
+const PortRecord& UdpPort::counters() const { return state_->counters; }
+
+int64_t UdpPort::receive_overflows() const {
+  return state_->drop_reasons.divide(state_->kernel_drops(), state_->counters.rx_datagrams).no_room;
+}
+
+int64_t UdpPort::damaged_datagrams() const {
+  return state_->drop_reasons.divide(state_->kernel_drops(), state_->counters.rx_datagrams).damaged;
+}
+
+int64_t UdpPort::State::kernel_drops() const {
+  int64_t drops = 0;
+  for (const Descriptor& receiver : receivers) {
+    std::array<uint32_t, SK_MEMINFO_VARS> memory{};
+    socklen_t length = sizeof memory;
+    if (getsockopt(receiver.get(), SOL_SOCKET, SO_MEMINFO, memory.data(), &length) == 0) drops += memory[SK_MEMINFO_DROPS];
+  }
+  return drops;
+}
+
+std::vector<std::string> UdpPort::degraded() const {
+  std::vector<std::string> out;
+  if (state_->config.vlan_id >= 0) {
+    out.push_back("UDP sockets write no VLAN tags: an interface of that VLAN must, which maps the priority given with "
+                  "packets (ip link set ... type vlan egress-qos-map " +
+                  std::to_string(state_->config.vlan_priority) + ":" + std::to_string(state_->config.vlan_priority) + ")");
+  }
+  return out;
+}
+
+std::string UdpPort::last_error() const {
+  const int code = state_->last_errno;
+  if (code == 0) return "";
+  const std::string text = "the kernel did not send a datagram: " + errno_text(code);
+  if (code != EMSGSIZE) return text;
+  const auto& addresses = state_->config.addresses;
+  const bool all_v4 = std::all_of(addresses.begin(), addresses.end(), [](const IpAddress& ip) { return ip.is_v4(); });
+  const size_t ip_udp_bytes = all_v4 ? 28 : 48;
+  const size_t needed_mtu = wire::datagram_bytes(wire::Opcode::write_only_imm, state_->config.path_mtu) + ip_udp_bytes;
+  return text + "; raise the MTU of every interface on the path to " + std::to_string(needed_mtu) +
+         ", or lower the path MTU from " + std::to_string(state_->config.path_mtu);
+}
+
+}  // namespace etloop

@@ -1,0 +1,165 @@
+#include "port/udp_socket.h"
+
+#include <linux/net_tstamp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <system_error>
+
+#ifndef SO_TXTIME
+#define SO_TXTIME 61
+#endif
+
+namespace etloop {
+namespace {
+
+constexpr int kHopLimit = 64;
+constexpr int kSendBufferBytes = 4 << 20;  // some 60 segmented sends in a device queue
+
+bool set_option(int fd, int level, int option, int value) {
+  return setsockopt(fd, level, option, &value, sizeof value) == 0;
+}
+
+// Asks beyond the limit of the system where we may, and as far as the limit where we may not.
+void set_buffer(int fd, int forced_option, int option, int64_t bytes) {
+  const int asked = static_cast<int>(std::min<int64_t>(bytes, INT32_MAX / 2));
+  if (!set_option(fd, SOL_SOCKET, forced_option, asked)) set_option(fd, SOL_SOCKET, option, asked);
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Descriptor new_socket(const IpAddress& ip, std::string& error) {
+  const int family = ip.is_v4() ? AF_INET : AF_INET6;
+  int fd = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0 && errno == EMFILE) {
+    raise_descriptor_limit();
+    fd = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  }
+  if (fd < 0) {
+    error = "cannot open a UDP socket: " + errno_text(errno);
+    if (errno == EAFNOSUPPORT) error += "; this kernel has no IPv6, list IPv4 addresses";
+    if (errno == EMFILE) error += "; raise the limit of open files (ulimit -n), one is needed per source port";
+  }
+  return Descriptor(fd);
+}
+
+bool bind_socket(int fd, const IpAddress& ip, uint16_t port, const char* holders, std::string& error) {
+  const SocketAddress address = socket_address(ip, port);
+  if (bind(fd, &address.any, address.length) == 0) return true;
+  const std::string where = ip.text() + " UDP port " + std::to_string(port);
+  switch (errno) {
+    case EADDRINUSE: error = where + " is in use; " + holders; break;
+    case EADDRNOTAVAIL:
+      error = "address " + ip.text() + " is not on this host; name an address that `ip " + (ip.is_v4() ? "-4" : "-6") +
+              " address` lists" + (ip.is_v4() ? "" : ", and not as tentative");
+      break;
+    case EACCES: error = where + " needs privileges; use a port above 1023"; break;
+    default: error = "cannot bind " + where + ": " + errno_text(errno);
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string errno_text(int code) { return std::generic_category().message(code); }
+
+SocketAddress socket_address(const IpAddress& ip, uint16_t port) {
+  SocketAddress address;
+  address.six = {};
+  if (ip.is_v4()) {
+    address.four.sin_family = AF_INET;
+    address.four.sin_addr.s_addr = htonl(ip.v4());
+    address.length = sizeof address.four;
+  } else {
+    address.six.sin6_family = AF_INET6;
+    std::memcpy(&address.six.sin6_addr, ip.bytes.data(), ip.bytes.size());
+    address.length = sizeof address.six;
+  }
+  address.four.sin_port = htons(port);
+  return address;
+}
+
+IpAddress SocketAddress::ip() const {
+  if (any.sa_family == AF_INET) return IpAddress::v4(ntohl(four.sin_addr.s_addr));
+  IpAddress address;
+  std::memcpy(address.bytes.data(), &six.sin6_addr, address.bytes.size());
+  return address;
+}
+
+bool allow_departures(int fd) {
+  const sock_txtime wanted{CLOCK_MONOTONIC, 0};  // fq's clock, and the one that needs no rights
+  return setsockopt(fd, SOL_SOCKET, SO_TXTIME, &wanted, sizeof wanted) == 0;
+}
+
+Descriptor open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes, std::string& error) {
+  Descriptor receiver = new_socket(ip, error);
+  const int fd = receiver.get();
+  if (fd < 0) return receiver;
+  set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, buffer_bytes);
+  if (!set_option(fd, SOL_UDP, UDP_GRO, 1)) {
+    error = "the kernel does not join received UDP datagrams (UDP_GRO): " + errno_text(errno) + "; Linux 5.0 does";
+    return Descriptor();
+  }
+  if (!(ip.is_v4() ? set_option(fd, SOL_IP, IP_RECVTOS, 1) : set_option(fd, SOL_IPV6, IPV6_RECVTCLASS, 1))) {
+    error = "the kernel does not tell the traffic class of datagrams (IP_RECVTOS, IPV6_RECVTCLASS): " + errno_text(errno);
+    return Descriptor();
+  }
+  // Network cards send RoCEv2 over IPv6 with UDP checksum 0 as well, which the kernel would drop.
+  if (!ip.is_v4() && !set_option(fd, SOL_UDP, UDP_NO_CHECK6_RX, 1)) {
+    error = "the kernel does not take UDP checksum 0 over IPv6 (UDP_NO_CHECK6_RX): " + errno_text(errno);
+    return Descriptor();
+  }
+  constexpr const char* kHolders =
+      "end the other agent that uses this address, or unload the kernel's software RoCE (modprobe -r rdma_rxe), or "
+      "choose another udp_port";
+  if (!bind_socket(fd, ip, udp_port, kHolders, error)) return Descriptor();
+  return receiver;
+}
+
+Descriptor open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptions& options, std::string& error) {
+  Descriptor sender = new_socket(ip, error);
+  const int fd = sender.get();
+  if (fd < 0) return sender;
+  set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBufferBytes);
+  set_option(fd, SOL_SOCKET, SO_RCVBUF, 0);  // nothing of ours comes back to a source port
+  // The identification of an IPv4 packet is inside the ICRC, and is only known with this setting.
+  const bool is_set = ip.is_v4() ? set_option(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
+                                       set_option(fd, SOL_IP, IP_TOS, options.traffic_class)
+                                 : set_option(fd, SOL_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
+                                       set_option(fd, SOL_IPV6, IPV6_UNICAST_HOPS, kHopLimit) &&
+                                       set_option(fd, SOL_IPV6, IPV6_TCLASS, options.traffic_class);
+  if (!is_set) {
+    error = "cannot set don't-fragment and traffic class on a UDP socket: " + errno_text(errno);
+    return Descriptor();
+  }
+  // After the traffic class, which sets it, too. Up to 6 without privileges.
+  if (options.priority >= 0 && !set_option(fd, SOL_SOCKET, SO_PRIORITY, options.priority)) {
+    error = "cannot give packets priority " + std::to_string(options.priority) + " (SO_PRIORITY): " + errno_text(errno) +
+            "; 7 needs CAP_NET_ADMIN";
+    return Descriptor();
+  }
+  if (options.segmentation_offload && !set_option(fd, SOL_UDP, UDP_SEGMENT, 0)) {
+    error = "the kernel does not segment UDP sends (UDP_SEGMENT): " + errno_text(errno) +
+            "; set segmentation_offload: false";
+    return Descriptor();
+  }
+  if (options.departure_times && !allow_departures(fd)) {
+    error = "the kernel takes no departure times on a UDP socket (SO_TXTIME): " + errno_text(errno);
+    return Descriptor();
+  }
+  constexpr const char* kHolders =
+      "another process holds this source port; end it, or keep it off (sysctl net.ipv4.ip_local_reserved_ports)";
+  if (!bind_socket(fd, ip, src_port, kHolders, error)) return Descriptor();
+  return sender;
+}
+
+}  // namespace etloop

@@ -1,0 +1,77 @@
+// UDP sockets set up for RoCEv2: what the kernel must be asked for, and error texts that say what to do.
+#pragma once
+
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/ip_address.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_NO_CHECK6_RX
+#define UDP_NO_CHECK6_RX 102
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+namespace etloop {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+std::string errno_text(int code);
+
+// An address and port as the kernel takes and gives them.
+struct SocketAddress {
+  union {
+    sockaddr any{};
+    sockaddr_in four;
+    sockaddr_in6 six;
+  };
+  socklen_t length = sizeof(sockaddr_in6);  // what fits, until an address is there
+
+  IpAddress ip() const;
+  uint16_t port() const { return ntohs(four.sin_port); }
+};
+static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+SocketAddress socket_address(const IpAddress& ip, uint16_t port);
+
+// A non-blocking socket bound to (ip, udp_port) that joins datagrams and tells their traffic class. On failure the
+// descriptor is negative and `error` says which address, why, and what to do.
+Descriptor open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes, std::string& error);
+
+struct SenderOptions {
+  uint8_t traffic_class = 0;
+  bool segmentation_offload = true;
+  bool departure_times = false;  // that the kernel's queueing discipline keeps (departures.h)
+  int priority = -1;  // of the kernel's packets (SO_PRIORITY), which VLAN interfaces map to tags; -1: the usual
+};
+// Lets the packets of a socket carry departure times of the monotonic clock. False: errno says why.
+bool allow_departures(int fd);
+// A non-blocking unconnected socket bound to (ip, src_port) that never fragments, so that the IPv4 identification is known.
+Descriptor open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptions& options, std::string& error);
+
+}  // namespace etloop

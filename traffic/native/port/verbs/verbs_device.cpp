@@ -1,0 +1,141 @@
+#include "port/verbs/verbs_device.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace etloop::verbs {
+
+namespace {
+
+std::string reason() { return std::strerror(errno); }
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "none" : text;
+}
+
+std::string locked_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "unknown";
+  return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur >> 10) + " KiB";
+}
+
+}  // namespace
+
+std::unique_ptr<OpenDevice> OpenDevice::open(const std::string& name, std::string& error) {
+  const Library* verbs = library(error);
+  if (verbs == nullptr) return nullptr;
+  std::unique_ptr<OpenDevice> device(new OpenDevice(*verbs, name));
+  if (!device->begin(error)) return nullptr;
+  return device;
+}
+
+bool OpenDevice::begin(std::string& error) {
+  int count = 0;
+  Device** list = verbs_.get_device_list(&count);
+  for (int i = 0; list != nullptr && i < count && context_ == nullptr; ++i) {
+    if (name_ == verbs_.get_device_name(list[i])) context_ = verbs_.open_device(list[i]);
+  }
+  if (list != nullptr) verbs_.free_device_list(list);
+  if (context_ == nullptr) {
+    error = "RDMA device " + name_ + " cannot be opened; this host has: " + joined(device_names(verbs_)) +
+            " (rdma link; for Soft-RoCE: rdma link add rxe0 type rxe netdev eth0)";
+    return false;
+  }
+  if (verbs_.query_device(context_, &attributes_) != 0 || verbs_.query_port(context_, kDevicePort, &port_) != 0) {
+    error = "RDMA device " + name_ + " does not say what it can: " + reason() + "; load its driver anew";
+    return false;
+  }
+  if (port_.state != kPortActive) {
+    error = "RDMA device " + name_ + " is not active; bring the link of its network interface up";
+    return false;
+  }
+  domain_ = verbs_.alloc_pd(context_);
+  channel_ = domain_ == nullptr ? nullptr : verbs_.create_comp_channel(context_);
+  if (channel_ == nullptr || fcntl(channel_->fd, F_SETFL, O_NONBLOCK) != 0) {
+    error = "RDMA device " + name_ + " gives no protection domain or completion channel: " + reason() +
+            "; end other programs that use it";
+    return false;
+  }
+  return true;
+}
+
+OpenDevice::~OpenDevice() {
+  for (QueuePair* pair : pairs_) verbs_.destroy_qp(pair);
+  if (queue_ != nullptr) verbs_.destroy_cq(queue_);
+  if (channel_ != nullptr) verbs_.destroy_comp_channel(channel_);
+  if (region_ != nullptr) verbs_.dereg_mr(region_);
+  if (domain_ != nullptr) verbs_.dealloc_pd(domain_);
+  if (context_ != nullptr) verbs_.close_device(context_);
+  if (region_at_ != nullptr) munmap(region_at_, region_bytes_);
+}
+
+bool OpenDevice::register_region(size_t bytes, bool with_atomics, std::string& error) {
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) {
+    error = "no " + std::to_string(bytes >> 20) + " MiB of memory for RDMA device " + name_ + ": " + reason() +
+            "; free memory on this host";
+    return false;
+  }
+  region_at_ = static_cast<uint8_t*>(mapped);
+  region_bytes_ = bytes;
+  const uint32_t access = kLocalWrite | kRemoteWrite | (with_atomics ? kRemoteAtomic : 0);
+  region_ = verbs_.reg_mr(domain_, mapped, bytes, static_cast<int>(access));
+  if (region_ != nullptr) return true;
+  error = "RDMA device " + name_ + " cannot register " + std::to_string(bytes >> 20) + " MiB of memory (" + reason() +
+          ", locked memory is limited to " + locked_limit() +
+          "); raise the limit: ulimit -l unlimited, or LimitMEMLOCK=infinity in the service";
+  return false;
+}
+
+bool OpenDevice::make_queue(int entries, std::string& error) {
+  queue_ = verbs_.create_cq(context_, entries, nullptr, channel_, 0);
+  if (queue_ != nullptr) return true;
+  error = "RDMA device " + name_ + " gives no completion queue of " + std::to_string(entries) + " entries: " + reason() +
+          "; lower transport.qps_per_connection or place fewer ranks on the port";
+  return false;
+}
+
+QueuePair* OpenDevice::make_pair(const Capacities& capacities, std::string& error) {
+  PairRequest request{};
+  request.send_queue = request.receive_queue = queue_;
+  request.capacities = capacities;
+  request.type = kReliableConnected;
+  QueuePair* pair = verbs_.create_qp(domain_, &request);
+  if (pair == nullptr) {
+    error = "RDMA device " + name_ + " gives no more than " + std::to_string(pairs_.size()) + " queue pairs: " + reason() +
+            "; lower transport.qps_per_connection or place fewer ranks on the port";
+    return nullptr;
+  }
+  pairs_.push_back(pair);
+  return pair;
+}
+
+int OpenDevice::gid_index(const IpAddress& address, std::string& error) const {
+  for (int index = 0; index < port_.gid_entries; ++index) {
+    GidEntry entry{};
+    if (verbs_.query_gid_ex(context_, kDevicePort, static_cast<uint32_t>(index), &entry, 0, sizeof entry) != 0) continue;
+    if (entry.type == kGidRoceV2 && std::memcmp(entry.gid.raw, address.bytes.data(), 16) == 0) return index;
+  }
+  error = "RDMA device " + name_ + " has no RoCEv2 GID for " + address.text() +
+          "; give the address to the device's network interface (rdma link shows which it is)";
+  return -1;
+}
+
+bool OpenDevice::gid_is(int index, const IpAddress& address, std::string& error) const {
+  GidEntry entry{};
+  if (verbs_.query_gid_ex(context_, kDevicePort, static_cast<uint32_t>(index), &entry, 0, sizeof entry) == 0 &&
+      entry.type == kGidRoceV2 && std::memcmp(entry.gid.raw, address.bytes.data(), 16) == 0) {
+    return true;
+  }
+  error = "entry " + std::to_string(index) + " of the GID table of RDMA device " + name_ + " is not the RoCEv2 GID of " +
+          address.text() + "; leave gid_index out and it is found by the address";
+  return false;
+}
+
+}  // namespace etloop::verbs

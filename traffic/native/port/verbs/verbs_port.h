@@ -1,0 +1,124 @@
+// A port whose transport is an RDMA network card: messages are posted to its queue pairs, completions come back. The
+// card segments, paces, acknowledges and retransmits; what it does on the wire is what is measured.
+//
+// Data goes out as WRITE_WITH_IMM to the address and key of the grant, a grant as a 64-byte WRITE into a ring at the
+// data's sender, as NCCL does. A card does not say where an arriving write went, so its peers put the number of the
+// grant into the immediate. Rings are memory without an event: they are polled. So are the words that a closing atomic is
+// added to, behind one-sided writes; nothing else tells that these have come.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/carrier.h"
+#include "plan/carrier_needs.h"
+#include "plan/plan.h"
+#include "plan/records.h"
+#include "port/verbs/verbs_device.h"
+
+namespace etloop {
+
+struct VerbsPortConfig {
+  std::string device;
+  int32_t gid_index = -1;  // -1: found by address
+  std::vector<IpAddress> addresses;
+  TransportParams transport;
+  CarrierNeeds needs;
+};
+
+class VerbsPort final : public Carrier {
+ public:
+  // Messages land in, and are sent from, a region of this size; their places overlap, because their content means nothing.
+  static constexpr size_t kLeastDataBytes = 16U << 20;
+  static constexpr size_t kMostDataBytes = 64U << 20;
+
+  static std::unique_ptr<VerbsPort> open(const VerbsPortConfig& config, std::string& error);
+
+  bool add_end(const EndSettings& settings, std::string& error) override;
+  Endpoint endpoint(uint32_t end) const override;
+  bool connect(uint32_t end, const Endpoint& peer, std::string& error) override;
+  void post(uint32_t end, const WorkRequest& request) override;
+  uint64_t room(uint32_t end, uint32_t bytes, uint32_t& rkey) override;
+  void watch(uint32_t end, uint32_t tag) override { watched_.push_back({end, tag}); }
+
+  // Takes at most about `budget` completions, and all grants and closings that stand in memory. Returns how many of all.
+  size_t receive(CarrierSink& sink, size_t budget);
+  // Sleeps until a completion, `wake_fd` is readable (it is drained), or the timeout; while grants may come without an
+  // event, no longer than kRingPollNs.
+  void wait(Nanos timeout_ns, int wake_fd);
+  static constexpr Nanos kRingPollNs = 50'000;
+
+  const PortRecord& counters() const { return counters_; }
+  // What this port cannot do as asked.
+  const std::vector<std::string>& degraded() const { return degraded_; }
+
+ private:
+  // Requests [head, posted) are with the card, [posted, tail) wait for room in its queue.
+  struct SendRing {
+    std::vector<WorkRequest> slots;  // power of two
+    uint64_t head = 0;
+    uint64_t posted = 0;
+    uint64_t tail = 0;
+    WorkRequest& at(uint64_t position) { return slots[position & (slots.size() - 1)]; }
+    void push(const WorkRequest& request);
+  };
+  struct End {
+    EndSettings settings;
+    verbs::QueuePair* pair = nullptr;
+    uint32_t gid_index = 0;
+    uint8_t* ring = nullptr;      // of a sending end, the first of its connection
+    uint64_t* closings = nullptr;  // of a receiving end, the first of its connection, if ops are closed by atomics
+    std::vector<uint64_t> read_closings;  // what each of these words was when it was last looked at
+    uint64_t next_grant = 1;
+    uint8_t* outgoing = nullptr;  // grants on their way out, of a receiving end
+    uint64_t sent_grants = 0;
+    SendRing sending;
+    bool connected = false;
+  };
+
+  struct Watched {
+    uint32_t end;
+    uint32_t tag;
+  };
+
+  VerbsPort() = default;
+  bool suits(std::string& error);
+  bool lay_out(std::string& error);
+  void give_memory(End& end);
+  void fill(const WorkRequest& request, End& end, verbs::SendRequest& posted, verbs::Piece& piece);
+  bool post_receive(End& end, uint32_t index);
+  void flush(uint32_t index);
+  void complete(const verbs::Completion& done, CarrierSink& sink, Nanos now);
+  size_t poll_card();
+  size_t take_grants(CarrierSink& sink, Nanos now);
+  size_t take_closings(CarrierSink& sink, Nanos now);
+
+  VerbsPortConfig config_;
+  std::unique_ptr<verbs::OpenDevice> device_;
+  std::vector<uint32_t> gid_of_address_;
+  std::vector<End> ends_;
+  std::vector<uint32_t> polled_;  // sending ends with a ring that are connected
+  std::vector<Watched> watched_;
+  size_t data_bytes_ = 0;
+  uint32_t send_depth_ = 0;
+  uint32_t receive_depth_ = 0;
+  size_t rings_given_ = 0;
+  size_t closings_given_ = 0;
+  size_t outgoing_given_ = 0;
+  uint8_t* rings_ = nullptr;
+  uint8_t* closings_ = nullptr;
+  uint8_t* outgoing_ = nullptr;
+  uint8_t* scratch_ = nullptr;  // what an atomic of ours found goes there, and is not looked at
+  uint64_t next_room_ = 0;
+  PortRecord counters_{};
+  std::vector<std::string> degraded_;
+  std::array<verbs::Completion, 32> done_{};  // [0, seen_) wait to be worked off
+  size_t seen_ = 0;
+  std::string post_error_;
+  uint32_t post_error_end_ = 0;
+};
+
+}  // namespace etloop

@@ -1,0 +1,205 @@
+#include "port/xdp_port.h"
+
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include "port/frame_flows.h"
+#include "port/system_clock.h"
+#include "port/xdp_program.h"
+#include "port/xdp_socket.h"
+
+namespace etloop {
+namespace {
+
+constexpr uint32_t kMostRun = 32;               // of what one system call sends where the kernel copies
+constexpr size_t kSingleBytes = 4096 + 64;      // a datagram sent by itself: path MTU, headers, ICRC
+constexpr Nanos kRoomRetryNs = 20'000;          // chunks come back when the receiver took them, which no event tells
+
+// Receive queues of an interface; 0 where its driver does not tell. (sysfs would show those of another namespace.)
+uint32_t receive_queues(const std::string& interface) {
+  const Descriptor asked(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ethtool_channels channels{};
+  channels.cmd = ETHTOOL_GCHANNELS;
+  ifreq request{};
+  std::strncpy(request.ifr_name, interface.c_str(), sizeof request.ifr_name - 1);
+  request.ifr_data = reinterpret_cast<char*>(&channels);
+  return ioctl(asked.get(), SIOCETHTOOL, &request) == 0 ? channels.rx_count + channels.combined_count : 0;
+}
+
+}  // namespace
+
+struct XdpPort::State {
+  explicit State(const PortConfig& settings) : config(settings), flows(settings), middles(settings.path_mtu) {}
+
+  bool open(std::string& error);
+
+  PortConfig config;
+  FrameFlows flows;
+  // Sockets before the program: it leaves the interface first.
+  std::vector<std::unique_ptr<XdpSocket>> sockets;
+  XdpProgram program;
+  bool no_room = false;
+  Nanos paused_until_ns = kNever;
+  int last_errno = 0;
+  MiddleRun middles;
+  std::array<uint8_t, ethernet::kMaxHeaderBytes + kSingleBytes> single{};
+};
+
+bool XdpPort::State::open(std::string& error) {
+  if (!flows.open(error)) return false;
+  const Interface& interface = flows.interface();
+  const uint32_t queues = receive_queues(interface.name);
+  if (queues != 0 && queues != config.queues) {
+    error = interface.name + " has " + std::to_string(queues) + " receive queues, not " + std::to_string(config.queues) +
+            ", and packets that come to one that is not taken are lost; write queues: " + std::to_string(queues) +
+            ", or ethtool -L " + interface.name + " combined " + std::to_string(config.queues);
+    return false;
+  }
+  if (!program.attach(interface.index, interface.name, config.udp_port, config.queues, error)) return false;
+  for (uint32_t queue = 0; queue < config.queues; ++queue) {
+    XdpSettings settings;
+    settings.interface_index = interface.index;
+    settings.interface = interface.name;
+    settings.queue = queue;
+    settings.busy_poll_us = config.busy_poll_us;
+    sockets.push_back(std::make_unique<XdpSocket>());
+    if (!sockets.back()->open(settings, error) || !program.give(queue, sockets.back()->fd(), error)) return false;
+    flows.counters.receive_buffer_bytes += int64_t{settings.rx_chunks} * kChunkBytes;
+  }
+  return true;
+}
+
+XdpPort::XdpPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
+XdpPort::~XdpPort() = default;
+
+std::unique_ptr<XdpPort> XdpPort::open(const PortConfig& config, std::string& error) {
+  assert(!config.addresses.empty() && config.addresses.size() <= UINT16_MAX);
+  auto state = std::make_unique<State>(config);
+  if (!state->open(error)) return nullptr;
+  return std::unique_ptr<XdpPort>(new XdpPort(std::move(state)));
+}
+
+bool XdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
+                       FlowId& flow, std::string& error) {
+  return state_->flows.add_flow(address, dst_ip, src_port, traffic_class, flow, error);
+}
+
+TxResult XdpPort::send(const PacketRun& run) {
+  State& state = *state_;
+  const Nanos now = monotonic_ns();
+  if (const Nanos until = state.flows.paused_until(run.flow, run.traffic_class, now); until != kNever) {
+    state.paused_until_ns = until;
+    return TxResult::would_block;
+  }
+  const size_t bytes = wire::datagram_bytes(run.head.opcode, run.head.payload_bytes);
+  const std::span<const uint8_t> header = state.flows.headers(run.flow, run.traffic_class, bytes, now);
+  if (header.empty()) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
+  XdpSocket& socket = *state.sockets[run.flow % state.sockets.size()];
+  if (!socket.has_room(run.count, header.size() + bytes)) {
+    ++state.flows.counters.would_block;
+    state.no_room = true;
+    socket.kick();
+    return TxResult::would_block;
+  }
+  const wire::IpFlow& tuple = state.flows.tuple(run.flow);
+  if (run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr && !run.spoil_icrc) {
+    const auto datagrams = state.middles.build(tuple, run, IpIds::zero);
+    for (uint32_t i = 0; i < run.count; ++i) {
+      socket.put(header, datagrams.subspan(i * bytes, bytes));
+      state.flows.note_sent(header, datagrams.subspan(i * bytes, bytes), now);
+    }
+  } else {
+    assert(run.count == 1);
+    build_datagram(tuple, 0, run.head, state.single);
+    if (run.spoil_icrc) state.single[bytes - 1] ^= 0x01;
+    socket.put(header, std::span(state.single).first(bytes));
+    state.flows.note_sent(header, std::span(state.single).first(bytes), now);
+  }
+  ++state.flows.counters.tx_calls;
+  state.flows.counters.tx_datagrams += run.count;
+  state.flows.counters.tx_bytes += static_cast<int64_t>(run.count * bytes);
+  state.last_errno = socket.kick();
+  return state.last_errno == 0 ? TxResult::sent : TxResult::failed;
+}
+
+uint32_t XdpPort::max_run(uint32_t payload_bytes) const { return std::min(kMostRun, MiddleRun::max_segments(payload_bytes)); }
+
+size_t XdpPort::receive(PortSink& sink, size_t budget) {
+  State& state = *state_;
+  const Nanos now = monotonic_ns();
+  size_t packets = 0;
+  for (const auto& socket : state.sockets) {
+    if (!socket->idle()) socket->kick();
+    if (socket->busy_polls()) socket->drive();
+    ++state.flows.counters.rx_calls;
+    socket->receive(budget, [&](std::span<const uint8_t> frame) { packets += state.flows.take(frame, {}, sink, now); });
+  }
+  state.flows.account_pauses(now);
+  return packets;
+}
+
+void XdpPort::wait(Nanos timeout_ns, int wake_fd) {
+  State& state = *state_;
+  if (std::exchange(state.no_room, false)) timeout_ns = std::min(timeout_ns, kRoomRetryNs);
+  if (const Nanos until = std::exchange(state.paused_until_ns, kNever); until != kNever) {
+    timeout_ns = std::min(timeout_ns, until - monotonic_ns());
+  }
+  std::vector<pollfd> polled{{wake_fd, POLLIN, 0}};
+  for (const auto& socket : state.sockets) polled.push_back({socket->fd(), POLLIN, 0});
+  const Nanos bounded_ns = std::max<Nanos>(timeout_ns, 0);
+  const timespec timeout{bounded_ns / 1'000'000'000, bounded_ns % 1'000'000'000};
+  if (ppoll(polled.data(), polled.size(), timeout_ns == kNever ? nullptr : &timeout, nullptr) <= 0) return;
+  if ((polled[0].revents & POLLIN) == 0) return;
+  std::array<uint8_t, 64> drained;
+  while (read(wake_fd, drained.data(), drained.size()) == static_cast<ssize_t>(drained.size())) {
+  }
+}
+
+const PortRecord& XdpPort::counters() const { return state_->flows.counters; }
+
+int64_t XdpPort::receive_overflows() const {
+  int64_t drops = 0;
+  for (const auto& socket : state_->sockets) drops += socket->dropped();
+  return drops;
+}
+
+std::vector<std::string> XdpPort::degraded() const {
+  std::vector<std::string> out;
+  const std::string& name = state_->flows.interface().name;
+  if (!state_->program.in_driver()) out.push_back("the driver of " + name + " has no XDP: frames take the kernel's generic path");
+  if (!state_->sockets.front()->zero_copy()) out.push_back("AF_XDP on " + name + " copies frames: its driver has no zero-copy");
+  if (state_->config.busy_poll_us > 0 && !state_->sockets.front()->busy_polls()) {
+    out.push_back("the kernel does not let " + name + " be polled (busy_poll): it needs CAP_NET_ADMIN and Linux 5.11");
+  }
+  out.push_back("arrival times are when the loop took a frame, not when the kernel did");
+  return out;
+}
+
+std::vector<std::string> XdpPort::capabilities() const {
+  return {"paced packets leave when the loop comes to it: AF_XDP sockets are past the queueing discipline"};
+}
+
+bool XdpPort::send_pause(const ethernet::Pause& pause) {
+  State& state = *state_;
+  const auto frame = ethernet::pause_frame(state.flows.interface().mac, pause);
+  XdpSocket& socket = *state.sockets.front();
+  if (!socket.put(frame, {}) || socket.kick() != 0) return false;
+  ++state.flows.counters.tx_pause_frames;
+  state.flows.note_sent(frame, {}, monotonic_ns());
+  return true;
+}
+
+std::string XdpPort::last_error() const {
+  const int code = state_->last_errno;
+  return code == 0 ? "" : "the kernel did not send a frame: " + errno_text(code);
+}
+
+}  // namespace etloop

@@ -1,0 +1,35 @@
+// RoCEv2 over AF_XDP sockets, past most of the kernel: frames as packet ports write and check them, rings instead of
+// system calls. Needs CAP_NET_RAW, CAP_BPF and CAP_NET_ADMIN, and Linux 6.6 for packets of 4 KiB.
+//
+// The kernel keeps the addresses and everything that is not RoCEv2: its program (xdp_program) takes nothing else.
+#pragma once
+
+#include "port/device_port.h"
+
+namespace etloop {
+
+class XdpPort final : public DevicePort {
+ public:
+  static std::unique_ptr<XdpPort> open(const PortConfig& config, std::string& error);
+  ~XdpPort() override;
+
+  bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow,
+                std::string& error) override;
+  TxResult send(const PacketRun& run) override;
+  uint32_t max_run(uint32_t payload_bytes) const override;
+  size_t receive(PortSink& sink, size_t budget) override;
+  void wait(Nanos timeout_ns, int wake_fd) override;
+  const PortRecord& counters() const override;
+  int64_t receive_overflows() const override;
+  std::vector<std::string> degraded() const override;
+  std::vector<std::string> capabilities() const override;
+  std::string last_error() const override;
+  bool send_pause(const ethernet::Pause& pause) override;
+
+ private:
+  struct State;
+  explicit XdpPort(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace etloop

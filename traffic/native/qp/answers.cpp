@@ -1,0 +1,295 @@
+// Answers: what an acknowledgement, a NAK or a response completes, and what it calls for again.
+#include <algorithm>
+#include <cstring>
+
+#include "qp/requester.h"
+
+namespace etloop {
+
+using wire::Opcode;
+using wire::psn_distance;
+
+namespace {
+
+constexpr uint32_t advance(uint32_t psn, uint32_t by) { return (psn + by) & wire::kPsnMask; }
+
+bool has_bit(const uint8_t* bitmap, uint32_t bit) { return (bitmap[bit / 8] >> (bit % 8) & 1) != 0; }
+
+}  // namespace
+
+AckOutcome Requester::on_answer(const wire::Packet& packet, Nanos now) {
+  AckOutcome outcome;
+  // Only what was sent and not yet acknowledged can be spoken of; anything else is a stale or foreign packet.
+  if (fault_ != QpFault::none || psn_distance(packet.psn, sent_end_) >= 0) return outcome;
+  if (wire::shape(packet.opcode).role == wire::Role::response) {
+    on_response(packet, now, outcome);
+  } else {
+    on_acknowledgement(packet, now, outcome);
+  }
+  return outcome;
+}
+
+void Requester::on_acknowledgement(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
+  if ((packet.syndrome & wire::kSyndromeKindMask) != 0x00) {
+    on_nak(packet, now, outcome);
+    return;
+  }
+  ++counters_.acks_rx;
+  outcome.ecn_echo = packet.becn;
+  acknowledge_before(advance(packet.psn, 1), now, outcome);
+}
+
+void Requester::on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
+  ++counters_.naks_rx;
+  if (psn_distance(packet.psn, una_) < 0) return;
+  const bool progress = packet.psn != una_;
+  const bool reached = acknowledge_before(packet.psn, now, outcome);
+  const bool is_error = (packet.syndrome & wire::kSyndromeKindMask) != wire::kSyndromeRnr &&
+                        packet.syndrome != wire::kSyndromeNakSequence;
+  if (!reached && !is_error) return;
+  outcome.ecn_echo = packet.becn;
+  if ((packet.syndrome & wire::kSyndromeKindMask) == wire::kSyndromeRnr) {
+    if (holding_) return;
+    ++counters_.rnr_nak_retry_err;
+    constexpr uint32_t kForEver = 7;
+    if (rnr_retry_limit_ != kForEver && rnr_retries_ >= rnr_retry_limit_) {
+      fail(QpFault::rnr_retries_exceeded);
+      return;
+    }
+    ++rnr_retries_;
+    recover(packet.psn, now);
+    holding_ = true;
+    hold_until_ns_ = now + rnr_timer_ns(packet.syndrome & wire::kRnrTimerMask);
+    return;
+  }
+  switch (packet.syndrome) {
+    case wire::kSyndromeNakSequence:
+      ++counters_.packet_seq_err;
+      outcome.nak = true;
+      if (selective_ && packet.opcode == Opcode::selective_nak && packet.payload != nullptr) {
+        recover_missing(packet, now);
+      } else if (progress || may_retry(now)) {
+        recover(packet.psn, now);
+      }
+      return;
+    case wire::kSyndromeNakInvalidRequest: fail(QpFault::remote_invalid_request); return;
+    case wire::kSyndromeNakRemoteAccess: fail(QpFault::remote_access); return;
+    case wire::kSyndromeNakRemoteOperational: fail(QpFault::remote_operational); return;
+    default: fail(QpFault::unexpected_syndrome); return;
+  }
+}
+
+// An acknowledgement stands for everything before it but READs and atomics: those complete by their responses alone.
+uint32_t Requester::acknowledgeable_to(uint32_t end) const {
+  if (waiting_ == 0) return end;
+  for (uint64_t position = head_; position != tail_; ++position) {
+    const WorkRequest& request = entry(position);
+    if (psn_distance(request.first_psn, end) >= 0) return end;
+    if (waits_for_response(request.kind)) return psn_distance(request.first_psn, una_) > 0 ? request.first_psn : una_;
+  }
+  return end;
+}
+
+// False: a response in between is missing, and is asked for again.
+bool Requester::acknowledge_before(uint32_t end, Nanos now, AckOutcome& outcome) {
+  if (psn_distance(end, una_) <= 0) return true;
+  const uint32_t reached = acknowledgeable_to(end);
+  advance_to(reached, now, outcome);
+  if (reached == end) return true;
+  implied_nak(now, outcome);
+  return false;
+}
+
+void Requester::complete_requests(AckOutcome& outcome) {
+  while (head_ != tail_) {
+    const WorkRequest& oldest = entry(head_);
+    const bool carries = !waits_for_response(oldest.kind);
+    if (psn_distance(advance(oldest.first_psn, oldest.packets), una_) > 0) {
+      if (!carries || psn_distance(una_, oldest.first_psn) <= 0) return;
+      const auto bytes = static_cast<uint32_t>(psn_distance(una_, oldest.first_psn)) << mtu_shift_;
+      outcome.bytes += bytes - head_bytes_counted_;
+      head_bytes_counted_ = bytes;
+      return;
+    }
+    if (carries) {
+      outcome.bytes += oldest.bytes - head_bytes_counted_;
+    } else {
+      --waiting_;
+      if (head_ < sending_) --outstanding_;
+    }
+    head_bytes_counted_ = 0;
+    ++head_;
+  }
+}
+
+void Requester::advance_to(uint32_t end, Nanos now, AckOutcome& outcome) {
+  const int32_t moved = psn_distance(end, una_);
+  if (moved <= 0) return;
+  outcome.packets += static_cast<uint32_t>(moved);
+  una_ = end;
+  retries_ = 0;
+  rnr_retries_ = 0;
+  timer_base_ = now;
+  progress_ns_ = now;
+  implied_told_ = false;
+  complete_requests(outcome);
+  sample_rtt(end, now, outcome);
+  if (selective_) trim_resend();
+  // After a rewind, the acknowledgement of earlier transmissions can overtake what would be sent again.
+  if (psn_distance(next_psn_, una_) < 0) rewind(una_);
+  if (sending_ < head_) sending_ = head_;
+}
+
+// RFC 6298's averages, of packets sent once (Karn).
+void Requester::sample_rtt(uint32_t end, Nanos now, AckOutcome& outcome) {
+  while (sample_count_ > 0 && psn_distance(end, samples_[sample_head_].psn) > 0) {
+    outcome.rtt_ns = now - samples_[sample_head_].sent_ns;
+    sample_head_ = (sample_head_ + 1) % static_cast<uint32_t>(samples_.size());
+    --sample_count_;
+  }
+  if (outcome.rtt_ns < 0) return;
+  doublings_ = 0;
+  if (smoothed_rtt_ns_ < 0) {
+    smoothed_rtt_ns_ = outcome.rtt_ns;
+    rtt_deviation_ns_ = outcome.rtt_ns / 2;
+    return;
+  }
+  const Nanos error_ns = outcome.rtt_ns - smoothed_rtt_ns_;
+  rtt_deviation_ns_ += ((error_ns < 0 ? -error_ns : error_ns) - rtt_deviation_ns_) / 4;
+  smoothed_rtt_ns_ += error_ns / 8;
+}
+
+void Requester::on_response(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
+  if (waiting_ == 0 || psn_distance(packet.psn, una_) < 0) return;
+  WorkRequest& request = entry(position_of(packet.psn));
+  if (!waits_for_response(request.kind)) return;  // not to anything that was asked
+  // Whoever answers a request has taken every one before it.
+  if (!acknowledge_before(request.first_psn, now, outcome)) return;
+  if (packet.psn != una_) {
+    implied_nak(now, outcome);
+    return;
+  }
+  if (!take_response(request, packet)) {
+    fail(QpFault::bad_response);
+    return;
+  }
+  advance_to(advance(una_, 1), now, outcome);
+}
+
+bool Requester::take_response(WorkRequest& request, const wire::Packet& packet) {
+  if (request.kind != WorkKind::read) {
+    request.original = packet.original;
+    return packet.opcode == Opcode::atomic_acknowledge;
+  }
+  const auto offset = static_cast<uint32_t>(psn_distance(packet.psn, request.first_psn));
+  const bool last = offset + 1 == request.packets;
+  const uint32_t expected_bytes = last ? request.bytes - (offset << mtu_shift_) : path_mtu_;
+  const wire::Shape& shape = wire::shape(packet.opcode);
+  if (packet.opcode == Opcode::atomic_acknowledge || shape.ends != last || packet.payload_bytes != expected_bytes) {
+    return false;
+  }
+  counters_.read_response_bytes += packet.payload_bytes;
+  if (request.into == nullptr) return true;
+  uint8_t* into = request.into + (size_t{offset} << mtu_shift_);
+  if (packet.payload != nullptr) {
+    std::memcpy(into, packet.payload, packet.payload_bytes);
+  } else {
+    std::memset(into, wire::kPatternByte, packet.payload_bytes);
+  }
+  return true;
+}
+
+// A response that was passed over is lost, or its request is (9.7.5.2.3): ask again, once until something moves.
+void Requester::implied_nak(Nanos now, AckOutcome& outcome) {
+  if (implied_told_) return;
+  implied_told_ = true;
+  ++counters_.implied_nak_seq_err;
+  outcome.nak = true;
+  recover(una_, now);
+}
+
+// Everything from `psn` on again.
+void Requester::recover(uint32_t psn, Nanos now) {
+  timer_base_ = now;
+  if (!selective_) {
+    rewind(psn);
+    return;
+  }
+  sample_count_ = 0;
+  examined_to_ = sent_end_;
+  recovered_to_ = sent_end_;
+  resend_.clear();
+  uint32_t from = psn;
+  while (psn_distance(sent_end_, from) > 0) {  // by request, for a READ is one packet of many numbers
+    const WorkRequest& request = entry(position_of(from));
+    const uint32_t end = advance(request.first_psn, request.packets);
+    const uint32_t stop = psn_distance(end, sent_end_) < 0 ? end : sent_end_;
+    resend_.push_back({from, static_cast<uint32_t>(psn_distance(stop, from))});
+    from = stop;
+  }
+}
+
+void Requester::rewind(uint32_t psn) {
+  next_psn_ = psn;
+  sample_count_ = 0;
+  sending_ = head_;
+  outstanding_ = 0;
+  while (sending_ != tail_) {
+    const WorkRequest& candidate = entry(sending_);
+    if (psn_distance(advance(candidate.first_psn, candidate.packets), psn) > 0) break;
+    ++sending_;
+  }
+  if (waiting_ == 0) return;
+  for (uint64_t position = head_; position != sending_; ++position) {
+    if (waits_for_response(entry(position).kind)) ++outstanding_;
+  }
+}
+
+// Bit i of the bitmap: packet.psn + 1 + i has arrived. What is not there below the highest that is, is missing.
+void Requester::recover_missing(const wire::Packet& packet, Nanos now) {
+  uint32_t bits = wire::kSelectiveBitmapBytes * 8;
+  while (bits > 0 && !has_bit(packet.payload, bits - 1)) --bits;
+  const uint32_t top = advance(packet.psn, bits + (bits > 0 ? 0 : 1));
+  if (psn_distance(top, sent_end_) >= 0) return;  // speaks of what was never sent
+  sample_count_ = 0;
+  timer_base_ = now;
+  if (psn_distance(top, recovered_to_) >= 0) {
+    // Something sent after the last recovery has arrived: whatever is still missing was lost again.
+    resend_.clear();
+    add_holes(packet, packet.psn, top);
+    recovered_to_ = sent_end_;
+  } else if (psn_distance(top, examined_to_) > 0) {
+    add_holes(packet, psn_distance(examined_to_, packet.psn) > 0 ? examined_to_ : packet.psn, top);
+  }
+  if (psn_distance(top, examined_to_) > 0) examined_to_ = top;
+}
+
+void Requester::add_holes(const wire::Packet& packet, uint32_t from, uint32_t top) {
+  for (uint32_t psn = from; psn_distance(top, psn) > 0; psn = advance(psn, 1)) {
+    const auto above = static_cast<uint32_t>(psn_distance(psn, packet.psn));
+    if (above > 0 && has_bit(packet.payload, above - 1)) continue;
+    const WorkRequest& request = entry(position_of(psn));
+    const bool continues = !resend_.empty() && advance(resend_.back().psn, resend_.back().count) == psn &&
+                           psn != request.first_psn;
+    if (continues) {
+      ++resend_.back().count;
+    } else {
+      resend_.push_back({psn, 1});
+    }
+  }
+}
+
+void Requester::trim_resend() {
+  size_t over = 0;
+  for (; over < resend_.size(); ++over) {
+    PsnRange& range = resend_[over];
+    const int32_t behind = psn_distance(una_, range.psn);
+    if (behind < static_cast<int32_t>(range.count)) {
+      if (behind > 0) range = {una_, range.count - static_cast<uint32_t>(behind)};
+      break;
+    }
+  }
+  resend_.erase(resend_.begin(), resend_.begin() + static_cast<std::ptrdiff_t>(over));
+}
+
+}  // namespace etloop

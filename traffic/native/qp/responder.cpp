@@ -1,0 +1,277 @@
+// Requests in their turn: checked, placed, delivered.
+#include "qp/responder.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+namespace etloop {
+
+using wire::Opcode;
+using wire::psn_distance;
+using wire::Role;
+
+namespace {
+
+constexpr uint32_t advance(uint32_t psn, uint32_t by) { return (psn + by) & wire::kPsnMask; }
+
+}  // namespace
+
+Responder::Responder(uint32_t remote_qpn, FlowId flow, const TransportParams& params, const QpResources& resources,
+                     FlowRecord& counters)
+    : counters_(counters),
+      path_mtu_(params.path_mtu),
+      mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
+      expected_psn_(params.initial_psn & wire::kPsnMask),
+      keeps_early_(params.out_of_order_accept || params.selective_repeat),
+      selective_(params.selective_repeat),
+      resources_(resources),
+      remote_qpn_(remote_qpn),
+      flow_(flow),
+      reply_limit_(std::max(1U, params.max_rd_atomic)),
+      reorder_packets_(params.out_of_order_accept ? params.reorder_packets : 1),
+      rnr_timer_(params.min_rnr_timer & wire::kRnrTimerMask) {}
+
+Responder::Step Responder::refuse(uint8_t syndrome, QpFault fault) {
+  nak_due_ = true;
+  nak_sent_ = true;
+  nak_syndrome_ = syndrome;
+  if (fault != QpFault::none) fault_ = fault;
+  return Step::refused;
+}
+
+Responder::Step Responder::advance_by(uint32_t packets) {
+  // A NAK found due in this batch but not yet sent still holds: what came ahead of its turn was dropped.
+  nak_sent_ = nak_due_;
+  expected_psn_ = advance(expected_psn_, packets);
+  furthest_ -= std::min(furthest_, packets);
+  if (packets > 1 && early_count_ > 0) drop_passed();
+  return Step::taken;
+}
+
+// A READ takes many numbers at once; no write can have had one of them.
+void Responder::drop_passed() {
+  for (Early& held : early_) {
+    if (!held.here || psn_distance(held.packet.psn, expected_psn_) >= 0) continue;
+    held.here = false;
+    --early_count_;
+  }
+}
+
+bool Responder::on_request(const wire::Packet& packet, Delivered& delivered) {
+  if (fault_ != QpFault::none) return false;  // in the error state everything is dropped (9.7.7.2)
+  ++counters_.rx_packets;
+  const int32_t ahead = psn_distance(packet.psn, expected_psn_);
+  if (ahead < 0) {
+    on_duplicate(packet);
+    return false;
+  }
+  if (ahead > 0) {
+    on_early(packet, static_cast<uint32_t>(ahead));
+    return false;
+  }
+  const Step step = accept(packet, delivered);
+  return step == Step::whole || (step == Step::taken && early_count_ > 0 && next_delivered(delivered));
+}
+
+bool Responder::next_delivered(Delivered& delivered) {
+  while (early_count_ > 0 && fault_ == QpFault::none) {
+    Early& next = early_[expected_psn_ & (early_.size() - 1)];
+    if (!next.here || next.packet.psn != expected_psn_) return false;
+    next.here = false;
+    --early_count_;
+    if (next.has_payload) next.packet.payload = next.payload.data();
+    const Step step = accept(next.packet, delivered);
+    if (step != Step::taken) return step == Step::whole;
+  }
+  return false;
+}
+
+Responder::Step Responder::accept(const wire::Packet& packet, Delivered& delivered) {
+  const wire::Shape& shape = wire::shape(packet.opcode);
+  switch (shape.role) {
+    case Role::write:
+    case Role::send: return accept_carrier(packet, shape, delivered);
+    case Role::read: return accept_read(packet);
+    case Role::atomic: return accept_atomic(packet, delivered);
+    case Role::unknown:
+    case Role::response:
+    case Role::acknowledgement:
+    case Role::notification:
+    case Role::datagram: break;
+  }
+  return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
+}
+
+// Checks what a FIRST or ONLY says of its message. False: refused.
+bool Responder::begin_message(const wire::Packet& packet, const wire::Shape& shape) {
+  message_received_ = 0;
+  message_into_ = nullptr;
+  if (shape.role == Role::send) {
+    message_va_ = 0;
+    message_bytes_ = UINT32_MAX;  // a SEND says nothing of its length; the receive bounds it
+    return take_receive();
+  }
+  message_va_ = packet.va;
+  message_bytes_ = packet.dma_bytes;
+  // A write of no bytes is not checked against a memory region (9.7.4.2: zero-length RDMA WRITE).
+  if (packet.dma_bytes == 0 || packet.rkey == resources_.pattern_rkey) return true;
+  if (resources_.memory != nullptr && packet.rkey == resources_.memory->rkey()) {
+    message_into_ = resources_.memory->at(packet.va, packet.dma_bytes);
+  }
+  if (message_into_ != nullptr) return true;
+  refuse(wire::kSyndromeNakRemoteAccess, QpFault::refused_access);
+  return false;
+}
+
+bool Responder::take_receive() {
+  receive_ = Receive{};
+  if (resources_.receives == nullptr || resources_.receives->take(receive_)) return true;
+  ++counters_.out_of_buffer;
+  refuse(static_cast<uint8_t>(wire::kSyndromeRnr | rnr_timer_), QpFault::none);
+  return false;
+}
+
+Responder::Step Responder::accept_carrier(const wire::Packet& packet, const wire::Shape& shape, Delivered& delivered) {
+  const Open kind = shape.role == Role::send ? Open::send : Open::write;
+  const bool fits_sequence = shape.begins ? open_ == Open::nothing : open_ == kind;
+  const bool fits_mtu = shape.ends ? packet.payload_bytes <= path_mtu_ : packet.payload_bytes == path_mtu_;
+  if (!fits_sequence || !fits_mtu) return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
+  if (shape.begins && !begin_message(packet, shape)) return Step::refused;
+  if (kind == Open::send) {
+    if (packet.payload_bytes > receive_.bytes - message_received_) {
+      return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
+    }
+    if (receive_.into != nullptr) message_into_ = receive_.into;
+  } else {
+    const uint32_t left = message_bytes_ - message_received_;
+    if (shape.ends ? packet.payload_bytes != left : packet.payload_bytes >= left) {
+      return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
+    }
+    if (shape.has.imm && !take_receive()) return Step::refused;
+  }
+  store(packet);
+  message_received_ += packet.payload_bytes;
+  open_ = shape.ends ? Open::nothing : kind;
+  acknowledge_due_ = acknowledge_due_ || packet.ack_req;
+  advance_by(1);
+  if (!shape.ends) return Step::taken;
+
+  msn_ = advance(msn_, 1);
+  delivered.va = message_va_;
+  delivered.is_atomic = false;
+  delivered.bytes = message_received_;
+  delivered.has_imm = shape.has.imm;
+  delivered.imm = packet.imm;
+  delivered.is_send = kind == Open::send;
+  delivered.invalidates = shape.has.ieth;
+  delivered.invalidated_rkey = shape.has.ieth ? packet.rkey : 0;
+  delivered.receive = delivered.is_send || delivered.has_imm ? receive_.mark : 0;
+  delivered.payload = shape.begins ? packet.payload : nullptr;
+  if (kind == Open::write) ++counters_.rx_write_requests;
+  if (delivered.has_imm || delivered.is_send) {
+    ++counters_.rx_messages;
+    counters_.rx_payload_bytes += message_received_;
+  }
+  return Step::whole;
+}
+
+void Responder::store(const wire::Packet& packet) {
+  if (message_into_ == nullptr || packet.payload_bytes == 0) return;
+  if (packet.payload != nullptr) {
+    std::memcpy(message_into_ + message_received_, packet.payload, packet.payload_bytes);
+  } else {
+    std::memset(message_into_ + message_received_, wire::kPatternByte, packet.payload_bytes);
+  }
+}
+
+Responder::Replies& Responder::replies() {
+  if (replies_ == nullptr) {
+    replies_ = std::make_unique<Replies>();
+    // Room for as many again: duplicates are answered behind what still waits.
+    replies_->queue.resize(std::bit_ceil(2 * reply_limit_));
+    replies_->atomics.reserve(reply_limit_);
+  }
+  return *replies_;
+}
+
+// False: as many wait as may; the peer asks again.
+bool Responder::reply(const Reply& made) {
+  Replies& all = replies();
+  if (all.pending == all.queue.size()) return false;
+  all.queue[(all.head + all.pending++) & (all.queue.size() - 1)] = made;
+  return true;
+}
+
+// False: outside of what the peer may read.
+bool Responder::find_read(const wire::Packet& packet, Reply& made) {
+  made.is_read = true;
+  made.psn = packet.psn;
+  made.bytes = packet.dma_bytes;
+  made.packets = packet.dma_bytes == 0 ? 1 : ((packet.dma_bytes - 1) >> mtu_shift_) + 1;
+  if (packet.dma_bytes == 0 || packet.rkey == resources_.pattern_rkey) return true;
+  if (resources_.memory == nullptr || packet.rkey != resources_.memory->rkey()) return false;
+  made.source = resources_.memory->at(packet.va, packet.dma_bytes);
+  return made.source != nullptr;
+}
+
+Responder::Step Responder::accept_read(const wire::Packet& packet) {
+  Reply made;
+  if (!find_read(packet, made)) return refuse(wire::kSyndromeNakRemoteAccess, QpFault::refused_access);
+  if (open_ != Open::nothing || made.packets > kMostPacketsPerRequest) {
+    return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
+  }
+  msn_ = advance(msn_, 1);  // a READ counts as it begins
+  made.msn = msn_;
+  // More at once than were agreed on is the peer's mistake (9.7.4.1.2).
+  if (replies().pending >= reply_limit_ || !reply(made)) {
+    return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
+  }
+  ++counters_.rx_read_requests;
+  return advance_by(made.packets);
+}
+
+Responder::Step Responder::accept_atomic(const wire::Packet& packet, Delivered& delivered) {
+  if (open_ != Open::nothing || packet.va % kAtomicOperandBytes != 0) {
+    return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
+  }
+  std::array<uint8_t, kAtomicOperandBytes> forgotten;
+  forgotten.fill(wire::kPatternByte);
+  const bool on_pattern = packet.rkey == resources_.pattern_rkey;
+  uint8_t* at = on_pattern ? forgotten.data() : nullptr;
+  if (!on_pattern && resources_.memory != nullptr && packet.rkey == resources_.memory->rkey()) {
+    at = resources_.memory->at(packet.va, kAtomicOperandBytes);
+  }
+  if (at == nullptr) return refuse(wire::kSyndromeNakRemoteAccess, QpFault::refused_access);
+  if (replies().pending >= reply_limit_) return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
+  uint64_t value = 0;
+  std::memcpy(&value, at, sizeof value);
+  Reply made;
+  made.psn = packet.psn;
+  made.original = value;
+  if (packet.opcode == Opcode::fetch_add) {
+    value += packet.swap_add;
+  } else if (value == packet.compare) {
+    value = packet.swap_add;
+  }
+  std::memcpy(at, &value, sizeof value);
+  msn_ = advance(msn_, 1);
+  made.msn = msn_;
+  Replies& all = replies();
+  if (all.atomics.size() < reply_limit_) {
+    all.atomics.push_back(made);
+  } else {
+    all.atomics[all.next_atomic++ % reply_limit_] = made;
+  }
+  reply(made);
+  ++counters_.rx_atomic_requests;
+  advance_by(1);
+  if (!on_pattern) return Step::taken;
+  delivered = Delivered{};
+  delivered.va = packet.va;
+  delivered.is_atomic = true;
+  return Step::whole;
+}
+
+}  // namespace etloop

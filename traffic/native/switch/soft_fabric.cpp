@@ -1,0 +1,304 @@
+#include "switch/soft_fabric.h"
+
+#include <algorithm>
+
+namespace etloop {
+
+// A switch tells its sink what leaves by port; this adds which switch it was.
+struct SoftFabric::Node final : SwitchSink {
+  Node(SoftFabric& owner, size_t number, const SwitchConfig& config, Nanos begin_ns)
+      : fabric(owner), index(number), model(config, *this, begin_ns, owner.events_, static_cast<uint16_t>(number + 1)) {}
+
+  void transmit(size_t port, const SwitchFrame& frame, Nanos, Nanos end_ns) override {
+    fabric.transmitted(index, port, frame, end_ns);
+  }
+  void drop(size_t, const SwitchFrame& frame, SwitchDrop, Nanos) override {
+    --fabric.inside_;
+    fabric.sink_.release(frame);
+  }
+  void pause(size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) override {
+    fabric.paused(index, port, priority, quanta, end_ns);
+  }
+
+  SoftFabric& fabric;
+  size_t index;
+  SwitchModel model;
+};
+
+std::string validate(const FabricConfig& config) {
+  for (const SwitchConfig& one : config.switches) {
+    if (std::string wrong = validate(one); !wrong.empty()) return one.name + ": " + wrong;
+  }
+  const auto is_there = [&](const FabricEnd& end) {
+    return end.switch_index < config.switches.size() && end.port < config.switches[end.switch_index].ports.size();
+  };
+  std::vector<std::pair<uint32_t, uint32_t>> taken;
+  const auto take = [&](const FabricEnd& end) {
+    taken.emplace_back(end.switch_index, end.port);
+    return is_there(end);
+  };
+  for (const FabricLink& link : config.links) {
+    const bool both = take(link.a) && take(link.b);
+    if (!both) return "a link names a switch port that is not there";
+  }
+  for (const FabricAttachment& attachment : config.attachments) {
+    if (!take(attachment.end)) return "an attachment names a switch port that is not there";
+  }
+  std::sort(taken.begin(), taken.end());
+  if (std::adjacent_find(taken.begin(), taken.end()) != taken.end()) return "two links or attachments name one switch port";
+  for (const FabricOutage& outage : config.outages) {
+    if (!is_there(outage.end) || outage.from_ns < 0 || outage.until_ns < outage.from_ns) return "an outage cannot be";
+  }
+  if (config.attachments.empty()) return "nothing is attached";
+  return config.card_bytes <= 0 ? "card_bytes: must be above 0" : "";
+}
+
+SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin_ns)
+    : config_(config),
+      sink_(sink),
+      events_(event_spacing_ns(config.switches)),
+      cards_(config.attachments.size()),
+      now_ns_(begin_ns) {
+  for (size_t i = 0; i < config.switches.size(); ++i) {
+    nodes_.push_back(std::make_unique<Node>(*this, i, config.switches[i], begin_ns));
+    peers_.emplace_back(config.switches[i].ports.size());
+  }
+  for (const FabricLink& link : config.links) {
+    peers_[link.a.switch_index][link.a.port] = {Peer::Kind::switch_port, link.b, 0, nodes_[link.b.switch_index].get()};
+    peers_[link.b.switch_index][link.b.port] = {Peer::Kind::switch_port, link.a, 0, nodes_[link.a.switch_index].get()};
+  }
+  for (size_t i = 0; i < config.attachments.size(); ++i) {
+    const FabricEnd& end = config.attachments[i].end;
+    peers_[end.switch_index][end.port] = {Peer::Kind::attachment, {0, static_cast<uint32_t>(i)}, 0, nullptr};
+    const SwitchPortConfig& port = config.switches[end.switch_index].ports[end.port];
+    cards_[i].line = LineTime(port.rate_bps);
+    cards_[i].propagation_ns = port.propagation_ns;
+    cards_[i].end = end;
+  }
+  for (size_t s = 0; s < peers_.size(); ++s) {
+    for (size_t p = 0; p < peers_[s].size(); ++p) peers_[s][p].propagation_ns = config.switches[s].ports[p].propagation_ns;
+  }
+  for (size_t i = 0; i < config.attachments.size(); ++i) {
+    const SwitchConfig& own = config.switches[config.attachments[i].end.switch_index];
+    for (size_t dscp = 0; dscp < own.dscp_to_class.size(); ++dscp) {
+      cards_[i].priority_of[dscp] = own.group_to_priority[own.class_to_group[own.dscp_to_class[dscp]]];
+    }
+  }
+  for (const FabricOutage& outage : config.outages) {
+    set_link_later(outage.end, false, begin_ns + outage.from_ns);
+    if (outage.until_ns < kNever - begin_ns) set_link_later(outage.end, true, begin_ns + outage.until_ns);
+  }
+}
+
+SoftFabric::~SoftFabric() = default;
+
+void SoftFabric::push(Nanos at_ns, Kind kind, size_t number, uint8_t lane, uint16_t quanta) {
+  events_.push({at_ns, kOwner, static_cast<uint32_t>(number), quanta, lane, static_cast<uint8_t>(kind)});
+}
+
+void SoftFabric::advance(Nanos until_ns) {
+  while (events_.next_ns() <= until_ns && !events_.empty()) {
+    const FabricEvent event = events_.pop();
+    now_ns_ = std::max(now_ns_, event.at_ns);
+    expect_next();
+    if (const uint16_t owner = FabricEvents::owner_of(event); owner == kOwner) {
+      take(event);
+    } else {
+      nodes_[owner - 1]->model.take(event);
+    }
+  }
+  now_ns_ = std::max(now_ns_, until_ns);
+}
+
+// What has its turn next is seldom in the caches.
+void SoftFabric::expect_next() const {
+  if (events_.empty()) return;
+  const FabricEvent& next = events_.front();
+  if (const uint16_t owner = FabricEvents::owner_of(next); owner != kOwner) {
+    nodes_[owner - 1]->model.expect(next);
+  } else if (static_cast<Kind>(next.kind) == Kind::card) {
+    prefetch(&cards_[next.number], 2 * kLineBytes);
+  }
+}
+
+void SoftFabric::take(const FabricEvent& event) {
+  switch (static_cast<Kind>(event.kind)) {
+    case Kind::card: {
+      Card& card = cards_[event.number];
+      if (card.event_ns == event.at_ns) card.event_ns = kNever;
+      card_send(event.number, event.at_ns);
+      return;
+    }
+    case Kind::card_pause: card_paused(event.number, event.lane, quanta_of(event), event.at_ns); return;
+    case Kind::link_up: link_changes(changing_[event.number], true, event.at_ns); return;
+    case Kind::link_down: link_changes(changing_[event.number], false, event.at_ns); return;
+  }
+}
+
+void SoftFabric::set_link(const FabricEnd& end, bool up, Nanos at_ns) {
+  at_ns = std::max(at_ns, now_ns_);
+  advance(at_ns);
+  link_changes(end, up, at_ns);
+}
+
+void SoftFabric::set_link_later(const FabricEnd& end, bool up, Nanos at_ns) {
+  changing_.push_back(end);
+  push(std::max(at_ns, now_ns_), up ? Kind::link_up : Kind::link_down, changing_.size() - 1);
+}
+
+void SoftFabric::link_changes(const FabricEnd& end, bool up, Nanos at_ns) {
+  nodes_[end.switch_index]->model.on_link(end.port, up, at_ns);
+  const Peer& peer = peers_[end.switch_index][end.port];
+  if (peer.kind == Peer::Kind::attachment) forget_pauses(peer.end.port, at_ns);
+  if (peer.kind != Peer::Kind::switch_port) return;
+  nodes_[peer.end.switch_index]->model.on_link(peer.end.port, up, at_ns);
+}
+
+// ---- cards
+
+bool SoftFabric::from_host(size_t attachment, const SwitchFrame& frame, Nanos at_ns) {
+  at_ns = std::max(at_ns, now_ns_);
+  advance(at_ns);
+  Card& card = cards_[attachment];
+  CardCounters& count = card.counters;
+  if (count.waiting_bytes + frame.frame_bytes > config_.card_bytes) {
+    ++count.refused_frames;
+    return false;
+  }
+  ++count.frames;
+  count.bytes += frame.frame_bytes;
+  count.waiting_bytes += frame.frame_bytes;
+  count.waiting_watermark_bytes = std::max(count.waiting_watermark_bytes, count.waiting_bytes);
+  const uint8_t priority = card.priority_of[frame.dscp & 63];
+  card.queues[priority].push(frame);
+  card.filled |= static_cast<uint8_t>(1U << priority);
+  ++inside_;
+  card_send(attachment, at_ns);
+  return true;
+}
+
+void SoftFabric::look_at_card(size_t attachment, Nanos at_ns) {
+  Card& card = cards_[attachment];
+  if (at_ns >= card.event_ns) return;
+  card.event_ns = at_ns;
+  push(at_ns, Kind::card, attachment);
+}
+
+void SoftFabric::card_send(size_t attachment, Nanos now) {
+  Card& card = cards_[attachment];
+  if (card.free_ns > now) {
+    look_at_card(attachment, card.free_ns);
+    return;
+  }
+  CardQueue* next = nullptr;
+  Nanos resumes_ns = kNever;
+  for (size_t turn = 1; turn <= kPriorities && next == nullptr; ++turn) {
+    const size_t priority = (card.last_priority + turn) % kPriorities;
+    if ((card.filled >> priority & 1) == 0) continue;
+    if (card.paused_until_ns[priority] > now) {
+      resumes_ns = std::min(resumes_ns, card.paused_until_ns[priority]);
+      continue;
+    }
+    next = &card.queues[priority];
+    card.last_priority = static_cast<uint8_t>(priority);
+  }
+  if (next == nullptr) {
+    if (resumes_ns != kNever) look_at_card(attachment, resumes_ns);
+    return;
+  }
+  const SwitchFrame frame = next->pop();
+  if (next->empty()) card.filled &= static_cast<uint8_t>(~(1U << card.last_priority));
+  card.counters.waiting_bytes -= frame.frame_bytes;
+  card.free_ns = now + card.line.of(frame.frame_bytes);
+  nodes_[card.end.switch_index]->model.expect_frame(card.end.port, frame, card.free_ns + card.propagation_ns);
+  if (card.counters.waiting_bytes > 0) look_at_card(attachment, card.free_ns);
+  sink_.card_sends(attachment, now);
+}
+
+void SoftFabric::card_paused(size_t attachment, uint8_t priority, uint16_t quanta, Nanos now) {
+  Card& card = cards_[attachment];
+  const FabricEnd& end = config_.attachments[attachment].end;
+  const SwitchPortConfig& port = config_.switches[end.switch_index].ports[end.port];
+  Nanos& until_ns = card.paused_until_ns[priority];
+  Nanos& since_ns = card.paused_since_ns[priority];
+  if (until_ns > since_ns) card.counters.paused_ns += std::min(until_ns, now) - since_ns;
+  since_ns = now;
+  until_ns = now + pause_ns(quanta, port.rate_bps);
+  card_send(attachment, now);
+}
+
+// A card is not paused by a link that it has lost, and starts anew with it: nobody would tell it to go on.
+void SoftFabric::forget_pauses(size_t attachment, Nanos now) {
+  for (uint8_t priority = 0; priority < kPriorities; ++priority) {
+    if (cards_[attachment].paused_until_ns[priority] <= now) continue;
+    card_paused(attachment, priority, 0, now);
+    sink_.pause(attachment, priority, 0, now);
+  }
+}
+
+void SoftFabric::pause_from_host(size_t attachment, uint8_t priority, uint16_t quanta, Nanos at_ns) {
+  at_ns = std::max(at_ns, now_ns_);
+  advance(at_ns);
+  const FabricEnd& end = config_.attachments[attachment].end;
+  const SwitchPortConfig& port = config_.switches[end.switch_index].ports[end.port];
+  const Nanos heard_ns = at_ns + line_ns(kPauseFrameBytes, port.rate_bps) + port.propagation_ns;
+  nodes_[end.switch_index]->model.expect_pause(end.port, priority, quanta, heard_ns);
+}
+
+// ---- what switches send
+
+void SoftFabric::transmitted(size_t from_switch, size_t port, const SwitchFrame& frame, Nanos end_ns) {
+  const Peer& peer = peers_[from_switch][port];
+  const Nanos at_ns = end_ns + peer.propagation_ns;
+  switch (peer.kind) {
+    case Peer::Kind::nobody:
+      --inside_;
+      sink_.release(frame);
+      return;
+    case Peer::Kind::switch_port:
+      peer.node->model.expect_frame(peer.end.port, frame, at_ns);
+      return;
+    case Peer::Kind::attachment: {
+      CardCounters& count = cards_[peer.end.port].counters;
+      ++count.delivered_frames;
+      count.delivered_bytes += frame.frame_bytes;
+      --inside_;
+      sink_.deliver(peer.end.port, frame, at_ns);
+      return;
+    }
+  }
+}
+
+void SoftFabric::paused(size_t from_switch, size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) {
+  const Peer& peer = peers_[from_switch][port];
+  const Nanos at_ns = end_ns + peer.propagation_ns;
+  if (peer.kind == Peer::Kind::switch_port) {
+    peer.node->model.expect_pause(peer.end.port, priority, quanta, at_ns);
+  }
+  if (peer.kind != Peer::Kind::attachment) return;
+  if (config_.attachments[peer.end.port].honours_pause) {
+    push(at_ns, Kind::card_pause, peer.end.port, priority, quanta);
+  }
+  sink_.pause(peer.end.port, priority, quanta, at_ns);
+}
+
+// ---- counters
+
+CardCounters SoftFabric::card(size_t attachment, Nanos now) const {
+  const Card& card = cards_[attachment];
+  CardCounters found = card.counters;
+  for (size_t priority = 0; priority < kPriorities; ++priority) {
+    const Nanos since_ns = card.paused_since_ns[priority];
+    const Nanos until_ns = std::min(card.paused_until_ns[priority], std::max(now, now_ns_));
+    if (until_ns > since_ns) found.paused_ns += until_ns - since_ns;
+  }
+  return found;
+}
+
+SwitchCounters SoftFabric::counters(size_t switch_index, Nanos now) const {
+  return nodes_[switch_index]->model.counters(std::max(now, now_ns_));
+}
+
+const SwitchModel& SoftFabric::model(size_t switch_index) const { return nodes_[switch_index]->model; }
+
+}  // namespace etloop

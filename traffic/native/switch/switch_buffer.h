@@ -1,0 +1,140 @@
+// The shared buffer of a switch: who may keep how much, when senders are paused, when they may resume. Pure counting.
+//
+// Every packet is counted twice, as in SAI: against the priority group it came in by and the queue it goes out by. A
+// priority group fills its reserve, then the shared buffer up to a threshold that shrinks as the shared buffer fills
+// (dynamic threshold, Choudhury and Hahne 1998), then, if lossless, its headroom. A queue of lossy traffic is limited
+// likewise. Model compared with alibaba-edu/High-Precision-Congestion-Control:simulation/src/point-to-point/model/switch-mmu.cc.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/prefetch.h"
+#include "switch/switch_counters.h"
+
+namespace etloop {
+
+enum class Admission : uint8_t { admitted, group_full, queue_full };
+
+// What every packet changes of one port: of the priority group of a number that it came in by, of the queue of that number
+// that it goes out by. The counters that are handed out have the same in eight cache lines.
+struct alignas(kLineBytes) LaneUse {
+  int64_t queue_bytes = 0;
+  int64_t queue_watermark_bytes = 0;
+  int64_t sent_packets = 0;
+  int64_t sent_bytes = 0;
+  int64_t group_bytes = 0;
+  int64_t headroom_bytes = 0;
+  int64_t shared_watermark_bytes = 0;
+  int64_t headroom_watermark_bytes = 0;
+};
+static_assert(sizeof(LaneUse) == kLineBytes);
+
+class SwitchBuffer {
+ public:
+  explicit SwitchBuffer(const SwitchConfig& config);
+
+  Admission admit(size_t in_port, size_t group, size_t out_port, size_t queue, int64_t bytes);
+  void release(size_t in_port, size_t group, size_t out_port, size_t queue, int64_t bytes);
+
+  // Whether senders to this group should be paused, and whether they may go on. Neither: leave it as it is.
+  bool over_threshold(size_t port, size_t group) const;
+  bool under_resume(size_t port, size_t group) const;
+
+  int64_t group_threshold_bytes(size_t group) const;
+  int64_t queue_threshold_bytes(size_t queue) const;
+  int64_t free_shared_bytes() const { return shared_bytes_ - shared_used_bytes_; }
+  int64_t used_bytes() const { return used_bytes_; }
+  int64_t watermark_bytes() const { return watermark_bytes_; }
+  LaneUse& lane(size_t port, size_t number) { return lanes_[port * kPriorities + number]; }
+  const LaneUse& lane(size_t port, size_t number) const { return lanes_[port * kPriorities + number]; }
+
+ private:
+  static int64_t scaled(int64_t bytes, int8_t alpha_log2);
+  int64_t group_shared(size_t port, size_t group) const;
+  void count_shared(size_t port, size_t group, int64_t before);
+
+  const SwitchConfig& config_;
+  std::vector<LaneUse> lanes_;  // by port, by number
+  int64_t shared_bytes_;  // what is left beside reserves and headroom
+  int64_t shared_used_bytes_ = 0;
+  int64_t used_bytes_ = 0;
+  int64_t watermark_bytes_ = 0;
+};
+
+// Asked several times for every packet at every switch: all of it is here, to be inlined.
+
+inline int64_t SwitchBuffer::scaled(int64_t bytes, int8_t alpha_log2) {
+  bytes = std::max<int64_t>(bytes, 0);
+  return alpha_log2 >= 0 ? bytes << alpha_log2 : bytes >> -alpha_log2;
+}
+
+inline int64_t SwitchBuffer::group_shared(size_t port, size_t group) const {
+  const LaneUse& now = lane(port, group);
+  return std::max<int64_t>(0, now.group_bytes - now.headroom_bytes - config_.groups[group].reserved_bytes);
+}
+
+inline int64_t SwitchBuffer::group_threshold_bytes(size_t group) const {
+  return scaled(free_shared_bytes(), config_.groups[group].alpha_log2);
+}
+
+inline int64_t SwitchBuffer::queue_threshold_bytes(size_t queue) const {
+  return config_.queues[queue].reserved_bytes + scaled(free_shared_bytes(), config_.queues[queue].alpha_log2);
+}
+
+inline void SwitchBuffer::count_shared(size_t port, size_t group, int64_t before) {
+  const int64_t after = group_shared(port, group);
+  shared_used_bytes_ += after - before;
+  LaneUse& now = lane(port, group);
+  now.shared_watermark_bytes = std::max(now.shared_watermark_bytes, after);
+}
+
+inline Admission SwitchBuffer::admit(size_t in_port, size_t group, size_t out_port, size_t queue, int64_t bytes) {
+  const PriorityGroupConfig& rule = config_.groups[group];
+  LaneUse& in = lane(in_port, group);
+  LaneUse& out = lane(out_port, queue);
+  const int64_t before = group_shared(in_port, group);
+  const int64_t in_reserve = std::clamp<int64_t>(rule.reserved_bytes - (in.group_bytes - in.headroom_bytes), 0, bytes);
+  const int64_t wanted = bytes - in_reserve;
+  int64_t into_headroom = 0;
+  // The pool is finite whatever alpha says: a threshold above what is free does not make it larger.
+  const bool fits = wanted == 0 || (before + wanted <= group_threshold_bytes(group) && wanted <= free_shared_bytes());
+  if (!fits) {
+    if (!rule.lossless || in.headroom_bytes + bytes > rule.headroom_bytes) return Admission::group_full;
+    into_headroom = bytes;
+  }
+  if (!rule.lossless && out.queue_bytes + bytes > queue_threshold_bytes(queue)) return Admission::queue_full;
+  in.group_bytes += bytes;
+  in.headroom_bytes += into_headroom;
+  in.headroom_watermark_bytes = std::max(in.headroom_watermark_bytes, in.headroom_bytes);
+  out.queue_bytes += bytes;
+  out.queue_watermark_bytes = std::max(out.queue_watermark_bytes, out.queue_bytes);
+  used_bytes_ += bytes;
+  watermark_bytes_ = std::max(watermark_bytes_, used_bytes_);
+  count_shared(in_port, group, before);
+  return Admission::admitted;
+}
+
+inline void SwitchBuffer::release(size_t in_port, size_t group, size_t out_port, size_t queue, int64_t bytes) {
+  LaneUse& in = lane(in_port, group);
+  const int64_t before = group_shared(in_port, group);
+  // Headroom is given back first, whichever packet leaves: what stays takes the place of what left.
+  in.headroom_bytes -= std::min(in.headroom_bytes, bytes);
+  in.group_bytes -= bytes;
+  lane(out_port, queue).queue_bytes -= bytes;
+  used_bytes_ -= bytes;
+  count_shared(in_port, group, before);
+}
+
+inline bool SwitchBuffer::over_threshold(size_t port, size_t group) const {
+  return lane(port, group).headroom_bytes > 0 || group_shared(port, group) >= group_threshold_bytes(group);
+}
+
+inline bool SwitchBuffer::under_resume(size_t port, size_t group) const {
+  if (lane(port, group).headroom_bytes > 0) return false;
+  const int64_t shared = group_shared(port, group);
+  return shared == 0 || shared + config_.groups[group].resume_offset_bytes <= group_threshold_bytes(group);
+}
+
+}  // namespace etloop

@@ -1,0 +1,87 @@
+// What a switch is, as plain values: ports, buffer, maps from DSCP to queue, marking, pausing, scheduling, routes.
+// Terms follow SAI (opencompute/SAI:inc): traffic class, priority group (ingress accounting), queue (egress), pool.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+
+namespace etloop {
+
+inline constexpr size_t kPriorities = 8;  // traffic classes, queues and priority groups of a port alike
+
+struct SwitchPortConfig {
+  int64_t rate_bps = 0;
+  Nanos propagation_ns = 0;  // of the link to whatever is at its other end
+};
+
+// Ingress accounting of one priority group, alike on every port.
+struct PriorityGroupConfig {
+  bool lossless = false;
+  int64_t reserved_bytes = 0;
+  int8_t alpha_log2 = 0;          // may use 2^alpha_log2 times the free shared buffer
+  int64_t headroom_bytes = 0;     // beyond its threshold, for what arrives after xoff; lossless only
+  int64_t resume_offset_bytes = 0;  // xon when its shared use is this far below the threshold
+};
+
+struct QueueConfig {
+  bool strict = false;    // strict queues go first, the highest number first
+  uint32_t weight = 1;    // of deficit round robin among the others
+  int8_t alpha_log2 = 0;  // egress limit: 2^alpha_log2 times the free shared buffer; lossless traffic is not limited here
+  int64_t reserved_bytes = 0;
+  bool ecn = false;
+  bool mark_at_dequeue = true;
+  int64_t kmin_bytes = 0;
+  int64_t kmax_bytes = 0;
+  uint32_t pmax_per_million = 0;
+};
+
+enum class LoadBalancing : uint8_t { ecmp, spray, flowlet };
+enum class WatchdogAction : uint8_t { drop, forward };
+
+// A disturbance of the switch's own: packets that come in by `in_port` and go out by `out_port` (-1: any) are dropped or
+// corrupted, every `every`-th of them or with a probability, between two times.
+struct SwitchFault {
+  int32_t in_port = -1;
+  int32_t out_port = -1;
+  uint32_t per_million = 0;
+  uint32_t every = 0;
+  Nanos from_ns = 0;
+  Nanos until_ns = kNever;
+  bool corrupt = false;
+};
+
+struct SwitchConfig {
+  std::string name;
+  std::vector<SwitchPortConfig> ports;
+  int64_t buffer_bytes = 0;  // all of it: reserves, headroom and what is shared
+  std::array<uint8_t, 64> dscp_to_class{};
+  std::array<uint8_t, kPriorities> class_to_queue{};
+  std::array<uint8_t, kPriorities> class_to_group{};
+  std::array<uint8_t, kPriorities> group_to_priority{};  // PFC priority that pauses a group's senders
+  std::array<uint8_t, kPriorities> priority_to_queue{};  // queue that a received PFC priority pauses
+  std::array<PriorityGroupConfig, kPriorities> groups{};
+  std::array<QueueConfig, kPriorities> queues{};
+  bool pfc = false;
+  uint16_t pause_quanta = 65535;
+  Nanos watchdog_detect_ns = 0;  // 0: none. A queue paused for so long with something to send is in a storm
+  Nanos watchdog_restore_ns = 0;
+  WatchdogAction watchdog_action = WatchdogAction::drop;
+  Nanos latency_ns = 0;  // from the last bit in to the queue
+  LoadBalancing balancing = LoadBalancing::ecmp;
+  Nanos flowlet_gap_ns = 0;
+  int64_t trim_bytes = 0;  // 0: tail drop. Else what a packet is cut to instead of being dropped
+  uint8_t trim_dscp = 0;
+  uint64_t seed = 1;  // of the hash, of marking and of random faults
+  std::vector<SwitchFault> faults;
+  // routes[destination]: ports that lead there; empty: unreachable, dropped.
+  std::vector<std::vector<uint16_t>> routes;
+};
+
+// Empty if the configuration can be run; else what cannot be, and where.
+std::string validate(const SwitchConfig& config);
+
+}  // namespace etloop

@@ -1,0 +1,477 @@
+#include "switch/switch_model.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+
+namespace etloop {
+
+namespace {
+
+constexpr uint8_t kCongestionExperienced = 3;
+constexpr uint8_t kNotEcnCapable = 0;
+constexpr size_t kFlowlets = 1 << 14;
+constexpr int64_t kQuantumBytes = 2048;  // of weight 1; several rounds of small quanta cost time and change nothing
+
+// SplitMix64's finaliser (Steele, Lea, Flood 2014).
+uint64_t mixed(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
+uint64_t seed_of_hash(uint64_t seed) { return mixed(seed + 0x9E3779B97F4A7C15); }
+
+// Of a number of ways, which is mostly a power of two: division is slow.
+size_t remainder(uint64_t value, size_t ways) {
+  return static_cast<size_t>(std::has_single_bit(ways) ? value & (ways - 1) : value % ways);
+}
+
+}  // namespace
+
+// Frames and quanta are far from 2^63 ns at 1 bit/s, so 64 bits are enough.
+Nanos line_ns(int64_t frame_bytes, int64_t rate_bps) {
+  return ((frame_bytes + kLineOverheadBytes) * 8'000'000'000 + rate_bps - 1) / rate_bps;
+}
+
+Nanos pause_ns(uint16_t quanta, int64_t rate_bps) { return int64_t{quanta} * 512 * 1'000'000'000 / rate_bps; }
+
+uint64_t flow_key(const uint8_t (&src)[16], const uint8_t (&dst)[16], uint16_t src_port, uint16_t dst_port,
+                  uint8_t protocol) {
+  uint64_t key = 0x9E3779B97F4A7C15;
+  for (size_t i = 0; i < 16; ++i) key = mixed(key + (uint64_t{src[i]} << 8 | dst[i]) + 1);
+  return mixed(key + (uint64_t{src_port} << 24 | uint64_t{dst_port} << 8 | protocol));
+}
+
+size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways) {
+  return remainder(mixed(flow_key + seed_of_hash(seed)), ways);
+}
+
+SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner)
+    : config_(config),
+      sink_(sink),
+      counters_(config.ports.size()),
+      buffer_(config),
+      begin_ns_(begin_ns),
+      events_(events),
+      owner_(owner),
+      mixed_seed_(seed_of_hash(config.seed)),
+      random_state_(config.seed) {
+  ports_.resize(config.ports.size());
+  for (size_t port = 0; port < ports_.size(); ++port) ports_[port].line = LineTime(config.ports[port].rate_bps);
+  for (const std::vector<uint16_t>& ways : config.routes) {
+    first_way_.push_back(static_cast<uint32_t>(ways_.size()));
+    ways_.insert(ways_.end(), ways.begin(), ways.end());
+  }
+  first_way_.push_back(static_cast<uint32_t>(ways_.size()));
+  fault_seen_.assign(config.faults.size(), 0);
+  if (config.balancing == LoadBalancing::flowlet) flowlets_.resize(kFlowlets);
+  for (size_t queue = 0; queue < kPriorities; ++queue) {
+    if (config.queues[queue].strict) strict_ |= static_cast<uint8_t>(1U << queue);
+  }
+}
+
+uint64_t SwitchModel::random() { return mixed(random_state_ += 0x9E3779B97F4A7C15); }
+
+void SwitchModel::schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number) {
+  events_.push({at_ns, owner_, number, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), static_cast<uint8_t>(kind)});
+}
+
+uint32_t SwitchModel::keep(const SwitchFrame& frame, size_t in_port) {
+  auto index = static_cast<uint32_t>(packets_.size());
+  if (free_.empty()) {
+    packets_.emplace_back();
+  } else {
+    index = free_.back();
+    free_.pop_back();
+  }
+  // Field by field: put together elsewhere and copied at once, it would be waited for.
+  Packet& kept = packets_[index];
+  kept.frame = frame;
+  kept.next = kNone;
+  kept.in_port = static_cast<uint16_t>(in_port);
+  kept.group = 0;
+  return index;
+}
+
+void SwitchModel::on_frame(size_t port, const SwitchFrame& frame, Nanos now) {
+  if (config_.latency_ns > 0) {
+    expect_frame(port, frame, now);
+    return;
+  }
+  arrived(keep(frame, port), now);
+  check_conservation();
+}
+
+void SwitchModel::expect_frame(size_t port, const SwitchFrame& frame, Nanos at_ns) {
+  schedule(at_ns + config_.latency_ns, Kind::arrival, port, 0, keep(frame, port));
+}
+
+void SwitchModel::expect_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos at_ns) {
+  schedule(at_ns, Kind::pause, port, priority, quanta);
+}
+
+void SwitchModel::take(const FabricEvent& event) {
+  switch (static_cast<Kind>(event.kind)) {
+    case Kind::arrival: arrived(event.number, event.at_ns); break;
+    case Kind::pause: on_pause(event.port, event.lane, static_cast<uint16_t>(event.number), event.at_ns); break;
+    case Kind::line_free:
+      ports_[event.port].line_event = false;
+      serve(event.port, event.at_ns);
+      break;
+    case Kind::pause_over: end_pause(event.port, event.lane, event.at_ns); break;
+    case Kind::refresh: refresh_pause(event.port, event.lane, event.at_ns); break;
+    case Kind::watchdog: look_for_storm(event.port, event.lane, event.at_ns); break;
+  }
+  check_conservation();
+}
+
+void SwitchModel::expect(const FabricEvent& event) const {
+  prefetch(&ports_[event.port].free_ns);
+  prefetch(&counters_[event.port]);
+  if (static_cast<Kind>(event.kind) == Kind::arrival) prefetch(&packets_[event.number], sizeof(Packet));
+}
+
+// ---- in
+
+void SwitchModel::arrived(uint32_t packet, Nanos now) {
+  Packet& p = packets_[packet];
+  ++received_;
+  ++counters_[p.in_port].rx_packets;
+  counters_[p.in_port].rx_bytes += p.frame.frame_bytes;
+  if (!ports_[p.in_port].up) {
+    ++counters_[p.in_port].link_dropped_packets;
+    discard(packet, SwitchDrop::link_down, now);
+    return;
+  }
+  const int32_t out = route(p.frame, now);
+  if (out < 0) {
+    ++counters_[p.in_port].no_route_packets;
+    discard(packet, SwitchDrop::no_route, now);
+    return;
+  }
+  const auto out_port = static_cast<size_t>(out);
+  if (faulted(packet, out_port, now)) return;
+  const uint8_t traffic_class = config_.dscp_to_class[p.frame.dscp & 63];
+  const size_t queue = config_.class_to_queue[traffic_class];
+  p.group = config_.class_to_group[traffic_class];
+  QueueCounters& out_count = counters_[out_port].queues[queue];
+  if (ports_[out_port].queues[queue].storm && config_.watchdog_action == WatchdogAction::drop) {
+    ++out_count.watchdog_dropped_packets;
+    discard(packet, SwitchDrop::watchdog, now);
+    return;
+  }
+  const Admission admission = buffer_.admit(p.in_port, p.group, out_port, queue, p.frame.frame_bytes);
+  if (admission == Admission::admitted) {
+    enqueue(packet, out_port, queue, now);
+    return;
+  }
+  if (trim(packet, out_port, now)) return;
+  if (admission == Admission::group_full) {
+    GroupCounters& group = counters_[p.in_port].groups[p.group];
+    ++group.dropped_packets;
+    group.dropped_bytes += p.frame.frame_bytes;
+  } else {
+    ++out_count.dropped_packets;
+    out_count.dropped_bytes += p.frame.frame_bytes;
+  }
+  discard(packet, admission == Admission::group_full ? SwitchDrop::group_full : SwitchDrop::queue_full, now);
+}
+
+bool SwitchModel::faulted(uint32_t packet, size_t out_port, Nanos now) {
+  Packet& p = packets_[packet];
+  const Nanos since_ns = now - begin_ns_;
+  for (size_t i = 0; i < config_.faults.size(); ++i) {
+    const SwitchFault& fault = config_.faults[i];
+    if (since_ns < fault.from_ns || since_ns >= fault.until_ns) continue;
+    if (fault.in_port >= 0 && fault.in_port != p.in_port) continue;
+    if (fault.out_port >= 0 && static_cast<size_t>(fault.out_port) != out_port) continue;
+    ++fault_seen_[i];
+    const bool turn = fault.every != 0 && fault_seen_[i] % fault.every == 0;
+    const bool chance = fault.per_million != 0 && random() % 1'000'000 < fault.per_million;
+    if (!turn && !chance) continue;
+    if (fault.corrupt) {
+      if (!p.frame.corrupted) ++counters_[p.in_port].fault_corrupted_packets;
+      p.frame.corrupted = true;
+      continue;
+    }
+    ++counters_[p.in_port].fault_dropped_packets;
+    discard(packet, SwitchDrop::fault, now);
+    return true;
+  }
+  return false;
+}
+
+// Those whose link is up, in their order.
+std::span<const uint16_t> SwitchModel::open_ways(std::span<const uint16_t> ways) {
+  open_ways_.clear();
+  for (const uint16_t port : ways) {
+    if (ports_[port].up) open_ways_.push_back(port);
+  }
+  return open_ways_;
+}
+
+int32_t SwitchModel::route(const SwitchFrame& frame, Nanos now) {
+  if (frame.destination >= config_.routes.size()) return -1;
+  const uint32_t first = first_way_[frame.destination];
+  std::span<const uint16_t> ways(ways_.data() + first, first_way_[frame.destination + 1] - first);
+  if (ports_down_ > 0) ways = open_ways(ways);
+  if (ways.empty()) return -1;
+  if (ways.size() == 1) return ways[0];
+  switch (config_.balancing) {
+    case LoadBalancing::ecmp: return ways[remainder(mixed(frame.flow_key + mixed_seed_), ways.size())];
+    case LoadBalancing::spray: return ways[remainder(random(), ways.size())];
+    case LoadBalancing::flowlet: {
+      Flowlet& flowlet = flowlets_[mixed(frame.flow_key + config_.seed) % kFlowlets];
+      const bool goes_on = flowlet.used && flowlet.flow_key == frame.flow_key &&
+                           flowlet.destination == frame.destination &&
+                           now - flowlet.last_ns <= config_.flowlet_gap_ns && ports_[flowlet.port].up;
+      if (!goes_on) {
+        flowlet = {frame.flow_key, now, frame.destination, ways[remainder(random(), ways.size())], true};
+      }
+      flowlet.last_ns = now;
+      return flowlet.port;
+    }
+  }
+  return -1;
+}
+
+bool SwitchModel::trim(uint32_t packet, size_t out_port, Nanos now) {
+  Packet& p = packets_[packet];
+  if (config_.trim_bytes == 0 || p.frame.trimmed || p.frame.frame_bytes <= config_.trim_bytes) return false;
+  const uint8_t traffic_class = config_.dscp_to_class[config_.trim_dscp & 63];
+  const size_t queue = config_.class_to_queue[traffic_class];
+  const size_t group = config_.class_to_group[traffic_class];
+  if (buffer_.admit(p.in_port, group, out_port, queue, config_.trim_bytes) != Admission::admitted) return false;
+  ++counters_[out_port].queues[config_.class_to_queue[config_.dscp_to_class[p.frame.dscp & 63]]].trimmed_packets;
+  p.frame.trimmed = true;
+  p.frame.dscp = config_.trim_dscp;
+  p.frame.frame_bytes = static_cast<int32_t>(config_.trim_bytes);
+  p.group = static_cast<uint8_t>(group);
+  enqueue(packet, out_port, queue, now);
+  return true;
+}
+
+void SwitchModel::enqueue(uint32_t packet, size_t out_port, size_t queue, Nanos now) {
+  Packet& p = packets_[packet];
+  Queue& q = ports_[out_port].queues[queue];
+  p.next = kNone;
+  if (q.tail == kNone) {
+    q.head = packet;
+  } else {
+    packets_[q.tail].next = packet;
+  }
+  q.tail = packet;
+  ports_[out_port].filled |= static_cast<uint8_t>(1U << queue);
+  ++queued_packets_;
+  if (!config_.queues[queue].mark_at_dequeue) {
+    mark(p, out_port, queue, buffer_.lane(out_port, queue).queue_bytes);
+  }
+  control_pause(p.in_port, p.group, now);
+  if (q.paused_since_ns != kNever && !q.watched && config_.watchdog_detect_ns > 0) {
+    q.watched = true;
+    schedule(std::max(now, q.paused_since_ns) + config_.watchdog_detect_ns, Kind::watchdog, out_port, queue);
+  }
+  kick(out_port, now);
+}
+
+void SwitchModel::discard(uint32_t packet, SwitchDrop why, Nanos now) {
+  ++dropped_;
+  sink_.drop(packets_[packet].in_port, packets_[packet].frame, why, now);
+  free_.push_back(packet);
+}
+
+// ---- out
+
+void SwitchModel::kick(size_t port, Nanos now) {
+  Port& p = ports_[port];
+  if (p.line_event) return;
+  if (p.free_ns > now) {
+    p.line_event = true;
+    schedule(p.free_ns, Kind::line_free, port, 0);
+    return;
+  }
+  serve(port, now);
+}
+
+void SwitchModel::serve(size_t port, Nanos now) {
+  Port& p = ports_[port];
+  if (p.line_event || !p.up) return;
+  if (p.free_ns > now) {
+    kick(port, now);
+    return;
+  }
+  const int queue = choose(p, now);
+  if (queue < 0) return;
+  // In this order: what is sent may call for a pause, which goes before the next frame.
+  send(port, static_cast<size_t>(queue), now);
+  if (p.filled == 0 || p.line_event) return;
+  p.line_event = true;
+  schedule(p.free_ns, Kind::line_free, port, 0);
+}
+
+int SwitchModel::choose(Port& port, Nanos now) {
+  for (unsigned left = port.filled & strict_; left != 0;) {
+    const int queue = std::bit_width(left) - 1;
+    if (port.queues[queue].paused_until_ns <= now) return queue;
+    left &= ~(1U << queue);
+  }
+  return choose_weighted(port, now);
+}
+
+// Deficit round robin (Shreedhar and Varghese 1996): a queue's turn goes on while its deficit covers its next frame.
+int SwitchModel::choose_weighted(Port& port, Nanos now) {
+  unsigned ready = 0;
+  for (unsigned left = port.filled & ~unsigned{strict_}; left != 0; left &= left - 1) {
+    const int queue = std::countr_zero(left);
+    if (port.queues[queue].paused_until_ns <= now) ready |= 1U << queue;
+  }
+  if (ready == 0) return -1;
+  if ((ready & (ready - 1)) == 0) return std::countr_zero(ready);  // it has no one to share with
+  while (true) {
+    const size_t queue = port.turn;
+    Queue& q = port.queues[queue];
+    if ((ready >> queue & 1) != 0) {
+      if (!port.turn_begun) {
+        q.deficit_bytes += kQuantumBytes * config_.queues[queue].weight;
+        port.turn_begun = true;
+      }
+      const int64_t next_bytes = packets_[q.head].frame.frame_bytes;
+      if (q.deficit_bytes >= next_bytes) {
+        q.deficit_bytes -= next_bytes;
+        return static_cast<int>(queue);
+      }
+    } else if (q.head == kNone) {
+      q.deficit_bytes = 0;  // an idle queue saves nothing up
+    }
+    port.turn = static_cast<uint32_t>((queue + 1) % kPriorities);
+    port.turn_begun = false;
+  }
+}
+
+void SwitchModel::send(size_t port, size_t queue, Nanos now) {
+  Queue& q = ports_[port].queues[queue];
+  const uint32_t packet = q.head;
+  Packet& p = packets_[packet];
+  q.head = p.next;
+  if (q.head == kNone) {
+    q.tail = kNone;
+    ports_[port].filled &= static_cast<uint8_t>(~(1U << queue));
+  } else {
+    prefetch(&packets_[q.head]);
+  }
+  LaneUse& use = buffer_.lane(port, queue);
+  if (config_.queues[queue].mark_at_dequeue) mark(p, port, queue, use.queue_bytes);
+  const int64_t bytes = p.frame.frame_bytes;
+  buffer_.release(p.in_port, p.group, port, queue, bytes);
+  ++use.sent_packets;
+  use.sent_bytes += bytes;
+  ++counters_[port].tx_packets;
+  counters_[port].tx_bytes += bytes;
+  --queued_packets_;
+  ++sent_;
+  ports_[port].free_ns = now + ports_[port].line.of(bytes);
+  const SwitchFrame frame = p.frame;
+  const size_t in_port = p.in_port;
+  const size_t group = p.group;
+  free_.push_back(packet);
+  sink_.transmit(port, frame, now, ports_[port].free_ns);
+  control_pause(in_port, group, now);
+}
+
+// RFC 3168 marking by the length of the queue, the frame itself included; `queue_bytes` is that length.
+void SwitchModel::mark(Packet& packet, size_t port, size_t queue, int64_t queue_bytes) {
+  const QueueConfig& rule = config_.queues[queue];
+  if (!rule.ecn || packet.frame.ecn == kNotEcnCapable || packet.frame.ecn == kCongestionExperienced) return;
+  if (queue_bytes < rule.kmin_bytes) return;
+  if (queue_bytes < rule.kmax_bytes) {
+    const auto span = static_cast<uint64_t>(rule.kmax_bytes - rule.kmin_bytes);
+    const auto above = static_cast<uint64_t>(queue_bytes - rule.kmin_bytes);
+    const uint64_t per_billion = uint64_t{rule.pmax_per_million} * 1000 * above / span;
+    if (random() % 1'000'000'000 >= per_billion) return;
+  }
+  packet.frame.ecn = kCongestionExperienced;
+  QueueCounters& count = counters_[port].queues[queue];
+  ++count.ecn_marked_packets;
+  count.ecn_marked_bytes += packet.frame.frame_bytes;
+}
+
+void SwitchModel::flush(size_t port, size_t queue, SwitchDrop why, Nanos now) {
+  Queue& q = ports_[port].queues[queue];
+  while (q.head != kNone) {
+    const uint32_t packet = q.head;
+    const Packet& p = packets_[packet];
+    q.head = p.next;
+    const size_t in_port = p.in_port;
+    const size_t group = p.group;
+    buffer_.release(in_port, group, port, queue, p.frame.frame_bytes);
+    --queued_packets_;
+    discard(packet, why, now);
+    control_pause(in_port, group, now);
+  }
+  q.tail = kNone;
+  ports_[port].filled &= static_cast<uint8_t>(~(1U << queue));
+}
+
+void SwitchModel::on_link(size_t port, bool up, Nanos now) {
+  Port& p = ports_[port];
+  if (p.up != up) ports_down_ += up ? size_t{0} - 1 : 1;
+  p.up = up;
+  for (size_t queue = 0; queue < kPriorities; ++queue) {
+    if (!up) {
+      const int64_t before = queued_packets_;
+      flush(port, queue, SwitchDrop::link_down, now);
+      counters_[port].link_dropped_packets += before - queued_packets_;
+    }
+    set_paused(port, queue, 0, now);
+  }
+  for (bool& sent : p.xoff_sent) sent = false;
+  if (up) {
+    for (size_t group = 0; group < kPriorities; ++group) control_pause(port, group, now);
+    kick(port, now);
+  }
+  check_conservation();
+}
+
+// ---- counters
+
+Nanos SwitchModel::paused_ns(size_t port, size_t queue, Nanos now) const {
+  const Nanos since_ns = ports_[port].queues[queue].paused_since_ns;
+  return counters_[port].queues[queue].paused_ns + (since_ns == kNever ? 0 : std::max<Nanos>(0, now - since_ns));
+}
+
+SwitchPortCounters SwitchModel::counted(size_t port) const {
+  SwitchPortCounters found = counters_[port];
+  for (size_t number = 0; number < kPriorities; ++number) {
+    const LaneUse& use = buffer_.lane(port, number);
+    QueueCounters& queue = found.queues[number];
+    queue.packets = use.sent_packets;
+    queue.bytes = use.sent_bytes;
+    queue.current_bytes = use.queue_bytes;
+    queue.watermark_bytes = use.queue_watermark_bytes;
+    GroupCounters& group = found.groups[number];
+    group.current_bytes = use.group_bytes;
+    group.shared_watermark_bytes = use.shared_watermark_bytes;
+    group.headroom_bytes = use.headroom_bytes;
+    group.headroom_watermark_bytes = use.headroom_watermark_bytes;
+  }
+  return found;
+}
+
+SwitchCounters SwitchModel::counters(Nanos now) const {
+  SwitchCounters found;
+  for (size_t port = 0; port < ports_.size(); ++port) {
+    found.ports.push_back(counted(port));
+    for (size_t queue = 0; queue < kPriorities; ++queue) found.ports[port].queues[queue].paused_ns = paused_ns(port, queue, now);
+  }
+  found.pool_bytes = buffer_.used_bytes();
+  found.pool_watermark_bytes = buffer_.watermark_bytes();
+  return found;
+}
+
+void SwitchModel::check_conservation() const {
+  assert(received_ == sent_ + dropped_ + queued_packets_);
+  assert(buffer_.used_bytes() >= 0 && buffer_.used_bytes() <= config_.buffer_bytes);
+}
+
+}  // namespace etloop

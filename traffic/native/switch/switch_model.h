@@ -1,0 +1,199 @@
+// A switch: frames and time in, frames and counters out. Pure and deterministic; the twin drives it in virtual time, the
+// soft switch in real time.
+//
+// Store and forward: a frame is handed in when its last bit has arrived, waits `latency_ns`, is classified (DSCP -> traffic
+// class -> priority group and queue), admitted to the shared buffer, queued, perhaps marked, and handed out when its
+// first bit leaves. Time must not go backwards. What it has to do later is an event, which it takes when that is due.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/prefetch.h"
+#include "switch/fabric_event.h"
+#include "switch/switch_buffer.h"
+#include "switch/switch_config.h"
+#include "switch/switch_counters.h"
+
+namespace etloop {
+
+struct SwitchFrame {
+  uint32_t handle = 0;       // the owner's; comes back with the frame
+  uint32_t destination = 0;  // row of SwitchConfig::routes
+  uint64_t flow_key = 0;     // of the five-tuple, see flow_key()
+  int32_t frame_bytes = 0;   // Ethernet frame with its check sequence
+  uint8_t dscp = 0;
+  uint8_t ecn = 0;           // two bits of the IP header
+  bool corrupted = false;    // a bit was flipped on the way
+  bool trimmed = false;      // only its first `frame_bytes` are left
+};
+
+enum class SwitchDrop : uint8_t { group_full, queue_full, no_route, link_down, fault, watchdog };
+
+class SwitchSink {
+ public:
+  virtual ~SwitchSink() = default;
+  // The frame's first bit leaves at `start_ns`, its last at `end_ns`.
+  virtual void transmit(size_t port, const SwitchFrame& frame, Nanos start_ns, Nanos end_ns) = 0;
+  virtual void drop(size_t in_port, const SwitchFrame& frame, SwitchDrop why, Nanos now) = 0;
+  // A PFC frame for one priority leaves; its last bit at `end_ns`. Quanta 0: resume.
+  virtual void pause(size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) = 0;
+};
+
+// Bytes of a line that every frame costs beside itself: preamble and gap.
+inline constexpr int64_t kLineOverheadBytes = 20;
+inline constexpr int64_t kPauseFrameBytes = 64;
+
+Nanos line_ns(int64_t frame_bytes, int64_t rate_bps);
+
+// The same for one line. Division is slow and most frames are of two lengths, so the last answers are kept.
+class LineTime {
+ public:
+  explicit LineTime(int64_t rate_bps = 1) : rate_bps_(rate_bps) {}
+  Nanos of(int64_t frame_bytes) {
+    Known& known = known_[frame_bytes < kLongFrameBytes ? 0 : 1];
+    if (known.frame_bytes != frame_bytes) known = {frame_bytes, line_ns(frame_bytes, rate_bps_)};
+    return known.time_ns;
+  }
+
+ private:
+  static constexpr int64_t kLongFrameBytes = 512;
+  struct Known {
+    int64_t frame_bytes = -1;
+    Nanos time_ns = 0;
+  };
+  Known known_[2];
+  int64_t rate_bps_;
+};
+
+// 512 bit times a quantum (IEEE 802.1Qbb).
+Nanos pause_ns(uint16_t quanta, int64_t rate_bps);
+// The same for the same five-tuple everywhere; what a seed makes of it differs from switch to switch.
+uint64_t flow_key(const uint8_t (&src)[16], const uint8_t (&dst)[16], uint16_t src_port, uint16_t dst_port, uint8_t protocol);
+// Which of `ways` equal routes a switch with that seed takes for a flow.
+size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways);
+
+class SwitchModel {
+ public:
+  // `config` must have passed `validate` and outlive the switch. `begin_ns`: what the times of its faults count from. `events`
+  // is of one or several switches: whoever takes events out there hands this one its own, those of `owner`.
+  SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner);
+
+  void on_frame(size_t port, const SwitchFrame& frame, Nanos now);
+  void on_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos now);
+  // The same, known before the last bit is there at `at_ns`.
+  void expect_frame(size_t port, const SwitchFrame& frame, Nanos at_ns);
+  void expect_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos at_ns);
+  void on_link(size_t port, bool up, Nanos now);
+  void take(const FabricEvent& event);
+  // It is soon to take it: asks for the memory that it looks at.
+  void expect(const FabricEvent& event) const;
+
+  // Pause times up to `now` included.
+  SwitchCounters counters(Nanos now) const;
+  // The same of one port, without pauses that are still on.
+  SwitchPortCounters counted(size_t port) const;
+  Nanos paused_ns(size_t port, size_t queue, Nanos now) const;
+  int64_t queued_packets() const { return queued_packets_; }
+  int64_t queue_bytes(size_t port, size_t queue) const { return buffer_.lane(port, queue).queue_bytes; }
+  bool is_up(size_t port) const { return ports_[port].up; }
+  const SwitchConfig& config() const { return config_; }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  // Of an event: `number` is a packet, or the quanta of a pause; `lane` a queue or priority.
+  enum class Kind : uint8_t { arrival, pause, line_free, pause_over, refresh, watchdog };
+  struct Packet {
+    SwitchFrame frame;
+    uint32_t next = kNone;
+    uint16_t in_port = 0;
+    uint8_t group = 0;
+  };
+  struct alignas(kLineBytes) Queue {
+    uint32_t head = kNone;
+    uint32_t tail = kNone;
+    Nanos paused_until_ns = 0;
+    Nanos paused_since_ns = kNever;  // kNever: not paused
+    int64_t deficit_bytes = 0;
+    Nanos last_pause_ns = 0;
+    Nanos over_event_ns = kNever;  // the next look at whether a pause is over
+    bool storm = false;
+    bool watched = false;
+  };
+  // What a packet looks at is in two cache lines, the first and that of its queue.
+  struct alignas(kLineBytes) Port {
+    Nanos free_ns = 0;
+    LineTime line;
+    bool up = true;
+    bool line_event = false;
+    bool turn_begun = false;
+    uint8_t filled = 0;  // queues with packets, as bits
+    uint32_t turn = 0;   // of deficit round robin
+    bool xoff_sent[kPriorities] = {};
+    Queue queues[kPriorities];
+    bool refresh_event[kPriorities] = {};
+    Nanos xoff_ns[kPriorities] = {};  // when it was said last
+  };
+  struct Flowlet {
+    uint64_t flow_key = 0;
+    Nanos last_ns = 0;
+    uint32_t destination = 0;  // copies of one frame for several hosts have one five-tuple
+    uint16_t port = 0;
+    bool used = false;
+  };
+
+  void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number = kNone);
+  void arrived(uint32_t packet, Nanos now);
+  bool faulted(uint32_t packet, size_t out_port, Nanos now);
+  int32_t route(const SwitchFrame& frame, Nanos now);
+  std::span<const uint16_t> open_ways(std::span<const uint16_t> ways);
+  void enqueue(uint32_t packet, size_t out_port, size_t queue, Nanos now);
+  bool trim(uint32_t packet, size_t out_port, Nanos now);
+  void discard(uint32_t packet, SwitchDrop why, Nanos now);
+  void serve(size_t port, Nanos now);
+  int choose(Port& port, Nanos now);
+  int choose_weighted(Port& port, Nanos now);
+  void send(size_t port, size_t queue, Nanos now);
+  void mark(Packet& packet, size_t port, size_t queue, int64_t queue_bytes);
+  void flush(size_t port, size_t queue, SwitchDrop why, Nanos now);
+  void kick(size_t port, Nanos now);
+  void control_pause(size_t port, size_t group, Nanos now);
+  bool may_resume(size_t port, size_t priority) const;
+  void refresh_pause(size_t port, size_t priority, Nanos now);
+  void end_pause(size_t port, size_t queue, Nanos now);
+  void send_pause(size_t port, size_t priority, uint16_t quanta, Nanos now);
+  void set_paused(size_t port, size_t queue, Nanos until_ns, Nanos now);
+  void look_for_storm(size_t port, size_t queue, Nanos now);
+  void check_conservation() const;
+  uint64_t random();
+  uint32_t keep(const SwitchFrame& frame, size_t in_port);
+
+  const SwitchConfig& config_;
+  SwitchSink& sink_;
+  std::vector<SwitchPortCounters> counters_;  // by port, but for what the buffer counts
+  SwitchBuffer buffer_;
+  Nanos begin_ns_;
+  std::vector<Port> ports_;
+  std::vector<Packet> packets_;
+  std::vector<uint32_t> free_;
+  FabricEvents& events_;
+  uint64_t owner_;  // of its own events among those of others
+  std::vector<Flowlet> flowlets_;
+  // SwitchConfig::routes in one piece: the ways to a destination are [first_way_[d], first_way_[d + 1]).
+  std::vector<uint32_t> first_way_;
+  std::vector<uint16_t> ways_;
+  std::vector<uint16_t> open_ways_;  // of the frame that is routed, while links are down
+  size_t ports_down_ = 0;
+  uint64_t mixed_seed_;
+  std::vector<int64_t> fault_seen_;
+  uint8_t strict_ = 0;  // queues, as bits
+  uint64_t random_state_;
+  int64_t queued_packets_ = 0;
+  int64_t received_ = 0;
+  int64_t sent_ = 0;
+  int64_t dropped_ = 0;
+};
+
+}  // namespace etloop

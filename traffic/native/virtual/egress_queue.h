@@ -1,0 +1,59 @@
+// One egress queue of a simulated switch: a link's rate, a capacity, ECN marks by WRED, and telemetry. Pure and exact: the
+// queue at any arrival is what was admitted before and has not departed yet.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include "base/time.h"
+#include "cc/etloop_cc.h"
+
+namespace etloop {
+
+struct EgressParams {
+  int64_t link_bps = 0;
+  int64_t capacity_bytes = 0;    // frames waiting or being sent; what does not fit is dropped
+  int64_t mark_from_bytes = 0;   // Kmin
+  int64_t mark_all_bytes = 0;    // Kmax; 0: nothing is marked
+  uint32_t mark_per_million = 0; // Pmax: the share marked just below Kmax
+};
+
+class EgressQueue {
+ public:
+  explicit EgressQueue(const EgressParams& params) : params_(params) {}
+
+  struct Verdict {
+    bool admitted = false;
+    bool mark = false;  // Congestion Experienced, if the packet is ECN-capable
+    Nanos departs_ns = 0;
+    etloop_cc_hop hop{};  // as a switch writes it when the packet leaves
+  };
+  // A packet of so many bytes on the link arrives. `draw`: a uniform random number below 10^6.
+  Verdict arrive(int64_t wire_bytes, Nanos now, uint32_t draw);
+  int64_t queued_bytes(Nanos now);
+
+  struct Counters {
+    int64_t packets = 0;
+    int64_t bytes = 0;
+    int64_t marked = 0;
+    int64_t dropped = 0;
+    int64_t deepest_bytes = 0;
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  struct Waiting {
+    Nanos departs_ns;
+    int64_t bytes;
+  };
+  bool marks(int64_t queue_bytes, uint32_t draw) const;
+
+  EgressParams params_;
+  std::deque<Waiting> waiting_;
+  int64_t queued_bytes_ = 0;
+  Nanos free_ns_ = 0;
+  int64_t free_remainder_ = 0;
+  Counters counters_;
+};
+
+}  // namespace etloop

@@ -1,0 +1,427 @@
+#include "virtual/flow_level.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "core/core.h"
+#include "core/message_carrier.h"
+
+namespace etloop {
+
+namespace {
+
+constexpr uint32_t kNone = UINT32_MAX;
+constexpr uint32_t kTurnsPerLook = 64;
+constexpr int64_t kFirstAndLastBytes = 16 + 4;  // RETH of the first packet, immediate of the last
+constexpr int64_t kEveryPacketBytes = 12 + 4;   // BTH, ICRC
+
+// What happens at a time, and then in the order it was said.
+struct Due {
+  Nanos at_ns;
+  uint64_t order;
+  enum class Kind : uint8_t { grant, arrival, acknowledgement } kind;
+  CarriedMessage message;  // of a grant: connection, tag and index
+};
+
+// Queue pairs that are sending, by the time at which their first message will be out.
+class Departures {
+ public:
+  Nanos next() const { return heap_.empty() ? kNever : heap_.front().at_ns; }
+  uint32_t first() const { return heap_.front().stream; }
+  void set(uint32_t stream, Nanos at_ns) {
+    if (stream >= place_.size()) place_.resize(stream + 1, kNone);
+    if (place_[stream] == kNone) {
+      place_[stream] = static_cast<uint32_t>(heap_.size());
+      heap_.push_back({at_ns, stream});
+      rise(heap_.size() - 1);
+      return;
+    }
+    const size_t at = place_[stream];
+    const Nanos before_ns = std::exchange(heap_[at].at_ns, at_ns);
+    if (at_ns < before_ns) rise(at);
+    else sink(at);
+  }
+  void remove(uint32_t stream) {
+    if (stream >= place_.size() || place_[stream] == kNone) return;
+    const size_t at = place_[stream];
+    const Item last = heap_.back();
+    heap_.pop_back();
+    place_[stream] = kNone;
+    if (at == heap_.size()) return;
+    put(at, last);
+    rise(at);
+    sink(place_[last.stream]);
+  }
+
+ private:
+  struct Item {
+    Nanos at_ns;
+    uint32_t stream;
+  };
+  static bool before(const Item& a, const Item& b) {
+    return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.stream < b.stream;
+  }
+  void put(size_t at, const Item& item) {
+    heap_[at] = item;
+    place_[item.stream] = static_cast<uint32_t>(at);
+  }
+  void rise(size_t at) {
+    const Item item = heap_[at];
+    for (; at > 0 && before(item, heap_[(at - 1) / 2]); at = (at - 1) / 2) put(at, heap_[(at - 1) / 2]);
+    put(at, item);
+  }
+  void sink(size_t at) {
+    const Item item = heap_[at];
+    for (;;) {
+      size_t child = 2 * at + 1;
+      if (child >= heap_.size()) break;
+      if (child + 1 < heap_.size() && before(heap_[child + 1], heap_[child])) ++child;
+      if (!before(heap_[child], item)) break;
+      put(at, heap_[child]);
+      at = child;
+    }
+    put(at, item);
+  }
+  std::vector<Item> heap_;
+  std::vector<uint32_t> place_;
+};
+
+class FlowLevel final : public MessageCarrier {
+ public:
+  FlowLevel(const EnginePlan& plan, const FlowNetwork& network, const FlowLevelParams& params)
+      : plan_(plan),
+        network_(network),
+        params_(params),
+        stop_(params.stop, kTurnsPerLook),
+        shares_(network.link_bps, params.tolerance) {
+    stream_of_way_.assign(network.latency_ns.size(), kNone);
+    first_way_.reserve(plan.connections.size() + 1);
+    uint32_t way = 0;
+    for (const PlannedConnection& c : plan.connections) {
+      first_way_.push_back(way);
+      way += c.path == Path::wire ? static_cast<uint32_t>(c.qp_count) : 1;
+    }
+    outcome_.link_bytes.assign(network.link_bps.size(), 0);
+    for (const PlannedPort& port : plan.ports) tag_bytes_ = std::max<int64_t>(tag_bytes_, port.tag_bytes);
+  }
+
+  FlowLevelOutcome run() {
+    core_ = Core::make_carried(plan_, *this, outcome_.failure);
+    if (core_ == nullptr) return std::move(outcome_);
+    core_->start(0);
+    while (step()) {
+    }
+    outcome_.records = core_->records();
+    if (!outcome_.failure.empty()) outcome_.waits = core_->waits();
+    outcome_.end_ns = now_ns_;
+    outcome_.looks = shares_.looks();
+    outcome_.loosened = shares_.loosened();
+    return std::move(outcome_);
+  }
+
+  void carry(const CarriedMessage& message, uint32_t queue_pair, Nanos now) override;
+  void carry_grant(int32_t connection, uint32_t tag, uint32_t index, Nanos now) override {
+    const Nanos latency_ns = network_.latency_ns[first_way_[static_cast<size_t>(connection)]];
+    if (latency_ns == 0) {
+      core_->on_granted(connection, tag, index, now);
+    } else {
+      wait(now + latency_ns, Due::Kind::grant, {0, 0, connection, 0, tag, index, false});
+    }
+  }
+
+ private:
+  // A queue pair that has messages to send.
+  struct Stream {
+    uint32_t way = 0;
+    uint32_t flow = kNone;  // in `shares_`
+    uint32_t head = kNone;  // of its messages
+    uint32_t tail = kNone;
+    double left_bits = 0;   // of the first message, at `since_ns`
+    double rate_bps = 0;
+    Nanos since_ns = 0;
+    bool touched = false;   // since rates were settled
+  };
+  struct Queued {
+    CarriedMessage message;
+    uint32_t next;
+  };
+
+  bool step();
+  bool over();
+  void deliver(Nanos now);
+  void depart(uint32_t stream, Nanos now);
+  void settle(Nanos now);
+  void schedule(uint32_t stream);
+  void touch(uint32_t stream);
+  uint32_t open_stream(uint32_t way);
+  void wait(Nanos at_ns, Due::Kind kind, const CarriedMessage& message);
+  int64_t bits_of(const CarriedMessage& message) const;
+  void count_bytes(const Stream& stream, const CarriedMessage& message);
+  static bool later(const Due& a, const Due& b) { return a.at_ns != b.at_ns ? a.at_ns > b.at_ns : a.order > b.order; }
+
+  const EnginePlan& plan_;
+  const FlowNetwork& network_;
+  const FlowLevelParams& params_;
+  StopSign stop_;
+  FairShares shares_;
+  std::unique_ptr<Core> core_;
+  std::vector<uint32_t> first_way_;      // by connection
+  std::vector<uint32_t> stream_of_way_;  // kNone: it has nothing to send
+  std::vector<Stream> streams_;
+  std::vector<uint32_t> free_streams_;
+  std::vector<uint32_t> stream_of_flow_;
+  std::vector<uint32_t> touched_;
+  std::vector<Queued> queued_;
+  std::vector<uint32_t> free_queued_;
+  Departures departures_;
+  std::vector<Due> due_;
+  uint64_t order_ = 0;
+  int64_t tag_bytes_ = 0;
+  int64_t live_ = 0;
+  Nanos now_ns_ = 0;
+  FlowLevelOutcome outcome_;
+};
+
+// What a message holds every link of its way for: its packets with all their headers; inside a host the bare bytes.
+int64_t FlowLevel::bits_of(const CarriedMessage& message) const {
+  const PlannedConnection& c = plan_.connections[static_cast<size_t>(message.connection)];
+  if (c.path != Path::wire) return message.bytes * 8;
+  const int64_t mtu = plan_.transport.path_mtu;
+  const int64_t packets = std::max<int64_t>((message.bytes + mtu - 1) / mtu, 1);
+  const int64_t around = (c.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) + tag_bytes_ + kEveryPacketBytes;
+  return (message.bytes + packets * around + kFirstAndLastBytes) * 8;
+}
+
+void FlowLevel::carry(const CarriedMessage& message, uint32_t queue_pair, Nanos now) {
+  ++outcome_.messages;
+  const uint32_t way = first_way_[static_cast<size_t>(message.connection)] + queue_pair;
+  uint32_t item;
+  if (free_queued_.empty()) {
+    item = static_cast<uint32_t>(queued_.size());
+    queued_.push_back({message, kNone});
+  } else {
+    item = free_queued_.back();
+    free_queued_.pop_back();
+    queued_[item] = {message, kNone};
+  }
+  const uint32_t number = stream_of_way_[way] != kNone ? stream_of_way_[way] : open_stream(way);
+  Stream& stream = streams_[number];
+  if (stream.tail == kNone) {
+    stream.head = item;
+    stream.left_bits = static_cast<double>(bits_of(message));
+    stream.since_ns = now;
+    touch(number);
+  } else {
+    queued_[stream.tail].next = item;
+  }
+  stream.tail = item;
+}
+
+uint32_t FlowLevel::open_stream(uint32_t way) {
+  uint32_t number;
+  if (free_streams_.empty()) {
+    number = static_cast<uint32_t>(streams_.size());
+    streams_.emplace_back();
+  } else {
+    number = free_streams_.back();
+    free_streams_.pop_back();
+    streams_[number] = Stream{};
+  }
+  Stream& stream = streams_[number];
+  stream.way = way;
+  const auto first = static_cast<size_t>(network_.way_offsets[way]);
+  const auto last = static_cast<size_t>(network_.way_offsets[way + 1]);
+  stream.flow = shares_.begin(std::span(network_.parts).subspan(first, last - first));
+  stream.rate_bps = shares_.rate_bps(stream.flow);
+  if (stream.flow >= stream_of_flow_.size()) stream_of_flow_.resize(stream.flow + 1, kNone);
+  stream_of_flow_[stream.flow] = number;
+  stream_of_way_[way] = number;
+  outcome_.most_live_flows = std::max(outcome_.most_live_flows, ++live_);
+  return number;
+}
+
+void FlowLevel::touch(uint32_t number) {
+  if (streams_[number].touched) return;
+  streams_[number].touched = true;
+  touched_.push_back(number);
+}
+
+void FlowLevel::wait(Nanos at_ns, Due::Kind kind, const CarriedMessage& message) {
+  due_.push_back({at_ns, order_++, kind, message});
+  std::push_heap(due_.begin(), due_.end(), later);
+}
+
+// The first message of a stream is out: the next one begins, and the receiver will hear of it, then the sender.
+void FlowLevel::depart(uint32_t number, Nanos now) {
+  departures_.remove(number);
+  Stream& stream = streams_[number];
+  const uint32_t item = stream.head;
+  const CarriedMessage message = queued_[item].message;
+  count_bytes(stream, message);
+  // Times are whole nanoseconds; what went out beyond the message belongs to the one behind it.
+  const double elapsed_bits = stream.rate_bps * static_cast<double>(now - stream.since_ns) / 1e9;
+  const double ahead_bits = std::isfinite(elapsed_bits) ? std::max(elapsed_bits - stream.left_bits, 0.0) : 0.0;
+  stream.head = queued_[item].next;
+  free_queued_.push_back(item);
+  stream.since_ns = now;
+  if (stream.head == kNone) {
+    stream.tail = kNone;
+  } else {
+    const auto bits = static_cast<double>(bits_of(queued_[stream.head].message));
+    stream.left_bits = std::max(bits - ahead_bits, 0.0);
+  }
+  touch(number);
+  const Nanos latency_ns = network_.latency_ns[stream.way];
+  const bool on_wire = plan_.connections[static_cast<size_t>(message.connection)].path == Path::wire;
+  // Inside a host a message is over for its sender when it is out (core/core_messages.cpp: send_local).
+  const Nanos acknowledged_ns = now + (on_wire ? 2 * latency_ns : 0);
+  if (latency_ns == 0) {
+    core_->on_arrived(message, now);
+    core_->on_acknowledged(message, now);
+    return;
+  }
+  wait(now + latency_ns, Due::Kind::arrival, message);
+  wait(acknowledged_ns, Due::Kind::acknowledgement, message);
+}
+
+void FlowLevel::count_bytes(const Stream& stream, const CarriedMessage& message) {
+  const int64_t bytes = bits_of(message) / 8;
+  const auto first = static_cast<size_t>(network_.way_offsets[stream.way]);
+  const auto last = static_cast<size_t>(network_.way_offsets[stream.way + 1]);
+  for (size_t p = first; p < last; ++p) {
+    const LinkShare& share = network_.parts[p];
+    outcome_.link_bytes[static_cast<size_t>(share.link)] +=
+        static_cast<int64_t>(std::llround(static_cast<double>(bytes) * static_cast<double>(share.part)));
+  }
+}
+
+void FlowLevel::deliver(Nanos now) {
+  while (!due_.empty() && due_.front().at_ns <= now) {
+    std::pop_heap(due_.begin(), due_.end(), later);
+    const Due due = due_.back();
+    due_.pop_back();
+    switch (due.kind) {
+      case Due::Kind::grant: core_->on_granted(due.message.connection, due.message.tag, due.message.index, now); break;
+      case Due::Kind::arrival: core_->on_arrived(due.message, now); break;
+      case Due::Kind::acknowledgement: core_->on_acknowledged(due.message, now); break;
+    }
+  }
+}
+
+// Ends the flows of streams that have run dry, shares the links out anew, and says when each stream's first message is
+// out. Only once everything of this moment has happened: a stream that runs dry and goes on at once stays as it was.
+void FlowLevel::settle(Nanos now) {
+  for (const uint32_t number : touched_) {
+    Stream& stream = streams_[number];
+    if (stream.head != kNone) continue;
+    shares_.end(stream.flow);
+    stream_of_flow_[stream.flow] = kNone;
+    stream_of_way_[stream.way] = kNone;
+    free_streams_.push_back(number);
+    --live_;
+  }
+  ++outcome_.settlings;
+  for (const uint32_t flow : shares_.settle()) {
+    const uint32_t number = stream_of_flow_[flow];
+    if (number == kNone) continue;
+    Stream& stream = streams_[number];
+    const double elapsed_bits = stream.rate_bps * static_cast<double>(now - stream.since_ns) / 1e9;
+    stream.left_bits = std::max(stream.left_bits - elapsed_bits, 0.0);
+    stream.since_ns = now;
+    stream.rate_bps = shares_.rate_bps(flow);
+    touch(number);
+  }
+  for (const uint32_t number : touched_) {
+    streams_[number].touched = false;
+    if (streams_[number].head != kNone) schedule(number);
+  }
+  touched_.clear();
+}
+
+void FlowLevel::schedule(uint32_t number) {
+  const Stream& stream = streams_[number];
+  Nanos takes_ns = 0;
+  if (stream.rate_bps != FairShares::kUnlimited && stream.left_bits > 0) {
+    const double ns = std::ceil(stream.left_bits / stream.rate_bps * 1e9);
+    // Beyond the time limit all is the same.
+    takes_ns = ns < static_cast<double>(params_.limit_ns) ? static_cast<Nanos>(ns) : params_.limit_ns + 1;
+  }
+  departures_.set(number, stream.since_ns + takes_ns);
+}
+
+bool FlowLevel::over() {
+  if (!core_->failure().empty()) {
+    outcome_.failure = core_->failure();
+    return true;
+  }
+  if (core_->finished()) return true;
+  if (params_.most_messages > 0 && outcome_.messages > params_.most_messages) {
+    outcome_.failure = "more than " + std::to_string(params_.most_messages) + " messages";
+    outcome_.too_many_messages = true;
+    return true;
+  }
+  return false;
+}
+
+// One moment: all that is due in it, until nothing more follows from it.
+bool FlowLevel::step() {
+  if (stop_.seen()) {
+    outcome_.failure = "stopped";
+    return false;
+  }
+  const Nanos waiting_ns = due_.empty() ? kNever : due_.front().at_ns;
+  const Nanos next_ns = std::min({core_->next_deadline(), departures_.next(), waiting_ns});
+  if (next_ns == kNever) {
+    outcome_.failure = "nothing is left to happen: the job waits for itself";
+    return false;
+  }
+  if (next_ns > params_.limit_ns) {
+    now_ns_ = params_.limit_ns;
+    outcome_.failure = "the time limit was reached";
+    return false;
+  }
+  now_ns_ = std::max(now_ns_, next_ns);
+  while (departures_.next() <= now_ns_) depart(departures_.first(), now_ns_);
+  deliver(now_ns_);
+  do {
+    core_->on_time(now_ns_);
+    core_->issue(now_ns_);
+  } while (core_->failure().empty() && core_->next_deadline() <= now_ns_);
+  if (!touched_.empty()) settle(now_ns_);
+  return !over();
+}
+
+}  // namespace
+
+std::string validate(const FlowNetwork& network, const EnginePlan& plan) {
+  size_t ways = 0;
+  for (const PlannedConnection& c : plan.connections) ways += c.path == Path::wire ? static_cast<size_t>(c.qp_count) : 1;
+  if (network.latency_ns.size() != ways || network.way_offsets.size() != ways + 1 || network.way_offsets.front() != 0 ||
+      network.way_offsets.back() != static_cast<int64_t>(network.parts.size())) {
+    return "network: the plan has " + std::to_string(ways) + " ways, the network " + std::to_string(network.latency_ns.size());
+  }
+  for (const int64_t link_bps : network.link_bps) {
+    if (link_bps <= 0) return "network: a link without a rate";
+  }
+  std::vector<size_t> last_way(network.link_bps.size(), SIZE_MAX);
+  for (size_t w = 0; w < ways; ++w) {
+    if (network.way_offsets[w + 1] < network.way_offsets[w]) return "network: way offsets fall";
+    if (network.latency_ns[w] < 0 || network.latency_ns[w] > 60'000'000'000) return "network: a latency is out of range";
+    for (int64_t p = network.way_offsets[w]; p < network.way_offsets[w + 1]; ++p) {
+      const LinkShare& share = network.parts[static_cast<size_t>(p)];
+      if (share.link < 0 || static_cast<size_t>(share.link) >= network.link_bps.size()) return "network: a way over no link";
+      if (!(share.part > 0 && share.part <= 1)) return "network: a part of a way is not in (0, 1]";
+      if (std::exchange(last_way[static_cast<size_t>(share.link)], w) == w) return "network: a way takes a link twice";
+    }
+  }
+  return {};
+}
+
+FlowLevelOutcome flow_level(const EnginePlan& plan, const FlowNetwork& network, const FlowLevelParams& params) {
+  FlowLevel level(plan, network, params);
+  return level.run();
+}
+
+}  // namespace etloop

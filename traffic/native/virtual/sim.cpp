@@ -1,0 +1,416 @@
+#include "virtual/sim.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "virtual/egress_queue.h"
+#include "virtual/receiver_link.h"
+
+namespace etloop {
+
+namespace {
+
+// SplitMix64 (Steele, Lea, Flood 2014): tiny, well mixed, and the same everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() {
+    uint64_t z = (state_ += 0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    return z ^ (z >> 31);
+  }
+  bool one_in_million(uint32_t per_million) { return per_million != 0 && next() % 1'000'000 < per_million; }
+
+ private:
+  uint64_t state_;
+};
+
+// Rounded up: never faster than the link.
+Nanos serialised_ns(int64_t bits, int64_t link_bps) { return (bits * 1'000'000'000 + link_bps - 1) / link_bps; }
+
+// A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
+struct Frame {
+  wire::IpFlow flow;
+  std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
+  uint32_t stored = 0;
+  uint32_t datagram_bytes = 0;
+  uint32_t icrc = 0;
+  uint8_t traffic_class = 0;
+  bool inline_payload = false;
+  bool answer = false;  // an acknowledgement or a grant, no data of the job
+  uint64_t queue_pair = 0;  // whose turn it is on a fair link
+  bool has_hop = false;
+  etloop_cc_hop hop{};  // of a data packet: the queue it left; of an acknowledgement: what it echoes
+};
+
+struct Pending {
+  Nanos due_ns;
+  uint64_t order;
+  int32_t port;
+  int32_t frame;  // -1: only a wake-up
+  Nanos lasts_ns = 0;  // above 0: it has yet to take its turn on the receiver's link, for so long
+  bool at_switch = false;
+  bool held_link = false;  // it has just passed a fair link, which is free for the next
+};
+
+class Network;
+
+class SimPort final : public TxPort {
+ public:
+  SimPort(Network& network, int32_t port) : network_(network), port_(port) {}
+  bool add_flow(IpAddress src_ip, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow) {
+    flow = static_cast<FlowId>(flows_.size());
+    flows_.push_back({src_ip, dst_ip, src_port, wire::kRoceUdpPort});
+    classes_.push_back(traffic_class);
+    return true;
+  }
+  TxResult send(const PacketRun& run) override;
+  std::string last_error() const override { return {}; }
+  uint32_t max_run(uint32_t) const override { return 16; }
+
+ private:
+  Network& network_;
+  int32_t port_;
+  std::vector<wire::IpFlow> flows_;
+  std::vector<uint8_t> classes_;  // by flow
+};
+
+class Network final : public VirtualPorts {
+ public:
+  Network(const EnginePlan& plan, const SimParams& params)
+      : plan_(plan), params_(params), random_(params.seed), cores_(plan, clock_, *this, outcome_) {
+    link_free_ns_.assign(plan.ports.size(), 0);
+    receiver_free_ns_.assign(plan.ports.size(), 0);
+    fair_links_.resize(plan.ports.size());
+    wake_ns_.assign(plan.ports.size(), kNever);
+    if (params.queue_capacity_bytes > 0) make_switch();
+    for (size_t p = 0; p < plan.ports.size(); ++p) {
+      for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
+        place_of_[plan.ports[p].addresses[a]] = {static_cast<int32_t>(p), static_cast<uint16_t>(a)};
+      }
+    }
+  }
+
+  SimOutcome run() {
+    for (size_t p = 0; p < plan_.ports.size(); ++p) ports_.push_back(std::make_unique<SimPort>(*this, static_cast<int32_t>(p)));
+    if (!cores_.make(params_.receive_buffer_bytes)) return std::move(outcome_);
+    if (params_.probe_first) probe();
+    if (outcome_.failure.empty()) replay();
+    cores_.collect();
+    for (const EgressQueue& queue : queues_) {
+      outcome_.marked += queue.counters().marked;
+      outcome_.queue_dropped += queue.counters().dropped;
+    }
+    return std::move(outcome_);
+  }
+
+  // Whether the port takes more now; if not, its core is woken when it does.
+  bool takes_more(int32_t port) {
+    const Nanos free_ns = link_free_ns_[static_cast<size_t>(port)] - params_.transmit_queue_ns;
+    if (params_.transmit_queue_ns == 0 || free_ns <= clock_.now_ns) return true;
+    wake(port, free_ns);
+    return false;
+  }
+  TxPort& port(int32_t index) override { return *ports_[static_cast<size_t>(index)]; }
+  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
+                FlowId& flow, std::string&) override {
+    const IpAddress src_ip = plan_.ports[static_cast<size_t>(index)].addresses[address];
+    return ports_[static_cast<size_t>(index)]->add_flow(src_ip, dst_ip, src_port, traffic_class, flow);
+  }
+  void wake(int32_t port, Nanos due_ns) override {
+    Nanos& scheduled = wake_ns_[static_cast<size_t>(port)];
+    if (due_ns == kNever || due_ns >= scheduled) return;
+    scheduled = due_ns;
+    push({due_ns, order_++, port, -1, 0});
+  }
+  bool dead(int32_t port) const override { return port == params_.dying_port && clock_.now_ns >= params_.dies_at_ns; }
+  void transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet, uint8_t traffic_class,
+                bool spoil_icrc);
+
+ private:
+  struct Place {
+    int32_t port;
+    uint16_t address;
+  };
+
+  using End = std::pair<IpAddress, uint32_t>;  // address and queue pair number
+
+  void make_switch() {
+    for (const PlannedPort& port : plan_.ports) {
+      queues_.emplace_back(EgressParams{port.link_bps, params_.queue_capacity_bytes, params_.mark_from_bytes,
+                                        params_.mark_all_bytes, params_.mark_per_million});
+    }
+    if (!params_.telemetry) return;
+    for (const PlannedConnection& c : plan_.connections) {
+      for (int32_t q = c.first_qp; q < c.first_qp + c.qp_count; ++q) {
+        const PlannedQp& qp = plan_.qps[static_cast<size_t>(q)];
+        data_end_[{c.src_ip, qp.src_qpn}] = {c.dst_ip, qp.dst_qpn};
+      }
+    }
+  }
+
+  // A frame has reached the switch: into the egress queue towards its port, or nowhere.
+  void pass_switch(const Pending& pending) {
+    Frame& frame = frames_[static_cast<size_t>(pending.frame)];
+    EgressQueue& queue = queues_[static_cast<size_t>(pending.port)];
+    const auto draw = static_cast<uint32_t>(random_.next() % 1'000'000);
+    const auto verdict = queue.arrive(frame_bytes(frame), clock_.now_ns, draw);
+    if (!verdict.admitted) {
+      free_frames_.push_back(pending.frame);
+      return;
+    }
+    constexpr uint8_t kEcnMask = 0x03;
+    if (verdict.mark && (frame.traffic_class & kEcnMask) != 0) frame.traffic_class |= kEcnMask;
+    if (params_.telemetry && !frame.has_hop) {
+      frame.has_hop = true;
+      frame.hop = verdict.hop;
+    }
+    push({verdict.departs_ns + params_.latency_ns - params_.latency_ns / 2, order_++, pending.port, pending.frame});
+  }
+
+  // As the receiving NIC does with telemetry: data leaves it, the next acknowledgement takes it back.
+  std::span<const etloop_cc_hop> echo_telemetry(const Frame& frame, const wire::Packet& packet) {
+    if (!params_.telemetry || !frame.has_hop) return {};
+    if (packet.opcode == wire::Opcode::acknowledge) return {&frame.hop, 1};
+    seen_hops_[{frame.flow.dst_ip, packet.dest_qpn}] = frame.hop;
+    return {};
+  }
+  void attach_telemetry(Frame& frame, const wire::Packet& packet) {
+    if (!params_.telemetry || packet.opcode != wire::Opcode::acknowledge) return;
+    const auto end = data_end_.find({frame.flow.dst_ip, packet.dest_qpn});
+    if (end == data_end_.end()) return;
+    const auto seen = seen_hops_.find(end->second);
+    frame.has_hop = seen != seen_hops_.end();
+    if (frame.has_hop) frame.hop = seen->second;
+  }
+
+  void sample_queue() {
+    if (params_.sampled_port < 0 || params_.sample_interval_ns <= 0 || queues_.empty()) return;
+    EgressQueue& queue = queues_[static_cast<size_t>(params_.sampled_port)];
+    for (; next_sample_ns_ <= clock_.now_ns; next_sample_ns_ += params_.sample_interval_ns) {
+      const auto& counters = queue.counters();
+      outcome_.queue.push_back({next_sample_ns_, queue.queued_bytes(next_sample_ns_), counters.bytes, counters.marked,
+                                counters.dropped});
+    }
+  }
+
+  // On its link: Ethernet with FCS, preamble and gap; IP; UDP.
+  static int64_t frame_bytes(const Frame& frame) {
+    return frame.datagram_bytes + (frame.flow.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6);
+  }
+
+  void probe() {
+    cores_.start_probe();
+    drive([&] { return cores_.probed(); });
+  }
+
+  void replay() {
+    cores_.start();
+    const bool over = drive([&] { return cores_.finished(); });
+    if (!over && outcome_.failure.empty()) {
+      outcome_.failure = clock_.now_ns >= params_.limit_ns ? "the time limit was reached"
+                                                           : "nothing is left to happen: the job waits for itself";
+    }
+  }
+
+  // A packet's first bit is at the receiver's link.
+  void reach_link(const Pending& arriving) {
+    const auto port = static_cast<size_t>(arriving.port);
+    if (!params_.fair_links) {
+      receiver_free_ns_[port] = std::max(receiver_free_ns_[port], arriving.due_ns) + arriving.lasts_ns;
+      push({receiver_free_ns_[port], arriving.order, arriving.port, arriving.frame});
+      return;
+    }
+    const Frame& frame = frames_[static_cast<size_t>(arriving.frame)];
+    FairLink& link = fair_links_[port];
+    if (frame.answer) {
+      push({link.pass(arriving.lasts_ns, clock_.now_ns), arriving.order, arriving.port, arriving.frame});
+      return;
+    }
+    const LinkItem item{arriving.frame, arriving.lasts_ns, arriving.order};
+    if (const auto passed_ns = link.arrive(item, frame.queue_pair, clock_.now_ns)) {
+      push({*passed_ns, arriving.order, arriving.port, arriving.frame, 0, false, true});
+    }
+  }
+  void leave_link(int32_t port) {
+    const auto next = fair_links_[static_cast<size_t>(port)].next(clock_.now_ns);
+    if (next) push({next->second, next->first.order, port, next->first.frame, 0, false, true});
+  }
+
+  // Processes events until `over`, a failure, the limit, or nothing is left.
+  template <typename Over>
+  bool drive(Over over) {
+    while (!over()) {
+      if (pending_.empty()) return false;
+      std::pop_heap(pending_.begin(), pending_.end(), later);
+      const Pending next = pending_.back();
+      pending_.pop_back();
+      if (next.due_ns > params_.limit_ns) {
+        clock_.now_ns = params_.limit_ns;
+        return false;
+      }
+      clock_.now_ns = std::max(clock_.now_ns, next.due_ns);
+      if (next.lasts_ns > 0) {
+        reach_link(next);
+        continue;
+      }
+      if (next.held_link) leave_link(next.port);
+      sample_queue();
+      if (next.at_switch) {
+        pass_switch(next);
+        continue;
+      }
+      if (next.frame >= 0) {
+        deliver(next.port, next.frame);
+      } else {
+        if (wake_ns_[static_cast<size_t>(next.port)] == next.due_ns) wake_ns_[static_cast<size_t>(next.port)] = kNever;
+      }
+      cores_.turn(next.port);
+      if (!outcome_.failure.empty()) return false;
+    }
+    return true;
+  }
+
+  void deliver(int32_t port, int32_t frame_index) {
+    const Frame frame = frames_[static_cast<size_t>(frame_index)];
+    free_frames_.push_back(frame_index);
+    if (dead(port)) return;
+    const std::span<const uint8_t> bytes(frame.bytes.data(), frame.stored);
+    wire::Packet packet;
+    if (wire::decode(bytes, frame.datagram_bytes, packet) == wire::Malformed::none) {
+      if (!frame.inline_payload) packet.payload = nullptr;  // pattern
+      if (wire::icrc(frame.flow, 0, packet) != frame.icrc) {
+        ++outcome_.bad_icrc;
+        return;
+      }
+    } else {
+      ++outcome_.bad_icrc;
+      return;
+    }
+    const Place place = place_of_.at(frame.flow.dst_ip);
+    Datagram datagram{bytes, frame.datagram_bytes, frame.flow.src_ip, frame.flow.src_port, place.address, frame.traffic_class,
+                      echo_telemetry(frame, packet)};
+    cores_.on_datagram(port, datagram);
+  }
+
+  void push(const Pending& pending) {
+    pending_.push_back(pending);
+    std::push_heap(pending_.begin(), pending_.end(), later);
+  }
+  static bool later(const Pending& a, const Pending& b) {
+    return a.due_ns != b.due_ns ? a.due_ns > b.due_ns : a.order > b.order;
+  }
+
+  int32_t store(const Frame& frame) {
+    if (free_frames_.empty()) {
+      frames_.push_back(frame);
+      return static_cast<int32_t>(frames_.size() - 1);
+    }
+    const int32_t index = free_frames_.back();
+    free_frames_.pop_back();
+    frames_[static_cast<size_t>(index)] = frame;
+    return index;
+  }
+
+  const EnginePlan& plan_;
+  const SimParams& params_;
+  Random random_;
+  VirtualClock clock_;
+  SimOutcome outcome_;
+  CoreSet cores_;
+  std::map<IpAddress, Place> place_of_;
+  std::vector<std::unique_ptr<SimPort>> ports_;
+  std::vector<Nanos> link_free_ns_;
+  std::vector<Nanos> receiver_free_ns_;
+  std::vector<FairLink> fair_links_;
+  std::vector<Nanos> wake_ns_;
+  std::vector<Frame> frames_;
+  std::vector<int32_t> free_frames_;
+  std::vector<EgressQueue> queues_;          // by port; none without a switch
+  std::map<End, End> data_end_;              // sending end -> receiving end
+  std::map<End, etloop_cc_hop> seen_hops_;   // by receiving end
+  Nanos next_sample_ns_ = 0;
+  std::vector<Pending> pending_;
+  uint64_t order_ = 0;
+};
+
+TxResult SimPort::send(const PacketRun& run) {
+  if (!network_.takes_more(port_)) return TxResult::would_block;
+  wire::Packet packet = run.head;
+  const uint8_t traffic_class =
+      run.traffic_class == kFlowClass ? classes_[run.flow] : static_cast<uint8_t>(run.traffic_class);
+  for (uint32_t i = 0; i < run.count; ++i) {
+    packet.psn = (run.head.psn + i) & wire::kPsnMask;
+    if (run.count > 1) {
+      packet.ack_req = run.ack_every != 0 && (packet.psn + 1) % run.ack_every == 0;
+    }
+    network_.transmit(port_, flows_[run.flow], packet, traffic_class, run.spoil_icrc);
+  }
+  return TxResult::sent;
+}
+
+void Network::transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet, uint8_t traffic_class,
+                       bool spoil_icrc) {
+  if (dead(port)) return;
+  ++outcome_.packets;
+  Frame frame;
+  frame.flow = flow;
+  frame.stored = static_cast<uint32_t>(wire::encode_headers(packet, frame.bytes));
+  frame.datagram_bytes = static_cast<uint32_t>(wire::datagram_bytes(packet.opcode, packet.payload_bytes));
+  frame.icrc = wire::icrc(flow, 0, packet) ^ (spoil_icrc ? 1U : 0U);
+  frame.traffic_class = traffic_class;
+  if (packet.payload != nullptr) {
+    std::memcpy(frame.bytes.data() + frame.stored, packet.payload, packet.payload_bytes);
+    frame.stored += packet.payload_bytes;
+    frame.inline_payload = true;
+  }
+  frame.answer = frame.inline_payload || packet.opcode == wire::Opcode::acknowledge;
+  attach_telemetry(frame, packet);
+  const int64_t link_bps = plan_.ports[static_cast<size_t>(port)].link_bps;
+  const int64_t bits = frame_bytes(frame) * 8;
+  Nanos& free_ns = link_free_ns_[static_cast<size_t>(port)];
+  free_ns = std::max(free_ns, clock_.now_ns) + serialised_ns(bits, link_bps);
+
+  const auto place = place_of_.find(flow.dst_ip);
+  if (place == place_of_.end() || random_.one_in_million(params_.loss_per_million)) {
+    ++outcome_.lost;
+    return;
+  }
+  frame.queue_pair = uint64_t{place->second.address} << 32 | packet.dest_qpn;
+  const bool switched = !queues_.empty();
+  Nanos arrival_ns = free_ns + (switched ? params_.latency_ns / 2 : params_.latency_ns);
+  if (random_.one_in_million(params_.reorder_per_million)) {
+    ++outcome_.reordered;
+    arrival_ns += params_.reorder_delay_ns;
+  }
+  if (random_.one_in_million(params_.duplicate_per_million)) {
+    ++outcome_.duplicated;
+    push({arrival_ns + params_.latency_ns, order_++, place->second.port, store(frame), 0, switched});
+  }
+  if (random_.one_in_million(params_.corrupt_per_million)) {
+    ++outcome_.corrupted;
+    const uint64_t bit = random_.next() % (frame.stored * 8);
+    frame.bytes[bit / 8] ^= static_cast<uint8_t>(1U << (bit % 8));
+  }
+  if (params_.receiver_links) {
+    // Cut through: the packet takes its turn when its first bit is there.
+    const Nanos lasts_ns = serialised_ns(bits, plan_.ports[static_cast<size_t>(place->second.port)].link_bps);
+    push({std::max(arrival_ns - lasts_ns, clock_.now_ns), order_++, place->second.port, store(frame), lasts_ns, false});
+    return;
+  }
+  push({arrival_ns, order_++, place->second.port, store(frame), 0, switched});
+}
+
+}  // namespace
+
+SimOutcome simulate(const EnginePlan& plan, const SimParams& params) {
+  Network network(plan, params);
+  return network.run();
+}
+
+}  // namespace etloop

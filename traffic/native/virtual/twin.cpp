@@ -1,0 +1,495 @@
+#include "virtual/twin.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/prefetch.h"
+#include "base/time_wheel.h"
+
+namespace etloop {
+
+namespace {
+
+constexpr uint8_t kEcnMask = 0x03;
+constexpr uint32_t kMaxRun = 4;  // packets of a queue pair that a card takes at a time
+constexpr uint8_t kUdpProtocol = 17;
+constexpr int64_t kLeastFrameBytes = 64;
+constexpr int64_t kMostWaitingBytes = 6 << 20;  // in a priority of a card, before a stream of UDP keeps the rest
+
+// A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
+struct alignas(64) Frame {
+  uint32_t flow = 0;
+  uint32_t stored = 0;
+  uint32_t datagram_bytes = 0;
+  int32_t stream = 0;    // of a frame of plain UDP, in which nothing else means anything
+  bool spoiled = false;  // by its sender
+  std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
+};
+
+// What has to be known of a frame before it is looked at, so that all that it needs can be asked for at once. A frame's own line
+// is seldom in the caches by then.
+struct Heading {
+  uint32_t flow = 0;
+  uint32_t dest_qpn = 0;
+};
+
+struct alignas(kLineBytes) Flow {
+  IpAddress src_ip = {};
+  uint16_t src_port = 0;
+  uint8_t traffic_class = 0;
+  uint16_t dst_address = 0;  // among those of the receiving port
+  int32_t dst_port = -1;     // of the plan
+  uint64_t key = 0;
+  uint32_t destination = 0;  // attachment
+  uint32_t around_bytes = 0;  // of an Ethernet frame, around the datagram
+};
+
+uint64_t key_of(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_t src_port,
+                uint16_t dst_port = wire::kRoceUdpPort) {
+  uint8_t src[16];
+  uint8_t dst[16];
+  std::copy(src_ip.bytes.begin(), src_ip.bytes.end(), src);
+  std::copy(dst_ip.bytes.begin(), dst_ip.bytes.end(), dst);
+  return flow_key(src, dst, src_port, dst_port, kUdpProtocol);
+}
+
+class Network;
+
+class CardPort final : public TxPort {
+ public:
+  CardPort(Network& network, int32_t port) : network_(network), port_(port) {}
+  TxResult send(const PacketRun& run) override;
+  bool holds(FlowId flow) override;
+  std::string last_error() const override { return {}; }
+  uint32_t max_run(uint32_t) const override { return kMaxRun; }
+
+ private:
+  Network& network_;
+  int32_t port_;
+};
+
+class Network final : public VirtualPorts, public FabricSink {
+ public:
+  Network(const EnginePlan& plan, const FabricConfig& config, const TwinParams& params)
+      : plan_(plan),
+        params_(params),
+        stop_(params.stop, kTurnsPerLook),
+        fabric_(config, *this, 0),
+        series_(fabric_, config, params.sample_interval_ns, params.most_samples),
+        streams_(params.streams),
+        cores_(plan, clock_, *this, outcome_, *params.memory),
+        port_of_(config.attachments.size(), -1),
+        flows_(params.memory),
+        frames_(params.memory),
+        heading_(params.memory),
+        pending_(event_spacing_ns(config.switches)) {
+    ports_.reserve(plan.ports.size());
+    for (size_t p = 0; p < plan.ports.size(); ++p) {
+      const auto index = static_cast<int32_t>(p);
+      ports_.push_back({.card = CardPort(*this, index), .attachment = params.attachment_of_port[p]});
+      port_of_[ports_[p].attachment] = index;
+      for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
+        place_of_[plan.ports[p].addresses[a]] = {index, static_cast<uint16_t>(a)};
+      }
+    }
+  }
+
+  TwinOutcome run() {
+    if (!cores_.make(params_.receive_buffer_bytes)) return std::move(outcome_);
+    if (params_.probe_first) {
+      cores_.start_probe();
+      drive([&] { return cores_.probed(); });
+    }
+    if (outcome_.failure.empty()) replay();
+    cores_.collect();
+    for (size_t s = 0; s < fabric_.switches(); ++s) outcome_.switches.push_back(fabric_.counters(s, clock_.now_ns));
+    for (size_t a = 0; a < port_of_.size(); ++a) outcome_.cards.push_back(fabric_.card(a, clock_.now_ns));
+    for (const SwitchCounters& counters : outcome_.switches) {
+      for (const SwitchPortCounters& port : counters.ports) outcome_.hops += port.tx_packets;
+    }
+    outcome_.hops += outcome_.packets;
+    outcome_.sample_interval_ns = series_.interval_ns();
+    outcome_.samples = series_.rows();
+    outcome_.streams = streams_.counters();
+    return std::move(outcome_);
+  }
+
+  // ---- the cores' side
+
+  TxPort& port(int32_t index) override { return ports_[static_cast<size_t>(index)].card; }
+
+  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
+                FlowId& flow, std::string& error) override {
+    const PlannedPort& planned = plan_.ports[static_cast<size_t>(index)];
+    const auto place = place_of_.find(dst_ip);
+    if (place == place_of_.end()) {
+      error = "no port of the plan has the address of a peer";
+      return false;
+    }
+    Flow made;
+    made.src_ip = planned.addresses[address];
+    made.src_port = src_port;
+    made.traffic_class = traffic_class;
+    made.dst_port = place->second.port;
+    made.dst_address = place->second.address;
+    made.destination = params_.attachment_of_port[static_cast<size_t>(made.dst_port)];
+    made.key = key_of(made.src_ip, dst_ip, src_port);
+    const int64_t on_link_bytes = dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6;
+    made.around_bytes = static_cast<uint32_t>(on_link_bytes - kLineOverheadBytes) + planned.tag_bytes;
+    flow = static_cast<FlowId>(flows_.size());
+    flows_.push_back(made);
+    return true;
+  }
+
+  void wake(int32_t index, Nanos due_ns) override {
+    // What is due now and was not done waits for the card, which will wake the core.
+    Port& own = ports_[static_cast<size_t>(index)];
+    if (due_ns <= clock_.now_ns && own.waiting) return;
+    if (due_ns == kNever || due_ns >= own.wake_ns) return;
+    own.wake_ns = due_ns;
+    const auto port = static_cast<uint32_t>(index);
+    pending_.push({due_ns, 0, kNoFrame, port, false, 0});
+  }
+
+  TxResult send(int32_t port, const PacketRun& run);
+  // A card has its next packets at hand, no more: then queue pairs take turns, and answers, which it makes itself, do not wait.
+  bool full_for(int32_t port, uint8_t traffic_class) {
+    Port& own = ports_[static_cast<size_t>(port)];
+    own.waiting = fabric_.waiting_frames(own.attachment, traffic_class >> 2) > 1;
+    return own.waiting;
+  }
+  bool holds(int32_t port, FlowId flow) {
+    Port& own = ports_[static_cast<size_t>(port)];
+    if (own.asked != flow) {
+      own.asked = flow;
+      own.asked_class = flows_[flow].traffic_class;
+    }
+    return full_for(port, own.asked_class);
+  }
+
+  // ---- the network's side
+
+  void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override {
+    const bool damaged = frame.corrupted || frame.trimmed;
+    if ((frame.handle & kOfStream) != 0) {
+      if (damaged) streams_.lost(static_cast<size_t>(frames_[frame.handle & ~kOfStream].stream));
+      free_frames_.push_back(frame.handle & ~kOfStream);
+      return;
+    }
+    --job_frames_;
+    const auto port = static_cast<uint32_t>(port_of_[attachment]);
+    const auto traffic_class = static_cast<uint8_t>(frame.dscp << 2 | frame.ecn);
+    pending_.push({at_ns, 0, frame.handle, port, damaged, traffic_class});
+  }
+  void pause(size_t, uint8_t, uint16_t, Nanos) override {}
+  void release(const SwitchFrame& frame) override {
+    const uint32_t handle = frame.handle & ~kOfStream;
+    if (handle == frame.handle) --job_frames_;
+    else streams_.lost(static_cast<size_t>(frames_[handle].stream));
+    free_frames_.push_back(handle);
+  }
+  void card_sends(size_t attachment, Nanos) override {
+    const int32_t port = port_of_[attachment];
+    if (port < 0 || !ports_[static_cast<size_t>(port)].waiting) return;
+    ports_[static_cast<size_t>(port)].waiting = false;
+    ready_.push_back(port);
+  }
+
+ private:
+  static constexpr uint32_t kNoFrame = UINT32_MAX;
+  static constexpr uint32_t kOfStream = 1U << 31;  // in the handle of a frame: a stream's, not the job's
+  static constexpr uint32_t kTurnsPerLook = 1 << 12;
+  static constexpr size_t kReadBytes = 64;  // of a frame, when it arrives
+  struct Place {
+    int32_t port;
+    uint16_t address;
+  };
+  static constexpr FlowId kNoFlow = UINT32_MAX;
+  struct alignas(kLineBytes) Port {
+    CardPort card;
+    Nanos wake_ns = kNever;  // when its core is woken
+    uint32_t attachment = 0;
+    FlowId asked = kNoFlow;  // of the flow that the core asked for last: it asks again and again while the card is full
+    uint8_t asked_class = 0;
+    bool waiting = false;  // its card had no room
+  };
+  static_assert(sizeof(Port) == kLineBytes);
+  struct Pending {
+    Nanos at_ns;
+    uint64_t order;
+    uint32_t handle;  // kNoFrame: only a wake-up
+    uint32_t port : 23;
+    bool damaged : 1;  // on the way
+    uint32_t traffic_class : 8;  // as it arrives
+  };
+  static_assert(sizeof(Pending) == 24);
+
+  void replay() {
+    outcome_.start_ns = clock_.now_ns;
+    for (const LinkChange& change : params_.link_changes) {
+      fabric_.set_link_later(change.end, change.up, clock_.now_ns + change.at_ns);
+    }
+    streams_.begin(clock_.now_ns);
+    cores_.start();
+    const bool over = drive([&] { return cores_.finished(); });
+    if (over || !outcome_.failure.empty()) return;
+    if (outcome_.too_many_packets) {
+      outcome_.failure = "the job takes more packets than were allowed";
+    } else if (clock_.now_ns >= params_.limit_ns) {
+      outcome_.failure = "the time limit was reached";
+    } else {
+      outcome_.failure = "nothing is left to happen: the job waits for itself";
+    }
+  }
+
+  // Processes events until `over`, a failure, a limit, or nothing is left.
+  template <typename Over>
+  bool drive(Over over) {
+    while (!over()) {
+      if (stop_.seen()) {
+        outcome_.failure = "stopped";
+        return false;
+      }
+      const Nanos host_ns = pending_.next_ns();
+      const Nanos network_ns = fabric_.next_event();
+      const Nanos stream_ns = streams_.due_ns();
+      const Nanos next_ns = std::min({host_ns, network_ns, stream_ns});
+      if (next_ns == kNever || (stream_ns != kNever && job_rests())) return false;
+      if (next_ns > params_.limit_ns) {
+        clock_.now_ns = params_.limit_ns;
+        return false;
+      }
+      while (series_.due_ns() <= next_ns) series_.sample();
+      clock_.now_ns = std::max(clock_.now_ns, next_ns);
+      if (stream_ns <= next_ns) {
+        send_streams();
+        if (!give_turns()) return false;
+        if (too_many()) return false;
+        continue;
+      }
+      if (network_ns <= host_ns) {
+        run_network();
+        if (!give_turns()) return false;
+        continue;
+      }
+      const Pending next = pending_.pop();
+      look_ahead();
+      if (next.handle != kNoFrame) {
+        take_in(next);
+      } else if (ports_[next.port].wake_ns == next.at_ns) {
+        ports_[next.port].wake_ns = kNever;
+      }
+      cores_.turn(static_cast<int32_t>(next.port));
+      if (!give_turns()) return false;
+      if (too_many()) return false;
+    }
+    return true;
+  }
+
+  bool too_many() {
+    outcome_.too_many_packets = params_.most_packets > 0 && outcome_.packets > params_.most_packets;
+    return outcome_.too_many_packets;
+  }
+
+  // Whether nothing of the job is under way or will happen by itself. Streams go on for ever.
+  bool job_rests() const {
+    return job_frames_ == 0 && pending_.next_ns() == kNever &&
+           std::none_of(ports_.begin(), ports_.end(), [](const Port& port) { return port.waiting; });
+  }
+
+  void send_streams() {
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      if (!streams_.is_due(i, clock_.now_ns)) continue;
+      const int64_t due = streams_.look(i, clock_.now_ns);
+      int64_t sent = 0;
+      while (sent < due && send_datagram(i)) ++sent;
+      streams_.sent(i, sent);
+    }
+  }
+
+  // False: no room in the card.
+  bool send_datagram(size_t stream) {
+    const TwinStream& own = streams_.stream(stream);
+    const int64_t around = (own.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) - kLineOverheadBytes;
+    SwitchFrame on_link;
+    on_link.frame_bytes = static_cast<int32_t>(std::max(own.datagram_bytes + around, kLeastFrameBytes));
+    on_link.dscp = own.traffic_class >> 2;
+    on_link.ecn = own.traffic_class & kEcnMask;
+    const auto waiting = static_cast<int64_t>(fabric_.waiting_frames(own.from, on_link.dscp));
+    if (waiting * on_link.frame_bytes > kMostWaitingBytes) return false;
+    on_link.destination = own.to;
+    on_link.flow_key = key_of(own.src_ip, own.dst_ip, own.udp_port, own.udp_port);
+    const uint32_t handle = take_frame();
+    frames_[handle].stream = static_cast<int32_t>(stream);
+    on_link.handle = handle | kOfStream;
+    if (!fabric_.from_host(own.from, on_link, clock_.now_ns)) {
+      free_frames_.push_back(handle);
+      return false;
+    }
+    ++outcome_.packets;
+    return true;
+  }
+
+  // As long as it is the network's turn, and no card wants anything of its core.
+  void run_network() {
+    for (uint32_t turn = 0; turn < kTurnsPerLook; ++turn) {
+      fabric_.advance(clock_.now_ns);
+      const Nanos next_ns = fabric_.next_event();
+      if (next_ns > pending_.next_ns() || next_ns >= std::min(series_.due_ns(), streams_.due_ns())) return;
+      if (next_ns > params_.limit_ns || next_ns == kNever) return;
+      if (!ready_.empty()) return;
+      clock_.now_ns = std::max(clock_.now_ns, next_ns);
+    }
+  }
+
+  // To the cores whose cards have room again.
+  bool give_turns() {
+    while (!ready_.empty() && outcome_.failure.empty()) {
+      const int32_t port = ready_.back();
+      ready_.pop_back();
+      cores_.turn(port);
+    }
+    return outcome_.failure.empty();
+  }
+
+  // The queue pair that the next frame is for is seldom in the caches, and it is known now.
+  void look_ahead() const {
+    if (pending_.empty() || pending_.front().handle == kNoFrame) return;
+    const Pending& next = pending_.front();
+    prefetch(&frames_[next.handle], kReadBytes);
+    prefetch(&flows_[heading_[next.handle].flow]);
+    cores_.expect_datagram(static_cast<int32_t>(next.port), heading_[next.handle].dest_qpn);
+  }
+
+  void take_in(const Pending& arrival) {
+    const Frame& frame = frames_[arrival.handle];
+    free_frames_.push_back(arrival.handle);
+    if (frame.spoiled || arrival.damaged) {
+      ++outcome_.bad_packets;
+      return;
+    }
+    const Flow& flow = flows_[frame.flow];
+    const std::span<const uint8_t> bytes(frame.bytes.data(), frame.stored);
+    const Datagram datagram{bytes, frame.datagram_bytes, flow.src_ip, flow.src_port, flow.dst_address,
+                            static_cast<uint8_t>(arrival.traffic_class), {}};
+    cores_.on_datagram(static_cast<int32_t>(arrival.port), datagram);
+  }
+
+  uint32_t take_frame() {
+    if (free_frames_.empty()) {
+      frames_.emplace_back();
+      heading_.emplace_back();
+      return static_cast<uint32_t>(frames_.size() - 1);
+    }
+    const uint32_t handle = free_frames_.back();
+    free_frames_.pop_back();
+    return handle;
+  }
+
+  const EnginePlan& plan_;
+  const TwinParams& params_;
+  StopSign stop_;
+  VirtualClock clock_;
+  TwinOutcome outcome_;
+  SoftFabric fabric_;
+  TwinSeries series_;
+  TwinStreams streams_;
+  CoreSet cores_;
+  std::map<IpAddress, Place> place_of_;
+  std::vector<int32_t> port_of_;  // by attachment; -1: no port of the plan
+  std::pmr::vector<Flow> flows_;
+  std::vector<Port> ports_;
+  std::pmr::vector<Frame> frames_;
+  std::pmr::vector<Heading> heading_;  // of each frame
+  std::vector<uint32_t> free_frames_;
+  int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
+  TimeWheel<Pending> pending_;  // what arrives at ports, and when their cores are woken
+  std::vector<int32_t> ready_;  // ports whose card has room again
+};
+
+TxResult CardPort::send(const PacketRun& run) { return network_.send(port_, run); }
+
+bool CardPort::holds(FlowId flow) { return network_.holds(port_, flow); }
+
+bool answers(wire::Opcode opcode) {
+  const wire::Role role = wire::shape(opcode).role;
+  return role == wire::Role::acknowledgement || role == wire::Role::notification;
+}
+
+TxResult Network::send(int32_t port, const PacketRun& run) {
+  const uint32_t attachment = ports_[static_cast<size_t>(port)].attachment;
+  const uint8_t traffic_class =
+      run.traffic_class == kFlowClass ? flows_[run.flow].traffic_class : static_cast<uint8_t>(run.traffic_class);
+  SwitchFrame on_link;
+  on_link.dscp = traffic_class >> 2;
+  on_link.ecn = traffic_class & kEcnMask;
+  if (!answers(run.head.opcode) && full_for(port, traffic_class)) return TxResult::held;
+  const Flow& flow = flows_[run.flow];
+  on_link.destination = flow.destination;
+  on_link.flow_key = flow.key;
+  wire::Packet packet = run.head;
+  for (uint32_t i = 0; i < run.count; ++i) {
+    packet.psn = (run.head.psn + i) & wire::kPsnMask;
+    if (run.count > 1) packet.ack_req = run.ack_every != 0 && (packet.psn + 1) % run.ack_every == 0;
+    const uint32_t handle = take_frame();
+    Frame& frame = frames_[handle];
+    heading_[handle] = {run.flow, run.head.dest_qpn};
+    frame.flow = run.flow;
+    frame.stored = static_cast<uint32_t>(wire::encode_headers(packet, frame.bytes));
+    frame.datagram_bytes = static_cast<uint32_t>(wire::datagram_bytes(packet.opcode, packet.payload_bytes));
+    frame.spoiled = run.spoil_icrc;
+    if (packet.payload != nullptr) {
+      std::memcpy(frame.bytes.data() + frame.stored, packet.payload, packet.payload_bytes);
+      frame.stored += packet.payload_bytes;
+    }
+    on_link.handle = handle;
+    on_link.frame_bytes = static_cast<int32_t>(frame.datagram_bytes + flow.around_bytes);
+    ++outcome_.packets;
+    ++job_frames_;
+    fabric_.from_host(attachment, on_link, clock_.now_ns);
+  }
+  return TxResult::sent;
+}
+
+}  // namespace
+
+std::string validate(const TwinParams& params, const EnginePlan& plan, const FabricConfig& network) {
+  if (params.attachment_of_port.size() != plan.ports.size()) return "not every port of the plan is attached";
+  std::vector<uint32_t> taken = params.attachment_of_port;
+  std::sort(taken.begin(), taken.end());
+  if (std::adjacent_find(taken.begin(), taken.end()) != taken.end()) return "two ports of the plan share an attachment";
+  if (!taken.empty() && taken.back() >= network.attachments.size()) return "a port of the plan is attached to nothing";
+  for (const LinkChange& change : params.link_changes) {
+    const bool known = change.end.switch_index < network.switches.size() &&
+                       change.end.port < network.switches[change.end.switch_index].ports.size();
+    if (!known || change.at_ns < 0) return "a link that is to change is of no switch";
+  }
+  for (const TwinStream& stream : params.streams) {
+    const bool known = stream.from < network.attachments.size() && stream.to < network.attachments.size();
+    if (!known || stream.from == stream.to) return "a stream of UDP ends at nothing";
+    const bool bounded = stream.rate_bps > 0 && stream.rate_bps <= 1'000'000'000'000 && stream.datagram_bytes > 0 &&
+                         stream.datagram_bytes <= 65'507 && stream.start_ns >= 0 && stream.stop_ns >= 0;
+    if (!bounded) return "a stream of UDP has a rate, a size or a time that cannot be";
+  }
+  for (const PlannedConnection& connection : plan.connections) {
+    if (connection.path != Path::wire) continue;
+    for (const IpAddress& ip : {connection.src_ip, connection.dst_ip}) {
+      const bool known = std::any_of(plan.ports.begin(), plan.ports.end(), [&](const PlannedPort& port) {
+        return std::find(port.addresses.begin(), port.addresses.end(), ip) != port.addresses.end();
+      });
+      if (!known) return "a connection ends at an address that no port of the plan has";
+    }
+  }
+  return {};
+}
+
+TwinOutcome run_twin(const EnginePlan& plan, const FabricConfig& network, const TwinParams& params) {
+  Network twin(plan, network, params);
+  return twin.run();
+}
+
+}  // namespace etloop

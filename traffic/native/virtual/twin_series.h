@@ -1,0 +1,58 @@
+// A network of switches over time: what every used queue held, marked, dropped and was paused for, at even times. Pure.
+//
+// Lane i of a port stands for queue i, PFC priority i and priority group i of it. Rows are made for lanes that have been
+// used; when there are too many, every second sample goes and the interval doubles, so a series of any length fits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "switch/soft_fabric.h"
+
+namespace etloop {
+
+struct LaneSample {
+  int64_t time_ns;
+  int64_t queued_bytes;
+  int64_t group_bytes;     // of arriving packets, in the lane's priority group
+  int64_t headroom_bytes;  // of those, beyond the threshold
+  // From here on since the begin.
+  int64_t tx_packets;
+  int64_t tx_bytes;
+  int64_t marked_packets;
+  int64_t dropped_packets;  // for want of room, by queue or by group
+  int64_t trimmed_packets;
+  int64_t pfc_rx;
+  int64_t pfc_tx;
+  int64_t paused_ns;
+  int32_t switch_index;
+  uint16_t port;
+  uint16_t lane;
+};
+static_assert(sizeof(LaneSample) == 104);
+
+class TwinSeries {
+ public:
+  // `interval_ns` 0: no series.
+  TwinSeries(const SoftFabric& fabric, const FabricConfig& config, Nanos interval_ns, size_t most_rows);
+
+  // When the next sample is due; kNever without a series.
+  Nanos due_ns() const { return due_ns_; }
+  // To be asked before anything happens at or after `due_ns`.
+  void sample();
+
+  Nanos interval_ns() const { return interval_ns_; }
+  const std::vector<LaneSample>& rows() const { return rows_; }
+
+ private:
+  void thin_out();
+
+  const SoftFabric& fabric_;
+  const FabricConfig& config_;
+  Nanos interval_ns_;
+  size_t most_rows_;
+  Nanos due_ns_;
+  std::vector<LaneSample> rows_;
+};
+
+}  // namespace etloop

@@ -1,0 +1,70 @@
+// Plain UDP beside a job in virtual time: when the datagrams of every stream fall due, by the rule of traffic/udp_streams.py.
+// Pure: time in, numbers of datagrams out. What becomes of the datagrams is decided by the twin.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/ip_address.h"
+#include "switch/switch_model.h"
+
+namespace etloop {
+
+struct TwinStream {
+  uint32_t from = 0;  // attachments
+  uint32_t to = 0;
+  IpAddress src_ip = {};
+  IpAddress dst_ip = {};
+  uint16_t udp_port = 0;  // of both ends
+  uint8_t traffic_class = 0;
+  int64_t rate_bps = 0;  // of the payload
+  int64_t datagram_bytes = 0;
+  Nanos start_ns = 0;  // after the ranks began
+  Nanos stop_ns = 0;   // 0: with the run
+};
+
+struct TwinStreamCounters {
+  int64_t sent = 0;      // datagrams handed to the card
+  int64_t left_out = 0;  // not sent in time
+  int64_t lost = 0;      // of those that were sent
+};
+
+class TwinStreams {
+ public:
+  // Agents look at their streams so often, and make up for so much.
+  static constexpr Nanos kTickNs = 1'000'000;
+  static constexpr Nanos kMostBehindNs = 100'000'000;
+
+  explicit TwinStreams(const std::vector<TwinStream>& streams);
+
+  void begin(Nanos job_start_ns);
+  // When a stream is to be looked at next; kNever where none is.
+  Nanos due_ns() const { return states_.empty() ? kNever : first_due_ns(); }
+  // A stream whose look is due at `now`: how many datagrams it has to send. Its next look is a tick later.
+  int64_t look(size_t stream, Nanos now);
+  bool is_due(size_t stream, Nanos now) const { return states_[stream].next_ns <= now; }
+  // Of those that were to be sent, so many were.
+  void sent(size_t stream, int64_t datagrams);
+  void lost(size_t stream) { ++counters_[stream].lost; }
+
+  size_t size() const { return states_.size(); }
+  const TwinStream& stream(size_t stream) const { return streams_[stream]; }
+  const std::vector<TwinStreamCounters>& counters() const { return counters_; }
+
+ private:
+  Nanos first_due_ns() const;
+
+  struct State {
+    Nanos next_ns = kNever;
+    Nanos end_ns = kNever;
+    int64_t credit = 0;    // bits times nanoseconds per second that are no whole datagram yet
+    int64_t waiting = 0;   // datagrams that were due and not sent
+  };
+
+  const std::vector<TwinStream>& streams_;
+  std::vector<State> states_;
+  std::vector<TwinStreamCounters> counters_;
+};
+
+}  // namespace etloop

@@ -1,0 +1,106 @@
+// RoCEv2 headers <-> values, and the invariant CRC. Pure: bytes in, bytes out.
+// Source: InfiniBand Architecture Specification vol. 1, chapter 9 and annex A17 (RoCEv2).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/ip_address.h"
+#include "wire/opcode.h"
+
+namespace etloop::wire {
+
+inline constexpr uint16_t kRoceUdpPort = 4791;
+inline constexpr size_t kBthBytes = 12;
+inline constexpr size_t kRethBytes = 16;
+inline constexpr size_t kAethBytes = 4;
+inline constexpr size_t kImmBytes = 4;
+inline constexpr size_t kDethBytes = 8;
+inline constexpr size_t kIcrcBytes = 4;
+inline constexpr size_t kAtomicBytes = 28;
+inline constexpr size_t kAtomicAckBytes = 8;
+inline constexpr size_t kIethBytes = 4;
+inline constexpr size_t kMaxHeaderBytes = kBthBytes + kAtomicBytes;
+inline constexpr uint32_t kPsnMask = 0xFFFFFF;
+
+// AETH syndromes (InfiniBand Architecture Specification vol. 1, 9.7.5.1.2).
+inline constexpr uint8_t kSyndromeAck = 0x1F;
+inline constexpr uint8_t kSyndromeNakSequence = 0x60;
+inline constexpr uint8_t kSyndromeNakInvalidRequest = 0x61;
+inline constexpr uint8_t kSyndromeNakRemoteAccess = 0x62;
+inline constexpr uint8_t kSyndromeNakRemoteOperational = 0x63;
+inline constexpr uint8_t kSyndromeRnr = 0x20;       // with the timer code in the low five bits
+inline constexpr uint8_t kSyndromeKindMask = 0xE0;
+inline constexpr uint8_t kRnrTimerMask = 0x1F;
+
+// One packet as values. Fields that the opcode does not carry are zero. `payload` == nullptr stands for the constant
+// pattern (kPatternByte), so that no payload needs to be touched to hash it.
+struct Packet {
+  Opcode opcode{};
+  bool ack_req = false;
+  bool becn = false;
+  uint32_t dest_qpn = 0;
+  uint32_t psn = 0;
+  uint64_t va = 0;         // RETH, AtomicETH
+  uint32_t rkey = 0;       // RETH, AtomicETH; IETH: the key to invalidate
+  uint32_t dma_bytes = 0;  // RETH
+  uint32_t imm = 0;        // ImmDt
+  uint8_t syndrome = 0;    // AETH
+  uint32_t msn = 0;        // AETH
+  uint32_t qkey = 0;       // DETH
+  uint32_t src_qpn = 0;    // DETH
+  uint64_t swap_add = 0;   // AtomicETH: what to add, or to put in place of `compare`
+  uint64_t compare = 0;    // AtomicETH
+  uint64_t original = 0;   // AtomicAckETH: what stood there before
+  uint32_t payload_bytes = 0;  // without pad
+  const uint8_t* payload = nullptr;
+
+  bool operator==(const Packet&) const = default;
+};
+inline constexpr uint8_t kPatternByte = 0xA5;
+
+// Bytes of BTH and extension headers for an opcode.
+size_t header_bytes(Opcode opcode);
+// UDP payload length of a packet: headers, payload, pad to 4, ICRC.
+size_t datagram_bytes(Opcode opcode, uint32_t payload_bytes);
+
+enum class Malformed : uint8_t {
+  none, too_short, transport_version, unknown_opcode, bad_pad, bad_length,
+};
+
+// Decodes a UDP payload (BTH ... ICRC) of `datagram_bytes` bytes of which at least the headers stand in `bytes`
+// (all of them on a real port; the simulator keeps only headers and inline payload). Does not check the ICRC.
+Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& out);
+
+// Writes BTH and extension headers; returns their length. `out` holds at least kMaxHeaderBytes.
+size_t encode_headers(const Packet& packet, std::span<uint8_t> out);
+
+// The IP and UDP fields that the ICRC covers. Both addresses are of one family.
+struct IpFlow {
+  IpAddress src_ip = IpAddress::v4(0);
+  IpAddress dst_ip = IpAddress::v4(0);
+  uint16_t src_port = 0;
+  uint16_t dst_port = kRoceUdpPort;
+};
+
+// The ICRC of a packet in this flow, little-endian on the wire. Its IPv4 header has this identification, no options and
+// DF set; its IPv6 header has no extensions, and `ip_id` means nothing.
+uint32_t icrc(const IpFlow& flow, uint16_t ip_id, const Packet& packet);
+
+// Checks a whole Ethernet frame (IPv4 or IPv6, optional VLAN, no FCS): the ICRC as it stands against the one computed.
+enum class FrameCheck : uint8_t { good, bad_icrc, not_roce, malformed };
+FrameCheck check_frame(std::span<const uint8_t> frame);
+// The ICRC that a whole IP packet with UDP should end with; the packet has at least UDP header, BTH and ICRC.
+uint32_t icrc_of_ip(std::span<const uint8_t> packet);
+// The same check of an IP packet to any UDP port; bytes behind it are padding.
+FrameCheck check_ip(std::span<const uint8_t> packet);
+
+// Signed distance a - b of two 24-bit sequence numbers.
+constexpr int32_t psn_distance(uint32_t a, uint32_t b) {
+  return static_cast<int32_t>((a - b) << 8) >> 8;
+}
+
+}  // namespace etloop::wire
