@@ -1,8 +1,7 @@
 """Decides a run from the first Hello to the last record: events in, actions out, time as an argument.
 
-Owns the run's state, what each phase still waits for and until when, and the reason if the run breaks. Sockets,
-clock and the user's screen belong to service.py, who is there to roster.py, what was measured to harvest.py, and why
-nothing moves to stall.py.
+Owns the run's state, what each phase waits for and until when, and the reason if the run breaks. Sockets and the clock
+belong to service.py, who is there to roster.py, what was measured to records.py, why nothing moves to stall.py.
 """
 
 from __future__ import annotations
