@@ -17,12 +17,12 @@ from pathlib import Path
 
 import zmq.auth
 from etloop.agent import preflight
-from etloop.agent.files import host_facts
-from etloop.agent.presence import PresenceSettings, add_presence, presence_settings, presence_told
+from etloop.agent.host_facts import host_facts
+from etloop.agent.presence import PresenceSettings, add_presence, presence_published, presence_settings
 from etloop.agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
 from etloop.contract.base.units import QuantityError, parse_bytes, parse_name
-from etloop.runtime.garbage_collection import set_start_aside
+from etloop.runtime.garbage_collection import freeze_startup_objects
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.threads.cleared_cores import cleared_cores
 from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads, parse_cores
@@ -135,14 +135,14 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
     with _threads(options) as threads:
         if capture is not None or threads != ORDINARY:
             open_engine = partial(open_native_engine, capture=capture, threads=threads)
-        set_start_aside()
+        freeze_startup_objects()
         return asyncio.run(_served(settings, open_engine, presence_settings(options)))
 
 
 async def _served(
     settings: AgentSettings, open_engine: OpenEngineCall, presence: PresenceSettings | None
 ) -> ExitCode:
-    async with presence_told(presence, settings.name):
+    async with presence_published(presence, settings.name):
         return await serve(settings, open_engine)
 
 
@@ -170,13 +170,13 @@ def _capture_target(options: argparse.Namespace) -> CaptureTarget | None:
     problems: list[Problem] = []
     sizes: list[int] = []
     for option, most, usual in _CAPTURE_SIZES:
-        said = vars(options)[option[2:].replace("-", "_")]
+        given = vars(options)[option[2:].replace("-", "_")]
         if options.capture is None:
-            if said is not None:
+            if given is not None:
                 problems.append(Problem(option, "nothing is captured", "name a directory by --capture, too"))
             continue
         try:
-            size = parse_bytes(said or usual)
+            size = parse_bytes(given or usual)
             if not 64 <= size <= most:
                 problems.append(Problem(option, f"{size} bytes", f"write 64 to {most} bytes"))
             sizes.append(size)
@@ -190,9 +190,9 @@ def _capture_target(options: argparse.Namespace) -> CaptureTarget | None:
 
 
 def _preflight(*, as_json: bool) -> ExitCode:
-    checks = preflight.judge(host_facts())
+    checks = preflight.check_host(host_facts())
     if as_json:
-        rows = [dataclasses.asdict(check) | {"grade": check.grade.value} for check in checks]
+        rows = [dataclasses.asdict(check) | {"severity": check.severity.value} for check in checks]
         print(json.dumps({"schema": "etloop-preflight/1", "checks": rows}, indent=2))
     else:
         print(preflight.text(checks))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from etloop.contract.model.assignment import Assignment, PortSettings
     from etloop.contract.model.capabilities import Capabilities, Interface
 
-_TOLD_ADDRESSES: Final = 8
+_NAMED_ADDRESSES: Final = 8
 """Of one port: with a wrong interface hundreds of addresses are wrong for one reason."""
 
 
@@ -36,7 +36,7 @@ def _of_port(
 ) -> Iterator[Problem]:
     where = f"port {port.name}"
     strangers = [address for address in port.addresses if not host.has_address(address)]
-    for address in strangers[:_TOLD_ADDRESSES]:
+    for address in strangers[:_NAMED_ADDRESSES]:
         what = f"address {address} is not on {host_name}, which has {_interfaces_text(host)}"
         remedy = f"on {host_name}: ip address add {address}/24 dev INTERFACE; or correct the port's addresses in the rig"
         yield Problem(where, what, remedy)

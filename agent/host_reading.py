@@ -118,8 +118,8 @@ def _interface(root: Path, name: str, addresses: list[str]) -> Interface:
     up = re.fullmatch(r"0x[0-9a-f]{1,8}", flags) is not None and bool(int(flags, 16) & 1)
     mtu_bytes = number_of(path / "mtu") or 0
     if root == Path("/"):
-        mtu_bytes = _asked(_SIOCGIFMTU, name)
-        up = bool(_asked(_SIOCGIFFLAGS, name) & 1)
+        mtu_bytes = _ioctl(_SIOCGIFMTU, name)
+        up = bool(_ioctl(_SIOCGIFFLAGS, name) & 1)
     return Interface(
         name=name,
         addresses=tuple(addresses),
@@ -130,12 +130,12 @@ def _interface(root: Path, name: str, addresses: list[str]) -> Interface:
     )
 
 
-def _asked(request: int, name: str) -> int:
+def _ioctl(request: int, name: str) -> int:
     """A number of an interface (netdevice(7)); 0 if it has gone."""
-    asked = struct.pack("16si20x", name.encode()[:15], 0)
+    argument = struct.pack("16si20x", name.encode()[:15], 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            answer = fcntl.ioctl(probe, request, asked)
+            answer = fcntl.ioctl(probe, request, argument)
         except OSError:
             return 0
     number: int = struct.unpack_from("i", answer, 16)[0]
@@ -173,10 +173,10 @@ def _ipv4_addresses() -> Iterator[tuple[str, str]]:
     """All IPv4 addresses, secondary ones included (netdevice(7): SIOCGIFCONF)."""
     room = bytearray(_IFREQ.size * 2 * MOST_ADDRESSES)
     held = (ctypes.c_char * len(room)).from_buffer(room)
-    asked = struct.pack("iP", len(room), ctypes.addressof(held))
+    argument = struct.pack("iP", len(room), ctypes.addressof(held))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            used, _ = struct.unpack("iP", fcntl.ioctl(probe, _SIOCGIFCONF, asked))
+            used, _ = struct.unpack("iP", fcntl.ioctl(probe, _SIOCGIFCONF, argument))
         except OSError:
             return
     for name, packed in _IFREQ.iter_unpack(bytes(room[: used - used % _IFREQ.size])):

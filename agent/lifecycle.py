@@ -10,18 +10,18 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from etloop.agent.engine_face import EnginePhase, EngineStatus, ProbeOutcome, phase_of
+from etloop.agent.engine_protocol import EnginePhase, EngineStatus, ProbeOutcome, phase_of
 from etloop.agent.lifecycle_actions import (
     Action,
-    AskEngineWaits,
     CloseEngine,
     HandedOver,
     HandOver,
     Leave,
     Log,
     OpenEngine,
+    QueryEngineWaits,
     Reconnect,
-    Say,
+    SendMessage,
     StartEngine,
     StartProbe,
 )
@@ -36,7 +36,6 @@ from etloop.contract.protocol.messages import (
     REPORT_NS,
     Arm,
     Armed,
-    AskWaits,
     Assign,
     Bye,
     Collect,
@@ -55,6 +54,7 @@ from etloop.contract.protocol.messages import (
     Probed,
     ProbeFailure,
     Progress,
+    QueryWaits,
     QueuePairEnd,
     Rates,
     Refused,
@@ -70,7 +70,7 @@ from numpy.typing import NDArray
 _HELLO_NS: Final = 500 * NS_PER_MS
 _REMIND_NS: Final = 30 * NS_PER_S
 """How often an agent that nobody answers says what it waits for."""
-_MAX_TOLD_FAILURES: Final = 64
+_MAX_REPORTED_FAILURES: Final = 64
 """Probe failures told by name; with a cut link thousands fail for one reason."""
 _NO_PROGRESS: Final = Progress(0, 0, 0, 0, 0)
 
@@ -87,13 +87,13 @@ class AgentLife:
         self._lost_after_ns = 0
         self.report_ns = REPORT_NS
         """Least time between two looks at how far a run is."""
-        self.seats = 1
+        self.slots = 1
         """How many runs at once the controller may have for this agent."""
         self._heard_ns = now_ns
         self._next_hello_ns = now_ns
         self._next_reminder_ns = now_ns + _REMIND_NS // 6
         self._ops_sent = 0
-        self._inquiry = 0
+        self._wait_query = 0
         self._last = _NO_PROGRESS
         self._actions: list[Action] = [Log(f"waiting for a controller at {controller}")]
 
@@ -123,7 +123,7 @@ class AgentLife:
         """What this agent says of itself has changed; an idle one says so at once, others when they join again."""
         self._hello = hello
         if self.state is AgentState.IDLE:
-            self._do(Say(hello))
+            self._do(SendMessage(hello))
         return self._taken()
 
     def on_hello_unsent(self) -> None:
@@ -138,10 +138,10 @@ class AgentLife:
         except IllegalTransition as error:
             self._do(Log(f"refused an order: {error}"))
             if self._assignment is not None:
-                self._do(Say(Faulted(self._assignment.run_id, str(error))))
+                self._do(SendMessage(Faulted(self._assignment.run_id, str(error))))
         return self._taken()
 
-    def on_garbage(self, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
+    def on_malformed(self, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
         """The controller sent what the protocol does not allow."""
         if isinstance(error, VersionMismatch):
             self._do(Log(f"controller at {self._controller}: {error}"))
@@ -164,36 +164,36 @@ class AgentLife:
         in_run = self._assignment is not None
         self._do(Log(f"{reason} while {self.state.name}"))
         if self.state is not AgentState.JOINING:
-            self._do(Say(Bye(reason)))
+            self._do(SendMessage(Bye(reason)))
         self._leave(ExitCode.RUN_ERROR if in_run else ExitCode.PASS)
         return self._taken()
 
     def _on_order(self, message: ControllerMessage, now_ns: int) -> None:
         match message:
             case Ping(sequence, controller_ns):
-                self._do(Say(Pong(sequence, controller_ns, now_ns, now_ns)))
+                self._do(SendMessage(Pong(sequence, controller_ns, now_ns, now_ns)))
             case Welcome():
-                # A run that a rack lends this agent to welcomes it once more, and may be more patient.
+                # A run that a rack leases this agent to welcomes it once more, and may be more patient.
                 self._lost_after_ns = message.lost_after_ns
                 self.report_ns = max(REPORT_NS, message.report_ns)
                 if self.state is AgentState.JOINING:  # Each Hello that was repeated in vain is answered, too.
                     self._do(Log(f"joined the controller at {self._controller}"))
                     self._advance(AgentEvent.WELCOMED)
-                    self.seats = message.seats
+                    self.slots = message.slots
             case Refused(reason):
                 self._do(Log(f"the controller at {self._controller} refused: {reason}"))
                 self._leave(ExitCode.PREPARATION_FAILED)
             case Dismissed():
                 how = f"aborted: {message.reason}" if message.aborted else "done"
                 code = ExitCode.RUN_ERROR if message.aborted else ExitCode.PASS
-                self._do(Say(Bye("dismissed")))
+                self._do(SendMessage(Bye("dismissed")))
                 self._part(f"run {message.run_id} {how}", code, now_ns, linger=True)
             case Assign(assignment):
                 self._on_assign(assignment)
             case _ if self._assignment is None or message.run_id != self._assignment.run_id:
                 what = f"{type(message).__name__} for run {message.run_id}, which was not assigned here"
-                self._do(Log(f"refused an order: {what}"), Say(Faulted(message.run_id, what)))
-            case Probe() | Arm() | Start() | AskWaits() | Collect():
+                self._do(Log(f"refused an order: {what}"), SendMessage(Faulted(message.run_id, what)))
+            case Probe() | Arm() | Start() | QueryWaits() | Collect():
                 self._on_run_order(message, now_ns)
 
     def _on_assign(self, assignment: Assignment) -> None:
@@ -203,20 +203,20 @@ class AgentLife:
         self._do(Log(f"run {assignment.run_id}: {len(assignment.ranks)} ranks, opening sockets"))
         self._do(OpenEngine(assignment))
 
-    def _on_run_order(self, message: Probe | Arm | Start | AskWaits | Collect, now_ns: int) -> None:
+    def _on_run_order(self, message: Probe | Arm | Start | QueryWaits | Collect, now_ns: int) -> None:
         match message:
             case Probe(_, peers):
                 self._advance(AgentEvent.PROBE_ORDERED)
                 self._do(StartProbe(peers))
             case Arm(run_id):
                 self._advance(AgentEvent.ARM_ORDERED)
-                self._do(Say(Armed(run_id)))
+                self._do(SendMessage(Armed(run_id)))
             case Start(run_id, start_ns):
                 self._advance(AgentEvent.START_ORDERED)
-                self._do(StartEngine(start_ns), Say(Started(run_id, start_ns - now_ns)))
-            case AskWaits(_, inquiry):
-                self._inquiry = inquiry
-                self._do(AskEngineWaits())
+                self._do(StartEngine(start_ns), SendMessage(Started(run_id, start_ns - now_ns)))
+            case QueryWaits(_, query):
+                self._wait_query = query
+                self._do(QueryEngineWaits())
             case Collect():
                 loading = self.state is AgentState.LOADING
                 self._advance(AgentEvent.COLLECT_ORDERED)
@@ -236,7 +236,7 @@ class AgentLife:
             self._advance(AgentEvent.OPENED)
             self._do(*(Log(text) for text in degraded))
             less, has = (tuple(clipped(text) for text in texts) for texts in (degraded, capabilities))
-            self._do(Say(Loaded(self._assignment.run_id, less, ends, has)))
+            self._do(SendMessage(Loaded(self._assignment.run_id, less, ends, has)))
         elif self.state is AgentState.COLLECTING:
             self._do(HandOver())
         else:
@@ -248,10 +248,12 @@ class AgentLife:
         self._do(*(Log(str(problem)) for problem in problems))
         if self.state is AgentState.LOADING and self._assignment is not None:
             self._advance(AgentEvent.FAULT)
-            told = (
+            reported = (
                 Problem(clipped(each.where), clipped(each.what), clipped(each.remedy)) for each in problems
             )
-            self._do(Say(LoadFailed(self._assignment.run_id, tuple(told)[:_MAX_TOLD_FAILURES])))
+            self._do(
+                SendMessage(LoadFailed(self._assignment.run_id, tuple(reported)[:_MAX_REPORTED_FAILURES]))
+            )
         elif self.state is AgentState.COLLECTING:
             self._do(HandOver())
         return self._taken()
@@ -261,11 +263,11 @@ class AgentLife:
         if self.state is not AgentState.PROBING or self._assignment is None:
             return self._taken()
         failed = [outcome for outcome in outcomes if not outcome.ok]
-        told = tuple(_probe_failure(each, self._assignment) for each in failed[:_MAX_TOLD_FAILURES])
+        failures = tuple(_probe_failure(each, self._assignment) for each in failed[:_MAX_REPORTED_FAILURES])
         slowest = max((each.round_trip_ns for each in outcomes if each.ok), default=0)
         self._advance(AgentEvent.FAULT if failed else AgentEvent.PROBED)
         self._do(Log(f"{len(outcomes) - len(failed)} of {len(outcomes)} queue pairs answered their probe"))
-        self._do(Say(Probed(self._assignment.run_id, len(outcomes), len(failed), told, slowest)))
+        self._do(SendMessage(Probed(self._assignment.run_id, len(outcomes), len(failed), failures, slowest)))
         return self._taken()
 
     def on_status(self, status: EngineStatus, ops: NDArray[np.void], now_ns: int) -> tuple[Action, ...]:
@@ -278,7 +280,7 @@ class AgentLife:
         if phase is EnginePhase.FAILED:
             self._advance(AgentEvent.FAULT)
             self._do(Log(f"engine failed: {status.failure}"))
-            self._do(Say(Faulted(self._assignment.run_id, clipped(status.failure))))
+            self._do(SendMessage(Faulted(self._assignment.run_id, clipped(status.failure))))
         elif phase is EnginePhase.DONE and self.state is AgentState.RUNNING:
             self._advance(AgentEvent.COMPLETED)
             self._do(Log("all operations complete"))
@@ -289,7 +291,7 @@ class AgentLife:
         self._do(Log(f"engine error: {what}"))
         if self.state in _WITH_ENGINE and self._assignment is not None:
             self._advance(AgentEvent.FAULT)
-            self._do(Say(Faulted(self._assignment.run_id, clipped(f"engine error: {what}"))))
+            self._do(SendMessage(Faulted(self._assignment.run_id, clipped(f"engine error: {what}"))))
         return self._taken()
 
     def on_waits(self, waits: NDArray[np.void]) -> tuple[Action, ...]:
@@ -298,7 +300,7 @@ class AgentLife:
             batches = list(_batches(waits))
             for number, batch in enumerate(batches, 1):
                 last = number == len(batches)
-                self._do(Say(Waits(self._assignment.run_id, self._inquiry, last, batch)))
+                self._do(SendMessage(Waits(self._assignment.run_id, self._wait_query, last, batch)))
         return self._taken()
 
     def on_handed_over(self, left: HandedOver) -> tuple[Action, ...]:
@@ -309,11 +311,11 @@ class AgentLife:
         for batch in _batches(left.ops):
             if len(batch):
                 self._ops_sent += len(batch)
-                self._do(Say(Report(run_id, self._last, left.end is EngineEnd.DONE, batch)))
-        self._do(*(Say(Flows(run_id, batch)) for batch in _batches(left.flows) if len(batch)))
-        self._do(*(Say(Rates(run_id, batch)) for batch in _batches(left.rates) if len(batch)))
+                self._do(SendMessage(Report(run_id, self._last, left.end is EngineEnd.DONE, batch)))
+        self._do(*(SendMessage(Flows(run_id, batch)) for batch in _batches(left.flows) if len(batch)))
+        self._do(*(SendMessage(Rates(run_id, batch)) for batch in _batches(left.rates) if len(batch)))
         self._do(
-            Say(
+            SendMessage(
                 Finished(
                     run_id,
                     left.end,
@@ -344,12 +346,12 @@ class AgentLife:
         for number, batch in enumerate(batches, 1):
             self._ops_sent += len(batch)
             last = number == len(batches)
-            self._do(Say(Report(self._assignment.run_id, progress, completed and last, batch)))
+            self._do(SendMessage(Report(self._assignment.run_id, progress, completed and last, batch)))
 
     def _keep_asking(self, now_ns: int) -> None:
         if now_ns >= self._next_hello_ns:
             self._next_hello_ns = now_ns + _HELLO_NS
-            self._do(Say(self._hello))
+            self._do(SendMessage(self._hello))
         if now_ns >= self._next_reminder_ns:
             self._next_reminder_ns = now_ns + _REMIND_NS
             self._do(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SendMessage:
     """Send this to the controller."""
 
     message: AgentMessage
@@ -42,7 +42,7 @@ class StartEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class AskEngineWaits:
+class QueryEngineWaits:
     """Ask the engine what it waits for; answer with `on_waits`."""
 
 
@@ -79,11 +79,11 @@ class Log:
 
 
 Action = (
-    Say
+    SendMessage
     | OpenEngine
     | StartProbe
     | StartEngine
-    | AskEngineWaits
+    | QueryEngineWaits
     | HandOver
     | CloseEngine
     | Reconnect

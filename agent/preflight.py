@@ -1,11 +1,11 @@
-"""Judges whether a host is fit to run an agent, and says how to mend what is not. Reading the host is files.py's part."""
+"""Judges whether a host is fit to run an agent, and says how to fix what is not. Reading the host is files.py's part."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
+from etloop.contract.base.errors import Severity
 from etloop.contract.model.capabilities import PACKET_OVERHEAD_BYTES, Interface, RoceDevice
 
 WANTED_RECEIVE_BUFFER_BYTES: Final = 64 << 20
@@ -54,30 +54,18 @@ class HostFacts:
     """Whether threads may be real-time."""
 
 
-class Grade(Enum):
-    """What a check found."""
-
-    GOOD = "good"
-    DEGRADED = "degraded"
-    """Runs, but measures less well; the engine marks its records."""
-    BLOCKED = "blocked"
-    """What is named there carries no traffic of ours."""
-    NOTE = "note"
-    """Good as it is; something more would be possible."""
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
     """One thing looked at."""
 
     what: str
     found: str
-    grade: Grade
+    severity: Severity
     remedy: str
     """"" if good."""
 
 
-def judge(facts: HostFacts) -> tuple[Check, ...]:
+def check_host(facts: HostFacts) -> tuple[Check, ...]:
     """All checks, good ones included."""
     return (
         _check(
@@ -148,7 +136,7 @@ def _mtu_check(interface: Interface) -> Check:
 
 def _steering_check(device: RoceDevice) -> Check:
     found = f"{device.name} takes UDP {ROCE_UDP_PORT} of {device.interface or 'its interface'} for itself"
-    return Check("RoCE in hardware", found, Grade.BLOCKED, steering_remedy(device))
+    return Check("RoCE in hardware", found, Severity.ERROR, steering_remedy(device))
 
 
 def steering_remedy(device: RoceDevice) -> str:
@@ -163,8 +151,8 @@ def steering_remedy(device: RoceDevice) -> str:
 
 def _backend_check(name: str, needs: str, backends: tuple[str, ...]) -> Check:
     if name in backends:
-        return Check(f"{name} ports", "available", Grade.GOOD, "")
-    return Check(f"{name} ports", "not here", Grade.NOTE, needs)
+        return Check(f"{name} ports", "available", Severity.OK, "")
+    return Check(f"{name} ports", "not here", Severity.INFO, needs)
 
 
 def _locked_check(facts: HostFacts) -> tuple[Check, ...]:
@@ -177,26 +165,26 @@ def _locked_check(facts: HostFacts) -> tuple[Check, ...]:
 
 def _realtime_check(*, allowed: bool) -> Check:
     if allowed:
-        return Check("real-time threads", "permitted (etloop-agent run --realtime)", Grade.GOOD, "")
+        return Check("real-time threads", "permitted (etloop-agent run --realtime)", Severity.OK, "")
     remedy = (
         "for even pacing beside other work: CAP_SYS_NICE or LimitRTPRIO=10 in the agent's unit, without RestrictRealtime= "
         "(ulimit -r 10; in control groups of version 1 also cpu.rt_runtime_us)"
     )
-    return Check("real-time threads", "not permitted", Grade.NOTE, remedy)
+    return Check("real-time threads", "not permitted", Severity.INFO, remedy)
 
 
 def _ptp_check(clocks: tuple[str, ...]) -> Check:
     if clocks:
-        return Check("PTP clocks", ", ".join(clocks), Grade.GOOD, "")
+        return Check("PTP clocks", ", ".join(clocks), Severity.OK, "")
     remedy = "not needed: clocks are compared over the control connection, to about half its round trip"
-    return Check("PTP clocks", "none", Grade.NOTE, remedy)
+    return Check("PTP clocks", "none", Severity.INFO, remedy)
 
 
 def _privileges_check(privileges: tuple[str, ...]) -> Check:
     if "CAP_NET_RAW" in privileges:
-        return Check("privileges", ", ".join(privileges), Grade.GOOD, "")
+        return Check("privileges", ", ".join(privileges), Severity.OK, "")
     remedy = "not needed for UDP ports; for raw packets: AmbientCapabilities=CAP_NET_RAW in the agent's systemd unit"
-    return Check("privileges", ", ".join(privileges) or "none", Grade.NOTE, remedy)
+    return Check("privileges", ", ".join(privileges) or "none", Severity.INFO, remedy)
 
 
 def text(checks: tuple[Check, ...]) -> str:
@@ -204,14 +192,14 @@ def text(checks: tuple[Check, ...]) -> str:
     width = max(len(check.what) for check in checks)
     lines = []
     for check in checks:
-        lines.append(f"{check.what:<{width}}  {check.grade.value:<8}  {check.found}")
+        lines.append(f"{check.what:<{width}}  {check.severity.value:<8}  {check.found}")
         if check.remedy:
             lines.append(f"{'':<{width}}  {'':<8}  -> {check.remedy}")
     return "\n".join(lines)
 
 
 def _check(what: str, found: str, good: bool, remedy: str) -> Check:
-    return Check(what, found, Grade.GOOD if good else Grade.DEGRADED, "" if good else remedy)
+    return Check(what, found, Severity.OK if good else Severity.WARNING, "" if good else remedy)
 
 
 def _bytes_text(count: int | None) -> str:

@@ -117,7 +117,7 @@ def presence_settings(options: argparse.Namespace) -> PresenceSettings | None:
 
 
 @contextlib.asynccontextmanager
-async def presence_told(settings: PresenceSettings | None, name: str) -> AsyncIterator[None]:
+async def presence_published(settings: PresenceSettings | None, name: str) -> AsyncIterator[None]:
     """Tells that agent `name` lives while the block is open, and at its end that it has stopped."""
     if settings is None:
         yield
@@ -126,18 +126,18 @@ async def presence_told(settings: PresenceSettings | None, name: str) -> AsyncIt
     alive = AgentProcess(
         FORMAT, name, ProcessState.ALIVE, socket.gethostname(), os.getpid(), _version(), started_at
     )
-    telling = asyncio.create_task(_tell(settings, alive))
+    publishing = asyncio.create_task(_keep_published(settings, alive))
     try:
         yield
     finally:
         # Python 3.11 forgets a cancellation that comes in the moment in which `asyncio.wait_for` has what it waits for.
-        while not telling.done():
-            telling.cancel()
-            await asyncio.wait((telling,), timeout=_END_AGAIN_S)
-        await asyncio.gather(telling, return_exceptions=True)
+        while not publishing.done():
+            publishing.cancel()
+            await asyncio.wait((publishing,), timeout=_END_AGAIN_S)
+        await asyncio.gather(publishing, return_exceptions=True)
 
 
-async def _tell(settings: PresenceSettings, alive: AgentProcess) -> None:
+async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> None:
     pause_s = _LEAST_PAUSE_S
     silent = False
     while True:
@@ -145,13 +145,13 @@ async def _tell(settings: PresenceSettings, alive: AgentProcess) -> None:
             async with _client(settings, settings.version or await _spoken(settings), alive) as client:
                 # A broker may have passed the word on before it is known here: the goodbye is owed from now on.
                 try:
-                    await _say(client, settings, alive)
+                    await _publish(client, settings, alive)
                     pause_s, silent = _LEAST_PAUSE_S, False
                     async for _ in client.messages:
                         pass  # Nothing is subscribed to; this ends when the connection does.
                 except asyncio.CancelledError:
                     async with asyncio.timeout(_GOODBYE_S):
-                        await _say(client, settings, replace(alive, state=ProcessState.STOPPED))
+                        await _publish(client, settings, replace(alive, state=ProcessState.STOPPED))
                     raise
         except (aiomqtt.MqttError, OSError) as error:
             if _ends():
@@ -201,7 +201,7 @@ def _client(
     )
 
 
-async def _say(client: aiomqtt.Client, settings: PresenceSettings, process: AgentProcess) -> None:
+async def _publish(client: aiomqtt.Client, settings: PresenceSettings, process: AgentProcess) -> None:
     topic = process_topic(settings.rack, process.name)
     await client.publish(topic, process_bytes(process), qos=_QOS, retain=True)
 

@@ -24,26 +24,26 @@ import numpy as np
 import zmq
 import zmq.asyncio
 import zmq.auth
-from etloop.agent.engine_face import Engine, EnginePhase, phase_of
-from etloop.agent.files import versions
+from etloop.agent.engine_protocol import Engine, EnginePhase, phase_of
+from etloop.agent.host_facts import versions
 from etloop.agent.host_fit import misfits
 from etloop.agent.host_reading import read_capabilities
 from etloop.agent.lifecycle import AgentLife
 from etloop.agent.lifecycle_actions import (
     Action,
-    AskEngineWaits,
     CloseEngine,
     HandedOver,
     HandOver,
     Leave,
     Log,
     OpenEngine,
+    QueryEngineWaits,
     Reconnect,
-    Say,
+    SendMessage,
     StartEngine,
     StartProbe,
 )
-from etloop.agent.seats import Seats
+from etloop.agent.slots import Slots
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError, RigError
 from etloop.contract.model.assignment import Assignment
@@ -59,7 +59,7 @@ from etloop.contract.protocol.messages import (
     Hello,
     Pong,
 )
-from etloop.runtime.garbage_collection import look_for_garbage
+from etloop.runtime.garbage_collection import collect_cycles
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads
 
@@ -143,7 +143,7 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
     # Held until the end, so that an impatient second Ctrl-C does not cut off the goodbye.
     with _stop_signals() as stops:
         try:
-            return await Seats(lambda seat: _Agent(settings, open_engine, context, seat), settings.once).live(
+            return await Slots(lambda slot: _Agent(settings, open_engine, context, slot), settings.once).live(
                 stops
             )
         finally:
@@ -151,12 +151,12 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
 
 
 class _Agent:
-    """One seat: a connection to the controller, and the run it carries if there is one."""
+    """One slot: a connection to the controller, and the run it carries if there is one."""
 
     def __init__(
-        self, settings: AgentSettings, open_engine: OpenEngineCall, context: zmq.asyncio.Context, seat: int
+        self, settings: AgentSettings, open_engine: OpenEngineCall, context: zmq.asyncio.Context, slot: int
     ) -> None:
-        hello = Hello(settings.name, socket.gethostname(), os.getpid(), versions(), seat, read_capabilities())
+        hello = Hello(settings.name, socket.gethostname(), os.getpid(), versions(), slot, read_capabilities())
         self._hello = hello
         self._settings = settings
         self._open_engine = open_engine
@@ -169,7 +169,7 @@ class _Agent:
         """What ZeroMQ's queue had no room for; while there is any, the engine's records are left in the engine."""
         self._engine: Engine | None = None
         self._started = False
-        self._waits_asked = False
+        self._waits_queried = False
         self._next_report_ns = 0
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
         self._opening: asyncio.Future[Engine] | None = None
@@ -180,9 +180,9 @@ class _Agent:
         self._look: asyncio.Future[Capabilities] | None = None
 
     @property
-    def seats(self) -> int:
-        """See `AgentLife.seats`."""
-        return self._life.seats
+    def slots(self) -> int:
+        """See `AgentLife.slots`."""
+        return self._life.slots
 
     @property
     def in_run(self) -> bool:
@@ -254,12 +254,12 @@ class _Agent:
                 message, self._minor = read_from_controller(b"".join(frames))
                 actions = self._life.on_message(message, now_ns)
             except ProtocolError as error:
-                actions = self._life.on_garbage(error, now_ns)
+                actions = self._life.on_malformed(error, now_ns)
             await self._perform(actions)
             if self._exit_code is not None or dealer is not self._dealer:
                 return
 
-    async def _say(self, message: AgentMessage) -> None:
+    async def _send(self, message: AgentMessage) -> None:
         if isinstance(message, Hello | Pong):
             # Repeated soon anyway; and behind queued records a pong would tell a wrong time.
             sent = not self._outbox and await self._sent(message)
@@ -304,7 +304,7 @@ class _Agent:
             _log.exception("the engine could not be opened")
             return self._life.on_open_failed((_engine_problem(error),))
         self._started = False
-        self._waits_asked = False
+        self._waits_queried = False
         return self._life.on_opened(self._engine.degraded, self._engine.ends, self._engine.capabilities)
 
     async def _look_at_engine(self) -> None:
@@ -315,9 +315,9 @@ class _Agent:
             outcomes = engine.probe_outcomes() if self._life.probing else None
             if outcomes is not None:
                 await self._perform(self._life.on_probed(outcomes))
-            waits = engine.take_waits() if self._waits_asked else None
+            waits = engine.take_waits() if self._waits_queried else None
             if waits is not None:
-                self._waits_asked = False
+                self._waits_queried = False
                 await self._perform(self._life.on_waits(waits))
             if now_ns >= self._next_report_ns and self._life.watches_engine:
                 self._next_report_ns = now_ns + self._life.report_ns
@@ -350,7 +350,7 @@ class _Agent:
         if opening is not None:
             # The worker is busy with it; this runs right after, when the engine exists or has failed to.
             self._closing.add(self._at_work(_close_opened, opening))
-        look_for_garbage()
+        collect_cycles()
 
     def _at_work(self, call: Callable[..., None], *arguments: object) -> asyncio.Future[None]:
         return asyncio.get_running_loop().run_in_executor(self._worker, call, *arguments)
@@ -360,8 +360,8 @@ class _Agent:
     async def _perform(self, actions: tuple[Action, ...]) -> None:
         for action in actions:
             match action:
-                case Say(message):
-                    await self._say(message)
+                case SendMessage(message):
+                    await self._send(message)
                 case Log(text):
                     _log.info("%s", text)
                 case Leave(code):
@@ -378,7 +378,7 @@ class _Agent:
                     await self._perform_on_engine(action)
 
     async def _perform_on_engine(
-        self, action: OpenEngine | StartProbe | StartEngine | AskEngineWaits | HandOver | CloseEngine
+        self, action: OpenEngine | StartProbe | StartEngine | QueryEngineWaits | HandOver | CloseEngine
     ) -> None:
         loop, engine = asyncio.get_running_loop(), self._engine
         match action:
@@ -391,7 +391,7 @@ class _Agent:
                 self._handing = loop.run_in_executor(self._worker, _hand_over, engine, self._started)
             case CloseEngine():
                 self._close_engine()
-            case StartProbe() | StartEngine() | AskEngineWaits():
+            case StartProbe() | StartEngine() | QueryEngineWaits():
                 assert engine is not None
                 try:
                     self._order_engine(engine, action)
@@ -400,7 +400,7 @@ class _Agent:
                     _log.exception("the engine failed")
                     await self._perform(self._life.on_engine_error(str(error)))
 
-    def _order_engine(self, engine: Engine, action: StartProbe | StartEngine | AskEngineWaits) -> None:
+    def _order_engine(self, engine: Engine, action: StartProbe | StartEngine | QueryEngineWaits) -> None:
         match action:
             case StartProbe(peers):
                 if peers or engine.ends:
@@ -410,9 +410,9 @@ class _Agent:
                 engine.start(start_ns)
                 self._started = True
                 self._next_report_ns = 0
-            case AskEngineWaits():
+            case QueryEngineWaits():
                 engine.request_waits()
-                self._waits_asked = True
+                self._waits_queried = True
 
 
 def _engine_problem(error: Exception) -> Problem:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from etloop.results.compare.compare import contrast
+from etloop.results.compare.compare import compare_runs
 from etloop.results.compare.runs import Side
 from etloop.results.compare.samples import RunSamples
-from etloop.results.schema.comparison import ContrastSettings, Outcome
+from etloop.results.schema.comparison import ComparisonSettings, Outcome
 from numpy.typing import NDArray
 
 BAR_MISSED: Final = 30
@@ -77,14 +77,14 @@ class Rates:
 
 def rates(case: Case, comparisons: int, rng: np.random.Generator) -> Rates:
     """Of so many comparisons without a change, and of as many with `PLANTED`."""
-    settings = ContrastSettings(warm_up=0, in_rounds=case.shared > 0)
+    settings = ComparisonSettings(warm_up=0, paired=case.shared > 0)
     wrong = found = 0
     for _ in range(comparisons):
         a, b = sides(case, 0.0, rng)
-        lines = contrast(a, b, settings).lines
+        lines = compare_runs(a, b, settings).metrics
         wrong += any(line.outcome in {Outcome.REGRESSION, Outcome.IMPROVEMENT} for line in lines)
         a, b = sides(case, PLANTED, rng)
-        found += contrast(a, b, settings).verdict is Outcome.REGRESSION
+        found += compare_runs(a, b, settings).verdict is Outcome.REGRESSION
     return Rates(wrong / comparisons, found / comparisons)
 
 
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args(arguments)
-    promised = 1 - ContrastSettings().confidence
+    promised = 1 - ComparisonSettings().confidence
     missed = False
     print(
         f"{asked.comparisons} comparisons each, seed {asked.seed}; promised: wrong in at most {promised:.1%}"

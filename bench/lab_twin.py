@@ -122,7 +122,7 @@ def run_job(job: LabJob) -> Pair:
         Path("scenario.yaml").write_text(SCENARIO.replace("ALGORITHM", job.algorithm))
         Path("rig.yaml").write_text(rig_text(plan_lab(topology, bind=bind), topology="topology.yaml"))
         sizes = f"{job.message}-{job.message}"
-        _say(
+        _etloop(
             "synth",
             "trace",
             "--sweep",
@@ -132,7 +132,7 @@ def run_job(job: LabJob) -> Pair:
             "--ranks",
             str(len(topology.attachments)),
         )
-        twin = json.loads(_say("twin", "scenario.yaml", "--rig", "rig.yaml", "--json"))
+        twin = json.loads(_etloop("twin", "scenario.yaml", "--rig", "rig.yaml", "--json"))
         lab = f"twin-{os.getpid()}"
         for attempt in range(1, ATTEMPTS + 1):
             lab_up(
@@ -147,7 +147,7 @@ def run_job(job: LabJob) -> Pair:
                 )
             )
             try:
-                _say(
+                _etloop(
                     "run",
                     "scenario.yaml",
                     "--rig",
@@ -182,19 +182,19 @@ def _pair(
         pauses=sum(sum(port["pfc_tx"]) for port in ports),
         drops=sum(one["dropped_packets"] for one in (*queues, *groups)),
     )
-    said = twin["twin"]["switches"]
+    switch_totals = twin["twin"]["switches"]
     expected = Outcome(
         twin["summary"]["job"]["jct_ns"],
-        said["ecn_marked_packets"],
-        said["pfc_tx_frames"],
-        said["dropped_packets"],
+        switch_totals["ecn_marked_packets"],
+        switch_totals["pfc_tx_frames"],
+        switch_totals["dropped_packets"],
     )
     soft = counters["soft_switch"]
     resent = int(summary["transport"].get("retransmitted_packets", 0))
     return Pair(job.name, lab, expected, soft["overload_frames"], soft["late_frames"], resent, attempts)
 
 
-def _say(*words: str) -> str:
+def _etloop(*words: str) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as err:
         code = etloop(words)

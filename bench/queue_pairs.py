@@ -52,7 +52,7 @@ def measure(queue_pairs: int) -> Cost:
     """The cost with so many queue pairs, in this process."""
     peers = -(-queue_pairs // MOST_PER_CONNECTION)
     each = queue_pairs // peers
-    # Message k goes to peer k mod n, the how-manieth it is of that peer; sizes change with every round.
+    # Message k goes to peer k mod n, the zero-based index among that peer's; sizes change with every round.
     sizes = [MESSAGE_BYTES[k // peers % len(MESSAGE_BYTES)] for k in range(MESSAGES)]
     sends = tuple(
         HandOp("send", size, peer=1 + k % peers, sequence=k // peers) for k, size in enumerate(sizes)

@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from etloop.bench.soak import await_rack, end_whole_when_told, free_port, started, status
+from etloop.bench.soak import await_rack, end_whole_on_sigterm, free_port, started, status
 from etloop.cli.main import main as etloop
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
-from etloop.controller.rack.mqtt.messages import JobTold
+from etloop.controller.rack.mqtt.messages import JobStatus
 from etloop.lab.client import lab_down, lab_up
 from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
@@ -162,27 +162,27 @@ def measure_scale(directory: Path, agents: int) -> list[Figure]:
 
 
 async def _registered(settings: BrokerSettings, agents: int, began: float) -> tuple[float, int]:
-    async with RackClient(settings, "rack", answer_s=60) as rack:
+    async with RackClient(settings, "rack", response_timeout_s=60) as rack:
         while time.monotonic() - began < _PATIENCE_S:
-            told = await rack.inventory()
-            if sum(agent.present for agent in told.agents) == agents:
-                return time.monotonic() - began, len(told.ports)
+            update = await rack.inventory()
+            if sum(agent.present for agent in update.agents) == agents:
+                return time.monotonic() - began, len(update.ports)
             await asyncio.sleep(0.25)
     raise SystemExit("not all agents registered")
 
 
 async def _one_job(settings: BrokerSettings, controller: int) -> list[Figure]:
-    async with RackClient(settings, "rack", answer_s=60) as rack:
+    async with RackClient(settings, "rack", response_timeout_s=60) as rack:
         began = time.monotonic()
         job = await rack.submit(_SCENARIO + _LIMITS)
         seen: dict[str, float] = {}
         peak_mib = 0.0
-        async for told in rack.follow(job.job_id):
+        async for update in rack.follow(job.job_id):
             for child in _children(controller):
                 with contextlib.suppress(OSError, StopIteration):
                     peak_mib = max(peak_mib, _peak_mib(child))
-            if isinstance(told, JobTold):
-                seen.setdefault(str(told.state), time.monotonic() - began)
+            if isinstance(update, JobStatus):
+                seen.setdefault(str(update.state), time.monotonic() - began)
         result = await rack.result(job.job_id, _PATIENCE_S)
     if result.summary is None or result.summary["state"] != "done":
         raise SystemExit(f"the job over all ports broke: {result.reason}")
@@ -247,17 +247,17 @@ def _synth_job(directory: Path) -> None:
 
 async def _latencies(settings: BrokerSettings, jobs: int) -> list[Figure]:
     spans: dict[str, list[float]] = {"queued": [], "starting": [], "running": [], "finished": []}
-    async with RackClient(settings, "rack", answer_s=60) as rack:
+    async with RackClient(settings, "rack", response_timeout_s=60) as rack:
         for _ in range(jobs):
             began = time.monotonic()
             job = await rack.submit(_SCENARIO)
             spans["queued"].append(time.monotonic() - began)
             seen: dict[JobState, float] = {}
-            async for told in rack.follow(job.job_id):
-                if isinstance(told, JobTold):
-                    seen.setdefault(told.state, time.monotonic() - began)
-                    if told.state in ENDED and told.exit_code:
-                        raise SystemExit(f"a job broke: {told.reason}")
+            async for update in rack.follow(job.job_id):
+                if isinstance(update, JobStatus):
+                    seen.setdefault(update.state, time.monotonic() - began)
+                    if update.state in ENDED and update.exit_code:
+                        raise SystemExit(f"a job broke: {update.reason}")
             for state, values in spans.items():
                 if state in seen and state != "queued":
                     values.append(seen[JobState(state)])
@@ -286,7 +286,7 @@ def main() -> None:
     parsed = parser.parse_args()
     if not 1 <= parsed.agents <= 1000 or parsed.jobs < 1:
         parser.error("--agents: 1 to 1000; --jobs: at least 1")
-    end_whole_when_told()
+    end_whole_on_sigterm()
     figures = {}
     for name, measure, count in (
         ("scale", measure_scale, parsed.agents),

@@ -178,7 +178,7 @@ def job_in_a_process(directory: Path) -> JobFigures:
     return JobFigures(**json.loads(answer.stdout))
 
 
-def told(readers: Readers, job: JobFigures) -> str:
+def report_text(readers: Readers, job: JobFigures) -> str:
     """Both figures in words, with what they are held against."""
     return (
         f"nodes: {readers.nodes} in {readers.files} files; protobuf {readers.protobuf_nodes_per_s:,.0f}/s, "
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         readers = compare_readers(sorted(directory.glob("*.et"))[: parsed.files], parsed.turns)
         figures = job_in_a_process(directory)
-    sys.stdout.write(told(readers, figures))
+    sys.stdout.write(report_text(readers, figures))
     met = readers.ratio >= READER_BAR and figures.total_s <= figures.limit_s
     return BAR_MISSED if parsed.check and not met else 0
 

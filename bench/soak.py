@@ -71,7 +71,7 @@ def slope(values: Sequence[int]) -> float:
     return statistics.median(pairs)
 
 
-def judge(samples: Sequence[Sample]) -> tuple[Verdict, ...]:
+def soak_verdicts(samples: Sequence[Sample]) -> tuple[Verdict, ...]:
     """Every figure, judged after the warm-up. At least five samples."""
     steady = samples[len(samples) // 5 :]
     verdicts = []
@@ -97,13 +97,13 @@ def judge(samples: Sequence[Sample]) -> tuple[Verdict, ...]:
 # ---- the rack
 
 
-def end_whole_when_told() -> None:
+def end_whole_on_sigterm() -> None:
     """Lets SIGTERM end this process as Ctrl-C does, or what it started would outlive it."""
 
-    def told(number: int, _frame: object) -> None:
+    def on_sigterm(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
 
-    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGTERM, on_sigterm)
 
 
 @contextlib.contextmanager
@@ -225,7 +225,7 @@ async def _soaked(
     samples: list[Sample] = []
     # Ctrl-C ends it with what there is.
     with contextlib.suppress(asyncio.CancelledError):
-        async with RackClient(broker, "rack", answer_s=60) as rack:
+        async with RackClient(broker, "rack", response_timeout_s=60) as rack:
             for number in range(runs):
                 job = await rack.submit(_SCENARIO, ports=("a/p0", "b/p0"))
                 result = await rack.result(job.job_id, _PATIENCE_S)
@@ -265,14 +265,14 @@ def soak(runs: int, directory: Path) -> tuple[Verdict, ...]:
         samples = asyncio.run(_soaked(runs, processes, directory / "state", settings))
     if len(samples) < LEAST_RUNS:
         raise SystemExit(f"{len(samples)} runs are too few to judge")
-    return judge(samples)
+    return soak_verdicts(samples)
 
 
 async def await_rack(settings: BrokerSettings) -> None:
     """Waits until the controller serves."""
     for _ in range(240):
         with contextlib.suppress(Exception):
-            async with RackClient(settings, "rack", answer_s=1) as rack:
+            async with RackClient(settings, "rack", response_timeout_s=1) as rack:
                 await rack.controller()
                 return
         await asyncio.sleep(0.5)
@@ -287,7 +287,7 @@ def main() -> None:
     parsed = parser.parse_args()
     if parsed.runs < LEAST_RUNS:
         parser.error(f"--runs: at least {LEAST_RUNS}, or there is nothing to compare")
-    end_whole_when_told()
+    end_whole_on_sigterm()
     with tempfile.TemporaryDirectory(prefix="etloop-soak-") as directory:
         verdicts = soak(parsed.runs, Path(directory))
     if parsed.json:

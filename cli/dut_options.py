@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.commands.dut import answer_check, answer_list, answer_show
-from etloop.cli.commands.fabric import answer_fabric
-from etloop.cli.result import Answer
+from etloop.cli.commands.dut import check_command, list_command, show_command
+from etloop.cli.commands.fabric import fabric_command
+from etloop.cli.result import CommandResult
 from etloop.cli.values import quantity
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.units import parse_duration_ns
@@ -71,22 +71,22 @@ def add_dut(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", help="answer in JSON, for programs")
 
 
-def answer_dut(parsed: argparse.Namespace) -> Answer:
+def dut_command(parsed: argparse.Namespace) -> CommandResult:
     """Carries out what the command line says. Raises `ConfigError` for files that cannot be read."""
     if parsed.action == "list":
-        return answer_list(as_json=parsed.json)
+        return list_command(as_json=parsed.json)
     if parsed.action == "show":
-        return answer_show(parsed.profile, as_json=parsed.json)
+        return show_command(parsed.profile, as_json=parsed.json)
     if parsed.action == "counters":
         # Here, because only this needs them: sockets and processes.
         from etloop.cli.commands.counters import CountersRequest, show_counters
 
         every_ns = max(parsed.every, LEAST_INTERVAL_NS) if parsed.watch else None
-        return Answer("", show_counters(CountersRequest(parsed.rig, every_ns, parsed.json)))
+        return CommandResult("", show_counters(CountersRequest(parsed.rig, every_ns, parsed.json)))
     if parsed.action == "linux-counters":
         from etloop.counters.readers.linux_process import main
 
-        return Answer("", main(parsed.interfaces))
+        return CommandResult("", main(parsed.interfaces))
     if parsed.action == "fabric":
-        return answer_fabric(parsed.description, parsed.annotations, parsed.out, as_json=parsed.json)
-    return answer_check(parsed.profile, parsed.scenario, parsed.rig, as_json=parsed.json)
+        return fabric_command(parsed.description, parsed.annotations, parsed.out, as_json=parsed.json)
+    return check_command(parsed.profile, parsed.scenario, parsed.rig, as_json=parsed.json)

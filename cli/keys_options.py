@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-    from etloop.cli.result import Answer
+    from etloop.cli.result import CommandResult
 
 
 def add_keys(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_keys(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="make: leave pairs that exist as they are")
 
 
-def answer_keys(parsed: argparse.Namespace) -> Answer:
+def keys_command(parsed: argparse.Namespace) -> CommandResult:
     """Carries the command out. Raises `ConfigError`, before anything is changed, with everything that is wrong."""
     # Here, because only this command needs ZeroMQ's key files.
     from etloop.cli.commands.keys import carried_out

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.parser import Commands, add_command
-from etloop.cli.result import Answer, error_as_json
+from etloop.cli.result import CommandResult, error_as_json
 from etloop.cli.values import queue_pair_counts, turns, whole
 from etloop.contract.base.errors import EtloopError, ExitCode
 
@@ -51,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = make_parser(words[0] if words else None).parse_args(words)
     parsed.arguments = words
     try:
-        answer: Answer = parsed.command(parsed)
-        sys.stdout.write(answer.text)
+        result: CommandResult = parsed.command(parsed)
+        sys.stdout.write(result.text)
         sys.stdout.flush()
     except EtloopError as error:
         if parsed.json:
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The interpreter flushes standard output once more at exit; let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    return int(answer.exit_code)
+    return int(result.exit_code)
 
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -86,7 +86,7 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
 def _add_demo(commands: Commands[argparse.ArgumentParser]) -> None:
     example = "  etloop demo --out demo-run --iterations 5"
     summary = "a whole run on this machine, through a switch of software where there can be one"
-    parser = add_command(commands, "demo", summary, example, _demo, answers_in_json=False)
+    parser = add_command(commands, "demo", summary, example, _demo, offers_json=False)
     parser.add_argument(
         "--out", type=Path, default=Path("demo-run"), metavar="DIR", help="where the results go"
     )
@@ -148,7 +148,7 @@ def _add_report(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="what --out of the run named")
     what = "judge it again, write report.html, junit.xml, kpis.json anew, and exit with the verdict"
-    parser.add_argument("--judge", action="store_true", help=what)
+    parser.add_argument("--verdict", action="store_true", help=what)
     what = "judge it by the verdict: section of this file instead of the run's own conditions"
     parser.add_argument("--conditions", type=Path, metavar="FILE", help=what)
     what = "and by those of this profile (a name of etloop dut list, or a file)"
@@ -158,7 +158,7 @@ def _add_report(commands: Commands[argparse.ArgumentParser]) -> None:
 def _add_twin(commands: Commands[argparse.ArgumentParser]) -> None:
     from etloop.cli import twin_options
 
-    parser = add_command(commands, "twin", twin_options.SUMMARY, twin_options.EXAMPLE, twin_options.answer)
+    parser = add_command(commands, "twin", twin_options.SUMMARY, twin_options.EXAMPLE, twin_options.command)
     _add_files(parser)
     twin_options.add_arguments(parser)
 
@@ -166,14 +166,14 @@ def _add_twin(commands: Commands[argparse.ArgumentParser]) -> None:
 def _add_compare(commands: Commands[argparse.ArgumentParser]) -> None:
     from etloop.cli.commands import compare
 
-    parser = add_command(commands, "compare", compare.SUMMARY, compare.EXAMPLE, compare.answer_compare)
+    parser = add_command(commands, "compare", compare.SUMMARY, compare.EXAMPLE, compare.compare_command)
     compare.add_arguments(parser)
 
 
 def _add_sweep(commands: Commands[argparse.ArgumentParser]) -> None:
     from etloop.cli.commands import sweep
 
-    parser = add_command(commands, "sweep", sweep.SUMMARY, sweep.EXAMPLE, sweep.answer_sweep)
+    parser = add_command(commands, "sweep", sweep.SUMMARY, sweep.EXAMPLE, sweep.sweep_command)
     sweep.add_arguments(parser)
 
 
@@ -186,7 +186,7 @@ def _add_collective(commands: Commands[argparse.ArgumentParser]) -> None:
         collective_options.SUMMARY,
         collective_options.EXAMPLE,
         _collective,
-        answers_in_json=False,
+        offers_json=False,
     )
     collective_options.add_arguments(parser)
     parser.set_defaults(parser=parser)
@@ -201,7 +201,7 @@ def _add_capture(commands: Commands[argparse.ArgumentParser]) -> None:
 def _add_dut(commands: Commands[argparse.ArgumentParser]) -> None:
     from etloop.cli import dut_options as dut
 
-    parser = add_command(commands, "dut", dut.SUMMARY, dut.EXAMPLE, dut.answer_dut, answers_in_json=False)
+    parser = add_command(commands, "dut", dut.SUMMARY, dut.EXAMPLE, dut.dut_command, offers_json=False)
     dut.add_dut(parser)
 
 
@@ -263,49 +263,49 @@ def _add_bench(commands: Commands[argparse.ArgumentParser]) -> None:
 def _add_lab(commands: Commands[argparse.ArgumentParser]) -> None:
     from etloop.cli.commands import lab
 
-    summary, example, answer = lab.SUMMARY, lab.EXAMPLE, lab.answer_lab
-    lab.add_arguments(add_command(commands, "lab", summary, example, answer, answers_in_json=False))
+    summary, example, command = lab.SUMMARY, lab.EXAMPLE, lab.lab_command
+    lab.add_arguments(add_command(commands, "lab", summary, example, command, offers_json=False))
 
 
 def _add_controller(commands: Commands[argparse.ArgumentParser]) -> None:
-    from etloop.cli.commands.rack import add_config, answer_controller
+    from etloop.cli.commands.rack import add_config, controller_command
 
     summary = (
         "serve a rack: take jobs, queue them, run them on the ports they are given, keep what they leave"
     )
     example = "  etloop controller --config examples/rack/controller.yaml"
-    parser = add_command(commands, "controller", summary, example, answer_controller, answers_in_json=False)
+    parser = add_command(commands, "controller", summary, example, controller_command, offers_json=False)
     add_config(parser)
 
 
 def _add_submit(commands: Commands[argparse.ArgumentParser]) -> None:
-    from etloop.cli.submit_options import add_submit, answer_submit
+    from etloop.cli.submit_options import add_submit, submit_command
 
     summary = "submit a job to a rack, wait for it, cancel it, or list jobs"
     example = (
         "  etloop submit scenario.yaml --broker rack:1883 --ports a/p0,b/p0 --wait\n"
         "  etloop submit --list --json"
     )
-    add_submit(add_command(commands, "submit", summary, example, answer_submit))
+    add_submit(add_command(commands, "submit", summary, example, submit_command))
 
 
 def _add_jobs(commands: Commands[argparse.ArgumentParser]) -> None:
-    from etloop.cli.commands.rack import add_jobs, answer_jobs
+    from etloop.cli.commands.rack import add_jobs, jobs_command
 
     summary = "list a rack's jobs from its state directory, whether its controller runs or not"
     example = (
         "  etloop jobs --config controller.yaml --state queued --state running\n"
         "  etloop jobs --state-dir /var/lib/etloop --audit 20260101-120000-000-abcdef"
     )
-    add_jobs(add_command(commands, "jobs", summary, example, answer_jobs))
+    add_jobs(add_command(commands, "jobs", summary, example, jobs_command))
 
 
 def _add_keys(commands: Commands[argparse.ArgumentParser]) -> None:
-    from etloop.cli.keys_options import add_keys, answer_keys
+    from etloop.cli.keys_options import add_keys, keys_command
 
     summary = "make, list, allow and revoke the keys of the control connection"
     example = "  etloop keys make controller a b --dir keys\n  etloop keys allow a b --dir keys"
-    add_keys(add_command(commands, "keys", summary, example, answer_keys))
+    add_keys(add_command(commands, "keys", summary, example, keys_command))
 
 
 COMMANDS: Final = {
@@ -337,22 +337,22 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rig", type=Path, required=True, metavar="FILE", help="rig.yaml")
 
 
-def _demo(parsed: argparse.Namespace) -> Answer:
+def _demo(parsed: argparse.Namespace) -> CommandResult:
     from etloop.cli.commands.demo import run_demo
 
     code = run_demo(parsed.out, parsed.iterations, as_json=parsed.json, loopback=parsed.loopback)
-    return Answer("", ExitCode(code))
+    return CommandResult("", ExitCode(code))
 
 
-def _plan(parsed: argparse.Namespace) -> Answer:
+def _plan(parsed: argparse.Namespace) -> CommandResult:
     from etloop.cli.progress import reading_bar
-    from etloop.controller.run.prepare import answer_plan
+    from etloop.controller.run.prepare import plan_command
 
     with reading_bar() as bar:
-        return answer_plan(parsed.scenario, parsed.rig, as_json=parsed.json, progress=bar)
+        return plan_command(parsed.scenario, parsed.rig, as_json=parsed.json, progress=bar)
 
 
-def _run(parsed: argparse.Namespace) -> Answer:
+def _run(parsed: argparse.Namespace) -> CommandResult:
     from etloop.controller.run.execute import run_files
 
     code = run_files(
@@ -364,45 +364,45 @@ def _run(parsed: argparse.Namespace) -> Answer:
         compares=not parsed.no_twin,
         strict=parsed.strict,
     )
-    return Answer("", ExitCode(code))
+    return CommandResult("", ExitCode(code))
 
 
-def _report(parsed: argparse.Namespace) -> Answer:
+def _report(parsed: argparse.Namespace) -> CommandResult:
     from etloop.results.schema.typed_json import to_json
     from etloop.results.store.run_dir import read_run
     from etloop.results.text.table import render
 
     code = ExitCode.PASS
-    if parsed.judge or parsed.conditions or parsed.dut:
+    if parsed.verdict or parsed.conditions or parsed.dut:
         from etloop.controller.run.execute import FinishedRun
-        from etloop.controller.run.verdict import judge_again
+        from etloop.controller.run.verdict import renew_verdict
 
-        summary = judge_again(parsed.run_dir, parsed.conditions, parsed.dut)
+        summary = renew_verdict(parsed.run_dir, parsed.conditions, parsed.dut)
         code = FinishedRun(summary, "").exit_code
     else:
         summary = read_run(parsed.run_dir).summary
-    return Answer(to_json(summary) if parsed.json else render(summary, str(parsed.run_dir)), code)
+    return CommandResult(to_json(summary) if parsed.json else render(summary, str(parsed.run_dir)), code)
 
 
-def _collective(parsed: argparse.Namespace) -> Answer:
+def _collective(parsed: argparse.Namespace) -> CommandResult:
     from etloop.cli.collective_options import request_of
     from etloop.cli.commands.collective import run_collective
 
     parsed.json = parsed.json_file == "-"
-    return Answer("", run_collective(request_of(parsed.parser, parsed, parsed.arguments)))
+    return CommandResult("", run_collective(request_of(parsed.parser, parsed, parsed.arguments)))
 
 
-def _capture(parsed: argparse.Namespace) -> Answer:
-    from etloop.cli.commands.capture import answer_capture
+def _capture(parsed: argparse.Namespace) -> CommandResult:
+    from etloop.cli.commands.capture import capture_command
 
-    return answer_capture(parsed.file)
+    return capture_command(parsed.file)
 
 
 if __name__ == "__main__":
     sys.exit(main())
 
 
-def _bench(parsed: argparse.Namespace) -> Answer:
+def _bench(parsed: argparse.Namespace) -> CommandResult:
     from etloop.cli.commands.bench import bench
 
     return bench(parsed)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from etloop.cli.result import Answer
+    from etloop.cli.result import CommandResult
 
 Commands = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 
@@ -18,9 +18,9 @@ def add_command(
     name: str,
     summary: str,
     example: str,
-    command: Callable[[argparse.Namespace], Answer],
+    command: Callable[[argparse.Namespace], CommandResult],
     *,
-    answers_in_json: bool = True,
+    offers_json: bool = True,
 ) -> argparse.ArgumentParser:
     """A command with its help, an example, and --json if it answers in JSON; `command` carries it out."""
     parser = commands.add_parser(
@@ -30,7 +30,7 @@ def add_command(
         epilog=f"example:\n{example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    if answers_in_json:
+    if offers_json:
         parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
     parser.set_defaults(command=command, json=False)
     return parser

@@ -9,7 +9,7 @@ from etloop.contract.base.errors import EtloopError, ExitCode, InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandResult:
     """What a command has to say: text for standard output, and the exit code."""
 
     text: str
@@ -25,5 +25,5 @@ def to_json(value: object) -> str:
 def error_as_json(error: EtloopError) -> str:
     """An error for a program that asked for JSON: its message, and its problems one by one."""
     problems = error.problems if isinstance(error, InputError) else ()
-    said = {"error": type(error).__name__, "exit_code": int(error.exit_code), "message": str(error)}
-    return to_json(said | {"problems": [asdict(problem) for problem in problems]})
+    report = {"error": type(error).__name__, "exit_code": int(error.exit_code), "message": str(error)}
+    return to_json(report | {"problems": [asdict(problem) for problem in problems]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 
-def say(line: str) -> None:
+def print_status(line: str) -> None:
     """At once, whatever is buffered."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

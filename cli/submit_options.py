@@ -15,7 +15,7 @@ from etloop.runtime.mqtt_version import VERSION_CHOICES
 if TYPE_CHECKING:
     import argparse
 
-    from etloop.cli.result import Answer
+    from etloop.cli.result import CommandResult
 
 
 def add_submit(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def add_submit(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def answer_submit(parsed: argparse.Namespace) -> Answer:
+def submit_command(parsed: argparse.Namespace) -> CommandResult:
     """Carries the command out. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
     chosen = [bool(parsed.scenario), bool(parsed.cancel), bool(parsed.follow), parsed.list]
     if sum(chosen) != 1:

@@ -8,10 +8,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from etloop.cli.commands.trace import answer_fix, answer_lint, answer_sweep, answer_synth
+from etloop.cli.commands.trace import fix_command, lint_command, sweep_command, synth_command
 from etloop.cli.parser import Commands, add_command
 from etloop.cli.progress import reading_bar
-from etloop.cli.result import Answer
+from etloop.cli.result import CommandResult
 from etloop.cli.values import quantity, size_range, whole
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import (
@@ -184,9 +184,9 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _synth(parsed: argparse.Namespace) -> Answer:
+def _synth(parsed: argparse.Namespace) -> CommandResult:
     if parsed.sweep is not None:
-        return answer_sweep(parsed.out_dir, _sweep_spec(parsed), as_json=parsed.json)
+        return sweep_command(parsed.out_dir, _sweep_spec(parsed), as_json=parsed.json)
     chosen = {field: getattr(parsed, field) for _, field, _ in _SYNTH_OPTIONS}
     spec = SyntheticSpec(
         **chosen,
@@ -196,7 +196,7 @@ def _synth(parsed: argparse.Namespace) -> Answer:
         device_flops=parsed.device_flops,
     )
     rng = random.Random(spec.seed)  # noqa: S311 - the same job again for the same seed
-    return answer_synth(parsed.out_dir, spec, rng, as_json=parsed.json)
+    return synth_command(parsed.out_dir, spec, rng, as_json=parsed.json)
 
 
 def _sweep_spec(parsed: argparse.Namespace) -> SweepSpec:
@@ -223,25 +223,25 @@ def _settings(parsed: argparse.Namespace) -> WorkloadSettings:
     )
 
 
-def _lint(parsed: argparse.Namespace) -> Answer:
+def _lint(parsed: argparse.Namespace) -> CommandResult:
     settings = _settings(parsed)
     with reading_bar() as bar:
         if parsed.fix is not None:
-            return answer_fix(
+            return fix_command(
                 parsed.trace, parsed.groups, settings, parsed.fix, as_json=parsed.json, progress=bar
             )
-        return answer_lint(parsed.trace, parsed.groups, settings, as_json=parsed.json, progress=bar)
+        return lint_command(parsed.trace, parsed.groups, settings, as_json=parsed.json, progress=bar)
 
 
-def _inspect(parsed: argparse.Namespace) -> Answer:
-    from etloop.cli.commands.inspect import answer_inspect
+def _inspect(parsed: argparse.Namespace) -> CommandResult:
+    from etloop.cli.commands.inspect import inspect_command
 
     if parsed.link <= 0:
         raise ConfigError(Problem("--link", "is 0", "state the speed of a link, such as 400Gbps"))
     network = IdealNetwork(parsed.link, parsed.latency)
     settings = _settings(parsed)
     with reading_bar() as bar:
-        return answer_inspect(
+        return inspect_command(
             parsed.trace,
             parsed.groups,
             settings,

@@ -12,7 +12,7 @@ from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 if TYPE_CHECKING:
     import argparse
 
-    from etloop.cli.result import Answer
+    from etloop.cli.result import CommandResult
 
 SUMMARY: Final = "what a scenario should take on a device as a topology describes it, in virtual time"
 EXAMPLE: Final = (
@@ -56,10 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def answer(parsed: argparse.Namespace) -> Answer:
-    """Runs the command. Raises as `answer_twin`."""
-    from etloop.cli.stderr import say
-    from etloop.controller.run.twin import TwinRequest, answer_twin
+def command(parsed: argparse.Namespace) -> CommandResult:
+    """Runs the command. Raises as `twin_command`."""
+    from etloop.cli.stderr import print_status
+    from etloop.controller.run.twin import TwinRequest, twin_command
 
     settings = TwinSettings(
         seed=parsed.seed,
@@ -76,4 +76,4 @@ def answer(parsed: argparse.Namespace) -> Answer:
         parsed.json,
         by_flows=parsed.level == "flow",
     )
-    return answer_twin(request, say=say)
+    return twin_command(request, print_status=print_status)

@@ -1,4 +1,4 @@
-"""Reads the counters of a device before, during and after a run, each road by itself. I/O: event loop and clock.
+"""Reads the counters of a device before, during and after a run, each source by itself. I/O: event loop and clock.
 
 Decides when is read and how long anything may take. Whatever a device does, the run begins at most `START_LIMIT_NS` later
 for it, ends at most `finish_limit_ns` later, and is not touched otherwise; what could not be read is a gap in the results.
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
-from etloop.contract.model.counted import SamplePhase
 from etloop.contract.model.counters import CounterFailure, FailureKind
+from etloop.contract.model.device_counts import SamplePhase
 from etloop.counters.source_log import SourceLog
 from etloop.runtime.clock import monotonic_ns
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
     from typing import TypeVar
 
-    from etloop.contract.model.counted import CountedSource
     from etloop.contract.model.counters import CounterBatch
+    from etloop.contract.model.device_counts import CountedSource
     from etloop.counters.base.protocol import DeviceCounters
 
     T = TypeVar("T")
 
 START_LIMIT_NS: Final = 5 * NS_PER_S
-"""How long a run waits for the first readings of all roads together."""
+"""How long a run waits for the first readings of all sources together."""
 DRAIN_LIMIT_NS: Final = 2 * NS_PER_S
 """How long a device that tells new values at once may take to come to rest; others three of their own intervals."""
 LEAST_REST_NS: Final = 100 * NS_PER_MS
@@ -41,7 +41,7 @@ _CLOSE_LIMIT_NS: Final = 3 * NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One road, ready to be sampled."""
+    """One source, ready to be sampled."""
 
     name: str
     reader_name: str
@@ -66,16 +66,16 @@ class Sampled:
 class Sampling:
     """The counters of one run. `begin`, then the run, then `finish`."""
 
-    def __init__(self, roads: tuple[Sampled, ...], say: Callable[[str], None]) -> None:
-        """`say` gets a line for people when a road fails during the run, and when it comes back."""
+    def __init__(self, sources: tuple[Sampled, ...], print_status: Callable[[str], None]) -> None:
+        """`print_status` gets a line for people when a source fails during the run, and when it comes back."""
         now_ns = monotonic_ns()
-        self._sources = [_Source(road, now_ns, say) for road in roads]
+        self._sources = [_Source(sampled, now_ns, print_status) for sampled in sources]
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> tuple[str, ...]:
-        """Returns when every road has given its first reading, or START_LIMIT_NS later; what failed so far, a line each.
+        """Returns when every source has given its first reading, or START_LIMIT_NS later; what failed so far, a line each.
 
-        Roads that did not answer are tried again during the run.
+        Sources that did not answer are tried again during the run.
         """
         self._tasks = [asyncio.create_task(source.live()) for source in self._sources]
         ready = [asyncio.create_task(source.first_answer.wait()) for source in self._sources]
@@ -84,7 +84,7 @@ class Sampling:
             for task in late:
                 task.cancel()
         return tuple(
-            f"counters by {source.road.name}: {source.trouble or 'no answer yet'}"
+            f"counters by {source.sampled.name}: {source.trouble or 'no answer yet'}"
             for source in self._sources
             if not source.log.readings
         )
@@ -97,7 +97,7 @@ class Sampling:
     async def finish(self, stops: list[str]) -> tuple[CountedSource, ...]:
         """Reads until the device has come to rest, or its time for that is over, or something stands in `stops`; closes all.
 
-        Returns what every road told. May be called whatever `begin` came to.
+        Returns what every source told. May be called whatever `begin` came to.
         """
         for source in self._sources:
             source.end(stops)
@@ -111,7 +111,7 @@ class Sampling:
         return tuple(source.records() for source in self._sources)
 
     async def give_up(self) -> None:
-        """Closes all roads: there was no run."""
+        """Closes all sources: there was no run."""
         for source in self._sources:
             source.end(["given up"])
         await _cancelled(self._tasks)
@@ -128,13 +128,13 @@ async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
 
 
 class _Source:
-    """One road while it is sampled."""
+    """One source while it is sampled."""
 
-    def __init__(self, road: Sampled, now_ns: int, say: Callable[[str], None]) -> None:
-        self.road = road
-        self._say = say
-        self._told = False
-        self.log = SourceLog(road.name, road.rig_ports, now_ns)
+    def __init__(self, sampled: Sampled, now_ns: int, print_status: Callable[[str], None]) -> None:
+        self.sampled = sampled
+        self._print_status = print_status
+        self._failure_logged = False
+        self.log = SourceLog(sampled.name, sampled.rig_ports, now_ns)
         self.phase = SamplePhase.BEFORE
         self.first_answer = asyncio.Event()
         self.trouble = ""
@@ -144,8 +144,8 @@ class _Source:
 
     @property
     def finish_limit_ns(self) -> int:
-        """After which a road is given up at the end of a run: what is under way, opening again, reading, coming to rest."""
-        return 4 * self.road.timeout_ns + self.road.drain_limit_ns + _CLOSE_LIMIT_NS
+        """After which a source is given up at the end of a run: what is under way, opening again, reading, coming to rest."""
+        return 4 * self.sampled.timeout_ns + self.sampled.drain_limit_ns + _CLOSE_LIMIT_NS
 
     def end(self, stops: list[str]) -> None:
         """Lets `live` come to its end."""
@@ -154,14 +154,14 @@ class _Source:
 
     def records(self) -> CountedSource:
         """What it told."""
-        road = self.road
+        sampled = self.sampled
         return self.log.finish(
             monotonic_ns(),
-            road.reader_name,
-            road.interval_ns,
-            road.peers,
-            several=road.several_devices,
-            host_side=road.host_side,
+            sampled.reader_name,
+            sampled.interval_ns,
+            sampled.peers,
+            several=sampled.several_devices,
+            host_side=sampled.host_side,
         )
 
     async def live(self) -> None:
@@ -178,11 +178,11 @@ class _Source:
         while not self._ending.is_set():
             if await self._read(self.phase):
                 retry_ns = FIRST_RETRY_NS
-                next_ns += self.road.interval_ns
+                next_ns += self.sampled.interval_ns
                 # A reading that took longer than the interval: what was missed is not made up for.
                 next_ns = max(next_ns, monotonic_ns())
             else:
-                next_ns = monotonic_ns() + max(retry_ns, self.road.interval_ns)
+                next_ns = monotonic_ns() + max(retry_ns, self.sampled.interval_ns)
                 retry_ns = min(2 * retry_ns, LAST_RETRY_NS)
             self.first_answer.set()
             await self._pause(next_ns - monotonic_ns(), self._ending)
@@ -193,13 +193,13 @@ class _Source:
         for _ in range(MOST_DRAIN_READINGS):
             if not await self._read(phase) and not self.log.readings:
                 return  # never was there: one last look is enough
-            late = monotonic_ns() - begun_ns >= self.road.drain_limit_ns
+            late = monotonic_ns() - begun_ns >= self.sampled.drain_limit_ns
             # A device that refreshes once a second tells the same twice although it has not come to rest.
-            fresh = monotonic_ns() - begun_ns >= self.road.refresh_ns
+            fresh = monotonic_ns() - begun_ns >= self.sampled.refresh_ns
             if late or self._stops or (phase is SamplePhase.DRAINED and fresh and self.log.at_rest):
                 return
             phase = SamplePhase.DRAINED
-            await self._rest(max(LEAST_REST_NS, self.road.refresh_ns))
+            await self._rest(max(LEAST_REST_NS, self.sampled.refresh_ns))
 
     async def _rest(self, time_ns: int) -> None:
         """Waits, but not for long once something stands in the stops."""
@@ -210,7 +210,7 @@ class _Source:
     async def _close(self) -> None:
         try:
             async with asyncio.timeout(_CLOSE_LIMIT_NS / NS_PER_S):
-                await self.road.reader.close()
+                await self.sampled.reader.close()
         except TimeoutError:
             self.log.note(f"did not close within {_CLOSE_LIMIT_NS / NS_PER_S:g} s")
         except Exception as error:  # noqa: BLE001 - as in _in_time
@@ -229,36 +229,36 @@ class _Source:
         if isinstance(result, CounterFailure):
             self.trouble = str(result)
             if self.log.fail(result) and self.phase is SamplePhase.DURING:
-                self._tell(f"{result}; the run goes on, and the gap will be marked")
-                self._told = True
+                self._log_status(f"{result}; the run goes on, and the gap will be marked")
+                self._failure_logged = True
             self._open = False
             await self._close()
             return False
-        if self._told:
-            self._tell("read again")
-            self._told = False
+        if self._failure_logged:
+            self._log_status("read again")
+            self._failure_logged = False
         # The run may have begun meanwhile: then it is no reading from before.
         self.log.add(result, self.phase if phase is SamplePhase.BEFORE else phase)
         return True
 
-    def _tell(self, text: str) -> None:
-        self._say(f"counters by {self.road.name}: {text}")
+    def _log_status(self, text: str) -> None:
+        self._print_status(f"counters by {self.sampled.name}: {text}")
 
     async def _attempt(self) -> CounterBatch | CounterFailure:
         if not self._open:
-            failure = await self._in_time(self.road.reader.open, "nothing was there")
+            failure = await self._in_time(self.sampled.reader.open, "nothing was there")
             if failure is not None:
                 return failure
             self._open = True
-        return await self._in_time(self.road.reader.read, "no answer")
+        return await self._in_time(self.sampled.reader.read, "no answer")
 
     async def _in_time(self, act: Callable[[], Awaitable[T]], late: str) -> T | CounterFailure:
         try:
             # Not wait_for, which in Python 3.11 may forget that its task was cancelled.
-            async with asyncio.timeout(self.road.timeout_ns / NS_PER_S):
+            async with asyncio.timeout(self.sampled.timeout_ns / NS_PER_S):
                 return await act()
         except TimeoutError:
-            what = f"{late} within {self.road.timeout_ns / NS_PER_S:g} s"
+            what = f"{late} within {self.sampled.timeout_ns / NS_PER_S:g} s"
             return CounterFailure(FailureKind.LATE, what)
         except Exception as error:  # noqa: BLE001 - a reader's defect must not take the run with it, and is told
             what = f"the reader failed: {type(error).__name__}: {str(error)[:128]}"

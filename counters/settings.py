@@ -1,6 +1,6 @@
-"""Where a device's counters are read, as the rig states it: one `SourceSettings` a road, checked before anything is opened.
+"""Where a device's counters are read, as the rig states it: one `SourceSettings` a source, checked before anything is opened.
 
-Decides what all roads have in common and the keys of the soft switch's and Linux's; SNMP's and gNMI's are in
+Decides what all sources have in common and the keys of the soft switch's and Linux's; SNMP's and gNMI's are in
 `snmp_settings` and `gnmi_settings`. Which objects a device has is found out by the reader.
 """
 
@@ -14,8 +14,8 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.units import QuantityError, format_duration, parse_duration_ns, parse_name
 from etloop.contract.base.yaml_reader import bounded, one_of
 from etloop.contract.model.counters import MOST_NAME_CHARACTERS
-from etloop.counters.readers.gnmi_settings import GnmiRoad, read_gnmi
-from etloop.counters.readers.snmp_settings import SnmpRoad, read_snmp
+from etloop.counters.readers.gnmi_settings import GnmiSource, read_gnmi
+from etloop.counters.readers.snmp_settings import SnmpSource, read_snmp
 from etloop.dut_profiles.model.profile import CounterReader
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ MOST_WORDS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class SoftSwitchRoad:
+class SoftSwitchSource:
     """The Unix socket of a lab of this user."""
 
     lab: str
@@ -52,7 +52,7 @@ class Side(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LinuxRoad:
+class LinuxSource:
     """Interfaces of a Linux host, this one or another."""
 
     command: tuple[str, ...] = ()
@@ -62,17 +62,17 @@ class LinuxRoad:
     """None: the profile's kind says it."""
 
 
-Road = SoftSwitchRoad | LinuxRoad | SnmpRoad | GnmiRoad
+CounterSource = SoftSwitchSource | LinuxSource | SnmpSource | GnmiSource
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """One road to the counters of one device."""
+    """One source of the counters of one device."""
 
     name: str
     """What results call it: the device, or the host whose interfaces are read."""
     reader: CounterReader
-    road: Road
+    reader_settings: CounterSource
     interval_ns: int | None
     """Between the beginnings of two readings during a run; None: what the profile states, else DEFAULT_INTERVAL_NS."""
     timeout_ns: int
@@ -87,9 +87,9 @@ def read_source(section: Section, directory: Path) -> SourceSettings:
 
     Files that it names are relative to `directory`.
     """
-    words = ", ".join(_ROADS)
+    words = ", ".join(_SOURCES)
     reader = section.required(
-        "reader", one_of({str(one): one for one in _ROADS}), None, f"write one of {words}"
+        "reader", one_of({str(one): one for one in _SOURCES}), None, f"write one of {words}"
     )
     duration = bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_INTERVAL_NS, format_duration)
     patience = bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_TIMEOUT_NS, format_duration)
@@ -97,11 +97,11 @@ def read_source(section: Section, directory: Path) -> SourceSettings:
     interval_ns = section.optional("interval", duration, None)
     timeout_ns = section.optional("timeout", patience, DEFAULT_TIMEOUT_NS)
     ports = _read_ports(section.section("ports"))
-    road: Road = SoftSwitchRoad("?")
+    source: CounterSource = SoftSwitchSource("?")
     if reader is not None:
-        road = _ROADS[reader](section, directory)
+        source = _SOURCES[reader](section, directory)
         section.close()
-    return SourceSettings(name, reader or CounterReader.SOFT_SWITCH, road, interval_ns, timeout_ns, ports)
+    return SourceSettings(name, reader or CounterReader.SOFT_SWITCH, source, interval_ns, timeout_ns, ports)
 
 
 def _read_ports(section: Section) -> tuple[tuple[str, str], ...]:
@@ -116,15 +116,15 @@ def _object_name(text: str) -> str:
     return text
 
 
-def _read_soft_switch(section: Section, _: Path) -> SoftSwitchRoad:
-    return SoftSwitchRoad(section.optional("lab", parse_name, "lab"))
+def _read_soft_switch(section: Section, _: Path) -> SoftSwitchSource:
+    return SoftSwitchSource(section.optional("lab", parse_name, "lab"))
 
 
-def _read_linux(section: Section, _: Path) -> LinuxRoad:
+def _read_linux(section: Section, _: Path) -> LinuxSource:
     command = section.texts("command", _word, "?")
     if len(command) > MOST_WORDS:
         section.mistake("command", f"{len(command)} words", f"write at most {MOST_WORDS}")
-    return LinuxRoad(command, section.optional("side", one_of({str(one): one for one in Side}), None))
+    return LinuxSource(command, section.optional("side", one_of({str(one): one for one in Side}), None))
 
 
 def _word(text: str) -> str:
@@ -135,7 +135,7 @@ def _word(text: str) -> str:
     return text
 
 
-_ROADS: Final[Mapping[CounterReader, Callable[[Section, Path], Road]]] = {
+_SOURCES: Final[Mapping[CounterReader, Callable[[Section, Path], CounterSource]]] = {
     CounterReader.SOFT_SWITCH: _read_soft_switch,
     CounterReader.LINUX: _read_linux,
     CounterReader.SNMP: read_snmp,

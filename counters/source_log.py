@@ -1,4 +1,4 @@
-"""Keeps what one road tells during a run: batches in, columns and gaps out. Pure: times come with the batches.
+"""Keeps what one source tells during a run: batches in, columns and gaps out. Pure: times come with the batches.
 
 Decides what is kept (all values up to a bound, then no more but the last reading), what is a gap, and whether a device has
 come to rest.
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.clock import seconds_text
-from etloop.contract.model.counted import CountedSource, CounterGap, SamplePhase, Series
 from etloop.contract.model.counters import (
     MOST_READINGS,
     CounterNature,
@@ -18,6 +17,7 @@ from etloop.contract.model.counters import (
     counter_of,
     reading_mistake,
 )
+from etloop.contract.model.device_counts import CountedSource, CounterGap, SamplePhase, Series
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_VALUES: Final = 20_000_000
-"""Of one road in one run: 600 MB."""
+"""Of one source in one run: 600 MB."""
 MOST_GAPS: Final = 1000
 MOST_NOTES: Final = 16
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etloop.contract.base.errors import ExitCode, Problem, RigError
 from etloop.lab.capacity import measure_capacity
 from etloop.lab.client import lab_taken, release
-from etloop.lab.plan import plan_lab, refuse_promise
+from etloop.lab.plan import check_capacity, plan_lab
 from etloop.lab.request import LabOrder
 from etloop.lab.server import Lab
 from etloop.lab.setup import index_of
@@ -48,9 +48,9 @@ _NO_ADDRESS_OF_ITS_OWN: Final = {"attrs": [("AF_INET6", {"attrs": [("IFLA_INET6_
 
 
 def serve_attached(
-    order: LabOrder, words: tuple[str, ...], wait_s: float, tell: Callable[[Values], None]
+    order: LabOrder, words: tuple[str, ...], wait_s: float, report: Callable[[Values], None]
 ) -> Values:
-    """Runs the switch until it is told to end, and returns its last status; `tell` gets the first.
+    """Runs the switch until it is told to end, and returns its last status; `report` gets the first.
 
     `words` are "agent/port=interface" for every attachment, or nothing for the cables of `lab plug`.
     Raises `InputError` where it cannot run, and `RigError` when it cannot go on.
@@ -59,9 +59,9 @@ def serve_attached(
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
     wiring = wire(topology, plan, words) if words else cables(plan)
     capacity = measure_capacity(plan.mtu_bytes) if order.measure else None
-    promised = capacity is not None and sum(port.rate_bps for port in plan.ports) <= capacity.held_bps
-    if capacity is not None and not order.beyond:
-        refuse_promise(plan, capacity)
+    within_capacity = capacity is not None and sum(port.rate_bps for port in plan.ports) <= capacity.held_bps
+    if capacity is not None and not order.allow_overcommit:
+        check_capacity(plan, capacity)
     directory = lab_taken(order.name)
     try:
         indices = _await(wiring.interfaces, wait_s)
@@ -79,15 +79,13 @@ def serve_attached(
                 return switch.failure() or (f"{', '.join(gone)} went away" if gone else "")
 
             try:
-                described = plan_values(wiring.plan, capacity, promised=promised)
+                described = plan_values(wiring.plan, capacity, within_capacity=within_capacity)
                 lab = Lab(order, topology, wiring.plan, {}, switch, described, trouble)
-                ended_by = asyncio.run(lab.serve(directory, tell))
+                ended_by = asyncio.run(lab.serve(directory, report))
             finally:
                 switch.stop()
             if ended_by:
-                remedy = (
-                    "start it again when that is mended; what crossed it since then is not to be believed"
-                )
+                remedy = "start it again when that is fixed; what crossed it since then is not to be believed"
                 raise RigError(Problem("lab attach", f"the switch ended: {ended_by}", remedy))
             return lab.status()
     finally:

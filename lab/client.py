@@ -27,10 +27,10 @@ from etloop.runtime.own_module import own_module
 from etloop.runtime.unix_socket import connected
 
 UP_TIMEOUT_S: Final = 60
-ANSWER_TIMEOUT_S: Final = 10
+RESPONSE_TIMEOUT_S: Final = 10
 DOWN_TIMEOUT_S: Final = 15
 LAST_TIMEOUT_S: Final = 1
-MOST_ANSWER_BYTES: Final = 1 << 26
+MOST_RESPONSE_BYTES: Final = 1 << 26
 DEFAULT_NAME: Final = "lab"
 _CREDENTIALS: Final = struct.Struct("3i")
 """pid, uid and gid of unix(7)."""
@@ -54,18 +54,18 @@ def lab_up(order: LabOrder) -> Values:
             check=False,
         )
     os.close(writing)
-    pid, said = _two_lines(reading)
-    if said is not None and "problems" not in said:
-        return said
+    pid, status = _two_lines(reading)
+    if status is not None and "problems" not in status:
+        return status
     if pid:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     tail = (directory / LOG_FILE).read_text(errors="replace").strip().splitlines()[-1:]
     shutil.rmtree(directory, ignore_errors=True)
-    if said is None:
-        what = f"its process ended or hung before it was up: {tail[0] if tail else 'it said nothing'}"
+    if status is None:
+        what = f"its process ended or hung before it was up: {tail[0] if tail else 'it status nothing'}"
         raise RigError(Problem("lab", what, "try again; if it stays so, this is a defect of etloop"))
-    raise InputError(*(Problem(*problem) for problem in said["problems"]))
+    raise InputError(*(Problem(*problem) for problem in status["problems"]))
 
 
 def lab_taken(name: str) -> Path:
@@ -163,8 +163,8 @@ def _two_lines(reading: int) -> tuple[int, Values | None]:
                 break
             content += more
     lines = content.split(b"\n")
-    said: Values | None = json.loads(lines[1]) if content.count(b"\n") >= 2 else None
-    return int(lines[0] or b"0") if len(lines) > 1 else 0, said
+    status: Values | None = json.loads(lines[1]) if content.count(b"\n") >= 2 else None
+    return int(lines[0] or b"0") if len(lines) > 1 else 0, status
 
 
 class _Line:
@@ -176,7 +176,7 @@ class _Line:
 
     def __call__(self, question: Values) -> Values:
         self._connection.sendall(json.dumps(question).encode() + b"\n")
-        content = self._answers.readline(MOST_ANSWER_BYTES)
+        content = self._answers.readline(MOST_RESPONSE_BYTES)
         if not content.endswith(b"\n"):
             raise RigError(Problem("lab", "it ended while it was asked", "look whether it was taken down"))
         answer: Values = json.loads(content)
@@ -191,7 +191,7 @@ class _Line:
 def _conversation(name: str) -> Iterator[_Line]:
     directory = lab_directory(name)
     try:
-        connection = connected(directory / SOCKET_FILE, ANSWER_TIMEOUT_S)
+        connection = connected(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S)
     except OSError:
         was = "; it was killed" if directory.exists() else ""
         what = f'no lab called "{name}" is up{was}'
@@ -200,7 +200,7 @@ def _conversation(name: str) -> Iterator[_Line]:
     try:
         yield line
     except TimeoutError:
-        what = f"it has not answered for {ANSWER_TIMEOUT_S} s"
+        what = f"it has not answered for {RESPONSE_TIMEOUT_S} s"
         raise RigError(Problem("lab", what, "take it down (etloop lab down) and up again")) from None
     finally:
         line.close()
@@ -209,7 +209,7 @@ def _conversation(name: str) -> Iterator[_Line]:
 def _pid_of(directory: Path) -> int:
     """Of the process that serves the lab, also where it hangs and answers nothing: the kernel says who listens."""
     try:
-        with connected(directory / SOCKET_FILE, ANSWER_TIMEOUT_S) as connection:
+        with connected(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S) as connection:
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except OSError:
         raise ProcessLookupError from None
@@ -218,7 +218,7 @@ def _pid_of(directory: Path) -> int:
 
 def _answers(directory: Path) -> bool:
     try:
-        connected(directory / SOCKET_FILE, ANSWER_TIMEOUT_S).close()
+        connected(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S).close()
     except OSError:
         return False
     return True

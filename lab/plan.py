@@ -156,7 +156,7 @@ def needed_frames_per_s(plan: LabPlan) -> int:
     return sum(port.rate_bps for port in plan.ports) // line_bits(plan.mtu_bytes)
 
 
-def refuse_promise(plan: LabPlan, capacity: Capacity) -> None:
+def check_capacity(plan: LabPlan, capacity: Capacity) -> None:
     """Raises `PlanError` if the rates of the topology are more than this host was measured to hold."""
     needed_bps = sum(port.rate_bps for port in plan.ports)
     if needed_bps <= capacity.held_bps:
@@ -166,7 +166,7 @@ def refuse_promise(plan: LabPlan, capacity: Capacity) -> None:
         f"its {len(plan.ports)} attachments together take {format_rate(needed_bps)}; this host holds "
         f"{about_rate(capacity.held_bps)} in frames of {plan.mtu_bytes} bytes (measured just now)"
     )
-    remedy = f"lower the rates to about {about_rate(each_bps)} each, or say --beyond to have it without the promise"
+    remedy = f"lower the rates to about {about_rate(each_bps)} each, or give --allow-overcommit to have it all the same"
     raise PlanError(Problem("topology", what, remedy))
 
 

@@ -18,10 +18,10 @@ from etloop.lab.setup import (
     SCOPE_LINK,
     add_address,
     bits_of,
+    disable_ipv6_autoconf,
     family_of,
     index_of,
     no_tcp_offload,
-    say_nothing_of_itself,
 )
 from etloop.lab.wiring import others
 from pyroute2 import IPRoute
@@ -40,13 +40,13 @@ def plug(plan: LabPlan, agent: LabAgent, switch_pid: int) -> tuple[str, ...]:
     _refuse_same_namespace(switch_pid)
     if len(agent.ports) > 1:
         _refuse_strict_paths()
-    said = []
+    messages = []
     for number, port in enumerate(agent.ports):
         where = f"port {agent.name}/{port.port}"
         try:
             with IPRoute() as kernel:
                 if _is_plugged(kernel, port):
-                    said.append(f"{where}: {port.interface} is plugged already")
+                    messages.append(f"{where}: {port.interface} is plugged already")
                     continue
                 _make(kernel, port, plan.mtu_bytes, switch_pid)
                 try:
@@ -59,8 +59,10 @@ def plug(plan: LabPlan, agent: LabAgent, switch_pid: int) -> tuple[str, ...]:
             raise RigError(
                 Problem(where, f"the kernel refused it: {os.strerror(code)}", _remedy(code))
             ) from None
-        said.append(f"{where}: {port.interface}, {len(port.addresses)} addresses from {port.addresses[0]}")
-    return tuple(said)
+        messages.append(
+            f"{where}: {port.interface}, {len(port.addresses)} addresses from {port.addresses[0]}"
+        )
+    return tuple(messages)
 
 
 def _refuse_same_namespace(switch_pid: int) -> None:
@@ -115,7 +117,7 @@ def _make(kernel: Any, port: LabPort, mtu_bytes: int, switch_pid: int) -> None:
 def _settle(kernel: Any, plan: LabPlan, agent: LabAgent, number: int) -> None:
     port = agent.ports[number]
     index = index_of(kernel, port.interface)
-    say_nothing_of_itself(kernel, index)
+    disable_ipv6_autoconf(kernel, index)
     no_tcp_offload(port.interface)
     for address in port.addresses:
         add_address(kernel, index, address)

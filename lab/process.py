@@ -26,14 +26,14 @@ def main(words: list[str]) -> int:
         os._exit(0)  # who started it waits for this one
     os.setsid()
 
-    def tell(said: dict[str, object]) -> None:
-        os.write(pipe, json.dumps(said).encode() + b"\n")
+    def report(values: dict[str, object]) -> None:
+        os.write(pipe, json.dumps(values).encode() + b"\n")
         os.close(pipe)
 
     mine = directory.stat().st_ino
     try:
         os.write(pipe, f"{os.getpid()}\n".encode())
-        code, wanted = _serve(directory, tell)
+        code, wanted = _serve(directory, report)
     except BrokenPipeError:
         code, wanted = 0, False
     if not wanted and directory.exists() and directory.stat().st_ino == mine:
@@ -41,21 +41,21 @@ def main(words: list[str]) -> int:
     return code
 
 
-def _serve(directory: Path, tell: Callable[[dict[str, object]], None]) -> tuple[int, bool]:
+def _serve(directory: Path, report: Callable[[dict[str, object]], None]) -> tuple[int, bool]:
     """The exit code, and whether anybody wants what the lab kept. Raises BrokenPipeError where nobody waits for it."""
     try:
         become_root()
         from etloop.lab.server import serve_lab
 
-        return 0, serve_lab(directory, tell)
+        return 0, serve_lab(directory, report)
     except BrokenPipeError:
         raise
     except InputError as error:
-        tell({"problems": [[p.where, p.what, p.remedy] for p in error.problems]})
+        report({"problems": [[p.where, p.what, p.remedy] for p in error.problems]})
         return int(error.exit_code), True
     except (EtloopError, OSError, RuntimeError, ValueError) as error:
         problem = Problem("lab", str(error), "look at its log")
-        tell({"problems": [[problem.where, problem.what, problem.remedy]]})
+        report({"problems": [[problem.where, problem.what, problem.remedy]]})
         return int(RigError.exit_code), True
 
 

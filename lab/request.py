@@ -34,7 +34,7 @@ class LabOrder:
     """Whether the lab starts an agent in every namespace."""
     measure: bool = True
     """Whether it measures what this host holds."""
-    beyond: bool = False
+    allow_overcommit: bool = False
     """Whether it comes up at rates that this host does not hold."""
     gnmi: str = ""
     """HOST:PORT at which its counters are served by gNMI; "" for nowhere."""

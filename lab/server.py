@@ -28,7 +28,7 @@ from typing import Any, Final
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.model.topology import SwitchEnd, Topology
 from etloop.lab.capacity import measure_capacity, open_in
-from etloop.lab.plan import LabPlan, plan_lab, refuse_promise
+from etloop.lab.plan import LabPlan, check_capacity, plan_lab
 from etloop.lab.relay import endpoint_of, relay_from
 from etloop.lab.request import (
     GNMI_LOG_FILE,
@@ -53,7 +53,7 @@ GLANCE_S: Final = 0.5
 """Between two looks at whether the switch still runs."""
 
 
-def serve_lab(directory: Path, tell: Callable[[dict[str, object]], None]) -> bool:
+def serve_lab(directory: Path, report: Callable[[dict[str, object]], None]) -> bool:
     """Makes the lab that the directory's order describes, tells its status, and serves it until it is told to end.
 
     Returns whether what it kept is for others to remove: not where its owner has ended.
@@ -65,15 +65,15 @@ def serve_lab(directory: Path, tell: Callable[[dict[str, object]], None]) -> boo
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
     endpoint_of(plan.bind)
     capacity = measure_capacity(plan.mtu_bytes) if order.measure else None
-    promised = capacity is not None and sum(port.rate_bps for port in plan.ports) <= capacity.held_bps
-    if capacity is not None and not order.beyond:
-        refuse_promise(plan, capacity)
+    within_capacity = capacity is not None and sum(port.rate_bps for port in plan.ports) <= capacity.held_bps
+    if capacity is not None and not order.allow_overcommit:
+        check_capacity(plan, capacity)
     with lab_place(plan) as place:
         switch = open_in(place, topology, plan)
         try:
-            described = plan_values(plan, capacity, promised=promised)
+            described = plan_values(plan, capacity, within_capacity=within_capacity)
             lab = Lab(order, topology, plan, place.agents, switch, described, switch.failure)
-            if ended_by := asyncio.run(lab.serve(directory, tell)):
+            if ended_by := asyncio.run(lab.serve(directory, report)):
                 print(f"the soft switch ended: {ended_by}", file=sys.stderr, flush=True)
         finally:
             switch.stop()
@@ -111,7 +111,7 @@ class Lab:
         self._gnmi_at = ""
         self._end = asyncio.Event()
 
-    async def serve(self, directory: Path, tell: Callable[[dict[str, object]], None]) -> str:
+    async def serve(self, directory: Path, report: Callable[[dict[str, object]], None]) -> str:
         """Answers until a signal or a question ends the lab, or returns why it cannot go on.
 
         Its agents have ended when this returns.
@@ -137,7 +137,7 @@ class Lab:
                 await self._start_gnmi(socket_path)
             if self._order.agents:
                 self._start_agents()
-            tell(self.status())
+            report(self.status())
             while not self._end.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._end.wait(), GLANCE_S)
@@ -162,7 +162,7 @@ class Lab:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                await self._answer(line, reader, writer)
+                await self._serve(line, reader, writer)
         except (OSError, ValueError, asyncio.LimitOverrunError):
             pass  # who asks left, or wrote a line without end
         except asyncio.CancelledError:
@@ -170,48 +170,48 @@ class Lab:
         finally:
             writer.close()
 
-    async def _answer(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            asked = json.loads(line)
-            question = asked["ask"]
-            every_ms = int(asked.get("every_ms", 0))
+            request = json.loads(line)
+            question = request["ask"]
+            every_ms = int(request.get("every_ms", 0))
         except (ValueError, KeyError, TypeError, AttributeError):
-            await _say(writer, {"error": 'expected a JSON object with "ask"'})
+            await _send(writer, {"error": 'expected a JSON object with "ask"'})
             return
         match question:
             case "status":
-                await _say(writer, self.status())
+                await _send(writer, self.status())
             case "counters" if every_ms == 0:
-                await _say(writer, self._counters())
+                await _send(writer, self._counters())
             case "counters":
                 await self._stream(reader, writer, max(every_ms, LEAST_INTERVAL_MS))
             case "link":
-                await _say(writer, self._order_link(asked))
+                await _send(writer, self._order_link(request))
             case "watch":
-                await _say(writer, {})
+                await _send(writer, {})
                 with contextlib.suppress(asyncio.CancelledError):
                     await self._end.wait()
             case "down":
-                await _say(writer, {})
+                await _send(writer, {})
                 self._end.set()
             case _:
-                await _say(writer, {"error": f'"{str(question)[:64]}" is not a question that a lab answers'})
+                await _send(writer, {"error": f'"{str(question)[:64]}" is not a question that a lab answers'})
 
     async def _stream(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, every_ms: int
     ) -> None:
         while not self._end.is_set() and not reader.at_eof():
-            await _say(writer, self._counters())
+            await _send(writer, self._counters())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._end.wait(), every_ms / 1000)
 
-    def _order_link(self, asked: Values) -> Values:
+    def _order_link(self, request: Values) -> Values:
         ends = {one.rig_port: one.end for one in self._topology.attachments} | {
             f"{settings.name}/{one.name}": SwitchEnd(number, port)
             for number, settings in enumerate(self._topology.switches)
             for port, one in enumerate(settings.ports)
         }
-        port, up = asked.get("port"), asked.get("up")
+        port, up = request.get("port"), request.get("up")
         if not isinstance(port, str) or not isinstance(up, bool):
             return {"error": 'expected "port" as switch/port and "up" as true or false'}
         if port not in ends:
@@ -229,7 +229,7 @@ class Lab:
             "name": self._order.name,
             "pid": os.getpid(),
             "namespaces": self._namespaces,
-            "processes": {name: _said_of(process) for name, process in self._agents.items()},
+            "processes": {name: _process_state(process) for name, process in self._agents.items()},
             "directory": str(self._directory),
             "gnmi": self._gnmi_values(),
             "counters": self._counters(),
@@ -249,8 +249,8 @@ class Lab:
         assert self._gnmi.stdout is not None
         line = ""
         with contextlib.suppress(TimeoutError):
-            said = await asyncio.wait_for(self._gnmi.stdout.readline(), GNMI_UP_S)
-            line = said.decode(errors="replace")
+            plugged = await asyncio.wait_for(self._gnmi.stdout.readline(), GNMI_UP_S)
+            line = plugged.decode(errors="replace")
         if not line.startswith(GNMI_READY):
             log_text = (self._directory / GNMI_LOG_FILE).read_text(errors="replace").strip()
             last = log_text.splitlines()[-1] if log_text else "it said nothing"
@@ -273,8 +273,8 @@ class Lab:
         if self._gnmi is None:
             return None
         code = self._gnmi.returncode
-        said = f"running, process {self._gnmi.pid}" if code is None else f"ended with {code}"
-        return {"address": self._gnmi_at, "process": said}
+        plugged = f"running, process {self._gnmi.pid}" if code is None else f"ended with {code}"
+        return {"address": self._gnmi_at, "process": plugged}
 
     # ---- agents
 
@@ -319,12 +319,12 @@ def _has_ended(process: int) -> bool:
         os.close(descriptor)
 
 
-def _said_of(process: subprocess.Popen[bytes]) -> str:
+def _process_state(process: subprocess.Popen[bytes]) -> str:
     code = process.poll()
     return f"running, process {process.pid}" if code is None else f"ended with {code}"
 
 
-async def _say(writer: asyncio.StreamWriter, values: dict[str, Any]) -> None:
+async def _send(writer: asyncio.StreamWriter, values: dict[str, Any]) -> None:
     writer.write(json.dumps(values).encode() + b"\n")
     await writer.drain()
 

@@ -66,9 +66,9 @@ def lab_place(plan: LabPlan) -> Iterator[LabPlace]:
             for agent in plan.agents:
                 inside(agents[agent.name], partial(_settle, agent, plan))
         except (NetlinkError, OSError) as error:
-            said = error.args[1] if isinstance(error, NetlinkError) else error.strerror
+            reason = error.args[1] if isinstance(error, NetlinkError) else error.strerror
             remedy = "look at the kernel's log; it needs veth, and policy routing for agents of several ports"
-            raise RigError(Problem("lab", f"the kernel refused a part of it: {said}", remedy)) from None
+            raise RigError(Problem("lab", f"the kernel refused a part of it: {reason}", remedy)) from None
         yield place
 
 
@@ -102,7 +102,7 @@ def _settle(agent: LabAgent, plan: LabPlan) -> None:
             no_tcp_offload(port.interface)
             index = index_of(kernel, port.interface)
             if speaks_ipv6:
-                say_nothing_of_itself(kernel, index)
+                disable_ipv6_autoconf(kernel, index)
                 set_in_proc(f"ipv6/conf/{port.interface}/mldv2_unsolicited_report_interval", _NEVER_MS)
             for address in port.addresses:
                 add_address(kernel, index, address)
@@ -138,7 +138,7 @@ def _route(kernel: Any, port: LabPort, index: int, table: int, *, several: bool)
             kernel.rule("add", family=family_of(address), src=source, table=table, priority=RULE_PRIORITY)
 
 
-def say_nothing_of_itself(kernel: Any, index: int) -> None:
+def disable_ipv6_autoconf(kernel: Any, index: int) -> None:
     """Keeps an interface that is not up yet from asking for neighbours and routers by IPv6."""
     if Path("/proc/sys/net/ipv6").exists():
         kernel.link("set", index=index, IFLA_AF_SPEC=_NO_ADDRESS_OF_ITS_OWN)

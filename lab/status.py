@@ -80,12 +80,12 @@ def counter_values(topology: Topology, snapshot: SoftSnapshot) -> Values:
     }
 
 
-def plan_values(plan: LabPlan, capacity: Capacity | None, *, promised: bool) -> Values:
+def plan_values(plan: LabPlan, capacity: Capacity | None, *, within_capacity: bool) -> Values:
     """What the lab is, apart from its counters."""
     return {
         "bind": plan.bind,
         "mtu_bytes": plan.mtu_bytes,
-        "promised": promised,
+        "within_capacity": within_capacity,
         "held_bps": None if capacity is None else capacity.held_bps,
         "measured_frames_per_s": None if capacity is None else capacity.frames_per_s,
         "agents": [
@@ -131,14 +131,14 @@ def _head(values: Values) -> str:
     age = format_duration(values["counters"]["age_ns"] // NS_PER_S * NS_PER_S)
     held = values["held_bps"]
     if held is None:
-        promise = "not measured, so nothing is promised of its rates"
-    elif values["promised"]:
-        promise = f"this host holds {held / 1e9:.2f} Gbps of it in all, more than the topology asks for"
+        capacity_text = "not measured, so it is not known whether it holds its rates"
+    elif values["within_capacity"]:
+        capacity_text = f"this host holds {held / 1e9:.2f} Gbps of it in all, more than the topology asks for"
     else:
-        promise = (
-            f"NOT PROMISED: this host holds {held / 1e9:.2f} Gbps in all, less than the topology asks for"
+        capacity_text = (
+            f"OVERCOMMITTED: this host holds {held / 1e9:.2f} Gbps in all, less than the topology asks for"
         )
-    return f"lab {values['name']}: process {values['pid']}, up for {age}, frames to {values['mtu_bytes']} bytes; {promise}"
+    return f"lab {values['name']}: process {values['pid']}, up for {age}, frames to {values['mtu_bytes']} bytes; {capacity_text}"
 
 
 _COLUMNS: Final = (

@@ -17,7 +17,7 @@ from etloop.results.kpis.job_frames import of_jobs
 from etloop.results.schema.kpis import KPI_FILE
 from etloop.results.schema.typed_json import to_json
 from etloop.results.verdict.junit import junit_xml
-from etloop.results.verdict.verdict import judge
+from etloop.results.verdict.verdict import decide_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from etloop.contract.model.run import PlanTables
     from etloop.results.schema.kpis import KpiBasis
     from etloop.results.schema.summary import Summary
-    from etloop.results.schema.verdict import AskedCheck
+    from etloop.results.schema.verdict import RequestedCheck
     from etloop.results.store.run_dir import Run
     from etloop.results.verdict.evaluation import Frame
     from etloop.results.verdict.verdict import EmulatorLimits
@@ -54,11 +54,11 @@ def overload_of(summary: Summary) -> tuple[str, ...]:
     return (f"the soft switch lost {lost} frames because its host could not keep up (overload_frames)",)
 
 
-def judged_files(
+def verdict_files(
     run: Run,
     stored: tuple[PlanTables, Mapping[str, Frame]],
     basis: KpiBasis,
-    checks: Sequence[AskedCheck],
+    checks: Sequence[RequestedCheck],
     limits: EmulatorLimits,
     device: str = "",
     unreadable: str = "",
@@ -78,9 +78,11 @@ def judged_files(
     kpis = key_figures(given, basis)
     verdict = None
     if checks or unreadable:
-        told = (*overload, *overload_of(run.summary))
+        overloads = (*overload, *overload_of(run.summary))
         results = results_of(given, kpis)
-        verdict = judge(checks, results, vocabulary(), given.summary, limits, device, unreadable, told)
+        verdict = decide_verdict(
+            checks, results, vocabulary(), given.summary, limits, device, unreadable, overloads
+        )
     summary = replace(given.summary, verdict=verdict)
     texts = {KPI_FILE: to_json(kpis), JUNIT_FILE: junit_xml(summary, verdict)}
     if not pages:

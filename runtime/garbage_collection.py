@@ -11,15 +11,15 @@ from __future__ import annotations
 import gc
 
 
-def set_start_aside() -> int:
+def freeze_startup_objects() -> int:
     """Takes what there is, which stays, out of every later look for garbage; how many objects that are."""
     gc.collect()
     gc.freeze()
     return gc.get_freeze_count()
 
 
-def look_for_garbage() -> bool:
-    """Frees the rings among what was made since `set_start_aside`. Without that nothing is done, as it would take long."""
+def collect_cycles() -> bool:
+    """Frees the rings among what was made since `freeze_startup_objects`. Without that nothing is done, as it would take long."""
     if gc.get_freeze_count() == 0:
         return False
     gc.collect()

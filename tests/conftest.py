@@ -19,8 +19,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 def _reason(report: pytest.TestReport) -> str:
-    told = report.longrepr
-    return str(told[2] if isinstance(told, tuple) else told).removeprefix("Skipped: ")
+    reported = report.longrepr
+    return str(reported[2] if isinstance(reported, tuple) else reported).removeprefix("Skipped: ")
 
 
 @pytest.hookimpl(wrapper=True)

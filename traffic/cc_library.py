@@ -33,7 +33,7 @@ _FLAGS: Final = (
     "-ffp-contract=off",
 )
 _COMPILE_TIMEOUT_S: Final = 120
-_MOST_TOLD_CHARS: Final = 3000
+_MOST_SHOWN_CHARS: Final = 3000
 
 
 def cache_directory() -> Path:
@@ -116,8 +116,8 @@ def _compiled(directory: Path, name: str, source: bytes) -> Path:
             what = f"the compiler did not end within {_COMPILE_TIMEOUT_S} s"
             raise ConfigError(Problem(name, what, "compile it yourself and give the library .so")) from None
         if done.returncode != 0:
-            said = done.stderr.decode(errors="replace").replace(str(source_file), name)
-            what = f"{Path(compiler).name} refuses it:\n{said[:_MOST_TOLD_CHARS].rstrip()}\n"
+            errors = done.stderr.decode(errors="replace").replace(str(source_file), name)
+            what = f"{Path(compiler).name} refuses it:\n{errors[:_MOST_SHOWN_CHARS].rstrip()}\n"
             raise ConfigError(
                 Problem(name, what, "correct the source (etloop_cc.h states what it must define)")
             )

@@ -1,6 +1,6 @@
 """Which congestion control algorithms there are, with their parameters: the tables of traffic/native/cc/*.cpp as values.
 
-Decides nothing: the native tables are the only place where an algorithm's parameters, limits and profiles stand.
+Decides nothing: the native tables are the only place where an algorithm's parameters, limits and presets stand.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Need(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: its limits and the value it has where neither profile nor user says anything."""
+    """One parameter: its limits and the value it has where neither preset nor user says anything."""
 
     name: str
     unit: Unit
@@ -44,7 +44,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class Preset:
     """A named set of parameter values."""
 
     name: str
@@ -54,23 +54,23 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One algorithm. Its first profile is the default."""
+    """One algorithm. Its first preset is the default."""
 
     name: str
     meaning: str
     needs: Need
     parameters: tuple[Parameter, ...]
-    profiles: tuple[Profile, ...]
+    presets: tuple[Preset, ...]
 
 
 def _algorithm(raw: tuple[Any, ...]) -> Algorithm:
-    name, meaning, needs, parameters, profiles = raw
+    name, meaning, needs, parameters, presets = raw
     return Algorithm(
         name=name,
         meaning=meaning,
         needs=Need(needs),
         parameters=tuple(Parameter(each[0], Unit(each[1]), *each[2:]) for each in parameters),
-        profiles=tuple(Profile(each[0], each[1], tuple(map(tuple, each[2]))) for each in profiles),
+        presets=tuple(Preset(each[0], each[1], tuple(map(tuple, each[2]))) for each in presets),
     )
 
 
@@ -84,6 +84,6 @@ def of_library(library: str) -> Algorithm:
     return _algorithm(_native.cc_plugin(library))
 
 
-def mistakes(algorithm: str, library: str, profile: str, given: tuple[tuple[str, float], ...]) -> list[str]:
+def mistakes(algorithm: str, library: str, preset: str, given: tuple[tuple[str, float], ...]) -> list[str]:
     """What is wrong with a choice; `library` is "" for an algorithm that is built in."""
-    return _native.cc_mistakes(algorithm, library, profile, list(given))
+    return _native.cc_mistakes(algorithm, library, preset, list(given))

@@ -29,17 +29,17 @@ LINK_BYTES_PER_PACKET: Final = 82
 
 def left_out(topology: Topology) -> tuple[str, ...]:
     """What the topology describes and the flow level knows nothing of, a phrase each."""
-    told = []
+    omitted = []
     if any(queue.marking for switch in topology.switches for queue in switch.queues):
-        told.append("ECN marks")
+        omitted.append("ECN marks")
     if any(switch.pfc for switch in topology.switches):
-        told.append("pauses")
-    told.append("queues and drops")
+        omitted.append("pauses")
+    omitted.append("queues and drops")
     if any(switch.faults for switch in topology.switches):
-        told.append("the faults of its switches")
+        omitted.append("the faults of its switches")
     if topology.outages:
-        told.append("its outages")
-    return tuple(told)
+        omitted.append("its outages")
+    return tuple(omitted)
 
 
 def network_of(assignment: Assignment, rig_ports: tuple[str, ...], topology: Topology) -> FlowNetwork:

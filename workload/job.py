@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etloop.contract.base.errors import TraceError
+from etloop.contract.base.errors import Severity, TraceError
 from etloop.workload.graph.analysis import analyse
 from etloop.workload.graph.baseline import recorded_baselines
 from etloop.workload.lint.report import edge_counts, report_of
 from etloop.workload.program.builder import build_programs
-from etloop.workload.trace.findings import Severity
 from etloop.workload.trace.program import Job
 
 if TYPE_CHECKING:

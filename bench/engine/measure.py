@@ -15,12 +15,12 @@ import numpy as np
 from etloop.bench.engine.figures import bytes_per_s
 from etloop.bench.engine.load import BenchLoad, PingPong, Shape, bench_assignments
 from etloop.bench.engine.protocol import (
-    AnswerPings,
     BlastReceive,
     BlastSend,
     Collect,
     Counted,
     Done,
+    EchoPings,
     Load,
     Opened,
     Probe,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from etloop.bench.engine.workers import Workers
     from numpy.typing import NDArray
 
-ANSWER_TIMEOUT_NS: Final = 30 * NS_PER_S
+RESPONSE_TIMEOUT_NS: Final = 30 * NS_PER_S
 """For everything that is over in a moment."""
 BLAST_LEAD_NS: Final = 200 * NS_PER_MS
 """A blast lasts this much longer at the sender, which may begin before the receiver is there."""
@@ -97,7 +97,7 @@ def bare_bytes_per_s(
         BlastSend(sender, receiver, ROCE_UDP_PORT, duration_ns + BLAST_LEAD_NS, backend),
         BlastReceive(receiver, ROCE_UDP_PORT, duration_ns, backend),
     )
-    _, received = ask_both(workers, orders, (Counted, Counted), duration_ns + ANSWER_TIMEOUT_NS)
+    _, received = ask_both(workers, orders, (Counted, Counted), duration_ns + RESPONSE_TIMEOUT_NS)
     if received.payload_bytes == 0 or received.duration_ns == 0:
         raise RunAborted("the bare kernel path moved nothing; look for a firewall between the ends")
     return bytes_per_s(received.payload_bytes, received.duration_ns)
@@ -108,7 +108,7 @@ def bare_one_way_ns(place: BenchPlace, workers: Workers, count: int, message_byt
     sender, receiver = (end.addresses[0] for end in place.ends)
     orders = (
         SendPings(sender, receiver, ROCE_UDP_PORT, count, message_bytes),
-        AnswerPings(receiver, ROCE_UDP_PORT, count),
+        EchoPings(receiver, ROCE_UDP_PORT, count),
     )
     times, _ = ask_both(workers, orders, (RoundTrips, Done), RUN_TIMEOUT_NS)
     return times.p50_ns // 2
@@ -130,11 +130,11 @@ def engine_run(
         Load(encode(Assign(assignment)), realtime, own)
         for assignment, own in zip(assignments, cores, strict=True)
     ]
-    opened = ask_both(workers, loads, (Opened, Opened), ANSWER_TIMEOUT_NS)
-    ask_both(workers, (Probe(), Probe()), (Done, Done), ANSWER_TIMEOUT_NS)
+    opened = ask_both(workers, loads, (Opened, Opened), RESPONSE_TIMEOUT_NS)
+    ask_both(workers, (Probe(), Probe()), (Done, Done), RESPONSE_TIMEOUT_NS)
     start = Start(monotonic_ns() + START_LEAD_NS)
     ask_both(workers, (start, start), (Done, Done), RUN_TIMEOUT_NS)
-    ran = ask_both(workers, (Collect(), Collect()), (Ran, Ran), ANSWER_TIMEOUT_NS)
+    ran = ask_both(workers, (Collect(), Collect()), (Ran, Ran), RESPONSE_TIMEOUT_NS)
     completed = sum(end.ops for end in ran)
     if completed != load.ops:
         raise RunAborted(f"{completed} of {load.ops} operations were recorded")
@@ -164,7 +164,7 @@ def watched_cores(
     """
     begin_ns = monotonic_ns()
     orders = (Watch(cores[0], duration_ns), Watch(cores[-1], duration_ns))
-    ends = ask_both(workers, orders, (Watched, Watched), duration_ns + ANSWER_TIMEOUT_NS)
+    ends = ask_both(workers, orders, (Watched, Watched), duration_ns + RESPONSE_TIMEOUT_NS)
     return begin_ns, begin_ns + duration_ns, np.concatenate([_pairs(end.late) for end in ends])
 
 

@@ -92,7 +92,7 @@ def paced_cores(usable: Sequence[int]) -> tuple[EndCores, tuple[int, ...]]:
     return ((sender,), (receiver,)), alone
 
 
-def _pacing_section(bench: Bench, backend: PortBackend, told: tuple[str, ...] = ()) -> Section:
+def _pacing_section(bench: Bench, backend: PortBackend, first_notes: tuple[str, ...] = ()) -> Section:
     """How far what left in any 10 ms of a turn was from the set rate."""
     name = f"pacing {backend.name.lower()}"
     series: list[Series] = []
@@ -116,7 +116,7 @@ def _pacing_section(bench: Bench, backend: PortBackend, told: tuple[str, ...] = 
         sent = tuple(int(windows.mean_bps) // 8 for windows, _ in turns)
         series.append(Series(f"{label}: sent", Unit.BYTES_PER_S, sent))
         ratios += _ratios(label, rate_bps, turns)
-    notes = [*told, *notes_of(runs)]
+    notes = [*first_notes, *notes_of(runs)]
     if all(run.realtime for run in runs):
         ratios.append(_alone(bench))
         if not bench.clear_cores:

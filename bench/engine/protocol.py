@@ -99,7 +99,7 @@ class SendPings:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerPings:
+class EchoPings:
     """Answer them. Answered by `Done`."""
 
     ip: str
@@ -165,11 +165,11 @@ class Failed:
     reason: str
 
 
-Order: TypeAlias = Load | Probe | Start | Collect | Watch | BlastSend | BlastReceive | SendPings | AnswerPings
-Answer: TypeAlias = Opened | Done | Ran | Watched | Counted | RoundTrips | Failed
+Order: TypeAlias = Load | Probe | Start | Collect | Watch | BlastSend | BlastReceive | SendPings | EchoPings
+WorkerReply: TypeAlias = Opened | Done | Ran | Watched | Counted | RoundTrips | Failed
 
 _TYPES: Final[dict[str, type[Any]]] = {
-    kind.__name__: kind for kind in (*typing.get_args(Order), *typing.get_args(Answer))
+    kind.__name__: kind for kind in (*typing.get_args(Order), *typing.get_args(WorkerReply))
 }
 _FIELDS: Final[dict[str, tuple[Any, ...]]] = {
     name: tuple(typing.get_type_hints(kind)[field.name] for field in dataclasses.fields(kind))
@@ -177,7 +177,7 @@ _FIELDS: Final[dict[str, tuple[Any, ...]]] = {
 }
 
 
-def frame_of(value: Order | Answer) -> bytes:
+def frame_of(value: Order | WorkerReply) -> bytes:
     """The bytes of a frame."""
     fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
     body = typing.cast("bytes", msgpack.packb([type(value).__name__, *fields], use_bin_type=True))
@@ -193,7 +193,7 @@ def body_bytes(length: bytes) -> int:
     return size
 
 
-def decode(body: bytes) -> Order | Answer:
+def decode(body: bytes) -> Order | WorkerReply:
     """The order or answer of a body. Raises `ProtocolError` for anything else."""
     try:
         parts = msgpack.unpackb(
@@ -214,7 +214,7 @@ def decode(body: bytes) -> Order | Answer:
     expected = _FIELDS[name]
     if len(values) != len(expected) or not all(map(_fits, values, expected)):
         raise ProtocolError(f"{name}: fields of another number or type")
-    return typing.cast("Order | Answer", _TYPES[name](*values))
+    return typing.cast("Order | WorkerReply", _TYPES[name](*values))
 
 
 def _fits(value: object, annotation: Any) -> bool:

@@ -70,7 +70,7 @@ class Bench:
     place: BenchPlace
     workers: Workers
     lengths: Lengths
-    say: Callable[[str], None]
+    print_status: Callable[[str], None]
     realtime: bool = False
     """Whether the engines' threads are to be real-time, as by `etloop-agent run --realtime`."""
     usable: tuple[int, ...] = ()
@@ -82,7 +82,7 @@ class Bench:
     def turns(self, name: str) -> Iterator[int]:
         """The repetitions of a benchmark, told as they begin."""
         for turn in range(self.lengths.repetitions):
-            self.say(f"{name} {turn + 1}/{self.lengths.repetitions}")
+            self.print_status(f"{name} {turn + 1}/{self.lengths.repetitions}")
             yield turn
 
     def bare_bytes_per_s(self, backend: PortBackend = PortBackend.UDP) -> int:

@@ -83,8 +83,8 @@ def run_bench(
     load_average = os.getloadavg()[0]
     usable = tuple(sorted(os.sched_getaffinity(0)))
     with _ended_in_order(), bench_place() as place, bench_workers(place) as workers:
-        bench = Bench(place, workers, lengths, _say, realtime, usable, clear_cores)
-        _say(f"bench over {place.path}")
+        bench = Bench(place, workers, lengths, _print_status, realtime, usable, clear_cores)
+        _print_status(f"bench over {place.path}")
         sections = tuple(
             section for benchmark in benchmarks for section in _sections(benchmark, bench, ports)
         )
@@ -196,6 +196,6 @@ def _ended_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _say(text: str) -> None:
+def _print_status(text: str) -> None:
     """Tells a person; standard output is the answer's alone."""
     print(text, file=sys.stderr, flush=True)

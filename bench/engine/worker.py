@@ -15,13 +15,12 @@ from typing import Final, assert_never
 import numpy as np
 from etloop.bench.engine.protocol import (
     LENGTH,
-    Answer,
-    AnswerPings,
     BlastReceive,
     BlastSend,
     Collect,
     Counted,
     Done,
+    EchoPings,
     Failed,
     Load,
     Opened,
@@ -33,6 +32,7 @@ from etloop.bench.engine.protocol import (
     Start,
     Watch,
     Watched,
+    WorkerReply,
     body_bytes,
     decode,
     frame_of,
@@ -69,7 +69,7 @@ class Worker:
     def __init__(self) -> None:
         self._engine: Engine | None = None
 
-    def answer(self, order: Order) -> Answer:
+    def answer(self, order: Order) -> WorkerReply:
         """Carries out one order; what goes wrong is the answer."""
         try:
             return self._carry_out(order)
@@ -77,7 +77,7 @@ class Worker:
             self._close()
             return Failed(str(error))
 
-    def _carry_out(self, order: Order) -> Answer:
+    def _carry_out(self, order: Order) -> WorkerReply:
         match order:
             case Load():
                 return self._load(order)
@@ -109,13 +109,13 @@ class Worker:
                     np.int64,
                 )
                 return RoundTrips(nearest_rank(times_ns, 50), nearest_rank(times_ns, 99))
-            case AnswerPings():
+            case EchoPings():
                 _native.pong(order.ip, order.udp_port, order.count)
                 return Done()
             case _:
                 assert_never(order)
 
-    def _load(self, order: Load) -> Answer:
+    def _load(self, order: Load) -> WorkerReply:
         self._close()
         message = decode_from_controller(order.assign)
         if not isinstance(message, Assign):
@@ -123,7 +123,7 @@ class Worker:
         self._engine = Engine.open(message.assignment, threads=LoopThreads(order.cores, order.realtime))
         return Opened(self._engine.degraded)
 
-    def _probe(self) -> Answer:
+    def _probe(self) -> WorkerReply:
         engine = self._opened()
         engine.start_probe()
         deadline_ns = monotonic_ns() + PROBE_TIMEOUT_NS
@@ -138,7 +138,7 @@ class Worker:
             )
         return Done()
 
-    def _run(self, start_ns: int) -> Answer:
+    def _run(self, start_ns: int) -> WorkerReply:
         engine = self._opened()
         engine.start(start_ns)
         while (status := engine.status()).state in (EngineState.READY, EngineState.RUNNING):
@@ -201,7 +201,7 @@ def _next_order() -> Order | None:
         return None
     body = _read(body_bytes(length))
     order = None if body is None else decode(body)
-    if isinstance(order, Answer):
+    if isinstance(order, WorkerReply):
         raise ProtocolError(f"got the answer {type(order).__name__}, expected an order")
     return order
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Final, TypeVar
 
 from etloop.bench.engine.network import NAMES, BenchEnd, BenchPlace
-from etloop.bench.engine.protocol import LENGTH, Answer, Failed, Order, body_bytes, decode, frame_of
+from etloop.bench.engine.protocol import LENGTH, Failed, Order, WorkerReply, body_bytes, decode, frame_of
 from etloop.contract.base.clock import NS_PER_S, seconds_text
 from etloop.contract.base.errors import ProtocolError, RunAborted
 from etloop.runtime.clock import monotonic_ns
@@ -35,7 +35,7 @@ class Worker:
         self._process = process
         self._received = bytearray()
 
-    def tell(self, order: Order) -> None:
+    def send(self, order: Order) -> None:
         """Gives an order. Raises `RunAborted` if the worker is gone."""
         try:
             pipe = _pipe(self._process.stdin)
@@ -48,7 +48,7 @@ class Worker:
         """What becomes readable when something of an answer has come."""
         return _pipe(self._process.stdout).fileno()
 
-    def take(self) -> Answer | None:
+    def take(self) -> WorkerReply | None:
         """Reads what has come; the answer once it is whole. Raises `RunAborted` if the worker is gone."""
         part = os.read(self.descriptor(), READ_BYTES)
         if not part:
@@ -62,7 +62,7 @@ class Worker:
         body = bytes(self._received[LENGTH.size : LENGTH.size + size])
         del self._received[: LENGTH.size + size]
         answer = decode(body)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, WorkerReply):
             raise ProtocolError(f"worker {self.name} answered with the order {type(answer).__name__}")
         return answer
 
@@ -122,12 +122,12 @@ def ask_both(
 ) -> tuple[A, B]:
     """Gives each worker its order and waits for both answers, each of its kind. Raises as `answers`."""
     for worker, order in zip(workers, orders, strict=True):
-        worker.tell(order)
+        worker.send(order)
     first, second = answers(workers, timeout_ns)
     return expected(workers[0], first, kinds[0]), expected(workers[1], second, kinds[1])
 
 
-def expected(worker: Worker, answer: Answer, kind: type[A]) -> A:
+def expected(worker: Worker, answer: WorkerReply, kind: type[A]) -> A:
     """`answer` if it is of the kind that its order has."""
     if not isinstance(answer, kind):
         raise ProtocolError(
@@ -136,14 +136,14 @@ def expected(worker: Worker, answer: Answer, kind: type[A]) -> A:
     return answer
 
 
-def answers(workers: Sequence[Worker], timeout_ns: int) -> tuple[Answer, ...]:
+def answers(workers: Sequence[Worker], timeout_ns: int) -> tuple[WorkerReply, ...]:
     """One answer of every worker, in their order.
 
     Raises `RunAborted` as soon as one could not do what it was told or is gone, or when the time is over.
     """
     deadline_ns = monotonic_ns() + timeout_ns
     waiting = {worker.descriptor(): worker for worker in workers}
-    come: dict[str, Answer] = {}
+    come: dict[str, WorkerReply] = {}
     while waiting:
         left_ns = deadline_ns - monotonic_ns()
         readable, _, _ = select.select(list(waiting), [], [], max(left_ns, 0) / NS_PER_S)

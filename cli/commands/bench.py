@@ -8,7 +8,7 @@ from etloop.bench.engine.figures import as_json_value, render
 from etloop.bench.engine.rounds import SMALL_LENGTHS, full_lengths
 from etloop.bench.engine.suite import Benchmark, run_bench
 from etloop.bench.engine.wire import ALL_PORTS, WirePorts
-from etloop.cli.result import Answer, to_json
+from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.model.assignment import PortBackend
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
 
 
-def bench(parsed: argparse.Namespace) -> Answer:
+def bench(parsed: argparse.Namespace) -> CommandResult:
     """Run the benchmarks that the command line names. Raises `ConfigError` and as `run_bench`."""
     if parsed.clear_cores and not parsed.realtime:
         raise ConfigError(
@@ -30,7 +30,7 @@ def bench(parsed: argparse.Namespace) -> Answer:
     chosen = tuple(Benchmark) if parsed.benchmark == "all" else (Benchmark(parsed.benchmark),)
     report = run_bench(chosen, lengths, ports, realtime=parsed.realtime, clear_cores=parsed.clear_cores)
     failed = parsed.check and not report.met
-    return Answer(
+    return CommandResult(
         to_json(as_json_value(report)) if parsed.json else render(report),
         ExitCode.VERDICT_FAILED if failed else ExitCode.PASS,
     )

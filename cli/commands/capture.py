@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etloop.cli.result import Answer
+from etloop.cli.result import CommandResult
 from etloop.cli.text.capture import capture_lines, frames_of
 from etloop.contract.base.errors import ConfigError, Problem
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def answer_capture(path: Path) -> Answer:
+def capture_command(path: Path) -> CommandResult:
     """Every packet of a capture as a line, and how many the capture lost. Raises `ConfigError` for a file that is none."""
     try:
         content = path.read_bytes()
@@ -23,4 +23,4 @@ def answer_capture(path: Path) -> Answer:
         *capture_lines(frames),
         f"{len(frames)} packets" + (f", and {lost} that were not kept" if lost else ""),
     ]
-    return Answer("\n".join(lines) + "\n")
+    return CommandResult("\n".join(lines) + "\n")

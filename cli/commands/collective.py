@@ -186,8 +186,8 @@ def _measure(request: Request, spec: BenchSpec, trial: _Trial) -> list[TestResul
         outcome, counted = asyncio.run(
             counted_run(
                 counting_of(trial.prepared.rig) if trial.directory is not None else None,
-                lambda: run(settings, plan.assignments, plan.tables, on_progress, demo.say),
-                demo.say,
+                lambda: run(settings, plan.assignments, plan.tables, on_progress, demo.print_status),
+                demo.print_status,
             )
         )
     measurement = measure(outcome, plan.tables, plan.connection_rows)
@@ -313,7 +313,7 @@ def _write_json(request: Request, spec: BenchSpec, tests: list[TestResult]) -> N
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}"
         raise ConfigError(Problem(str(path), what, "name another file with --json")) from None
-    demo.say(f"results are also in {path}")
+    demo.print_status(f"results are also in {path}")
 
 
 def _free_names(wanted: Path) -> Iterator[Path]:

@@ -6,17 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.result import Answer
+from etloop.cli.result import CommandResult
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.units import QuantityError, parse_share_per_million
-from etloop.results.schema.comparison import ContrastSettings
+from etloop.results.schema.comparison import ComparisonSettings
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from etloop.results.schema.comparison import Contrast
+    from etloop.results.schema.comparison import Comparison
 
 SUMMARY: Final = "hold runs against others: regression, improvement, no difference, or too few to say"
 EXAMPLE: Final = (
@@ -24,7 +24,7 @@ EXAMPLE: Final = (
     "  etloop compare study/points/p000 study/points/p001 --html compare.html"
 )
 EXIT_CODES: Final = "0 no regression, 20 too few to say, 30 a regression, 65 they cannot be compared"
-_DEFAULT: Final = ContrastSettings()
+_DEFAULT: Final = ComparisonSettings()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,35 +76,35 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def settings_of(parsed: argparse.Namespace) -> ContrastSettings:
+def settings_of(parsed: argparse.Namespace) -> ComparisonSettings:
     """What `add_settings` read."""
-    return ContrastSettings(
+    return ComparisonSettings(
         parsed.confidence, parsed.least_effect, parsed.between_runs, parsed.warm_up, parsed.figures
     )
 
 
-def answer_compare(parsed: argparse.Namespace) -> Answer:
+def compare_command(parsed: argparse.Namespace) -> CommandResult:
     """Compares two sides. Raises `RunDirError` or `ConfigError` where they cannot be compared."""
     # Here, because only a comparison needs the statistics.
-    from etloop.results.compare.compare import contrast, refuse_figures
+    from etloop.results.compare.compare import compare_runs, refuse_figures
     from etloop.results.compare.runs import are_points_of_one_sweep, read_side
-    from etloop.results.html.compare import contrast_html
+    from etloop.results.html.compare import comparison_html
     from etloop.results.schema.typed_json import to_json
-    from etloop.results.text.compare import render_contrast
+    from etloop.results.text.compare import render_comparison
 
     settings = settings_of(parsed)
     refuse_figures(settings.figures)
     _refuse_the_same(parsed.a, parsed.b)
     a, b = read_side(parsed.a, settings.warm_up), read_side(parsed.b, settings.warm_up)
     if are_points_of_one_sweep(parsed.a, parsed.b):
-        settings = replace(settings, in_rounds=True)
-    found = contrast(a, b, settings)
+        settings = replace(settings, paired=True)
+    found = compare_runs(a, b, settings)
     if parsed.html is not None:
-        write_page(parsed.html, contrast_html(found, a, b))
-    return Answer(to_json(found) if parsed.json else render_contrast(found), exit_code(found))
+        write_page(parsed.html, comparison_html(found, a, b))
+    return CommandResult(to_json(found) if parsed.json else render_comparison(found), exit_code(found))
 
 
-def exit_code(found: Contrast) -> ExitCode:
+def exit_code(found: Comparison) -> ExitCode:
     """Of a comparison."""
     from etloop.results.schema.comparison import Outcome
 

@@ -1,6 +1,6 @@
 """`dut counters`: reads the counters of a rig's device, once or again and again. A shell around the readers: event loop, output.
 
-Decides nothing about counters; it is how a rig's roads are tried before a run relies on them.
+Decides nothing about counters; it is how a rig's sources are tried before a run relies on them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ class CountersRequest:
 
 
 def show_counters(request: CountersRequest) -> int:
-    """Reads and prints until it is done or stopped; returns the exit code. Raises `ConfigError` for a rig that names no road."""
+    """Reads and prints until it is done or stopped; returns the exit code. Raises `ConfigError` for a rig that names no
+    source."""
     rig = parse_rig(read_file(request.rig), str(request.rig), request.rig.parent)
     counting = counting_of(rig)
     if counting is None:
         remedy = "write dut: {profile: NAME, counters: [{reader: ...}]} (docs/counters.md)"
-        raise ConfigError(Problem(str(request.rig), "names no road to a device's counters", remedy))
+        raise ConfigError(Problem(str(request.rig), "names no source of a device's counters", remedy))
     with contextlib.suppress(KeyboardInterrupt):
         return asyncio.run(_show(counting, request))
     return ExitCode.PASS
@@ -58,47 +59,47 @@ async def _show(counting: Counting, request: CountersRequest) -> int:
     try:
         while True:
             begun_ns = monotonic_ns()
-            results = await asyncio.gather(*(_read(road, opened) for road in counting.roads))
+            results = await asyncio.gather(*(_read(source, opened) for source in counting.sources))
             failed = False
-            for road, result in zip(counting.roads, results, strict=True):
+            for source, result in zip(counting.sources, results, strict=True):
                 failed = failed or isinstance(result, CounterFailure)
-                _print(road, result, before.get(road.name), as_json=request.as_json)
+                _print(source, result, before.get(source.name), as_json=request.as_json)
                 if not isinstance(result, CounterFailure):
-                    before[road.name] = values_of(result)
+                    before[source.name] = values_of(result)
             if request.every_ns is None:
                 return ExitCode.PREPARATION_FAILED if failed else ExitCode.PASS
             left_ns = begun_ns + request.every_ns - monotonic_ns()
             await asyncio.sleep(max(left_ns, 0) / NS_PER_S)
     finally:
-        for road in counting.roads:
-            await road.reader.close()
+        for source in counting.sources:
+            await source.reader.close()
 
 
-async def _read(road: Sampled, opened: set[str]) -> CounterBatch | CounterFailure:
+async def _read(source: Sampled, opened: set[str]) -> CounterBatch | CounterFailure:
     result: CounterBatch | CounterFailure | None = None
     try:
-        async with asyncio.timeout(road.timeout_ns / NS_PER_S):
-            if road.name not in opened:
-                result = await road.reader.open()
+        async with asyncio.timeout(source.timeout_ns / NS_PER_S):
+            if source.name not in opened:
+                result = await source.reader.open()
             if result is None:
-                opened.add(road.name)
-                result = await road.reader.read()
+                opened.add(source.name)
+                result = await source.reader.read()
     except TimeoutError:
-        result = CounterFailure(FailureKind.LATE, f"no answer within {road.timeout_ns / NS_PER_S:g} s")
+        result = CounterFailure(FailureKind.LATE, f"no answer within {source.timeout_ns / NS_PER_S:g} s")
     if isinstance(result, CounterFailure):
-        opened.discard(road.name)
-        await road.reader.close()
+        opened.discard(source.name)
+        await source.reader.close()
     return result
 
 
 def _print(
-    road: Sampled, result: CounterBatch | CounterFailure, before: Values | None, *, as_json: bool
+    source: Sampled, result: CounterBatch | CounterFailure, before: Values | None, *, as_json: bool
 ) -> None:
-    peers = dict(road.peers)
+    peers = dict(source.peers)
     text = (
-        json.dumps(reading_json(road.name, result, peers)) + "\n"
+        json.dumps(reading_json(source.name, result, peers)) + "\n"
         if as_json
-        else reading_text(road.name, result, peers, before)
+        else reading_text(source.name, result, peers, before)
     )
     sys.stdout.write(text)
     sys.stdout.flush()

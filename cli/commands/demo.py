@@ -60,7 +60,7 @@ def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopb
         try:
             return _through_a_switch(directory, iterations, as_json=as_json)
         except _NoSwitch as error:
-            say(f"demo: no switch of software here, so over loopback addresses: {error}")
+            print_status(f"demo: no switch of software here, so over loopback addresses: {error}")
     return _over_loopback(directory, iterations, len(job.ranks), as_json=as_json)
 
 
@@ -79,15 +79,15 @@ def _through_a_switch(directory: Path, iterations: int, *, as_json: bool) -> int
         except InputError as error:
             raise _NoSwitch(why_not(error)) from None
         (directory / "scenario.yaml").write_text(scenario_text(iterations))
-        say(
+        print_status(
             f"demo: {len(LAB_AGENTS) * RANKS_PER_AGENT} ranks on {len(LAB_AGENTS)} agents, each in a namespace on a port of one "
             f"switch of software (lab {lab.name}, which ends with this)"
         )
         code = _run(directory, as_json=as_json)
         if not as_json:
-            say(lab.counters_text())
+            print_status(lab.counters_text())
     if not code:
-        say(closing_text(directory))
+        print_status(closing_text(directory))
     return code
 
 
@@ -101,19 +101,19 @@ def _over_loopback(directory: Path, iterations: int, ranks: int, *, as_json: boo
     rig = choose_rig()
     (directory / "scenario.yaml").write_text(scenario_text(iterations))
     (directory / "rig.yaml").write_text(rig_text(rig))
-    say(
+    print_status(
         f"demo: {ranks} ranks on two agents, {rig.addresses[0]} and {rig.addresses[1]}, UDP port {ROCE_UDP_PORT}"
     )
     with agents(directory, rig.endpoint):
         code = _run(directory, as_json=as_json)
     if code:
-        say(log_ends(directory))
+        print_status(log_ends(directory))
     else:
-        say(closing_text(directory))
+        print_status(closing_text(directory))
     return code
 
 
-def say(text: str) -> None:
+def print_status(text: str) -> None:
     """Tells a person; standard output is the table's alone."""
     print(text, file=sys.stderr, flush=True)
 

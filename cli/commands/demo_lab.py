@@ -85,7 +85,7 @@ def demo_lab(directory: Path, bind: str) -> Iterator[DemoLab]:
         addresses=RANKS_PER_AGENT,
         bind=bind,
         agents=True,
-        beyond=True,
+        allow_overcommit=True,
         owner=os.getpid(),
     )
     plan = plan_lab(

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from etloop.cli.result import Answer, to_json
-from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Problem
+from etloop.cli.result import CommandResult, to_json
+from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Problem, Severity
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
-from etloop.controller.run.device_check import conditions_examined, examination_of
+from etloop.controller.run.device_check import check_conditions, profile_verdict
 from etloop.controller.run.prepare import read_cc_plugin
-from etloop.dut_profiles.model.findings import Examination, Gravity
+from etloop.dut_profiles.model.findings import ProfileVerdict
 from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.model.stated import stated_values
-from etloop.dut_profiles.model.stated_text import said
+from etloop.dut_profiles.model.stated_text import value_text
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
 
 if TYPE_CHECKING:
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from etloop.dut_profiles.model.stated import Stated
 
 
-def answer_list(*, as_json: bool) -> Answer:
+def list_command(*, as_json: bool) -> CommandResult:
     """All shipped profiles, a line each."""
     profiles = [find_profile(name) for name in profile_names()]
     if as_json:
         listed = [{"name": each.name, "kind": each.kind, "summary": each.summary} for each in profiles]
-        return Answer(to_json(listed))
+        return CommandResult(to_json(listed))
     widest = max(len(profile.name) for profile in profiles)
-    return Answer(
+    return CommandResult(
         "".join(f"{profile.name:<{widest}}  {profile.kind:<6}  {profile.summary}\n" for profile in profiles)
     )
 
 
-def answer_show(name_or_path: str, *, as_json: bool) -> Answer:
+def show_command(name_or_path: str, *, as_json: bool) -> CommandResult:
     """All that a profile states, value by value. Raises `ConfigError` for a profile that cannot be read."""
     profile = find_profile(name_or_path)
-    return Answer(to_json(profile_as_json(profile)) if as_json else _shown(profile))
+    return CommandResult(to_json(profile_as_json(profile)) if as_json else _shown(profile))
 
 
 def profile_as_json(profile: DutProfile) -> dict[str, object]:
@@ -51,7 +51,7 @@ def profile_as_json(profile: DutProfile) -> dict[str, object]:
         "values": {
             path: {
                 basis.value: {
-                    "value": said(path, claim.value),
+                    "value": value_text(path, claim.value),
                     "source": claim.source.name,
                     "where": claim.where,
                 }
@@ -97,27 +97,27 @@ def _shown(profile: DutProfile) -> str:
 def _lines_of(path: str, stated: Stated[object], width: int) -> list[str]:
     """The value that is believed first, the other claims below it."""
     return [
-        f"  {path if place == 0 else '':<{width}}  {basis:<10}  {said(path, claim.value)}  [{claim.source.name}]"
+        f"  {path if place == 0 else '':<{width}}  {basis:<10}  {value_text(path, claim.value)}  [{claim.source.name}]"
         for place, (basis, claim) in enumerate(stated.claims())
     ]
 
 
-def answer_check(
+def check_command(
     name_or_path: str | None, scenario_path: Path | None, rig_path: Path | None, *, as_json: bool
-) -> Answer:
+) -> CommandResult:
     """What in a profile contradicts itself, a scenario or a rig; without a profile, that which the rig names.
 
     Raises `ConfigError` with the mistakes of all files together. The exit code says whether there is a contradiction.
     """
     profile, scenario, rig = _read_all(name_or_path, scenario_path, rig_path)
-    examination = examination_of(
+    verdict = profile_verdict(
         profile, scenario, rig, scenario_name=str(scenario_path), rig_name=str(rig_path)
-    ) + conditions_examined(profile, scenario)
-    code = ExitCode.PREPARATION_FAILED if examination.contradictions else ExitCode.PASS
+    ) + check_conditions(profile, scenario)
+    code = ExitCode.PREPARATION_FAILED if verdict.contradictions else ExitCode.PASS
     if as_json:
-        told = {"profile": profile.name, "exit_code": int(code), **asdict(examination)}
-        return Answer(to_json(told), code)
-    return Answer(_told(profile, examination), code)
+        report = {"profile": profile.name, "exit_code": int(code), **asdict(verdict)}
+        return CommandResult(to_json(report), code)
+    return CommandResult(_verdict_text(profile, verdict), code)
 
 
 def _read_all(
@@ -151,20 +151,18 @@ def _read_all(
     return profile, scenario, rig
 
 
-def _told(profile: DutProfile, examination: Examination) -> str:
+def _verdict_text(profile: DutProfile, verdict: ProfileVerdict) -> str:
     lines = [
-        f"{gravity}: {each.rule}: {each.problem}"
-        for gravity in Gravity
-        for each in examination.findings
-        if each.gravity is gravity
+        f"{severity}: {each.rule}: {each.problem}"
+        for severity in Severity
+        for each in verdict.findings
+        if each.severity is severity
     ]
-    lines += [
-        f"not examined in full: {each.rule}: no {', '.join(each.missing)}" for each in examination.unexamined
-    ]
+    lines += [f"not checked in full: {each.rule}: no {', '.join(each.missing)}" for each in verdict.skipped]
     counts = [
-        _counted(len(examination.contradictions), "contradiction"),
-        _counted(len(examination.findings) - len(examination.contradictions), "remark"),
-        f"{_counted(len(examination.unexamined), 'rule')} not examined in full",
+        _counted(len(verdict.contradictions), "contradiction"),
+        _counted(len(verdict.findings) - len(verdict.contradictions), "remark"),
+        f"{_counted(len(verdict.skipped), 'rule')} not checked in full",
     ]
     lines.append(f"{profile.name}: {', '.join(counts)}")
     return "\n".join(lines) + "\n"

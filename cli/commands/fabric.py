@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 import yaml
-from etloop.cli.result import Answer, to_json
+from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError, format_rate, parse_name
 from etloop.controller.inputs.files import read_file
@@ -24,9 +24,9 @@ FIRST_ADDRESS: Final = ipaddress.IPv4Address("198.18.0.1")
 MOST_SHOWN: Final = 16
 
 
-def answer_fabric(
+def fabric_command(
     description: Path, annotations: Path | None, out_dir: Path | None, *, as_json: bool
-) -> Answer:
+) -> CommandResult:
     """What an InfraGraph description says; with `out_dir`, also as rig.yaml and mapping.yaml in that directory.
 
     Raises `ConfigError` for descriptions that cannot be used.
@@ -39,14 +39,14 @@ def answer_fabric(
     )
     written = () if out_dir is None else _write(fabric, str(description), out_dir)
     if as_json:
-        return Answer(to_json({**asdict(fabric), "written": written}))
-    return Answer(_told(fabric) + "".join(f"written: {path}\n" for path in written))
+        return CommandResult(to_json({**asdict(fabric), "written": written}))
+    return CommandResult(_fabric_text(fabric) + "".join(f"written: {path}\n" for path in written))
 
 
-def _told(fabric: Fabric) -> str:
+def _fabric_text(fabric: Fabric) -> str:
     hosts = dict.fromkeys(attachment.host for attachment in fabric.attachments)
     counts = (
-        f"hosts {len(hosts)}, NICs {len(fabric.attachments)}, ranks {len(fabric.seats)}, "
+        f"hosts {len(hosts)}, NICs {len(fabric.attachments)}, ranks {len(fabric.rank_locations)}, "
         f"switches {len(fabric.switches)}, links between switches {len(fabric.trunks)}"
     )
     lines = [f"{fabric.name}: {counts}"]
@@ -55,12 +55,14 @@ def _told(fabric: Fabric) -> str:
         for switch in fabric.switches[:MOST_SHOWN]
     ]
     ports = {attachment.nic: attachment for attachment in fabric.attachments}
-    for seat in fabric.seats[:MOST_SHOWN]:
-        port = ports[seat.nic]
+    for location in fabric.rank_locations[:MOST_SHOWN]:
+        port = ports[location.nic]
         rate = format_rate(port.link_bps) if port.link_bps else "a rate that is not described"
-        lines.append(f"  rank {seat.rank}: {seat.xpu} by {seat.nic} to {port.switch_port} at {rate}")
-    if len(fabric.seats) > MOST_SHOWN:
-        lines.append(f"  and {len(fabric.seats) - MOST_SHOWN} more ranks (all with --json)")
+        lines.append(
+            f"  rank {location.rank}: {location.xpu} by {location.nic} to {port.switch_port} at {rate}"
+        )
+    if len(fabric.rank_locations) > MOST_SHOWN:
+        lines.append(f"  and {len(fabric.rank_locations) - MOST_SHOWN} more ranks (all with --json)")
     return "\n".join([*lines, *(f"  note: {note}" for note in fabric.notes)]) + "\n"
 
 
@@ -71,8 +73,8 @@ def rig_of(fabric: Fabric, source: str) -> dict[str, object]:
     """
     problems: list[Problem] = []
     ranks_of: dict[str, int] = {}
-    for seat in fabric.seats:
-        ranks_of[seat.nic] = ranks_of.get(seat.nic, 0) + 1
+    for location in fabric.rank_locations:
+        ranks_of[location.nic] = ranks_of.get(location.nic, 0) + 1
     used = [attachment for attachment in fabric.attachments if attachment.nic in ranks_of]
     annotated = [attachment for attachment in used if attachment.address]
     if annotated and len(annotated) < len(used):
@@ -137,14 +139,14 @@ def mapping_of(fabric: Fabric) -> dict[str, object]:
     """The `mapping:` of a scenario that puts every rank where the fabric has it."""
     ports = {attachment.nic: _port_name(attachment) for attachment in fabric.attachments}
     per_host: dict[str, int] = {}
-    for seat in fabric.seats:
-        per_host[seat.host] = per_host.get(seat.host, 0) + 1
-    together = [seat.host for seat in fabric.seats]
+    for location in fabric.rank_locations:
+        per_host[location.host] = per_host.get(location.host, 0) + 1
+    together = [location.host for location in fabric.rank_locations]
     blocks = len(set(per_host.values())) == 1 and all(
         len(set(together[first : first + per_host[together[0]]])) == 1
         for first in range(0, len(together), per_host[together[0]])
     )
-    explicit = {seat.rank: f"{seat.host}/{ports[seat.nic]}" for seat in fabric.seats}
+    explicit = {location.rank: f"{location.host}/{ports[location.nic]}" for location in fabric.rank_locations}
     # Ranks of one host talk without crossing the device only if they are numbered side by side.
     return {
         "placement": "explicit",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.cli.result import Answer, to_json
+from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.heat_map import character_map, svg_map
 from etloop.cli.text.plan import rank_ranges, table_lines
 from etloop.contract.base.errors import ConfigError, Problem
@@ -30,7 +30,7 @@ MOST_PAIRS_IN_JSON: Final = 65_536
 _LAYOUT: Final = (Role.TENSOR, Role.DATA, Role.SHARDED_DATA, Role.EXPERT)
 
 
-def answer_inspect(
+def inspect_command(
     source: Path,
     groups: Path | None,
     settings: WorkloadSettings,
@@ -39,12 +39,21 @@ def answer_inspect(
     *,
     as_json: bool,
     progress: Progress | None = None,
-) -> Answer:
+) -> CommandResult:
     """What a job is. Raises `TraceError` where files cannot be read, `ConfigError` where the picture cannot be written."""
-    told = inspect(read_trace(source, groups, progress), settings, network)
+    inspection = inspect(read_trace(source, groups, progress), settings, network)
     if svg is not None:
-        _write(svg, svg_map(f"{source}: {told.ranks} ranks", told.traffic.matrix, told.traffic.ranks_a_cell))
-    return Answer(to_json(inspection_as_json(told)) if as_json else render_inspection(told))
+        _write(
+            svg,
+            svg_map(
+                f"{source}: {inspection.ranks} ranks",
+                inspection.traffic.matrix,
+                inspection.traffic.ranks_a_cell,
+            ),
+        )
+    return CommandResult(
+        to_json(inspection_as_json(inspection)) if as_json else render_inspection(inspection)
+    )
 
 
 def _write(path: Path, text: str) -> None:
@@ -55,26 +64,26 @@ def _write(path: Path, text: str) -> None:
         raise ConfigError(Problem(str(path), what, "choose another file")) from None
 
 
-def inspection_as_json(told: Inspection) -> dict[str, object]:
+def inspection_as_json(inspection: Inspection) -> dict[str, object]:
     """The inspection for a program: every communicator, and every pair that moves bytes."""
-    known = asdict(told)
-    matrix = told.traffic.matrix
+    known = asdict(inspection)
+    matrix = inspection.traffic.matrix
     senders, receivers = np.nonzero(matrix)
     listed = len(senders) <= MOST_PAIRS_IN_JSON
     known["traffic"] = {
-        "sends": told.traffic.sends,
-        "send_bytes": told.traffic.send_bytes,
-        "distances": told.traffic.distances,
-        "ranks_a_cell": told.traffic.ranks_a_cell,
+        "sends": inspection.traffic.sends,
+        "send_bytes": inspection.traffic.send_bytes,
+        "distances": inspection.traffic.distances,
+        "ranks_a_cell": inspection.traffic.ranks_a_cell,
         "pairs": np.stack([senders, receivers, matrix[senders, receivers]], axis=1).tolist()
         if listed
         else None,
         "total_bytes": int(matrix.sum()),
     }
-    for key, one in zip(known["communicators"], told.communicators, strict=True):
+    for key, one in zip(known["communicators"], inspection.communicators, strict=True):
         key["kinds"] = _named(one.kinds)
-    known["kinds"] = _named(told.kinds)
-    return known | {"compute_ratio": told.compute_ratio, "layout": layout(told)}
+    known["kinds"] = _named(inspection.kinds)
+    return known | {"compute_ratio": inspection.compute_ratio, "layout": layout(inspection)}
 
 
 def _named(kinds: tuple[object, ...]) -> list[dict[str, object]]:
@@ -82,39 +91,49 @@ def _named(kinds: tuple[object, ...]) -> list[dict[str, object]]:
     return [row | {"kind": row["kind"].name.lower()} for row in rows]
 
 
-def layout(told: Inspection) -> dict[str, int]:
+def layout(inspection: Inspection) -> dict[str, int]:
     """Degree of each sort of parallelism that was recognised: the most common size of its groups."""
     degrees = {}
     for role in _LAYOUT:
-        sizes = Counter(len(one.members) for one in told.communicators if one.role is role)
+        sizes = Counter(len(one.members) for one in inspection.communicators if one.role is role)
         if sizes:
             degrees[role.value] = sizes.most_common(1)[0][0]
-    return degrees | ({Role.PIPELINE.value: told.pipeline_stages} if told.pipeline_stages > 1 else {})
+    return degrees | (
+        {Role.PIPELINE.value: inspection.pipeline_stages} if inspection.pipeline_stages > 1 else {}
+    )
 
 
-def render_inspection(told: Inspection) -> str:
+def render_inspection(inspection: Inspection) -> str:
     """The inspection as a person reads it; ends with a newline."""
-    sizes = "bytes" if told.element_bytes == 1 else f"{told.size_unit} of {told.element_bytes} bytes"
-    nodes = ", ".join(f"{count} {kind}" for kind, count in told.nodes.items()) or "no nodes"
-    degrees = " x ".join(f"{role} {degree}" for role, degree in layout(told).items()) or "none recognised"
+    sizes = (
+        "bytes"
+        if inspection.element_bytes == 1
+        else f"{inspection.size_unit} of {inspection.element_bytes} bytes"
+    )
+    nodes = ", ".join(f"{count} {kind}" for kind, count in inspection.nodes.items()) or "no nodes"
+    degrees = (
+        " x ".join(f"{role} {degree}" for role, degree in layout(inspection).items()) or "none recognised"
+    )
     lines = [
-        f"{told.source}: {told.ranks} ranks; {nodes}; sizes in {sizes}, dependencies {told.policy}",
+        f"{inspection.source}: {inspection.ranks} ranks; {nodes}; sizes in {sizes}, dependencies {inspection.policy}",
         f"parallelism, guessed by shape: {degrees}",
         "",
-        *table_lines(("role", "groups", "ranks", "ops each", "first members", "because"), _role_rows(told)),
+        *table_lines(
+            ("role", "groups", "ranks", "ops each", "first members", "because"), _role_rows(inspection)
+        ),
         "",
-        *table_lines(("kind", "ops", "put in by one", "sent by all"), _kind_rows(told)),
+        *table_lines(("kind", "ops", "put in by one", "sent by all"), _kind_rows(inspection)),
         "",
-        *character_map(told.traffic.matrix, told.traffic.ranks_a_cell),
+        *character_map(inspection.traffic.matrix, inspection.traffic.ranks_a_cell),
         "",
-        *_time_lines(told),
+        *_time_lines(inspection),
     ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _role_rows(told: Inspection) -> list[tuple[str, ...]]:
+def _role_rows(inspection: Inspection) -> list[tuple[str, ...]]:
     alike: dict[tuple[Role, int, int, str], list[str]] = {}
-    for one in told.communicators:
+    for one in inspection.communicators:
         key = (one.role, len(one.members), one.operations, one.reason)
         alike.setdefault(key, []).append(rank_ranges(one.members))
     return [
@@ -123,7 +142,7 @@ def _role_rows(told: Inspection) -> list[tuple[str, ...]]:
     ]
 
 
-def _kind_rows(told: Inspection) -> list[tuple[str, ...]]:
+def _kind_rows(inspection: Inspection) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         (
             one.kind.name.lower(),
@@ -131,20 +150,18 @@ def _kind_rows(told: Inspection) -> list[tuple[str, ...]]:
             approximate_bytes(one.payload_bytes),
             approximate_bytes(one.wire_bytes),
         )
-        for one in told.kinds
+        for one in inspection.kinds
     ]
-    if told.traffic.sends:
-        moved = approximate_bytes(told.traffic.send_bytes)
-        rows.append(("send_recv", str(told.traffic.sends), moved, moved))
+    if inspection.traffic.sends:
+        moved = approximate_bytes(inspection.traffic.send_bytes)
+        rows.append(("send_recv", str(inspection.traffic.sends), moved, moved))
     return rows
 
 
-def _time_lines(told: Inspection) -> list[str]:
-    network = (
-        f"{format_rate(told.network.link_bps)} and {approximate_duration(told.network.latency_ns)} a message"
-    )
-    compute, communication = told.compute, told.communication
-    ratio = "no communication" if told.compute_ratio is None else f"{told.compute_ratio:.2f}"
+def _time_lines(inspection: Inspection) -> list[str]:
+    network = f"{format_rate(inspection.network.link_bps)} and {approximate_duration(inspection.network.latency_ns)} a message"
+    compute, communication = inspection.compute, inspection.communication
+    ratio = "no communication" if inspection.compute_ratio is None else f"{inspection.compute_ratio:.2f}"
     lines = [
         (
             f"a rank computes {approximate_duration(compute.mean_ns)} (least {approximate_duration(compute.least_ns)}, "
@@ -152,10 +169,10 @@ def _time_lines(told: Inspection) -> list[str]:
             f"at {network} without contention; compute / communication {ratio}"
         ),
     ]
-    if told.path is None:
-        lines.append(f"no critical path: the trace has {told.errors} sorts of errors, see etloop lint")
+    if inspection.path is None:
+        lines.append(f"no critical path: the trace has {inspection.errors} sorts of errors, see etloop lint")
         return lines
-    return [*lines, *_path_lines(told.path)]
+    return [*lines, *_path_lines(inspection.path)]
 
 
 def _path_lines(path: CriticalPath) -> list[str]:

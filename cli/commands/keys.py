@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import zmq.auth
-from etloop.cli.result import Answer, to_json
+from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError, parse_name
 
@@ -41,7 +41,7 @@ class KeyRow:
     """What is wrong with it; "" if nothing."""
 
 
-def carried_out(parsed: argparse.Namespace) -> Answer:
+def carried_out(parsed: argparse.Namespace) -> CommandResult:
     """Carries the command out. Raises `ConfigError` with everything that is wrong, before anything is changed."""
     directory: Path = parsed.dir
     names: list[str] = parsed.names
@@ -58,8 +58,8 @@ def carried_out(parsed: argparse.Namespace) -> Answer:
         done = ()
     rows = key_rows(directory)
     if parsed.json:
-        return Answer(to_json({"done": list(done), "keys": [asdict(row) for row in rows]}))
-    return Answer("".join(f"{line}\n" for line in done) if done else _table(rows, directory))
+        return CommandResult(to_json({"done": list(done), "keys": [asdict(row) for row in rows]}))
+    return CommandResult("".join(f"{line}\n" for line in done) if done else _table(rows, directory))
 
 
 def make_pairs(directory: Path, names: Sequence[str], *, keep: bool = False) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.parser import Commands
-from etloop.cli.result import Answer, to_json
+from etloop.cli.result import CommandResult, to_json
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for one in (up, attach):
         _add_network(one)
-        _add_promise(one)
+        _add_capacity_options(one)
     status = actions.add_parser("status", help="what it is and what its switches counted")
     gnmi = actions.add_parser("gnmi", help="serve the counters of its switches by gNMI")
     _add_gnmi_arguments(gnmi)
@@ -137,17 +137,17 @@ def _add_network(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_promise(command: argparse.ArgumentParser) -> None:
-    promise = command.add_mutually_exclusive_group()
-    promise.add_argument(
-        "--beyond", action="store_true", help="come up at rates that this host does not hold"
+def _add_capacity_options(command: argparse.ArgumentParser) -> None:
+    capacity_options = command.add_mutually_exclusive_group()
+    capacity_options.add_argument(
+        "--allow-overcommit", action="store_true", help="come up at rates that this host does not hold"
     )
-    promise.add_argument(
-        "--unmeasured", action="store_true", help="do not measure what this host holds, promise nothing"
+    capacity_options.add_argument(
+        "--unmeasured", action="store_true", help="do not measure what this host holds"
     )
 
 
-def answer_lab(parsed: argparse.Namespace) -> Answer:
+def lab_command(parsed: argparse.Namespace) -> CommandResult:
     """Does one action. Raises `InputError` where it cannot."""
     # Here, because only a lab needs them: sockets, processes, netlink.
     from etloop.lab.client import lab_ask, lab_down, lab_exec
@@ -166,24 +166,26 @@ def answer_lab(parsed: argparse.Namespace) -> Answer:
             from etloop.lab.gnmi import order_of, serve
 
             serve(order_of(parsed))
-            return Answer("")
+            return CommandResult("")
         case "exec":
             command = parsed.words[1:] if parsed.words[:1] == ["--"] else parsed.words
             if not command:
                 raise ConfigError(
                     Problem("lab exec", "no command is given", "write it after --, such as -- ip address")
                 )
-            return Answer("", lab_exec(parsed.name, parsed.agent, command))
+            return CommandResult("", lab_exec(parsed.name, parsed.agent, command))
         case "link":
             lab_ask(parsed.name, {"ask": "link", "port": parsed.port, "up": parsed.state == "up"})
-            return Answer(to_json({}) if parsed.json else f"link {parsed.port} is {parsed.state}\n")
+            return CommandResult(to_json({}) if parsed.json else f"link {parsed.port} is {parsed.state}\n")
         case _:
             was_up = lab_down(parsed.name)
             text = "taken down" if was_up else "was killed before; removed its logs, nothing else was left"
-            return Answer(to_json({"was_up": was_up}) if parsed.json else f"lab {parsed.name}: {text}\n")
+            return CommandResult(
+                to_json({"was_up": was_up}) if parsed.json else f"lab {parsed.name}: {text}\n"
+            )
 
 
-def _up(parsed: argparse.Namespace) -> Answer:
+def _up(parsed: argparse.Namespace) -> CommandResult:
     from etloop.lab.client import lab_up
     from etloop.lab.plan import plan_lab, rig_text
     from etloop.lab.profile import map_deviations
@@ -200,7 +202,7 @@ def _up(parsed: argparse.Namespace) -> Answer:
         backend=parsed.backend,
         agents=parsed.agents,
         measure=not parsed.unmeasured,
-        beyond=parsed.beyond,
+        allow_overcommit=parsed.allow_overcommit,
         gnmi=_local_gnmi(parsed.gnmi),
     )
     topology = parse_topology(text.encode(), order.source)
@@ -226,7 +228,7 @@ def _local_gnmi(text: str) -> str:
     return str(bind) if text else ""
 
 
-def _attach(parsed: argparse.Namespace) -> Answer:
+def _attach(parsed: argparse.Namespace) -> CommandResult:
     from etloop.lab.attach import last_words, serve_attached
     from etloop.lab.status import status_text
 
@@ -237,19 +239,21 @@ def _attach(parsed: argparse.Namespace) -> Answer:
         mtu_bytes=parsed.mtu,
         addresses=parsed.addresses,
         measure=not parsed.unmeasured,
-        beyond=parsed.beyond,
+        allow_overcommit=parsed.allow_overcommit,
     )
     # While it waits for interfaces; the first process of a container ends by no signal that it does not handle.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     shown = to_json if parsed.json else status_text
 
-    def tell(status: Values) -> None:
+    def report(status: Values) -> None:
         print(shown(status), flush=True)
 
-    return Answer(*last_words(serve_attached(order, tuple(parsed.port), parsed.wait / NS_PER_S, tell), shown))
+    return CommandResult(
+        *last_words(serve_attached(order, tuple(parsed.port), parsed.wait / NS_PER_S, report), shown)
+    )
 
 
-def _plug(parsed: argparse.Namespace) -> Answer:
+def _plug(parsed: argparse.Namespace) -> CommandResult:
     from etloop.lab.plan import plan_lab
     from etloop.lab.plug import plug
     from etloop.lab.wiring import agent_named
@@ -257,8 +261,8 @@ def _plug(parsed: argparse.Namespace) -> Answer:
 
     topology = parse_topology(_text_of(parsed.topology).encode(), str(parsed.topology))
     plan = plan_lab(topology, mtu_bytes=parsed.mtu, addresses=parsed.addresses)
-    said = plug(plan, agent_named(plan, parsed.agent), parsed.into)
-    return Answer(to_json({"ports": said}) if parsed.json else "\n".join(said) + "\n")
+    plugged = plug(plan, agent_named(plan, parsed.agent), parsed.into)
+    return CommandResult(to_json({"ports": plugged}) if parsed.json else "\n".join(plugged) + "\n")
 
 
 def _text_of(path: Path) -> str:
@@ -280,11 +284,11 @@ def _write(path: Path, text: str, lab: str) -> None:
         raise ConfigError(Problem(str(path), what, "name another file with --rig-out")) from None
 
 
-def _shown(status: Values, *, as_json: bool) -> Answer:
+def _shown(status: Values, *, as_json: bool) -> CommandResult:
     from etloop.lab.status import status_text
 
     notes = "".join(f"note: {note}\n" for note in status.get("notes", ()))
-    return Answer(to_json(status) if as_json else status_text(status) + notes, ExitCode.PASS)
+    return CommandResult(to_json(status) if as_json else status_text(status) + notes, ExitCode.PASS)
 
 
 def _checked_name(name: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.result import Answer, to_json
+from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.job import job_line
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.job import JobState
-from etloop.controller.rack.mqtt.messages import job_told
+from etloop.controller.rack.mqtt.messages import job_status
 from etloop.controller.rack.mqtt.schema import plain
 from etloop.controller.rack.store.job_store import JobStore
 
@@ -34,13 +34,13 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def answer_controller(parsed: argparse.Namespace) -> Answer:
+def controller_command(parsed: argparse.Namespace) -> CommandResult:
     """Serves the rack. Raises `ConfigError` before it listens, if what the file says cannot be used."""
     from etloop.controller.rack.log import RackLog
     from etloop.controller.rack.startup import serve
 
     config = _read_config(parsed.config, embedded_broker=parsed.embedded_broker)
-    return Answer("", serve(config, RackLog(config.log_format)))
+    return CommandResult("", serve(config, RackLog(config.log_format)))
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--audit", metavar="JOB", help="who did what to this job, and when")
 
 
-def answer_jobs(parsed: argparse.Namespace) -> Answer:
+def jobs_command(parsed: argparse.Namespace) -> CommandResult:
     """Lists jobs from the job store, whether its controller runs or not. Raises `ConfigError`."""
     if not 1 <= parsed.limit <= _MOST_LISTED:
         remedy = f"give a number from 1 to {_MOST_LISTED}"
@@ -71,21 +71,21 @@ def answer_jobs(parsed: argparse.Namespace) -> Answer:
         if parsed.audit:
             return _audit(store, parsed.audit, as_json=parsed.json)
         states = [JobState(state) for state in parsed.state] if parsed.state else tuple(JobState)
-        jobs = [job_told(job) for job in store.latest(parsed.limit, states=states)]
+        jobs = [job_status(job) for job in store.latest(parsed.limit, states=states)]
     finally:
         store.close()
     if parsed.json:
-        return Answer(to_json({"jobs": plain(jobs)}))
-    return Answer("".join(map(job_line, jobs)) or "no jobs\n")
+        return CommandResult(to_json({"jobs": plain(jobs)}))
+    return CommandResult("".join(map(job_line, jobs)) or "no jobs\n")
 
 
-def _audit(store: JobStore, job_id: str, *, as_json: bool) -> Answer:
+def _audit(store: JobStore, job_id: str, *, as_json: bool) -> CommandResult:
     if store.find(job_id) is None:
         raise ConfigError(Problem("--audit", f"there is no job {job_id}", "see etloop jobs without --audit"))
     lines = store.audit(job_id)
     if as_json:
-        return Answer(to_json({"audit": plain(lines)}))
-    return Answer(
+        return CommandResult(to_json({"audit": plain(lines)}))
+    return CommandResult(
         "".join(f"{line.at}  {line.who}: {line.what}  {line.detail}".rstrip() + "\n" for line in lines)
     )
 

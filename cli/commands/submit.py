@@ -7,7 +7,7 @@ import secrets
 import sys
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.result import Answer, to_json
+from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.job import job_line
 from etloop.contract.base.clock import NS_PER_S, seconds_text
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
@@ -15,7 +15,7 @@ from etloop.contract.base.units import approximate_bytes
 from etloop.controller.rack.client.address import broker_settings, rack_name, read_text
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.job import ENDED
-from etloop.controller.rack.mqtt.messages import JobTold, ProgressTold, ResultTold
+from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus, ResultStatus
 from etloop.controller.rack.mqtt.schema import plain
 from etloop.runtime.clock import monotonic_ns
 
@@ -33,7 +33,7 @@ class JobNotEnded(EtloopError):
     """A job took longer than somebody wanted to wait."""
 
 
-async def carried_out(parsed: argparse.Namespace) -> Answer:
+async def carried_out(parsed: argparse.Namespace) -> CommandResult:
     """Does what the arguments say. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
     # One key for every attempt: a request whose answer was lost does not become a second job.
     parsed.key = parsed.key or f"etloop-submit-{secrets.token_hex(8)}"
@@ -57,7 +57,7 @@ async def carried_out(parsed: argparse.Namespace) -> Answer:
         await asyncio.sleep(_PAUSE_S)
 
 
-async def _attempt(parsed: argparse.Namespace) -> Answer:
+async def _attempt(parsed: argparse.Namespace) -> CommandResult:
     settings = broker_settings(
         parsed.broker,
         mqtt=parsed.mqtt,
@@ -68,14 +68,16 @@ async def _attempt(parsed: argparse.Namespace) -> Answer:
     async with RackClient(settings, rack_name(parsed.rack)) as rack:
         if parsed.list:
             jobs = await rack.jobs()
-            return Answer(to_json({"jobs": plain(jobs)}) if parsed.json else "".join(map(job_line, jobs)))
+            return CommandResult(
+                to_json({"jobs": plain(jobs)}) if parsed.json else "".join(map(job_line, jobs))
+            )
         if parsed.cancel:
             job = await rack.cancel(parsed.cancel)
             if job is None:
                 raise ConfigError(
                     Problem("--cancel", f"there is no job {parsed.cancel}", "see etloop submit --list")
                 )
-            return Answer(to_json(plain(job)) if parsed.json else job_line(job))
+            return CommandResult(to_json(plain(job)) if parsed.json else job_line(job))
         if parsed.follow:
             return await waited(rack, parsed.follow, parsed)
         job = await rack.submit(
@@ -89,10 +91,10 @@ async def _attempt(parsed: argparse.Namespace) -> Answer:
         )
         if parsed.wait:
             return await waited(rack, job.job_id, parsed)
-        return Answer(to_json(plain(job)) if parsed.json else f"{job.job_id}\n")
+        return CommandResult(to_json(plain(job)) if parsed.json else f"{job.job_id}\n")
 
 
-async def waited(rack: RackClient, job_id: str, parsed: argparse.Namespace) -> Answer:
+async def waited(rack: RackClient, job_id: str, parsed: argparse.Namespace) -> CommandResult:
     """The end of a job. Raises `JobNotEnded` if that takes too long, for which the job is cancelled, and as `carried_out`."""
     limit = parsed.wait_limit
     try:
@@ -107,28 +109,28 @@ async def waited(rack: RackClient, job_id: str, parsed: argparse.Namespace) -> A
         raise JobNotEnded(f"job {job_id} did not end within {seconds_text(limit)}; it is cancelled") from None
 
 
-async def _followed(rack: RackClient, job_id: str, *, as_json: bool) -> Answer:
-    said = ""
-    async for told in rack.follow(job_id):
-        line = _progress_line(told)
-        if line != said and not as_json:
+async def _followed(rack: RackClient, job_id: str, *, as_json: bool) -> CommandResult:
+    last_line = ""
+    async for update in rack.follow(job_id):
+        line = _progress_line(update)
+        if line != last_line and not as_json:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
-        said = line
+        last_line = line
     result = await rack.result(job_id)
     text = to_json(plain(result)) if as_json else _result_text(result)
-    return Answer(text, ExitCode(result.exit_code))
+    return CommandResult(text, ExitCode(result.exit_code))
 
 
-def _progress_line(told: JobTold | ProgressTold) -> str:
-    if isinstance(told, JobTold):
-        why = f" ({told.reason})" if told.reason and told.state not in ENDED else ""
-        return f"job {told.job_id}: {told.state}{why}"
-    moved = approximate_bytes(told.wire_tx_bytes)
-    return f"job {told.job_id}: {told.phase} {told.ops_done}/{told.ops_total} ops, {moved}"
+def _progress_line(update: JobStatus | ProgressStatus) -> str:
+    if isinstance(update, JobStatus):
+        why = f" ({update.reason})" if update.reason and update.state not in ENDED else ""
+        return f"job {update.job_id}: {update.state}{why}"
+    moved = approximate_bytes(update.wire_tx_bytes)
+    return f"job {update.job_id}: {update.phase} {update.ops_done}/{update.ops_total} ops, {moved}"
 
 
-def _result_text(result: ResultTold) -> str:
+def _result_text(result: ResultStatus) -> str:
     lines = [f"job {result.job_id} {result.state}, exit code {result.exit_code}"]
     lines += [f"reason: {result.reason}"] if result.reason else []
     lines += [f"results: {result.run_directory} (below the rack's artifacts)"] if result.run_directory else []

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.commands.compare import add_settings, settings_of
-from etloop.cli.result import Answer, to_json
-from etloop.cli.stderr import say
+from etloop.cli.result import CommandResult, to_json
+from etloop.cli.stderr import print_status
 from etloop.cli.values import whole
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.yaml_reader import MOST_PROBLEMS
@@ -21,21 +21,21 @@ from etloop.controller.inputs.files import read_file
 from etloop.controller.run.prepare import prepare_inputs
 from etloop.experiments.sweep.directory import SweepDirectory
 from etloop.experiments.sweep.file import MOST_REPEATS, MOST_RUNS, Sweep, parse_sweep, points_of
-from etloop.experiments.sweep.index import point_told, refuse_another, told_of
+from etloop.experiments.sweep.index import point_record, refuse_another, sweep_record
 from etloop.experiments.sweep.points import Point, PointFiles, Turn, at_point, point_files, points, turns
-from etloop.results.schema.sweep import Mode, PointTold, SweepTold
+from etloop.results.schema.sweep import Mode, PointRecord, SweepRecord
 
 if TYPE_CHECKING:
     import argparse
 
-    from etloop.results.schema.comparison import ContrastSettings
+    from etloop.results.schema.comparison import ComparisonSettings
 
 SUMMARY: Final = "run a scenario many times with values changed, and hold the settings against each other"
 EXAMPLE: Final = (
     "  etloop sweep examples/congestion_control/sweep.yaml --twin --out study/\n"
     "  etloop sweep sweep.yaml --rig rig.yaml --out study/ --resume"
 )
-SAID_EVERY: Final = 50
+STATUS_EVERY: Final = 50
 """Points laid out between two words about how far it is."""
 EXIT_CODES: Final = (
     "0 all runs whole and no verdict worse than pass, 20 one inconclusive, 30 one failed, 50 one broke off, "
@@ -66,13 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="do not work out for every run what an ideal network would have done",
     )
     parser.add_argument(
-        "--beyond", action="store_true", help="with --lab: at rates that this host does not hold"
+        "--allow-overcommit", action="store_true", help="with --lab: at rates that this host does not hold"
     )
     add_settings(parser)
     parser.epilog = f"{parser.epilog}\n\nexit codes: {EXIT_CODES}"
 
 
-def answer_sweep(parsed: argparse.Namespace) -> Answer:
+def sweep_command(parsed: argparse.Namespace) -> CommandResult:
     """Runs a sweep, or lists it. Raises an `InputError` with what is wrong with any of its points, before the first run."""
     from etloop.results.compare.compare import refuse_figures
 
@@ -83,23 +83,23 @@ def answer_sweep(parsed: argparse.Namespace) -> Answer:
     refuse_figures(settings.figures)
     if parsed.out is None and not parsed.dry_run:
         raise ConfigError(Problem("--out", "is missing", "name a directory for the results"))
-    found, told = _laid_out(sweep, mode)
+    found, record = _laid_out(sweep, mode)
     plan_of_runs = _turns(sweep, len(found))
     if parsed.dry_run:
-        return _listed(told, plan_of_runs, as_json=parsed.json)
+        return _listed(record, plan_of_runs, as_json=parsed.json)
     directory = SweepDirectory(parsed.out)
     if sweep.search is not None:
-        return _search(parsed, sweep, text, mode, found, told, directory)
+        return _search(parsed, sweep, text, mode, found, record, directory)
     files = {point.name: one for point, one in found}
     if parsed.resume:
         before = directory.earlier()
         refuse_another(
-            before, told, str(parsed.out), lambda name: directory.changed_values(name, files[name])
+            before, record, str(parsed.out), lambda name: directory.changed_values(name, files[name])
         )
-        told = replace(told, runs=before.runs)
+        record = replace(record, runs=before.runs)
     else:
-        directory.begin(told, text, files)
-    return _run(parsed, sweep, mode, found, plan_of_runs, told, directory, settings)
+        directory.begin(record, text, files)
+    return _run(parsed, sweep, mode, found, plan_of_runs, record, directory, settings)
 
 
 def _asked_for(sweep: Sweep, parsed: argparse.Namespace) -> Sweep:
@@ -117,7 +117,7 @@ def _asked_for(sweep: Sweep, parsed: argparse.Namespace) -> Sweep:
     return sweep
 
 
-def _laid_out(sweep: Sweep, mode: Mode) -> tuple[tuple[tuple[Point, PointFiles], ...], SweepTold]:
+def _laid_out(sweep: Sweep, mode: Mode) -> tuple[tuple[tuple[Point, PointFiles], ...], SweepRecord]:
     """Every point with its files, and the index of the sweep. Raises an `InputError` with the problems of all points."""
     contents: dict[Path, bytes] = {}
 
@@ -127,16 +127,16 @@ def _laid_out(sweep: Sweep, mode: Mode) -> tuple[tuple[tuple[Point, PointFiles],
         return contents[path]
 
     found: list[tuple[Point, PointFiles]] = []
-    told: list[PointTold] = []
+    laid_out: list[PointRecord] = []
     problems: list[Problem] = []
     seen: set[Problem] = set()
     every = points(sweep)
     for number, point in enumerate(every):
-        if number % SAID_EVERY == 0 and len(every) > SAID_EVERY:
-            say(f"laying out {len(every)} points: {number} done")
+        if number % STATUS_EVERY == 0 and len(every) > STATUS_EVERY:
+            print_status(f"laying out {len(every)} points: {number} done")
         try:
             files = point_files(sweep, point, read, lab=mode is Mode.LAB)
-            told.append(_told(point, files, mode))
+            laid_out.append(_point_record(point, files, mode))
             found.append((point, files))
         except InputError as error:
             # What all points have in common is told once, for the first of them.
@@ -146,14 +146,14 @@ def _laid_out(sweep: Sweep, mode: Mode) -> tuple[tuple[tuple[Point, PointFiles],
             seen.update(replace(one, where=one.where.split(": ", 1)[-1]) for one in error.problems)
             problems += fresh
         if len(problems) > MOST_PROBLEMS:
-            problems[MOST_PROBLEMS:] = [Problem(sweep.source, "more problems", "mend those above first")]
+            problems[MOST_PROBLEMS:] = [Problem(sweep.source, "more problems", "fix those above first")]
             break
     if problems:
         raise InputError(*problems)
-    return tuple(found), told_of(sweep, mode, told)
+    return tuple(found), sweep_record(sweep, mode, laid_out)
 
 
-def _told(point: Point, files: PointFiles, mode: Mode) -> PointTold:
+def _point_record(point: Point, files: PointFiles, mode: Mode) -> PointRecord:
     try:
         prepared = prepare_inputs(files.scenario, files.rig, files.topology)
     except InputError as error:
@@ -163,7 +163,7 @@ def _told(point: Point, files: PointFiles, mode: Mode) -> PointTold:
         what = "the sweep names no topology"
         remedy = f"write topology: FILE; --{mode} runs on the switches that it describes"
         raise ConfigError(Problem(f"point {point.name} ({point.words}): topology", what, remedy))
-    return point_told(point, files, prepared.plan)
+    return point_record(point, files, prepared.plan)
 
 
 def _search(
@@ -172,26 +172,26 @@ def _search(
     text: bytes,
     mode: Mode,
     found: tuple[tuple[Point, PointFiles], ...],
-    told: SweepTold,
+    record: SweepRecord,
     directory: SweepDirectory,
-) -> Answer:
+) -> CommandResult:
     # Here for the same reason as in `_run`.
-    from etloop.experiments.sweep.run import How
+    from etloop.experiments.sweep.run import SweepOptions
     from etloop.experiments.sweep.search import begin_search, carry_out_search
     from etloop.results.schema.search import SEARCH_FILE
 
     if not parsed.resume:
         directory.begin(None, text, {point.name: files for point, files in found})
-    searched = begin_search(sweep, text, mode, told.points, directory, resume=parsed.resume)
-    how = How(mode, beside_ideal=not parsed.no_ideal, beyond=parsed.beyond)
+    searched = begin_search(sweep, text, mode, record.points, directory, resume=parsed.resume)
+    options = SweepOptions(mode, beside_ideal=not parsed.no_ideal, allow_overcommit=parsed.allow_overcommit)
     every = [point for point, _ in found]
     try:
-        table, code = carry_out_search(sweep, how, every, searched, directory, read_file, say)
+        table, code = carry_out_search(sweep, options, every, searched, directory, read_file, print_status)
     except BaseException:
-        say(f"what was tried is kept in {parsed.out}; the same command with --resume goes on")
+        print_status(f"what was tried is kept in {parsed.out}; the same command with --resume goes on")
         raise
     as_json = (directory.path / SEARCH_FILE).read_text(encoding="utf-8") if parsed.json else table
-    return Answer(as_json, code)
+    return CommandResult(as_json, code)
 
 
 def _turns(sweep: Sweep, count: int) -> tuple[Turn, ...]:
@@ -199,16 +199,18 @@ def _turns(sweep: Sweep, count: int) -> tuple[Turn, ...]:
     return turns(sweep.order, count, sweep.repeats, rng)
 
 
-def _listed(told: SweepTold, plan_of_runs: tuple[Turn, ...], *, as_json: bool) -> Answer:
+def _listed(record: SweepRecord, plan_of_runs: tuple[Turn, ...], *, as_json: bool) -> CommandResult:
     if as_json:
-        rows = [{"name": point.name} | {"settings": point.labels} for point in told.points]
-        return Answer(to_json({"points": rows, "runs": len(plan_of_runs), "mode": told.mode}))
-    lines = [f"{len(told.points)} points, {told.repeats} runs each: {len(plan_of_runs)} runs, {told.mode}"]
+        rows = [{"name": point.name} | {"settings": point.labels} for point in record.points]
+        return CommandResult(to_json({"points": rows, "runs": len(plan_of_runs), "mode": record.mode}))
+    lines = [
+        f"{len(record.points)} points, {record.repeats} runs each: {len(plan_of_runs)} runs, {record.mode}"
+    ]
     lines += [
         f"  {point.name}  {', '.join(f'{axis}={label}' for axis, label in point.labels.items())}"
-        for point in told.points
+        for point in record.points
     ]
-    return Answer("\n".join(lines) + "\n")
+    return CommandResult("\n".join(lines) + "\n")
 
 
 def _run(
@@ -217,25 +219,27 @@ def _run(
     mode: Mode,
     found: tuple[tuple[Point, PointFiles], ...],
     plan_of_runs: tuple[Turn, ...],
-    told: SweepTold,
+    record: SweepRecord,
     directory: SweepDirectory,
-    settings: ContrastSettings,
-) -> Answer:
+    settings: ComparisonSettings,
+) -> CommandResult:
     # Here, because only runs need the event loop, sockets and labs.
-    from etloop.experiments.sweep.run import How, carry_out, worst_result
+    from etloop.experiments.sweep.run import SweepOptions, carry_out, worst_result
 
-    how = How(mode, beside_ideal=not parsed.no_ideal, beyond=parsed.beyond)
+    options = SweepOptions(mode, beside_ideal=not parsed.no_ideal, allow_overcommit=parsed.allow_overcommit)
     try:
-        told = carry_out(sweep, how, found, plan_of_runs, told, directory, say)
+        record = carry_out(sweep, options, found, plan_of_runs, record, directory, print_status)
     except BaseException:
-        _say_how_to_go_on(directory, plan_of_runs, parsed.out)
+        _print_resume_hint(directory, plan_of_runs, parsed.out)
         raise
-    told, table = finish(told, directory, settings)
+    record, table = finish(record, directory, settings)
     text = (directory.path / "sweep.json").read_text(encoding="utf-8") if parsed.json else table
-    return Answer(text, worst_result(told))
+    return CommandResult(text, worst_result(record))
 
 
-def finish(told: SweepTold, directory: SweepDirectory, settings: ContrastSettings) -> tuple[SweepTold, str]:
+def finish(
+    record: SweepRecord, directory: SweepDirectory, settings: ComparisonSettings
+) -> tuple[SweepRecord, str]:
     """Works out what came of all runs, leaves sweep.json and compare.html, returns the index and the table."""
     from etloop.results.compare.runs import read_side
     from etloop.results.compare.sweep_results import groups, point_results
@@ -244,18 +248,20 @@ def finish(told: SweepTold, directory: SweepDirectory, settings: ContrastSetting
     from etloop.results.text.sweep import render_sweep
 
     sides = {}
-    for point in told.points:
+    for point in record.points:
         words = ", ".join(point.labels.values())
         try:
             sides[point.name] = read_side(directory.point(point.name), settings.warm_up, words)
         except RunDirError as error:
-            say(f"{point.name} ({words}): {error}")
-    compared = groups(told, sides, settings)
-    told = replace(told, results=point_results(compared, sides))
-    directory.keep(told, sweep_html(told, compared, sides, settings))
-    return told, render_sweep(told, compared, settings, str(directory.path))
+            print_status(f"{point.name} ({words}): {error}")
+    compared = groups(record, sides, settings)
+    record = replace(record, results=point_results(compared, sides))
+    directory.keep(record, sweep_html(record, compared, sides, settings))
+    return record, render_sweep(record, compared, settings, str(directory.path))
 
 
-def _say_how_to_go_on(directory: SweepDirectory, plan_of_runs: tuple[Turn, ...], out: Path) -> None:
+def _print_resume_hint(directory: SweepDirectory, plan_of_runs: tuple[Turn, ...], out: Path) -> None:
     done = len(directory.earlier().runs)
-    say(f"{done} of {len(plan_of_runs)} runs are kept in {out}; the same command with --resume goes on")
+    print_status(
+        f"{done} of {len(plan_of_runs)} runs are kept in {out}; the same command with --resume goes on"
+    )

@@ -1,6 +1,6 @@
 """The commands about traces alone: `synth` makes one, `lint` checks one and repairs it. Neither needs a rig.
 
-Each takes what the command line said and returns an `Answer`; printing is left to `cli`.
+Each takes what the command line said and returns an `CommandResult`; printing is left to `cli`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from etloop.cli.result import Answer, to_json
-from etloop.contract.base.errors import ExitCode
+from etloop.cli.result import CommandResult, to_json
+from etloop.contract.base.errors import ExitCode, Severity
 from etloop.contract.model.edges import edge_words
 from etloop.workload.chakra.encoder import EtAttribute, ValueCase, encode_metadata
 from etloop.workload.chakra.nodes import et_nodes
@@ -18,7 +18,7 @@ from etloop.workload.lint.report import LintReport, lint
 from etloop.workload.readers.files import Progress, read_trace, write_trace
 from etloop.workload.synthetic.sweep import SweepSpec, sweep
 from etloop.workload.synthetic.training_step import SyntheticJob, SyntheticSpec, synthesize
-from etloop.workload.trace.findings import Finding, Severity
+from etloop.workload.trace.findings import Finding
 from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from etloop.workload.trace.settings import WorkloadSettings
 
 
-def answer_synth(out_dir: Path, spec: SyntheticSpec, rng: random.Random, *, as_json: bool) -> Answer:
+def synth_command(out_dir: Path, spec: SyntheticSpec, rng: random.Random, *, as_json: bool) -> CommandResult:
     """Writes a synthetic job's trace files; `rng` is seeded with the spec's seed.
 
     Raises `ConfigError` for an impossible job, `TraceError` if it cannot write.
@@ -37,8 +37,8 @@ def answer_synth(out_dir: Path, spec: SyntheticSpec, rng: random.Random, *, as_j
     return _written(out_dir, synthesize(spec, rng), asdict(spec), shape, as_json=as_json)
 
 
-def answer_sweep(out_dir: Path, spec: SweepSpec, *, as_json: bool) -> Answer:
-    """Writes a sweep's trace files. Raises as `answer_synth` does."""
+def sweep_command(out_dir: Path, spec: SweepSpec, *, as_json: bool) -> CommandResult:
+    """Writes a sweep's trace files. Raises as `synth_command` does."""
     kinds = ", ".join(kind.name.lower() for kind in spec.kinds)
     return _written(
         out_dir, sweep(spec), asdict(spec), f"{kinds} in {len(spec.sizes())} sizes", as_json=as_json
@@ -47,7 +47,7 @@ def answer_sweep(out_dir: Path, spec: SweepSpec, *, as_json: bool) -> Answer:
 
 def _written(
     out_dir: Path, job: SyntheticJob, spec: dict[str, object], shape: str, *, as_json: bool
-) -> Answer:
+) -> CommandResult:
     write_trace(out_dir, job.ranks, job.groups)
     nodes = sum(len(rank) for rank in job.ranks)
     if as_json:
@@ -57,29 +57,29 @@ def _written(
             "nodes": nodes,
             "groups": len(job.groups),
         }
-        return Answer(to_json(written | {"spec": spec}))
-    return Answer(
+        return CommandResult(to_json(written | {"spec": spec}))
+    return CommandResult(
         f"{out_dir}: {len(job.ranks)} ranks ({shape}), {nodes} nodes, {len(job.groups)} communicators\n"
     )
 
 
-def answer_lint(
+def lint_command(
     source: Path,
     groups: Path | None,
     settings: WorkloadSettings,
     *,
     as_json: bool,
     progress: Progress | None = None,
-) -> Answer:
+) -> CommandResult:
     """All that is wrong or remarkable about a trace. Raises `TraceError` where files cannot be read at all."""
     report = lint(read_trace(source, groups, progress), settings)
     code = ExitCode.PASS if report.replayable else ExitCode.PREPARATION_FAILED
     if as_json:
-        return Answer(to_json(_as_json(report)), code)
-    return Answer(render_lint(report), code)
+        return CommandResult(to_json(_as_json(report)), code)
+    return CommandResult(render_lint(report), code)
 
 
-def answer_fix(
+def fix_command(
     source: Path,
     groups: Path | None,
     settings: WorkloadSettings,
@@ -87,8 +87,8 @@ def answer_fix(
     *,
     as_json: bool,
     progress: Progress | None = None,
-) -> Answer:
-    """Writes the repaired trace, reads it back and checks it: what is left is what no rule can mend.
+) -> CommandResult:
+    """Writes the repaired trace, reads it back and checks it: what is left is what no rule can fix.
 
     Raises `TraceError` where files cannot be read or written at all.
     """
@@ -104,7 +104,7 @@ def answer_fix(
     code = ExitCode.PASS if report.replayable else ExitCode.PREPARATION_FAILED
     if as_json:
         repairs = [asdict(repair) for repair in fixed.repairs]
-        return Answer(
+        return CommandResult(
             to_json(
                 {
                     "directory": str(out_dir),
@@ -115,7 +115,7 @@ def answer_fix(
             ),
             code,
         )
-    return Answer(f"{_render_repairs(fixed, out_dir)}\n{render_lint(report)}", code)
+    return CommandResult(f"{_render_repairs(fixed, out_dir)}\n{render_lint(report)}", code)
 
 
 def _render_repairs(fixed: FixedTrace, out_dir: Path) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from etloop.cli.result import Answer, to_json
+from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.run.expectation import expect_by_flows
 from etloop.results.expected.expected_figures import expected_figures
@@ -28,12 +28,12 @@ def refuse_records(out_dir: Path | None) -> None:
         raise ConfigError(Problem("--out", what, "leave out --out, or --level flow; --json has every figure"))
 
 
-def answer_by_flows(plan: Plan, device: DescribedDevice, limit_ns: int, *, as_json: bool) -> Answer:
+def flow_level_command(plan: Plan, device: DescribedDevice, limit_ns: int, *, as_json: bool) -> CommandResult:
     """Works the job out. Raises `PlanError` as `expect_by_flows`."""
     expectation = expect_by_flows(plan, device, limit_ns)
     figures = expected_figures(expectation.runs, expectation.absent, plan.tables)
     is_whole = not figures.absent and all(one.complete for one in figures.expected)
     code = ExitCode.PASS if is_whole else ExitCode.RUN_ERROR
     if as_json:
-        return Answer(to_json(asdict(figures)), code)
-    return Answer("".join(f"{line.rstrip()}\n" for line in expected_lines(figures)), code)
+        return CommandResult(to_json(asdict(figures)), code)
+    return CommandResult("".join(f"{line.rstrip()}\n" for line in expected_lines(figures)), code)

@@ -194,5 +194,5 @@ def _answer(syndrome: int) -> str:
 
 def _pause(content: bytes) -> str:
     enabled, *quanta = struct.unpack_from(">9H", content.ljust(34, b"\0"), 16)
-    told = [f"{priority}: {quanta[priority]}" for priority in range(8) if enabled >> priority & 1]
-    return f"PAUSE quanta by priority {{{', '.join(told)}}}"
+    parts = [f"{priority}: {quanta[priority]}" for priority in range(8) if enabled >> priority & 1]
+    return f"PAUSE quanta by priority {{{', '.join(parts)}}}"

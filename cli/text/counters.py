@@ -30,7 +30,7 @@ def values_of(batch: CounterBatch) -> Values:
 def reading_text(
     name: str, result: CounterBatch | CounterFailure, peers: Mapping[str, str], before: Values | None
 ) -> str:
-    """One reading of one road. With `before`, the reading before it: what moved since; else all that is not 0."""
+    """One reading of one source. With `before`, the reading before it: what moved since; else all that is not 0."""
     if isinstance(result, CounterFailure):
         return f"{name}: {result}\n"
     now = values_of(result)
@@ -44,8 +44,8 @@ def reading_text(
     )
     width = max((len(_title(one, peers)) for one in objects), default=0)
     for one in objects:
-        told = ", ".join(f"{counter} {value}" for (at, counter), value in shown.items() if at == one)
-        lines.append(f"  {_title(one, peers):<{width}}  {told}")
+        values_text = ", ".join(f"{counter} {value}" for (at, counter), value in shown.items() if at == one)
+        lines.append(f"  {_title(one, peers):<{width}}  {values_text}")
     if len(lines) > MOST_LINES:
         lines[MOST_LINES:] = [f"  and {len(lines) - MOST_LINES} more; --json tells all"]
     lines += [f"  left out: {complaint}" for complaint in result.complaints]

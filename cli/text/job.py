@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from etloop.controller.rack.mqtt.messages import JobTold
+    from etloop.controller.rack.mqtt.messages import JobStatus
 
 
-def job_line(job: JobTold) -> str:
+def job_line(job: JobStatus) -> str:
     """Ends with a newline."""
     code = "" if job.exit_code is None else str(job.exit_code)
     reason = job.reason.partition("\n")[0]

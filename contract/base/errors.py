@@ -7,7 +7,7 @@ collected as `Problem` values and raised together. `assert` is for our own mista
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 
 class ExitCode(IntEnum):
@@ -21,9 +21,22 @@ class ExitCode(IntEnum):
     PREPARATION_FAILED = 65
 
 
+class Severity(StrEnum):
+    """How much a finding matters, the worst first."""
+
+    ERROR = "error"
+    """It cannot be run, or not as it is meant."""
+    WARNING = "warning"
+    """It runs, but not as written, or measures less well."""
+    INFO = "info"
+    """Worth knowing."""
+    OK = "ok"
+    """As it should be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake: where it stands, what is wrong (expected and found), and how to mend it."""
+    """One mistake: where it stands, what is wrong (expected and found), and how to fix it."""
 
     where: str
     what: str

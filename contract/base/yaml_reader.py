@@ -54,7 +54,7 @@ class ConfigFile:
         ordered = sorted(self.problems, key=_line_of)
         more = len(ordered) - MOST_PROBLEMS
         if more > 0:
-            ordered[MOST_PROBLEMS:] = [Problem(self.name, f"{more} more mistakes", "mend those above first")]
+            ordered[MOST_PROBLEMS:] = [Problem(self.name, f"{more} more mistakes", "fix those above first")]
         raise ConfigError(*ordered)
 
 
@@ -76,8 +76,8 @@ def read_document(text: bytes, file: ConfigFile) -> Section:
         file.mistake(None, "", f"byte {error.start} is not UTF-8", "save the file as UTF-8 text")
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        said = " ".join(str(part) for part in (error.context, error.problem) if part)
-        file.mistake(None, "", f"{line}not valid YAML: {said}", "correct the YAML at this place")
+        reason = " ".join(str(part) for part in (error.context, error.problem) if part)
+        file.mistake(None, "", f"{line}not valid YAML: {reason}", "correct the YAML at this place")
     except yaml.YAMLError as error:
         file.mistake(None, "", f"not valid YAML: {' '.join(str(error).split())}", "write plain YAML text")
     else:

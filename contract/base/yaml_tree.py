@@ -37,7 +37,7 @@ def parse_path(text: str) -> tuple[str, ...]:
     keys = tuple(text.split("."))
     if len(text) > LONGEST_PATH or not all(keys) or re.search(r"\s", text):
         raise QuantityError(
-            f'"{text[:64]}" is not a key path', "write keys with dots, such as transport.cc.profile"
+            f'"{text[:64]}" is not a key path', "write keys with dots, such as transport.cc.preset"
         )
     return keys
 

@@ -24,7 +24,7 @@ DEFAULT_CATCH_UP_NS: Final = NS_PER_MS
 
 @dataclass(frozen=True, slots=True)
 class CongestionParameter:
-    """One parameter of an algorithm that differs from its profile: nanoseconds, bytes, bits per second or a number."""
+    """One parameter of an algorithm that differs from its preset: nanoseconds, bytes, bits per second or a number."""
 
     name: str
     value: float

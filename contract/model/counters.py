@@ -1,7 +1,7 @@
 """Counters of devices as everybody agrees on them: which there are, what has them, and what one reading of a device is.
 
 The one list of canonical names (`COUNTERS`), after SAI where SAI has them (opencompute/SAI:inc) and after mlx5 for what a
-NIC's transport counts. Readers (controller/counters/) map the names of their road to these and leave out what has none;
+NIC's transport counts. Readers (controller/counters/) map the names of their source to these and leave out what has none;
 what a device counts differently has a name of its own, never somebody else's. How often is read, and what increases mean,
 is decided elsewhere.
 """

@@ -88,10 +88,10 @@ LANE_SAMPLE: Final = np.dtype(
         ("paused_ns", "<i8"),
         ("switch", "<i4"),
         ("port", "<u2"),
-        ("lane", "<u2"),
+        ("cos", "<u2"),
     ]
 )
-"""`LaneSample` of traffic/native/virtual/twin_series.h: queue, PFC priority and priority group `lane` of a switch port at
+"""`LaneSample` of traffic/native/virtual/twin_series.h: queue, PFC priority and priority group `cos` of a switch port at
 one moment. Packets, bytes, pauses and times of pause are since the begin."""
 SOFT_PORT_COUNTERS: Final = np.dtype(
     [

@@ -433,9 +433,9 @@ def _by_field(codecs: Mapping[str, _Codec], convert: Callable[[str, _Codec], obj
 def _refuse_fields(names: frozenset[str], value: Mapping[Any, object]) -> None:
     unknown = sorted(_quoted(str(key)) for key in value if key not in names)
     missing = sorted(names - value.keys())
-    told = [f"unknown field {', '.join(unknown)}"] if unknown else []
-    told += [f"missing field {', '.join(missing)}"] if missing else []
-    raise Misfit("; ".join(told))
+    mistakes = [f"unknown field {', '.join(unknown)}"] if unknown else []
+    mistakes += [f"missing field {', '.join(missing)}"] if missing else []
+    raise Misfit("; ".join(mistakes))
 
 
 def _kinds(union: Any) -> dict[str, type[Any]]:

@@ -89,8 +89,8 @@ class Hello:
     pid: int
     versions: dict[str, str]
     """What runs there: etloop, python, kernel ..."""
-    seat: int = since(1, default=0)
-    """Which of its places this is: a process takes part in as many runs at once as it has connections, each with a seat
+    slot: int = since(1, default=0)
+    """Which of its places this is: a process takes part in as many runs at once as it has connections, each with a slot
     of its own, counted from 0."""
     capabilities: Capabilities = since(1, droppable=True, default=UNKNOWN)
     """Said again whenever they change."""
@@ -215,10 +215,10 @@ class Faulted:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What every unfinished operation waits for; `last` closes the answer to the `AskWaits` of that inquiry."""
+    """What every unfinished operation waits for; `last` closes the answer to the `QueryWaits` of that query."""
 
     run_id: str
-    inquiry: int
+    query: int
     last: bool
     waits: WaitRecords
 
@@ -269,8 +269,8 @@ class Welcome:
 
     heartbeat_ns: int
     lost_after_ns: int
-    seats: int = since(1, droppable=True, default=1)
-    """How many runs at once the controller may have for this agent. While all its seats are taken, an agent with fewer
+    slots: int = since(1, droppable=True, default=1)
+    """How many runs at once the controller may have for this agent. While all its slots are taken, an agent with fewer
     connections opens one more, so that one of them waits idle."""
     report_ns: int = since(3, droppable=True, default=REPORT_NS)
     """Least time between two of the agent's reports in a run; more where many agents report to one controller."""
@@ -323,11 +323,11 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class AskWaits:
+class QueryWaits:
     """Say what every unfinished operation waits for. Inquiries of a run are counted from 1."""
 
     run_id: str
-    inquiry: int
+    query: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +365,6 @@ AgentMessage: TypeAlias = (
 """What an agent may send."""
 
 ControllerMessage: TypeAlias = (
-    Welcome | Refused | Ping | Assign | Probe | Arm | Start | AskWaits | Collect | Dismissed
+    Welcome | Refused | Ping | Assign | Probe | Arm | Start | QueryWaits | Collect | Dismissed
 )
 """What a controller may send."""

@@ -29,13 +29,13 @@ class ProcessState(StrEnum):
 class AgentProcess:
     """A process of an agent; retained. `lost` is the last will."""
 
-    format: int = field(metadata={"meaning": "Version of these messages."})
-    name: str = field(metadata={"meaning": "Name of the agent, as the rig file says."})
-    state: ProcessState = field(metadata={"meaning": "alive, stopped, or lost (said by the broker)."})
-    host: str = field(metadata={"meaning": "Name of its host."})
-    process_id: int = field(metadata={"meaning": "Process id there."})
-    version: str = field(metadata={"meaning": "Version of etloop."})
-    started_at: str = field(metadata={"meaning": "UTC, ISO 8601."})
+    format: int = field(metadata={"description": "Version of these messages."})
+    name: str = field(metadata={"description": "Name of the agent, as the rig file says."})
+    state: ProcessState = field(metadata={"description": "alive, stopped, or lost (said by the broker)."})
+    host: str = field(metadata={"description": "Name of its host."})
+    process_id: int = field(metadata={"description": "Process id there."})
+    version: str = field(metadata={"description": "Version of etloop."})
+    started_at: str = field(metadata={"description": "UTC, ISO 8601."})
 
 
 def process_topic(rack: str, agent: str) -> str:

@@ -33,8 +33,8 @@ MOST_RANKS: Final = 1024
 MOST_PIECES: Final = 1 << 12
 MOST_MESSAGES: Final = 1 << 20
 MOST_PROBLEMS: Final = 20
-_CIRCLE_TOLD: Final = 16
-"""Nodes of a circle that an error names."""
+_CYCLE_SHOWN: Final = 16
+"""Nodes of a cycle that an error names."""
 
 
 class Key(NamedTuple):
@@ -249,15 +249,15 @@ def _executed(
             if missing[follower] == 0:
                 ready.append(follower)
     if len(ordered) < len(missing):
-        what = " waits for ".join(name_of_node(trace, key) for key in _circle(waits, missing))
-        raise TraceError(Problem(source, what, "break the circle of dependencies, sends and receives"))
+        what = " waits for ".join(name_of_node(trace, key) for key in _cycle(waits, missing))
+        raise TraceError(Problem(source, what, "break the cycle of dependencies, sends and receives"))
     heard = [1 << rank for rank in range(len(trace.ranks))]
     for key, known in mask.items():
         heard[key.rank] |= known
     return tuple(ordered), heard
 
 
-def _circle(waits: Mapping[Key, Sequence[Key]], missing: Mapping[Key, int]) -> list[Key]:
+def _cycle(waits: Mapping[Key, Sequence[Key]], missing: Mapping[Key, int]) -> list[Key]:
     """Nodes of which each waits for the next and the last for the first, which stands at both ends; of a long one the begin."""
     seen: dict[Key, None] = {}
     at = next(key for key, count in missing.items() if count)
@@ -265,8 +265,8 @@ def _circle(waits: Mapping[Key, Sequence[Key]], missing: Mapping[Key, int]) -> l
         seen[at] = None
         at = next(one for one in waits[at] if missing[one])
     way = list(seen)
-    circle = way[way.index(at) :]
-    return [*circle[:_CIRCLE_TOLD], at] if len(circle) <= _CIRCLE_TOLD else circle[:_CIRCLE_TOLD]
+    cycle = way[way.index(at) :]
+    return [*cycle[:_CYCLE_SHOWN], at] if len(cycle) <= _CYCLE_SHOWN else cycle[:_CYCLE_SHOWN]
 
 
 def _lacking(

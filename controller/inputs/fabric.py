@@ -67,7 +67,7 @@ class Switch:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankLocation:
     """Where a rank is: its accelerator and the NIC that it sends by."""
 
     rank: int
@@ -85,7 +85,7 @@ class Fabric:
     switches: tuple[Switch, ...]
     trunks: tuple[Link, ...]
     """Between switches."""
-    seats: tuple[Seat, ...]
+    rank_locations: tuple[RankLocation, ...]
     """By rank."""
     notes: tuple[str, ...]
     """What was not said and therefore assumed."""
@@ -108,10 +108,12 @@ def fabric_of(name: str, components: Iterable[Component], links: Iterable[Link],
         link for link in outer if not {nodes[link.one].instance, nodes[link.other].instance} & hosts
     )
     notes: list[str] = []
-    seats = _seats(nodes, all_links, attachments, problems, notes, source) if not problems else ()
+    rank_locations = (
+        _rank_locations(nodes, all_links, attachments, problems, notes, source) if not problems else ()
+    )
     if problems:
         raise ConfigError(*problems)
-    return Fabric(name, attachments, _switches(nodes, hosts, outer), trunks, seats, tuple(notes))
+    return Fabric(name, attachments, _switches(nodes, hosts, outer), trunks, rank_locations, tuple(notes))
 
 
 def _attachments(
@@ -157,14 +159,14 @@ def _switches(nodes: Mapping[str, Component], hosts: set[str], outer: list[Link]
     return tuple(Switch(name, ports[name], profiles.get(name, "")) for name in order if ports[name])
 
 
-def _seats(
+def _rank_locations(
     nodes: Mapping[str, Component],
     links: tuple[Link, ...],
     attachments: tuple[Attachment, ...],
     problems: list[Problem],
     notes: list[str],
     source: str,
-) -> tuple[Seat, ...]:
+) -> tuple[RankLocation, ...]:
     xpus = [node for node in nodes.values() if node.kind == "xpu"]
     ranks = _ranks(xpus, problems, notes, source)
     neighbours: dict[str, list[str]] = {name: [] for name in nodes}
@@ -176,7 +178,7 @@ def _seats(
     for attachment in attachments:
         nics.setdefault(attachment.host, []).append(attachment.nic)
     used: Counter[str] = Counter()
-    seats = []
+    rank_locations = []
     for xpu in xpus:
         if xpu.name not in ranks:
             continue
@@ -189,8 +191,8 @@ def _seats(
         # The nearest one; of several as near, the one with the fewest ranks so far.
         nic = min(reachable, key=lambda each: (hops[each], used[each], reachable.index(each)))
         used[nic] += 1
-        seats.append(Seat(ranks[xpu.name], xpu.name, xpu.instance, nic))
-    return tuple(sorted(seats, key=lambda seat: seat.rank))
+        rank_locations.append(RankLocation(ranks[xpu.name], xpu.name, xpu.instance, nic))
+    return tuple(sorted(rank_locations, key=lambda location: location.rank))
 
 
 def _ranks(xpus: list[Component], problems: list[Problem], notes: list[str], source: str) -> dict[str, int]:

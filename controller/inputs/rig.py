@@ -107,7 +107,7 @@ class RigDut:
     profile: str
     """Name of a shipped profile, or path of a file (`dut_profiles.catalogue`)."""
     counters: tuple[SourceSettings, ...] = ()
-    """By which roads its counters are read."""
+    """By which sources its counters are read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""`dut.counters` of a rig: by which roads the device's counters are read, and which of its ports lead to which of the rig's.
+"""`dut.counters` of a rig: by which sources the device's counters are read, and which of its ports lead to which of the rig's.
 
-Decides what a list of roads may say as a whole; one road's keys are `counters.settings`'s.
+Decides what a list of sources may say as a whole; one source's keys are `counters.settings`'s.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def read_counters(dut: Section, directory: Path, rig_ports: AbstractSet[str]) -> tuple[SourceSettings, ...]:
-    """The roads of a rig's `dut` section; () where it names none. `rig_ports` are the rig's, as AGENT/PORT.
+    """The sources of a rig's `dut` section; () where it names none. `rig_ports` are the rig's, as AGENT/PORT.
 
-    Files that a road names, such as credentials, are relative to `directory`.
+    Files that a source names, such as credentials, are relative to `directory`.
     """
     if not dut.has("counters"):
         return ()
-    sections = dut.sections("counters", "list the roads to the counters, or leave the key out")
+    sections = dut.sections("counters", "list the sources of the counters, or leave the key out")
     if len(sections) > MOST_SOURCES:
-        dut.mistake("counters", f"{len(sections)} roads", f"give at most {MOST_SOURCES}")
+        dut.mistake("counters", f"{len(sections)} sources", f"give at most {MOST_SOURCES}")
     sources = tuple(read_source(section, directory) for section in sections[:MOST_SOURCES])
     for name, times in Counter(source.name for source in sources).items():
         if times > 1:
-            dut.mistake("counters", f'{times} roads are called "{name}"', "give each a name of its own")
+            dut.mistake("counters", f'{times} sources are called "{name}"', "give each a name of its own")
     for source in sources:
         for rig_port, _ in source.ports:
             if rig_port not in rig_ports:

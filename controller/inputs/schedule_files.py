@@ -209,8 +209,8 @@ def _compiled(path: Path, source: bytes) -> CodeType:
         return compile(source, str(path), "exec")
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno is not None else ""
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ConfigError(Problem(f"{path}{line}", f"not valid Python: {said}", "correct it")) from None
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ConfigError(Problem(f"{path}{line}", f"not valid Python: {reason}", "correct it")) from None
 
 
 class _TooSlow(BaseException):

@@ -33,7 +33,7 @@ def planned_choices(demand: Demand) -> tuple[PlannedChoice, ...]:
     steps = StepTables(demand.tables)
     ordered = sorted(demand.chosen, key=lambda op: (op.collective, op.ranks, op.ranks_per_host, op.op_bytes))
     return tuple(
-        _told(list(ops), steps)
+        _planned_choice(list(ops), steps)
         for _, ops in groupby(
             ordered,
             key=lambda op: (
@@ -49,7 +49,7 @@ def planned_choices(demand: Demand) -> tuple[PlannedChoice, ...]:
     )
 
 
-def _told(ops: list[ChosenOp], steps: StepTables) -> PlannedChoice:
+def _planned_choice(ops: list[ChosenOp], steps: StepTables) -> PlannedChoice:
     first, last = ops[0], ops[-1]
     choice = last.choice
     _, _, _, messages, _, _ = steps.schedule_sends(last.schedule, last.op_bytes)

@@ -1,4 +1,5 @@
-"""What can be asked of a rack, by whatever road: submit, cancel, list, look. MQTT, HTTP and the command line are shells over it.
+"""What can be asked of a rack, by whatever gateway: submit, cancel, list, look. MQTT, HTTP and the command line are shells over
+it.
 
 Decides whether a request is accepted, says all that is wrong with it at once, and tells listeners what changes. When a
 job starts is `dispatch`'s decision, carried out by the daemon; this module waits for nothing and does no I/O but the
@@ -13,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.dispatch import Held, RackPort, Start, decide, misfit
-from etloop.controller.rack.events import JobChanged, JobForgotten, JobMoved, Listener, RackChanged, RackState
+from etloop.controller.rack.events import (
+    JobChanged,
+    JobForgotten,
+    JobMoved,
+    RackChanged,
+    RackState,
+    Subscription,
+)
 from etloop.controller.rack.job import (
     ENDED,
     HIGHEST_PRIORITY,
@@ -37,7 +45,7 @@ if TYPE_CHECKING:
     from etloop.controller.rack.events import RackEvent
     from etloop.controller.rack.store.job_store import JobStore
 
-_MOST_TOLD_WAITING: Final = 32
+_MOST_PUBLISHED_WAITING: Final = 32
 """Of so many jobs, the next to start, is told whenever it changes what they wait for; of the others when somebody asks."""
 
 
@@ -101,29 +109,29 @@ class Rack:
         self._nothing_starts: tuple[int, AbstractSet[str], AbstractSet[str]] | None = None
         """At which change, with which agents there and gone the queue was last looked at in vain."""
         self._moved: dict[str, JobMoved] = {}
-        self._listeners: list[Listener] = []
+        self._subscriptions: list[Subscription] = []
 
     # ---- requests
 
     def submit(
-        self, request: JobRequest, who: str, examined: tuple[Problem, ...] | None = None
+        self, request: JobRequest, who: str, known_problems: tuple[Problem, ...] | None = None
     ) -> Accepted | Known | Rejected:
         """Queues a job, or says everything that is wrong with it. What only reading the trace can show is found later.
 
-        `examined`: what `examine` found in its scenario, where somebody has asked already.
+        `known_problems`: what `validate` found in its scenario, where somebody has asked already.
         """
         try:
-            return self._submitted(request, who, examined)
+            return self._submitted(request, who, known_problems)
         except StoreFailed as error:
             return Rejected((Problem("controller", str(error), "submit the job again when there is room"),))
 
     def _submitted(
-        self, request: JobRequest, who: str, examined: tuple[Problem, ...] | None
+        self, request: JobRequest, who: str, known_problems: tuple[Problem, ...] | None
     ) -> Accepted | Known | Rejected:
         earlier = self.store.by_client_key(request.client_key)
         if earlier is not None:
             return _again(earlier, request)
-        found = self.examine(request.scenario_text) if examined is None else examined
+        found = self.validate(request.scenario_text) if known_problems is None else known_problems
         problems = (*self._problems(request), *found)
         if problems:
             self.store.note(who, "refused a submission", detail=str(problems[0]))
@@ -131,10 +139,10 @@ class Rack:
         job, _ = self.store.submit(self._new_job_id(), request, who)
         self._queued[job.job_id] = job
         self._changes += 1
-        self.tell(JobChanged(job))
+        self.publish(JobChanged(job))
         return Accepted(job)
 
-    def examine(self, text: str) -> tuple[Problem, ...]:
+    def validate(self, text: str) -> tuple[Problem, ...]:
         """All that is wrong with the text of a scenario. Takes seconds for a long one; may be asked from any thread."""
         size_bytes = len(text.encode())
         if size_bytes > self.limits.scenario_bytes:
@@ -188,15 +196,15 @@ class Rack:
         """Jobs that hold ports."""
         return tuple(self._running.values())
 
-    def listen(self) -> Listener:
-        """Events from now on. `hush` ends it."""
-        listener = Listener()
-        self._listeners.append(listener)
-        return listener
+    def subscribe(self) -> Subscription:
+        """Events from now on. `unsubscribe` ends it."""
+        subscription = Subscription()
+        self._subscriptions.append(subscription)
+        return subscription
 
-    def hush(self, listener: Listener) -> None:
-        """Ends what `listen` began."""
-        self._listeners.remove(listener)
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Ends what `subscribe` began."""
+        self._subscriptions.remove(subscription)
 
     # ---- the daemon's part
 
@@ -228,7 +236,7 @@ class Rack:
     def enter(self, state: RackState) -> None:
         """The controller's own state changed."""
         self.state = state
-        self.tell(RackChanged(state))
+        self.publish(RackChanged(state))
 
     def starts(self, present: AbstractSet[str], gone: AbstractSet[str] = frozenset()) -> tuple[Start, ...]:
         """What should begin now, see `dispatch.decide`. Each start must be followed by `begin`."""
@@ -238,9 +246,9 @@ class Rack:
         queued = tuple(self._queued.values())
         decision = decide(queued, self.ports, self.leases(), present, self.limits.running_jobs, gone)
         before, self._held = self._held, {held.job.job_id: held.waits_for for held in decision.held}
-        for held in decision.held[:_MOST_TOLD_WAITING]:
+        for held in decision.held[:_MOST_PUBLISHED_WAITING]:
             if before.get(held.job.job_id) != held.waits_for:
-                self.tell(JobChanged(held.job))
+                self.publish(JobChanged(held.job))
         self._nothing_starts = looked_at if not decision.starts else None
         return decision.starts
 
@@ -262,7 +270,7 @@ class Rack:
     def moved(self, moved: JobMoved) -> None:
         """A run says how far it is."""
         self._moved[moved.job_id] = moved
-        self.tell(moved)
+        self.publish(moved)
 
     def traffic_ended(self, job_id: str) -> None:
         """Results are being written."""
@@ -302,7 +310,7 @@ class Rack:
     def forget(self, job: Job) -> None:
         """What was kept of an ended job is gone from the disk."""
         self.store.forget_artifacts(job, "retention")
-        self.tell(JobForgotten(job.job_id))
+        self.publish(JobForgotten(job.job_id))
 
     # ---- inside
 
@@ -315,22 +323,22 @@ class Rack:
         else:
             self._running.pop(job.job_id, None)
             self._cancelling.pop(job.job_id, None)
-        return moved if moved.state in ENDED else self._told(moved)
+        return moved if moved.state in ENDED else self._published(moved)
 
     def _ended(self, job: Job, event: JobEvent, who: str, summary: str = "", **changes: Any) -> Job:
         ended = self._advance(job, event, who, **changes)
         self._held.pop(job.job_id, None)
         self._moved.pop(job.job_id, None)
-        return self._told(ended, summary)
+        return self._published(ended, summary)
 
-    def _told(self, job: Job, summary: str = "") -> Job:
-        self.tell(JobChanged(job, summary))
+    def _published(self, job: Job, summary: str = "") -> Job:
+        self.publish(JobChanged(job, summary))
         return job
 
-    def tell(self, event: RackEvent) -> None:
+    def publish(self, event: RackEvent) -> None:
         """Tells every listener."""
-        for listener in self._listeners:
-            listener.put(event)
+        for subscription in self._subscriptions:
+            subscription.put(event)
 
     def _problems(self, request: JobRequest) -> tuple[Problem, ...]:
         found: list[Problem] = []

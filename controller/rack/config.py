@@ -23,7 +23,7 @@ from etloop.contract.base.yaml_reader import (
     yes_or_no,
 )
 from etloop.contract.protocol.endpoint import is_loopback
-from etloop.controller.rack.agent_pool import MOST_SEATS
+from etloop.controller.rack.agent_pool import MOST_SLOTS
 from etloop.controller.rack.api import RackLimits
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.runs.submitted_code import AllowedCode
@@ -96,7 +96,7 @@ class RackConfig:
     state_dir: Path
     scenario_root: Path
     limits: RackLimits
-    seats: int
+    slots: int
     """Runs at once on one agent, at most; it has no more than it has ports either."""
     run_memory_bytes: int
     """Address space of a run's process."""
@@ -142,7 +142,7 @@ def parse_rack_config(
             scenario_bytes=limits.optional("scenario", _size, 1 << 20),
             job_time_ns=limits.optional("job_time", span, _DAY_NS),
         ),
-        seats=limits.optional("runs_per_agent", integer(1, MOST_SEATS), 8),
+        slots=limits.optional("runs_per_agent", integer(1, MOST_SLOTS), 8),
         # A plan of 1,024 ranks takes some hundred megabytes; numpy and Arrow reserve more than they use.
         run_memory_bytes=limits.optional("run_memory", _size, 16 << 30),
         free_disk_bytes=limits.optional("free_disk", _size, 256 << 20),

@@ -25,10 +25,10 @@ from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.runs.protocol import (
     Begin,
     Ended,
+    LogLine,
     Moved,
     Prepared,
     RunFrame,
-    Said,
     ToAgent,
     TrafficEnded,
 )
@@ -43,7 +43,7 @@ from etloop.controller.session.actions import Send
 from etloop.controller.session.service import RouterLink, open_router, stop_signals
 from etloop.controller.session.settings import CurveServer
 from etloop.runtime.clock import monotonic_ns
-from etloop.runtime.garbage_collection import look_for_garbage
+from etloop.runtime.garbage_collection import collect_cycles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ HEARTBEAT_NS: Final = 500 * NS_PER_MS
 LOST_AFTER_NS: Final = 3 * NS_PER_S
 _STOP_NS: Final = 30 * NS_PER_S
 """How long a run that was told to stop may take to collect and store before its process is killed."""
-_ROAD_PAUSE_S: Final = 5.0
+_GATEWAY_PAUSE_S: Final = 5.0
 _RETRY_NS: Final = NS_PER_S
 """Between two attempts to write what the job store did not take."""
 _RETURN_NS: Final = 5 * NS_PER_S
@@ -80,7 +80,7 @@ class _Run:
     child: RunChild | None = None
     task: asyncio.Task[str] | None = None
     wanted: set[str] = field(default_factory=set)
-    """Agents that it has yet to get a seat of: one may have lent its last a moment ago, and be opening another."""
+    """Agents that it has yet to get a slot of: one may have leased its last a moment ago, and be opening another."""
     ended: Ended | None = None
     stopped_ns: int | None = None
     time_limit_ns: int = 0
@@ -91,7 +91,7 @@ class _Run:
     """Not before then is its end written once more."""
 
 
-class Road(Protocol):
+class Gateway(Protocol):
     """A way to the rack from outside, such as a broker. It outlives its own failures."""
 
     async def live(self) -> None:
@@ -119,7 +119,7 @@ class Daemon:
     _outgoing: list[ToAgent] = field(default_factory=list)
     _peers: Peers = field(default_factory=Peers)
     tallies: Tallies = field(default_factory=Tallies)
-    _roads: tuple[Road, ...] = ()
+    _gateways: tuple[Gateway, ...] = ()
     _drain_until_ns: int | None = None
     _next_dispatch_ns: int = 0
     _next_housekeeping_ns: int = 0
@@ -148,13 +148,15 @@ class Daemon:
                     self.rack, self.config.retention, artifacts_dir, self.log, monotonic_ns()
                 )
                 self.log.rack("ready", bind=self.rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
-                roads = [asyncio.create_task(self._travelled(road)) for road in self._roads]
+                gateways = [asyncio.create_task(self._travelled(gateway)) for gateway in self._gateways]
                 try:
                     while self.rack.state is not RackState.STOPPED:
                         await self._turn(link, stops)
                 finally:
-                    await asyncio.gather(*(road.farewell() for road in self._roads), return_exceptions=True)
-                    await end(roads)
+                    await asyncio.gather(
+                        *(gateway.farewell() for gateway in self._gateways), return_exceptions=True
+                    )
+                    await end(gateways)
                     await self._retaining.end()
                     await self._abandon()
         return ExitCode.PASS
@@ -165,22 +167,22 @@ class Daemon:
         assert child is not None
         child.kill()
 
-    def open_road(self, road: Road) -> None:
+    def open_gateway(self, gateway: Gateway) -> None:
         """Adds a way to the rack, to be served by `run`."""
-        self._roads = (*self._roads, road)
+        self._gateways = (*self._gateways, gateway)
 
-    async def _travelled(self, road: Road) -> None:
+    async def _travelled(self, gateway: Gateway) -> None:
         while True:
             try:
-                await road.live()
-            except Exception as error:  # noqa: BLE001 - a mistake of ours on one road must not end runs and agents
+                await gateway.live()
+            except Exception as error:  # noqa: BLE001 - a mistake of ours on one gateway must not end runs and agents
                 self.log.rack(
-                    "a road failed", road=type(road).__name__, why=f"{type(error).__name__}: {error}"
+                    "a gateway failed", gateway=type(gateway).__name__, why=f"{type(error).__name__}: {error}"
                 )
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 return  # It failed because it was told to end.
-            await asyncio.sleep(_ROAD_PAUSE_S)
+            await asyncio.sleep(_GATEWAY_PAUSE_S)
 
     # ---- the loop
 
@@ -197,7 +199,7 @@ class Daemon:
         if now_ns >= self._next_dispatch_ns:
             self._next_dispatch_ns = now_ns + _DISPATCH_NS
             self._dispatch(now_ns)
-            self._tell_agents(now_ns)
+            self._publish_agents(now_ns)
         if now_ns >= self._next_housekeeping_ns:
             self._next_housekeeping_ns = now_ns + _HOUSEKEEPING_NS
             self._housekeep(now_ns)
@@ -206,7 +208,7 @@ class Daemon:
             self.log.rack("stopped")
             return
         await self._flush(link)
-        # What is ready is awaited without a pause: roads and runs get their turn here, however much agents say.
+        # What is ready is awaited without a pause: gateways and runs get their turn here, however much agents say.
         await asyncio.sleep(0)
         if await link.wait(_TICK_MS):
             await self._receive(link)
@@ -222,8 +224,8 @@ class Daemon:
             if received is None:
                 return
             identity, body = received
-            borrower = self.hub.borrower(identity)
-            run = self._runs.get(borrower) if borrower is not None else None
+            holder = self.hub.holder(identity)
+            run = self._runs.get(holder) if holder is not None else None
             if run is not None:
                 if run.child is not None:
                     run.child.forward(identity, body)
@@ -232,7 +234,7 @@ class Daemon:
             try:
                 actions = self.hub.on_message(identity, self._peers.read(identity, body), now_ns)
             except ProtocolError as error:
-                actions = self.hub.on_garbage(identity, error, now_ns)
+                actions = self.hub.on_malformed(identity, error, now_ns)
             await self._perform(link, actions)
 
     def _is_run_behind(self) -> bool:
@@ -273,7 +275,7 @@ class Daemon:
             self._obstacles[about] = what
             self.log.rack("no job starts", why=what)
         else:
-            self.log.rack("mended", what=self._obstacles.pop(about))
+            self.log.rack("fixed", what=self._obstacles.pop(about))
 
     # ---- runs
 
@@ -330,10 +332,10 @@ class Daemon:
         match frame:
             case Prepared(agents):
                 run.wanted.update(agents)
-                self._lend(run)
+                self._lease_slots(run)
             case ToAgent():
                 self._outgoing.append(frame)
-            case Said(text):
+            case LogLine(text):
                 self.log.job(run.job_id, text)
             case Moved(state, ops_done, ops_total, wire_tx_bytes, wire_rx_bytes):
                 if state == "RUN":
@@ -343,7 +345,7 @@ class Daemon:
                 )
             case TrafficEnded():
                 self._noted(self.rack.traffic_ended, run)
-                # What the agents are told last still leaves by `_outgoing`; their seats are theirs again.
+                # What the agents are told last still leaves by `_outgoing`; their slots are theirs again.
                 self.hub.release(run.job_id)
             case Ended():
                 run.ended = frame
@@ -355,18 +357,18 @@ class Daemon:
         except StoreFailed as error:
             self._stuck("store", str(error))
 
-    def _lend(self, run: _Run) -> None:
+    def _lease_slots(self, run: _Run) -> None:
         assert run.child is not None
-        for seat in self.hub.lend(run.job_id, sorted(run.wanted)):
-            run.wanted.discard(seat.hello.name)
-            run.child.forward(seat.identity, self._peers.write(seat.identity, seat.hello))
+        for slot in self.hub.lease(run.job_id, sorted(run.wanted)):
+            run.wanted.discard(slot.hello.name)
+            run.child.forward(slot.identity, self._peers.write(slot.identity, slot.hello))
 
     def _look_at(self, run: _Run, now_ns: int) -> tuple[Action, ...]:
         assert run.task is not None
         assert run.child is not None
         if run.task.done():
             return self._look_at_ended(run, _death(run.task), now_ns)
-        self._lend(run)
+        self._lease_slots(run)
         if run.stopped_ns is None:
             why = self._why_stop(run, now_ns)
             if why:
@@ -457,19 +459,19 @@ class Daemon:
 
     # ---- housekeeping
 
-    def _tell_agents(self, now_ns: int) -> None:
+    def _publish_agents(self, now_ns: int) -> None:
         for name, stands in self.hub.standings().items():
             if self._known.get(name, (0, 0, None)) != stands:
                 self._known[name] = stands
                 self._changed(self.hub.presence_of(name, now_ns))
 
     def _changed(self, presence: AgentPresence) -> None:
-        self.rack.tell(AgentChanged(presence))
+        self.rack.publish(AgentChanged(presence))
 
     def _housekeep(self, now_ns: int) -> None:
         # Agents connect anew after every run: without this, what is known of connections grows for thousands of runs.
         self._peers.keep(self.hub.connections())
-        look_for_garbage()
+        collect_cycles()
         try:
             short = self.free_disk_bytes() < self.config.free_disk_bytes
             self._stuck("disk", "the disk is full" if short else "")

@@ -59,7 +59,7 @@ class JobMoved:
 
 @dataclass(frozen=True, slots=True)
 class AgentChanged:
-    """An agent came, left, was lent or became free."""
+    """An agent came, left, was leased or became free."""
 
     presence: AgentPresence
 
@@ -79,7 +79,7 @@ class Missed:
 RackEvent = JobChanged | JobForgotten | JobMoved | AgentChanged | RackChanged | Missed
 
 
-class Listener:
+class Subscription:
     """The events for one listener, at most `_MOST_WAITING`; of a job's progress only the last."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Listener:
         self._there.set()
 
     @property
-    def is_told_all(self) -> bool:
+    def is_drained(self) -> bool:
         """Whether nothing waits but progress."""
         return not self._waiting
 

@@ -36,11 +36,11 @@ class RackLog:
         if self._form is LogFormat.JSON:
             line = json.dumps({"at": at} | dict(fields))
         else:
-            said = " ".join(
+            fields_text = " ".join(
                 f"{key}={_plain(value)}" for key, value in fields.items() if key not in ("event", "job")
             )
             job = f"job {fields['job']}: " if "job" in fields else ""
-            line = f"{at} {job}{_plain(fields['event'])} {said}".rstrip()
+            line = f"{at} {job}{_plain(fields['event'])} {fields_text}".rstrip()
         # A log that is on a full disk, or that nobody reads any more, must not end what it tells of.
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(line + "\n")

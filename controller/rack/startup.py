@@ -1,4 +1,4 @@
-"""Opens a rack: rig, store, hub and roads, as controller.yaml says. A shell: files, and the process's event loop.
+"""Opens a rack: rig, store, hub and gateways, as controller.yaml says. A shell: files, and the process's event loop.
 
 Everything that can be wrong before the first agent is asked is found here and raised as `ConfigError`.
 """
@@ -17,19 +17,19 @@ from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.rack.agent_pool import Hub
 from etloop.controller.rack.api import Rack
-from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, Road
+from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, Gateway
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.malloc_tuning import give_memory_back
 from etloop.controller.rack.mqtt.broker_connection import tls_context
 from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
-from etloop.controller.rack.mqtt.gateway import MqttRoad
+from etloop.controller.rack.mqtt.gateway import MqttGateway
 from etloop.controller.rack.runs.confinement import within
 from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.job_store import JobStore
-from etloop.controller.rack.telemetry.http import HttpRoad
+from etloop.controller.rack.telemetry.http import HttpGateway
 from etloop.controller.rack.telemetry.metrics import RackCollector
 from etloop.controller.session.settings import CurveServer, SessionSettings, check_exposure
-from etloop.runtime.garbage_collection import set_start_aside
+from etloop.runtime.garbage_collection import freeze_startup_objects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,28 +86,28 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
     )
     store = JobStore.open(config.state_dir / "jobs.sqlite")
     rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id, config.allowed_code)
-    seats = {agent.name: min(config.seats, len(agent.ports)) for agent in rig.agents}
-    hub = Hub(seats, HEARTBEAT_NS, LOST_AFTER_NS)
+    slots = {agent.name: min(config.slots, len(agent.ports)) for agent in rig.agents}
+    hub = Hub(slots, HEARTBEAT_NS, LOST_AFTER_NS)
     daemon = Daemon(config, rig, rig_text, store, rack, hub, log, lock)
-    mqtt: MqttRoad | None = None
+    mqtt: MqttGateway | None = None
     if config.broker is not None:
-        mqtt = _mqtt_road(daemon, config.broker)
-        daemon.open_road(
+        mqtt = _mqtt_gateway(daemon, config.broker)
+        daemon.open_gateway(
             EmbeddedBroker(config.broker.settings, mqtt, log) if config.broker.embedded else mqtt
         )
     if config.http is not None:
-        daemon.open_road(_http_road(daemon, config.http, mqtt))
+        daemon.open_gateway(_http_gateway(daemon, config.http, mqtt))
     if config.otel is not None:
-        daemon.open_road(_otel_road(daemon, config.otel, mqtt))
+        daemon.open_gateway(_otel_gateway(daemon, config.otel, mqtt))
     return daemon
 
 
-def _mqtt_road(daemon: Daemon, broker: BrokerConfig) -> MqttRoad:
+def _mqtt_gateway(daemon: Daemon, broker: BrokerConfig) -> MqttGateway:
     settings = broker.settings
     tls_context(settings)  # Files may change later; those that cannot be used now are told now.
     if broker.password_file is not None:
         settings = replace(settings, password=_secret(broker.password_file))
-    return MqttRoad(
+    return MqttGateway(
         daemon.rack,
         daemon.presence,
         daemon.summary_of,
@@ -118,16 +118,16 @@ def _mqtt_road(daemon: Daemon, broker: BrokerConfig) -> MqttRoad:
     )
 
 
-def _http_road(daemon: Daemon, http: HttpConfig, mqtt: MqttRoad | None) -> HttpRoad:
+def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) -> HttpGateway:
     artifacts = daemon.config.state_dir / "artifacts"
     bind = (http.host, http.port)
-    return HttpRoad(daemon.rack, _collector(daemon, mqtt), artifacts, bind, daemon.log, daemon.obstacles)
+    return HttpGateway(daemon.rack, _collector(daemon, mqtt), artifacts, bind, daemon.log, daemon.obstacles)
 
 
-def _otel_road(daemon: Daemon, otel: OtelConfig, mqtt: MqttRoad | None) -> Road:
+def _otel_gateway(daemon: Daemon, otel: OtelConfig, mqtt: MqttGateway | None) -> Gateway:
     try:
         # Here, because only racks that push figures need OpenTelemetry.
-        from etloop.controller.rack.telemetry.otel import OtelRoad
+        from etloop.controller.rack.telemetry.otel import OtelGateway
     except ImportError as error:
         what = f"OpenTelemetry is not installed ({error.name})"
         raise ConfigError(Problem("otel", what, "pip install 'etloop[otel]'")) from None
@@ -135,12 +135,12 @@ def _otel_road(daemon: Daemon, otel: OtelConfig, mqtt: MqttRoad | None) -> Road:
         remedy = "name the authority of the collector's certificate"
         raise ConfigError(Problem("otel.ca", f"{otel.ca_file} is no file", remedy))
     secret = "" if otel.authorization_file is None else _secret(otel.authorization_file)
-    return OtelRoad(
+    return OtelGateway(
         daemon.rack, _collector(daemon, mqtt), daemon.summary_of, daemon.config.rack, otel, secret, daemon.log
     )
 
 
-def _collector(daemon: Daemon, mqtt: MqttRoad | None) -> RackCollector:
+def _collector(daemon: Daemon, mqtt: MqttGateway | None) -> RackCollector:
     return RackCollector(
         daemon.rack,
         daemon.presence,
@@ -179,7 +179,7 @@ def serve(config: RackConfig, log: RackLog) -> ExitCode:
     """Opens a daemon and lets it live. Raises `ConfigError`."""
     give_memory_back()
     daemon = open_daemon(config, log)
-    set_start_aside()
+    freeze_startup_objects()
     with contextlib.suppress(KeyboardInterrupt):
         return asyncio.run(daemon.run())
     return ExitCode.RUN_ERROR

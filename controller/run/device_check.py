@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.errors import ConfigError, Problem, Severity
 from etloop.controller.run.device_demands import demands_of, links_of
-from etloop.dut_profiles.model.findings import Examination, Gravity, Rule, apply
+from etloop.dut_profiles.model.findings import ProfileVerdict, Rule, apply
 from etloop.dut_profiles.reading.catalogue import find_profile
-from etloop.dut_profiles.rules.contradictions import examine
-from etloop.dut_profiles.rules.job import examine_job, examine_rig
+from etloop.dut_profiles.rules.contradictions import check_profile
+from etloop.dut_profiles.rules.job import check_job, check_rig
 from etloop.results.kpis.all import vocabulary
-from etloop.results.schema.verdict import AskedCheck
+from etloop.results.schema.verdict import RequestedCheck
 from etloop.results.verdict.verdict import check_mistakes
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from etloop.dut_profiles.model.profile import DutProfile
 
 
-def _unreadable(checks: tuple[AskedCheck, ...]) -> Iterator[Problem]:
+def _unreadable(checks: tuple[RequestedCheck, ...]) -> Iterator[Problem]:
     for check, mistake in check_mistakes(checks, vocabulary()):
         what = f"{check.expression}: column {mistake.at + 1}: {mistake.what}"
         yield Problem(check.where, what, mistake.remedy)
@@ -33,32 +33,32 @@ def _unreadable(checks: tuple[AskedCheck, ...]) -> Iterator[Problem]:
 
 CHECK_RULE: Final = Rule(
     "check-unreadable",
-    Gravity.CONTRADICTION,
+    Severity.ERROR,
     "A condition of the verdict says nothing that a run can be held against.",
     _unreadable,
 )
 
 
-def conditions_examined(profile: DutProfile, scenario: Scenario | None) -> Examination:
+def check_conditions(profile: DutProfile, scenario: Scenario | None) -> ProfileVerdict:
     """Whether the conditions that a run would be judged by can be read. A run says so itself, and goes on."""
-    checks = tuple(AskedCheck(each.expression, each.why, each.where) for each in profile.checks)
+    checks = tuple(RequestedCheck(each.expression, each.why, each.where) for each in profile.checks)
     return apply((CHECK_RULE,), checks + (scenario.verdict.checks if scenario is not None else ()))
 
 
-def examination_of(
+def profile_verdict(
     profile: DutProfile,
     scenario: Scenario | None,
     rig: Rig | None,
     *,
     scenario_name: str = "scenario",
     rig_name: str = "rig",
-) -> Examination:
+) -> ProfileVerdict:
     """What in a profile contradicts itself, the rig and the scenario, as far as they are there; the names are for messages."""
-    found = examine(profile)
+    found = check_profile(profile)
     if rig is not None:
-        found += examine_rig(profile, links_of(rig, rig_name))
+        found += check_rig(profile, links_of(rig, rig_name))
     if scenario is not None:
-        found += examine_job(profile, demands_of(scenario, rig, scenario_name))
+        found += check_job(profile, demands_of(scenario, rig, scenario_name))
     return found
 
 
@@ -72,6 +72,6 @@ def contradictions_of(
         profile = find_profile(rig.dut.profile)
     except ConfigError:
         return ()
-    return examination_of(
+    return profile_verdict(
         profile, scenario, rig, scenario_name=scenario_name, rig_name=rig_name
     ).contradictions

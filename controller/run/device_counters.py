@@ -1,6 +1,6 @@
-"""Counts a device under test while something else runs: from the rig's roads and the profile to `CountedDevice`.
+"""Counts a device under test while something else runs: from the rig's sources and the profile to `CountedDevice`.
 
-Decides which roads are read how often, and which of the device's ports lead where. A shell: `counted_run` puts readings around
+Decides which sources are read how often, and which of the device's ports lead where. A shell: `counted_run` puts readings around
 a run. When and how long is read is `counters.sampling`'s.
 """
 
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.assignment import PortBackend
-from etloop.contract.model.counted import CountedDevice
+from etloop.contract.model.device_counts import CountedDevice
 from etloop.controller.plan.udp_streams import plain_datagrams
 from etloop.controller.run.device_demands import demands_of
 from etloop.controller.run.prepare import read_device
 from etloop.controller.session.service import stop_signals
-from etloop.counters.readers.gnmi_settings import GnmiRoad, with_stated_paths
+from etloop.counters.readers.gnmi_settings import GnmiSource, with_stated_paths
 from etloop.counters.registry import reader_of
 from etloop.counters.sampling import Sampled, Sampling
-from etloop.counters.settings import DEFAULT_INTERVAL_NS, LinuxRoad, Side, SoftSwitchRoad
+from etloop.counters.settings import DEFAULT_INTERVAL_NS, LinuxSource, Side, SoftSwitchSource
 from etloop.dut_profiles.model.profile import DutKind
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology
     from etloop.controller.inputs.rig import Rig
     from etloop.controller.inputs.scenario.scenario import Scenario
-    from etloop.counters.settings import Road, SourceSettings
+    from etloop.counters.settings import CounterSource, SourceSettings
     from etloop.dut_profiles.model.profile import CounterAccess, DutProfile
 
 _AT_ONCE_NS: Final = 0
@@ -49,11 +49,11 @@ class Counting:
 
     profile: str
     tolerance_per_million: int
-    roads: tuple[Sampled, ...]
+    sources: tuple[Sampled, ...]
 
 
 def counting_of(rig: Rig) -> Counting | None:
-    """What a rig asks to be read; None where it names no road to counters.
+    """What a rig asks to be read; None where it names no source of counters.
 
     Raises `ConfigError` if the rig names a topology that cannot be read: it says what the device's other ports lead to.
     """
@@ -66,10 +66,10 @@ def counting_of(rig: Rig) -> Counting | None:
     except ConfigError:
         profile = None  # told with the verdict; counters are read all the same
     leased = frozenset(f"{agent.name}/{port.name}" for agent in rig.agents for port in agent.ports)
-    roads = tuple(_sampled(source, profile, topology, leased) for source in rig.dut.counters)
+    sources = tuple(_sampled(source, profile, topology, leased) for source in rig.dut.counters)
     stated = profile.counters.tolerance_per_million.value if profile is not None else None
     tolerance = DEFAULT_TOLERANCE_PER_MILLION if stated is None else stated
-    return Counting(rig.dut.profile if profile is None else profile.name, tolerance, roads)
+    return Counting(rig.dut.profile if profile is None else profile.name, tolerance, sources)
 
 
 def _sampled(
@@ -79,12 +79,14 @@ def _sampled(
     stated_ns = access.interval_ns.value if access is not None else None
     named = _port_names(topology)
     # A topology names ports SWITCH/PORT, and so does what reads a lab.
-    several = isinstance(source.road, SoftSwitchRoad) or any(port in named for _, port in source.ports)
+    several = isinstance(source.reader_settings, SoftSwitchSource) or any(
+        port in named for _, port in source.ports
+    )
     peers = tuple((port, rig_port) for rig_port, port in source.ports if rig_port in leased)
     return Sampled(
         name=source.name,
         reader_name=str(source.reader),
-        reader=reader_of(_stated(source.road, profile), tuple(port for _, port in source.ports)),
+        reader=reader_of(_stated(source.reader_settings, profile), tuple(port for _, port in source.ports)),
         interval_ns=source.interval_ns or stated_ns or DEFAULT_INTERVAL_NS,
         timeout_ns=source.timeout_ns,
         refresh_ns=stated_ns or _AT_ONCE_NS,
@@ -95,24 +97,24 @@ def _sampled(
     )
 
 
-def _stated(road: Road, profile: DutProfile | None) -> Road:
-    """A road with what it leaves to the profile."""
+def _stated(source: CounterSource, profile: DutProfile | None) -> CounterSource:
+    """A source with what it leaves to the profile."""
     accesses = profile.counters.access if profile is not None else ()
-    return with_stated_paths(road, accesses) if isinstance(road, GnmiRoad) else road
+    return with_stated_paths(source, accesses) if isinstance(source, GnmiSource) else source
 
 
 def _is_host_side(source: SourceSettings, profile: DutProfile | None) -> bool:
-    if not isinstance(source.road, LinuxRoad):
+    if not isinstance(source.reader_settings, LinuxSource):
         return False
-    if source.road.side is not None:
-        return source.road.side is Side.HOST
+    if source.reader_settings.side is not None:
+        return source.reader_settings.side is Side.HOST
     return profile is not None and profile.kind is DutKind.NIC
 
 
 def _access(source: SourceSettings, profile: DutProfile | None) -> CounterAccess | None:
     accesses = profile.counters.access if profile is not None else ()
     same = [access for access in accesses if access.reader is source.reader]
-    wanted = source.road.paths if isinstance(source.road, GnmiRoad) else None
+    wanted = source.reader_settings.paths if isinstance(source.reader_settings, GnmiSource) else None
     return next((access for access in same if access.paths is wanted), same[0] if same else None)
 
 
@@ -180,7 +182,7 @@ def _classes(scenario: Scenario, rig: Rig) -> tuple[ExpectedClass, ...]:
 async def counted_run(
     counting: Counting | None,
     runs: Callable[[], Awaitable[RunOutcome]],
-    say: Callable[[str], None],
+    print_status: Callable[[str], None],
     stops: list[str] | None = None,
 ) -> tuple[RunOutcome, CountedDevice | None]:
     """Runs, and reads the device before, during and after. Raises what `runs` raises; counters raise nothing.
@@ -189,10 +191,10 @@ async def counted_run(
     """
     if counting is None:
         return await runs(), None
-    sampling = Sampling(counting.roads, say)
+    sampling = Sampling(counting.sources, print_status)
     try:
         for trouble in await sampling.begin():
-            say(f"{trouble}; the run goes on, and the gap will be marked")
+            print_status(f"{trouble}; the run goes on, and the gap will be marked")
         sampling.started()
         outcome = await runs()
     except BaseException:

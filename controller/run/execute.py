@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.stderr import say
+from etloop.cli.stderr import print_status
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.units import approximate_bytes
 from etloop.controller.run.device_check import contradictions_of
@@ -21,7 +21,7 @@ from etloop.controller.run.device_counters import counted_run, counting_of, devi
 from etloop.controller.run.expectation import DescribedDevice, Expectation, expect
 from etloop.controller.run.link_timeline import LinkTimeline
 from etloop.controller.run.prepare import Prepared, prepare
-from etloop.controller.run.verdict import asked_of, basis_of, judge_run
+from etloop.controller.run.verdict import add_verdict, basis_of, requested_checks
 from etloop.controller.session.service import OnProgress, run
 from etloop.controller.session.settings import CurveServer, SessionSettings
 from etloop.results.schema.summary import CheckResult, RunState, Summary
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from etloop.controller.plan.plan import Plan
     from etloop.controller.session.actions import RunProgress
 
-Say = Callable[[str], None]
+PrintStatus = Callable[[str], None]
 """Takes one line for people."""
 _BAR_COLUMNS: Final = (
     TextColumn("{task.fields[state]:>8}"),
@@ -102,7 +102,13 @@ def run_files(
     """
     bar = progress_bar and not as_json and sys.stderr.isatty()
     finished = run_live(
-        scenario_path, rig_path, out_dir, say=say, progress_bar=bar, compares=compares, strict=strict
+        scenario_path,
+        rig_path,
+        out_dir,
+        print_status=print_status,
+        progress_bar=bar,
+        compares=compares,
+        strict=strict,
     )
     sys.stdout.write(to_json(finished.summary) if as_json else finished.table)
     sys.stdout.flush()
@@ -114,7 +120,7 @@ def run_live(
     rig_path: Path,
     out_dir: Path,
     *,
-    say: Say,
+    print_status: PrintStatus,
     progress_bar: bool,
     compares: bool = True,
     strict: bool = False,
@@ -129,7 +135,12 @@ def run_live(
     refuse_used_directory(out_dir)
     prepared = prepare(scenario_path, rig_path, run_id=run_id())
     return run_prepared(
-        prepared, out_dir, say=say, progress_bar=progress_bar, compares=compares, strict=strict
+        prepared,
+        out_dir,
+        print_status=print_status,
+        progress_bar=progress_bar,
+        compares=compares,
+        strict=strict,
     )
 
 
@@ -137,7 +148,7 @@ def run_prepared(
     prepared: Prepared,
     out_dir: Path,
     *,
-    say: Say,
+    print_status: PrintStatus,
     progress_bar: bool,
     compares: bool = True,
     strict: bool = False,
@@ -147,11 +158,11 @@ def run_prepared(
 ) -> FinishedRun:
     """As `run_live`, of a plan that has been laid out.
 
-    Without `pages` the report and the trace for a viewer are left out, which `etloop report --judge` makes later. `overload` is
+    Without `pages` the report and the trace for a viewer are left out, which `etloop report --verdict` makes later. `overload` is
     asked after the run in which respects a soft switch that stood for the device was itself the limit. `lab` is the one that the
     scenario's timeline is carried out on, if it is not the one that the rig names.
     """
-    asked = asked_of(prepared.scenario, prepared.rig, say)
+    requested = requested_checks(prepared.scenario, prepared.rig, print_status)
     if strict and (problems := contradictions_of(prepared.scenario, prepared.rig)):
         raise ConfigError(*problems)
     settings = session_settings(prepared)
@@ -164,8 +175,8 @@ def run_prepared(
             outcome, counted = asyncio.run(
                 counted_run(
                     counting,
-                    lambda: run(settings, plan.assignments, plan.tables, on_progress, say, beside),
-                    say,
+                    lambda: run(settings, plan.assignments, plan.tables, on_progress, print_status, beside),
+                    print_status,
                 )
             )
     finally:
@@ -182,21 +193,21 @@ def run_prepared(
         plan.port_names,
     )
     if compares:
-        say(
+        print_status(
             "held against an ideal network"
             + (" and the twin" if prepared.device else "")
             + ", in virtual time"
         )
-        compared(plan, prepared.device, out_dir, outcome, say)
+        compared(plan, prepared.device, out_dir, outcome, print_status)
     if counted is not None:
         add_device(out_dir, counted, device_basis(prepared.scenario, prepared.rig, outcome))
     basis = basis_of(prepared.scenario, prepared.rig, plan)
-    summary = judge_run(out_dir, asked, basis, pages=pages, overload=overloaded)
+    summary = add_verdict(out_dir, requested, basis, pages=pages, overload=overloaded)
     return FinishedRun(summary, render(summary, str(out_dir)))
 
 
 def compared(
-    plan: Plan, device: DescribedDevice | None, out_dir: Path, outcome: RunOutcome, say: Say
+    plan: Plan, device: DescribedDevice | None, out_dir: Path, outcome: RunOutcome, print_status: PrintStatus
 ) -> Summary | None:
     """Works out in virtual time what the run should have taken, and adds it to the run directory.
 
@@ -211,7 +222,7 @@ def compared(
         why = "out of memory"
     except RunNotWritten as error:
         why = str(error)
-    say(f"{why}: the run is kept, without ideal and twin beside it")
+    print_status(f"{why}: the run is kept, without ideal and twin beside it")
     return None
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.result import Answer, to_json
+from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.plan import render_plan
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.controller.inputs.files import read_file
@@ -131,12 +131,12 @@ def lay_out(scenario: Scenario, rig: Rig, run_id: str, progress: Progress | None
     return plan_jobs(scenario, rig, build_jobs(scenario, progress), run_id)
 
 
-def answer_plan(
+def plan_command(
     scenario_path: Path, rig_path: Path, *, as_json: bool, progress: Progress | None = None
-) -> Answer:
+) -> CommandResult:
     """The plan in words or as JSON. Raises as `prepare`."""
     report = report_plan(prepare(scenario_path, rig_path, progress=progress).plan)
-    return Answer(to_json(asdict(report)) if as_json else render_plan(report))
+    return CommandResult(to_json(asdict(report)) if as_json else render_plan(report))
 
 
 def read_cc_plugin(path: Path) -> Plugin:

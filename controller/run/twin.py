@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
-from etloop.cli.commands.twin_flow import answer_by_flows, refuse_records
-from etloop.cli.result import Answer, to_json
+from etloop.cli.commands.twin_flow import flow_level_command, refuse_records
+from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.units import approximate_duration, format_bytes, format_rate
 from etloop.contract.model.assignment import Path as Way
@@ -31,7 +31,7 @@ from etloop.controller.run.expectation import (
 from etloop.controller.run.prepare import Prepared, prepare
 from etloop.controller.run.twin_counters import twin_counters_table
 from etloop.controller.run.twin_records import connection_rows, run_outcome
-from etloop.controller.run.verdict import asked_of, basis_of, judge_run
+from etloop.controller.run.verdict import add_verdict, basis_of, requested_checks
 from etloop.results.measure.summary import measure
 from etloop.results.store.run_dir import TOPOLOGY_FILE, add_comparison, keep_files, write_run
 from etloop.results.tables.switch_tables import lanes_table, samples_table, totals
@@ -74,7 +74,7 @@ class TwinRequest:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TwinAnswer:
+class TwinResult:
     """A job that was run in the twin, with its figures."""
 
     summary: Summary
@@ -87,10 +87,11 @@ def _silent(_: str) -> None:
     """Nobody listens."""
 
 
-def answer_twin(
-    request: TwinRequest, progress: Progress | None = None, say: Callable[[str], None] = _silent
-) -> Answer:
-    """Runs the twin; `say` gets what is to be known before. Raises an `InputError` with all mistakes of the files, before
+def twin_command(
+    request: TwinRequest, progress: Progress | None = None, print_status: Callable[[str], None] = _silent
+) -> CommandResult:
+    """Runs the twin; `print_status` gets what is to be known before. Raises an `InputError` with all mistakes of the files,
+    before
     anything is run."""
     if request.by_flows:
         refuse_records(request.out_dir)
@@ -100,19 +101,19 @@ def answer_twin(
     topology = seeded(topology, request.settings.seed)
     if request.by_flows:
         device = DescribedDevice(topology, str(path))
-        return answer_by_flows(prepared.plan, device, request.settings.limit_ns, as_json=request.as_json)
+        return flow_level_command(prepared.plan, device, request.settings.limit_ns, as_json=request.as_json)
     text = read_file(path) if request.out_dir is not None else b""
     if note := _size_note(prepared.plan):
-        say(note)
+        print_status(note)
     summary, outcome = run_twin(prepared, topology, text, request.settings, request.out_dir)
-    said: list[str] = []
+    messages: list[str] = []
     if request.out_dir is not None:
-        asked = asked_of(prepared.scenario, prepared.rig, said.append, in_twin=True)
+        requested = requested_checks(prepared.scenario, prepared.rig, messages.append, in_twin=True)
         basis = basis_of(prepared.scenario, prepared.rig, prepared.plan)
-        summary = judge_run(request.out_dir, asked, basis)
-    answer = TwinAnswer(summary, outcome, topology, (*said, *_notes(prepared, topology, outcome)))
+        summary = add_verdict(request.out_dir, requested, basis)
+    result = TwinResult(summary, outcome, topology, (*messages, *_notes(prepared, topology, outcome)))
     code = FinishedRun(summary, "").exit_code
-    return Answer(_as_json(answer) if request.as_json else _as_text(answer, request.out_dir), code)
+    return CommandResult(_as_json(result) if request.as_json else _as_text(result, request.out_dir), code)
 
 
 def _size_note(plan: Plan) -> str:
@@ -151,7 +152,7 @@ def run_twin(
     outcome = twin(assignment, rig_ports, topology, settings)
     attachments = attachments_of(assignment, rig_ports, topology, routes(topology))
     records = run_outcome(plan, outcome, TWIN_ID, attachments)
-    records = replace(records, events=told_events(events, outcome.end_ns - outcome.start_ns))
+    records = replace(records, events=link_events(events, outcome.end_ns - outcome.start_ns))
     tables, rows = plan.tables, connection_rows(plan)
     if out_dir is None:
         return measure(records, tables, rows).summary, outcome
@@ -173,7 +174,7 @@ def run_twin(
     return summary, outcome
 
 
-def told_events(events: Sequence[TimelineEvent], lasted_ns: int) -> tuple[LinkEvent, ...]:
+def link_events(events: Sequence[TimelineEvent], lasted_ns: int) -> tuple[LinkEvent, ...]:
     """A timeline in virtual time, where everything happens when it is to, as long as there is a job."""
     return tuple(
         LinkEvent(
@@ -242,25 +243,25 @@ def _notes(prepared: Prepared, topology: Topology, outcome: TwinOutcome) -> tupl
     return tuple(notes)
 
 
-def _as_text(answer: TwinAnswer, out_dir: Path | None) -> str:
-    outcome = answer.outcome
+def _as_text(result: TwinResult, out_dir: Path | None) -> str:
+    outcome = result.outcome
     where = str(out_dir) if out_dir is not None else "not kept; --out DIR keeps them"
     spent = approximate_duration(outcome.end_ns - outcome.start_ns)
-    notes = "".join(f"note            {note}\n" for note in answer.notes)
+    notes = "".join(f"note            {note}\n" for note in result.notes)
     return (
-        render(answer.summary, where)
+        render(result.summary, where)
         + "\n"
-        + render_switches(answer.topology, outcome.switch_ports)
+        + render_switches(result.topology, outcome.switch_ports)
         + f"virtual time    {spent}, {outcome.packets} packets over {outcome.hops} links\n"
         + notes
     )
 
 
-def _as_json(answer: TwinAnswer) -> str:
-    outcome = answer.outcome
+def _as_json(result: TwinResult) -> str:
+    outcome = result.outcome
     return to_json(
         {
-            "summary": asdict(answer.summary),
+            "summary": asdict(result.summary),
             "twin": {
                 "start_ns": outcome.start_ns,
                 "end_ns": outcome.end_ns,
@@ -268,7 +269,7 @@ def _as_json(answer: TwinAnswer) -> str:
                 "hops": outcome.hops,
                 "bad_packets": outcome.bad_packets,
                 "switches": totals(outcome.switch_ports),
-                "notes": answer.notes,
+                "notes": result.notes,
             },
         }
     )

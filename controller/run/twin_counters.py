@@ -1,4 +1,4 @@
-"""What the twin's switches counted, as a road to a device would have told it. Pure.
+"""What the twin's switches counted, as a source of a device would have told it. Pure.
 
 With it the conditions of a profile are judged in virtual time as they are in a lab.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from etloop.contract.model.counted import CountedDevice, SamplePhase
 from etloop.contract.model.counters import CountedObject, CounterBatch, CounterObject, CounterReading
+from etloop.contract.model.device_counts import CountedDevice, SamplePhase
 from etloop.counters.readers.lab_values import switch_port_readings
 from etloop.counters.source_log import SourceLog
 from etloop.lab.status import row_values
@@ -35,11 +35,11 @@ def twin_counters_table(topology: Topology, outcome: TwinOutcome) -> Any:
             readings += switch_port_readings(f"{switch.name}/{port.name}", row_values(row))
     before = tuple(replace(one, value=0) for one in readings)
     log = SourceLog(NAME, frozenset(), outcome.start_ns)
-    for at_ns, told, phase in (
+    for at_ns, batch, phase in (
         (outcome.start_ns, before, SamplePhase.BEFORE),
         (outcome.end_ns, tuple(readings), SamplePhase.DRAINED),
     ):
-        log.add(CounterBatch(at_ns, at_ns, told, ()), phase)
+        log.add(CounterBatch(at_ns, at_ns, batch, ()), phase)
     source = log.finish(outcome.end_ns, NAME, 0, _peers(topology), several=True, host_side=False)
     return counters_table(indexed(CountedDevice(NAME, 0, (source,))))
 

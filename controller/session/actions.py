@@ -17,13 +17,13 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class LogLine:
     """Tell the user."""
 
     text: str
 
 
-Action = Send | Tell
+Action = Send | LogLine
 
 
 @dataclass(frozen=True, slots=True)

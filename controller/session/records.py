@@ -29,7 +29,7 @@ def most_ops(assignment: Assignment) -> int:
 
 
 @dataclass(slots=True)
-class Harvest:
+class RecordSink:
     """Records of one agent. The methods raise `ProtocolError` when an agent sends more than its assignment allows."""
 
     agent: str
@@ -49,8 +49,8 @@ class Harvest:
     _rates: list[NDArray[np.void]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, agent: str, assignment: Assignment) -> Harvest:
-        """An empty harvest with the limits that follow from the assignment (a queue pair has at most two ends here)."""
+    def of(cls, agent: str, assignment: Assignment) -> RecordSink:
+        """An empty sink with the limits that follow from the assignment (a queue pair has at most two ends here)."""
         flows_limit = 2 * len(assignment.connections.src_qpn)
         ports = len(assignment.ports)
         asked = assignment.transport.congestion.series_interval_ns > 0
@@ -84,7 +84,7 @@ class Harvest:
         self._rates.append(rates.rates)
 
     def take_finished(self, finished: Finished) -> None:
-        """Closes the harvest."""
+        """Closes the sink."""
         self._within("port", len(finished.ports), self.ports_limit)
         self._within("stream", len(finished.streams), self.streams_limit)
         self.finished = finished

@@ -70,9 +70,9 @@ def failed_engine(name: str, faulted: Faulted, overdue: Iterable[tuple[str, int]
 
 def unloadable(name: str, failed: LoadFailed) -> tuple[Problem, ...]:
     """Everything that kept an agent from opening its engine."""
-    unsaid = Problem("engine", "could not be opened", "see the agent's log")
+    unspecified = Problem("engine", "could not be opened", "see the agent's log")
     return tuple(
-        replace(each, where=f"agent '{name}': {each.where}") for each in failed.problems or (unsaid,)
+        replace(each, where=f"agent '{name}': {each.where}") for each in failed.problems or (unspecified,)
     )
 
 
@@ -101,5 +101,5 @@ def unreachable(name: str, probed: Probed) -> tuple[Problem, ...]:
     unnamed = probed.failed - len(probed.failures)
     if unnamed > 0:
         what = f"{unnamed} more queue pairs failed their probe"
-        problems.append(Problem(f"agent '{name}'", what, "mend those named first"))
+        problems.append(Problem(f"agent '{name}'", what, "fix those named first"))
     return tuple(problems)

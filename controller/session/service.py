@@ -159,7 +159,7 @@ async def _receive_burst(session: Session, link: Link, peers: Peers, on_event: O
         try:
             actions = session.on_message(identity, peers.read(identity, body), now_ns)
         except ProtocolError as error:
-            actions = session.on_garbage(identity, error, now_ns)
+            actions = session.on_malformed(identity, error, now_ns)
         await _perform(session, actions, link, peers, on_event)
 
 
@@ -178,7 +178,7 @@ async def _perform(
         try:
             body = peers.write(action.identity, message)
         except PeerTooOld as error:
-            waiting.extend(session.on_garbage(action.identity, error, monotonic_ns()))
+            waiting.extend(session.on_malformed(action.identity, error, monotonic_ns()))
             continue
         await link.send(action.identity, body)
 

@@ -19,7 +19,6 @@ from etloop.contract.protocol.messages import (
     AgentMessage,
     Arm,
     Armed,
-    AskWaits,
     Assign,
     Bye,
     Collect,
@@ -36,6 +35,7 @@ from etloop.contract.protocol.messages import (
     Probe,
     Probed,
     Progress,
+    QueryWaits,
     QueuePairEnd,
     Rates,
     Refused,
@@ -45,16 +45,16 @@ from etloop.contract.protocol.messages import (
     Waits,
 )
 from etloop.controller.session import run_problems
-from etloop.controller.session.actions import Action, RunProgress, Send, Tell
+from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
 from etloop.controller.session.clock_map import ClockOffset
 from etloop.controller.session.nic_endpoints import peers_of
-from etloop.controller.session.records import Harvest
+from etloop.controller.session.records import RecordSink
 from etloop.controller.session.roster import Roster
 from etloop.controller.session.settings import SessionSettings
 from etloop.controller.session.stall import explain
-from etloop.controller.session.wait_query import Inquiry
+from etloop.controller.session.wait_query import WaitQuery
 
-_TOLD_REFUSALS: Final = 20
+_LOGGED_REFUSALS: Final = 20
 _ASSIGNED_AT_ONCE: Final = 4
 """Agents that get their part in one turn: heartbeats go between, however many agents and megabytes a run has."""
 _PREPARING: Final = frozenset({RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM})
@@ -82,7 +82,7 @@ class Session:
         self._tables = tables
         welcome = settings.welcome(len(assignments))
         self._roster = Roster(tuple(assignments), welcome, settings.standing_by)
-        self._harvests = {name: Harvest.of(name, assignment) for name, assignment in assignments.items()}
+        self._sinks = {name: RecordSink.of(name, assignment) for name, assignment in assignments.items()}
         self._hellos: dict[str, Hello] = {}
         self._ends: dict[str, tuple[QueuePairEnd, ...]] = {}
         self._offsets: dict[str, ClockOffset] = {}
@@ -94,12 +94,12 @@ class Session:
         self._completed: set[str] = set()
         self._deadline_ns = now_ns + settings.gather_timeout_ns
         self._moved_ns = now_ns
-        self._inquiries = 0
+        self._queries = 0
         self._refusals = 0
-        self._inquiry: Inquiry | None = None
+        self._wait_query: WaitQuery | None = None
         self._actions: list[Action] = []
         self._unready: list[Problem] = []
-        self._tell(f"waiting at {settings.bind} for {run_problems.named(tuple(assignments))}")
+        self._log(f"waiting at {settings.bind} for {run_problems.named(tuple(assignments))}")
 
     # ---- events
 
@@ -128,11 +128,11 @@ class Session:
                 self._on_breach(name, error, now_ns)
         return self._taken()
 
-    def on_garbage(self, identity: bytes, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
+    def on_malformed(self, identity: bytes, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
         """Somebody sent what the protocol does not allow, or is too old to be told what it should do."""
         name = self._roster.heard(identity, now_ns)
         if name is None:
-            self._tell_refusal(f"refused a connection: {error}")
+            self._log_refusal(f"refused a connection: {error}")
             self._actions.append(Send(identity, Refused(str(error))))
         elif not self._over:
             self._on_breach(name, error, now_ns)
@@ -166,7 +166,7 @@ class Session:
         return RunProgress(
             self.state,
             sum(part.ops_done for part in parts),
-            sum(harvest.ops_limit for harvest in self._harvests.values()),
+            sum(sink.ops_limit for sink in self._sinks.values()),
             sum(part.wire_tx_bytes for part in parts),
             sum(part.wire_rx_bytes for part in parts),
         )
@@ -175,7 +175,7 @@ class Session:
         """All that was collected. Agents that never got a start order are left out: they measured nothing."""
         assert self._over
         agents = tuple(
-            self._harvests[name].records(
+            self._sinks[name].records(
                 self._hellos[name].host, self._hellos[name].versions, offset, complete=True
             )
             for name, offset in self._offsets.items()
@@ -196,11 +196,11 @@ class Session:
         answer = self._roster.join(identity, hello, now_ns)
         self._actions.append(Send(identity, answer))
         if isinstance(answer, Refused):
-            self._tell_refusal(f"refused agent '{hello.name}' of {hello.host}: {answer.reason}")
+            self._log_refusal(f"refused agent '{hello.name}' of {hello.host}: {answer.reason}")
         elif member is None:
             missing = self._roster.missing()
             waits = f"; waiting for {run_problems.named(missing)}" if missing else ""
-            self._tell(f"agent '{hello.name}' joined from {hello.host}{waits}")
+            self._log(f"agent '{hello.name}' joined from {hello.host}{waits}")
             self._answered(hello.name, now_ns)
 
     def _on_silent(self, name: str, now_ns: int) -> None:
@@ -215,9 +215,7 @@ class Session:
         self._roster.leave(name)
         if self.state is RunState.GATHER:
             self._pending.add(name)
-            self._tell(
-                f"agent '{name}' left: {why}; waiting for {run_problems.named(self._roster.missing())}"
-            )
+            self._log(f"agent '{name}' left: {why}; waiting for {run_problems.named(self._roster.missing())}")
             return
         self._break(now_ns, run_problems.gone(name, why, self.state, self._progress.get(name)))
         self._handed_over(name, now_ns)
@@ -245,7 +243,7 @@ class Session:
             case Report():
                 self._on_report(name, message, now_ns)
             case Flows() | Rates():
-                self._harvests[name].take_counters(message)
+                self._sinks[name].take_counters(message)
                 self._extend_collect(now_ns)
             case Finished():
                 self._on_finished(name, message, now_ns)
@@ -263,10 +261,10 @@ class Session:
             return  # Crossed the Collect order on the way.
         match message:
             case Loaded() if self.state is RunState.ASSIGN:
-                self._harvests[name].degraded = message.degraded
-                self._harvests[name].capabilities = message.capabilities
+                self._sinks[name].degraded = message.degraded
+                self._sinks[name].capabilities = message.capabilities
                 self._ends[name] = message.ends
-                self._actions += [Tell(f"agent '{name}': {what}") for what in message.degraded]
+                self._actions += [LogLine(f"agent '{name}': {what}") for what in message.degraded]
                 self._answered(name, now_ns)
             case LoadFailed() if self.state is RunState.ASSIGN:
                 self._unready += run_problems.unloadable(name, message)
@@ -287,7 +285,7 @@ class Session:
     def _on_report(self, name: str, report: Report, now_ns: int) -> None:
         if self.state not in (RunState.RUN, RunState.COLLECT):
             raise ProtocolError(f"Report while the run is in {self.state.name}")
-        self._harvests[name].take_report(report)
+        self._sinks[name].take_report(report)
         before, after = self._progress.get(name), report.progress
         if before is None or replace(before, quiet_ns=after.quiet_ns) != after:
             self._move(now_ns)
@@ -303,8 +301,8 @@ class Session:
     def _on_finished(self, name: str, finished: Finished, now_ns: int) -> None:
         if self.state is not RunState.COLLECT:
             raise ProtocolError(f"Finished while the run is in {self.state.name}")
-        self._harvests[name].take_finished(finished)
-        shortfall = self._harvests[name].shortfall()
+        self._sinks[name].take_finished(finished)
+        shortfall = self._sinks[name].shortfall()
         if finished.end is not EngineEnd.DONE and not self.reason:
             self.reason = (
                 f"agent '{name}': engine {finished.end.value} while handing over: {finished.failure}"
@@ -366,7 +364,7 @@ class Session:
             self._end(event, now_ns)
         elif self.state is not RunState.COLLECT:
             self._enter(event, now_ns, self._settings.collect_timeout_ns)
-            self._inquiry = None
+            self._wait_query = None
             self._pending = {name for name, _ in self._roster.members()} - set(self._unassigned)
             self._extend_collect(now_ns)
             self._order(lambda _: Collect(self._settings.run_id))
@@ -401,7 +399,7 @@ class Session:
         self.state = advance_run(self.state, event)
         self._pending = set(self._assignments)
         self._deadline_ns = now_ns + timeout_ns
-        self._tell(f"run {self._settings.run_id}: {self.state.name}")
+        self._log(f"run {self._settings.run_id}: {self.state.name}")
 
     def _break(self, now_ns: int, *problems: Problem) -> None:
         """Ends the run for a reason; the first reason stands, what breaks after it follows from it."""
@@ -415,14 +413,14 @@ class Session:
     # ---- waiting
 
     def _check_deadlines(self, now_ns: int) -> None:
-        inquiry = self._inquiry
+        query = self._wait_query
         if self.state is RunState.RUN:
             if self._pending and now_ns > self._deadline_ns:
                 self._break(now_ns, *run_problems.late(self._pending, "did not confirm the start"))
-            elif inquiry is not None and now_ns > inquiry.deadline_ns:
-                self._conclude(inquiry, now_ns)
-            elif inquiry is None and now_ns - self._moved_ns > self._settings.stall_timeout_ns:
-                self._inquire(now_ns)
+            elif query is not None and now_ns > query.deadline_ns:
+                self._conclude(query, now_ns)
+            elif query is None and now_ns - self._moved_ns > self._settings.stall_timeout_ns:
+                self._query_waits(now_ns)
         elif now_ns > self._deadline_ns:
             self._give_up(now_ns)
 
@@ -445,32 +443,32 @@ class Session:
     def _move(self, moved_ns: int) -> None:
         if moved_ns > self._moved_ns:
             self._moved_ns = moved_ns
-            self._inquiry = None
+            self._wait_query = None
 
-    def _inquire(self, now_ns: int) -> None:
-        self._inquiries += 1
+    def _query_waits(self, now_ns: int) -> None:
+        self._queries += 1
         names = {name for name, _ in self._roster.members()}
         deadline_ns = now_ns + self._settings.waits_timeout_ns
-        self._inquiry = Inquiry(self._inquiries, deadline_ns, names)
-        self._tell(
+        self._wait_query = WaitQuery(self._queries, deadline_ns, names)
+        self._log(
             f"no progress for {seconds_text(now_ns - self._moved_ns)}; asking what every rank waits for"
         )
-        self._order(lambda _: AskWaits(self._settings.run_id, self._inquiries))
+        self._order(lambda _: QueryWaits(self._settings.run_id, self._queries))
 
     def _on_waits(self, name: str, waits: Waits, now_ns: int) -> None:
-        inquiry = self._inquiry
-        if inquiry is None or waits.inquiry != inquiry.number:
+        query = self._wait_query
+        if query is None or waits.query != query.number:
             return  # Things moved again before the answer came.
-        inquiry.take(name, waits)
-        if not inquiry.pending:
-            self._conclude(inquiry, now_ns)
+        query.take(name, waits)
+        if not query.pending:
+            self._conclude(query, now_ns)
 
-    def _conclude(self, inquiry: Inquiry, now_ns: int) -> None:
-        self._inquiry = None
-        finding = explain(inquiry.evidence(), self._assignments, self._tables)
+    def _conclude(self, query: WaitQuery, now_ns: int) -> None:
+        self._wait_query = None
+        finding = explain(query.evidence(), self._assignments, self._tables)
         quiet = f"no progress for {seconds_text(now_ns - self._moved_ns)}"
         if finding.computing:
-            self._tell(f"{quiet}, but {finding.text}; waiting on")
+            self._log(f"{quiet}, but {finding.text}; waiting on")
             self._moved_ns = now_ns
             return
         self._break(
@@ -484,16 +482,16 @@ class Session:
         members = [each for each in self._roster.members() if each[0] not in self._unassigned]
         self._actions += [Send(member.identity, message_for(name)) for name, member in members]
 
-    def _tell_refusal(self, text: str) -> None:
-        """As `_tell`, but strangers cannot fill the user's screen."""
+    def _log_refusal(self, text: str) -> None:
+        """As `_log`, but strangers cannot fill the user's screen."""
         self._refusals += 1
-        if self._refusals <= _TOLD_REFUSALS:
-            self._tell(text)
-        if self._refusals == _TOLD_REFUSALS:
-            self._tell("further refusals are not told")
+        if self._refusals <= _LOGGED_REFUSALS:
+            self._log(text)
+        if self._refusals == _LOGGED_REFUSALS:
+            self._log("further refusals are not logged")
 
-    def _tell(self, text: str) -> None:
-        self._actions.append(Tell(text))
+    def _log(self, text: str) -> None:
+        self._actions.append(LogLine(text))
 
     def _taken(self) -> tuple[Action, ...]:
         taken, self._actions = tuple(self._actions), []

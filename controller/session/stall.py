@@ -212,7 +212,7 @@ class _Stall:
             key = target
         keys = list(walked)
         cycle = keys[keys.index(key) :] if key in walked else keys
-        return ["the waits form a circle:", *(self._sentence(walked[each]) for each in cycle[:_MAX_LINES])]
+        return ["the waits form a cycle:", *(self._sentence(walked[each]) for each in cycle[:_MAX_LINES])]
 
     def _sentence(self, step: _Step) -> str:
         wait = step.wait

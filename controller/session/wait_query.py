@@ -17,8 +17,8 @@ _MAX_RECORDS: Final = 1_000_000
 
 
 @dataclass(slots=True)
-class Inquiry:
-    """Answers to the `AskWaits` of `number`, wanted before `deadline_ns`."""
+class WaitQuery:
+    """Answers to the `QueryWaits` of `number`, wanted before `deadline_ns`."""
 
     number: int
     deadline_ns: int

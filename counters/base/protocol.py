@@ -1,6 +1,6 @@
 """What every reader of a device's counters is: opened, read again and again, closed. Nothing it does can end a run.
 
-Decides the shape and the bounds. Each road is a file of this folder with a class that satisfies `DeviceCounters`; which ones a
+Decides the shape and the bounds. Each source is a file of this folder with a class that satisfies `DeviceCounters`; which ones a
 run uses, is decided by the rig; when they are read, by `sampling`.
 
 A reader
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DeviceCounters(Protocol):
-    """One road to the counters of one device."""
+    """One source of the counters of one device."""
 
     async def open(self) -> CounterFailure | None:
         """Gets ready to read: connects, signs in, finds the objects. None when it is."""

@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class GetAsked:
+class GetQuery:
     """A Get."""
 
     paths: tuple[GnmiPath, ...]
@@ -62,7 +62,7 @@ class SubscribedPath:
 
 
 @dataclass(frozen=True, slots=True)
-class SubscribeAsked:
+class SubscribeQuery:
     """A list of subscriptions."""
 
     mode: ListMode
@@ -71,15 +71,15 @@ class SubscribeAsked:
     updates_only: bool
 
 
-def get_asked(message: Any) -> GetAsked:
+def get_query(message: Any) -> GetQuery:
     """A GetRequest. Raises `Refused`."""
     prefix = path_of(message.prefix)
     paths = _bounded(message.path, "paths") or (Path(),)
     _known_models(message.use_models)
-    return GetAsked(_narrow(tuple(_asked(one, prefix) for one in paths)), _encoding(message.encoding))
+    return GetQuery(_narrow(tuple(_asked(one, prefix) for one in paths)), _encoding(message.encoding))
 
 
-def subscribe_asked(message: Any) -> SubscribeAsked:
+def subscribe_query(message: Any) -> SubscribeQuery:
     """The first SubscribeRequest of a call. Raises `Refused`."""
     if kind_of(message) != "subscribe":
         raise Refused("INVALID_ARGUMENT", "a call begins with a list of subscriptions")
@@ -99,7 +99,7 @@ def subscribe_asked(message: Any) -> SubscribeAsked:
         for one in subscriptions
     )
     _narrow(tuple(one.path for one in paths))
-    return SubscribeAsked(mode, paths, _encoding(asked.encoding), asked.updates_only)
+    return SubscribeQuery(mode, paths, _encoding(asked.encoding), asked.updates_only)
 
 
 def path_of(message: Any) -> GnmiPath:

@@ -40,10 +40,10 @@ from etloop.counters.gnmi.paths import GnmiPath
 from etloop.counters.gnmi.requests import (
     ENCODINGS,
     Refused,
-    SubscribeAsked,
-    get_asked,
+    SubscribeQuery,
+    get_query,
     path_message,
-    subscribe_asked,
+    subscribe_query,
 )
 from etloop.counters.gnmi.sampled import Sampled
 from etloop.counters.gnmi.tree import Tree
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_REQUEST_BYTES: Final = 1 << 18
-MOST_ANSWER_BYTES: Final = 4 << 20
+MOST_RESPONSE_BYTES: Final = 4 << 20
 """What gRPC's clients take unless they are told otherwise."""
 MOST_CALLS: Final = 64
 UPDATES_A_NOTIFICATION: Final = 1000
@@ -156,7 +156,7 @@ class GnmiServer:
         return bytes(response.SerializeToString())
 
     async def _get(self, request: bytes) -> bytes:
-        asked = get_asked(_parsed(GetRequest, request))
+        asked = get_query(_parsed(GetRequest, request))
         tree = await self._tree()
         response = GetResponse()
         size = 0
@@ -173,7 +173,7 @@ class GnmiServer:
             first = await anext(aiter(requests), None)
             if first is None:
                 return
-            asked = subscribe_asked(_parsed(SubscribeRequest, first))
+            asked = subscribe_query(_parsed(SubscribeRequest, first))
             match asked.mode:
                 case ListMode.ONCE:
                     responses = self._once(asked)
@@ -187,7 +187,7 @@ class GnmiServer:
         except Refused as refused:
             await context.abort(grpc.StatusCode[refused.status], refused.what)
 
-    async def _once(self, asked: SubscribeAsked) -> AsyncGenerator[bytes, None]:
+    async def _once(self, asked: SubscribeQuery) -> AsyncGenerator[bytes, None]:
         if not asked.updates_only:
             tree = await self._tree()
             for response in _updates(tree, [one.path for one in asked.paths], asked.encoding):
@@ -195,7 +195,7 @@ class GnmiServer:
         yield _synchronised()
 
     async def _polled(
-        self, asked: SubscribeAsked, requests: AsyncIterator[bytes]
+        self, asked: SubscribeQuery, requests: AsyncIterator[bytes]
     ) -> AsyncGenerator[bytes, None]:
         """Nothing until the first Poll, as the specification has it (3.5.1.5.3)."""
         async for request in requests:
@@ -205,7 +205,7 @@ class GnmiServer:
                 yield response
 
     async def _streamed(
-        self, asked: SubscribeAsked, requests: AsyncIterator[bytes]
+        self, asked: SubscribeQuery, requests: AsyncIterator[bytes]
     ) -> AsyncGenerator[bytes, None]:
         more = asyncio.ensure_future(anext(aiter(requests), None))
         schedule = [Sampled(one) for one in asked.paths]
@@ -243,8 +243,11 @@ class GnmiServer:
     def _admit(self, context: Context) -> None:
         if self._login is None:
             return
-        said = {str(key): value for key, value in context.invocation_metadata() or ()}
-        known = ((said.get("username"), self._login.user), (said.get("password"), self._login.password))
+        metadata = {str(key): value for key, value in context.invocation_metadata() or ()}
+        known = (
+            (metadata.get("username"), self._login.user),
+            (metadata.get("password"), self._login.password),
+        )
         # Both are compared, so that the time tells nothing about which was wrong.
         equal = [
             isinstance(one, str) and hmac.compare_digest(one.encode(), right.encode()) for one, right in known
@@ -313,9 +316,9 @@ def _bounded(message: Any) -> bytes:
 
 
 def _refuse_size(size: int) -> None:
-    if size > MOST_ANSWER_BYTES:
+    if size > MOST_RESPONSE_BYTES:
         what = (
-            f"the answer has {size} bytes or more, and {MOST_ANSWER_BYTES} are served; ask for a part of it"
+            f"the answer has {size} bytes or more, and {MOST_RESPONSE_BYTES} are served; ask for a part of it"
         )
         raise Refused("RESOURCE_EXHAUSTED", what)
 

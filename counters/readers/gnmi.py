@@ -8,14 +8,14 @@ from etloop.contract.model.counters import CounterBatch, CounterFailure, Failure
 
 if TYPE_CHECKING:
     from etloop.counters.readers.gnmi_session import GnmiSession
-    from etloop.counters.readers.gnmi_settings import GnmiRoad
+    from etloop.counters.readers.gnmi_settings import GnmiSource
 
 
 class GnmiCounters:
-    """The road `gnmi`; see `protocol.DeviceCounters`."""
+    """The source `gnmi`; see `protocol.DeviceCounters`."""
 
-    def __init__(self, road: GnmiRoad, ports: tuple[str, ...]) -> None:
-        self._road = road
+    def __init__(self, source: GnmiSource, ports: tuple[str, ...]) -> None:
+        self._source = source
         self._ports = ports
         self._session: GnmiSession | None = None
 
@@ -27,7 +27,7 @@ class GnmiCounters:
             what = f"{error.name} is not installed: pip install 'etloop[gnmi]'"
             return CounterFailure(FailureKind.REFUSED, what)
         await self.close()
-        self._session = GnmiSession(self._road, self._ports)
+        self._session = GnmiSession(self._source, self._ports)
         failure = await self._session.open()
         if failure is not None:
             await self.close()
@@ -36,7 +36,7 @@ class GnmiCounters:
     async def read(self) -> CounterBatch | CounterFailure:
         """See `DeviceCounters`."""
         if self._session is None:
-            return CounterFailure(FailureKind.ENDED, f"{self._road.address} is not open")
+            return CounterFailure(FailureKind.ENDED, f"{self._source.address} is not open")
         return await self._session.read()
 
     async def close(self) -> None:

@@ -31,7 +31,7 @@ from etloop.counters.gnmi.messages import (
     kind_of,
 )
 from etloop.counters.gnmi.paths import GnmiPath
-from etloop.counters.readers.gnmi_settings import GnmiEncoding, GnmiMode, GnmiRoad, Tls
+from etloop.counters.readers.gnmi_settings import GnmiEncoding, GnmiMode, GnmiSource, Tls
 from etloop.counters.readers.gnmi_values import (
     MOST_UPDATES,
     Group,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from etloop.contract.model.counters import CountedObject
 
-MOST_ANSWER_BYTES: Final = 1 << 24
+MOST_RESPONSE_BYTES: Final = 1 << 24
 """Of one message."""
 MOST_DETAIL_CHARACTERS: Final = 160
 MOST_NAMES_SHOWN: Final = 8
@@ -95,9 +95,9 @@ class _Failed(Exception):
 class GnmiSession:
     """A connection, open or not."""
 
-    def __init__(self, road: GnmiRoad, ports: tuple[str, ...]) -> None:
-        self._road = road
-        self._paths = road.paths or CounterPaths.OPENCONFIG
+    def __init__(self, source: GnmiSource, ports: tuple[str, ...]) -> None:
+        self._source = source
+        self._paths = source.paths or CounterPaths.OPENCONFIG
         self._ports = ports
         self._channel: grpc.aio.Channel | None = None
         self._metadata: tuple[tuple[str, str], ...] = ()
@@ -113,7 +113,7 @@ class GnmiSession:
         try:
             self._connect()
             await self._find_groups()
-            if self._road.mode is GnmiMode.SAMPLE:
+            if self._source.mode is GnmiMode.SAMPLE:
                 self._samples = _Samples(self._call_stream())
                 await self._guarded(self._samples.synchronised())
         except _Failed as failed:
@@ -134,7 +134,7 @@ class GnmiSession:
         readings, complaints = readings_of(updates, self._paths, self._identified)
         if not readings:
             return CounterFailure(
-                FailureKind.NONSENSE, f"{self._road.address} answers without a counter in it"
+                FailureKind.NONSENSE, f"{self._source.address} answers without a counter in it"
             )
         self._has_read = True
         remarks, self._remarks = self._remarks, ()
@@ -152,28 +152,28 @@ class GnmiSession:
     # ---- opening
 
     def _connect(self) -> None:
-        road = self._road
+        source = self._source
         try:
-            if road.credentials is not None:
-                login = gnmi_login(credentials_text(road.credentials), road.credentials)
+            if source.credentials is not None:
+                login = gnmi_login(credentials_text(source.credentials), source.credentials)
                 self._metadata = (("username", login.user), ("password", login.password))
             # Of one's own: else a connection that failed a moment ago fails for every later one to that address, too.
             options: list[tuple[str, int | str]] = [
-                ("grpc.max_receive_message_length", MOST_ANSWER_BYTES),
+                ("grpc.max_receive_message_length", MOST_RESPONSE_BYTES),
                 ("grpc.use_local_subchannel_pool", 1),
                 ("grpc.initial_reconnect_backoff_ms", 100),
                 ("grpc.max_reconnect_backoff_ms", 1000),
             ]
-            if road.tls is None:
-                self._channel = grpc.aio.insecure_channel(str(road.address), options=options)
+            if source.tls is None:
+                self._channel = grpc.aio.insecure_channel(str(source.address), options=options)
                 return
-            if road.tls.name:
-                options.append(("grpc.ssl_target_name_override", road.tls.name))
-            credentials = _channel_credentials(road.tls)
+            if source.tls.name:
+                options.append(("grpc.ssl_target_name_override", source.tls.name))
+            credentials = _channel_credentials(source.tls)
         except ConfigError as error:
             what = "; ".join(str(one) for one in error.problems)
             raise _Failed(CounterFailure(FailureKind.REFUSED, what)) from None
-        self._channel = grpc.aio.secure_channel(str(road.address), credentials, options=options)
+        self._channel = grpc.aio.secure_channel(str(source.address), credentials, options=options)
 
     async def _find_groups(self) -> None:
         if self._paths is CounterPaths.SONIC:
@@ -198,7 +198,7 @@ class GnmiSession:
             if readings:
                 kept.append(group)
             elif not kept:
-                what = f"{self._road.address} answers without a counter in it"
+                what = f"{self._source.address} answers without a counter in it"
                 raise _Failed(CounterFailure(FailureKind.REFUSED, what))
             else:
                 self._remarks += (f"the device has no counters of {group.name}",)
@@ -233,12 +233,12 @@ class GnmiSession:
     # ---- asking
 
     async def _fetched(self, paths: Sequence[GnmiPath]) -> list[Update]:
-        ask = self._get if self._road.mode is GnmiMode.GET else self._once
+        ask = self._get if self._source.mode is GnmiMode.GET else self._once
         return [update for portion in requests_of(paths) for update in await ask(portion)]
 
     async def _get(self, paths: Sequence[GnmiPath]) -> list[Update]:
         assert self._channel is not None
-        request = GetRequest(prefix=prefix_message(self._target), encoding=_ENCODINGS[self._road.encoding])
+        request = GetRequest(prefix=prefix_message(self._target), encoding=_ENCODINGS[self._source.encoding])
         request.path.extend(relative_message(path) for path in paths)
         call: Any = self._channel.unary_unary(f"/{SERVICE}/Get")
         content = await self._guarded(call(request.SerializeToString(), metadata=self._metadata))
@@ -272,12 +272,12 @@ class GnmiSession:
         asked = request.subscribe
         asked.prefix.CopyFrom(prefix_message(self._target))
         asked.mode = mode
-        asked.encoding = _ENCODINGS[self._road.encoding]
+        asked.encoding = _ENCODINGS[self._source.encoding]
         for path in paths:
             subscription = asked.subscription.add(path=relative_message(path))
             if mode is ListMode.STREAM:
                 subscription.mode = SubscriptionMode.SAMPLE
-                subscription.sample_interval = self._road.sample_ns
+                subscription.sample_interval = self._source.sample_ns
         call: Any = self._channel.stream_stream(f"/{SERVICE}/Subscribe")(metadata=self._metadata)
         try:
             await call.write(request.SerializeToString())
@@ -288,7 +288,7 @@ class GnmiSession:
 
     @property
     def _target(self) -> str:
-        return sonic.TARGET if self._paths is CounterPaths.SONIC else self._road.target
+        return sonic.TARGET if self._paths is CounterPaths.SONIC else self._source.target
 
     async def _guarded(self, asked: Awaitable[T]) -> T:
         """What a call gives; every way in which it can fail as a failure."""
@@ -316,7 +316,7 @@ class GnmiSession:
             raise self._failed(FailureKind.ENDED, str(error)) from None
 
     def _failed(self, kind: FailureKind, what: str) -> _Failed:
-        return _Failed(CounterFailure(kind, f"{self._road.address}: {what}"))
+        return _Failed(CounterFailure(kind, f"{self._source.address}: {what}"))
 
 
 class _Samples:

@@ -1,4 +1,4 @@
-"""The road `gnmi` as a rig states it. What the paths are is `controller.gnmi`'s, how they are asked for `gnmi`'s."""
+"""The source `gnmi` as a rig states it. What the paths are is `controller.gnmi`'s, how they are asked for `gnmi`'s."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class GnmiRoad:
+class GnmiSource:
     """A gNMI server."""
 
     address: Address
@@ -77,7 +77,7 @@ class GnmiRoad:
     """Of the mode `sample`."""
 
 
-def read_gnmi(section: Section, directory: Path) -> GnmiRoad:
+def read_gnmi(section: Section, directory: Path) -> GnmiSource:
     """The keys of an entry with `reader: gnmi`; mistakes go to the section's file."""
     where = section.required(
         "address", address(GNMI_PORT), Address("?", GNMI_PORT), "write HOST or HOST:PORT"
@@ -100,7 +100,7 @@ def read_gnmi(section: Section, directory: Path) -> GnmiRoad:
     sample_ns = section.optional("sample_interval", duration, DEFAULT_SAMPLE_NS)
     if section.has("sample_interval") and mode is not GnmiMode.SAMPLE:
         section.mistake("sample_interval", "is only of mode sample", "leave it out, or write mode: sample")
-    return GnmiRoad(
+    return GnmiSource(
         where,
         directory / credentials if credentials else None,
         None if plaintext else tls,
@@ -112,10 +112,10 @@ def read_gnmi(section: Section, directory: Path) -> GnmiRoad:
     )
 
 
-def with_stated_paths(road: GnmiRoad, accesses: Iterable[CounterAccess]) -> GnmiRoad:
-    """A road that says whose names it asks for: its own, else the first that a profile states for gNMI."""
+def with_stated_paths(source: GnmiSource, accesses: Iterable[CounterAccess]) -> GnmiSource:
+    """A source that says whose names it asks for: its own, else the first that a profile states for gNMI."""
     stated = (one.paths for one in accesses if one.reader is CounterReader.GNMI and one.paths in _PATHS)
-    return replace(road, paths=road.paths or next(stated, CounterPaths.OPENCONFIG))
+    return replace(source, paths=source.paths or next(stated, CounterPaths.OPENCONFIG))
 
 
 def _read_tls(section: Section, directory: Path) -> Tls:

@@ -112,14 +112,14 @@ def readings_of(
         readings, complaints = sonic.readings_of(updates, identified)
     else:
         readings, complaints = openconfig.readings_of(updates)
-    told = dict.fromkeys(complaints)
+    noted = dict.fromkeys(complaints)
     kept = []
     for reading in readings[:MOST_READINGS]:
         if mistake := reading_mistake(reading):
-            told.setdefault(mistake)
+            noted.setdefault(mistake)
         else:
             kept.append(reading)
-    return tuple(kept), tuple(told)[:MOST_COMPLAINTS]
+    return tuple(kept), tuple(noted)[:MOST_COMPLAINTS]
 
 
 def port_names(updates: Iterable[Update]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from etloop.counters.readers.linux_names import NotCounters, linux_readings
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.own_module import own_module
 
-MOST_ANSWER_BYTES: Final = 1 << 24
+MOST_RESPONSE_BYTES: Final = 1 << 24
 MOST_LAST_WORDS: Final = 4096
 END_S: Final = 2
 
@@ -37,7 +37,7 @@ class LinuxCounters:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                limit=MOST_ANSWER_BYTES,
+                limit=MOST_RESPONSE_BYTES,
                 start_new_session=True,  # Ctrl-C ends the run, which ends this
             )
         except (OSError, ValueError) as error:
@@ -60,7 +60,7 @@ class LinuxCounters:
         except OSError:
             pass  # its end is told below
         except ValueError:
-            return CounterFailure(FailureKind.NONSENSE, f"an answer of more than {MOST_ANSWER_BYTES} bytes")
+            return CounterFailure(FailureKind.NONSENSE, f"an answer of more than {MOST_RESPONSE_BYTES} bytes")
         if not line.endswith(b"\n"):
             return CounterFailure(FailureKind.ENDED, await self._last_words(process))
         ended_ns = monotonic_ns()
@@ -72,10 +72,12 @@ class LinuxCounters:
 
     async def _last_words(self, process: asyncio.subprocess.Process) -> str:
         assert process.stderr is not None
-        said = (await process.stderr.read(MOST_LAST_WORDS)).decode(errors="replace").strip().splitlines()
+        last_lines = (
+            (await process.stderr.read(MOST_LAST_WORDS)).decode(errors="replace").strip().splitlines()
+        )
         words = (
-            "".join(character if character.isprintable() else "?" for character in said[-1][:200])
-            if said
+            "".join(character if character.isprintable() else "?" for character in last_lines[-1][:200])
+            if last_lines
             else ""
         )
         return f"{self._command[0][:64]} ended{f': {words}' if words else ' without a word'}"

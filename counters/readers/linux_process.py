@@ -75,12 +75,12 @@ def _driver_counters(name: str) -> dict[str, int]:
     try:
         device = IoctlEthtool(name)
         try:
-            told = device.get_statistics()
+            statistics = device.get_statistics()
         finally:
             device.close()
     except Exception:  # noqa: BLE001 - a driver without statistics, or one whose list changed meanwhile: nothing is told
         return {}
-    return {_plain(label): int(value) for label, value in told}
+    return {_plain(label): int(value) for label, value in statistics}
 
 
 def _plain(label: object) -> str:

@@ -2,7 +2,7 @@
 
 Opening finds the interfaces by a bulk walk of their names, and by asking for everything of a few of them which columns
 this agent serves; reading asks for those of all interfaces, a bounded number a request. A request without an answer is repeated
-(`SnmpRoad.tries`). What a value means is `snmp_rows`'s; the library checks request numbers, engine and signatures.
+(`SnmpSource.tries`). What a value means is `snmp_rows`'s; the library checks request numbers, engine and signatures.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from etloop.counters.base.credentials import (
 )
 from etloop.counters.readers.snmp_objects import IF_ALIAS, IF_DESCR, IF_NAME, SYS_UPTIME, Column
 from etloop.counters.readers.snmp_rows import (
-    Answer,
     Instance,
     Interface,
+    SnmpValue,
     asked_first,
     candidates,
     chosen,
@@ -40,7 +40,7 @@ from etloop.counters.readers.snmp_rows import (
     restart_complaint,
     served,
 )
-from etloop.counters.readers.snmp_settings import InterfaceNames, SnmpRoad
+from etloop.counters.readers.snmp_settings import InterfaceNames, SnmpSource
 
 if TYPE_CHECKING:
     from gufo.snmp.aio import SnmpSession
@@ -70,10 +70,10 @@ class _Failed(Exception):
 
 
 class SnmpCounters:
-    """The road `snmp`; see `protocol.DeviceCounters`."""
+    """The source `snmp`; see `protocol.DeviceCounters`."""
 
-    def __init__(self, road: SnmpRoad, ports: tuple[str, ...]) -> None:
-        self._road = road
+    def __init__(self, source: SnmpSource, ports: tuple[str, ...]) -> None:
+        self._source = source
         self._ports = ports
         self._session: SnmpSession | None = None
         self._encrypted = False
@@ -81,7 +81,7 @@ class SnmpCounters:
         self._instances: tuple[Instance, ...] = ()
         self._witness = ""
         """An instance that this agent is known to have: an answer without it is no answer."""
-        self._uptime: Answer = None
+        self._uptime: SnmpValue = None
 
     async def open(self) -> CounterFailure | None:
         """See `DeviceCounters`."""
@@ -99,7 +99,7 @@ class SnmpCounters:
         """See `DeviceCounters`."""
         begun_ns = monotonic_ns()
         if self._session is None:
-            return CounterFailure(FailureKind.ENDED, f"{self._road.address} is not open")
+            return CounterFailure(FailureKind.ENDED, f"{self._source.address} is not open")
         try:
             if self._encrypted and begun_ns - self._refreshed_ns > REFRESH_AFTER_NS:
                 await self._refresh()
@@ -107,11 +107,12 @@ class SnmpCounters:
         except _Failed as failed:
             return failed.failure
         readings, complaints = readings_of(
-            self._instances, answers, octets_include_fcs=self._road.octets_include_fcs
+            self._instances, answers, octets_include_fcs=self._source.octets_include_fcs
         )
         if not readings:
             return CounterFailure(
-                FailureKind.NONSENSE, f"{self._road.address} answers, but has lost every counter that it had"
+                FailureKind.NONSENSE,
+                f"{self._source.address} answers, but has lost every counter that it had",
             )
         if restarted := restart_complaint(self._uptime, answers.get(SYS_UPTIME)):
             complaints = (restarted, *complaints)
@@ -125,9 +126,9 @@ class SnmpCounters:
     # ---- opening
 
     async def _connect(self) -> None:
-        road = self._road
+        source = self._source
         try:
-            credentials = snmp_credentials(credentials_text(road.credentials), road.credentials)
+            credentials = snmp_credentials(credentials_text(source.credentials), source.credentials)
         except ConfigError as error:
             raise _Failed(FailureKind.REFUSED, "; ".join(str(one) for one in error.problems)) from None
         try:
@@ -136,14 +137,14 @@ class SnmpCounters:
         except ImportError:
             what = "the package gufo-snmp is not installed: pip install 'etloop[snmp]'"
             raise _Failed(FailureKind.REFUSED, what) from None
-        host = await _resolved(road)
-        timeout_s = road.answer_ns / NS_PER_S
+        host = await _resolved(source)
+        timeout_s = source.response_timeout_ns / NS_PER_S
         self._encrypted = isinstance(credentials, SnmpUser)
         try:
             if isinstance(credentials, Community):
                 self._session = SnmpSession(
                     host,
-                    road.address.port,
+                    source.address.port,
                     community=credentials.community,
                     version=SnmpVersion.v2c,
                     timeout=timeout_s,
@@ -152,14 +153,14 @@ class SnmpCounters:
             else:
                 self._session = SnmpSession(
                     host,
-                    road.address.port,
+                    source.address.port,
                     user=_user(credentials),
                     version=SnmpVersion.v3,
                     timeout=timeout_s,
                     max_repetitions=VALUES_A_REQUEST,
                 )
         except (OSError, ValueError) as error:
-            raise _Failed(FailureKind.UNREACHABLE, f"{road.address}: {error}") from None
+            raise _Failed(FailureKind.UNREACHABLE, f"{source.address}: {error}") from None
         if self._encrypted:
             await self._refresh()
 
@@ -170,15 +171,17 @@ class SnmpCounters:
         self._refreshed_ns = monotonic_ns()
 
     async def _interfaces(self) -> tuple[Interface, ...]:
-        column = _NAME_COLUMNS[self._road.names]
+        column = _NAME_COLUMNS[self._source.names]
         rows = [row async for row in self._walk(column)]
         if not rows:
-            what = f"{self._road.address} lets us see no interfaces by {self._road.names} (IF-MIB {column})"
+            what = (
+                f"{self._source.address} lets us see no interfaces by {self._source.names} (IF-MIB {column})"
+            )
             raise _Failed(FailureKind.REFUSED, what)
         found, problem = chosen(interfaces_of(rows, column), self._ports)
         if problem or not found:
             what = problem or "no interface has a name of its own"
-            raise _Failed(FailureKind.REFUSED, f"{self._road.address}: {what}")
+            raise _Failed(FailureKind.REFUSED, f"{self._source.address}: {what}")
         self._witness = f"{column}.{found[0].index}"
         return found
 
@@ -190,13 +193,13 @@ class SnmpCounters:
             for column, number in served(instances, await self._answers([each.oid for each in instances])):
                 columns.setdefault((column.kind, column.counter, number), (column, number))
         if not columns:
-            what = f"{self._road.address} lets us see no counters of {interfaces[0].name}"
+            what = f"{self._source.address} lets us see no counters of {interfaces[0].name}"
             raise _Failed(FailureKind.REFUSED, what)
         return instances_of(interfaces, tuple(columns.values()))
 
     # ---- requests
 
-    async def _walk(self, column: str) -> AsyncIterator[tuple[str, Answer]]:
+    async def _walk(self, column: str) -> AsyncIterator[tuple[str, SnmpValue]]:
         """The rows of a column, each later than the one before, as an honest agent has them; at most MOST_WALK_ROWS."""
         assert self._session is not None
         rows = self._session.getbulk(column, VALUES_A_REQUEST)
@@ -206,20 +209,20 @@ class SnmpCounters:
                 oid, value = await self._tried(rows.__anext__)
                 place = tuple(map(int, oid.split(".")))
                 if place <= before:
-                    what = f"{self._road.address} goes in circles at {oid}"
+                    what = f"{self._source.address} goes in circles at {oid}"
                     raise _Failed(FailureKind.NONSENSE, what)
                 before = place
                 yield oid, value
                 continue
             return
-        what = f"{self._road.address} has more than {MOST_WALK_ROWS} rows at {column}"
+        what = f"{self._source.address} has more than {MOST_WALK_ROWS} rows at {column}"
         raise _Failed(FailureKind.NONSENSE, what)
 
-    async def _answers(self, oids: Sequence[str]) -> dict[str, Answer]:
+    async def _answers(self, oids: Sequence[str]) -> dict[str, SnmpValue]:
         """The values of those instances that the agent has."""
         assert self._session is not None
         session = self._session
-        answers: dict[str, Answer] = {}
+        answers: dict[str, SnmpValue] = {}
         at_once = VALUES_A_REQUEST
         place = 0
         while place < len(oids):
@@ -238,20 +241,20 @@ class SnmpCounters:
         """One request, sent again while no answer comes."""
         from gufo.snmp import SnmpAuthError, SnmpError
 
-        where = self._road.address
+        where = self._source.address
         is_refused = False
         try:
-            for _ in range(self._road.tries):
+            for _ in range(self._source.tries):
                 begun_ns = monotonic_ns()
                 with contextlib.suppress(TimeoutError):
                     return await ask()
                 # The library tells an ICMP refusal as a timeout, too, but at once.
-                if is_refused := monotonic_ns() - begun_ns < self._road.answer_ns // 2:
+                if is_refused := monotonic_ns() - begun_ns < self._source.response_timeout_ns // 2:
                     break
         except OSError as error:
             raise _Failed(FailureKind.UNREACHABLE, f"{where}: {error.strerror or error}") from None
         except SnmpAuthError:
-            what = f"{where} does not accept the user or its keys ({self._road.credentials})"
+            what = f"{where} does not accept the user or its keys ({self._source.credentials})"
             raise _Failed(FailureKind.REFUSED, what) from None
         except (SnmpError, ValueError) as error:
             what = f"{where} answers what is no SNMP: {str(error)[:128]}"
@@ -264,18 +267,18 @@ class SnmpCounters:
             raise _Failed(FailureKind.NONSENSE, what) from None
         if is_refused:
             raise _Failed(FailureKind.UNREACHABLE, f"nothing listens at UDP {where}")
-        waited = self._road.answer_ns * self._road.tries / NS_PER_S
+        waited = self._source.response_timeout_ns * self._source.tries / NS_PER_S
         secret = "key of privacy" if self._encrypted else "community"
         what = f"no answer from {where} in {waited:g} s; agents also say nothing to a wrong {secret}"
         raise _Failed(FailureKind.UNREACHABLE, what)
 
 
-async def _resolved(road: SnmpRoad) -> str:
+async def _resolved(source: SnmpSource) -> str:
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(road.address.host, road.address.port, type=socket.SOCK_DGRAM)
+        found = await loop.getaddrinfo(source.address.host, source.address.port, type=socket.SOCK_DGRAM)
     except OSError as error:
-        raise _Failed(FailureKind.UNREACHABLE, f"{road.address}: {error.strerror}") from None
+        raise _Failed(FailureKind.UNREACHABLE, f"{source.address}: {error.strerror}") from None
     return str(found[0][4][0])
 
 

@@ -28,7 +28,7 @@ MOST_INDEX: Final = (1 << 31) - 1
 _TICKS_PER_S: Final = 100
 _WITHOUT_FCS: Final = {"rx_bytes": "rx_bytes_without_fcs", "tx_bytes": "tx_bytes_without_fcs"}
 
-Answer = str | bytes | int | float | None
+SnmpValue = str | bytes | int | float | None
 """What a library makes of one value."""
 
 
@@ -49,7 +49,7 @@ class Instance:
     column: Column
 
 
-def interfaces_of(rows: Iterable[tuple[str, Answer]], column: str) -> tuple[Interface, ...]:
+def interfaces_of(rows: Iterable[tuple[str, SnmpValue]], column: str) -> tuple[Interface, ...]:
     """The interfaces that a walk of a column of names found. Rows that name nothing are left out."""
     found = []
     for oid, value in rows:
@@ -99,7 +99,7 @@ def candidates(interface: Interface) -> tuple[Instance, ...]:
     )
 
 
-def served(instances: Sequence[Instance], answers: Mapping[str, Answer]) -> tuple[tuple[Column, int], ...]:
+def served(instances: Sequence[Instance], answers: Mapping[str, SnmpValue]) -> tuple[tuple[Column, int], ...]:
     """Columns and numbers for which a device has a value; of columns that hold the same counter the first."""
     found: dict[tuple[CounterObject, str, int], tuple[Column, int]] = {}
     for one in instances:
@@ -124,7 +124,7 @@ def instances_of(
 
 
 def readings_of(
-    instances: Iterable[Instance], answers: Mapping[str, Answer], *, octets_include_fcs: bool
+    instances: Iterable[Instance], answers: Mapping[str, SnmpValue], *, octets_include_fcs: bool
 ) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
     """Readings of what was answered, sums included, and complaints about what cannot be a value."""
     readings: list[CounterReading] = []
@@ -156,7 +156,7 @@ def readings_of(
     return tuple(readings), tuple(complaints)[:MOST_COMPLAINTS]
 
 
-def restart_complaint(before: Answer, now: Answer) -> str:
+def restart_complaint(before: SnmpValue, now: SnmpValue) -> str:
     """What to say when the agent's uptime went back between two readings; "" if it did not."""
     if not (isinstance(before, int) and isinstance(now, int) and now < before):
         return ""

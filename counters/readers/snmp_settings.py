@@ -1,4 +1,4 @@
-"""The road `snmp` as a rig states it. What lies behind the names is `snmp_objects`'s, how it is asked for `snmp`'s."""
+"""The source `snmp` as a rig states it. What lies behind the names is `snmp_objects`'s, how it is asked for `snmp`'s."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from etloop.contract.base.yaml_reader import Section
 
 SNMP_PORT: Final = 161
-DEFAULT_ANSWER_NS: Final = 500 * NS_PER_MS
-MOST_ANSWER_NS: Final = 10 * NS_PER_S
+DEFAULT_RESPONSE_TIMEOUT_NS: Final = 500 * NS_PER_MS
+MOST_RESPONSE_TIMEOUT_NS: Final = 10 * NS_PER_S
 DEFAULT_TRIES: Final = 3
 MOST_TRIES: Final = 10
 
@@ -31,7 +31,7 @@ class InterfaceNames(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SnmpRoad:
+class SnmpSource:
     """An SNMP agent. Whether version 2c or 3 is spoken follows from the credentials."""
 
     address: Address
@@ -39,15 +39,15 @@ class SnmpRoad:
     names: InterfaceNames = InterfaceNames.IF_NAME
     octets_include_fcs: bool = True
     """Whether the device counts octets as IF-MIB says; an agent on Linux gives what its kernel has, without the FCS."""
-    answer_ns: int = DEFAULT_ANSWER_NS
+    response_timeout_ns: int = DEFAULT_RESPONSE_TIMEOUT_NS
     """How long an answer to one request is waited for."""
     tries: int = DEFAULT_TRIES
     """How often a request is sent before its answer counts as missing."""
 
 
-def read_snmp(section: Section, directory: Path) -> SnmpRoad:
+def read_snmp(section: Section, directory: Path) -> SnmpSource:
     """The keys of an entry with `reader: snmp`; mistakes go to the section's file."""
-    return SnmpRoad(
+    return SnmpSource(
         address=section.required(
             "address", address(SNMP_PORT), Address("?", SNMP_PORT), "write HOST or HOST:PORT of the agent"
         ),
@@ -57,10 +57,10 @@ def read_snmp(section: Section, directory: Path) -> SnmpRoad:
             "names", one_of({str(one): one for one in InterfaceNames}), InterfaceNames.IF_NAME
         ),
         octets_include_fcs=section.optional("octets_include_fcs", yes_or_no, True),
-        answer_ns=section.optional(
+        response_timeout_ns=section.optional(
             "answer",
-            bounded(parse_duration_ns, NS_PER_MS, MOST_ANSWER_NS, format_duration),
-            DEFAULT_ANSWER_NS,
+            bounded(parse_duration_ns, NS_PER_MS, MOST_RESPONSE_TIMEOUT_NS, format_duration),
+            DEFAULT_RESPONSE_TIMEOUT_NS,
         ),
         tries=section.optional("tries", integer(1, MOST_TRIES), DEFAULT_TRIES),
     )

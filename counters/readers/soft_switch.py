@@ -15,7 +15,7 @@ from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
 from etloop.runtime.unix_socket import short_path
 
-MOST_ANSWER_BYTES: Final = 1 << 26
+MOST_RESPONSE_BYTES: Final = 1 << 26
 
 
 class SoftSwitchCounters:
@@ -34,7 +34,7 @@ class SoftSwitchCounters:
             socket_path = self._socket_path or lab_directory(self._lab) / SOCKET_FILE
             with short_path(socket_path) as short:
                 self._reader, self._writer = await asyncio.open_unix_connection(
-                    short, limit=MOST_ANSWER_BYTES
+                    short, limit=MOST_RESPONSE_BYTES
                 )
         except RigError as error:
             return CounterFailure(FailureKind.REFUSED, str(error.problems[0]))
@@ -54,7 +54,7 @@ class SoftSwitchCounters:
         except OSError:
             line = b""
         except ValueError:
-            return CounterFailure(FailureKind.NONSENSE, f"an answer of more than {MOST_ANSWER_BYTES} bytes")
+            return CounterFailure(FailureKind.NONSENSE, f"an answer of more than {MOST_RESPONSE_BYTES} bytes")
         if not line.endswith(b"\n"):
             return CounterFailure(FailureKind.ENDED, f'the lab "{self._lab}" ended')
         ended_ns = monotonic_ns()

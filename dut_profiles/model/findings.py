@@ -6,10 +6,9 @@ Decides the shape of rules and findings. The rules are in the modules called `*c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from etloop.contract.base.errors import Problem
+from etloop.contract.base.errors import Problem, Severity
 from etloop.dut_profiles.model.stated import Stated
 
 if TYPE_CHECKING:
@@ -17,15 +16,6 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 T = TypeVar("T")
-
-
-class Gravity(StrEnum):
-    """How bad a finding is."""
-
-    CONTRADICTION = "contradiction"
-    """Both cannot be true, or a run cannot be what it is meant to be."""
-    REMARK = "remark"
-    """Possible, and worth knowing before a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +30,7 @@ class Rule(Generic[S]):
     """One thing that is looked for, in a profile or in a profile and a job."""
 
     name: str
-    gravity: Gravity
+    severity: Severity
     meaning: str
     look: Callable[[S], Iterator[Problem | NotStated]]
 
@@ -50,12 +40,12 @@ class Finding:
     """A rule that found something."""
 
     rule: str
-    gravity: Gravity
+    severity: Severity
     problem: Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Unexamined:
+class SkippedRule:
     """A rule that could not be applied in full, and the values that it would have needed."""
 
     rule: str
@@ -63,35 +53,35 @@ class Unexamined:
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class ProfileVerdict:
     """All that came out."""
 
     findings: tuple[Finding, ...] = ()
-    unexamined: tuple[Unexamined, ...] = ()
+    skipped: tuple[SkippedRule, ...] = ()
 
     @property
     def contradictions(self) -> tuple[Problem, ...]:
         """The problems that forbid a run."""
-        return tuple(each.problem for each in self.findings if each.gravity is Gravity.CONTRADICTION)
+        return tuple(each.problem for each in self.findings if each.severity is Severity.ERROR)
 
-    def __add__(self, other: Examination) -> Examination:
-        return Examination(self.findings + other.findings, self.unexamined + other.unexamined)
+    def __add__(self, other: ProfileVerdict) -> ProfileVerdict:
+        return ProfileVerdict(self.findings + other.findings, self.skipped + other.skipped)
 
 
-def apply(rules: Iterable[Rule[S]], subject: S) -> Examination:
+def apply(rules: Iterable[Rule[S]], subject: S) -> ProfileVerdict:
     """What all rules find, in their order."""
     findings: list[Finding] = []
-    unexamined: list[Unexamined] = []
+    skipped: list[SkippedRule] = []
     for rule in rules:
         missing: dict[str, None] = {}
         for found in rule.look(subject):
             if isinstance(found, NotStated):
                 missing[found.path] = None
             else:
-                findings.append(Finding(rule.name, rule.gravity, found))
+                findings.append(Finding(rule.name, rule.severity, found))
         if missing:
-            unexamined.append(Unexamined(rule.name, tuple(missing)))
-    return Examination(tuple(findings), tuple(unexamined))
+            skipped.append(SkippedRule(rule.name, tuple(missing)))
+    return ProfileVerdict(tuple(findings), tuple(skipped))
 
 
 def where(stated: Stated[T], otherwise: str) -> str:

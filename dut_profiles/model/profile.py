@@ -106,7 +106,7 @@ class CnpScope(StrEnum):
 
 
 class CounterReader(StrEnum):
-    """By which road counters are read."""
+    """By which source counters are read."""
 
     SOFT_SWITCH = "soft_switch"
     LINUX = "linux"
@@ -339,7 +339,7 @@ class CongestionControl:
 
 @dataclass(frozen=True, slots=True)
 class CounterAccess:
-    """One road to the device's counters. Where the device is reached is the rig's business."""
+    """One source of the device's counters. Where the device is reached is the rig's business."""
 
     reader: CounterReader
     paths: CounterPaths

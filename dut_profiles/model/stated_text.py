@@ -12,7 +12,7 @@ from etloop.dut_profiles.model.profile import DSCPS, Breakout
 PER_PERCENT: Final = 10_000
 
 
-def said(path: str, value: object) -> str:
+def value_text(path: str, value: object) -> str:
     """A value under `path`, as a profile's YAML would write it."""
     name = path.rpartition(".")[2]
     if isinstance(value, tuple):
@@ -45,7 +45,7 @@ def _number(name: str, value: int) -> str:
 def _list(name: str, values: tuple[object, ...]) -> str:
     if "_to_" in name:
         return _map(values)
-    return "[" + ", ".join(said(name, value) for value in values) + "]"
+    return "[" + ", ".join(value_text(name, value) for value in values) + "]"
 
 
 def _map(values: tuple[object, ...]) -> str:

@@ -126,10 +126,10 @@ def read_sources(top: Section) -> dict[str, Source]:
 
 def text(written: str) -> str:
     """Any text of a line or a paragraph, on one line."""
-    said = " ".join(words(written).split())
-    if len(said) > LONGEST_TEXT or not said.isprintable():
+    joined = " ".join(words(written).split())
+    if len(joined) > LONGEST_TEXT or not joined.isprintable():
         raise QuantityError("the text is too long or not printable", f"keep it below {LONGEST_TEXT} letters")
-    return said
+    return joined
 
 
 def _address(written: str) -> str:

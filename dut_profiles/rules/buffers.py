@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.errors import Problem
+from etloop.contract.base.errors import Problem, Severity
 from etloop.contract.base.units import format_bytes, format_rate
-from etloop.dut_profiles.model.findings import Gravity, NotStated, Rule, absent, where
+from etloop.dut_profiles.model.findings import NotStated, Rule, absent, where
 from etloop.dut_profiles.model.profile import DutKind
 
 if TYPE_CHECKING:
@@ -258,8 +258,8 @@ def _reserved(profile: DutProfile) -> Iterator[Problem | NotStated]:
             yield Problem(where(reserved[0], name), what, "lower what each reserves, or correct the buffer")
 
 
-_C: Final = Gravity.CONTRADICTION
-_R: Final = Gravity.REMARK
+_C: Final = Severity.ERROR
+_R: Final = Severity.WARNING
 
 BUFFER_RULES: Final[tuple[Rule[DutProfile], ...]] = (
     Rule("xon-above-xoff", _C, "A paused sender would never be let go on.", _xon),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.errors import Problem
+from etloop.contract.base.errors import Problem, Severity
 from etloop.contract.base.units import format_bytes, format_duration, format_rate
 from etloop.contract.model.counters import CounterObject
-from etloop.dut_profiles.model.findings import Examination, Gravity, NotStated, Rule, apply, where
+from etloop.dut_profiles.model.findings import NotStated, ProfileVerdict, Rule, apply, where
 from etloop.dut_profiles.model.profile import CounterPaths, CounterReader
 from etloop.dut_profiles.model.stated import Basis, disagree, stated_values
-from etloop.dut_profiles.model.stated_text import said
+from etloop.dut_profiles.model.stated_text import value_text
 from etloop.dut_profiles.rules.buffers import BUFFER_RULES
 from etloop.dut_profiles.rules.maps import MAP_RULES
 from etloop.dut_profiles.rules.nic import NIC_RULES
@@ -46,7 +46,7 @@ OBJECTS_OF: Final = {
 """Of what these names have counters at all; all others may have any (OpenConfig has no PFC by priority)."""
 
 
-def examine(profile: DutProfile) -> Examination:
+def check_profile(profile: DutProfile) -> ProfileVerdict:
     """What contradicts itself within a profile, what is remarkable, and what could not be examined."""
     return apply(RULES, profile)
 
@@ -159,8 +159,8 @@ def _measured_otherwise(profile: DutProfile) -> Iterator[Problem | NotStated]:
         measured, configured = stated.measured, stated.configured
         if measured is not None and configured is not None and disagree(measured.value, configured.value):
             what = (
-                f"{path} is {said(path, configured.value)} by configuration "
-                f"and {said(path, measured.value)} by measurement ({measured.source.title})"
+                f"{path} is {value_text(path, configured.value)} by configuration "
+                f"and {value_text(path, measured.value)} by measurement ({measured.source.title})"
             )
             remedy = "the device does not do what it is told, or the measurement is wrong: find out which"
             yield Problem(measured.where or path, what, remedy)
@@ -177,12 +177,12 @@ def _other_than_declared(profile: DutProfile) -> Iterator[Problem | NotStated]:
             or not disagree(declared.value, best.value)
         ):
             continue
-        what = f"{path} is {said(path, best.value)} as {basis}, {said(path, declared.value)} as declared"
+        what = f"{path} is {value_text(path, best.value)} as {basis}, {value_text(path, declared.value)} as declared"
         yield Problem(best.where or path, what, f"the {basis} value is used")
 
 
-_C: Final = Gravity.CONTRADICTION
-_R: Final = Gravity.REMARK
+_C: Final = Severity.ERROR
+_R: Final = Severity.WARNING
 
 RULES: Final[tuple[Rule[DutProfile], ...]] = (
     *BUFFER_RULES,
@@ -192,7 +192,7 @@ RULES: Final[tuple[Rule[DutProfile], ...]] = (
     Rule("watchdog-within-pause", _C, "The PFC watchdog takes one rightful pause for a storm.", _watchdog),
     Rule("trimmed-too-far", _C, "What is left of a packet does not name it.", _trimming),
     Rule("never-trims", _C, "Trimming is on, and no packet is larger than what it leaves.", _never_trims),
-    Rule("counters-not-there", _C, "Counters are said to be where that road has none.", _counters),
+    Rule("counters-not-there", _C, "Counters are said to be where that source has none.", _counters),
     Rule("measured-otherwise", _C, "The device does other than it is configured to.", _measured_otherwise),
     Rule("other-than-declared", _R, "The datasheet says otherwise.", _other_than_declared),
     *MAP_RULES,

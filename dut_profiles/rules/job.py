@@ -10,9 +10,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.errors import Problem
+from etloop.contract.base.errors import Problem, Severity
 from etloop.contract.base.units import format_bytes, format_rate
-from etloop.dut_profiles.model.findings import Examination, Gravity, NotStated, Rule, absent, apply
+from etloop.dut_profiles.model.findings import NotStated, ProfileVerdict, Rule, absent, apply
 from etloop.dut_profiles.model.profile import BalancingMode, DutKind, DutProfile, Trust
 from etloop.dut_profiles.rules.maps import Way, dscps_of, way_of_packet
 
@@ -90,12 +90,12 @@ class ProfiledRig:
     rig: RigLinks
 
 
-def examine_rig(profile: DutProfile, rig: RigLinks) -> Examination:
+def check_rig(profile: DutProfile, rig: RigLinks) -> ProfileVerdict:
     """What of a rig contradicts a profile, and what could not be examined."""
     return apply(RIG_RULES, ProfiledRig(profile, rig))
 
 
-def examine_job(profile: DutProfile, job: JobDemands) -> Examination:
+def check_job(profile: DutProfile, job: JobDemands) -> ProfileVerdict:
     """What of a job contradicts a profile, what is remarkable, and what could not be examined."""
     return apply(JOB_RULES, ProfiledJob(profile, job))
 
@@ -306,7 +306,7 @@ def _same_queue(case: ProfiledJob) -> Iterator[Problem | NotStated]:
         yield Problem(case.at("transport.cnp.dscp"), what, "a pause stops them, too: choose a lossy class")
 
 
-def _deaf_to_pauses(case: ProfiledJob) -> Iterator[Problem | NotStated]:
+def _pfc_ignored(case: ProfiledJob) -> Iterator[Problem | NotStated]:
     priorities = case.profile.pfc.priorities.value
     if not case.job.pause_priorities:
         return
@@ -348,8 +348,8 @@ def _other_dscp(case: ProfiledJob) -> Iterator[Problem | NotStated]:
         yield Problem(case.at("transport.dscp"), what, "set both alike, or both ways are treated differently")
 
 
-_C: Final = Gravity.CONTRADICTION
-_R: Final = Gravity.REMARK
+_C: Final = Severity.ERROR
+_R: Final = Severity.WARNING
 
 JOB_RULES: Final[tuple[Rule[ProfiledJob], ...]] = (
     Rule(
@@ -363,7 +363,7 @@ JOB_RULES: Final[tuple[Rule[ProfiledJob], ...]] = (
     Rule("job-not-ecn-capable", _R, "The job's packets are dropped where others are marked.", _not_capable),
     Rule("job-reordered", _C, "The device reorders, and the job cannot bear it.", _order),
     Rule("job-cnp-with-data", _R, "Notifications are held up by the congestion they report.", _same_queue),
-    Rule("job-pause-ignored", _R, "The device ignores the pauses that the job sends.", _deaf_to_pauses),
+    Rule("job-pause-ignored", _R, "The device ignores the pauses that the job sends.", _pfc_ignored),
     Rule("job-without-telemetry", _C, "Congestion control waits for telemetry.", _telemetry),
     Rule("job-unanswered-probes", _C, "The NIC probes round trips that no agent answers.", _probes),
     Rule("job-other-dscp", _R, "The NIC and the agents mark their packets differently.", _other_dscp),

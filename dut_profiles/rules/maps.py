@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.errors import Problem
-from etloop.dut_profiles.model.findings import Gravity, NotStated, Rule, absent, where
+from etloop.contract.base.errors import Problem, Severity
+from etloop.dut_profiles.model.findings import NotStated, Rule, absent, where
 from etloop.dut_profiles.model.profile import DutKind, HashField, Scheduler, Trust
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _lossless_unreached(profile: DutProfile) -> Iterator[Problem | NotStated]:
             yield Problem(where(group.lossless, f"groups[{group.group}]"), what, remedy)
 
 
-def _nothing_said(profile: DutProfile) -> Iterator[Problem | NotStated]:
+def _not_described(profile: DutProfile) -> Iterator[Problem | NotStated]:
     maps = profile.maps
     queues, groups = {queue.queue for queue in profile.queues}, {group.group for group in profile.groups}
     for traffic_class in classes_in_use(profile):
@@ -242,8 +242,8 @@ def _weight_of_strict(profile: DutProfile) -> Iterator[Problem | NotStated]:
             yield Problem(where(queue.weight, f"queues[{queue.queue}].weight"), what, remedy)
 
 
-_C: Final = Gravity.CONTRADICTION
-_R: Final = Gravity.REMARK
+_C: Final = Severity.ERROR
+_R: Final = Severity.WARNING
 
 MAP_RULES: Final[tuple[Rule[DutProfile], ...]] = (
     Rule("class-without-way", _C, "A class that DSCPs lead to has no queue or group.", _unmapped_class),
@@ -260,7 +260,7 @@ MAP_RULES: Final[tuple[Rule[DutProfile], ...]] = (
     Rule("trimmed-waits", _R, "Trimmed packets do not overtake data.", _trimmed_waits),
     Rule("lossless-unreached", _R, "No packet leads to a lossless group.", _lossless_unreached),
     Rule(
-        "way-not-described", _R, "A class leads to a queue or group of which nothing is said.", _nothing_said
+        "way-not-described", _R, "A class leads to a queue or group of which nothing is said.", _not_described
     ),
     Rule(
         "weight-of-strict",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.errors import Problem
+from etloop.contract.base.errors import Problem, Severity
 from etloop.contract.base.units import format_bytes
 from etloop.contract.model.capabilities import PACKET_OVERHEAD_BYTES
-from etloop.dut_profiles.model.findings import Gravity, NotStated, Rule, where
+from etloop.dut_profiles.model.findings import NotStated, Rule, where
 from etloop.dut_profiles.model.profile import DutKind
 from etloop.dut_profiles.rules.maps import way_of_packet
 
@@ -74,8 +74,8 @@ def _notification_priority(profile: DutProfile) -> Iterator[Problem | NotStated]
         yield Problem(where(priority, "cnp.priority"), what, "correct cnp.priority, cnp.dscp or the maps")
 
 
-_C: Final = Gravity.CONTRADICTION
-_R: Final = Gravity.REMARK
+_C: Final = Severity.ERROR
+_R: Final = Severity.WARNING
 
 NIC_RULES: Final[tuple[Rule[DutProfile], ...]] = (
     Rule("path-mtu-beyond-ports", _C, "The NIC's packets are larger than its ports take.", _path_mtu),

@@ -39,7 +39,7 @@ class RankLine:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judgement at the end of one test."""
+    """The verdict at the end of one test."""
 
     average_busbw: float
     """Bytes per second: plain mean over all rows and halves, as nccl-tests has it."""
@@ -57,7 +57,7 @@ class Verdict:
 
 
 def verdict_of(rows: Sequence[RowFigures], least_busbw: float | None) -> Verdict:
-    """The judgement of the rows of one test."""
+    """The verdict of the rows of one test."""
     return Verdict(
         average_busbw=sum(row.busbw for row in rows) / len(rows) if rows else 0.0,
         wrong_bytes=sum(row.wrong_bytes for row in rows),
@@ -178,12 +178,12 @@ def render_end(kind: int, rows: Sequence[RowFigures], verdict: Verdict) -> str:
     """Everything below the rows of one test."""
     errors = verdict.wrong_bytes or not verdict.complete
     bounds = f"{verdict.wrong_bytes} {'FAILED' if errors else 'OK'}"
-    judged = {None: "", True: " OK", False: " FAILED"}[verdict.bandwidth_ok]
+    outcome_words = {None: "", True: " OK", False: " FAILED"}[verdict.bandwidth_ok]
     sent, fabric = sum(row.sent_bytes for row in rows), sum(row.fabric_bytes for row in rows)
     share = f"{100 * fabric / sent:.1f} %" if sent else "0 %"
     lines = [
         _labelled("Out of bounds values", bounds),
-        _labelled("Avg bus bandwidth", f"{verdict.average_busbw / 1e9:.4g}{judged}"),
+        _labelled("Avg bus bandwidth", f"{verdict.average_busbw / 1e9:.4g}{outcome_words}"),
         _labelled("S_fabric", f"{share} of the bytes sent cross the device under test"),
         "#",
         f"# Collective test concluded: {CONVENTIONS[kind].name}",

@@ -14,7 +14,7 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.experiments.sweep.index import value_changes
 from etloop.experiments.sweep.points import FILES, PointFiles, run_name
 from etloop.results.compare.runs import SWEEP_FILE
-from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepTold
+from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepRecord
 from etloop.results.schema.typed_json import OTHER_VERSION, RunDirError, from_json, to_json
 from etloop.results.store.run_dir import SUMMARY_FILE, read_index, write_texts
 
@@ -32,7 +32,7 @@ class SweepDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def begin(self, told: SweepTold | None, sweep_text: bytes, files: Mapping[str, PointFiles]) -> None:
+    def begin(self, record: SweepRecord | None, sweep_text: bytes, files: Mapping[str, PointFiles]) -> None:
         """Makes it; a search has no index of a sweep. Raises `ConfigError` where it is in use or cannot be written."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -46,8 +46,8 @@ class SweepDirectory:
         except OSError as error:
             what = f"cannot be written: {error.strerror or error}"
             raise ConfigError(Problem(str(self.path), what, "name another directory with --out")) from None
-        if told is not None:
-            self.keep(told)
+        if record is not None:
+            self.keep(record)
 
     def add(self, name: str, texts: PointFiles) -> None:
         """A point and its files."""
@@ -57,7 +57,7 @@ class SweepDirectory:
             if file is not None:
                 (self.point(name) / f"{kind}.yaml").write_bytes(file.content or b"")
 
-    def earlier(self) -> SweepTold:
+    def earlier(self) -> SweepRecord:
         """The index of the sweep that began here. Raises `ConfigError` or `RunDirError` where there is none to be read."""
         path = self.path / SWEEP_FILE
         if not path.is_file():
@@ -65,11 +65,11 @@ class SweepDirectory:
             raise ConfigError(
                 Problem(str(self.path), what, "leave --resume out, or name the sweep's directory")
             )
-        told = from_json(SweepTold, read_index(path), str(path))
-        if told.schema != SWEEP_SCHEMA:
-            what = f"schema is {told.schema!r}, this version reads {SWEEP_SCHEMA!r}"
+        record = from_json(SweepRecord, read_index(path), str(path))
+        if record.schema != SWEEP_SCHEMA:
+            what = f"schema is {record.schema!r}, this version reads {SWEEP_SCHEMA!r}"
             raise RunDirError(Problem(str(path), what, OTHER_VERSION))
-        return told
+        return record
 
     def changed_values(self, name: str, now: PointFiles) -> tuple[str, ...]:
         """What in the files of a point is not as it was when the sweep began, in words."""
@@ -83,10 +83,10 @@ class SweepDirectory:
                 found += value_changes(kind, before, after)
         return found
 
-    def keep(self, told: SweepTold, page: str | None = None) -> None:
+    def keep(self, record: SweepRecord, page: str | None = None) -> None:
         """Writes the index, and the page if there is one. Raises `RunNotWritten`."""
         texts = {} if page is None else {PAGE_FILE: page}
-        write_texts(self.path, texts | {SWEEP_FILE: to_json(told)})
+        write_texts(self.path, texts | {SWEEP_FILE: to_json(record)})
 
     def point(self, name: str) -> Path:
         """Directory of a point."""

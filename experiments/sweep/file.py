@@ -49,7 +49,7 @@ class Order(StrEnum):
     """In which order runs take place."""
 
     INTERLEAVED = "interleaved"
-    """Rounds: every point once, in an order drawn for each round. What drifts meanwhile meets all points alike."""
+    """Rounds: every point once, in an order drawn for each repeat. What drifts meanwhile meets all points alike."""
     LISTED = "listed"
     """Point by point, all its repeats."""
 
@@ -218,9 +218,11 @@ def _read_zips(top: Section, directory: Path) -> tuple[Axis, ...]:
         columns = [(path, section.nodes(path)) for path in section.entry_names()]
         lengths = {len(nodes) for _, nodes in columns}
         if len(lengths) != 1 or 0 in lengths:
-            told = ", ".join(f"{path} has {len(nodes)}" for path, nodes in columns)
+            lengths_text = ", ".join(f"{path} has {len(nodes)}" for path, nodes in columns)
             first = columns[0][0] if columns else ""
-            section.mistake(first, f"lists that go together differ: {told}", "give each as many values")
+            section.mistake(
+                first, f"lists that go together differ: {lengths_text}", "give each as many values"
+            )
             continue
         rows = zip(*(nodes for _, nodes in columns), strict=True)
         labels = zip(*(_labels(nodes) for _, nodes in columns), strict=True)

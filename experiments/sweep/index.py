@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.yaml_tree import values_by_path
-from etloop.results.schema.sweep import SWEEP_SCHEMA, Mode, PointTold, SweepTold
+from etloop.results.schema.sweep import SWEEP_SCHEMA, Mode, PointRecord, SweepRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from etloop.experiments.sweep.file import Sweep
     from etloop.experiments.sweep.points import Point, PointFiles
 
-MOST_TOLD: Final = 8
+MOST_LISTED: Final = 8
 AFRESH: Final = "put the files back as they were, or begin in another directory (--out)"
 
 
-def told_of(sweep: Sweep, mode: Mode, points: Sequence[PointTold]) -> SweepTold:
+def sweep_record(sweep: Sweep, mode: Mode, points: Sequence[PointRecord]) -> SweepRecord:
     """A sweep before its first run."""
-    return SweepTold(
+    return SweepRecord(
         schema=SWEEP_SCHEMA,
         source=sweep.source,
         mode=mode,
@@ -41,12 +41,12 @@ def told_of(sweep: Sweep, mode: Mode, points: Sequence[PointTold]) -> SweepTold:
     )
 
 
-def point_told(point: Point, files: PointFiles, plan: Plan) -> PointTold:
+def point_record(point: Point, files: PointFiles, plan: Plan) -> PointRecord:
     """A point with digests of everything that it depends on."""
     # Where the traces lie does not matter.
     digest = hashlib.sha256()
     _add(digest.update, replace(plan.tables, source=""))
-    return PointTold(point.name, dict(point.labels), files.digest, digest.hexdigest()[:32])
+    return PointRecord(point.name, dict(point.labels), files.digest, digest.hexdigest()[:32])
 
 
 def _add(update: Callable[[bytes | memoryview], None], value: object) -> None:
@@ -68,7 +68,7 @@ def _add(update: Callable[[bytes | memoryview], None], value: object) -> None:
 
 
 def refuse_another(
-    before: SweepTold, now: SweepTold, where: str, changed_values: Callable[[str], tuple[str, ...]]
+    before: SweepRecord, now: SweepRecord, where: str, changed_values: Callable[[str], tuple[str, ...]]
 ) -> None:
     """Raises `ConfigError` unless `now` is `before`, perhaps with more repeats.
 
@@ -94,15 +94,15 @@ def refuse_another(
     if len(before.points) == len(now.points):
         for old, new in zip(before.points, now.points, strict=True):
             problems += _point_problems(old, new, where, changed_values)
-    if len(problems) > MOST_TOLD:
-        more = len(problems) - MOST_TOLD
-        problems[MOST_TOLD:] = [Problem(where, f"{more} more differences", AFRESH)]
+    if len(problems) > MOST_LISTED:
+        more = len(problems) - MOST_LISTED
+        problems[MOST_LISTED:] = [Problem(where, f"{more} more differences", AFRESH)]
     if problems:
         raise ConfigError(*problems)
 
 
 def _point_problems(
-    old: PointTold, new: PointTold, where: str, changed_values: Callable[[str], tuple[str, ...]]
+    old: PointRecord, new: PointRecord, where: str, changed_values: Callable[[str], tuple[str, ...]]
 ) -> list[Problem]:
     place = f"{where}: point {new.name}"
     if old.labels != new.labels:
@@ -117,7 +117,7 @@ def _point_problems(
     return []
 
 
-def _words(point: PointTold) -> str:
+def _words(point: PointRecord) -> str:
     return ", ".join(f"{axis}={label}" for axis, label in point.labels.items())
 
 
@@ -131,4 +131,4 @@ def value_changes(kind: str, before: bytes, now: bytes) -> tuple[str, ...]:
         f"{kind} {path} was {x.get(path, 'absent')}, is {y.get(path, 'absent')}"
         for path in sorted(x.keys() | y.keys())
         if x.get(path) != y.get(path)
-    )[:MOST_TOLD]
+    )[:MOST_LISTED]

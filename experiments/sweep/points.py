@@ -66,7 +66,7 @@ class Turn:
     """One run to be."""
 
     point: int
-    round: int
+    repeat: int
 
 
 def points(sweep: Sweep) -> tuple[Point, ...]:
@@ -80,19 +80,19 @@ def points(sweep: Sweep) -> tuple[Point, ...]:
 
 
 def turns(order: Order, count: int, repeats: int, rng: random.Random) -> tuple[Turn, ...]:
-    """All runs in their order; `rng` draws that of each round."""
+    """All runs in their order; `rng` draws that of each repeat."""
     if order is Order.LISTED:
         return tuple(Turn(point, number) for point in range(count) for number in range(repeats))
     found = []
     for number in range(repeats):
-        order_of_round = list(range(count))
-        rng.shuffle(order_of_round)
-        found += [Turn(point, number) for point in order_of_round]
+        order_of_repeat = list(range(count))
+        rng.shuffle(order_of_repeat)
+        found += [Turn(point, number) for point in order_of_repeat]
     return tuple(found)
 
 
 def run_name(number: int) -> str:
-    """Directory of the run of a round."""
+    """Directory of the run of a repeat."""
     return f"r{number:03d}"
 
 

@@ -15,12 +15,12 @@ from etloop.contract.base.errors import EtloopError, ExitCode, InputError
 from etloop.controller.run.execute import FinishedRun, run_id, run_prepared
 from etloop.controller.run.prepare import Prepared, prepare_inputs
 from etloop.controller.run.twin import TWIN_ID, run_twin
-from etloop.controller.run.verdict import asked_of, basis_of, judge_run
+from etloop.controller.run.verdict import add_verdict, basis_of, requested_checks
 from etloop.experiments.sweep.points import Point, PointFiles, Turn
 from etloop.lab.client import lab_ask, lab_down, lab_up
 from etloop.lab.request import LabOrder
 from etloop.results.schema.summary import OVERLOADED
-from etloop.results.schema.sweep import Mode, RunResult, RunTold, SweepTold
+from etloop.results.schema.sweep import Mode, RunRecord, RunResult, SweepRecord
 from etloop.results.store.run_dir import keep_files, read_run
 from etloop.results.text.units import time_words
 from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings, seeded
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from etloop.experiments.sweep.file import Sweep
     from etloop.results.schema.summary import Summary
 
-Say = Callable[[str], None]
-SEEDS_OF_A_ROUND: Final = 1 << 20
-"""Switch i of a round gets a seed of its own; rounds are so far apart that no two share one."""
+PrintStatus = Callable[[str], None]
+SEEDS_OF_A_REPEAT: Final = 1 << 20
+"""Switch i of a repeat gets a seed of its own; repeats are so far apart that no two share one."""
 MOST_BROKEN_IN_A_ROW: Final = 3
 _STOPPED: Final = "stopped by"
 """How the reason of a run begins that a signal ended (controller/session/service.py)."""
@@ -47,60 +47,60 @@ class Stopped(EtloopError):
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class SweepOptions:
     """What the command line says of the runs."""
 
     mode: Mode
     beside_ideal: bool
     """Whether ideal and twin are worked out for every run."""
-    beyond: bool
+    allow_overcommit: bool
     """Whether labs come up at rates that this host does not hold."""
 
 
 def carry_out(
     sweep: Sweep,
-    how: How,
+    options: SweepOptions,
     points: tuple[tuple[Point, PointFiles], ...],
     turns: tuple[Turn, ...],
-    told: SweepTold,
+    record: SweepRecord,
     directory: SweepDirectory,
-    say: Say,
-) -> SweepTold:
+    print_status: PrintStatus,
+) -> SweepRecord:
     """Does the runs of `turns` that are not there yet; keeps the index after each, and returns it.
 
     Raises KeyboardInterrupt once what an interrupted run left is removed, `InputError` if a rig is not ready, and `Stopped`
     after several runs in a row that broke off. The index is right in every case.
     """
     broken_in_a_row = 0
-    with Runs(sweep, how, say) as runs:
+    with Runs(sweep, options, print_status) as runs:
         for number, turn in enumerate(turns):
             point, files = points[turn.point]
-            if directory.has(point.name, turn.round):
-                if not _is_told(told, point.name, turn.round):  # killed between the run and its index
-                    summary = read_run(directory.run(point.name, turn.round)).summary
-                    told = _with(told, run_told(point.name, turn.round, FinishedRun(summary, "")))
-                if not _broke(told, point.name, turn.round):
+            if directory.has(point.name, turn.repeat):
+                if not _is_recorded(record, point.name, turn.repeat):  # killed between the run and its index
+                    summary = read_run(directory.run(point.name, turn.repeat)).summary
+                    record = _with(record, run_record(point.name, turn.repeat, FinishedRun(summary, "")))
+                if not _broke(record, point.name, turn.repeat):
                     continue
-            room = directory.room(point.name, turn.round)
+            room = directory.room(point.name, turn.repeat)
             try:
-                finished = runs.run(point, files, turn.round, room)
+                finished = runs.run(point, files, turn.repeat, room)
             except (KeyboardInterrupt, EtloopError):
-                directory.drop(point.name, turn.round)
+                directory.drop(point.name, turn.repeat)
                 raise
             if was_stopped(finished.summary):
-                directory.drop(point.name, turn.round)
+                directory.drop(point.name, turn.repeat)
                 raise KeyboardInterrupt
-            directory.finish(point.name, turn.round)
-            one = run_told(point.name, turn.round, finished)
-            told = _with(told, one)
-            directory.keep(told)
-            say(
-                f"[{number + 1}/{len(turns)}] {point.name} round {turn.round} ({point.words}): {_words(finished, one)}"
+            directory.finish(point.name, turn.repeat)
+            one = run_record(point.name, turn.repeat, finished)
+            record = _with(record, one)
+            directory.keep(record)
+            print_status(
+                f"[{number + 1}/{len(turns)}] {point.name} repeat {turn.repeat} ({point.words}): {_words(finished, one)}"
             )
             broken_in_a_row = broken_in_a_row + 1 if one.result is RunResult.BROKEN else 0
             if broken_in_a_row == MOST_BROKEN_IN_A_ROW:
                 raise Stopped(f"{broken_in_a_row} runs in a row broke off, the last one: {one.reason}")
-    return told
+    return record
 
 
 def was_stopped(summary: Summary) -> bool:
@@ -108,37 +108,37 @@ def was_stopped(summary: Summary) -> bool:
     return summary.reason.startswith(_STOPPED)
 
 
-def run_told(point: str, number: int, finished: FinishedRun) -> RunTold:
+def run_record(point: str, number: int, finished: FinishedRun) -> RunRecord:
     """A run as the index has it."""
     summary = finished.summary
     if finished.exit_code is ExitCode.RUN_ERROR:
         reason = summary.reason.splitlines()[0] if summary.reason else "its records do not add up (checks)"
-        return RunTold(point, number, RunResult.BROKEN, reason)
-    result = RunResult.UNJUDGED if summary.verdict is None else _RESULTS[summary.verdict.result.value]
-    return RunTold(point, number, result, "")
+        return RunRecord(point, number, RunResult.BROKEN, reason)
+    result = RunResult.NO_VERDICT if summary.verdict is None else _RESULTS[summary.verdict.result.value]
+    return RunRecord(point, number, result, "")
 
 
-def _with(told: SweepTold, one: RunTold) -> SweepTold:
-    kept = tuple(run for run in told.runs if (run.point, run.round) != (one.point, one.round))
-    return replace(told, runs=(*kept, one))
+def _with(record: SweepRecord, one: RunRecord) -> SweepRecord:
+    kept = tuple(run for run in record.runs if (run.point, run.repeat) != (one.point, one.repeat))
+    return replace(record, runs=(*kept, one))
 
 
-def _is_told(told: SweepTold, point: str, number: int) -> bool:
-    return any((run.point, run.round) == (point, number) for run in told.runs)
+def _is_recorded(record: SweepRecord, point: str, number: int) -> bool:
+    return any((run.point, run.repeat) == (point, number) for run in record.runs)
 
 
-def _broke(told: SweepTold, point: str, number: int) -> bool:
+def _broke(record: SweepRecord, point: str, number: int) -> bool:
     return any(
-        run.result is RunResult.BROKEN for run in told.runs if (run.point, run.round) == (point, number)
+        run.result is RunResult.BROKEN for run in record.runs if (run.point, run.repeat) == (point, number)
     )
 
 
-def _words(finished: FinishedRun, one: RunTold) -> str:
+def _words(finished: FinishedRun, one: RunRecord) -> str:
     if one.result is RunResult.BROKEN:
         return f"broke off: {one.reason}"
     iteration = time_words(finished.summary.job.iteration_jct_avg_ns)
     overloaded = [word for word in finished.summary.degraded if word.startswith(OVERLOADED)]
-    notes = [one.result.value] if one.result is not RunResult.UNJUDGED else []
+    notes = [one.result.value] if one.result is not RunResult.NO_VERDICT else []
     return "; ".join([f"iteration {iteration}", *notes, *overloaded])
 
 
@@ -149,13 +149,13 @@ def _silent(_: str) -> None:
 class Runs:
     """What several runs share: plans in virtual time, a lab in real time. Left, nothing of it is there any more."""
 
-    def __init__(self, sweep: Sweep, how: How, say: Say) -> None:
+    def __init__(self, sweep: Sweep, options: SweepOptions, print_status: PrintStatus) -> None:
         self._sweep = sweep
-        self._how = how
-        self._say = say
-        self._say_of_sessions = say
+        self._how = options
+        self._print_status = print_status
+        self._print_session_status = print_status
         self._plans: dict[str, Prepared] = {}
-        self._lab = _Lab(sweep, beyond=how.beyond)
+        self._lab = _Lab(sweep, allow_overcommit=options.allow_overcommit)
 
     @property
     def is_lab(self) -> bool:
@@ -178,11 +178,11 @@ class Runs:
             self._lab.up(files)
             overload = self._lab.overload_since_now()
         # What a session says of itself is news once; a run that breaks off has its reason in its results.
-        say, self._say_of_sessions = self._say_of_sessions, _silent
+        print_status, self._print_session_status = self._print_session_status, _silent
         finished = run_prepared(
             prepared,
             room,
-            say=say,
+            print_status=print_status,
             progress_bar=False,
             compares=self._how.beside_ideal,
             pages=False,
@@ -201,21 +201,21 @@ class Runs:
             self._plans[point.name] = prepared
         assert prepared.device is not None
         assert files.topology is not None
-        topology = seeded(prepared.device.topology, self._sweep.seed + number * SEEDS_OF_A_ROUND)
+        topology = seeded(prepared.device.topology, self._sweep.seed + number * SEEDS_OF_A_REPEAT)
         settings = TwinSettings(sample_interval_ns=SAMPLE_INTERVAL_NS)
         text = files.topology.content or b""
         run_twin(prepared, topology, text, settings, room, beside_ideal=self._how.beside_ideal)
-        asked = asked_of(prepared.scenario, prepared.rig, self._say, in_twin=True)
+        requested = requested_checks(prepared.scenario, prepared.rig, self._print_status, in_twin=True)
         basis = basis_of(prepared.scenario, prepared.rig, prepared.plan)
-        return FinishedRun(judge_run(room, asked, basis, pages=False), "")
+        return FinishedRun(add_verdict(room, requested, basis, pages=False), "")
 
 
 class _Lab:
     """The lab of the moment: another topology is another lab."""
 
-    def __init__(self, sweep: Sweep, *, beyond: bool) -> None:
+    def __init__(self, sweep: Sweep, *, allow_overcommit: bool) -> None:
         self._wish = sweep.lab
-        self._beyond = beyond
+        self._allow_overcommit = allow_overcommit
         self._name = f"sweep-{os.getpid()}"
         self._text: str | None = None
 
@@ -242,7 +242,7 @@ class _Lab:
                 bind=self._wish.bind,
                 backend=self._wish.backend,
                 agents=True,
-                beyond=self._beyond,
+                allow_overcommit=self._allow_overcommit,
                 owner=os.getpid(),
             )
         )
@@ -259,11 +259,11 @@ class _Lab:
         """Tells later what the soft switch lost of its own from now on."""
         before = self._overload_frames()
 
-        def tell() -> tuple[str, ...]:
+        def lost_since() -> tuple[str, ...]:
             lost = self._overload_frames() - before
             return (f"{OVERLOADED} {lost} frames to its own overload",) if lost > 0 else ()
 
-        return tell
+        return lost_since
 
     def _overload_frames(self) -> int:
         return int(lab_ask(self._name, {"ask": "counters"})["soft_switch"]["overload_frames"])
@@ -275,9 +275,9 @@ def _keep_topology(files: PointFiles, run_dir: Path) -> None:
         keep_files(run_dir, {"topology.yaml": lambda path: path.write_bytes(content)})
 
 
-def worst_result(told: SweepTold) -> ExitCode:
+def worst_result(record: SweepRecord) -> ExitCode:
     """The exit code of a sweep: that of its worst run."""
-    worst = {run.result for run in told.runs}
+    worst = {run.result for run in record.runs}
     for result, code in (
         (RunResult.BROKEN, ExitCode.RUN_ERROR),
         (RunResult.FAIL, ExitCode.VERDICT_FAILED),

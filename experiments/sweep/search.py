@@ -13,16 +13,16 @@ from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.run.execute import FinishedRun
 from etloop.experiments.sweep.bisection import Search, Trial, bounds, next_value
 from etloop.experiments.sweep.points import Point, PointFiles, point_files
-from etloop.experiments.sweep.run import Runs, run_told, was_stopped
+from etloop.experiments.sweep.run import Runs, run_record, was_stopped
 from etloop.results.schema.search import (
-    FIGURES_TOLD,
     SEARCH_FILE,
     SEARCH_SCHEMA,
+    TRIAL_FIGURES,
     SearchedPoint,
-    SearchTold,
-    TrialTold,
+    SearchRecord,
+    TrialRecord,
 )
-from etloop.results.schema.sweep import PointTold, RunResult
+from etloop.results.schema.sweep import PointRecord, RunResult
 from etloop.results.schema.typed_json import from_json, to_json
 from etloop.results.schema.verdict import Result
 from etloop.results.store.run_dir import read_index, read_kpis, read_run, write_texts
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from etloop.experiments.sweep.directory import SweepDirectory
     from etloop.experiments.sweep.file import Sweep
-    from etloop.experiments.sweep.run import How, Say
+    from etloop.experiments.sweep.run import PrintStatus, SweepOptions
     from etloop.results.schema.summary import Summary
     from etloop.results.schema.sweep import Mode
 
@@ -45,16 +45,16 @@ def begin_search(
     sweep: Sweep,
     text: bytes,
     mode: Mode,
-    told: Sequence[PointTold],
+    points: Sequence[PointRecord],
     directory: SweepDirectory,
     *,
     resume: bool,
-) -> SearchTold:
+) -> SearchRecord:
     """An empty index, or the one to go on with. Raises `ConfigError` where what is there is of another search."""
     search = sweep.search
     assert search is not None
-    digest = hashlib.sha256(text + repr([(one.files, one.plan) for one in told]).encode()).hexdigest()[:32]
-    begun = SearchTold(
+    digest = hashlib.sha256(text + repr([(one.files, one.plan) for one in points]).encode()).hexdigest()[:32]
+    begun = SearchRecord(
         schema=SEARCH_SCHEMA,
         source=sweep.source,
         digest=digest,
@@ -64,7 +64,7 @@ def begin_search(
         begin=search.easy,
         end=search.hard,
         repeats=sweep.repeats,
-        points=tuple(SearchedPoint(one.name, one.labels, (), None, None, done=False) for one in told),
+        points=tuple(SearchedPoint(one.name, one.labels, (), None, None, done=False) for one in points),
     )
     if not resume:
         return begun
@@ -72,7 +72,7 @@ def begin_search(
     if not path.is_file():
         what = f"has no {SEARCH_FILE}, so no search began here"
         raise ConfigError(Problem(str(directory.path), what, "leave --resume out, or name its directory"))
-    before = from_json(SearchTold, read_index(path), str(path))
+    before = from_json(SearchRecord, read_index(path), str(path))
     if (before.schema, before.digest, before.mode, before.repeats) != (
         SEARCH_SCHEMA,
         digest,
@@ -88,12 +88,12 @@ def begin_search(
 
 def carry_out_search(
     sweep: Sweep,
-    how: How,
+    options: SweepOptions,
     points: Sequence[Point],
-    told: SearchTold,
+    record: SearchRecord,
     directory: SweepDirectory,
     read: Read,
-    say: Say,
+    print_status: PrintStatus,
 ) -> tuple[str, ExitCode]:
     """All trials that are not there yet. The index is kept after each. Returns the table and the exit code.
 
@@ -101,37 +101,37 @@ def carry_out_search(
     """
     search = sweep.search
     assert search is not None
-    found = list(told.points)
-    with Runs(sweep, how, say) as runs:
+    found = list(record.points)
+    with Runs(sweep, options, print_status) as runs:
         for number, point in enumerate(points):
             trials = list(found[number].trials)
             while (value := next_value(search, [Trial(one.value, one.passed) for one in trials])) is not None:
                 trial = _trial(sweep, runs, point, len(trials), value, directory, read)
                 trials.append(trial)
                 outcome = "passes" if trial.passed else f"fails: {trial.reason}"
-                say(f"{point.name} {point.words or search.path_text}: {trial.words} {outcome}")
+                print_status(f"{point.name} {point.words or search.path_text}: {trial.words} {outcome}")
                 found[number] = _searched(search, found[number], trials, done=False)
-                told = _keep(told, found, directory)
+                record = _keep(record, found, directory)
             found[number] = _searched(search, found[number], trials, done=True)
-            told = _keep(told, found, directory)
-    return render_search(told, search.words, str(directory.path)), _exit_code(told)
+            record = _keep(record, found, directory)
+    return render_search(record, search.words, str(directory.path)), _exit_code(record)
 
 
-def _keep(told: SearchTold, found: Sequence[SearchedPoint], directory: SweepDirectory) -> SearchTold:
-    told = replace(told, points=tuple(found))
-    write_texts(directory.path, {SEARCH_FILE: to_json(told)})
-    return told
+def _keep(record: SearchRecord, found: Sequence[SearchedPoint], directory: SweepDirectory) -> SearchRecord:
+    record = replace(record, points=tuple(found))
+    write_texts(directory.path, {SEARCH_FILE: to_json(record)})
+    return record
 
 
 def _searched(
-    search: Search, point: SearchedPoint, trials: Sequence[TrialTold], *, done: bool
+    search: Search, point: SearchedPoint, trials: Sequence[TrialRecord], *, done: bool
 ) -> SearchedPoint:
     best, fails_at = bounds(search, [Trial(one.value, one.passed) for one in trials])
     return replace(point, trials=tuple(trials), best=best, fails_at=fails_at, done=done)
 
 
-def _exit_code(told: SearchTold) -> ExitCode:
-    last = [point.trials[-1].runs[-1] for point in told.points if point.best is None and point.trials]
+def _exit_code(record: SearchRecord) -> ExitCode:
+    last = [point.trials[-1].runs[-1] for point in record.points if point.best is None and point.trials]
     if RunResult.BROKEN in last:
         return ExitCode.RUN_ERROR
     if RunResult.FAIL in last:
@@ -141,7 +141,7 @@ def _exit_code(told: SearchTold) -> ExitCode:
 
 def _trial(
     sweep: Sweep, runs: Runs, point: Point, number: int, value: int, directory: SweepDirectory, read: Read
-) -> TrialTold:
+) -> TrialRecord:
     """A value, as often as the sweep repeats; the first run that does not pass ends it."""
     search = sweep.search
     assert search is not None
@@ -154,19 +154,19 @@ def _trial(
     reason, last = "", None
     for turn in range(sweep.repeats):
         last = _run(runs, tried, files, turn, directory)
-        told = run_told(place, turn, last)
-        results.append(told.result)
-        if told.result is RunResult.UNJUDGED:
+        run = run_record(place, turn, last)
+        results.append(run.result)
+        if run.result is RunResult.NO_VERDICT:
             what = "a search goes by the verdict, and no condition is asked for"
             remedy = "write verdict: {checks: [{check: lost_packets == 0, why: ...}]}"
             raise ConfigError(Problem(f"{sweep.scenario}: verdict", what, remedy))
-        if told.result is not RunResult.PASS:
-            reason = told.reason or _why(last.summary)
+        if run.result is not RunResult.PASS:
+            reason = run.reason or _why(last.summary)
             break
     assert last is not None
     kpis = read_kpis(directory.run(place, len(results) - 1))
-    found = {name: kpis.value(name) for name in FIGURES_TOLD}
-    return TrialTold(
+    found = {name: kpis.value(name) for name in TRIAL_FIGURES}
+    return TrialRecord(
         name=name,
         value=value,
         words=search.words(value),

@@ -20,7 +20,7 @@ from etloop.results.compare.contributions import (
     shifts,
     troubles,
 )
-from etloop.results.compare.runs import same_rounds
+from etloop.results.compare.runs import paired_runs
 from etloop.results.compare.statistics import (
     Difference,
     Mean,
@@ -32,14 +32,14 @@ from etloop.results.compare.statistics import (
     surely_no_regression,
 )
 from etloop.results.schema.comparison import (
-    CONTRAST_SCHEMA,
+    COMPARISON_SCHEMA,
     Basis,
-    Contrast,
-    ContrastSettings,
+    Comparison,
+    ComparisonSettings,
     Interference,
-    Line,
+    MetricResult,
     Outcome,
-    SideTold,
+    SideRecord,
 )
 from etloop.results.schema.kpis import BY_NAME
 
@@ -58,36 +58,36 @@ UNDIRECTED: Final = frozenset(
     "compute_ns network_ns roofline_ns tx_packets one_way_error_ns busy_share comm_overhead_ns".split()
 )
 """Figures of which neither more nor less is better by itself."""
-MOST_TOLD: Final = 10
+MOST_LISTED: Final = 10
 LEAST_RUNS: Final = 3
 """From so many on, their variation is taken for that of the other side too, where that has only one."""
 Times = Callable[["RunSamples"], "NDArray[np.float64]"]
 """Picks the times of one thing, by iteration."""
 
 
-def contrast(a: Side, b: Side, settings: ContrastSettings) -> Contrast:
+def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
     """Compares two sides. Raises `ConfigError` for a figure that there is not, or that has no better and worse."""
     refuse_figures(settings.figures)
-    rounds = same_rounds(a, b) if settings.in_rounds else None
-    a, b = rounds or (a, b)
-    settings = replace(settings, in_rounds=rounds is not None)
+    pairs = paired_runs(a, b) if settings.paired else None
+    a, b = pairs or (a, b)
+    settings = replace(settings, paired=pairs is not None)
     lines = _lines(a, b, settings)
     verdict, reasons = _verdict(a, b, lines)
     parts, only_a, only_b = shifts(a, b, lambda run: run.parts)
     ranks, _, _ = shifts(a, b, lambda run: run.transfers, lambda rank: f"rank {rank}")
     better = verdict is Outcome.IMPROVEMENT
     differing, warnings = differing_things(a, b)
-    return Contrast(
-        schema=CONTRAST_SCHEMA,
+    return Comparison(
+        schema=COMPARISON_SCHEMA,
         verdict=verdict,
         reasons=reasons,
-        a=_told(a, settings),
-        b=_told(b, settings),
+        a=_side_record(a, settings),
+        b=_side_record(b, settings),
         settings=settings,
-        lines=lines,
+        metrics=lines,
         carriers=_most(parts, better=better),
         ranks=_most(ranks, better=better),
-        troubles=troubles(a, b)[:MOST_TOLD],
+        troubles=troubles(a, b)[:MOST_LISTED],
         interference=_interference(a, b, lines),
         only_a=only_a,
         only_b=only_b,
@@ -98,7 +98,7 @@ def contrast(a: Side, b: Side, settings: ContrastSettings) -> Contrast:
     )
 
 
-def _interference(a: Side, b: Side, lines: tuple[Line, ...]) -> tuple[Interference, ...]:
+def _interference(a: Side, b: Side, lines: tuple[MetricResult, ...]) -> tuple[Interference, ...]:
     jobs = [set(side.runs[0].jobs) for side in (a, b)]
     if jobs[0] == jobs[1]:
         return ()
@@ -129,26 +129,26 @@ def refuse_figures(figures: tuple[str, ...]) -> None:
         raise ConfigError(*problems)
 
 
-def _told(side: Side, settings: ContrastSettings) -> SideTold:
+def _side_record(side: Side, settings: ComparisonSettings) -> SideRecord:
     doubts = tuple(dict.fromkeys(doubt for run in side.runs for doubt in run.doubts))
-    return SideTold(
+    return SideRecord(
         name=side.name,
         path=side.path,
         runs=len(side.runs),
         iterations=sum(len(run.jct_ns) for run in side.runs),
         basis=_basis(side, settings),
         left_out=side.left_out,
-        doubts=doubts[:MOST_TOLD],
+        doubts=doubts[:MOST_LISTED],
     )
 
 
-def _basis(side: Side, settings: ContrastSettings) -> Basis:
-    if settings.in_rounds:
-        return Basis.ROUNDS
+def _basis(side: Side, settings: ComparisonSettings) -> Basis:
+    if settings.paired:
+        return Basis.PAIRS
     return Basis.RUNS if len(side.runs) > 1 else Basis.ITERATIONS
 
 
-def _absent(lines: tuple[Line, ...], settings: ContrastSettings) -> list[str]:
+def _absent(lines: tuple[MetricResult, ...], settings: ComparisonSettings) -> list[str]:
     there = {line.name for line in lines}
     return [
         f"{name} was to be tested, and a run does not have it"
@@ -157,7 +157,7 @@ def _absent(lines: tuple[Line, ...], settings: ContrastSettings) -> list[str]:
     ]
 
 
-def _single_runs(a: Side, b: Side, settings: ContrastSettings) -> list[str]:
+def _single_runs(a: Side, b: Side, settings: ComparisonSettings) -> list[str]:
     single = [name for name, side in (("A", a), ("B", b)) if len(side.runs) == 1]
     if not single:
         return []
@@ -172,7 +172,7 @@ def _single_runs(a: Side, b: Side, settings: ContrastSettings) -> list[str]:
     ]
 
 
-def _lines(a: Side, b: Side, settings: ContrastSettings) -> tuple[Line, ...]:
+def _lines(a: Side, b: Side, settings: ComparisonSettings) -> tuple[MetricResult, ...]:
     kinds = sorted(_common(a, b, lambda run: run.kinds))
     jobs = sorted(_common(a, b, lambda run: run.jobs))
     others = len(kinds) + len(jobs) + len(settings.figures)
@@ -204,8 +204,8 @@ def _common(a: Side, b: Side, of: Callable[[RunSamples], dict[str, NDArray[np.fl
 
 
 def _time_line(
-    name: str, words: str, a: Side, b: Side, of: Times, settings: ContrastSettings, confidence: float
-) -> Line:
+    name: str, words: str, a: Side, b: Side, of: Times, settings: ComparisonSettings, confidence: float
+) -> MetricResult:
     values = [np.array([of(run).mean() for run in side.runs]) for side in (a, b)]
     seen = [mean_of_runs(one, relative=True) if len(one) > 1 else None for one in values]
     means = (
@@ -214,7 +214,7 @@ def _time_line(
     )
     if _is_the_same(a, b, of):
         found = Difference(0.0, 0.0, 0.0, confidence, 1.0, relative=True)
-    elif settings.in_rounds:
+    elif settings.paired:
         found = paired_difference(values[0], values[1], confidence, relative=True)
     else:
         found = difference(*means, confidence, relative=True)
@@ -229,19 +229,21 @@ def _is_the_same(a: Side, b: Side, of: Times) -> bool:
     )
 
 
-def _single_mean(run: RunSamples, of: Times, other: Mean | None, settings: ContrastSettings) -> Mean:
+def _single_mean(run: RunSamples, of: Times, other: Mean | None, settings: ComparisonSettings) -> Mean:
     """Of a side of one run. Where the other side shows how much runs differ, at least that much is allowed for."""
     shown = other.cv if other is not None and other.count >= LEAST_RUNS and other.cv is not None else 0.0
     return mean_of_iterations(of(run), max(shown, 0.0 if run.virtual else settings.between_runs))
 
 
-def _figure_line(name: str, a: Side, b: Side, settings: ContrastSettings, confidence: float) -> Line | None:
+def _figure_line(
+    name: str, a: Side, b: Side, settings: ComparisonSettings, confidence: float
+) -> MetricResult | None:
     values = [np.array([run.figures.get(name, math.nan) for run in side.runs], np.float64) for side in (a, b)]
     if any(np.isnan(one).any() for one in values):
         return None
     relative = all(bool((one > 0).all()) for one in values)
     means = mean_of_runs(values[0], relative=relative), mean_of_runs(values[1], relative=relative)
-    if settings.in_rounds:
+    if settings.paired:
         found = paired_difference(values[0], values[1], confidence, relative=relative)
     else:
         found = difference(*means, confidence, relative=relative)
@@ -256,16 +258,16 @@ def _line(
     words: str,
     means: tuple[Mean, Mean],
     found: Difference,
-    settings: ContrastSettings,
+    settings: ComparisonSettings,
     *,
     less_is_better: bool,
     doubt: str,
-) -> Line:
+) -> MetricResult:
     a, b = means
     least = settings.least_effect if found.relative else settings.least_effect * abs(a.value)
     result = outcome(found, least, less_is_better=less_is_better)
     doubted = result is Outcome.REGRESSION and bool(doubt)
-    return Line(
+    return MetricResult(
         name=name,
         unit=unit,
         words=words,
@@ -304,7 +306,7 @@ def _doubt(a: Side, b: Side) -> str:
     return ""
 
 
-def _verdict(a: Side, b: Side, lines: tuple[Line, ...]) -> tuple[Outcome, tuple[str, ...]]:
+def _verdict(a: Side, b: Side, lines: tuple[MetricResult, ...]) -> tuple[Outcome, tuple[str, ...]]:
     worse = [line for line in lines if line.outcome is Outcome.REGRESSION]
     if worse:
         return Outcome.REGRESSION, tuple(f"{line.name}: {_changed(line)}" for line in worse)
@@ -326,7 +328,7 @@ def _verdict(a: Side, b: Side, lines: tuple[Line, ...]) -> tuple[Outcome, tuple[
     return Outcome.ALIKE, (f"{first.name}: {_changed(first)}",)
 
 
-def _changed(line: Line) -> str:
+def _changed(line: MetricResult) -> str:
     if not line.relative:
         bounds = "" if line.low is None else f" ({line.low:+.6g} to {line.high:+.6g})"
         return f"{line.change:+.6g} {line.unit}{bounds}"
@@ -338,4 +340,4 @@ def _most(found: list[Shift], *, better: bool) -> tuple[Shift, ...]:
     """Those that shifted most: longer ones, or shorter ones if it is `better`."""
     sign = -1 if better else 1
     moved = [one for one in found if sign * one.added_ns > 0]
-    return tuple(sorted(moved, key=lambda one: -sign * one.added_ns)[:MOST_TOLD])
+    return tuple(sorted(moved, key=lambda one: -sign * one.added_ns)[:MOST_LISTED])

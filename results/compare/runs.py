@@ -26,7 +26,7 @@ class Side:
     runs: tuple[RunSamples, ...]
     left_out: tuple[str, ...]
     """Runs that cannot be used, each with why."""
-    rounds: tuple[str, ...] = ()
+    repeats: tuple[str, ...] = ()
     """Of each run, what it has in common with one run of the other side: the name of its directory."""
 
 
@@ -35,35 +35,35 @@ def read_side(path: Path, warm_up: int, name: str = "") -> Side:
 
     Raises `RunDirError` if there is none that can be used.
     """
-    samples, left_out, rounds = [], [], []
+    samples, left_out, repeats = [], [], []
     for run_dir in run_directories(path):
         found = read_samples(run_dir, warm_up)
         if found.broken:
             left_out.append(f"{run_dir.name}: {found.broken}")
         else:
             samples.append(found)
-            rounds.append(run_dir.name)
+            repeats.append(run_dir.name)
     if not samples:
         what = f"none of its {len(left_out)} runs can be used: {left_out[0]}"
         raise RunDirError(Problem(str(path), what, "name a run that ended by itself"))
-    return Side(name or str(path), str(path), tuple(samples), tuple(left_out), tuple(rounds))
+    return Side(name or str(path), str(path), tuple(samples), tuple(left_out), tuple(repeats))
 
 
-def same_rounds(a: Side, b: Side) -> tuple[Side, Side] | None:
-    """Both with the runs of the rounds that both have, in their order; None if these are fewer than two."""
-    common = sorted(set(a.rounds) & set(b.rounds))
+def paired_runs(a: Side, b: Side) -> tuple[Side, Side] | None:
+    """Both with the runs of the repeats that both have, in their order; None if these are fewer than two."""
+    common = sorted(set(a.repeats) & set(b.repeats))
     if len(common) < 2:
         return None
-    return _of_rounds(a, common), _of_rounds(b, common)
+    return _of_pairs(a, common), _of_pairs(b, common)
 
 
-def _of_rounds(side: Side, rounds: list[str]) -> Side:
-    by_round = dict(zip(side.rounds, side.runs, strict=True))
-    return replace(side, runs=tuple(by_round[name] for name in rounds), rounds=tuple(rounds))
+def _of_pairs(side: Side, repeats: list[str]) -> Side:
+    by_name = dict(zip(side.repeats, side.runs, strict=True))
+    return replace(side, runs=tuple(by_name[name] for name in repeats), repeats=tuple(repeats))
 
 
 def are_points_of_one_sweep(a: Path, b: Path) -> bool:
-    """Whether two directories are points of the same sweep, whose runs took place in rounds."""
+    """Whether two directories are points of the same sweep, whose runs are paired by their repeat."""
     parents = a.resolve().parent, b.resolve().parent
     return parents[0] == parents[1] and (parents[0].parent / SWEEP_FILE).is_file()
 

@@ -110,7 +110,7 @@ def difference(a: Mean, b: Mean, confidence: float, *, relative: bool) -> Differ
     gap = math.log(b.value / a.value) if relative else b.value - a.value
     variance = a.variance + b.variance
     if math.isinf(variance):
-        return Difference(_told(gap, relative), -math.inf, math.inf, confidence, 1.0, relative)
+        return Difference(_as_change(gap, relative), -math.inf, math.inf, confidence, 1.0, relative)
     spent = sum(one.variance**2 / one.freedom for one in (a, b) if one.variance > 0)
     return _interval(gap, variance, variance**2 / spent if spent > 0 else math.inf, confidence, relative)
 
@@ -122,13 +122,13 @@ def paired_difference(
     gaps = np.log(b / a) if relative else b - a
     mean = float(gaps.mean())
     if len(gaps) < 2:
-        return Difference(_told(mean, relative), -math.inf, math.inf, confidence, 1.0, relative)
+        return Difference(_as_change(mean, relative), -math.inf, math.inf, confidence, 1.0, relative)
     return _interval(mean, float(gaps.var(ddof=1)) / len(gaps), len(gaps) - 1.0, confidence, relative)
 
 
 def _interval(gap: float, variance: float, freedom: float, confidence: float, relative: bool) -> Difference:
     if variance <= 0:
-        change = _told(gap, relative)
+        change = _as_change(gap, relative)
         return Difference(change, change, change, confidence, 1.0 if gap == 0 else 0.0, relative)
     # Many degrees are as good as infinitely many, and the library's functions take them.
     freedom = min(freedom, 1e9)
@@ -136,9 +136,9 @@ def _interval(gap: float, variance: float, freedom: float, confidence: float, re
     reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
     p_value = min(2 * float(stdtr(freedom, -abs(gap) / error)), 1.0)
     return Difference(
-        _told(gap, relative),
-        _told(gap - reach, relative),
-        _told(gap + reach, relative),
+        _as_change(gap, relative),
+        _as_change(gap - reach, relative),
+        _as_change(gap + reach, relative),
         confidence,
         p_value,
         relative,
@@ -162,7 +162,7 @@ def surely_no_regression(found: Difference, least_effect: float, *, less_is_bett
     return found.high < least_effect if less_is_better else found.low > -least_effect
 
 
-def _told(gap: float, relative: bool) -> float:
+def _as_change(gap: float, relative: bool) -> float:
     if not relative:
         return gap
     return math.expm1(gap) if gap < 700 else math.inf

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.results.compare.compare import contrast
+from etloop.results.compare.compare import compare_runs
 from etloop.results.compare.statistics import variation
-from etloop.results.schema.comparison import Contrast, ContrastSettings
+from etloop.results.schema.comparison import Comparison, ComparisonSettings
 from etloop.results.schema.kpis import FIGURES
-from etloop.results.schema.sweep import PointResult, PointTold, Spread, SweepTold
+from etloop.results.schema.sweep import PointRecord, PointResult, Spread, SweepRecord
 from etloop.results.verdict.evaluation import aggregate
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class Group:
 
     labels: dict[str, str]
     """What they have in common: setting by axis."""
-    points: tuple[PointTold, ...]
+    points: tuple[PointRecord, ...]
     """The first is what the others are held against."""
-    contrasts: dict[str, Contrast]
+    comparisons: dict[str, Comparison]
     """By the name of the point that is held against the first; those of which both have runs."""
 
     @property
@@ -45,27 +45,30 @@ class Group:
         return ", ".join(f"{axis}={label}" for axis, label in self.labels.items())
 
 
-def groups(told: SweepTold, sides: Mapping[str, Side], settings: ContrastSettings) -> tuple[Group, ...]:
+def groups(record: SweepRecord, sides: Mapping[str, Side], settings: ComparisonSettings) -> tuple[Group, ...]:
     """All groups in the order of their points; `sides` are the runs of points by name."""
-    members: dict[tuple[tuple[str, str], ...], list[PointTold]] = {}
-    for point in told.points:
-        common = tuple((axis, label) for axis, label in point.labels.items() if axis != told.compare)
+    members: dict[tuple[tuple[str, str], ...], list[PointRecord]] = {}
+    for point in record.points:
+        common = tuple((axis, label) for axis, label in point.labels.items() if axis != record.compare)
         members.setdefault(common, []).append(point)
     return tuple(_group(dict(common), found, sides, settings) for common, found in members.items())
 
 
 def _group(
-    labels: dict[str, str], found: Sequence[PointTold], sides: Mapping[str, Side], settings: ContrastSettings
+    labels: dict[str, str],
+    found: Sequence[PointRecord],
+    sides: Mapping[str, Side],
+    settings: ComparisonSettings,
 ) -> Group:
     first, others = found[0], found[1:]
     shared = 1 - (1 - settings.confidence) / max(len(others), 1)
-    each = replace(settings, confidence=shared, in_rounds=True)
-    contrasts = {
-        point.name: contrast(sides[first.name], sides[point.name], each)
+    each = replace(settings, confidence=shared, paired=True)
+    comparisons = {
+        point.name: compare_runs(sides[first.name], sides[point.name], each)
         for point in others
         if first.name in sides and point.name in sides
     }
-    return Group(labels, tuple(found), contrasts)
+    return Group(labels, tuple(found), comparisons)
 
 
 def point_results(found: Sequence[Group], sides: Mapping[str, Side]) -> tuple[PointResult, ...]:
@@ -74,13 +77,13 @@ def point_results(found: Sequence[Group], sides: Mapping[str, Side]) -> tuple[Po
     for group in found:
         for point in group.points:
             if point.name in sides:
-                held = group.contrasts.get(point.name)
+                held = group.comparisons.get(point.name)
                 results.append(_result(point.name, sides[point.name], held, group.points[0].name))
     return tuple(sorted(results, key=lambda one: one.name))
 
 
-def _result(name: str, side: Side, held: Contrast | None, against: str) -> PointResult:
-    first = held.lines[0] if held is not None else None
+def _result(name: str, side: Side, held: Comparison | None, against: str) -> PointResult:
+    first = held.metrics[0] if held is not None else None
     return PointResult(
         name=name,
         runs=len(side.runs),

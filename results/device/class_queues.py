@@ -77,7 +77,7 @@ def class_queues(
 
 
 def _queue_packets(source: IndexedSource, port: str) -> dict[int, int | None]:
-    """What left by every queue of a port that the road tells of."""
+    """What left by every queue of a port that the source tells of."""
     return {
         at.number: source.increase(at, counter)
         for at, counter in source.numbers

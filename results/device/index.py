@@ -1,4 +1,4 @@
-"""Finds a device's counters by object and name, over all roads that were read: the first road that has one, counts. Pure."""
+"""Finds a device's counters by object and name, over all sources that were read: the first source that has one, counts. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from etloop.results.device.increase import increases_of
 from etloop.results.device.reconcile import DevicePort
 
 if TYPE_CHECKING:
-    from etloop.contract.model.counted import CountedDevice, CountedSource
+    from etloop.contract.model.device_counts import CountedDevice, CountedSource
     from etloop.results.device.increase import Increases
     from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexedSource:
-    """One road with its increases."""
+    """One source with its increases."""
 
     source: CountedSource
     increases: Increases
@@ -48,7 +48,7 @@ class IndexedSource:
 
 
 def indexed(device: CountedDevice) -> tuple[IndexedSource, ...]:
-    """All roads in their order."""
+    """All sources in their order."""
     return tuple(_indexed(source) for source in device.sources)
 
 
@@ -64,7 +64,7 @@ def _indexed(source: CountedSource) -> IndexedSource:
 
 
 def device_ports(sources: tuple[IndexedSource, ...], rig_ports: frozenset[str]) -> tuple[DevicePort, ...]:
-    """What the ports that lead to the rig moved, road by road."""
+    """What the ports that lead to the rig moved, source by source."""
     found = []
     for one in sources:
         for port, peer in one.source.peers:

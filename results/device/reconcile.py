@@ -140,8 +140,8 @@ def _counted_by_agent(
         datagrams, payload = tagged + plain.rx_datagrams, payload + plain.rx_bytes
     if lost or damaged:
         reasons = ((lost, "were lost in our own receive buffers"), (damaged, "came with a wrong checksum"))
-        said = " and ".join(f"{count} {what}" for count, what in reasons if count)
-        return datagrams + lost + damaged, None, f"of them {said}, so their bytes are not known"
+        reasons_text = " and ".join(f"{count} {what}" for count, what in reasons if count)
+        return datagrams + lost + damaged, None, f"of them {reasons_text}, so their bytes are not known"
     if agent.ip_version not in IP_BYTES:
         return datagrams, None, "the port has IPv4 and IPv6 addresses, so bytes of frames are not known"
     if agent.tag_bytes is None:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from etloop.contract.model.counters import CounterObject
 from etloop.results.device.class_queues import ReceivedClasses, class_queues
+from etloop.results.device.cos import device_cos_table, device_samples_table
 from etloop.results.device.index import device_ports, indexed
-from etloop.results.device.lanes import device_lanes_table, device_samples_table
 from etloop.results.device.reconcile import AgentPort, PlainDatagrams, reconcile
 from etloop.results.device.tables import counters_table, dut_table
 from etloop.results.schema.columns import Column, ColumnType
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from _typeshed import DataclassInstance
-    from etloop.contract.model.counted import CountedDevice
+    from etloop.contract.model.device_counts import CountedDevice
     from etloop.contract.model.run import PlanTables
     from etloop.results.device.class_queues import ExpectedClass
     from etloop.results.device.index import IndexedSource
@@ -139,7 +139,7 @@ def device_results(
     tables = {
         "dut.parquet": dut_table(sources, start_ns),
         "counters.parquet": counters_table(sources),
-        "switches.parquet": device_lanes_table(sources),
+        "switches.parquet": device_cos_table(sources),
         "queues.parquet": device_samples_table(sources, start_ns),
         "reconciliation.parquet": _rows_table(RECONCILIATION, rows),
         "classes.parquet": _rows_table(CLASSES, classes),
@@ -242,7 +242,7 @@ def _gaps(sources: tuple[IndexedSource, ...], start_ns: int) -> tuple[DeviceGap,
 
 
 def _totals(sources: tuple[IndexedSource, ...]) -> dict[str, int]:
-    """`queue_dropped_packets` and so on: of every object once, by the first road that tells of it."""
+    """`queue_dropped_packets` and so on: of every object once, by the first source that tells of it."""
     found: dict[str, int] = {}
     for kind, counter in _TOTALS:
         seen: dict[tuple[object, ...], int | None] = {}
@@ -261,7 +261,7 @@ def _notes(sources: tuple[IndexedSource, ...], rows: Sequence[Any], used: frozen
     led = {row.port for row in rows}
     lost = sorted(used - led)
     if lost and rows:
-        notes.append(f"no road to counters says which port of the device leads to {', '.join(lost)}")
+        notes.append(f"no source of counters says which port of the device leads to {', '.join(lost)}")
     if not rows and any(one.source.series for one in sources):
         notes.append(
             "nothing is held against the agents' counts: no `ports:` in the rig's dut.counters says which port leads where"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from etloop.contract.model.counted import SamplePhase
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CounterObject
+from etloop.contract.model.device_counts import SamplePhase
 from etloop.results.schema.columns import Column, ColumnType
 from etloop.results.tables.arrow_tables import column_table, text_column
 
@@ -71,16 +71,16 @@ def dut_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table:
     time_ns, error_ns, phase, number, value = (
         np.concatenate([np.empty(0, kind), *(row[index] for row in rows)]) for index, kind in enumerate(kinds)
     )
-    told = _told(series)
+    fields = _series_fields(series)
     return column_table(
         DUT,
         {
             "time_ns": time_ns,
             "error_ns": error_ns,
             "phase": text_column(phase, [one.name.lower() for one in SamplePhase]),
-            **{name: text_column(number, told[name]) for name in ("source", "object", "kind", "port")},
-            "number": np.array(told["number"], np.int32)[number.astype(np.int64)],
-            **{name: text_column(number, told[name]) for name in ("peer", "counter", "unit")},
+            **{name: text_column(number, fields[name]) for name in ("source", "object", "kind", "port")},
+            "number": np.array(fields["number"], np.int32)[number.astype(np.int64)],
+            **{name: text_column(number, fields[name]) for name in ("peer", "counter", "unit")},
             "value": value,
         },
     )
@@ -99,7 +99,7 @@ def _kept(series: NDArray[np.int32], value: NDArray[np.uint64], phase: NDArray[n
 def counters_table(sources: tuple[IndexedSource, ...]) -> pa.Table:
     """counters.parquet: a row for every counter of every object."""
     series = [(one, number) for one in sources for number in range(len(one.source.series))]
-    told = _told(series)
+    fields = _series_fields(series)
 
     def joined(name: str) -> NDArray[np.generic]:
         return np.concatenate([np.empty(0, np.int64), *(getattr(one.increases, name) for one in sources)])
@@ -111,9 +111,9 @@ def counters_table(sources: tuple[IndexedSource, ...]) -> pa.Table:
     return column_table(
         COUNTERS,
         {
-            **{name: text_column(number, told[name]) for name in ("source", "object", "kind", "port")},
-            "number": np.array(told["number"], np.int32),
-            **{name: text_column(number, told[name]) for name in ("peer", "counter", "unit")},
+            **{name: text_column(number, fields[name]) for name in ("source", "object", "kind", "port")},
+            "number": np.array(fields["number"], np.int32),
+            **{name: text_column(number, fields[name]) for name in ("peer", "counter", "unit")},
             "nature": text_column(number, natures),
             "increase": pa.array(increase, mask=~(whole & cumulative)),
             "seen_increase": pa.array(increase, mask=~cumulative),
@@ -129,7 +129,7 @@ def _key(one: IndexedSource, number: int) -> tuple[CounterObject, str]:
     return series.object.kind, series.counter
 
 
-def _told(series: list[tuple[IndexedSource, int]]) -> dict[str, list[object]]:
+def _series_fields(series: list[tuple[IndexedSource, int]]) -> dict[str, list[object]]:
     """Texts and numbers of every series, by column."""
     found: dict[str, list[object]] = {
         name: [] for name in ("source", "object", "kind", "port", "number", "peer", "counter", "unit")

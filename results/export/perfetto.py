@@ -29,7 +29,7 @@ _LANE_COUNTERS: Final = ("queued_bytes", "marked_packets", "dropped_packets", "p
 
 def perfetto_json(given: KpiInput) -> str:
     """trace.perfetto.json."""
-    told = [json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in _events(given)]
+    encoded = [json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in _events(given)]
     about = {
         "run_id": given.summary.run_id,
         "workload": given.summary.source,
@@ -37,7 +37,7 @@ def perfetto_json(given: KpiInput) -> str:
     }
     return (
         f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about, ensure_ascii=False)},"traceEvents":[\n'
-        + ",\n".join(told)
+        + ",\n".join(encoded)
         + "\n]}\n"
     )
 
@@ -91,7 +91,7 @@ def _named(what: str, process: int, thread: int, name: str) -> dict[str, object]
 
 def _arguments(given: KpiInput, row: int) -> dict[str, object]:
     ops = given.frames["ops"].columns
-    told: dict[str, object] = {}
+    arguments: dict[str, object] = {}
     for name in (
         "iteration",
         "op",
@@ -104,11 +104,11 @@ def _arguments(given: KpiInput, row: int) -> dict[str, object]:
     ):
         value = float(ops[name][row])
         if not np.isnan(value):
-            told[name] = int(value)
+            arguments[name] = int(value)
     for name in ("communicator", "algorithm"):
         if ops[name][row]:
-            told[name] = str(ops[name][row])
-    return told
+            arguments[name] = str(ops[name][row])
+    return arguments
 
 
 def lanes_of(begin_ns: NDArray[np.float64], end_ns: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -151,14 +151,14 @@ def _switch_events(given: KpiInput) -> Iterator[dict[str, object]]:
     columns = queues.columns
     time_ns = given.column("queues", "time_ns")
     counters = {name: given.column("queues", name) for name in _LANE_COUNTERS}
-    told: dict[str, float] = {}
+    last: dict[str, float] = {}
     for row in range(min(queues.rows, MOST_OPS)):
-        place = f"{columns['switch'][row]}/{columns['port'][row]} lane {int(columns['lane'][row].item())}"
+        place = f"{columns['switch'][row]}/{columns['port'][row]} CoS {int(columns['cos'][row].item())}"
         for name, values in counters.items():
             track, value = f"{place} {name}", float(values[row])
             # A viewer holds a counter at its last value, and most samples change nothing.
-            if told.get(track) != value:
-                told[track] = value
+            if last.get(track) != value:
+                last[track] = value
                 yield _counter(SWITCHES_PROCESS, track, float(time_ns[row]), value)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from etloop.results.compare.runs import Side
     from etloop.results.compare.samples import RunSamples
-    from etloop.results.schema.comparison import Contrast, Line, Shift, SideTold
+    from etloop.results.schema.comparison import Comparison, MetricResult, Shift, SideRecord
     from numpy.typing import NDArray
 
 BADGES: Final = {
@@ -33,7 +33,7 @@ BADGES: Final = {
 }
 BASES: Final = {
     Basis.RUNS: "run to run",
-    Basis.ROUNDS: "round to round: runs beside each other are held against each other",
+    Basis.PAIRS: "pair to pair: runs of the same repeat are held against each other",
     Basis.ITERATIONS: "iterations of the one run, and an allowance",
     Basis.NOTHING: "nothing",
 }
@@ -42,14 +42,14 @@ MOST_KINDS: Final = 8
 COLOURS: Final = ("#2f6db3", "#d9822b", "#3a9a5b", "#b3261e", "#7d5ba6", "#5c6b77", "#c2a83e", "#2aa3a3")
 
 
-def contrast_html(found: Contrast, a: Side, b: Side) -> str:
+def comparison_html(found: Comparison, a: Side, b: Side) -> str:
     """The page."""
     sides = (("A", a), ("B", b))
     parts = [
         f"<h1>{escape(found.b.name)} against {escape(found.a.name)}</h1>",
         verdict_part(found),
         _sides(found),
-        "<h2>Change, B against A</h2>" + piece(change_figure(found.lines), "changes"),
+        "<h2>Change, B against A</h2>" + piece(change_figure(found.metrics), "changes"),
         tested_table(found),
         _interference(found),
         "<h2>Iterations</h2>" + piece(iterations_figure(sides), "iterations"),
@@ -62,7 +62,7 @@ def contrast_html(found: Contrast, a: Side, b: Side) -> str:
     return page(f"ETLoop compare: {found.b.name} against {found.a.name}", parts)
 
 
-def verdict_part(found: Contrast) -> str:
+def verdict_part(found: Comparison) -> str:
     """Verdict, why, and what to be warned of."""
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in found.reasons)
     warnings = "".join(f"<p><b>Mind:</b> {escape(warning)}</p>" for warning in found.warnings)
@@ -74,20 +74,20 @@ def badge(outcome: Outcome) -> str:
     return f"<span class='badge {BADGES[outcome]}'>{WORDS[outcome]}</span>"
 
 
-def _sides(found: Contrast) -> str:
+def _sides(found: Comparison) -> str:
     rows = [_side_row("A", found.a), _side_row("B", found.b)]
     return table(
         ("", "runs of", "runs", "iterations", "chance is known from", "left out", "the emulator"), rows
     )
 
 
-def _side_row(name: str, side: SideTold) -> tuple[str, ...]:
+def _side_row(name: str, side: SideRecord) -> tuple[str, ...]:
     basis = BASES[side.basis]
     left_out, doubts = ("<br>".join(escape(one) for one in many) for many in (side.left_out, side.doubts))
     return name, escape(side.path), str(side.runs), str(side.iterations), basis, left_out, doubts
 
 
-def tested_table(found: Contrast) -> str:
+def tested_table(found: Comparison) -> str:
     """Every test with its numbers."""
     rows = [
         (
@@ -102,7 +102,7 @@ def tested_table(found: Contrast) -> str:
             f"{line.p_value:.2g}",
             badge(line.outcome) + (f"<br><span class=dim>{escape(line.doubt)}</span>" if line.doubt else ""),
         )
-        for line in found.lines
+        for line in found.metrics
     ]
     heads = ("tested", "A", "CV", "B", "CV", "change", "interval", "of confidence", "p", "")
     note = f"<p class=dim>{escape(false_alarms_text(found))}.</p>"
@@ -114,11 +114,11 @@ def cv_words(cv: float | None) -> str:
     return "-" if cv is None else f"{cv:.2%}"
 
 
-def change_figure(lines: Sequence[Line]) -> Any:
+def change_figure(lines: Sequence[MetricResult]) -> Any:
     """Relative changes with their intervals, around 0."""
-    told = [line for line in reversed(lines) if line.relative]
+    shown = [line for line in reversed(lines) if line.relative]
     figure = go.Figure()
-    for line in told:
+    for line in shown:
         low = line.change if line.low is None else line.low
         high = line.change if line.high is None else line.high
         colour = {"fail": "#b3261e", "pass": "#1b7f4b"}.get(BADGES[line.outcome], "#9a6b00")
@@ -138,7 +138,7 @@ def change_figure(lines: Sequence[Line]) -> Any:
             )
         )
     figure.add_vline(x=0, line={"color": "#75828f", "dash": "dot"})
-    figure.update_layout(height=140 + 34 * len(told), xaxis={"title": "change (%)", "ticksuffix": " %"})
+    figure.update_layout(height=140 + 34 * len(shown), xaxis={"title": "change (%)", "ticksuffix": " %"})
     return figure
 
 
@@ -191,7 +191,7 @@ def completion_figure(sides: Sequence[tuple[str, Side]]) -> Any:
     return figure
 
 
-def carriers_part(found: Contrast) -> str:
+def carriers_part(found: Comparison) -> str:
     """Collectives, ranks and flows behind the change."""
     way = "shorter" if found.verdict is Outcome.IMPROVEMENT else "longer"
     parts = [f"<h2>What became {way}</h2>"]
@@ -212,7 +212,7 @@ def carriers_part(found: Contrast) -> str:
     return "".join(parts)
 
 
-def _interference(found: Contrast) -> str:
+def _interference(found: Comparison) -> str:
     rows = [
         (
             escape(one.job),
@@ -250,7 +250,7 @@ def _bandwidths(a: Side, b: Side) -> str:
     return f"<h2>Bus bandwidth, all members present</h2>{body or '<p class=dim>None.</p>'}"
 
 
-def _plain(found: Contrast) -> str:
+def _plain(found: Comparison) -> str:
     rows = [
         (
             f"<code>{escape(one.name)}</code>",
@@ -265,7 +265,7 @@ def _plain(found: Contrast) -> str:
     return title + (body or "<p class=dim>The runs have no kpis.json.</p>")
 
 
-def differing_part(found: Contrast) -> str:
+def differing_part(found: Comparison) -> str:
     """In what the two were not runs of the same thing."""
     rows = [(escape(one.thing), escape(one.path), escape(one.a), escape(one.b)) for one in found.differing]
     more = found.differing_total - len(rows)

@@ -27,17 +27,17 @@ _WORDS: Final = {
 
 
 def device_section(summary: Summary) -> str:
-    """The section; "" where the rig names no road to counters."""
+    """The section; "" where the rig names no source of counters."""
     device = summary.dut
     if device is None:
         return ""
-    roads = "".join(f"<li>{escape(source_words(source))}</li>" for source in device.sources)
+    sources = "".join(f"<li>{escape(source_words(source))}</li>" for source in device.sources)
     notes = "".join(f"<li>{escape(note)}</li>" for note in device.notes)
-    told = total_words(device)
+    totals = total_words(device)
     agree = f"<p>{escape(agreement_words(device).capitalize())}.</p>" if device.reconciliation else ""
     return (
-        f"<h2>Counters of the device</h2><ul>{roads}</ul>"
-        + (f"<p>{escape(told.capitalize())}.</p>" if told else "")
+        f"<h2>Counters of the device</h2><ul>{sources}</ul>"
+        + (f"<p>{escape(totals.capitalize())}.</p>" if totals else "")
         + agree
         + _reconciliation(device)
         + _gaps(device)

@@ -62,7 +62,7 @@ def port_rates(given: KpiInput, way: str) -> list[Line]:
             peer = columns["peer"][rows[0]]
             name = str(peer or columns["port"][rows[0]])
             if any(line.name == name for line in lines):
-                continue  # another road told of it
+                continue  # another source told of it
             times, moved = _steps(dut, rows)
             lines.append(Line(name, times, np.append(moved * 8e9 / np.maximum(np.diff(times), 1), 0.0)))
     return lines
@@ -99,7 +99,7 @@ def _notification_lanes(given: KpiInput, queues: Frame) -> NDArray[np.bool_]:
         )
         if carries == "notifications"
     }  # fmt: skip
-    lanes = queues.columns["lane"].astype(np.float64)
+    lanes = queues.columns["cos"].astype(np.float64)
     return np.array(
         [(peer, int(lane)) in own for peer, lane in zip(queues.columns["peer"], lanes, strict=True)], bool
     )

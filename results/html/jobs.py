@@ -55,8 +55,8 @@ def events_list(events: Sequence[LinkEvent]) -> str:
     """What became of the timeline; "" where there was none."""
     if not events:
         return ""
-    told = "".join(f"<li>{escape(event_words(event))}</li>" for event in events)
-    return f"<h2>Timeline</h2><ul>{told}</ul>"
+    items = "".join(f"<li>{escape(event_words(event))}</li>" for event in events)
+    return f"<h2>Timeline</h2><ul>{items}</ul>"
 
 
 def _job_row(one: JobShare) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """What pages are made of: one file without a network, tables, and the script that draws plots in the reader's browser.
 
-Decides how pages look. `report_html` tells a run, `contrast_html` and `sweep_html` tell several.
+Decides how pages look. `report_html` tells a run, `comparison_html` and `sweep_html` tell several.
 """
 
 from __future__ import annotations

@@ -59,12 +59,12 @@ def port_figure(given: KpiInput) -> Any | None:
     lines = counted if any(counted) else _estimated(given)
     if lines is None:
         return None
-    told = signals(given)
+    signal_lines = signals(given)
     by_whom = "counted by the device" if any(counted) else "payload, by the records of ops"
     titles = [f"sent to the device (Gbit/s, {by_whom})", f"received from it (Gbit/s, {by_whom})"]
     figure = make_subplots(
-        rows=2 + bool(told), cols=1, shared_xaxes=True, vertical_spacing=0.06,
-        subplot_titles=titles + (["marks, notifications, pauses and drops between two readings"] if told else []),
+        rows=2 + bool(signal_lines), cols=1, shared_xaxes=True, vertical_spacing=0.06,
+        subplot_titles=titles + (["marks, notifications, pauses and drops between two readings"] if signal_lines else []),
     )  # fmt: skip
     loads: dict[str, float] = {}
     for line in (*lines[0], *lines[1]):
@@ -81,14 +81,14 @@ def port_figure(given: KpiInput) -> Any | None:
                 ),
                 row=row, col=1,
             )  # fmt: skip
-    for line in told:
+    for line in signal_lines:
         figure.add_trace(
             go.Scatter(x=line.times_ns / 1e6, y=line.values, name=escape(line.name), line_shape="hv"),
             row=3,
             col=1,
         )
     _mark_gaps_and_events(figure, given)
-    signals_shown = bool(told)
+    signals_shown = bool(signal_lines)
     figure.update_xaxes(title_text="time of the run (ms)", row=2 + signals_shown, col=1)
     figure.update_layout(height=420 + 180 * signals_shown)
     job = given.summary.job

@@ -66,7 +66,7 @@ def _verdict(summary: Summary) -> str:
     )
     failed = [check for check in summary.checks if check.result.value == "fail"]
     broke += "".join(
-        f"<p><b>Its records do not add up:</b> {escape(one.name)}: {one.mismatches} of {one.examined}; "
+        f"<p><b>Its records do not add up:</b> {escape(one.name)}: {one.mismatches} of {one.checked}; "
         f"{escape('; '.join(one.examples))}</p>"
         for one in failed
     )
@@ -88,7 +88,7 @@ def _check_row(one: CheckOutcome) -> tuple[str, ...]:
     if one.reason:
         found += f"<br><span class=dim>{escape(one.reason)}</span>"
     if one.rows:
-        count = f"{one.broken} of {one.examined} rows break it" if one.examined > 1 else ""
+        count = f"{one.broken} of {one.checked} rows break it" if one.checked > 1 else ""
         found += f"<br>{count}<ul>{''.join(f'<li>{escape(row)}</li>' for row in one.rows)}</ul>"
     passed = one.result is Result.PASS
     return (
@@ -112,7 +112,7 @@ def _figures(kpis: KpiSet, summary: Summary) -> str:
         if rows
         else ("<p class=dim>Neither an ideal network nor a twin stands beside this run.</p>")
     )
-    told = []
+    rows = []
     for nature in (Nature.TIME, Nature.TRANSPORT, Nature.DEVICE, Nature.OWN):
         for kpi in kpis.figures:
             figure = BY_NAME.get(kpi.name)
@@ -122,8 +122,8 @@ def _figures(kpis: KpiSet, summary: Summary) -> str:
                     if kpi.value is not None
                     else f"<span class=dim>{escape(kpi.absent)}</span>"
                 )
-                told.append((f"<code>{escape(kpi.name)}</code>", value, escape(figure.words)))
-    return f"<h2>Key figures</h2>{beside}{table(('figure', 'value', 'what'), told)}"
+                rows.append((f"<code>{escape(kpi.name)}</code>", value, escape(figure.words)))
+    return f"<h2>Key figures</h2>{beside}{table(('figure', 'value', 'what'), rows)}"
 
 
 def _collectives(kpis: KpiSet, summary: Summary) -> str:
@@ -174,11 +174,11 @@ def _port_notes(given: KpiInput) -> str:
         if "dut" in given.frames
         else "What a rank sends for an op is spread evenly over its time: the device's counters were not read in this run."
     )
-    told = (
+    note = (
         f"Over the whole run: {marks.np_ecn_marked_roce_packets} packets marked, "
         f"{marks.rp_cnp_handled + marks.rp_cnp_ignored} CNPs, {marks.retransmitted_packets} retransmissions. {how}"
     )
-    return f"<p class=dim>{escape(told)}</p>{table(heads, rows, numbers=range(1, 6))}"
+    return f"<p class=dim>{escape(note)}</p>{table(heads, rows, numbers=range(1, 6))}"
 
 
 def _slowest(given: KpiInput) -> str:
@@ -196,9 +196,9 @@ def _degraded(summary: Summary) -> str:
          escape(", ".join(f"{name} {version}" for name, version in one.versions.items())))
         for one in summary.agents[:MOST_ROWS]
     ]  # fmt: skip
-    told = "".join(f"<li>{escape(line)}</li>" for line in lines) or "<li class=dim>nothing</li>"
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines) or "<li class=dim>nothing</li>"
     heads = ("agent", "host", "ranks", "ops", "clock error", "versions")
-    return f"<h2>Degraded, and worth knowing</h2><ul>{told}</ul>{table(heads, agents)}"
+    return f"<h2>Degraded, and worth knowing</h2><ul>{items}</ul>{table(heads, agents)}"
 
 
 def _again(summary: Summary, scenario_text: str, rig_text: str) -> str:

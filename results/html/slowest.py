@@ -65,14 +65,14 @@ def _story(given: KpiInput, row: int, least_ns: float, connections: Frame) -> st
         float(ops[name][row].item()) for name in ("intended_ns", "issued_ns", "first_tx_ns", "completed_ns")
     )
     sent, received = float(ops["wire_tx_bytes"][row].item()), float(ops["wire_rx_bytes"][row].item())
-    told = [
+    sentences = [
         f"sent {bytes_words(sent)}, received {bytes_words(received)}",
         f"issued {time_words(issued - intended)} late",
         f"first packet {time_words(first_tx - issued)} after that",
         f"{time_words(completed - first_tx)} until all was there and acknowledged",
     ]
     if least_ns > 0:
-        told.append(f"at line rate {time_words(least_ns)}")
+        sentences.append(f"at line rate {time_words(least_ns)}")
     rank = float(ops["rank"][row].item())
     columns = connections.columns
     mine = (columns["src_rank"] == rank) | (columns["dst_rank"] == rank)
@@ -81,7 +81,7 @@ def _story(given: KpiInput, row: int, least_ns: float, connections: Frame) -> st
         for name, word in _SIGNS
         if (total := float(columns[name][mine].astype(np.float64).sum())) > 0
     ]
-    told.append(
+    sentences.append(
         f"connections of rank {rank:.0f} in the whole run: {', '.join(met) or 'no loss, no mark, no timeout'}"
     )
-    return "; ".join(told)
+    return "; ".join(sentences)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from etloop.results.compare.runs import Side
     from etloop.results.compare.sweep_results import Group
-    from etloop.results.schema.comparison import ContrastSettings
-    from etloop.results.schema.sweep import PointResult, SweepTold
+    from etloop.results.schema.comparison import ComparisonSettings
+    from etloop.results.schema.sweep import PointResult, SweepRecord
 
 MOST_GROUPS: Final = 40
 """That are drawn; all are in the table of sweep.json."""
@@ -42,31 +42,31 @@ MOST_DETAILS: Final = 60
 
 
 def sweep_html(
-    told: SweepTold, found: Sequence[Group], sides: Mapping[str, Side], settings: ContrastSettings
+    record: SweepRecord, found: Sequence[Group], sides: Mapping[str, Side], settings: ComparisonSettings
 ) -> str:
     """The page."""
-    results = {one.name: one for one in told.results}
-    parts = [_head(told), f"<p class=dim>{escape(promise(settings))}.</p>"]
+    results = {one.name: one for one in record.results}
+    parts = [_head(record), f"<p class=dim>{escape(promise(settings))}.</p>"]
     if len(found) > 1:
-        parts += ["<h2>All groups</h2>", piece(overview_figure(told, found, results), "overview")]
+        parts += ["<h2>All groups</h2>", piece(overview_figure(record, found, results), "overview")]
     for number, group in enumerate(found[:MOST_GROUPS]):
-        parts.append(_group(told, group, results, sides, number))
+        parts.append(_group(record, group, results, sides, number))
     if len(found) > MOST_GROUPS:
         parts.append(f"<p class=dim>{len(found) - MOST_GROUPS} more groups are in sweep.json.</p>")
-    parts.append(_details(found, told.compare))
-    parts.append(_broken(told))
-    return page(f"ETLoop sweep: {told.source}", parts)
+    parts.append(_details(found, record.compare))
+    parts.append(_broken(record))
+    return page(f"ETLoop sweep: {record.source}", parts)
 
 
-def _head(told: SweepTold) -> str:
+def _head(record: SweepRecord) -> str:
     about = (
-        f"{len(told.points)} points, {told.repeats} runs each, {len(told.runs)} done; {told.mode}; {told.order} (seed "
-        f"{told.seed}); settings of {told.compare} are held against the first"
+        f"{len(record.points)} points, {record.repeats} runs each, {len(record.runs)} done; {record.mode}; {record.order} (seed "
+        f"{record.seed}); settings of {record.compare} are held against the first"
     )
-    return f"<h1>Sweep {escape(told.source)}</h1><p class=dim>{escape(about)}</p>"
+    return f"<h1>Sweep {escape(record.source)}</h1><p class=dim>{escape(about)}</p>"
 
 
-def overview_figure(told: SweepTold, found: Sequence[Group], results: Mapping[str, PointResult]) -> Any:
+def overview_figure(record: SweepRecord, found: Sequence[Group], results: Mapping[str, PointResult]) -> Any:
     """The job's time by setting, of every group against its first point."""
     figure = go.Figure()
     for number, group in enumerate(found[:MOST_GROUPS]):
@@ -76,7 +76,7 @@ def overview_figure(told: SweepTold, found: Sequence[Group], results: Mapping[st
         base = _jct(results[there[0].name])
         figure.add_trace(
             go.Scatter(
-                x=[escape(point.labels[told.compare]) for point in there],
+                x=[escape(point.labels[record.compare]) for point in there],
                 y=[_jct(results[point.name]) / base for point in there],
                 name=escape(group.words),
                 mode="lines+markers",
@@ -85,22 +85,24 @@ def overview_figure(told: SweepTold, found: Sequence[Group], results: Mapping[st
         )
     figure.update_layout(
         height=400,
-        xaxis={"title": escape(told.compare), "type": "category"},
+        xaxis={"title": escape(record.compare), "type": "category"},
         yaxis={"title": "iteration, of the first setting's", "rangemode": "tozero"},
     )
     return figure
 
 
 def _group(
-    told: SweepTold,
+    record: SweepRecord,
     group: Group,
     results: Mapping[str, PointResult],
     sides: Mapping[str, Side],
     number: int,
 ) -> str:
-    there = [(point.labels[told.compare], sides[point.name]) for point in group.points if point.name in sides]
-    title = escape(group.words or told.compare)
-    parts = [f"<h2>{title}</h2>", _table(told, group, results)]
+    there = [
+        (point.labels[record.compare], sides[point.name]) for point in group.points if point.name in sides
+    ]
+    title = escape(group.words or record.compare)
+    parts = [f"<h2>{title}</h2>", _table(record, group, results)]
     if there:
         parts.append(piece(times_figure(there), f"times{number}"))
         parts.append(piece(completion_figure(there), f"completion{number}"))
@@ -108,11 +110,11 @@ def _group(
     return "".join(parts)
 
 
-def _table(told: SweepTold, group: Group, results: Mapping[str, PointResult]) -> str:
+def _table(record: SweepRecord, group: Group, results: Mapping[str, PointResult]) -> str:
     shown = shown_columns(group, results)
     rows = []
     for point in group.points:
-        label = f"<b>{escape(point.labels[told.compare])}</b> <span class=dim>{point.name}</span>"
+        label = f"<b>{escape(point.labels[record.compare])}</b> <span class=dim>{point.name}</span>"
         result = results.get(point.name)
         if result is None:
             rows.append((label, "0", *("" for _ in range(5 + len(shown))), "no run"))
@@ -133,7 +135,7 @@ def _table(told: SweepTold, group: Group, results: Mapping[str, PointResult]) ->
             )
         )
     heads = (
-        told.compare,
+        record.compare,
         "runs",
         "iteration",
         "CV",
@@ -157,7 +159,7 @@ def times_figure(there: Sequence[tuple[str, Side]]) -> Any:
                 boxpoints="all",
                 boxmean=True,
                 pointpos=0,
-                text=[escape(name) for name in side.rounds],
+                text=[escape(name) for name in side.repeats],
                 marker={"color": COLOURS[number % len(COLOURS)]},
                 showlegend=False,
             )
@@ -195,28 +197,32 @@ def bandwidth_figure(there: Sequence[tuple[str, Side]]) -> Any:
 
 def _details(found: Sequence[Group], axis: str) -> str:
     parts = ["<h2>In full</h2>"]
-    told = [(group, name, held) for group in found for name, held in group.contrasts.items()]
-    for number, (group, name, held) in enumerate(told[:MOST_DETAILS]):
+    shown = [(group, name, held) for group in found for name, held in group.comparisons.items()]
+    for number, (group, name, held) in enumerate(shown[:MOST_DETAILS]):
         labels = {point.name: point.labels[axis] for point in group.points}
         title = f"{labels[name]} against {labels[group.points[0].name]}{': ' + group.words if group.words else ''}"
         parts.append(
             f"<details><summary>{badge(held.verdict)} {escape(title)} <span class=dim>{name}</span></summary>"
-            f"{verdict_part(held)}{piece(change_figure(held.lines), f'changes{number}')}{tested_table(held)}"
+            f"{verdict_part(held)}{piece(change_figure(held.metrics), f'changes{number}')}{tested_table(held)}"
             f"{carriers_part(held)}{differing_part(held)}</details>"
         )
-    if len(told) > MOST_DETAILS:
+    if len(shown) > MOST_DETAILS:
         parts.append(
-            f"<p class=dim>{len(told) - MOST_DETAILS} more: etloop compare POINT POINT tells each.</p>"
+            f"<p class=dim>{len(shown) - MOST_DETAILS} more: etloop compare POINT POINT tells each.</p>"
         )
     return "".join(parts)
 
 
-def _broken(told: SweepTold) -> str:
+def _broken(record: SweepRecord) -> str:
     rows = [
-        (one.point, str(one.round), escape(one.reason)) for one in told.runs if one.result is RunResult.BROKEN
+        (one.point, str(one.repeat), escape(one.reason))
+        for one in record.runs
+        if one.result is RunResult.BROKEN
     ]
     return (
-        f"<h2>Runs that broke off</h2>{table(('point', 'round', 'why'), rows[:MOST_DETAILS])}" if rows else ""
+        f"<h2>Runs that broke off</h2>{table(('point', 'repeat', 'why'), rows[:MOST_DETAILS])}"
+        if rows
+        else ""
     )
 
 

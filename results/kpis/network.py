@@ -133,7 +133,7 @@ def device_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     device = given.summary.dut
     for name, ways in _OF_DEVICE.items():
         if device is None:
-            yield name, "the rig names no road to the device's counters"
+            yield name, "the rig names no source of the device's counters"
             continue
         known = next(
             (found for keys in ways if (found := [key for key in keys if key in device.counters])), []

@@ -29,25 +29,25 @@ def check_run(
     outcome: RunOutcome, tables: PlanTables, ops: MeasuredOps, flows: MeasuredFlows
 ) -> tuple[Check, ...]:
     """All checks, in the order in which a reader should look at them."""
-    judged = outcome.state == "done"
+    ended = outcome.state == "done"
     return (
-        _agents_complete(outcome, judged),
-        _all_ops_completed(tables, ops, judged),
+        _agents_complete(outcome, ended),
+        _all_ops_completed(tables, ops, ended),
         _ops_known(ops),
         _times_in_order(tables, ops),
         _op_bytes(tables, ops),
         _plan_consistent(tables),
         _flows_known(flows),
-        _connection_bytes(tables, flows, judged),
+        _connection_bytes(tables, flows, ended),
     )
 
 
-def _check(name: str, examined: int, mismatches: int, examples: Iterable[str], judged: bool = True) -> Check:
+def _check(name: str, checked: int, mismatches: int, examples: Iterable[str], ended: bool = True) -> Check:
     failed = CheckResult.FAIL if mismatches else CheckResult.PASS
     return Check(
         name=name,
-        result=failed if judged else CheckResult.NOT_JUDGED,
-        examined=examined,
+        result=failed if ended else CheckResult.NOT_CHECKED,
+        checked=checked,
         mismatches=mismatches,
         examples=tuple(examples),
     )
@@ -69,18 +69,18 @@ def op_words(tables: PlanTables, plan_row: int, iteration: int) -> str:
     return f"rank {rank} {what} (node {int(ops.node_id[plan_row])}) in iteration {iteration}"
 
 
-def _agents_complete(outcome: RunOutcome, judged: bool) -> Check:
+def _agents_complete(outcome: RunOutcome, ended: bool) -> Check:
     silent = [agent.agent for agent in outcome.agents if not agent.complete]
     return _check(
         "agents_complete",
         len(outcome.agents),
         len(silent),
         [f"agent {name} did not finish and send its counters" for name in silent[:EXAMPLE_LIMIT]],
-        judged,
+        ended,
     )
 
 
-def _all_ops_completed(tables: PlanTables, ops: MeasuredOps, judged: bool) -> Check:
+def _all_ops_completed(tables: PlanTables, ops: MeasuredOps, ended: bool) -> Check:
     # Background ends with the jobs, wherever it is then.
     awaited = ~background_ranks(tables)[tables.ops.rank]
     planned = int(awaited.sum()) * tables.iterations
@@ -94,7 +94,7 @@ def _all_ops_completed(tables: PlanTables, ops: MeasuredOps, judged: bool) -> Ch
             examples += [f"{op_words(tables, int(row), iteration)} left no record" for row in absent]
             if len(examples) == EXAMPLE_LIMIT:
                 break
-    return _check("all_ops_completed", planned, missing, examples, judged)
+    return _check("all_ops_completed", planned, missing, examples, ended)
 
 
 def _ops_known(ops: MeasuredOps) -> Check:
@@ -185,7 +185,7 @@ def connection_payload(
     return sent, received
 
 
-def _connection_bytes(tables: PlanTables, flows: MeasuredFlows, judged: bool) -> Check:
+def _connection_bytes(tables: PlanTables, flows: MeasuredFlows, ended: bool) -> Check:
     plan = tables.connections
     planned = plan.payload_bytes * tables.iterations
     sent, received = connection_payload(flows, len(plan.src_rank))
@@ -199,4 +199,4 @@ def _connection_bytes(tables: PlanTables, flows: MeasuredFlows, judged: bool) ->
             f"rank {int(plan.src_rank[row])} -> rank {int(plan.dst_rank[row])} ({name}): sent {int(sent[row])}, "
             f"received {int(received[row])}, planned {int(planned[row])} bytes"
         )
-    return _check("connection_bytes_as_planned", int(on_wire.sum()), len(rows), examples, judged)
+    return _check("connection_bytes_as_planned", int(on_wire.sum()), len(rows), examples, ended)

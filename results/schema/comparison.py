@@ -1,6 +1,6 @@
 """The shape of a comparison of two sets of runs, B against A: what is tested, what carries it, what makes it doubtful.
 
-`contrast.py` fills it, `contrast_text.py` and `contrast_html.py` tell it; as JSON it is the answer of `etloop compare --json`.
+`contrast.py` fills it, `contrast_text.py` and `comparison_html.py` tell it; as JSON it is the answer of `etloop compare --json`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-CONTRAST_SCHEMA: Final = "etloop-compare/1"
+COMPARISON_SCHEMA: Final = "etloop-compare/1"
 
 
 class Basis(StrEnum):
@@ -19,8 +19,8 @@ class Basis(StrEnum):
     """From run to run: everything that differs between runs of one thing is in it."""
     ITERATIONS = "iterations"
     """Within one run only, and an allowance for what differs between runs."""
-    ROUNDS = "rounds"
-    """From round to round: each run of B is held against the run of A beside it."""
+    PAIRS = "pairs"
+    """From pair to pair: each run of B is held against the run of A beside it."""
     NOTHING = "nothing"
     """One value."""
 
@@ -35,7 +35,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ContrastSettings:
+class ComparisonSettings:
     """How two sides are compared."""
 
     confidence: float = 0.95
@@ -48,13 +48,13 @@ class ContrastSettings:
     """Iterations left out at the begin of every run."""
     figures: tuple[str, ...] = ()
     """Of kpis.json, tested beside the times."""
-    in_rounds: bool = False
+    paired: bool = False
     """Whether runs of the same name belong together: they are held against each other, so that what both share (a seed, the
     state of the machine at that time) drops out."""
 
 
 @dataclass(frozen=True, slots=True)
-class SideTold:
+class SideRecord:
     """A side in words."""
 
     name: str
@@ -68,7 +68,7 @@ class SideTold:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MetricResult:
     """One figure of both sides. Absent numbers are those that nothing is known of."""
 
     name: str
@@ -148,16 +148,16 @@ class Differing:
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
+class Comparison:
     """B against A."""
 
     schema: str
     verdict: Outcome
     reasons: tuple[str, ...]
-    a: SideTold
-    b: SideTold
-    settings: ContrastSettings
-    lines: tuple[Line, ...]
+    a: SideRecord
+    b: SideRecord
+    settings: ComparisonSettings
+    metrics: tuple[MetricResult, ...]
     """Tested, the job's time first."""
     carriers: tuple[Shift, ...]
     """Collectives and pairs whose time changed most, in the verdict's direction."""

@@ -61,7 +61,7 @@ class DeviceGap:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSource:
-    """One road to the device's counters."""
+    """One source of the device's counters."""
 
     name: str
     reader: str

@@ -12,7 +12,7 @@ SEARCH_FILE: Final = "search.json"
 
 
 @dataclass(frozen=True, slots=True)
-class TrialTold:
+class TrialRecord:
     """One value that was tried. It passed if every run of it did."""
 
     name: str
@@ -24,7 +24,7 @@ class TrialTold:
     reason: str
     """The first condition that did not hold, or why a run broke off; "" where all passed."""
     figures: dict[str, float]
-    """Of its last run, those of `FIGURES_TOLD` that exist."""
+    """Of its last run, those of `TRIAL_FIGURES` that exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SearchedPoint:
 
     name: str
     labels: dict[str, str]
-    trials: tuple[TrialTold, ...]
+    trials: tuple[TrialRecord, ...]
     """In the order in which they were tried."""
     best: int | None
     """The furthest value that passed."""
@@ -43,7 +43,7 @@ class SearchedPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchTold:
+class SearchRecord:
     """search.json."""
 
     schema: str
@@ -60,4 +60,4 @@ class SearchTold:
     points: tuple[SearchedPoint, ...]
 
 
-FIGURES_TOLD: Final = ("goodput_bps", "busiest_port_share", "jct_avg_ns", "lost_share", "slip_share")
+TRIAL_FIGURES: Final = ("goodput_bps", "busiest_port_share", "jct_avg_ns", "lost_share", "slip_share")

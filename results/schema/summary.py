@@ -35,7 +35,7 @@ class CheckResult(StrEnum):
 
     PASS = "pass"  # noqa: S105 - a word, not a password
     FAIL = "fail"
-    NOT_JUDGED = "not_judged"
+    NOT_CHECKED = "not_checked"
     """An aborted run cannot be expected to have carried everything."""
 
 
@@ -45,7 +45,7 @@ class Check:
 
     name: str
     result: CheckResult
-    examined: int
+    checked: int
     mismatches: int
     examples: tuple[str, ...]
     """The first few mismatches in words."""
@@ -358,7 +358,7 @@ class Summary:
     verdict: Verdict | None = None
     """None in runs that ask for none, and in files of earlier versions."""
     dut: DeviceSummary | None = None
-    """None in runs whose rig names no road to the device's counters, and in files of earlier versions."""
+    """None in runs whose rig names no source of the device's counters, and in files of earlier versions."""
     jobs: tuple[JobShare, ...] = ()
     """Of a run of several jobs, or with background; all other figures of jobs are without the background."""
     streams: tuple[StreamSummary, ...] = ()

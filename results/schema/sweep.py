@@ -28,7 +28,7 @@ class Mode(StrEnum):
 class RunResult(StrEnum):
     """What became of one run: its verdict, or why it has none."""
 
-    UNJUDGED = "unjudged"
+    NO_VERDICT = "no_verdict"
     """It is whole, and no verdict was asked for."""
     PASS = "pass"  # noqa: S105 - a word, not a password
     FAIL = "fail"
@@ -37,7 +37,7 @@ class RunResult(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PointTold:
+class PointRecord:
     """One combination of settings."""
 
     name: str
@@ -50,11 +50,11 @@ class PointTold:
 
 
 @dataclass(frozen=True, slots=True)
-class RunTold:
+class RunRecord:
     """One run that took place."""
 
     point: str
-    round: int
+    repeat: int
     result: RunResult
     reason: str
     """Why it broke off; "" otherwise."""
@@ -94,7 +94,7 @@ class PointResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepTold:
+class SweepRecord:
     """sweep.json."""
 
     schema: str
@@ -104,6 +104,6 @@ class SweepTold:
     seed: int
     repeats: int
     compare: str
-    points: tuple[PointTold, ...]
-    runs: tuple[RunTold, ...]
+    points: tuple[PointRecord, ...]
+    runs: tuple[RunRecord, ...]
     results: tuple[PointResult, ...] = ()

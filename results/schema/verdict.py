@@ -19,7 +19,7 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AskedCheck:
+class RequestedCheck:
     """A condition that profile or scenario state."""
 
     expression: str
@@ -40,7 +40,7 @@ class CheckOutcome:
     """What was found, with its unit; of a column the worst that broke it."""
     limit: str
     """What it was held against."""
-    examined: int
+    checked: int
     """Rows, or 1 for a figure; 0 where there was nothing to look at."""
     broken: int
     rows: tuple[str, ...]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
-    from etloop.contract.model.counted import CountedDevice
+    from etloop.contract.model.device_counts import CountedDevice
     from etloop.contract.model.run import ExpectedRun, PlanTables, RunOutcome
     from etloop.results.device.summary import DeviceBasis
     from etloop.results.verdict.evaluation import Frame
@@ -190,10 +190,10 @@ def add_device(out_dir: Path, counted: CountedDevice, basis: DeviceBasis) -> Sum
     return summary
 
 
-def add_judgement(out_dir: Path, summary: Summary, texts: Mapping[str, str]) -> None:
+def write_verdict(out_dir: Path, summary: Summary, texts: Mapping[str, str]) -> None:
     """Put `texts` into a run directory, then `summary` in the place of the one that is there.
 
-    What an earlier judgement left is replaced. Raises `RunNotWritten`; what `write_run` left is still there.
+    What an earlier verdict left is replaced. Raises `RunNotWritten`; what `write_run` left is still there.
     """
     try:
         for name, text in (*texts.items(), (SUMMARY_FILE, to_json(summary))):
@@ -201,7 +201,7 @@ def add_judgement(out_dir: Path, summary: Summary, texts: Mapping[str, str]) -> 
         _flush(out_dir)
     except OSError as error:
         problem = Problem(
-            str(out_dir), f"cannot write the judgement: {error}", "choose a directory that can be written"
+            str(out_dir), f"cannot write the verdict: {error}", "choose a directory that can be written"
         )
         raise RunNotWritten(str(problem)) from error
 

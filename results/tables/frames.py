@@ -26,8 +26,8 @@ LABELS: Final[dict[str, tuple[str, ...]]] = {
     "ports": ("agent", "port", "port_index"),
     "iterations": ("iteration",),
     "kinds": ("kind", "algorithm", "ranks"),
-    "switches": ("switch", "port", "lane", "peer"),
-    "queues": ("switch", "port", "lane", "time_ns"),
+    "switches": ("switch", "port", "cos", "peer"),
+    "queues": ("switch", "port", "cos", "time_ns"),
     "cc": ("agent", "src_rank", "dst_rank", "local_qpn", "time_ns"),
     "comparison": ("iteration", "kind", "communicator", "src_rank", "dst_rank", "sequence"),
     "jobs": ("round", "job", "phase", "pass"),
@@ -85,8 +85,8 @@ def _label(name: str, columns: Mapping[str, NDArray[np.generic]]) -> Callable[[i
     wanted = [column for column in LABELS.get(name, ()) if column in columns]
 
     def label(row: int) -> str:
-        told = ((column, columns[column][row]) for column in wanted)
-        return ", ".join(f"{column} {_cell(value)}" for column, value in told if _is_there(value))
+        cells = ((column, columns[column][row]) for column in wanted)
+        return ", ".join(f"{column} {_cell(value)}" for column, value in cells if _is_there(value))
 
     return label
 

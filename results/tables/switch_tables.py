@@ -1,6 +1,6 @@
 """Switches after and during a run, as Arrow tables: a row for every used lane of every port, and the same over time.
 
-Lane i of a port stands for queue i, PFC priority i and priority group i. Decides columns and names; figures are the switch
+CoS i of a port stands for queue i, PFC priority i and priority group i. Decides columns and names; figures are the switch
 model's (contract/model/switch_counters.py).
 """
 
@@ -52,7 +52,7 @@ _SAMPLE = (
 )
 
 
-def used_lanes(ports: NDArray[np.void]) -> NDArray[np.bool_]:
+def used_cos(ports: NDArray[np.void]) -> NDArray[np.bool_]:
     """By port and lane of SWITCH_PORT_COUNTERS rows: whether anything was counted there."""
     queues, groups = ports["queues"], ports["groups"]
     used: NDArray[np.bool_] = (
@@ -71,21 +71,21 @@ def lanes_table(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) 
     names = _Names(topology)
     found: list[tuple[int, int, int]] = []
     for switch, ports in enumerate(switch_ports):
-        found += [(switch, int(port), int(lane)) for port, lane in np.argwhere(used_lanes(ports))]
+        found += [(switch, int(port), int(cos)) for port, cos in np.argwhere(used_cos(ports))]
     rows = [switch_ports[switch][port] for switch, port, _ in found]
-    lanes = [lane for _, _, lane in found]
+    all_cos = [cos for _, _, cos in found]
     columns: dict[str, tuple[object, str]] = names.columns(
         np.array([row[0] for row in found], np.int64), np.array([row[1] for row in found], np.int64)
     )
-    columns["lane"] = (np.array(lanes, np.int32), "id")
+    columns["cos"] = (np.array(all_cos, np.int32), "id")
     for name, unit in _QUEUE:
-        values = [int(row["queues"][name][lane]) for row, lane in zip(rows, lanes, strict=True)]
+        values = [int(row["queues"][name][cos]) for row, cos in zip(rows, all_cos, strict=True)]
         columns[f"queue_{name}"] = (np.array(values, np.int64), unit)
     for name, unit in _GROUP:
-        values = [int(row["groups"][name][lane]) for row, lane in zip(rows, lanes, strict=True)]
+        values = [int(row["groups"][name][cos]) for row, cos in zip(rows, all_cos, strict=True)]
         columns[f"group_{name}"] = (np.array(values, np.int64), unit)
     for name in ("pfc_rx", "pfc_tx"):
-        values = [int(row[name][lane]) for row, lane in zip(rows, lanes, strict=True)]
+        values = [int(row[name][cos]) for row, cos in zip(rows, all_cos, strict=True)]
         columns[name] = (np.array(values, np.int64), "frames")
     return _table(columns)
 
@@ -94,7 +94,7 @@ def samples_table(topology: Topology, samples: NDArray[np.void], start_ns: int) 
     """queues.parquet: LANE_SAMPLE rows with names; times from the begin of the job at `start_ns`."""
     columns: dict[str, tuple[object, str]] = {"time_ns": (samples["time_ns"] - start_ns, "ns")}
     columns |= _Names(topology).columns(samples["switch"].astype(np.int64), samples["port"].astype(np.int64))
-    columns["lane"] = (samples["lane"].astype(np.int32), "id")
+    columns["cos"] = (samples["cos"].astype(np.int32), "id")
     columns |= {name: (samples[name], unit) for name, unit in _SAMPLE}
     return _table(columns)
 
@@ -179,7 +179,7 @@ def totals(switch_ports: tuple[NDArray[np.void], ...]) -> dict[str, int]:
     return sums
 
 
-_PLACE: Final = {"switch": "name", "port": "name", "peer": "name", "lane": "id"}
+_PLACE: Final = {"switch": "name", "port": "name", "peer": "name", "cos": "id"}
 LANE_UNITS: Final = (
     _PLACE
     | {f"queue_{name}": unit for name, unit in _QUEUE}

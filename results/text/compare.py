@@ -9,7 +9,7 @@ from etloop.results.text.layout import printable, wrapped
 from etloop.results.text.units import time_words, value_words
 
 if TYPE_CHECKING:
-    from etloop.results.schema.comparison import Contrast, Line, Shift, SideTold
+    from etloop.results.schema.comparison import Comparison, MetricResult, Shift, SideRecord
 
 WORDS: Final = {
     Outcome.REGRESSION: "REGRESSION",
@@ -23,7 +23,7 @@ _PLAIN_CHANGE: Final = 0.05
 """From which on a key figure that is not tested is worth a line."""
 
 
-def render_contrast(found: Contrast) -> str:
+def render_comparison(found: Comparison) -> str:
     """Verdict, sides, what was tested, what carries it, what differs."""
     lines = wrapped("verdict", WORDS[found.verdict])
     lines += [line for reason in found.reasons for line in wrapped("", reason)]
@@ -47,7 +47,7 @@ def render_contrast(found: Contrast) -> str:
     return "\n".join(printable(line) for line in lines) + "\n"
 
 
-def false_alarms_text(found: Contrast) -> str:
+def false_alarms_text(found: Comparison) -> str:
     """What the intervals promise."""
     settings = found.settings
     return (
@@ -56,17 +56,15 @@ def false_alarms_text(found: Contrast) -> str:
     )
 
 
-def _side(name: str, side: SideTold) -> list[str]:
-    how = (
-        f"{side.runs} runs{' in rounds' if side.basis is Basis.ROUNDS else ''}" if side.runs > 1 else "1 run"
-    )
+def _side(name: str, side: SideRecord) -> list[str]:
+    how = f"{side.runs} runs{' in pairs' if side.basis is Basis.PAIRS else ''}" if side.runs > 1 else "1 run"
     lines = wrapped(name, f"{side.path}: {how}, {side.iterations} iterations")
     lines += [line for one in side.left_out for line in wrapped("", f"left out: {one}")]
     lines += [line for one in side.doubts for line in wrapped("", f"the emulator: {one}")]
     return lines
 
 
-def _tested(found: Contrast) -> list[str]:
+def _tested(found: Comparison) -> list[str]:
     rows = [("tested", "A", "CV", "B", "CV", "change", "interval", "p", "")]
     rows += [
         (
@@ -80,7 +78,7 @@ def _tested(found: Contrast) -> list[str]:
             f"{line.p_value:.2g}",
             f"{WORDS[line.outcome].lower()}{'; ' + line.doubt if line.doubt else ''}",
         )
-        for line in found.lines
+        for line in found.metrics
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     table = [
@@ -96,12 +94,12 @@ def _tested(found: Contrast) -> list[str]:
     return [*(line.rstrip() for line in table), false_alarms_text(found) + "."]
 
 
-def change_words(line: Line) -> str:
+def change_words(line: MetricResult) -> str:
     """By how much B is more than A."""
     return f"{line.change:+.2%}" if line.relative else f"{line.change:+.4g}"
 
 
-def interval_words(line: Line) -> str:
+def interval_words(line: MetricResult) -> str:
     """Within which bounds that is certain."""
     if line.low is None or line.high is None:
         return "unknown"
@@ -114,7 +112,7 @@ def _cv(cv: float | None, basis: Basis) -> str:
     return f"{cv:.1%}{'*' if basis is not Basis.RUNS else ''}"
 
 
-def _interference(found: Contrast) -> list[str]:
+def _interference(found: Comparison) -> list[str]:
     if not found.interference:
         return []
     lines = ["", "interference factor: time beside the jobs of B / beside those of A"]
@@ -135,7 +133,7 @@ def _shifts(title: str, shifts: tuple[Shift, ...]) -> list[str]:
     ]
 
 
-def _plain(found: Contrast) -> list[str]:
+def _plain(found: Comparison) -> list[str]:
     moved = [
         one
         for one in found.plain
@@ -153,7 +151,7 @@ def _plain(found: Contrast) -> list[str]:
     return lines
 
 
-def _differing(found: Contrast) -> list[str]:
+def _differing(found: Comparison) -> list[str]:
     if not found.differing:
         return ["", "A and B are runs of the same files"]
     lines = ["", "A and B differ in"]

@@ -35,10 +35,10 @@ _ALWAYS: Final = ("marked", "dropped", "pauses sent", "pauses received")
 
 
 def device_lines(device: DeviceSummary) -> list[str]:
-    """Roads, totals, agreement with the agents, gaps and notes."""
+    """Sources, totals, agreement with the agents, gaps and notes."""
     lines = [line for source in device.sources for line in wrapped("counters of", source_words(source))]
-    if told := total_words(device):
-        lines += wrapped("device", told)
+    if totals := total_words(device):
+        lines += wrapped("device", totals)
     lines += wrapped("agreement", agreement_words(device)) if device.reconciliation else []
     lines += _differences(device.reconciliation)
     for gap in device.gaps[:MOST_GAPS_SHOWN]:
@@ -51,7 +51,7 @@ def device_lines(device: DeviceSummary) -> list[str]:
 
 
 def source_words(source: DeviceSource) -> str:
-    """How a road was read."""
+    """How a source was read."""
     if not source.readings:
         return f"{source.name}: NONE READ"
     whole = (
@@ -67,12 +67,12 @@ def source_words(source: DeviceSource) -> str:
 
 def total_words(device: DeviceSummary) -> str:
     """What tells of congestion and loss; "" where the device counts none of it."""
-    told = []
+    parts = []
     for key, instead, words in _COUNTED:
         value = device.counters.get(key, device.counters.get(instead))
         if value or (value is not None and words in _ALWAYS):
-            told.append(f"{value} {words}")
-    return ", ".join(told)
+            parts.append(f"{value} {words}")
+    return ", ".join(parts)
 
 
 def agreement_words(device: DeviceSummary) -> str:
@@ -86,8 +86,8 @@ def agreement_words(device: DeviceSummary) -> str:
         Agreement.BEYOND: f"BEYOND {tolerance}",
         Agreement.UNKNOWN: "cannot be told",
     }
-    told = ", ".join(f"{counts[one]} {words[one]}" for one in Agreement if counts[one])
-    return f"of agents and device, {len(rows)} directions of cables: {told}"
+    counts_text = ", ".join(f"{counts[one]} {words[one]}" for one in Agreement if counts[one])
+    return f"of agents and device, {len(rows)} directions of cables: {counts_text}"
 
 
 def _differences(rows: tuple[ReconciledPort, ...]) -> list[str]:

@@ -20,10 +20,10 @@ def stream_words(one: StreamSummary) -> str:
     """What became of a stream of plain UDP."""
     if one.sent_datagrams is None or one.received_datagrams is None:
         return "an end of it did not tell"
-    told = f"{one.sent_datagrams} datagrams sent, {one.received_datagrams} received"
+    text = f"{one.sent_datagrams} datagrams sent, {one.received_datagrams} received"
     lost = one.sent_datagrams - one.received_datagrams
-    told += f" ({lost / one.sent_datagrams:.2%} lost)" if one.sent_datagrams else ""
-    return told + (f"; {one.left_out} left out, the agent was too slow" if one.left_out else "")
+    text += f" ({lost / one.sent_datagrams:.2%} lost)" if one.sent_datagrams else ""
+    return text + (f"; {one.left_out} left out, the agent was too slow" if one.left_out else "")
 
 
 def job_lines(summary: Summary) -> list[str]:

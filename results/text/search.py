@@ -11,22 +11,22 @@ from etloop.results.text.units import value_words
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from etloop.results.schema.search import SearchedPoint, SearchTold, TrialTold
+    from etloop.results.schema.search import SearchedPoint, SearchRecord, TrialRecord
 
 _SHOWN: Final = ("goodput_bps", "busiest_port_share")
 _HEADINGS: Final = ("point", "passes up to", "fails at", "trials", "goodput", "of line rate")
 
 
-def render_search(told: SearchTold, words: Callable[[int], str], where: str) -> str:
+def render_search(record: SearchRecord, words: Callable[[int], str], where: str) -> str:
     """The table, why the first value beyond did not pass, and where all runs are."""
     rows: list[tuple[str, ...]] = [("settings", *_HEADINGS)]
-    rows += [_row(point, words) for point in told.points]
+    rows += [_row(point, words) for point in record.points]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    text = [f"{told.path}, {words(told.begin)} to {words(told.end)}", *lines, ""]
-    for point in told.points:
+    text = [f"{record.path}, {words(record.begin)} to {words(record.end)}", *lines, ""]
+    for point in record.points:
         beyond = _trial(point, point.fails_at)
         if beyond is not None:
             text += wrapped(point.name, f"at {beyond.words}: {beyond.reason}")
@@ -46,5 +46,5 @@ def _row(point: SearchedPoint, words: Callable[[int], str]) -> tuple[str, ...]:
     )
 
 
-def _trial(point: SearchedPoint, value: int | None) -> TrialTold | None:
+def _trial(point: SearchedPoint, value: int | None) -> TrialRecord | None:
     return next((trial for trial in point.trials if trial.value == value), None)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from etloop.results.compare.sweep_results import Group
-    from etloop.results.schema.comparison import ContrastSettings
-    from etloop.results.schema.sweep import PointResult, Spread, SweepTold
+    from etloop.results.schema.comparison import ComparisonSettings
+    from etloop.results.schema.sweep import PointResult, Spread, SweepRecord
 
 COLUMNS: Final = (
     P99,
@@ -39,25 +39,29 @@ TITLES: Final = {
 }
 
 
-def render_sweep(told: SweepTold, found: Sequence[Group], settings: ContrastSettings, out_dir: str) -> str:
+def render_sweep(
+    record: SweepRecord, found: Sequence[Group], settings: ComparisonSettings, out_dir: str
+) -> str:
     """One table a group, and what the intervals promise."""
-    results = {one.name: one for one in told.results}
-    lines = wrapped("sweep", f"{told.source}: {len(told.points)} points, {len(told.runs)} runs, {told.mode}")
+    results = {one.name: one for one in record.results}
+    lines = wrapped(
+        "sweep", f"{record.source}: {len(record.points)} points, {len(record.runs)} runs, {record.mode}"
+    )
     for group in found:
         title = f"{group.words}: " if group.words else ""
-        lines += ["", f"{title}{told.compare}"]
-        lines += group_table(group, told.compare, results)
+        lines += ["", f"{title}{record.compare}"]
+        lines += group_table(group, record.compare, results)
     lines += ["", *wrapped("false alarms", promise(settings))]
     lines += wrapped("results", out_dir)
     return "\n".join(printable(line) for line in lines) + "\n"
 
 
-def promise(settings: ContrastSettings) -> str:
+def promise(settings: ComparisonSettings) -> str:
     """What the intervals of a group promise."""
     return (
         f"where nothing changed, anything in a table is called a regression or an improvement in at most "
         f"{1 - settings.confidence:.1%} of sweeps; changes below {settings.least_effect:.1%} do not count; runs are held "
-        "against those of the same round"
+        "against those of the same repeat"
     )
 
 

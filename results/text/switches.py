@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.units import approximate_bytes
-from etloop.results.tables.switch_tables import totals, used_lanes
+from etloop.results.tables.switch_tables import totals, used_cos
 
 if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LANES_SHOWN: Final = 32
 _HEADINGS: Final = (
-    ("switch/port", "to", "lane", "sent", "packets", "marked", "dropped", "pauses", "", "paused", "queue"),
+    ("switch/port", "to", "cos", "sent", "packets", "marked", "dropped", "pauses", "", "paused", "queue"),
     ("", "", "", "", "", "", "", "sent", "heard", "us", "max"),
 )
 
@@ -24,30 +24,30 @@ _HEADINGS: Final = (
 def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> str:
     """The table of all used lanes; ends with a newline."""
     peers = _peers(topology)
-    lanes = [
-        (switch, int(port), int(lane))
+    all_cos = [
+        (switch, int(port), int(cos))
         for switch, ports in enumerate(switch_ports)
-        for port, lane in np.argwhere(used_lanes(ports))
+        for port, cos in np.argwhere(used_cos(ports))
     ]
-    shown = sorted(lanes, key=lambda row: _interest(switch_ports[row[0]][row[1]], row[2]), reverse=True)[
+    shown = sorted(all_cos, key=lambda row: _interest(switch_ports[row[0]][row[1]], row[2]), reverse=True)[
         :LANES_SHOWN
     ]
     rows = [*_HEADINGS]
-    for switch, port, lane in sorted(shown):
+    for switch, port, cos in sorted(shown):
         counted = switch_ports[switch][port]
-        queue, group = counted["queues"][lane], counted["groups"][lane]
+        queue, group = counted["queues"][cos], counted["groups"][cos]
         name = f"{topology.switches[switch].name}/{topology.switches[switch].ports[port].name}"
         rows.append(
             (
                 name,
                 peers.get((switch, port), "-"),
-                str(lane),
+                str(cos),
                 approximate_bytes(int(queue["bytes"])),
                 str(int(queue["packets"])),
                 str(int(queue["ecn_marked_packets"])),
                 str(int(queue["dropped_packets"] + group["dropped_packets"])),
-                str(int(counted["pfc_tx"][lane])),
-                str(int(counted["pfc_rx"][lane])),
+                str(int(counted["pfc_tx"][cos])),
+                str(int(counted["pfc_rx"][cos])),
                 f"{int(queue['paused_ns']) / 1000:.1f}",
                 approximate_bytes(int(queue["watermark_bytes"])),
             )
@@ -59,8 +59,8 @@ def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ..
         )
         for row in rows
     ]
-    if len(lanes) > len(shown):
-        lines.append(f"({len(lanes) - len(shown)} more lanes; all are in switches.parquet with --out)")
+    if len(all_cos) > len(shown):
+        lines.append(f"({len(all_cos) - len(shown)} more lanes; all are in switches.parquet with --out)")
     lines += ["", *_totals(switch_ports)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -91,12 +91,12 @@ def _totals(switch_ports: tuple[NDArray[np.void], ...]) -> list[str]:
     return [f"switches        {', '.join([first, *others])}"]
 
 
-def _interest(port: np.void, lane: int) -> tuple[int, ...]:
-    queue, group = port["queues"][lane], port["groups"][lane]
+def _interest(port: np.void, cos: int) -> tuple[int, ...]:
+    queue, group = port["queues"][cos], port["groups"][cos]
     return (
         int(queue["dropped_packets"] + group["dropped_packets"]),
         int(queue["ecn_marked_packets"]),
-        int(port["pfc_tx"][lane] + port["pfc_rx"][lane]),
+        int(port["pfc_tx"][cos] + port["pfc_rx"][cos]),
         int(queue["watermark_bytes"]),
         int(queue["bytes"]),
     )

@@ -180,8 +180,8 @@ def _provoked(counts: TransportCounts) -> str:
         (counts.injected_rnr_naks, "receiver-not-ready NAKs sent"),
         (counts.injected_cnps, "CNPs sent"),
     )
-    told = [f"{count} {what}" for count, what in done if count]
-    words = [f"packets {', '.join(told)}"] if told else []
+    parts = [f"{count} {what}" for count, what in done if count]
+    words = [f"packets {', '.join(parts)}"] if parts else []
     if counts.tx_pause_frames:  # agents send none of their own accord
         words.append(f"{counts.tx_pause_frames} pause frames sent")
     return f"{', '.join(words)}, as the scenario asks" if words else ""
@@ -200,13 +200,13 @@ def _checks(summary: Summary) -> list[str]:
     by_result = {
         result: [check for check in summary.checks if check.result is result] for result in CheckResult
     }
-    failed, unjudged = by_result[CheckResult.FAIL], by_result[CheckResult.NOT_JUDGED]
+    failed, unchecked = by_result[CheckResult.FAIL], by_result[CheckResult.NOT_CHECKED]
     text = f"{len(by_result[CheckResult.PASS])} hold, {len(failed)} fail"
-    if unjudged:
-        text += f", {len(unjudged)} not judged because the run was aborted"
+    if unchecked:
+        text += f", {len(unchecked)} not checked because the run was aborted"
     lines = wrapped("checks", text)
     for check in failed:
-        lines += wrapped("FAILED", f"{check.name}: {check.mismatches} of {check.examined}")
+        lines += wrapped("FAILED", f"{check.name}: {check.mismatches} of {check.checked}")
         lines += [line for example in check.examples for line in wrapped("", example)]
     return lines
 

@@ -16,12 +16,12 @@ WORDS: Final = {Result.PASS: "PASS", Result.FAIL: "FAIL", Result.INCONCLUSIVE: "
 def verdict_lines(verdict: Verdict) -> list[str]:
     """A line for all, one for every condition, and the rows that broke it."""
     counts = {result: sum(one.result is result for one in verdict.checks) for result in Result}
-    told = (
+    summary_text = (
         ", ".join(f"{counts[result]} {result.value}" for result in Result if counts[result])
         or "no conditions"
     )
     device = f" of {verdict.device}" if verdict.device else ""
-    lines = wrapped("verdict", f"{WORDS[verdict.result]}{device}: {told}")
+    lines = wrapped("verdict", f"{WORDS[verdict.result]}{device}: {summary_text}")
     for one in verdict.checks:
         lines += _check_lines(one)
     if verdict.emulator:
@@ -37,7 +37,7 @@ def _check_lines(one: CheckOutcome) -> list[str]:
         return lines
     if one.reason:
         lines += wrapped("", one.reason)
-    if one.broken and one.examined > 1:
-        lines += wrapped("", f"{one.broken} of {one.examined} rows break it")
+    if one.broken and one.checked > 1:
+        lines += wrapped("", f"{one.broken} of {one.checked} rows break it")
     lines += [line for row in one.rows for line in wrapped("", f"- {row}")]
     return [*lines, *wrapped("", f"why: {one.why}")]

@@ -68,11 +68,11 @@ def _case(suite: ET.Element, one: CheckOutcome) -> None:
         return
     failed = one.result is Result.FAIL
     message = f"{one.value}, limit {one.limit}" if failed else one.reason
-    said = {"message": _clean(message)}
-    told = ET.SubElement(
-        case, "failure" if failed else "skipped", said | ({"type": "verdict"} if failed else {})
+    attributes = {"message": _clean(message)}
+    element = ET.SubElement(
+        case, "failure" if failed else "skipped", attributes | ({"type": "verdict"} if failed else {})
     )
-    told.text = _clean("\n".join([one.why, one.where, *one.rows]))
+    element.text = _clean("\n".join([one.why, one.where, *one.rows]))
 
 
 def _seconds(time_ns: int | None) -> str:

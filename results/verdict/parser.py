@@ -1,4 +1,4 @@
-"""Reads a condition on the results of a run: `lost_share <= 10ppm`, `switches[lane == 3].queue_dropped_packets == 0`.
+"""Reads a condition on the results of a run: `lost_share <= 10ppm`, `switches[cos == 3].queue_dropped_packets == 0`.
 
 Decides the grammar and what is refused before a run: unknown names, numbers without their unit, comparisons of unlike
 things, columns of different rows. Nothing is ever executed but the tree that comes out. docs/verdict.md tells the language.

@@ -13,7 +13,7 @@ import numpy as np
 from etloop.contract.base.units import approximate_bytes, approximate_duration
 from etloop.results.schema.kpis import BY_NAME, Nature
 from etloop.results.schema.summary import RunState
-from etloop.results.schema.verdict import AskedCheck, CheckOutcome, Result, Verdict
+from etloop.results.schema.verdict import CheckOutcome, RequestedCheck, Result, Verdict
 from etloop.results.verdict.evaluation import UNKNOWN, Outcome, evaluate
 from etloop.results.verdict.parser import Condition, dimension_of, parse
 from etloop.results.verdict.terms import Dimension, ExpressionError, comparisons_of, names_of
@@ -58,8 +58,8 @@ class EmulatorLimits:
     """Dropped by our own receive buffers."""
 
 
-def judge(
-    checks: Sequence[AskedCheck],
+def decide_verdict(
+    checks: Sequence[RequestedCheck],
     results: Results,
     vocabulary: Vocabulary,
     summary: Summary,
@@ -76,7 +76,8 @@ def judge(
     late, lossy = _own_limits(results, limits)
     emulator = late + lossy + overload
     outcomes = tuple(
-        _judge_one(check, results, vocabulary, summary, late + overload, lossy + overload) for check in checks
+        _verdict_on(check, results, vocabulary, summary, late + overload, lossy + overload)
+        for check in checks
     )
     broken_off = "the run broke off" if summary.state is not RunState.DONE else ""
     unaccounted = "" if summary.checks_hold else "the run's own records do not add up (checks)"
@@ -94,8 +95,8 @@ def judge(
 
 
 def check_mistakes(
-    checks: Sequence[AskedCheck], vocabulary: Vocabulary
-) -> tuple[tuple[AskedCheck, ExpressionError], ...]:
+    checks: Sequence[RequestedCheck], vocabulary: Vocabulary
+) -> tuple[tuple[RequestedCheck, ExpressionError], ...]:
     """Conditions that cannot be read, for a warning before the run."""
     found = []
     for check in checks:
@@ -124,8 +125,8 @@ def _own_limits(results: Results, limits: EmulatorLimits) -> tuple[tuple[str, ..
     return tuple(late), tuple(lossy)
 
 
-def _judge_one(
-    check: AskedCheck,
+def _verdict_on(
+    check: RequestedCheck,
     results: Results,
     vocabulary: Vocabulary,
     summary: Summary,
@@ -140,7 +141,7 @@ def _judge_one(
         outcome = evaluate(condition.tree, results)
     truths = np.atleast_1d(outcome.values)
     broken = np.flatnonzero(truths == 0)
-    value, limit, order = _told(condition, results, vocabulary, broken)
+    value, limit, order = _shown_values(condition, results, vocabulary, broken)
     if broken.size:
         natures = natures_of(condition.tree)
         own = (late + lossy) if Nature.TIME in natures else lossy if Nature.TRANSPORT in natures else ()
@@ -159,17 +160,17 @@ def _judge_one(
 
 
 def _outcome(
-    check: AskedCheck,
+    check: RequestedCheck,
     result: Result,
     value: str = "",
     limit: str = "",
-    examined: int = 0,
+    checked: int = 0,
     broken: int = 0,
     rows: tuple[str, ...] = (),
     reason: str = "",
 ) -> CheckOutcome:
     return CheckOutcome(
-        check.expression, check.why, check.where, result, value, limit, examined, broken, rows, reason
+        check.expression, check.why, check.where, result, value, limit, checked, broken, rows, reason
     )
 
 
@@ -198,7 +199,7 @@ def _column_nature(table: str, column: str) -> Nature:
     return Nature.TIME if column in LATE_COLUMNS else TABLE_NATURES[table]
 
 
-def _told(
+def _shown_values(
     condition: Condition, results: Results, vocabulary: Vocabulary, broken: NDArray[np.int64]
 ) -> tuple[str, str, NDArray[np.int64]]:
     """Value and limit in words, and the rows that broke the condition, the worst first."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from etloop.agent.engine_face import EnginePhase
+from etloop.agent.engine_protocol import EnginePhase
 from etloop.agent.lifecycle import AgentLife
 from etloop.agent.lifecycle_actions import (
     Action,
@@ -17,7 +17,7 @@ from etloop.agent.lifecycle_actions import (
     Log,
     OpenEngine,
     Reconnect,
-    Say,
+    SendMessage,
     StartEngine,
 )
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
@@ -29,7 +29,6 @@ from etloop.contract.protocol.messages import (
     MAX_BATCH_BYTES,
     Arm,
     Armed,
-    AskWaits,
     Assign,
     Bye,
     Collect,
@@ -45,6 +44,7 @@ from etloop.contract.protocol.messages import (
     Pong,
     Probe,
     ProtocolVersion,
+    QueryWaits,
     Refused,
     Report,
     Start,
@@ -91,8 +91,8 @@ def status(phase: EnginePhase, failure: str = "") -> Status:
     return Status(phase, 1, 2, 3, 4, 0, failure)
 
 
-def said(actions: tuple[Action, ...]) -> list[object]:
-    return [action.message for action in actions if isinstance(action, Say)]
+def printed(actions: tuple[Action, ...]) -> list[object]:
+    return [action.message for action in actions if isinstance(action, SendMessage)]
 
 
 def logged(actions: tuple[Action, ...]) -> str:
@@ -107,7 +107,7 @@ def left() -> HandedOver:
 def test_it_asks_twice_a_second_and_reminds_its_reader() -> None:
     life = newborn()
     actions = [action for step in range(700) for action in life.on_tick(step * 100 * NS_PER_MS)]
-    assert len(said(tuple(actions))) == 140
+    assert len(printed(tuple(actions))) == 140
     reminders = [line for line in logged(tuple(actions)).splitlines() if line.startswith("no answer from")]
     assert len(reminders) == 3
     assert "do not have each other's keys" in reminders[0]
@@ -115,7 +115,7 @@ def test_it_asks_twice_a_second_and_reminds_its_reader() -> None:
 
 def test_pings_are_answered_in_every_state() -> None:
     for state in (AgentState.IDLE, AgentState.LOADING, AgentState.RUNNING, AgentState.FINISHED):
-        assert said(living(state).on_message(Ping(4, 99), 7)) == [Pong(4, 99, 7, 7)]
+        assert printed(living(state).on_message(Ping(4, 99), 7)) == [Pong(4, 99, 7, 7)]
 
 
 def test_a_refusal_ends_it_with_the_reason() -> None:
@@ -125,7 +125,7 @@ def test_a_refusal_ends_it_with_the_reason() -> None:
 
 
 def test_another_version_ends_it_with_both_numbers() -> None:
-    actions = newborn().on_garbage(VersionMismatch(ProtocolVersion(9, 9)), 0)
+    actions = newborn().on_malformed(VersionMismatch(ProtocolVersion(9, 9)), 0)
     assert actions[-1] == Leave(ExitCode.PREPARATION_FAILED)
     assert "the peer speaks protocol 9.9, this side 2.0 to 2.4" in logged(actions)
 
@@ -133,14 +133,14 @@ def test_another_version_ends_it_with_both_numbers() -> None:
 def test_an_engine_that_opens_is_reported_with_what_it_lacks() -> None:
     life = living(AgentState.LOADING)
     actions = life.on_opened(("receive buffer 208 KiB",))
-    assert said(actions) == [Loaded("r1", ("receive buffer 208 KiB",))]
+    assert printed(actions) == [Loaded("r1", ("receive buffer 208 KiB",))]
     assert "receive buffer 208 KiB" in logged(actions)
 
 
 def test_an_engine_that_does_not_open_is_reported_with_all_reasons() -> None:
     life = living(AgentState.LOADING)
     problems = (Problem("a", "b", "c"), Problem("d", "e" * 9999, "f"))
-    (message,) = said(life.on_open_failed(problems))
+    (message,) = printed(life.on_open_failed(problems))
     assert isinstance(message, LoadFailed)
     assert message.problems[0] == problems[0]
     assert message.problems[1].what.endswith(" ...")
@@ -163,17 +163,17 @@ def test_an_engine_nobody_waits_for_any_more_is_closed() -> None:
 
 
 def test_arming_and_starting_are_confirmed_with_the_margin() -> None:
-    assert said(living(AgentState.CONNECTED).on_message(Arm("r1"), 0)) == [Armed("r1")]
+    assert printed(living(AgentState.CONNECTED).on_message(Arm("r1"), 0)) == [Armed("r1")]
     actions = living(AgentState.ARMED).on_message(Start("r1", 1000), 1300)
-    assert actions == (StartEngine(1000), Say(Started("r1", -300)))
+    assert actions == (StartEngine(1000), SendMessage(Started("r1", -300)))
 
 
 def test_reports_carry_records_and_progress() -> None:
     life = living(AgentState.RUNNING)
-    (report,) = said(life.on_status(status(EnginePhase.RUNNING), np.zeros(3, OP_RECORD), 50))
+    (report,) = printed(life.on_status(status(EnginePhase.RUNNING), np.zeros(3, OP_RECORD), 50))
     assert isinstance(report, Report)
     assert (len(report.ops), report.completed, report.progress.quiet_ns) == (3, False, 50)
-    (report,) = said(life.on_status(status(EnginePhase.DONE), NO_OPS, 60))
+    (report,) = printed(life.on_status(status(EnginePhase.DONE), NO_OPS, 60))
     assert isinstance(report, Report)
     assert report.completed
     assert life.state is AgentState.FINISHED
@@ -182,7 +182,7 @@ def test_reports_carry_records_and_progress() -> None:
 def test_large_reports_are_cut_and_only_the_last_part_completes() -> None:
     life = living(AgentState.RUNNING)
     many = np.zeros(MAX_BATCH_BYTES // OP_RECORD.itemsize * 2 + 1, OP_RECORD)
-    reports = said(life.on_status(status(EnginePhase.DONE), many, 0))
+    reports = printed(life.on_status(status(EnginePhase.DONE), many, 0))
     assert all(isinstance(each, Report) and each.ops.nbytes <= MAX_BATCH_BYTES for each in reports)
     assert [each.completed for each in reports if isinstance(each, Report)] == [False, False, True]
 
@@ -192,23 +192,23 @@ def test_large_reports_are_cut_and_only_the_last_part_completes() -> None:
 )
 def test_a_failed_engine_is_reported_in_any_state(state: AgentState) -> None:
     life = living(state)
-    messages = said(life.on_status(status(EnginePhase.FAILED, "no acknowledgement"), NO_OPS, 0))
+    messages = printed(life.on_status(status(EnginePhase.FAILED, "no acknowledgement"), NO_OPS, 0))
     assert messages[-1] == Faulted("r1", "no acknowledgement")
     assert life.state is AgentState.FAULTED
 
 
 def test_an_engine_that_raises_is_reported_too() -> None:
     life = living(AgentState.RUNNING)
-    assert said(life.on_engine_error("bad_alloc")) == [Faulted("r1", "engine error: bad_alloc")]
-    assert said(life.on_engine_error("again")) == []
+    assert printed(life.on_engine_error("bad_alloc")) == [Faulted("r1", "engine error: bad_alloc")]
+    assert printed(life.on_engine_error("again")) == []
 
 
 def test_waits_answer_the_inquiry_they_were_asked_by() -> None:
     life = living(AgentState.RUNNING)
-    life.on_message(AskWaits("r1", 7), 0)
-    (answer,) = said(life.on_waits(np.zeros(0, WAIT_RECORD)))
+    life.on_message(QueryWaits("r1", 7), 0)
+    (answer,) = printed(life.on_waits(np.zeros(0, WAIT_RECORD)))
     assert isinstance(answer, Waits)
-    assert (answer.inquiry, answer.last) == (7, True)
+    assert (answer.query, answer.last) == (7, True)
 
 
 def test_handing_over_counts_what_was_sent() -> None:
@@ -216,7 +216,7 @@ def test_handing_over_counts_what_was_sent() -> None:
     life.on_status(status(EnginePhase.DONE), np.zeros(4, OP_RECORD), 0)
     assert life.on_message(Collect("r1"), 0) == (HandOver(),)
     many = np.zeros(MAX_BATCH_BYTES // FLOW_RECORD.itemsize + 1, FLOW_RECORD)
-    messages = said(
+    messages = printed(
         life.on_handed_over(HandedOver(EngineEnd.DONE, "", np.zeros(1, OP_RECORD), many, left().ports))
     )
     assert [type(message) for message in messages] == [Report, Flows, Flows, Finished]
@@ -228,7 +228,7 @@ def test_handing_over_counts_what_was_sent() -> None:
 
 def test_an_order_out_of_place_is_refused_and_changes_nothing() -> None:
     life = living(AgentState.LOADED)
-    (message,) = said(life.on_message(Start("r1", 5), 0))
+    (message,) = printed(life.on_message(Start("r1", 5), 0))
     assert message == Faulted(
         "r1",
         "agent got START_ORDERED while LOADED; it accepts PROBE_ORDERED, FAULT, COLLECT_ORDERED, PARTED there",
@@ -237,7 +237,7 @@ def test_an_order_out_of_place_is_refused_and_changes_nothing() -> None:
 
 
 def test_an_order_for_another_run_is_refused() -> None:
-    (message,) = said(living(AgentState.LOADED).on_message(Probe("r0"), 0))
+    (message,) = printed(living(AgentState.LOADED).on_message(Probe("r0"), 0))
     assert message == Faulted("r0", "Probe for run r0, which was not assigned here")
 
 
@@ -249,7 +249,7 @@ def test_a_silent_controller_is_left_and_its_engine_stopped() -> None:
     assert Reconnect(linger=False) in actions
     assert "the controller has been silent for 3.0 s" in logged(actions)
     assert life.state is AgentState.JOINING
-    assert said(life.on_tick(LOST_NS + 2)) == [HELLO]
+    assert printed(life.on_tick(LOST_NS + 2)) == [HELLO]
 
 
 def test_a_run_that_welcomes_again_with_more_patience_is_believed_for_as_long_as_it_lasts() -> None:
@@ -275,10 +275,10 @@ def test_an_agent_reports_as_rarely_as_its_run_asks_and_never_more_often_than_it
 
 def test_a_hello_that_found_no_connection_is_said_again_at_once() -> None:
     life = newborn()
-    assert said(life.on_tick(1)) == [HELLO]
-    assert said(life.on_tick(2)) == []
+    assert printed(life.on_tick(1)) == [HELLO]
+    assert printed(life.on_tick(2)) == []
     life.on_hello_unsent()
-    assert said(life.on_tick(3)) == [HELLO]
+    assert printed(life.on_tick(3)) == [HELLO]
 
 
 def test_once_ends_with_the_controller() -> None:
@@ -295,7 +295,7 @@ DISMISSALS = {
 @pytest.mark.parametrize(("message", "code", "line"), DISMISSALS.values(), ids=DISMISSALS.keys())
 def test_a_dismissal_is_acknowledged(message: Dismissed, code: ExitCode, line: str) -> None:
     actions = living(AgentState.IDLE, once=True).on_message(message, 0)
-    assert said(actions) == [Bye("dismissed")]
+    assert printed(actions) == [Bye("dismissed")]
     assert line in logged(actions)
     assert actions[-1] == Leave(code)
     assert Reconnect(linger=True) in living(AgentState.IDLE).on_message(message, 0)
@@ -303,7 +303,7 @@ def test_a_dismissal_is_acknowledged(message: Dismissed, code: ExitCode, line: s
 
 def test_a_controller_that_breaks_the_protocol_is_left() -> None:
     life = living(AgentState.RUNNING)
-    actions = life.on_garbage(ProtocolError("Start.start_ns: expected an integer, got text"), 0)
+    actions = life.on_malformed(ProtocolError("Start.start_ns: expected an integer, got text"), 0)
     assert CloseEngine() in actions
     assert "the controller broke the protocol: Start.start_ns" in logged(actions)
     assert life.state is AgentState.JOINING
@@ -319,7 +319,7 @@ STOPS = {
 @pytest.mark.parametrize(("state", "messages", "code"), STOPS.values(), ids=STOPS.keys())
 def test_a_stopped_agent_says_goodbye(state: AgentState, messages: list[object], code: ExitCode) -> None:
     actions = living(state).on_stop("stopped by Ctrl-C")
-    assert said(actions) == messages
+    assert printed(actions) == messages
     assert actions[-1] == Leave(code)
     assert (CloseEngine() in actions) == (state is AgentState.RUNNING)
 

@@ -15,7 +15,7 @@ import aiomqtt
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 from etloop.agent.cli import main
-from etloop.agent.presence import PresenceSettings, presence_told
+from etloop.agent.presence import PresenceSettings, presence_published
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.protocol.presence import AgentProcess, ProcessState, process_topic
 from etloop.controller.rack.mqtt.schema import schema_of
@@ -38,7 +38,7 @@ async def listening(
     client: aiomqtt.Client, rack: str = "rack1"
 ) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
     """What is told of agent a, as it comes; each fits its schema."""
-    told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    reported: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     async def listen() -> None:
         async for message in client.messages:
@@ -46,21 +46,21 @@ async def listening(
             process = json.loads(message.payload)
             for schema in (SCHEMA, ONLY_KNOWN_KEYS):
                 jsonschema.Draft202012Validator(schema).validate(process)
-            told.put_nowait(process)
+            reported.put_nowait(process)
 
     async with client:
         await client.subscribe(Topics(rack).agent_process("a"), qos=1)
         task = asyncio.create_task(listen())
         try:
-            yield told
+            yield reported
         finally:
             task.cancel()
 
 
-async def state_in(told: asyncio.Queue[dict[str, Any]]) -> str:
+async def state_in(reported: asyncio.Queue[dict[str, Any]]) -> str:
     """The next state that is told."""
     async with asyncio.timeout(PATIENCE_S):
-        return str((await told.get())["state"])
+        return str((await reported.get())["state"])
 
 
 def command(place: Place, port: int) -> tuple[str, ...]:
@@ -72,21 +72,21 @@ def command(place: Place, port: int) -> tuple[str, ...]:
 @pytest.mark.e2e
 async def test_a_process_is_alive_stopped_or_lost(tmp_path: Path, mosquitto: Mosquitto) -> None:
     place = free_place(tmp_path)
-    async with listening(aiomqtt.Client("127.0.0.1", mosquitto.port)) as told:
+    async with listening(aiomqtt.Client("127.0.0.1", mosquitto.port)) as reported:
         with running(place, *command(place, mosquitto.port)) as live:
             async with asyncio.timeout(PATIENCE_S):
-                alive = await told.get()
+                alive = await reported.get()
             assert (alive["state"], alive["name"], alive["process_id"]) == ("alive", "a", live.process.pid)
             live.process.terminate()
-            assert await state_in(told) == ProcessState.STOPPED
+            assert await state_in(reported) == ProcessState.STOPPED
             await asyncio.to_thread(live.ended)
-            assert told.empty(), "a goodbye takes the will back"
+            assert reported.empty(), "a goodbye takes the will back"
         with running(place, *command(place, mosquitto.port)) as live:
-            assert await state_in(told) == ProcessState.ALIVE
+            assert await state_in(reported) == ProcessState.ALIVE
             os.kill(live.process.pid, signal.SIGKILL)
-            assert await state_in(told) == ProcessState.LOST
-    async with listening(aiomqtt.Client("127.0.0.1", mosquitto.port)) as told:
-        assert await state_in(told) == ProcessState.LOST, "retained, for those who come later"
+            assert await state_in(reported) == ProcessState.LOST
+    async with listening(aiomqtt.Client("127.0.0.1", mosquitto.port)) as reported:
+        assert await state_in(reported) == ProcessState.LOST, "retained, for those who come later"
 
 
 @pytest.mark.e2e
@@ -95,12 +95,12 @@ async def test_a_second_process_of_the_name_is_alive_whatever_became_of_the_firs
 ) -> None:
     place = free_place(tmp_path)
     with running(place, *command(place, mosquitto.port)) as first:
-        async with listening(aiomqtt.Client("127.0.0.1", mosquitto.port)) as told:
-            assert await state_in(told) == ProcessState.ALIVE
+        async with listening(aiomqtt.Client("127.0.0.1", mosquitto.port)) as reported:
+            assert await state_in(reported) == ProcessState.ALIVE
             first.process.send_signal(signal.SIGSTOP)
             with running(place, *command(place, mosquitto.port)):
-                assert await state_in(told) == ProcessState.LOST
-                assert await state_in(told) == ProcessState.ALIVE
+                assert await state_in(reported) == ProcessState.LOST
+                assert await state_in(reported) == ProcessState.ALIVE
             first.process.send_signal(signal.SIGCONT)
 
 
@@ -109,14 +109,14 @@ async def test_the_broker_may_come_later_and_go(
 ) -> None:
     mosquitto.kill()
     settings = PresenceSettings("127.0.0.1", mosquitto.port, "rack1")
-    async with presence_told(settings, "a"):
+    async with presence_published(settings, "a"):
         async with asyncio.timeout(PATIENCE_S):
             while "is not told" not in caplog.text:  # noqa: ASYNC110 - a log has no event
                 await asyncio.sleep(0)
         for _ in range(2):
             mosquitto.start()
-            async with listening(aiomqtt.Client("127.0.0.1", mosquitto.port)) as told:
-                assert await state_in(told) == ProcessState.ALIVE
+            async with listening(aiomqtt.Client("127.0.0.1", mosquitto.port)) as reported:
+                assert await state_in(reported) == ProcessState.ALIVE
             mosquitto.kill()
     assert len([record for record in caplog.records if "is not told" in record.message]) <= 3, (
         "once each time"
@@ -136,15 +136,15 @@ async def test_the_example_acl_lets_an_agent_speak_for_itself_only(secured: Secu
         tls_params=aiomqtt.TLSParameters(ca_certs=str(viewer.ca_file)),
     )
     assert own.password not in repr(presence)
-    async with listening(client) as told:
-        async with presence_told(presence, "b"), presence_told(presence, "a"):
-            assert await state_in(told) == ProcessState.ALIVE
+    async with listening(client) as reported:
+        async with presence_published(presence, "b"), presence_published(presence, "a"):
+            assert await state_in(reported) == ProcessState.ALIVE
             async with asyncio.timeout(PATIENCE_S):
                 denied = "Denied PUBLISH from etloop-agent-rack1-b"
-                while denied not in secured.said():  # noqa: ASYNC110 - a log has no event
+                while denied not in secured.printed():  # noqa: ASYNC110 - a log has no event
                     await asyncio.sleep(0)
-        assert await state_in(told) == ProcessState.STOPPED
-        assert told.empty()
+        assert await state_in(reported) == ProcessState.STOPPED
+        assert reported.empty()
 
 
 async def test_the_embedded_broker_is_told_too(place: Place) -> None:
@@ -155,10 +155,10 @@ async def test_the_embedded_broker_is_told_too(place: Place) -> None:
     ears = aiomqtt.Client("127.0.0.1", port, protocol=aiomqtt.ProtocolVersion.V311)
     async with serving(place) as rack:
         await rack.until(lambda: any(entry["event"] == "broker joined" for entry in rack.log()))
-        async with listening(ears, "rack") as told:
-            async with presence_told(PresenceSettings("127.0.0.1", port, "rack"), "a"):
-                assert await state_in(told) == ProcessState.ALIVE
-            assert await state_in(told) == ProcessState.STOPPED
+        async with listening(ears, "rack") as reported:
+            async with presence_published(PresenceSettings("127.0.0.1", port, "rack"), "a"):
+                assert await state_in(reported) == ProcessState.ALIVE
+            assert await state_in(reported) == ProcessState.STOPPED
 
 
 REFUSED = {
@@ -174,13 +174,13 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "said"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("arguments", "printed"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_meant_is_refused(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["run", "--controller", f"tcp://127.0.0.1:{free_port()}", "--name", "a", *arguments])
     assert code is ExitCode.PREPARATION_FAILED
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
 
 
 def test_both_sides_name_the_same_topic() -> None:

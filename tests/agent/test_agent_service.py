@@ -97,10 +97,10 @@ async def session(
     *names: str,
     ops: int = 20,
     on_progress: Callable[[RunProgress], None] | None = None,
-    told: list[str] | None = None,
+    reported: list[str] | None = None,
 ) -> RunOutcome:
     parts = ring_assignments(*names, ops=ops, run_id=settings.run_id)
-    on_event = None if told is None else told.append
+    on_event = None if reported is None else reported.append
     return await run(settings, parts, ring_tables(*names, ops=ops), on_progress, on_event)
 
 
@@ -289,14 +289,14 @@ async def test_a_crash_in_the_native_code_is_no_hang(settings: SessionSettings, 
 
 
 async def test_agents_that_never_come_are_named(settings: SessionSettings) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     with pytest.raises(RigError) as caught:
-        await session(replace(settings, gather_timeout_ns=NS_PER_S), "b", told=told)
+        await session(replace(settings, gather_timeout_ns=NS_PER_S), "b", reported=reported)
     assert str(caught.value) == (
         f"agent 'b': did not join at {settings.bind} within 1.0 s; "
         f"start it on its host: etloop-agent run --controller {settings.bind} --name b"
     )
-    assert told[0] == f"waiting at {settings.bind} for agent 'b'"
+    assert reported[0] == f"waiting at {settings.bind} for agent 'b'"
 
 
 async def test_a_stranger_and_a_namesake_are_refused(settings: SessionSettings, agents: Agents) -> None:
@@ -319,8 +319,8 @@ async def test_a_stranger_and_a_namesake_are_refused(settings: SessionSettings, 
 async def test_another_version_is_refused_with_both_numbers(
     settings: SessionSettings, agents: Agents
 ) -> None:
-    told: list[str] = []
-    waiting = asyncio.create_task(session(settings, "a", ops=3, told=told))
+    reported: list[str] = []
+    waiting = asyncio.create_task(session(settings, "a", ops=3, reported=reported))
     with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as dealer:
         dealer.linger = 0
         dealer.connect(settings.bind)
@@ -328,7 +328,7 @@ async def test_another_version_is_refused_with_both_numbers(
         answer = decode_from_controller(await dealer.recv())
     expected = "the peer speaks protocol 3.7, this side 2.0 to 2.4; install the same etloop on the controller and on every agent"
     assert answer == Refused(expected)
-    assert f"refused a connection: {expected}" in told
+    assert f"refused a connection: {expected}" in reported
     agents.start("a")
     assert (await waiting).state == "done"
 
@@ -362,10 +362,10 @@ async def test_with_keys_only_known_agents_get_in(
     secured = replace(settings, curve=CurveServer(keys / "controller.key_secret", keys / "allowed"))
     options = ("--controller-key", str(keys / "controller.key"), "--key")
     agents.start("a", *options, str(keys / "intruder.key_secret"))
-    told: list[str] = []
+    reported: list[str] = []
     with pytest.raises(RigError, match="did not join"):
-        await session(replace(secured, gather_timeout_ns=2 * NS_PER_S), "a", told=told)
-    assert not any("joined" in line for line in told)
+        await session(replace(secured, gather_timeout_ns=2 * NS_PER_S), "a", reported=reported)
+    assert not any("joined" in line for line in reported)
     agents.start("a", *options, str(keys / "a.key_secret"))
     assert (await session(secured, "a", ops=3)).state == "done"
 

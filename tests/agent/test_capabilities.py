@@ -15,7 +15,7 @@ from etloop.contract.model.assignment import PortBackend, PortSettings
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities, Interface, RoceDevice
 from etloop.contract.protocol.messages import Hello, Welcome
 from etloop.controller.rack.agent_pool import AgentPresence
-from etloop.controller.rack.mqtt.messages import agent_told
+from etloop.controller.rack.mqtt.messages import agent_status
 from etloop.controller.session.roster import Roster
 
 from tests.support.control_plane.control_plane_by_hand import ring_assignments
@@ -174,7 +174,7 @@ PORT = replace(ring_assignments("a")["a"].ports[0], udp_port=4791)
 MLX5 = RoceDevice("mlx5_0", "eth1", "mlx5_core", "0000:3b:00.0")
 
 
-def told(host: Capabilities, path_mtu_bytes: int = 4096, port: PortSettings = PORT) -> list[str]:
+def reported(host: Capabilities, path_mtu_bytes: int = 4096, port: PortSettings = PORT) -> list[str]:
     assignment = ring_assignments("a")["a"]
     assignment = replace(
         assignment,
@@ -201,7 +201,7 @@ FITS = {
 
 @pytest.mark.parametrize("host", FITS.values(), ids=FITS.keys())
 def test_a_host_that_fits_is_not_refused(host: Capabilities) -> None:
-    assert told(host) == []
+    assert reported(host) == []
 
 
 MISFITS = {
@@ -237,12 +237,12 @@ MISFITS = {
 
 @pytest.mark.parametrize(("host", "expected"), MISFITS.values(), ids=MISFITS.keys())
 def test_a_host_that_does_not_fit_is_refused_with_the_remedy(host: Capabilities, expected: str) -> None:
-    assert told(host) == [expected]
+    assert reported(host) == [expected]
 
 
 @pytest.mark.parametrize("port", [replace(PORT, udp_port=4792), replace(PORT, backend=PortBackend.VERBS)])
 def test_a_port_that_does_not_want_what_the_network_card_takes_is_not_refused(port: PortSettings) -> None:
-    assert told(replace(HOST, roce_devices=(MLX5,)), port=port) == []
+    assert reported(replace(HOST, roce_devices=(MLX5,)), port=port) == []
 
 
 def test_longer_headers_need_larger_frames() -> None:
@@ -259,7 +259,7 @@ def test_longer_headers_need_larger_frames() -> None:
 
 
 def test_smaller_packets_fit_smaller_frames() -> None:
-    assert told(replace(HOST, interfaces=(replace(ETH1, mtu_bytes=1500),)), 1024) == []
+    assert reported(replace(HOST, interfaces=(replace(ETH1, mtu_bytes=1500),)), 1024) == []
 
 
 def test_an_agent_looks_at_its_host_in_the_moment_in_which_it_is_given_its_part(
@@ -288,8 +288,8 @@ def test_what_changes_while_an_agent_waits_counts() -> None:
 
 def test_the_inventory_says_what_a_host_can_do() -> None:
     hello = Hello("a", "box", 1, {}, 0, replace(HOST, roce_devices=(RoceDevice("rxe0", "eth1", "", ""),)))
-    answer = agent_told(AgentPresence("a", hello, 1, 0, 5, None))
+    answer = agent_status(AgentPresence("a", hello, 1, 0, 5, None))
     assert answer.capabilities is not None
     assert answer.capabilities.roce_devices == ("rxe0/eth1",)
     assert answer.capabilities.interfaces[0].mtu_bytes == 9000
-    assert agent_told(AgentPresence("a", Hello("a", "box", 1, {}), 1, 0, 5, None)).capabilities is None
+    assert agent_status(AgentPresence("a", Hello("a", "box", 1, {}), 1, 0, 5, None)).capabilities is None

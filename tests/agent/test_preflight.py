@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from etloop.agent.cli import main
-from etloop.agent.preflight import Grade, HostFacts, judge, text
-from etloop.contract.base.errors import ExitCode
+from etloop.agent.preflight import HostFacts, check_host, text
+from etloop.contract.base.errors import ExitCode, Severity
 from etloop.contract.model.capabilities import Interface, RoceDevice
 
 GOOD = HostFacts(
@@ -82,40 +82,41 @@ POOR = {
 }
 
 
-def test_a_good_host_has_nothing_to_mend() -> None:
-    assert {check.grade for check in judge(GOOD)} == {Grade.GOOD}
-    assert judge(replace(GOOD, open_files=-1)) == tuple(
-        replace(check, found="-1") if check.what == "open files limit" else check for check in judge(GOOD)
+def test_a_good_host_has_nothing_to_fix() -> None:
+    assert {check.severity for check in check_host(GOOD)} == {Severity.OK}
+    assert check_host(replace(GOOD, open_files=-1)) == tuple(
+        replace(check, found="-1") if check.what == "open files limit" else check
+        for check in check_host(GOOD)
     )
 
 
 @pytest.mark.parametrize(("facts", "what", "remedy"), POOR.values(), ids=POOR.keys())
-def test_a_poor_host_is_told_how_to_mend_it(facts: HostFacts, what: str, remedy: str) -> None:
-    (poor,) = [check for check in judge(facts) if check.grade is not Grade.GOOD]
+def test_a_poor_host_is_told_how_to_fix_it(facts: HostFacts, what: str, remedy: str) -> None:
+    (poor,) = [check for check in check_host(facts) if check.severity is not Severity.OK]
     assert poor.what == what
     assert remedy in poor.remedy
-    assert f"-> {poor.remedy}" in text(judge(facts))
+    assert f"-> {poor.remedy}" in text(check_host(facts))
 
 
 def test_memory_is_for_those_to_lock_who_have_a_card_or_the_right() -> None:
     poor = replace(GOOD, locked_bytes=8 << 20)
-    assert "locked memory limit" not in {check.what for check in judge(replace(poor, backends=("udp",)))}
-    assert {check.grade for check in judge(replace(poor, privileges=("CAP_NET_RAW", "CAP_IPC_LOCK")))} == {
-        Grade.GOOD
-    }
+    assert "locked memory limit" not in {check.what for check in check_host(replace(poor, backends=("udp",)))}
+    assert {
+        check.severity for check in check_host(replace(poor, privileges=("CAP_NET_RAW", "CAP_IPC_LOCK")))
+    } == {Severity.OK}
 
 
 def test_preflight_speaks_to_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["preflight", "--json"]) == ExitCode.PASS
     report = json.loads(capsys.readouterr().out)
     assert report["schema"] == "etloop-preflight/1"
-    of_every_host = {check.what for check in judge(replace(GOOD, interfaces=(), backends=()))}
+    of_every_host = {check.what for check in check_host(replace(GOOD, interfaces=(), backends=()))}
     assert of_every_host <= {check["what"] for check in report["checks"]}
 
 
-def test_an_interface_that_is_down_or_has_no_address_needs_no_mending() -> None:
+def test_an_interface_that_is_down_or_has_no_address_needs_no_fixing() -> None:
     idle = (replace(NARROW, up=False), replace(NARROW, addresses=()))
-    assert {check.grade for check in judge(replace(GOOD, interfaces=idle))} == {Grade.GOOD}
+    assert {check.severity for check in check_host(replace(GOOD, interfaces=idle))} == {Severity.OK}
 
 
 def test_keygen_writes_a_pair_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

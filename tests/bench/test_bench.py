@@ -15,7 +15,7 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 import pytest
-from etloop.agent.files import host_facts
+from etloop.agent.host_facts import host_facts
 from etloop.bench.engine.figures import (
     Bar,
     BenchReport,
@@ -36,7 +36,6 @@ from etloop.bench.engine.network import loopback_place
 from etloop.bench.engine.protocol import (
     LENGTH,
     MAX_FRAME_BYTES,
-    Answer,
     BlastReceive,
     Counted,
     Done,
@@ -48,6 +47,7 @@ from etloop.bench.engine.protocol import (
     Start,
     Watch,
     Watched,
+    WorkerReply,
     body_bytes,
     decode,
     frame_of,
@@ -227,7 +227,7 @@ def test_longer_benches_move_more() -> None:
 # ---- orders and answers
 
 
-VALUES: tuple[Order | Answer, ...] = (
+VALUES: tuple[Order | WorkerReply, ...] = (
     Load(b"\x00\xff", True),
     Watch(3, SECOND_NS),
     Watched(b"01234567"),
@@ -241,14 +241,14 @@ VALUES: tuple[Order | Answer, ...] = (
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_orders_and_answers_survive_the_pipe(value: Order | Answer) -> None:
+def test_orders_and_answers_survive_the_pipe(value: Order | WorkerReply) -> None:
     frame = frame_of(value)
     assert body_bytes(frame[: LENGTH.size]) == len(frame) - LENGTH.size
     assert decode(frame[LENGTH.size :]) == value
 
 
 @pytest.mark.parametrize(
-    ("sentence", "body", "said"),
+    ("sentence", "body", "printed"),
     [
         ("no message at all", b"\xc1", "not an order or answer"),
         ("nothing", b"", "not an order or answer"),
@@ -263,8 +263,8 @@ def test_orders_and_answers_survive_the_pipe(value: Order | Answer) -> None:
         ("a map", msgpack.packb(["Start", {"a": 1}]), "not an order or answer"),
     ],
 )
-def test_what_is_no_order_or_answer_is_refused(sentence: str, body: bytes, said: str) -> None:
-    with pytest.raises(ProtocolError, match=said):
+def test_what_is_no_order_or_answer_is_refused(sentence: str, body: bytes, printed: str) -> None:
+    with pytest.raises(ProtocolError, match=printed):
         decode(body)
 
 
@@ -297,7 +297,7 @@ def test_an_engine_that_was_not_loaded_cannot_start() -> None:
 def test_a_silent_worker_is_named_and_ended() -> None:
     place = loopback_place("this is a test")
     with bench_workers(place) as workers:
-        workers[1].tell(BlastReceive("127.18.9.9", 4791, SECOND_NS))
+        workers[1].send(BlastReceive("127.18.9.9", 4791, SECOND_NS))
         with pytest.raises(RunAborted, match=r"no answer from worker b within 0\.1 s"):
             answers(workers[1:], SECOND_NS // 10)
 
@@ -389,8 +389,8 @@ def test_pacing_with_real_time_threads_tells_when_they_were_late(
         f"{rate}: worst 10 ms, % off" for rate in ("100Mbps", "1Gbps", "5Gbps")
     ], "the worst of all windows is what counts"
     for rate in ("100Mbps", "1Gbps", "5Gbps"):
-        told = ("middle 10 ms, % off", "95 of 100, % off at most", "worst 10 ms, % off")
-        spread = [named[f"{rate}: {each}"]["samples"] for each in told]
+        reported = ("middle 10 ms, % off", "95 of 100, % off at most", "worst 10 ms, % off")
+        spread = [named[f"{rate}: {each}"]["samples"] for each in reported]
         assert all(least <= most <= worst for least, most, worst in zip(*spread, strict=True))
     watched = [name for name in named if name.endswith("a thread was late, % of all")]
     assert all(0 <= sample <= 100 for name in watched for sample in named[name]["samples"])
@@ -414,7 +414,7 @@ def test_nothing_is_left_when_a_bench_breaks(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "printed"),
     [
         (["bench", "everything"], "invalid choice: 'everything'"),
         (["bench", "--seconds", "0"], "0 is not between 1 and 1000"),
@@ -422,9 +422,9 @@ def test_nothing_is_left_when_a_bench_breaks(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_a_wrong_command_line_is_told(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err

@@ -49,11 +49,11 @@ def test_windows_that_a_late_thread_reaches_into_are_those_that_overlap_it_or_be
 ):
     windows = windows_of(looks(), packet_bytes=1250)
     touched = windows.touched_by(np.array([[30 * MS, 31 * MS]]))
-    told = {
+    reported = {
         (int(windows.begin_ns[row]) // MS, int(windows.end_ns[row]) // MS) for row in np.flatnonzero(touched)
     }
     assert CATCH_UP_NS == MS
-    assert told == {(begin, begin + 10) for begin in range(20, 33)}
+    assert reported == {(begin, begin + 10) for begin in range(20, 33)}
     assert not windows.touched_by(np.empty((0, 2), np.int64)).any()
 
 
@@ -64,5 +64,5 @@ def test_too_little_to_tell_is_said(rows: int) -> None:
 
 
 def test_a_figure_without_a_bar_fails_nothing() -> None:
-    assert Ratio("told", (99.0,)).met
+    assert Ratio("reported", (99.0,)).met
     assert not Ratio("held", (99.0,), Bar(Bound.AT_MOST, 1.0)).met

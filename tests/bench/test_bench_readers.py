@@ -14,7 +14,7 @@ from etloop.bench.readers import (
     measure_job,
     read_with_ours,
     read_with_protobuf,
-    told,
+    report_text,
 )
 from etloop.workload.readers.files import write_trace
 from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
@@ -52,7 +52,7 @@ def test_the_limit_is_ten_times_the_bytes_or_fifteen_seconds() -> None:
 
 
 def test_figures_are_printed_beside_their_bars() -> None:
-    text = told(Readers(4, 1000, 100_000.0, 2_500_000.0), JOB)
+    text = report_text(Readers(4, 1000, 100_000.0, 2_500_000.0), JOB)
     assert "protobuf 100,000/s, ours 2,500,000/s: 25.0 times (bar 20)" in text
     assert "0.90 s in all, bytes alone twice 0.10 s (limit 15.0 s)" in text
     assert "40 MB before, 41 MB after reading, 42 MB at most; 2 distinct programs" in text

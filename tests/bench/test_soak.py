@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from etloop.bench.soak import LEAST_FOR_MEMORY, MOST_GROWTH_BYTES, Sample, judge, slope
+from etloop.bench.soak import LEAST_FOR_MEMORY, MOST_GROWTH_BYTES, Sample, slope, soak_verdicts
 
 from tests.controller.rack.mqtt.test_rack_mqtt import mosquitto
 
@@ -44,19 +44,19 @@ CASES = {
 
 @pytest.mark.parametrize(("grown_bytes", "counts", "growing"), CASES.values(), ids=CASES.keys())
 def test_only_what_grows_is_told(grown_bytes: list[int], counts: list[int], growing: set[str]) -> None:
-    assert {each.figure for each in judge(samples(grown_bytes, counts)) if each.grows} == growing
+    assert {each.figure for each in soak_verdicts(samples(grown_bytes, counts)) if each.grows} == growing
 
 
 def test_the_slope_of_the_last_half_stands_by_itself() -> None:
     bent = [n * 10_000 if n < RUNS // 2 else RUNS // 2 * 10_000 for n in range(RUNS)]
-    memory = judge(samples(bent, [1] * RUNS))[0]
+    memory = soak_verdicts(samples(bent, [1] * RUNS))[0]
     assert memory.detail.endswith("+0.00 over the last half")
     assert not memory.detail.startswith("+0.00")
 
 
 def test_few_runs_are_not_judged_by_memory() -> None:
     few = samples([n * 10 * MOST_GROWTH_BYTES for n in range(20)], [1] * 20)
-    assert not any(each.grows for each in judge(few))
+    assert not any(each.grows for each in soak_verdicts(few))
 
 
 def test_one_outlier_moves_no_slope() -> None:

@@ -92,9 +92,9 @@ def test_synth_lint_and_plan_go_together(lab: Path, capsys: pytest.CaptureFixtur
 
 def test_synth_refuses_a_directory_with_traces(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["synth", str(lab / "job")]) == 65
-    said = capsys.readouterr()
-    assert said.err.startswith("etloop: ")
-    assert "job" in said.err
+    printed = capsys.readouterr()
+    assert printed.err.startswith("etloop: ")
+    assert "job" in printed.err
 
 
 def test_an_impossible_job_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,10 +105,12 @@ def test_an_impossible_job_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_lint_tells_errors_and_ends_with_65(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(lab / "job" / "w.6.et", lab / "job" / "w.7.et")
     assert main(["lint", str(lab / "job")]) == 65
-    said = capsys.readouterr().out
-    assert "error: rank-not-in-communicator (20 times); correct the group file or the node's pg_name" in said
-    assert "  ... and " in said
-    assert said.splitlines()[-1].startswith("cannot be replayed: 3 errors")
+    printed = capsys.readouterr().out
+    assert (
+        "error: rank-not-in-communicator (20 times); correct the group file or the node's pg_name" in printed
+    )
+    assert "  ... and " in printed
+    assert printed.splitlines()[-1].startswith("cannot be replayed: 3 errors")
     assert main(["lint", str(lab / "job"), "--json"]) == 65
     report = json.loads(capsys.readouterr().out)
     assert not report["replayable"]
@@ -128,8 +130,8 @@ def test_mistakes_of_both_files_come_together(tmp_path: Path, capsys: pytest.Cap
     scenario.write_text("workload: {trace: job}\nlimts: {}\n")
     rig.write_text("agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 400G}]}]\n")
     assert main(["plan", str(scenario), "--rig", str(rig)]) == 65
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
+    printed = capsys.readouterr().err.splitlines()
+    assert printed == [
         f"etloop: {scenario}:2: limts: unknown key; did you mean limits?",
         f'etloop: {rig}:1: agents[0].ports[0].link: "400G" is not a rate; write a rate with its unit, such as "400Gbps"',
     ]
@@ -162,10 +164,10 @@ def test_agents_that_do_not_come_end_the_run(lab: Path, capsys: pytest.CaptureFi
     scenario.write_text(scenario.read_text().replace("30s", "100ms"))
     capsys.readouterr()
     assert main(["run", str(scenario), "--rig", str(lab / "rig.yaml"), "--out", str(lab / "run")]) == 65
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "'a'" in said.err
-    assert "'b'" in said.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "'a'" in printed.err
+    assert "'b'" in printed.err
     assert not (lab / "run").exists(), "no traffic, no results"
 
 
@@ -195,10 +197,10 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
     assert caught.value.code == 0
-    said = capsys.readouterr().out
-    assert "example:\n" in said
-    assert f"etloop {command}" in said.split("example:\n")[1]
-    assert ("--json" in said) == (command not in WITHOUT_JSON)
+    printed = capsys.readouterr().out
+    assert "example:\n" in printed
+    assert f"etloop {command}" in printed.split("example:\n")[1]
+    assert ("--json" in printed) == (command not in WITHOUT_JSON)
 
 
 @pytest.mark.parametrize(
@@ -226,40 +228,40 @@ def test_ctrl_c_ends_a_command_quietly(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare, "answer_plan", interrupted)
+    monkeypatch.setattr(prepare, "plan_command", interrupted)
     assert main(["plan", "s.yaml", "--rig", "r.yaml"]) == 130
     assert capsys.readouterr().err.endswith("etloop: stopped by Ctrl-C\n")
 
 
 def test_the_parser_names_every_command() -> None:
-    said = make_parser().format_help()
-    assert all(f"    {command}" in said for command in COMMANDS)
+    printed = make_parser().format_help()
+    assert all(f"    {command}" in printed for command in COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_by_itself_says_what_it_says_among_all(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = []
+    printed = []
     for parser in (make_parser(name), make_parser()):
         with pytest.raises(SystemExit):
             parser.parse_args([name, "--help"])
-        said.append(capsys.readouterr().out)
-    assert said[0] == said[1]
-    assert said[0].startswith(f"usage: etloop {name} ")
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert printed[0].startswith(f"usage: etloop {name} ")
 
 
 def test_a_command_that_is_not_there_is_told_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["sumbit"])
-    said = capsys.readouterr().err
-    assert all(f"'{name}'" in said for name in COMMANDS)
+    printed = capsys.readouterr().err
+    assert all(f"'{name}'" in printed for name in COMMANDS)
 
 
 def test_a_client_of_a_rack_starts_without_what_plans_and_measures() -> None:
     probe = "import sys, etloop.cli.main as c; c.make_parser('submit'); import etloop.cli.commands.submit; print(*sys.modules)"
-    said = subprocess.run((sys.executable, "-c", probe), check=True, capture_output=True, text=True).stdout
-    loaded = set(said.split())
+    printed = subprocess.run((sys.executable, "-c", probe), check=True, capture_output=True, text=True).stdout
+    loaded = set(printed.split())
     assert "etloop.controller.rack.client.client" in loaded
     assert loaded.isdisjoint(
         {

@@ -19,17 +19,17 @@ class Terminal(io.StringIO):
 
 def test_every_file_is_told(tmp_path: Path) -> None:
     write_trace(tmp_path, [[EtNode(1, "c", NodeKind.COMP)]] * 3)
-    told: list[tuple[int, int]] = []
-    read_trace(tmp_path, progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    reported: list[tuple[int, int]] = []
+    read_trace(tmp_path, progress=lambda done, total: reported.append((done, total)))
+    assert reported == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_json_files_are_told_too(tmp_path: Path) -> None:
     for rank in range(2):
         (tmp_path / f"t.{rank}.json").write_text('{"workload_graph": [{"Id": 1, "NodeType": 4}]}')
-    told: list[tuple[int, int]] = []
-    read_trace(tmp_path, progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 2), (2, 2)]
+    reported: list[tuple[int, int]] = []
+    read_trace(tmp_path, progress=lambda done, total: reported.append((done, total)))
+    assert reported == [(1, 2), (2, 2)]
 
 
 def test_nobody_looks_at_a_pipe() -> None:

@@ -50,9 +50,9 @@ CHANGES: tuple[tuple[str, str, str, dict[str, str | None]], ...] = (
     ("an item of a list", "ports.1", "c/p0", {"ports.1": "c/p0"}),
     (
         "what is not there is made, sections too",
-        "transport.cc.profile",
+        "transport.cc.preset",
         "paper",
-        {"transport.cc.profile": "paper"},
+        {"transport.cc.preset": "paper"},
     ),
     ("also where a key stands empty", "empty.key", "1", {"empty.key": "1", "empty": None}),
     ("a section is a value", "new", "{a: 1, b: [x]}", {"new.a": "1", "new.b.0": "x"}),
@@ -91,16 +91,16 @@ REFUSED = (
     ),
     ("ports.2", '"ports.2" is no item of a list of 2; number its items from 0'),
     ("ports.first", '"ports.first" is no item of a list of 2; number its items from 0'),
-    ("a..b", '"a..b" is not a key path; write keys with dots, such as transport.cc.profile'),
-    ("a b", '"a b" is not a key path; write keys with dots, such as transport.cc.profile'),
+    ("a..b", '"a..b" is not a key path; write keys with dots, such as transport.cc.preset'),
+    ("a b", '"a b" is not a key path; write keys with dots, such as transport.cc.preset'),
 )
 
 
-@pytest.mark.parametrize(("path", "told"), REFUSED)
-def test_refusals(path: str, told: str) -> None:
+@pytest.mark.parametrize(("path", "reported"), REFUSED)
+def test_refusals(path: str, reported: str) -> None:
     with pytest.raises(QuantityError) as refused:
         changed(path, "1")
-    assert f"{refused.value.what}; {refused.value.remedy}" == told
+    assert f"{refused.value.what}; {refused.value.remedy}" == reported
 
 
 def test_texts_that_no_file_may_have_are_refused_here_too() -> None:

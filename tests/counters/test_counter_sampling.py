@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 import pytest
-from etloop.contract.model.counted import CountedSource, SamplePhase
 from etloop.contract.model.counters import (
     CountedObject,
     CounterBatch,
@@ -18,6 +17,7 @@ from etloop.contract.model.counters import (
     CounterReading,
     FailureKind,
 )
+from etloop.contract.model.device_counts import CountedSource, SamplePhase
 from etloop.counters.sampling import Sampled, Sampling
 from etloop.counters.source_log import SourceLog
 from etloop.runtime.clock import monotonic_ns
@@ -43,7 +43,7 @@ class Device:
     reads: int = 0
     opened: int = 0
     closed: int = 0
-    told: asyncio.Event = field(default_factory=asyncio.Event)
+    reported: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the last of the answers has been asked for."""
 
     async def open(self) -> CounterFailure | None:
@@ -55,7 +55,7 @@ class Device:
     async def read(self) -> CounterBatch | CounterFailure:
         self.reads += 1
         if self.reads >= len(self.answers):
-            self.told.set()
+            self.reported.set()
         answer = self.answers[min(self.reads, len(self.answers)) - 1]
         await self._act(answer)
         if isinstance(answer, CounterFailure):
@@ -78,7 +78,7 @@ SAID: Final[list[str]] = []
 """What the last run's sampling said while it ran."""
 
 
-def road(device: Device, name: str = "tor", **settings: int) -> Sampled:
+def sampled_by(device: Device, name: str = "tor", **settings: int) -> Sampled:
     values = {"interval_ns": 1_000_000, "timeout_ns": 50_000_000, "refresh_ns": 0} | settings
     return Sampled(
         name=name,
@@ -98,12 +98,12 @@ async def sampled(
     """A run that lasts until `during` has told all it has."""
     SAID.clear()
     sampling = Sampling(
-        tuple(road(device, f"tor{number}") for number, device in enumerate(devices)), SAID.append
+        tuple(sampled_by(device, f"tor{number}") for number, device in enumerate(devices)), SAID.append
     )
     troubles = await sampling.begin()
     sampling.started()
     if during is not None:
-        await during.told.wait()
+        await during.reported.wait()
     return troubles, list(await sampling.finish([]))
 
 
@@ -176,7 +176,7 @@ def test_what_never_rests_is_read_as_long_as_it_may_and_said_so() -> None:
     device = Device(list(range(1000)))
 
     async def lived() -> CountedSource:
-        sampling = Sampling((road(device),), print)
+        sampling = Sampling((sampled_by(device),), print)
         await sampling.begin()
         sampling.started()
         return (await sampling.finish(["stopped by Ctrl-C"]))[0]
@@ -188,11 +188,11 @@ def test_what_never_rests_is_read_as_long_as_it_may_and_said_so() -> None:
     )
 
 
-def test_giving_up_closes_every_road() -> None:
+def test_giving_up_closes_every_source() -> None:
     device = Device([1, "stall"])
 
     async def lived() -> None:
-        sampling = Sampling((road(device),), print)
+        sampling = Sampling((sampled_by(device),), print)
         await sampling.begin()
         await sampling.give_up()
 

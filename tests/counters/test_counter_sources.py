@@ -1,4 +1,4 @@
-"""The roads `snmp` and `gnmi` as a rig states them, and credentials: read, refused, and never shown."""
+"""The sources `snmp` and `gnmi` as a rig states them, and credentials: read, refused, and never shown."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from etloop.counters.base.credentials import (
 from etloop.counters.readers.gnmi_settings import (
     GnmiEncoding,
     GnmiMode,
-    GnmiRoad,
+    GnmiSource,
     Tls,
     read_gnmi,
     with_stated_paths,
 )
-from etloop.counters.readers.snmp_settings import InterfaceNames, SnmpRoad, read_snmp
+from etloop.counters.readers.snmp_settings import InterfaceNames, SnmpSource, read_snmp
 from etloop.dut_profiles.model.profile import CounterPaths
 from etloop.dut_profiles.reading.catalogue import find_profile
 
@@ -37,41 +37,41 @@ from tests.support.counters.snmp_by_hand import secret_file
 from tests.support.places import ROOT
 
 
-def settings(content: str) -> tuple[SnmpRoad, list[str]]:
+def settings(content: str) -> tuple[SnmpSource, list[str]]:
     file = ConfigFile("rig.yaml")
     top = read_document(content.encode(), file)
-    road = read_snmp(top, Path("rigs"))
+    source = read_snmp(top, Path("rigs"))
     top.close()
-    return road, [str(problem) for problem in file.problems]
+    return source, [str(problem) for problem in file.problems]
 
 
-def test_a_road_as_a_rig_states_it() -> None:
-    road, problems = settings(
+def test_a_source_as_a_rig_states_it() -> None:
+    source, problems = settings(
         "address: '[2001:db8::1]:1161'\ncredentials: snmp.yaml\nnames: if_alias\nanswer: 200ms\ntries: 2\n"
         "octets_include_fcs: false\n"
     )
     assert problems == []
-    assert road == SnmpRoad(
+    assert source == SnmpSource(
         Address("2001:db8::1", 1161),
         Path("rigs/snmp.yaml"),
         InterfaceNames.IF_ALIAS,
         octets_include_fcs=False,
-        answer_ns=200_000_000,
+        response_timeout_ns=200_000_000,
         tries=2,
     )
     assert "credentials: is missing" in settings("address: leaf0")[1][0]
     assert settings("{address: leaf0, credentials: s.yaml}")[0].address == Address("leaf0", 161)
 
 
-def test_all_mistakes_of_a_road_at_once() -> None:
+def test_all_mistakes_of_a_source_at_once() -> None:
     _, problems = settings("{address: 'a b', names: ifname, tries: 0, comunity: s3cret}")
-    said = "\n".join(problems)
+    printed = "\n".join(problems)
     assert len(problems) == 5
-    assert "credentials: is missing" in said
-    assert 'address: "a b" is not an address' in said
-    assert "did you mean if_name?" in said
-    assert "unknown key" in said
-    assert "s3cret" not in said
+    assert "credentials: is missing" in printed
+    assert 'address: "a b" is not an address' in printed
+    assert "did you mean if_name?" in printed
+    assert "unknown key" in printed
+    assert "s3cret" not in printed
 
 
 @pytest.mark.parametrize("written", ["", "a:0", "a:65536", "[::1", "::1", "-a", "a/b", "a:b", "h" * 300])
@@ -110,10 +110,10 @@ def test_credentials_are_read_and_never_shown(tmp_path: Path) -> None:
 def test_mistakes_in_credentials_do_not_repeat_them(content: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         snmp_credentials(content.encode(), tmp_path / "snmp.yaml")
-    said = str(raised.value)
-    assert "snmp.yaml" in said
-    assert "give community; or user, auth" in said
-    assert "hush" not in said
+    printed = str(raised.value)
+    assert "snmp.yaml" in printed
+    assert "give community; or user, auth" in printed
+    assert "hush" not in printed
 
 
 def test_credentials_that_others_can_read_are_refused(tmp_path: Path) -> None:
@@ -131,22 +131,22 @@ def test_credentials_that_others_can_read_are_refused(tmp_path: Path) -> None:
 # ---- gNMI
 
 
-def gnmi(content: str) -> tuple[GnmiRoad, list[str]]:
+def gnmi(content: str) -> tuple[GnmiSource, list[str]]:
     file = ConfigFile("rig.yaml")
     top = read_document(content.encode(), file)
-    road = read_gnmi(top, Path("rigs"))
+    source = read_gnmi(top, Path("rigs"))
     top.close()
-    return road, [str(problem) for problem in file.problems]
+    return source, [str(problem) for problem in file.problems]
 
 
-def test_a_gnmi_road_as_a_rig_states_it() -> None:
-    road, problems = gnmi(
+def test_a_gnmi_source_as_a_rig_states_it() -> None:
+    source, problems = gnmi(
         "address: leaf0:8080\ncredentials: g.yaml\npaths: sonic\nmode: sample\nsample_interval: 500ms\n"
         "tls: {ca: ca.pem, cert: c.pem, key: k.pem, name: leaf0.lab}\nencoding: json\n"
     )
     assert problems == []
     rigs = Path("rigs")
-    assert road == GnmiRoad(
+    assert source == GnmiSource(
         Address("leaf0", 8080),
         Path("rigs/g.yaml"),
         Tls(rigs / "ca.pem", rigs / "c.pem", rigs / "k.pem", "leaf0.lab"),
@@ -155,38 +155,38 @@ def test_a_gnmi_road_as_a_rig_states_it() -> None:
         GnmiEncoding.JSON,
         sample_ns=500_000_000,
     )
-    assert gnmi("address: leaf0")[0] == GnmiRoad(Address("leaf0", 9339))
+    assert gnmi("address: leaf0")[0] == GnmiSource(Address("leaf0", 9339))
     assert gnmi("{address: leaf0, plaintext: true}")[0].tls is None
 
 
-def test_all_mistakes_of_a_gnmi_road_at_once() -> None:
+def test_all_mistakes_of_a_gnmi_source_at_once() -> None:
     _, problems = gnmi(
         "{address: '', plaintext: true, tls: {cert: c, keys: k}, paths: sonik, mode: poll, encoding: proto, "
         "sample_interval: 1ns}"
     )
-    said = "\n".join(problems)
-    for told in (
+    printed = "\n".join(problems)
+    for reported in (
         "is not an address",
         "stands beside tls",
         "belong together",
         "did you mean key?",
         "did you mean sonic?",
     ):
-        assert told in said
-    assert "write get or once or sample" in said
+        assert reported in printed
+    assert "write get or once or sample" in printed
     _, problems = gnmi("{address: a, paths: sonic, encoding: proto, target: x, sample_interval: 1s}")
-    said = "\n".join(problems)
-    for told in ("come as JSON only", "are the target COUNTERS_DB", "is only of mode sample"):
-        assert told in said
+    printed = "\n".join(problems)
+    for reported in ("come as JSON only", "are the target COUNTERS_DB", "is only of mode sample"):
+        assert reported in printed
 
 
 def test_whose_names_are_asked_for() -> None:
     accesses = find_profile("sonic-tomahawk5").counters.access
-    road = GnmiRoad(Address("a", 1))
-    assert with_stated_paths(road, accesses).paths is CounterPaths.SONIC
-    assert with_stated_paths(road, ()).paths is CounterPaths.OPENCONFIG
-    said = replace(road, paths=CounterPaths.OPENCONFIG)
-    assert with_stated_paths(said, accesses).paths is CounterPaths.OPENCONFIG
+    source = GnmiSource(Address("a", 1))
+    assert with_stated_paths(source, accesses).paths is CounterPaths.SONIC
+    assert with_stated_paths(source, ()).paths is CounterPaths.OPENCONFIG
+    printed = replace(source, paths=CounterPaths.OPENCONFIG)
+    assert with_stated_paths(printed, accesses).paths is CounterPaths.OPENCONFIG
 
 
 WITHOUT: Final = """
@@ -195,13 +195,13 @@ from pathlib import Path
 sys.modules["grpc"] = sys.modules["gufo.snmp.aio"] = None
 from etloop.contract.base.errors import ConfigError
 from etloop.counters.base.address import Address
-from etloop.counters.readers.gnmi_settings import GnmiRoad
+from etloop.counters.readers.gnmi_settings import GnmiSource
 from etloop.counters.registry import reader_of
-from etloop.counters.readers.snmp_settings import SnmpRoad
+from etloop.counters.readers.snmp_settings import SnmpSource
 from etloop.lab.gnmi import GnmiOrder, serve
 
-for road in (GnmiRoad(Address("127.0.0.1", 1)), SnmpRoad(Address("127.0.0.1", 1), Path(sys.argv[1]))):
-    print(asyncio.run(reader_of(road, ()).open()))
+for source in (GnmiSource(Address("127.0.0.1", 1)), SnmpSource(Address("127.0.0.1", 1), Path(sys.argv[1]))):
+    print(asyncio.run(reader_of(source, ()).open()))
 try:
     serve(GnmiOrder("lab", Address("127.0.0.1", 1), Path("lab.sock")))
 except ConfigError as error:

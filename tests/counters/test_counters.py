@@ -1,4 +1,5 @@
-"""Counters of devices: the canonical list, what roads' own names come to, what a rig may say of roads. No device is needed."""
+"""Counters of devices: the canonical list, what sources' own names come to, what a rig may say of sources. No device is
+needed."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.counters.readers.lab_values import NotALab, lab_readings
 from etloop.counters.readers.linux_names import NotCounters, linux_readings
 from etloop.counters.readers.linux_process import rdma_counters
-from etloop.counters.settings import LinuxRoad, Side, SoftSwitchRoad
+from etloop.counters.settings import LinuxSource, Side, SoftSwitchSource
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,13 +99,13 @@ def lab_answer(**port: Any) -> dict[str, Any]:
     }
 
 
-def told(readings: tuple[CounterReading, ...]) -> dict[tuple[str, str], int]:
+def reported(readings: tuple[CounterReading, ...]) -> dict[tuple[str, str], int]:
     return {(str(one.object), one.counter): one.value for one in readings}
 
 
 def test_a_labs_answer_becomes_readings_by_switch_and_port() -> None:
     readings, complaints = lab_readings(lab_answer())
-    found = told(readings)
+    found = reported(readings)
     assert complaints == ()
     assert found["s/0", "rx_packets"] == 7
     assert found["s/0 priority 3", "pfc_tx"] == 9
@@ -115,7 +116,7 @@ def test_a_labs_answer_becomes_readings_by_switch_and_port() -> None:
 
 def test_what_in_a_labs_answer_is_no_value_is_left_out_and_told() -> None:
     readings, complaints = lab_readings(lab_answer(rx_packets="many", tx_bytes=-1, pfc_rx=None))
-    assert ("s/0", "rx_packets") not in told(readings)
+    assert ("s/0", "rx_packets") not in reported(readings)
     assert complaints == (
         "s/0: rx_packets is missing or no whole number",
         "s/0: tx_bytes is -1, not a value of 64 bits",
@@ -171,7 +172,7 @@ BNXT: Final = {
 )  # fmt: skip
 def test_linux_names_become_canonical(what: str, groups: dict[str, Any], expected: dict[Any, int]) -> None:
     readings, complaints = linux_readings({"version": 1, "interfaces": {"p0": groups}})
-    assert told(readings) == expected, what
+    assert reported(readings) == expected, what
     assert complaints == ()
 
 
@@ -231,16 +232,20 @@ def test_a_rig_says_where_counters_are_read() -> None:
 """)
     assert rig.dut is not None
     one, two = rig.dut.counters
-    assert (one.name, one.road, one.interval_ns) == ("soft_switch", SoftSwitchRoad("mine"), 100_000_000)
+    assert (one.name, one.reader_settings, one.interval_ns) == (
+        "soft_switch",
+        SoftSwitchSource("mine"),
+        100_000_000,
+    )
     assert one.ports == (("a/p0", "switch/0"), ("b/p0", "switch/1"))
-    assert two.road == LinuxRoad(("ssh", "h", "etloop", "dut", "linux-counters"), Side.HOST)
+    assert two.reader_settings == LinuxSource(("ssh", "h", "etloop", "dut", "linux-counters"), Side.HOST)
     assert (two.name, two.interval_ns, two.timeout_ns) == ("hosts", None, 10_000_000_000)
 
 
 @pytest.mark.parametrize(
     ("counters", "message"),
     [
-        ("    []\n", "rig.yaml:6: dut.counters: is missing or empty; list the roads to the counters, or leave the key out"),
+        ("    []\n", "rig.yaml:6: dut.counters: is missing or empty; list the sources of the counters, or leave the key out"),
         ("    - {lab: x}\n", "rig.yaml:8: dut.counters[0].reader: is missing; write one of "),
         ("    - {reader: telnet}\n", 'dut.counters[0].reader: "telnet" is not one of the choices'),
         ("    - {reader: linux, interval: 1ms}\n", 'dut.counters[0].interval: "1ms" is out of range; write a value from 20ms'),
@@ -249,11 +254,11 @@ def test_a_rig_says_where_counters_are_read() -> None:
         ("    - {reader: soft_switch, command: x}\n", "dut.counters[0].command: unknown key"),
         ("    - {reader: linux, ports: {c/p0: x}}\n", 'linux is told of "c/p0", which no agent of the rig has'),
         ("    - {reader: linux, ports: {a/p0: x, b/p0: x}}\n", "linux: 2 ports of the rig lead to x; a cable has two ends"),
-        ("    - {reader: linux}\n    - {reader: linux}\n", '2 roads are called "linux"; give each a name of its own'),
+        ("    - {reader: linux}\n    - {reader: linux}\n", '2 sources are called "linux"; give each a name of its own'),
         ("    - {reader: linux, side: middle}\n", '"middle" is not one of the choices; write host or device'),
     ],
 )  # fmt: skip
-def test_a_mistake_about_roads_is_told_with_place_and_remedy(counters: str, message: str) -> None:
+def test_a_mistake_about_sources_is_told_with_place_and_remedy(counters: str, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         rig_of(counters)
     assert message in str(refused.value)

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 from etloop.controller.run.device_check import CHECK_RULE
-from etloop.dut_profiles.model.findings import Examination, Gravity
+from etloop.dut_profiles.model.findings import ProfileVerdict
 from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.reading.profile_file import parse_profile
 from etloop.dut_profiles.rules.buffers import least_headroom_bytes
-from etloop.dut_profiles.rules.contradictions import RULES, examine
+from etloop.dut_profiles.rules.contradictions import RULES, check_profile
 from etloop.dut_profiles.rules.job import (
     JOB_RULES,
     RIG_RULES,
     JobDemands,
     JobLink,
     RigLinks,
-    examine_job,
-    examine_rig,
+    check_job,
+    check_rig,
 )
 
 from tests.support.places import ROOT
@@ -89,20 +89,20 @@ def profile(text: str, *changes: tuple[str, str]) -> DutProfile:
     return parse_profile(text.encode(), "p.yaml")
 
 
-def found(examination: Examination) -> dict[str, str]:
-    return {each.rule: str(each.problem) for each in examination.findings}
+def found(verdict: ProfileVerdict) -> dict[str, str]:
+    return {each.rule: str(each.problem) for each in verdict.findings}
 
 
-def missing(examination: Examination) -> dict[str, tuple[str, ...]]:
-    return {each.rule: each.missing for each in examination.unexamined}
+def missing(verdict: ProfileVerdict) -> dict[str, tuple[str, ...]]:
+    return {each.rule: each.missing for each in verdict.skipped}
 
 
 def test_a_sound_profile_has_nothing_to_be_said_of() -> None:
     for text in (SOUND, NIC):
-        examination = examine(profile(text)) + examine_job(profile(text), JOB)
-        assert examination == Examination()
+        verdict = check_profile(profile(text)) + check_job(profile(text), JOB)
+        assert verdict == ProfileVerdict()
     links = RigLinks("r.yaml", (JobLink("a/p0", 100_000_000_000),))
-    assert examine_rig(profile(SOUND), links) == Examination()
+    assert check_rig(profile(SOUND), links) == ProfileVerdict()
 
 
 BROKEN_SWITCHES = [
@@ -330,12 +330,12 @@ BROKEN_SWITCHES = [
 
 @pytest.mark.parametrize(("rule", "old", "new", "message"), BROKEN_SWITCHES)
 def test_a_broken_switch_is_found(rule: str, old: str, new: str, message: str) -> None:
-    assert message in found(examine(profile(SOUND, (old, new))))[rule]
+    assert message in found(check_profile(profile(SOUND, (old, new))))[rule]
 
 
 def test_a_nic_whose_notifications_are_held_up() -> None:
-    examination = examine(profile(NIC, ("dscp: 48, priority: 6", "dscp: 26, priority: 3")))
-    assert [each.problem.what for each in examination.findings] == [
+    verdict = check_profile(profile(NIC, ("dscp: 48, priority: 6", "dscp: 26, priority: 3")))
+    assert [each.problem.what for each in verdict.findings] == [
         "data and congestion notifications both have DSCP 26",
         "congestion notifications have priority 3, for which PFC is on",
     ]
@@ -356,7 +356,7 @@ BROKEN_NICS = [
 
 @pytest.mark.parametrize(("rule", "old", "new", "message"), BROKEN_NICS)
 def test_a_broken_nic_is_found(rule: str, old: str, new: str, message: str) -> None:
-    assert message in found(examine(profile(NIC, (old, new))))[rule]
+    assert message in found(check_profile(profile(NIC, (old, new))))[rule]
 
 
 BROKEN_JOBS = [
@@ -393,7 +393,7 @@ BROKEN_JOBS = [
 def test_a_job_that_the_device_cannot_carry(
     rule: str, text: str, changes: dict[str, object], message: str
 ) -> None:
-    assert message in found(examine_job(profile(text), replace(JOB, **changes)))[rule]  # type: ignore[arg-type]
+    assert message in found(check_job(profile(text), replace(JOB, **changes)))[rule]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -408,12 +408,12 @@ def test_a_job_that_the_device_cannot_carry(
     ],
 )
 def test_a_job_that_fits_is_let_through(text: str, changes: dict[str, object]) -> None:
-    assert examine_job(profile(text), replace(JOB, **changes)) == Examination()  # type: ignore[arg-type]
+    assert check_job(profile(text), replace(JOB, **changes)) == ProfileVerdict()  # type: ignore[arg-type]
 
 
 def test_a_rig_that_does_not_fit() -> None:
     links = tuple(JobLink(f"a/p{port}", 25_000_000_000) for port in range(5))
-    assert found(examine_rig(profile(SOUND), RigLinks("r.yaml", links))) == {
+    assert found(check_rig(profile(SOUND), RigLinks("r.yaml", links))) == {
         "rig-link-speed": "r.yaml: agents: the link of a/p0 and 4 more is 25Gbps, which no port of the device has; "
         "the device offers 100Gbps",
         "rig-more-ports": "r.yaml: agents: 5 ports of the rig, the device has at most 4; "
@@ -424,15 +424,15 @@ def test_a_rig_that_does_not_fit() -> None:
 def test_breakouts_give_speeds_and_ports() -> None:
     text = SOUND.replace("speeds: [100Gbps]", "speeds: [100Gbps], breakouts: [4x25Gbps]")
     links = tuple(JobLink(f"a/p{port}", 25_000_000_000) for port in range(16))
-    assert examine_rig(profile(text), RigLinks("r.yaml", links)) == Examination()
+    assert check_rig(profile(text), RigLinks("r.yaml", links)) == ProfileVerdict()
 
 
 def test_a_link_takes_its_part_of_a_port_that_is_broken_out() -> None:
     text = SOUND.replace("speeds: [100Gbps]", "speeds: [100Gbps], breakouts: [4x25Gbps]")
     mixed = [JobLink(f"a/p{port}", 25_000_000_000) for port in range(13)]
-    assert found(examine_rig(profile(text), RigLinks("r.yaml", tuple(mixed)))) == {}
+    assert found(check_rig(profile(text), RigLinks("r.yaml", tuple(mixed)))) == {}
     mixed.append(JobLink("b/p0", 100_000_000_000))
-    assert found(examine_rig(profile(text), RigLinks("r.yaml", tuple(mixed)))) == {
+    assert found(check_rig(profile(text), RigLinks("r.yaml", tuple(mixed)))) == {
         "rig-more-ports": "r.yaml: agents: 14 ports of the rig, which take 5 of the device's, the device has at most 4; "
         "use fewer ports, or name the right profile",
     }
@@ -442,15 +442,15 @@ BARE = "\n".join(SOUND.splitlines()[:7]) + "\n"
 
 
 def test_what_cannot_be_examined_is_said_and_not_passed_over() -> None:
-    examination = examine_job(profile(BARE), replace(JOB, needs_telemetry=True, pause_priorities=(3,)))
-    assert examination.findings == ()
-    assert missing(examination) == {
+    verdict = check_job(profile(BARE), replace(JOB, needs_telemetry=True, pause_priorities=(3,)))
+    assert verdict.findings == ()
+    assert missing(verdict) == {
         "job-in-lossy-queue": ("maps.dscp_to_class", "maps.class_to_queue", "maps.class_to_group"),
         "job-unmarked": ("maps.dscp_to_class", "maps.class_to_queue", "maps.class_to_group"),
         "job-pause-ignored": ("pfc.priorities",),
         "job-without-telemetry": ("telemetry",),
     }
-    assert missing(examine_rig(profile(BARE), RigLinks("r", ()))) == {"rig-link-speed": ("ports.speeds",)}
+    assert missing(check_rig(profile(BARE), RigLinks("r", ()))) == {"rig-link-speed": ("ports.speeds",)}
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_what_cannot_be_examined_is_said_and_not_passed_over() -> None:
 )
 def test_a_rule_names_the_value_that_it_lacks(rule: str, gone: str, needs: tuple[str, ...]) -> None:
     new = "pools" if gone.endswith("pools") else ""
-    assert missing(examine(profile(SOUND, (gone, new))))[rule] == needs
+    assert missing(check_profile(profile(SOUND, (gone, new))))[rule] == needs
 
 
 def test_headroom_by_hand() -> None:
@@ -485,16 +485,16 @@ def test_every_rule_has_a_profile_that_breaks_it() -> None:
 
 def test_the_docs_list_every_rule_with_its_gravity() -> None:
     described = [
-        (rule.name, rule.gravity, rule.meaning)
+        (rule.name, rule.severity, rule.meaning)
         for rules in (RULES, (CHECK_RULE,), JOB_RULES, RIG_RULES)
         for rule in rules
     ]
     document = (ROOT / "docs" / "profiles.md").read_text()
-    absent = [f"| `{name}` | {gravity} | {meaning} |" for name, gravity, meaning in described]
+    absent = [f"| `{name}` | {severity} | {meaning} |" for name, severity, meaning in described]
     assert [row for row in absent if row not in document] == []
 
 
 def test_only_contradictions_forbid_a_run() -> None:
-    examination = examine(profile(SOUND, ("total: 32MB", "total: {declared: 64MB, configured: 32MB}")))
-    assert [each.gravity for each in examination.findings] == [Gravity.REMARK]
-    assert examination.contradictions == ()
+    verdict = check_profile(profile(SOUND, ("total: 32MB", "total: {declared: 64MB, configured: 32MB}")))
+    assert [each.severity for each in verdict.findings] == ["warning"]
+    assert verdict.contradictions == ()

@@ -12,7 +12,7 @@ from etloop.dut_profiles.model.profile import Breakout, DutKind, DutProfile, Has
 from etloop.dut_profiles.model.stated import Basis, Claim, Stated, stated_values
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
 from etloop.dut_profiles.reading.profile_file import parse_profile
-from etloop.dut_profiles.rules.contradictions import examine
+from etloop.dut_profiles.rules.contradictions import check_profile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -282,7 +282,7 @@ def test_no_shape_does_more_than_be_refused(shape: object, key: str) -> None:
 def test_a_shipped_profile_is_sound(name: str) -> None:
     profile = find_profile(name)
     assert profile.name == name
-    assert examine(profile).contradictions == ()
+    assert check_profile(profile).contradictions == ()
     used = {claim.source.name for _, stated in stated_values(profile) for _, claim in stated.claims()}
     assert used <= {source.name for source in profile.sources}
     # A value without an address is ours: said of our own switch, or chosen for a device that is nobody's.

@@ -268,7 +268,7 @@ def test_an_agent_that_cannot_be_told_what_to_do_ends_the_run_by_name() -> None:
     too_old = PeerTooOld(
         "the peer speaks protocol 1.1, and PortSettings.backend needs 1.2; upgrade etloop there"
     )
-    play.act(play.session.on_garbage(play.agents["b"].identity, too_old, play.now_ns))
+    play.act(play.session.on_malformed(play.agents["b"].identity, too_old, play.now_ns))
     play.run_to_end()
     expected = "agent 'b': the peer speaks protocol 1.1, and PortSettings.backend needs 1.2"
     assert play.session.reason.startswith(expected)
@@ -282,7 +282,7 @@ def test_every_later_field_says_what_older_peers_take_for_granted() -> None:
         if since_of(each)
     }
     assert set(later.values()) <= set(range(1, OURS + 1))
-    assert later["Hello.seat"] == later["Hello.capabilities"] == later["Welcome.seats"] == 1
+    assert later["Hello.slot"] == later["Hello.capabilities"] == later["Welcome.slots"] == 1
 
 
 # ---- as processes

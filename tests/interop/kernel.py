@@ -86,10 +86,10 @@ def _fetch(cache: Path) -> None:
 
 
 def _package() -> str:
-    told = subprocess.run(
+    reported = subprocess.run(
         ["apt-cache", "depends", METAPACKAGE], capture_output=True, text=True, check=False
     ).stdout
-    match = re.search(r"Depends: (linux-image-[0-9.]+\S*-amd64)", told)
+    match = re.search(r"Depends: (linux-image-[0-9.]+\S*-amd64)", reported)
     if match is None:
         raise NoKernelError(f"apt-cache knows no {METAPACKAGE}; run apt-get update on a Debian system")
     return match[1]

@@ -254,8 +254,8 @@ def _accelerator() -> str:
 def _started(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
     """A machine that has booted. What an earlier try said is kept beside the console, as `console-1`."""
     for trial in range(1, BOOT_TRIES + 1):
-        with (folder / "qemu").open("wb") as told:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=told, stderr=told)
+        with (folder / "qemu").open("wb") as reported:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=reported, stderr=reported)
         ready = False
         try:
             _await_ready(process, folder)
@@ -283,8 +283,10 @@ def _await_ready(process: subprocess.Popen[bytes], folder: Path) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.05)
             break
-    told = [path.read_text(errors="replace")[-2000:] for path in (folder / "qemu", console) if path.exists()]
-    raise AssertionError("the machine did not start:\n" + "\n".join(told))
+    reported = [
+        path.read_text(errors="replace")[-2000:] for path in (folder / "qemu", console) if path.exists()
+    ]
+    raise AssertionError("the machine did not start:\n" + "\n".join(reported))
 
 
 def _ip(*arguments: str) -> None:

@@ -66,9 +66,9 @@ class RxePeer:
 
     def open(self) -> None:
         """Makes the queue pair."""
-        self.qpn, self.rkey, self.va = (int(word) for word in self.say("qp 64").split())
+        self.qpn, self.rkey, self.va = (int(word) for word in self.command_peer("qp 64").split())
 
-    def say(self, line: str) -> str:
+    def command_peer(self, line: str) -> str:
         """Has a command carried out; fails the test if it was not."""
         answer = self.program.ask(line)
         assert not answer.startswith("error"), f"{line}: {answer}"
@@ -76,20 +76,20 @@ class RxePeer:
 
     def do(self, what: str, *arguments: int) -> None:
         """A command of this queue pair."""
-        assert self.say(" ".join((what, str(self.qpn), *map(str, arguments)))) == "ok"
+        assert self.command_peer(" ".join((what, str(self.qpn), *map(str, arguments)))) == "ok"
 
     def peek(self, offset: int, count: int) -> bytes:
         """Bytes of its region."""
-        return bytes.fromhex(self.say(f"peek {offset} {count}"))
+        return bytes.fromhex(self.command_peer(f"peek {offset} {count}"))
 
     def fill(self, offset: int, count: int, seed: int) -> bytes:
         """Puts recognisable bytes into its region, and returns them."""
-        assert self.say(f"fill {offset} {count} {seed}") == "ok"
+        assert self.command_peer(f"fill {offset} {count} {seed}") == "ok"
         return pattern(count, seed)
 
     def state(self) -> str:
         """State of its queue pair, such as RTS."""
-        return self.say(f"state {self.qpn}")
+        return self.command_peer(f"state {self.qpn}")
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ class SoftEnd:
         answers: list[str] = []
 
         def polled() -> bool:
-            answer = self.peer.say("poll 0")
+            answer = self.peer.command_peer("poll 0")
             if answer != "none":
                 answers.append(answer)
             return bool(answers)
@@ -225,7 +225,7 @@ def joined(machine: Machine, program: Path, setting: Setting) -> Iterator[tuple[
             setting.rnr_retry,
             setting.min_rnr_timer,
         )
-        assert peer.say("connect " + " ".join(map(str, arguments))) == "ok"
+        assert peer.command_peer("connect " + " ".join(map(str, arguments))) == "ok"
         queue_pair = _native.QueuePair(local_qpn, peer.qpn, _settings(setting), memory_bytes=REGION_BYTES)
         with machine.beside():
             frames = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_ALL))

@@ -21,6 +21,6 @@ def test_packets_leave_a_udp_port_at_their_times(machine: Machine) -> None:
     newest_s = max(path.stat().st_mtime for path in SOURCES)
     assert PROGRAM.stat().st_mtime > newest_s, "older than its sources; make test builds it"
     with machine.running(str(PROGRAM)) as program:
-        said = program.rest(120)
-    assert program.code == 0, "\n".join(said)
-    assert said == []
+        printed = program.rest(120)
+    assert program.code == 0, "\n".join(printed)
+    assert printed == []

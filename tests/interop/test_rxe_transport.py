@@ -66,7 +66,7 @@ def test_we_write_with_immediate(machine: Machine, rxe_peer: Path, setting: Sett
                 "write_imm", va=peer.va, rkey=peer.rkey, content=content, imm=0xFEDC0000 + count
             )
             end.complete(mark)
-            assert peer.say("poll 5000") == f"{peer.qpn} 129 success | {count} {0xFEDC0000 + count}"
+            assert peer.command_peer("poll 5000") == f"{peer.qpn} 129 success | {count} {0xFEDC0000 + count}"
             assert count == 0 or peer.peek(0, count) == content
 
 
@@ -97,7 +97,7 @@ def test_sends_both_ways(machine: Machine, rxe_peer: Path, setting: Setting) -> 
             peer.do("receive", 0, 200_000)
             content = pattern(count, 9)
             end.complete(end.queue_pair.post("send_imm", content=content, imm=3))
-            assert peer.say("poll 5000") == f"{peer.qpn} 128 success | {count} 3"
+            assert peer.command_peer("poll 5000") == f"{peer.qpn} 128 success | {count} 3"
             assert count == 0 or peer.peek(0, count) == content
             end.queue_pair.post_receive(200_000)
             peer.do("send", 0, count)
@@ -123,7 +123,7 @@ def test_atomics_both_ways(machine: Machine, rxe_peer: Path) -> None:
     """FETCH_ADD and CMP_SWAP return what stood there and change it once."""
     with joined(machine, rxe_peer, Setting()) as (end, peer):
         qp = end.queue_pair
-        peer.say("poke 800 " + (1000).to_bytes(8, "little").hex())
+        peer.command_peer("poke 800 " + (1000).to_bytes(8, "little").hex())
         assert end.complete(qp.post("fetch_add", va=peer.va + 800, rkey=peer.rkey, swap_add=5))[3] == 1000
         assert (
             end.complete(qp.post("compare_swap", va=peer.va + 800, rkey=peer.rkey, compare=1005, swap_add=7))[
@@ -155,7 +155,7 @@ def test_it_is_not_ready_to_receive(machine: Machine, rxe_peer: Path) -> None:
         assert {each for each in syndromes(end) if each & 0xE0 == RNR} == {RNR | 16}
         peer.do("receive", 0, 4096)
         end.complete(mark)
-        assert peer.say("poll 5000").startswith(f"{peer.qpn} 128 success | 3000")
+        assert peer.command_peer("poll 5000").startswith(f"{peer.qpn} 128 success | 3000")
         assert peer.peek(0, 3000) == pattern(3000, 2)
 
 
@@ -270,7 +270,7 @@ def test_what_comes_twice_counts_once(machine: Machine, rxe_peer: Path) -> None:
     """Every packet of ours reaches the device twice: it acknowledges, and adds once."""
     with joined(machine, rxe_peer, Setting()) as (end, peer):
         end.tamper = lambda sent: [each for each in sent for _ in range(2)]
-        peer.say("poke 500000 " + (0).to_bytes(8, "little").hex())
+        peer.command_peer("poke 500000 " + (0).to_bytes(8, "little").hex())
         for expected in range(5):
             assert (
                 end.complete(

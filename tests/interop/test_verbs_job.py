@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 absent = pytest.mark.skipif(not known_sets(), reason="the real trace sets are not beside the repository")
 RANKS_PER_AGENT = 4
 GENTLE = "window_packets: 4, adaptive_timeout: false, timeout: 1s"
-"""The card is emulated in software on a machine that may be busy: what it cannot take in time is lost, and slow to mend."""
+"""The card is emulated in software on a machine that may be busy: what it cannot take in time is lost, and slow to fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ def lab(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         machine.running(sys.executable, *run, env={"PYTHONPATH": str(ROOT)}) as card,
         commands.agent(place, "a", "--insecure", endpoint=endpoint, within=within),
     ):
-        while "waiting for a controller" not in (said := card.line(180) or ""):
+        while "waiting for a controller" not in (printed := card.line(180) or ""):
             assert card.code is None, card.lines
-        assert said
+        assert printed
         yield Lab(place, within, card)
 
 

@@ -1,4 +1,4 @@
-"""A lab that serves its switches' counters by gNMI: the same numbers by every road, and nothing left of it."""
+"""A lab that serves its switches' counters by gNMI: the same numbers by every source, and nothing left of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from etloop.contract.base.errors import ConfigError, InputError, RigError
 from etloop.contract.model.counters import CounterBatch, CounterObject
 from etloop.counters.base.address import Address
 from etloop.counters.readers.gnmi import GnmiCounters
-from etloop.counters.readers.gnmi_settings import GnmiMode, GnmiRoad
+from etloop.counters.readers.gnmi_settings import GnmiMode, GnmiSource
 from etloop.counters.readers.soft_switch import SoftSwitchCounters
 from etloop.dut_profiles.model.profile import CounterPaths
 from etloop.lab.client import lab_ask, lab_down, lab_exec, lab_up
@@ -76,7 +76,7 @@ async def counted(reader: Any) -> dict[tuple[str, str], int]:
 
 @pytest.mark.e2e
 @needs_namespaces
-async def test_every_road_to_a_labs_counters_says_the_same(desk: Desk) -> None:
+async def test_every_source_to_a_labs_counters_says_the_same(desk: Desk) -> None:
     port = free_port()
     status = lab_up(order(port))
     assert f"gNMI at 127.0.0.1:{port}: running, process " in status_text(status)
@@ -86,10 +86,10 @@ async def test_every_road_to_a_labs_counters_says_the_same(desk: Desk) -> None:
     assert truth["switch/1", "tx_bytes"] == 20 * (1000 + 8 + 20 + 14 + 4)
     for paths in (CounterPaths.OPENCONFIG, CounterPaths.SONIC):
         for mode in GnmiMode:
-            road = GnmiRoad(
+            source = GnmiSource(
                 Address("127.0.0.1", port), tls=None, paths=paths, mode=mode, sample_ns=100_000_000
             )
-            found = await counted(GnmiCounters(road, ("switch/0", "switch/1")))
+            found = await counted(GnmiCounters(source, ("switch/0", "switch/1")))
             assert found.items() <= truth.items(), (paths, mode)
             assert found["switch/1", "tx_packets"] == 20
             assert sum(found[f"switch/1 queue {queue}", "packets"] for queue in range(8)) == 20
@@ -166,7 +166,7 @@ dut:
     assert "switch/0" in json.dumps(json.loads(shown))
 
 
-GNMI_ROADS: Final = """\
+GNMI_SOURCES: Final = """\
     - reader: gnmi
       name: openconfig
       address: 127.0.0.1:{port}
@@ -192,7 +192,7 @@ agents:
 def test_a_run_read_by_gnmi_agrees_frame_for_frame(bench: Bench) -> None:
     port = free_port()
     rig = (bench.directory / "rig.yaml").read_text()
-    (bench.directory / "gnmi.yaml").write_text(rig.replace("agents:\n", GNMI_ROADS.format(port=port), 1))
+    (bench.directory / "gnmi.yaml").write_text(rig.replace("agents:\n", GNMI_SOURCES.format(port=port), 1))
     command = [sys.executable, "-P", "-m", "etloop.cli.main", "lab", "gnmi", "--bind", f"127.0.0.1:{port}"]
     ours = str(ROOT)
     environment = {**os.environ, "PYTHONPATH": ours, "XDG_RUNTIME_DIR": str(bench.directory)}
@@ -213,7 +213,7 @@ def test_a_run_read_by_gnmi_agrees_frame_for_frame(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         ("--bind 10.0.0.1", "10.0.0.1:9339 is reachable from other machines, and no certificate is given"),
         ("--bind a:b:c", '"a:b:c" is not an address'),
@@ -225,12 +225,16 @@ def test_a_run_read_by_gnmi_agrees_frame_for_frame(bench: Bench) -> None:
     ],
 )
 def test_a_server_that_cannot_begin_says_why(
-    words: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str,
+    reported: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert main(["lab", "gnmi", *words.split()]) == RigError.exit_code
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
 
 
 def test_lab_up_serves_this_machine_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

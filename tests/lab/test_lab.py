@@ -107,8 +107,8 @@ def has_ended(descriptor: int) -> bool:
 def test_a_lab_comes_up_answers_runs_commands_and_goes(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
     status = desk.up()
     assert [agent["name"] for agent in status["agents"]] == ["a", "b"]
-    assert not status["promised"]
-    assert "not measured, so nothing is promised of its rates" in status_text(status)
+    assert not status["within_capacity"]
+    assert "not measured, so it is not known whether it holds its rates" in status_text(status)
     inside = "import socket; print(sorted(name for _, name in socket.if_nameindex()))"
     assert lab_exec("lab", "a", (sys.executable, "-c", inside)) == 0
     seen = capfd.readouterr().out
@@ -139,9 +139,9 @@ def test_frames_cross_the_switch_and_its_links_obey(desk: Desk) -> None:
     lab_exec("lab", "a", (sys.executable, "-c", send))
     ports = desk.status()["counters"]["switches"][0]["ports"]
     assert ports[0]["no_route_packets"] == 1
-    said = desk.status()
-    assert [port["up"] for port in said["counters"]["switches"][0]["ports"]] == [True, False]
-    assert "\ndown: switch/1\n" in status_text(said)
+    printed = desk.status()
+    assert [port["up"] for port in printed["counters"]["switches"][0]["ports"]] == [True, False]
+    assert "\ndown: switch/1\n" in status_text(printed)
     lab_ask("lab", {"ask": "link", "port": "b/p0", "up": True})
     assert "down:" not in status_text(desk.status())
     known = "name a port of a switch or of the rig, such as a/p0, b/p0, switch/0, switch/1"
@@ -164,20 +164,20 @@ def test_ipv6_addresses_are_at_work_at_once_and_hosts_say_nothing_of_themselves(
     lab_up(LabOrder("lab", IPV6, "topology.yaml", measure=False))
     send = "import socket; s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); s.bind(('fd00:1::2', 0))"
     assert lab_exec("lab", "a", (sys.executable, "-c", f"{send}; s.sendto(b'x', ('fd00:2::1', 9))")) == 0
-    told = "Neighbor|Router|Redirect"
+    reported = "Neighbor|Router|Redirect"
     script = (
-        f"cat /proc/net/if_inet6 /proc/net/snmp6 | grep -E 'p0$|Icmp6Out({told})[SA].*[^0\t ]0*$' || true"
+        f"cat /proc/net/if_inet6 /proc/net/snmp6 | grep -E 'p0$|Icmp6Out({reported})[SA].*[^0\t ]0*$' || true"
     )
     for agent, own in (("a", 2), ("b", 1)):
         lab_exec("lab", agent, ("sh", "-c", script))
-        said = capfd.readouterr().out.split("\n")[:-1]
-        assert len(said) == own, said
-        assert not any(line.startswith("fe80") for line in said)
+        printed = capfd.readouterr().out.split("\n")[:-1]
+        assert len(printed) == own, printed
+        assert not any(line.startswith("fe80") for line in printed)
 
 
 def test_a_lab_that_hangs_is_taken_down_like_any_other(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     status = desk.up(agents=True)
-    monkeypatch.setattr("etloop.lab.client.ANSWER_TIMEOUT_S", 1)
+    monkeypatch.setattr("etloop.lab.client.RESPONSE_TIMEOUT_S", 1)
     os.kill(status["pid"], signal.SIGSTOP)
     with pytest.raises(RigError, match="it has not answered for 1 s; take it down"):
         desk.status()
@@ -200,7 +200,7 @@ def test_a_lab_that_ends_while_somebody_is_connected_says_nothing_of_it(desk: De
 
 def test_a_killed_lab_leaves_no_process_and_no_namespace(desk: Desk) -> None:
     status = desk.up(agents=True)
-    agents = [int(said.removeprefix("running, process ")) for said in status["processes"].values()]
+    agents = [int(printed.removeprefix("running, process ")) for printed in status["processes"].values()]
     namespaces = namespaces_of(status)
     assert len(namespaces) == 2
     use = "from etloop.lab.client import lab_exec; lab_exec('lab', 'a', ('sleep', '1000'))"

@@ -81,7 +81,7 @@ def test_of_cables_it_is_known_who_is_behind_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "printed"),
     [
         (["a/p0"], r'--port: "a/p0" names no interface of a port; write agent/port=interface'),
         (["a/p0="], r'--port: "a/p0=" names no interface of a port'),
@@ -93,9 +93,9 @@ def test_of_cables_it_is_known_who_is_behind_them() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_words_that_name_no_wiring_are_refused(words: list[str], said: str) -> None:
+def test_words_that_name_no_wiring_are_refused(words: list[str], printed: str) -> None:
     topology = topology_of(THREE)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=printed):
         wire(topology, plan_lab(topology), words)
 
 
@@ -204,7 +204,7 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabOrder:
 
 @for_root
 @pytest.mark.parametrize(
-    ("words", "mtu_bytes", "said"),
+    ("words", "mtu_bytes", "printed"),
     [
         (
             ("a/p0=sw0", "b/p0=no1", "c/p0=no2"),
@@ -226,10 +226,10 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabOrder:
     ids=["interfaces that are not there", "interfaces that carry too little"],
 )
 def test_interfaces_that_are_not_fit_are_refused_all_at_once(
-    order: LabOrder, words: tuple[str, ...], mtu_bytes: int, said: str
+    order: LabOrder, words: tuple[str, ...], mtu_bytes: int, printed: str
 ) -> None:
     asked = LabOrder(order.name, order.topology, order.source, mtu_bytes=mtu_bytes, measure=False)
-    with lab_place(plan_lab(topology_of(THREE))) as place, pytest.raises(RigError, match=said):
+    with lab_place(plan_lab(topology_of(THREE))) as place, pytest.raises(RigError, match=printed):
         inside(place.switch, partial(serve_attached, asked, words, 0.0, _heard))
     assert not lab_directory("lab").exists(), "nothing is left of it"
 
@@ -277,8 +277,8 @@ def interfaces(namespace: int) -> dict[str, Any]:
 @for_root
 def test_a_cable_gives_a_namespace_a_port_and_takes_nothing_from_it(room: Room) -> None:
     plan = plan_lab(topology_of(THREE), addresses=2)
-    said = inside(room.agents["a"], partial(plug, plan, agent_named(plan, "a"), room.process.pid))
-    assert said == ("port a/p0: p0, 2 addresses from 198.18.1.1",)
+    printed = inside(room.agents["a"], partial(plug, plan, agent_named(plan, "a"), room.process.pid))
+    assert printed == ("port a/p0: p0, 2 addresses from 198.18.1.1",)
     assert interfaces(room.agents["a"])["p0"].get("address") == plan.ports[0].mac
     assert interfaces(room.switch)["sw0"]["state"] == "down", "until the switch has it"
 
@@ -398,8 +398,8 @@ def test_a_switch_waits_for_its_cables_carries_and_ends_when_one_is_pulled(
     finally:
         process.kill()
         process.wait()
-    said = (tmp_path / "switch.log").read_text()
-    assert re.search(r"lab attach: the switch ended: sw2 went away; start it again", said), said
+    printed = (tmp_path / "switch.log").read_text()
+    assert re.search(r"lab attach: the switch ended: sw2 went away; start it again", printed), printed
     assert not lab_directory("lab").exists()
 
 

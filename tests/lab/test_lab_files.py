@@ -23,12 +23,16 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("name", "said"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("name", "printed"), CASES.values(), ids=CASES.keys())
 def test_a_topology_that_cannot_be_read_is_told(
-    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    printed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(LATIN).write_bytes("größe: 1\n".encode("latin-1"))
     Path(LARGE).write_bytes(b"#" * (LARGEST_FILE_BYTES + 100))
     assert main(["lab", "up", name]) == ExitCode.PREPARATION_FAILED
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err

@@ -21,9 +21,9 @@ from etloop.controller.inputs.rig import parse_rig
 from etloop.lab.plan import (
     Capacity,
     about_rate,
+    check_capacity,
     needed_frames_per_s,
     plan_lab,
-    refuse_promise,
     rig_text,
     runs_of,
 )
@@ -89,14 +89,14 @@ def test_what_the_host_must_carry_is_every_attachment_at_its_rate() -> None:
 def test_rates_beyond_what_was_measured_are_refused_with_those_that_are_not() -> None:
     plan = plan_lab(single("a/p0", "b/p0", rate="10Gbps"))
     with pytest.raises(PlanError) as refused:
-        refuse_promise(plan, Capacity(100_000, 0, 4200))
+        check_capacity(plan, Capacity(100_000, 0, 4200))
     assert str(refused.value) == (
         "topology: its 2 attachments together take 20Gbps; this host holds 1600Mbps in frames of 4200 bytes (measured just "
-        "now); lower the rates to about 840Mbps each, or say --beyond to have it without the promise"
+        "now); lower the rates to about 840Mbps each, or give --allow-overcommit to have it all the same"
     )
-    refuse_promise(plan, Capacity(2_000_000, 0, 4200))
+    check_capacity(plan, Capacity(2_000_000, 0, 4200))
     slow = plan_lab(single("a/p0", "b/p0", rate="500Mbps"))
-    refuse_promise(slow, Capacity(100_000, 0, 4200))
+    check_capacity(slow, Capacity(100_000, 0, 4200))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_status_says_the_same_to_people_and_programs() -> None:
     snapshot.switch_ports[0]["queues"]["ecn_marked_packets"][1, 3] = 7
     snapshot.switch_ports[0]["pfc_tx"][0, 3] = 5
     snapshot.ports["socket_dropped_frames"][3] = 11
-    values = plan_values(plan, Capacity(100_000, 0, 4200), promised=False) | {
+    values = plan_values(plan, Capacity(100_000, 0, 4200), within_capacity=False) | {
         "name": "lab",
         "pid": 4711,
         "processes": {"a": "running, process 4712"},
@@ -228,7 +228,7 @@ def test_status_says_the_same_to_people_and_programs() -> None:
     assert values["counters"]["switches"][0]["ports"][1]["queues"][3]["ecn_marked_packets"] == 7
     text = status_text(values)
     assert text.startswith(
-        "lab lab: process 4711, up for 63s, frames to 4200 bytes; NOT PROMISED: this host holds 1.70 Gbps"
+        "lab lab: process 4711, up for 63s, frames to 4200 bytes; OVERCOMMITTED: this host holds 1.70 Gbps"
     )
     assert "agent a: running, process 4712\n" in text
     assert "  p0  p0  198.18.1.1 to 198.18.1.2  1Gbps  on leaf0/0\n" in text

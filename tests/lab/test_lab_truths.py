@@ -484,10 +484,10 @@ def test_pause_frames_of_hosts_stop_the_switch_and_those_of_the_switch_reach_hos
             for sender in (1, 2):
                 lab.burst(sender, 0, 80)
             snapshot = lab.settled(160)
-            told = hears.recv(64)
+            reported = hears.recv(64)
         assert len(received(sink)) == 160
     (rows,) = snapshot.switch_ports
     assert rows["pfc_rx"][0, 3] == 1
     assert snapshot.ports["rx_pause_frames"][0] == 1
     assert rows["queues"]["paused_ns"][0, 3] == pytest.approx(quanta * 512 * 1e9 / RATE_BPS, rel=0.01)
-    assert told[14:18] == struct.pack(">HH", 0x0101, 1 << 3)
+    assert reported[14:18] == struct.pack(">HH", 0x0101, 1 << 3)

@@ -46,7 +46,7 @@ def test_a_ring_locks_up_and_a_watchdog_frees_it(tmp_path: Path, capsys: pytest.
         rows = pq.read_table(out / "points" / name / "r000" / "switches.parquet").to_pylist()
         ahead = {f"s{number}": f"s{(number + 1) % 5}/" for number in range(5)}
         return [
-            row[column] for row in rows if row["lane"] == 3 and row["peer"].startswith(ahead[row["switch"]])
+            row[column] for row in rows if row["cos"] == 3 and row["peer"].startswith(ahead[row["switch"]])
         ]
 
     assert len(ring("p000", "queue_paused_ns")) == 5

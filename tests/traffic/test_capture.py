@@ -101,15 +101,15 @@ def test_wireshark_finds_nothing_malformed(tmp_path: Path) -> None:
         "-e",
         "ip.checksum.status",
     ]
-    told = subprocess.run(
+    reported = subprocess.run(
         [tshark, "-r", str(near), "-o", "ip.check_checksum:TRUE", *fields],
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     ).stdout.splitlines()
-    assert len(told) == len(kept)
-    assert all(line.split("\t")[0] and line.split("\t")[1:] == ["", "1"] for line in told), told[:3]
+    assert len(reported) == len(kept)
+    assert all(line.split("\t")[0] and line.split("\t")[1:] == ["", "1"] for line in reported), reported[:3]
 
 
 def test_a_short_snap_and_a_small_file_keep_the_beginning_and_count_the_rest(tmp_path: Path) -> None:
@@ -155,5 +155,5 @@ def test_sizes_of_captures_that_nobody_asked_for_are_refused(
 ) -> None:
     code = agent_main(["run", "--controller", "tcp://127.0.0.1:1", "--name", "a", option, "96B"])
     assert code is ExitCode.PREPARATION_FAILED
-    said = f"etloop-agent: {option}: nothing is captured; name a directory by --capture, too\n"
-    assert capsys.readouterr().err == said
+    printed = f"etloop-agent: {option}: nothing is captured; name a directory by --capture, too\n"
+    assert capsys.readouterr().err == printed

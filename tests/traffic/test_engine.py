@@ -128,7 +128,7 @@ def test_faults_act_on_sockets_too(opened: list[Engine]) -> None:
     departs = (
         "paced packets leave when the loop comes to it: faults of the scenario act on packets as they leave"
     )
-    assert any(departs in told for told in opened[0].capabilities), (
+    assert any(departs in reported for reported in opened[0].capabilities), (
         "not handed to the kernel ahead of their time"
     )
     assert flows["packet_seq_err"].sum() > 0
@@ -143,14 +143,14 @@ def test_what_a_lone_rank_waits_for_is_told(opened: list[Engine]) -> None:
     until("the start", lambda: opened[0].status().state is EngineState.RUNNING)
     waits = None
 
-    def told() -> bool:
+    def reported() -> bool:
         nonlocal waits
         if waits is None:
             opened[0].request_waits()
         waits = opened[0].take_waits()
         return waits is not None and len(waits) > 0
 
-    until("an answer", told)
+    until("an answer", reported)
     assert waits is not None
     assert set(waits["peer_rank"]) == {1}
     assert WaitKind.DATA in set(waits["kind"])

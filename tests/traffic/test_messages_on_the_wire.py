@@ -177,8 +177,8 @@ def test_wireshark_reads_the_atomics_and_their_answers(one_sided: list[Path]) ->
     seen: dict[int, list[list[str]]] = defaultdict(list)
     for path in one_sided:
         command = [tshark, "-n", "-r", str(path), "-T", "fields", "-e", "_ws.malformed", *columns]
-        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-        for line in told.splitlines():
+        reported = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        for line in reported.splitlines():
             malformed, opcode, *values = line.split("\t")
             assert not malformed, line
             seen[int(opcode)].append(values)

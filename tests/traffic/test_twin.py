@@ -140,7 +140,7 @@ def test_a_pause_is_sent_at_the_threshold_and_honoured_within_the_way_there_and_
     outcome = through(incast(2, MESSAGE_BYTES), topology, settings)
     assert dropped(outcome) == 0
     assert outcome.sample_interval_ns == 100
-    rows = outcome.samples[(outcome.samples["lane"] == ROCE) & (outcome.samples["port"] == 0)]
+    rows = outcome.samples[(outcome.samples["cos"] == ROCE) & (outcome.samples["port"] == 0)]
     first = int(np.flatnonzero(rows["pfc_tx"] > 0)[0])
     shared = switch.buffer_bytes - switch.set_aside_bytes
     # Both senders' groups are alike: t = (shared - 2 t) / 32, and a group has its reserve beside.
@@ -167,7 +167,7 @@ def test_marks_follow_the_line_between_the_thresholds() -> None:
         transport = replace(UNCONTROLLED, window_packets=window, ack_every_packets=1)
         outcome = through(incast(2, 5000 * 4096, transport), topology, TwinSettings(sample_interval_ns=1000))
         assert (paused(outcome), dropped(outcome)) == (0, 0)
-        egress = outcome.samples[(outcome.samples["lane"] == ROCE) & (outcome.samples["port"] == 2)]
+        egress = outcome.samples[(outcome.samples["cos"] == ROCE) & (outcome.samples["port"] == 2)]
         egress = egress[egress["queued_bytes"] > 0]
         expected = float(egress["queued_bytes"].mean()) / kmax_bytes * pmax_per_million / 1e6
         found, packets = marked(outcome), 10_000

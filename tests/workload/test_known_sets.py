@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from etloop.contract.base.errors import Severity
 from etloop.workload.graph.analysis import Analysis, analyse
 from etloop.workload.graph.dependencies import rank_graph
 from etloop.workload.job import build_job
 from etloop.workload.lint.report import lint
-from etloop.workload.trace.findings import Check, Finding, Severity
+from etloop.workload.trace.findings import Check, Finding
 from etloop.workload.trace.program import Job, OpKind
 from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace

@@ -30,8 +30,8 @@ from etloop.traffic.collectives.nccl.tuning import (
 )
 from etloop.traffic.collectives.other_shapings import (
     MPI_THROTTLE,
-    Ask,
     Pick,
+    ShapingRequest,
     gloo_pick,
     gloo_ring_cutting,
     mpi_pick,
@@ -292,10 +292,10 @@ def _why_none(pin: Pin, collective: str, tuning: Tuning) -> str:
 
 def _reason(pin: Pin, allowed: list[Estimate], channels: int, tuning: Tuning) -> str:
     most = tuning.graph.channels
-    said = "pinned" if len(allowed) == 1 else f"least of {len(allowed)} by NCCL's tuning model"
+    reason = "pinned" if len(allowed) == 1 else f"least of {len(allowed)} by NCCL's tuning model"
     if pin.channels:
-        return said if said == "pinned" else f"{said}; channels pinned"
-    return said if channels == most else f"{said}; too few bytes for all of {most} channels"
+        return reason if reason == "pinned" else f"{reason}; channels pinned"
+    return reason if channels == most else f"{reason}; too few bytes for all of {most} channels"
 
 
 def _grouped(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> Choice:
@@ -311,27 +311,27 @@ def _grouped_name(collective: str) -> str:
 
 
 def _other(collective: str, layout: Layout, op_bytes: int, settings: Settings, pin: Pin) -> Choice:
-    ask = Ask(collective, layout.ranks, op_bytes)
-    pick = _picked(settings.shaping, ask)
+    request = ShapingRequest(collective, layout.ranks, op_bytes)
+    pick = _picked(settings.shaping, request)
     if pin.algorithm:
         pick = Pick(pin.algorithm, "pinned")
     if pick.algorithm == GLOO_RING:
-        cutting = gloo_ring_cutting(ask)
+        cutting = gloo_ring_cutting(request)
     else:
         cutting = whole_buffers(MPI_THROTTLE if pick.algorithm == "scattered" else 0, max(1, pin.channels))
     return _chosen(pick.algorithm, collective, layout, cutting, pick.reason)
 
 
-def _picked(shaping: Shaping, ask: Ask) -> Pick:
-    if ask.collective in (POINT_TO_POINT, UNEVEN):
+def _picked(shaping: Shaping, request: ShapingRequest) -> Pick:
+    if request.collective in (POINT_TO_POINT, UNEVEN):
         return Pick(P2P, f"{shaping}: one message to each peer")
     match shaping:
         case Shaping.GLOO:
-            return gloo_pick(ask)
+            return gloo_pick(request)
         case Shaping.MPI:
-            return mpi_pick(ask)
+            return mpi_pick(request)
         case _:
-            return plain_pick(ask)
+            return plain_pick(request)
 
 
 def _custom(custom: Custom, collective: str, layout: Layout, nbytes: int, settings: Settings) -> Choice:

@@ -20,7 +20,7 @@ MPI_THROTTLE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ShapingRequest:
     """One op as these tables look at it."""
 
     collective: str
@@ -56,17 +56,17 @@ def whole_buffers(window: int = 0, channels: int = 1) -> Cutting:
     )
 
 
-def gloo_ring_cutting(ask: Ask) -> Cutting:
+def gloo_ring_cutting(request: ShapingRequest) -> Cutting:
     """Segments of gloo's ring all-reduce: at most 1 MiB, a multiple of n and at least 2n of them, two under way.
 
     Source: facebookincubator/gloo gloo/allreduce.cc.
     """
-    segments = max(-(-ask.op_bytes // _GLOO_SEGMENT_BYTES), 2 * ask.ranks)
-    segments = -(-segments // ask.ranks) * ask.ranks
+    segments = max(-(-request.op_bytes // _GLOO_SEGMENT_BYTES), 2 * request.ranks)
+    segments = -(-segments // request.ranks) * request.ranks
     return Cutting(
         protocol=Protocol.SIMPLE,
         channels=1,
-        chunk_bytes=max(1, -(-ask.op_bytes // segments)),
+        chunk_bytes=max(1, -(-request.op_bytes // segments)),
         slices=1,
         min_slice_bytes=0,
         slots=2,
@@ -98,15 +98,15 @@ _PLAIN: Final = {
 }
 
 
-def gloo_pick(ask: Ask) -> Pick:
+def gloo_pick(request: ShapingRequest) -> Pick:
     """What gloo does with a collective."""
-    algorithm, source = _GLOO[ask.collective]
+    algorithm, source = _GLOO[request.collective]
     return Pick(algorithm, f"gloo: {source}")
 
 
-def plain_pick(ask: Ask) -> Pick:
+def plain_pick(request: ShapingRequest) -> Pick:
     """The naive algorithm."""
-    return Pick(_PLAIN[ask.collective], "plain: one message a step")
+    return Pick(_PLAIN[request.collective], "plain: one message a step")
 
 
 _SHORT_ALL_REDUCE_BYTES: Final = 2048
@@ -119,36 +119,36 @@ _SHORT_BROADCAST_BYTES: Final = 12_288
 _LONG_REDUCE_SCATTER_BYTES: Final = 524_288
 
 
-def mpi_pick(ask: Ask) -> Pick:
+def mpi_pick(request: ShapingRequest) -> Pick:
     """What MPICH does with a collective by its default cut-offs (src/mpi/coll, MPIR_CVAR_*)."""
-    match ask.collective:
+    match request.collective:
         case "all-reduce":
-            if ask.op_bytes <= _SHORT_ALL_REDUCE_BYTES:
+            if request.op_bytes <= _SHORT_ALL_REDUCE_BYTES:
                 return Pick("recursive_doubling", f"MPICH: at most {_SHORT_ALL_REDUCE_BYTES} B")
             return Pick("halving_doubling", f"MPICH: above {_SHORT_ALL_REDUCE_BYTES} B, Rabenseifner")
         case "all-gather":
-            return _mpi_all_gather(ask)
+            return _mpi_all_gather(request)
         case "all-to-all":
-            return _mpi_all_to_all(ask)
+            return _mpi_all_to_all(request)
         case "reduce-scatter":
-            if ask.op_bytes < _LONG_REDUCE_SCATTER_BYTES:
+            if request.op_bytes < _LONG_REDUCE_SCATTER_BYTES:
                 return Pick(
                     "halving_doubling", f"MPICH: below {_LONG_REDUCE_SCATTER_BYTES} B, recursive halving"
                 )
             return Pick("pairwise", f"MPICH: from {_LONG_REDUCE_SCATTER_BYTES} B on, pairwise exchange")
         case "broadcast":
-            short = ask.op_bytes < _SHORT_BROADCAST_BYTES or ask.ranks < _FEW_RANKS
-            said = "" if short else "; scatter and all-gather, which MPICH takes here, are not modelled"
-            return Pick("binomial", f"MPICH: binomial tree{said}")
+            short = request.op_bytes < _SHORT_BROADCAST_BYTES or request.ranks < _FEW_RANKS
+            remark = "" if short else "; scatter and all-gather, which MPICH takes here, are not modelled"
+            return Pick("binomial", f"MPICH: binomial tree{remark}")
         case "barrier":
             return Pick("recursive_doubling", "MPICH: dissemination")
         case _:
             return Pick("binomial", "MPICH: binomial tree")
 
 
-def _mpi_all_gather(ask: Ask) -> Pick:
-    total = ask.op_bytes * ask.ranks
-    if ask.power_of_two and total < _LONG_ALL_GATHER_BYTES:
+def _mpi_all_gather(request: ShapingRequest) -> Pick:
+    total = request.op_bytes * request.ranks
+    if request.power_of_two and total < _LONG_ALL_GATHER_BYTES:
         return Pick(
             "recursive_doubling", f"MPICH: {total} B in all, below {_LONG_ALL_GATHER_BYTES}, power of two"
         )
@@ -157,9 +157,9 @@ def _mpi_all_gather(ask: Ask) -> Pick:
     return Pick("ring", f"MPICH: {total} B in all, long")
 
 
-def _mpi_all_to_all(ask: Ask) -> Pick:
-    block = ask.op_bytes // ask.ranks
-    if block <= _SHORT_ALL_TO_ALL_BYTES and ask.ranks >= _FEW_RANKS:
+def _mpi_all_to_all(request: ShapingRequest) -> Pick:
+    block = request.op_bytes // request.ranks
+    if block <= _SHORT_ALL_TO_ALL_BYTES and request.ranks >= _FEW_RANKS:
         return Pick("bruck", f"MPICH: {block} B a peer, at most {_SHORT_ALL_TO_ALL_BYTES}")
     if block <= _MEDIUM_ALL_TO_ALL_BYTES:
         return Pick("scattered", f"MPICH: {block} B a peer, at most {_MEDIUM_ALL_TO_ALL_BYTES}")

@@ -41,16 +41,16 @@ class ClearedCores:
     def degraded(self) -> tuple[str, ...]:
         """What could not be had, and the remedy."""
         shared = f"core {_listed(self.cores)} is shared"
-        told = []
+        notes = []
         if self.refused:
-            told.append(
+            notes.append(
                 f"{shared}: {self.refused} threads of others may not be moved from here; give it CAP_SYS_NICE"
             )
         if not self.sees_the_host:
-            told.append(
+            notes.append(
                 f"{shared}: not all of the host's threads are seen from here; docker run --pid=host shows them"
             )
-        return tuple(told)
+        return tuple(notes)
 
 
 def _listed(cores: Sequence[int]) -> str:

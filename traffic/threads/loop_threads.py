@@ -65,8 +65,8 @@ def plan_threads(
         return ThreadPlan(spin_ns, cores[first : first + loops], priority, ())
     # Cores that were named are kept to, in turn; of the others the scheduler knows best which is free.
     processors = tuple(cores[loop % len(cores)] for loop in range(loops)) if wanted.cores else ()
-    told = f"{threads} engine threads share {len(cores)} cores: idle loops sleep instead of polling"
-    return ThreadPlan(0, processors, priority, (told,))
+    note = f"{threads} engine threads share {len(cores)} cores: idle loops sleep instead of polling"
+    return ThreadPlan(0, processors, priority, (note,))
 
 
 def parse_cores(text: str, usable: Sequence[int]) -> tuple[int, ...]:

@@ -239,11 +239,11 @@ def _fault(section: Section, known_as: Mapping[str, int]) -> SwitchFault:
 def _port_named(section: Section, key: str, known_as: Mapping[str, int]) -> int:
     if not section.has(key):
         return -1
-    said = section.optional(key, words, "")
-    if said not in known_as:
+    port_name = section.optional(key, words, "")
+    if port_name not in known_as:
         remedy = f"write one of {', '.join(list(known_as)[:16])}"
-        section.mistake(key, f'the switch has no port "{said[:64]}"', remedy)
-    return known_as.get(said, -1)
+        section.mistake(key, f'the switch has no port "{port_name[:64]}"', remedy)
+    return known_as.get(port_name, -1)
 
 
 def _alpha_log2(text: str) -> int:

@@ -246,11 +246,11 @@ def _read_switches(draft: _Draft, file: ConfigFile, seed: int) -> tuple[SwitchSe
         file.mistake(None, "", f"{len(draft.names)} switches", f"describe at most {MOST_SWITCHES}")
         return ()
     found = []
-    told = set(file.problems)
+    known_problems = set(file.problems)
     for index, (name, section) in enumerate(zip(draft.names, draft.sections, strict=True)):
         ports = tuple(draft.ports[index])
         # A switch without ports may be the echo of a mistake that has been told.
-        if len(ports) > MOST_SWITCH_PORTS or (not ports and not told):
+        if len(ports) > MOST_SWITCH_PORTS or (not ports and not known_problems):
             what = f"switch {name} has {len(ports) or 'no'} ports"
             file.mistake(None, "", what, f"give it 1 to {MOST_SWITCH_PORTS} links, or remove it")
         ports = ports[:MOST_SWITCH_PORTS] or (SwitchPort("0", 1_000_000, 0),)
@@ -260,8 +260,8 @@ def _read_switches(draft: _Draft, file: ConfigFile, seed: int) -> tuple[SwitchSe
             again.has("name")
         # Switches that hash alike would all make the same choice (polarisation).
         found.append(read_switch(again, name, ports, seed + index, draft.known_as[index]))
-        file.problems += [problem for problem in here.problems if problem not in told]
-        told.update(here.problems)
+        file.problems += [problem for problem in here.problems if problem not in known_problems]
+        known_problems.update(here.problems)
     return tuple(found)
 
 
@@ -274,22 +274,22 @@ def _read_outages(top: Section, draft: _Draft) -> tuple[Outage, ...]:
             f"{name}/{port.name}": SwitchEnd(switch, at) for at, port in enumerate(draft.ports[switch])
         }
     for one in top.sections("outages", "list the outages") if top.has("outages") else ():
-        said = one.required(
+        port_name = one.required(
             "port", parse_port_label, "", 'name a port of a switch or of the rig, such as "leaf0/4"'
         )
         outage = Outage(
-            places.get(said, SwitchEnd(0, 0)),
+            places.get(port_name, SwitchEnd(0, 0)),
             one.required("from", _MOMENT, 0, "write when the link goes down, such as 1ms"),
             one.optional("until", _MOMENT, FOREVER_NS),
         )
-        if said and said not in places:
+        if port_name and port_name not in places:
             known = next((place for place in places if place), "leaf0/0")
-            one.mistake("port", f'there is no port "{said}"', f"write one such as {known}")
+            one.mistake("port", f'there is no port "{port_name}"', f"write one such as {known}")
         if outage.until_ns <= outage.from_ns:
             one.mistake("until", "it ends before it begins", "write an until after from")
         one.close()
         found.append(outage)
-        if said in places:
+        if port_name in places:
             read.append((one, outage))
     _refuse_overlaps(read, draft)
     return tuple(found)

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.contract.base.errors import Severity
 from etloop.workload.graph.communicators import resolve_communicators
 from etloop.workload.graph.compute import delays_ns, report_delays
 from etloop.workload.graph.dangling_collectives import report_leaves
@@ -21,7 +22,7 @@ from etloop.workload.graph.network_ops import RankOps, network_ops
 from etloop.workload.graph.recorded import recorded_start_ns
 from etloop.workload.graph.replication import replicated
 from etloop.workload.graph.splits import NO_SPLITS, SplitMatrices, check_counts, report_uneven, split_matrices
-from etloop.workload.trace.findings import Check, Example, FindingLog, Severity, node_example
+from etloop.workload.trace.findings import Check, Example, FindingLog, node_example
 from etloop.workload.trace.settings import DEFAULT_ELEMENT_BYTES, STAGE_SCHEMA, SizeUnit
 
 if TYPE_CHECKING:

@@ -40,8 +40,8 @@ def recorded_baselines(analysis: Analysis, sequence: NDArray[np.int32]) -> Recor
     joined = np.arange(matching.item_count, dtype=np.int64)
     joined[matching.recvs] = matching.sends
     item = joined[item]
-    told = np.flatnonzero(duration_ns > 0)
-    item, duration_ns, start_ns = item[told], duration_ns[told], start_ns[told]
+    timed = np.flatnonzero(duration_ns > 0)
+    item, duration_ns, start_ns = item[timed], duration_ns[timed], start_ns[timed]
     recorded_ranks = np.bincount(item, minlength=matching.item_count).astype(np.int64)
     participants = _participants(analysis)
     known = np.flatnonzero((recorded_ranks > 0) & (participants > 1))

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.workload.trace.findings import Check, Example, Severity, node_example
+from etloop.contract.base.errors import Severity
+from etloop.workload.trace.findings import Check, Example, node_example
 from etloop.workload.trace.program import Communicator, OpKind
 from etloop.workload.trace.trace_names import shown
 

@@ -10,7 +10,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.workload.trace.findings import Check, Severity, node_example
+from etloop.contract.base.errors import Severity
+from etloop.workload.trace.findings import Check, node_example
 from etloop.workload.trace.trace import ABSENT, NodeKind
 
 if TYPE_CHECKING:

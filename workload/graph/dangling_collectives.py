@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.contract.base.errors import Severity
 from etloop.workload.graph.recorded import recorded_start_ns
-from etloop.workload.trace.findings import Check, Severity, node_example
+from etloop.workload.trace.findings import Check, node_example
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.streams import has_streams
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.errors import Severity
 from etloop.workload.graph.cycles import cycle_sets
 from etloop.workload.graph.recorded import (
     overlapped_edges,
@@ -19,7 +20,7 @@ from etloop.workload.graph.recorded import (
     report_times,
     waits_between_streams,
 )
-from etloop.workload.trace.findings import Check, Severity, node_example, node_words
+from etloop.workload.trace.findings import Check, node_example, node_words
 from etloop.workload.trace.streams import has_streams, stream_neighbours
 
 if TYPE_CHECKING:

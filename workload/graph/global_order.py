@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.contract.base.errors import Severity
 from etloop.workload.graph.dependencies import cycle_among, ready_order
-from etloop.workload.trace.findings import Check, Example, Severity, node_words
+from etloop.workload.trace.findings import Check, Example, node_words
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
 from etloop.workload.trace.trace_names import shown
@@ -144,7 +145,7 @@ def report_deadlock(graph: JobGraph, order: NDArray[np.int64], index: OpIndex, l
                 f"rank {sender}'s {index.words(awaited, sender)}"
             )
         later, rank = awaited, -1
-    told = "; ".join(steps[:8]) + (f"; and {len(steps) - 8} more steps" if len(steps) > 8 else "")
+    steps_text = "; ".join(steps[:8]) + (f"; and {len(steps) - 8} more steps" if len(steps) > 8 else "")
     blocked = int(stuck[:count].sum())
     log.add(
         Check.DEADLOCK,
@@ -156,6 +157,6 @@ def report_deadlock(graph: JobGraph, order: NDArray[np.int64], index: OpIndex, l
             None,
             "",
             "an order in which all operations can finish",
-            f"{blocked} operations that never can: {told}",
+            f"{blocked} operations that never can: {steps_text}",
         ),
     )

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.workload.trace.findings import Check, Severity, node_example, node_words
+from etloop.contract.base.errors import Severity
+from etloop.workload.trace.findings import Check, node_example, node_words
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import ABSENT, CollectiveKind
 from etloop.workload.trace.trace_names import shown

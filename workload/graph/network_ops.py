@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.errors import Severity
 from etloop.workload.graph.split_rows import rows_of
-from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, Severity, node_example
+from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, node_example
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
 
@@ -314,18 +315,18 @@ def _ends(
     def route(index: int) -> str:
         return f"{_stated(rank.comm_src, index)} -> {_stated(rank.comm_dst, index)}"
 
-    mend = "write the global rank at the other end"
+    fix = "write the global rank at the other end"
     for wrong, mistake in (
-        (absent, _Mistake(Check.PEER_ABSENT, "comm_dst on a SEND, comm_src on a RECV", _none, mend)),
+        (absent, _Mistake(Check.PEER_ABSENT, "comm_dst on a SEND, comm_src on a RECV", _none, fix)),
         (
             outside,
-            _Mistake(Check.PEER_OUT_OF_RANGE, f"a peer among ranks 0 to {rank_count - 1}", route, mend),
+            _Mistake(Check.PEER_OUT_OF_RANGE, f"a peer among ranks 0 to {rank_count - 1}", route, fix),
         ),
-        (foreign, _Mistake(Check.WRONG_END, f"rank {rank.rank} at its own end", route, mend)),
+        (foreign, _Mistake(Check.WRONG_END, f"rank {rank.rank} at its own end", route, fix)),
         (
             itself,
             _Mistake(
-                Check.PEER_SELF, "another rank", lambda index: f"a message to itself ({route(index)})", mend
+                Check.PEER_SELF, "another rank", lambda index: f"a message to itself ({route(index)})", fix
             ),
         ),
     ):

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.errors import Severity
 from etloop.workload.trace.contraction import Dag
-from etloop.workload.trace.findings import Check, Severity, node_example
+from etloop.workload.trace.findings import Check, node_example
 from etloop.workload.trace.trace import ABSENT
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from etloop.contract.base.errors import Severity
 from etloop.workload.graph.communicators import WORLD_KEYS
-from etloop.workload.trace.findings import Check, Example, Severity
+from etloop.workload.trace.findings import Check, Example
 
 if TYPE_CHECKING:
     from etloop.workload.trace.findings import FindingLog

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, Example, Severity, node_example, node_words
+from etloop.contract.base.errors import Severity
+from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, Example, node_example, node_words
 from etloop.workload.trace.trace_names import shown
 
 if TYPE_CHECKING:

@@ -158,7 +158,7 @@ def critical_path(analysis: Analysis, lowering: Lowering, network: IdealNetwork)
     while at >= 0:
         path.append(at)
         at = came_from[at]
-    return _told(analysis, items, path, total_ns)
+    return _critical_path(analysis, items, path, total_ns)
 
 
 def _items(analysis: Analysis, lowering: Lowering, network: IdealNetwork, count: int) -> Items:
@@ -178,7 +178,7 @@ def _items(analysis: Analysis, lowering: Lowering, network: IdealNetwork, count:
     return Items(duration, collective, ranks, node, analysis.matching.item_count)
 
 
-def _told(analysis: Analysis, items: Items, path: list[int], total_ns: int) -> CriticalPath:
+def _critical_path(analysis: Analysis, items: Items, path: list[int], total_ns: int) -> CriticalPath:
     by_kind: dict[str, int] = {_DELAY: 0}
     steps = []
     for item in reversed(path):

@@ -1,7 +1,7 @@
 """A trace repaired by named rules: what can be set right without guessing what the exporter meant, and no more.
 
-Decides the rules and the columns of the repaired ranks; never raises for what a trace contains. Edges are mended by
-fix_edges.py, nodes written by et_nodes.py, and what no rule could mend is told by a lint of the result. Values that a
+Decides the rules and the columns of the repaired ranks; never raises for what a trace contains. Edges are fixed by
+fix_edges.py, nodes written by et_nodes.py, and what no rule could fix is told by a lint of the result. Values that a
 rule does not name stay as they were, also those that no check looks at.
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.workload.graph.compute import delays_ns
-from etloop.workload.lint.fix_edges import MendedEdges, mend_edges
-from etloop.workload.lint.fix_groups import Keys, mended_keys
+from etloop.workload.lint.fix_edges import FixedEdges, fix_edges
+from etloop.workload.lint.fix_groups import Keys, fixed_keys
 from etloop.workload.trace.findings import Example, node_example
 from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit, WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace, Trace
@@ -107,10 +107,10 @@ def fix(trace: Trace, settings: WorkloadSettings) -> FixedTrace:
     log = _Log()
     counts_elements = _counts_elements(trace, settings)
     unit_bytes = settings.element_bytes if counts_elements else 1
-    keys = mended_keys(trace)
+    keys = fixed_keys(trace)
     for rename in keys.renamed:
         log.add(Rule.RENAME_GROUP, 1, lambda at=rename: _rename_example(trace, at))  # type: ignore[misc]
-    known: dict[bytes, MendedEdges] = {}
+    known: dict[bytes, FixedEdges] = {}
     ranks = []
     for rank in trace.ranks:
         fixed = _with_edges(rank, known, log)
@@ -133,7 +133,7 @@ def _counts_elements(trace: Trace, settings: WorkloadSettings) -> bool:
     return settings.size_unit is SizeUnit.ELEMENTS
 
 
-def _with_edges(rank: RankTrace, known: dict[bytes, MendedEdges], log: _Log) -> RankTrace:
+def _with_edges(rank: RankTrace, known: dict[bytes, FixedEdges], log: _Log) -> RankTrace:
     if len(np.unique(rank.node_id)) < len(rank):
         return rank  # which node an id means is not known, so no edge is known to be wrong
     digest = blake2b(digest_size=16)
@@ -148,7 +148,7 @@ def _with_edges(rank: RankTrace, known: dict[bytes, MendedEdges], log: _Log) -> 
         digest.update(np.ascontiguousarray(column).data)
     key = digest.digest()
     if key not in known:
-        known[key] = mend_edges(rank)
+        known[key] = fix_edges(rank)
     edges = known[key]
     for rule, rows, was in (
         (Rule.DROP_SELF, edges.on_self, "a dependency on itself"),

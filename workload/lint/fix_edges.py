@@ -1,4 +1,4 @@
-"""Dependencies of a rank mended: self, dangling and repeated ones dropped, and control edges that close a cycle.
+"""Dependencies of a rank fixed: self, dangling and repeated ones dropped, and control edges that close a cycle.
 
 Decides which dependencies a repaired file keeps, in the order in which they stand; what a run honours is left to
 dependencies.py. Only edges go, never a node; a cycle of data dependencies alone has no edge that is safe to drop.
@@ -27,7 +27,7 @@ class DepRows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MendedEdges:
+class FixedEdges:
     """What is left of a rank's dependencies. The other columns: the waiting node, once for every edge dropped."""
 
     data: DepRows
@@ -43,13 +43,13 @@ class MendedEdges:
         return len(self.on_self) + len(self.dangling) + len(self.repeated) + len(self.cyclic_ctrl)
 
 
-def mend_edges(rank: RankTrace) -> MendedEdges:
+def fix_edges(rank: RankTrace) -> FixedEdges:
     """The dependencies of a rank whose node ids are unique, without the edges that no reader can honour."""
     data = _Edges(rank.node_id, rank.data_dep_offsets, rank.data_deps)
     ctrl = _Edges(rank.node_id, rank.ctrl_dep_offsets, rank.ctrl_deps)
     component = _components(len(rank), data, ctrl)
     closing = ctrl.kept & (component[ctrl.rows] >= 0) & (component[ctrl.rows] == component[ctrl.columns])
-    return MendedEdges(
+    return FixedEdges(
         data=data.without(np.zeros(len(data.rows), dtype=np.bool_)),
         ctrl=ctrl.without(closing),
         on_self=np.concatenate([data.rows[data.on_self], ctrl.rows[ctrl.on_self]]),

@@ -40,7 +40,7 @@ class Keys:
         return key in WORLD_KEYS and key not in self.known
 
 
-def mended_keys(trace: Trace) -> Keys:
+def fixed_keys(trace: Trace) -> Keys:
     """One table for all ranks. Groups of a file come first and keep their keys."""
     groups = dict(trace.groups or {})
     known = set(groups)

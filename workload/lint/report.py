@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from etloop.contract.base.errors import Severity
 from etloop.contract.model.edges import EDGE_SORTS
 from etloop.workload.graph.analysis import analyse
-from etloop.workload.trace.findings import Finding, Severity
+from etloop.workload.trace.findings import Finding
 
 if TYPE_CHECKING:
     from etloop.contract.base.errors import Problem

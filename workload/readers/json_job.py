@@ -155,8 +155,8 @@ def read_parts(parts: tuple[Part, ...]) -> tuple[list[RankTrace], tuple[Problem,
                 if len(held[rank]) == len(parts):
                     wheres, documents = zip(*held.pop(rank), strict=True)
                     where = " with ".join(wheres)
-                    ranks[rank], said = rank_of(documents, where, rank, rank_count, alone)
-                    remarks[rank] = [(where, remark) for remark in said]
+                    ranks[rank], rank_remarks = rank_of(documents, where, rank, rank_count, alone)
+                    remarks[rank] = [(where, remark) for remark in rank_remarks]
             except JsonFault as fault:
                 problems.setdefault(rank, fault_problem(where, fault))
             except (OSError, CompressionFault) as error:

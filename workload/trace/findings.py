@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.errors import Problem
+from etloop.contract.base.errors import Problem, Severity
 from etloop.workload.trace.trace_names import shown
 
 if TYPE_CHECKING:
@@ -20,14 +20,6 @@ EXAMPLES_KEPT: Final = 5
 
 NAME_SHOWN: Final = 80
 """Characters of a node's name that a message shows."""
-
-
-class Severity(StrEnum):
-    """ERROR: cannot be replayed. WARNING: replayed, but not as written. INFO: a reading worth knowing."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
 
 
 class Check(StrEnum):

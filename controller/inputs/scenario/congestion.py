@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ALGORITHM: Final = "dcqcn"
 """What RDMA NICs do unless told otherwise."""
-_OWN_KEYS: Final = ("algorithm", "profile", "plugin", "series")
+_OWN_KEYS: Final = ("algorithm", "preset", "plugin", "series")
 _DENSE_ACKS: Final = 16
 """With fewer acknowledgements than one in so many packets, algorithms that live on them see too little."""
 _SPARSE_DEFAULT: Final = 256
@@ -61,7 +61,7 @@ class Congestion:
     needs: Need
     notes: tuple[str, ...]
 
-    def deaf_to(self, *, marks: bool, notifications: bool) -> tuple[str, ...]:
+    def ignored_signals(self, *, marks: bool, notifications: bool) -> tuple[str, ...]:
         """What to say where packets may not be marked, or marks are not answered by notifications."""
         name = self.settings.algorithm
         if self.needs & (Need.ECN | Need.CNP) and not marks:
@@ -109,25 +109,25 @@ def _read_settings(
     if algorithm is None:
         algorithm = section.optional("algorithm", one_of(known), known[DEFAULT_ALGORITHM])
     _refuse_telemetry(section, algorithm)
-    profiles = {each.name: each for each in algorithm.profiles}
-    profile = algorithm.profiles[0].name if algorithm.profiles else ""
-    if profiles:
-        profile = section.optional("profile", one_of(profiles), algorithm.profiles[0]).name
+    presets = {each.name: each for each in algorithm.presets}
+    preset = algorithm.presets[0].name if algorithm.presets else ""
+    if presets:
+        preset = section.optional("preset", one_of(presets), algorithm.presets[0]).name
     read = (
         (each.name, section.optional(each.name, _parser(each), None))
         for each in algorithm.parameters
         if each.name not in _OWN_KEYS
     )
     given = tuple((name, float(value)) for name, value in read if value is not None)
-    for mistake in mistakes(algorithm.name, plugin.library if plugin is not None else "", profile, given):
-        section.mistake("algorithm", mistake, "mend the parameters (docs/congestion_control.md)")
+    for mistake in mistakes(algorithm.name, plugin.library if plugin is not None else "", preset, given):
+        section.mistake("algorithm", mistake, "fix the parameters (docs/congestion_control.md)")
     interval_ns, queue_pairs = _read_series(section.section("series"))
     section.close()
     burst = bounded(parse_bytes, 1, 1 << 30, format_bytes)
     catch_up = bounded(lambda text: int(_zero_or(parse_duration_ns)(text)), 0, NS_PER_S, format_duration)
     settings = CongestionSettings(
         algorithm=algorithm.name,
-        profile=profile,
+        profile=preset,
         parameters=tuple(CongestionParameter(name, value) for name, value in given),
         plugin_name=plugin.name if plugin is not None else "",
         plugin=np.frombuffer(plugin.content if plugin is not None else b"", np.uint8),

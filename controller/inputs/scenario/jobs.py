@@ -144,8 +144,8 @@ def read_jobs(
         name = section.required("name", parse_name, JOB_NAME, "give the job a name")
         _refuse_twice(section, name, [entry.name for entry in entries])
         source = read_source(section.section("workload"), directory, scales, seed)
-        source, said = in_nccl_order(source, own_shape.settings)
-        notes += [f"{name}: {note}" for note in said]
+        source, order_notes = in_nccl_order(source, own_shape.settings)
+        notes += [f"{name}: {note}" for note in order_notes]
         entries.append(
             JobEntry(
                 name=name,

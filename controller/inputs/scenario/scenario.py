@@ -33,7 +33,7 @@ from etloop.controller.inputs.scenario.jobs import (
 from etloop.controller.inputs.scenario.mapping import Mapping, read_mapping
 from etloop.controller.inputs.scenario.timeline import TimelineEvent, read_timeline
 from etloop.controller.inputs.scenario.transport import Transport, read_transport
-from etloop.controller.inputs.scenario.verdict import AskedVerdict, read_verdict
+from etloop.controller.inputs.scenario.verdict import VerdictSettings, read_verdict
 from etloop.controller.inputs.scenario.workload import Scales, in_nccl_order, read_source
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Scenario:
     """Topology of the device under test, to hold the run against."""
     notes: tuple[str, ...] = ()
     """What is done although the file does not say so."""
-    verdict: AskedVerdict = AskedVerdict()
+    verdict: VerdictSettings = VerdictSettings()
     rounds: int = 0
     """So often every job by itself, then all together; 0: together, once."""
     background: tuple[BackgroundEntry, ...] = ()

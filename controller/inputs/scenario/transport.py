@@ -92,7 +92,7 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
     retry_limit = section.optional("retries", integer(0, 63), 7)
     faults = read_faults(section, seed)
     cnp = read_cnp(section.section("cnp"))
-    deaf = congestion.deaf_to(marks=ecn != _ECN_BITS["none"], notifications=cnp.interval_ns >= 0)
+    ignored = congestion.ignored_signals(marks=ecn != _ECN_BITS["none"], notifications=cnp.interval_ns >= 0)
     transport = Transport(
         path_mtu_bytes=section.optional("path_mtu", _path_mtu, 4096),
         traffic_class=dscp << 2 | ecn,
@@ -106,7 +106,7 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         recovery=recovery,
         cnp=cnp,
         faults=faults.rules,
-        notes=(*congestion.notes, *deaf, *_short_patience(timeout_ns, retry_limit)),
+        notes=(*congestion.notes, *ignored, *_short_patience(timeout_ns, retry_limit)),
         vlan_id=vlan.optional("id", integer(0, 4094), 0 if tagged else -1),
         vlan_priority=vlan.optional("pcp", integer(0, 7), 3),
         fault_communicators=faults.communicators,

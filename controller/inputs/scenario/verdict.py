@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.units import parse_share_per_million
 from etloop.contract.base.yaml_reader import ConfigFile, integer, read_document, words
-from etloop.results.schema.verdict import AskedCheck
+from etloop.results.schema.verdict import RequestedCheck
 from etloop.results.verdict.verdict import EmulatorLimits
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ MOST_CHECKS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class AskedVerdict:
+class VerdictSettings:
     """What a scenario asks for."""
 
-    checks: tuple[AskedCheck, ...] = ()
+    checks: tuple[RequestedCheck, ...] = ()
     limits: EmulatorLimits = EmulatorLimits()
 
 
-def conditions_of(text: bytes, source: str) -> AskedVerdict:
+def conditions_of(text: bytes, source: str) -> VerdictSettings:
     """The `verdict:` of a YAML text, a scenario or a file of its own; other keys are another reader's.
 
     Raises `ConfigError` with all mistakes of the section.
@@ -39,7 +39,7 @@ def conditions_of(text: bytes, source: str) -> AskedVerdict:
     return asked
 
 
-def read_verdict(section: Section) -> AskedVerdict:
+def read_verdict(section: Section) -> VerdictSettings:
     """The scenario's conditions; none where the section is absent."""
     checks = []
     entries = section.sections("checks", "list at least one") if section.has("checks") else ()
@@ -48,7 +48,7 @@ def read_verdict(section: Section) -> AskedVerdict:
     for entry in entries[:MOST_CHECKS]:
         text = entry.required("check", words, "?", "write a condition on the results, see docs/verdict.md")
         why = entry.required("why", words, "?", "say why a device that breaks it is not good enough")
-        checks.append(AskedCheck(text, why, entry.where("check")))
+        checks.append(RequestedCheck(text, why, entry.where("check")))
         entry.close()
     emulator = section.section("emulator")
     default = EmulatorLimits()
@@ -60,4 +60,4 @@ def read_verdict(section: Section) -> AskedVerdict:
     )
     emulator.close()
     section.close()
-    return AskedVerdict(tuple(checks), limits)
+    return VerdictSettings(tuple(checks), limits)

@@ -14,14 +14,19 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from etloop.controller.rack.client.client import ANSWER_S, RackClient, RackUnreachable
+from etloop.controller.rack.client.client import RESPONSE_TIMEOUT_S, RackClient, RackUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from types import TracebackType
 
     from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
-    from etloop.controller.rack.mqtt.messages import ControllerTold, InventoryAnswer, JobTold, ResultTold
+    from etloop.controller.rack.mqtt.messages import (
+        ControllerStatus,
+        InventoryResponse,
+        JobStatus,
+        ResultStatus,
+    )
 
 T = TypeVar("T")
 
@@ -29,8 +34,10 @@ T = TypeVar("T")
 class BlockingRack:
     """One connection to a rack; every call waits for its answer."""
 
-    def __init__(self, settings: BrokerSettings, rack: str, *, answer_s: float = ANSWER_S) -> None:
-        self._client = RackClient(settings, rack, answer_s=answer_s)
+    def __init__(
+        self, settings: BrokerSettings, rack: str, *, response_timeout_s: float = RESPONSE_TIMEOUT_S
+    ) -> None:
+        self._client = RackClient(settings, rack, response_timeout_s=response_timeout_s)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="etloop-rack", daemon=True)
 
@@ -51,37 +58,37 @@ class BlockingRack:
         finally:
             self._end()
 
-    def submit(self, scenario: str, **asked: Any) -> JobTold:
+    def submit(self, scenario: str, **request: Any) -> JobStatus:
         """See `RackClient.submit`, whose keywords these are."""
-        return self._done(self._client.submit(scenario, **asked))
+        return self._done(self._client.submit(scenario, **request))
 
-    def result(self, job_id: str, limit_s: float | None = None) -> ResultTold:
+    def result(self, job_id: str, limit_s: float | None = None) -> ResultStatus:
         """See `RackClient.result`."""
         return self._done(self._client.result(job_id, limit_s))
 
-    def run(self, scenario: str, *, limit_s: float | None = None, **asked: Any) -> ResultTold:
+    def run(self, scenario: str, *, limit_s: float | None = None, **request: Any) -> ResultStatus:
         """Submits a job and waits for what comes of it. A job that takes longer than `limit_s`, its wait in the queue
         included, is cancelled; raises `RackUnreachable` then, and as `submit` does."""
-        job = self.submit(scenario, **asked)
+        job = self.submit(scenario, **request)
         try:
             return self.result(job.job_id, limit_s)
         except RackUnreachable:
             self.cancel(job.job_id)
             raise
 
-    def cancel(self, job_id: str, submitter: str = "") -> JobTold | None:
+    def cancel(self, job_id: str, submitter: str = "") -> JobStatus | None:
         """See `RackClient.cancel`."""
         return self._done(self._client.cancel(job_id, submitter))
 
-    def jobs(self, limit: int = 100) -> tuple[JobTold, ...]:
+    def jobs(self, limit: int = 100) -> tuple[JobStatus, ...]:
         """See `RackClient.jobs`."""
         return self._done(self._client.jobs(limit))
 
-    def inventory(self) -> InventoryAnswer:
+    def inventory(self) -> InventoryResponse:
         """See `RackClient.inventory`."""
         return self._done(self._client.inventory())
 
-    def controller(self) -> ControllerTold:
+    def controller(self) -> ControllerStatus:
         """See `RackClient.controller`."""
         return self._done(self._client.controller())
 

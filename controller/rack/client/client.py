@@ -24,19 +24,19 @@ from etloop.controller.rack.mqtt.broker_connection import broker_connection, pro
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.encoding import ContentType, decode, encode
 from etloop.controller.rack.mqtt.messages import (
-    AnswerT,
-    CancelAnswer,
     CancelRequest,
-    ControllerTold,
-    InventoryAnswer,
+    CancelResponse,
+    ControllerStatus,
     InventoryRequest,
-    JobTold,
-    ListAnswer,
+    InventoryResponse,
+    JobStatus,
     ListRequest,
-    ProgressTold,
-    ResultTold,
-    SubmitAnswer,
+    ListResponse,
+    ProgressStatus,
+    ResponseT,
+    ResultStatus,
     SubmitRequest,
+    SubmitResponse,
 )
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.runtime.mqtt_version import MqttVersion
@@ -50,9 +50,9 @@ T = TypeVar("T")
 
 _QOS: Final = 1
 _MOST_WAITING: Final = 4096
-ANSWER_S: Final = 10.0
+RESPONSE_TIMEOUT_S: Final = 10.0
 """How long the controller may take to answer a request."""
-_ASK_AGAIN_S: Final = 2.0
+_RETRY_S: Final = 2.0
 """After so long without an answer a request is sent again, then after twice as long: it, or its answer, may be lost."""
 
 
@@ -69,10 +69,12 @@ class RequestRefused(InputError):
 class RackClient:
     """One connection to a rack. Not for concurrent use by several tasks, but for several requests one after another."""
 
-    def __init__(self, settings: BrokerSettings, rack: str, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self, settings: BrokerSettings, rack: str, *, response_timeout_s: float = RESPONSE_TIMEOUT_S
+    ) -> None:
         self._settings = settings
         self._topics = Topics(rack)
-        self._answer_s = answer_s
+        self._response_timeout_s = response_timeout_s
         self._name = f"etloop-client-{secrets.token_hex(6)}"
         self._replies = f"{self._topics.root}/replies/{self._name}"
         self._client: aiomqtt.Client | None = None
@@ -110,7 +112,7 @@ class RackClient:
         submitter: str = "",
         labels: Mapping[str, str] | None = None,
         time_limit_ns: int = 0,
-    ) -> JobTold:
+    ) -> JobStatus:
         """Queues a job and returns it as it stands; the earlier job if `client_key` was used before.
 
         Raises `RequestRefused` with everything that is wrong, `RackUnreachable` if nobody answers.
@@ -128,31 +130,31 @@ class RackClient:
             response_topic=self._replies,
             correlation=secrets.token_hex(8),
         )
-        answer = await self._asked(self._topics.submit, request, SubmitAnswer)
+        answer = await self._request(self._topics.submit, request, SubmitResponse)
         if answer.job is None:
             raise RequestRefused(*(Problem(each.where, each.what, each.remedy) for each in answer.problems))
         return answer.job
 
-    async def cancel(self, job_id: str, submitter: str = "") -> JobTold | None:
+    async def cancel(self, job_id: str, submitter: str = "") -> JobStatus | None:
         """Asks for the end of a job; None if there is none of that id."""
         request = CancelRequest(submitter, self._replies, secrets.token_hex(8))
-        return (await self._asked(self._topics.cancel(job_id), request, CancelAnswer)).job
+        return (await self._request(self._topics.cancel(job_id), request, CancelResponse)).job
 
-    async def jobs(self, limit: int = 100) -> tuple[JobTold, ...]:
+    async def jobs(self, limit: int = 100) -> tuple[JobStatus, ...]:
         """The newest jobs, newest first."""
         request = ListRequest(limit=limit, response_topic=self._replies, correlation=secrets.token_hex(8))
-        return (await self._asked(self._topics.list, request, ListAnswer)).jobs
+        return (await self._request(self._topics.list, request, ListResponse)).jobs
 
-    async def inventory(self) -> InventoryAnswer:
+    async def inventory(self) -> InventoryResponse:
         """Agents and ports."""
         request = InventoryRequest(self._replies, secrets.token_hex(8))
-        return await self._asked(self._topics.inventory, request, InventoryAnswer)
+        return await self._request(self._topics.inventory, request, InventoryResponse)
 
-    async def controller(self) -> ControllerTold:
+    async def controller(self) -> ControllerStatus:
         """How the controller stands, as the broker retains it."""
-        return await self._retained(self._topics.controller_status, ControllerTold)
+        return await self._retained(self._topics.controller_status, ControllerStatus)
 
-    async def follow(self, job_id: str) -> AsyncIterator[JobTold | ProgressTold]:
+    async def follow(self, job_id: str) -> AsyncIterator[JobStatus | ProgressStatus]:
         """A job's state and progress as they change, until it has ended.
 
         Raises `RackUnreachable` if nothing is told of such a job, or nothing any more.
@@ -161,21 +163,21 @@ class RackClient:
         state, progress = self._topics.state(job_id), self._topics.progress(job_id)
         for topic in (state, progress):
             await client.subscribe(topic, qos=_QOS)
-        told = False
+        received = False
         try:
             while True:
                 # The state of every job is retained, and so is there at once.
-                async with asyncio.timeout(None if told else self._answer_s):
+                async with asyncio.timeout(None if received else self._response_timeout_s):
                     message = await anext(aiter(client.messages))
                 topic = str(message.topic)
                 if topic == progress and message.payload:
-                    yield _read(ProgressTold, message.payload)
+                    yield _read(ProgressStatus, message.payload)
                 if topic != state:
                     continue
                 if not message.payload:
                     raise RackUnreachable(f"job {job_id} was forgotten by the rack")
-                told = True
-                job = _read(JobTold, message.payload)
+                received = True
+                job = _read(JobStatus, message.payload)
                 yield job
                 if job.state in ENDED:
                     return
@@ -188,7 +190,7 @@ class RackClient:
                 for topic in (state, progress):
                     await client.unsubscribe(topic)
 
-    async def result(self, job_id: str, limit_s: float | None = None) -> ResultTold:
+    async def result(self, job_id: str, limit_s: float | None = None) -> ResultStatus:
         """Waits until a job has ended and returns what came of it. Raises `RackUnreachable` after `limit_s`."""
         try:
             async with asyncio.timeout(limit_s):
@@ -196,7 +198,7 @@ class RackClient:
                     pass
         except TimeoutError:
             raise RackUnreachable(f"job {job_id} did not end within {limit_s} s") from None
-        return await self._retained(self._topics.result(job_id), ResultTold)
+        return await self._retained(self._topics.result(job_id), ResultStatus)
 
     # ---- inside
 
@@ -204,41 +206,43 @@ class RackClient:
         assert self._client is not None, "use `async with RackClient(...)`"
         return self._client
 
-    async def _asked(self, topic: str, request: Any, answer: type[AnswerT]) -> AnswerT:
+    async def _request(self, topic: str, request: Any, answer: type[ResponseT]) -> ResponseT:
         client = self._connected()
         body = encode(request, ContentType.JSON)
         properties = properties_of(
             self._protocol, ResponseTopic=self._replies, CorrelationData=request.correlation.encode()
         )
-        again_s, put_off = _ASK_AGAIN_S, False
+        again_s, put_off = _RETRY_S, False
         try:
-            async with asyncio.timeout(self._answer_s):
+            async with asyncio.timeout(self._response_timeout_s):
                 while True:
                     await client.publish(topic, body, qos=_QOS, properties=properties)
-                    told = await self._reply(request.correlation, answer, again_s)
-                    if told is None:
+                    response = await self._reply(request.correlation, answer, again_s)
+                    if response is None:
                         again_s *= 2
-                    elif not told.retry_after_ms:
-                        return told
+                    elif not response.retry_after_ms:
+                        return response
                     else:
                         put_off = True
-                        await asyncio.sleep(told.retry_after_ms / 1000 * (1 + secrets.randbelow(1000) / 1000))
+                        await asyncio.sleep(
+                            response.retry_after_ms / 1000 * (1 + secrets.randbelow(1000) / 1000)
+                        )
         except TimeoutError:  # before OSError, of which it is one
             pass
         except (aiomqtt.MqttError, OSError) as error:
             raise RackUnreachable(f"the broker was lost: {error}") from None
         if put_off:
-            what = f"rack '{self._topics.rack}' had more requests than it takes for {self._answer_s:g} s"
+            what = f"rack '{self._topics.rack}' had more requests than it takes for {self._response_timeout_s:g} s"
             raise RackUnreachable(f"{what}; ask again later, and see who asks so much")
-        what = f"no controller of rack '{self._topics.rack}' answered within {self._answer_s:g} s"
+        what = f"no controller of rack '{self._topics.rack}' answered within {self._response_timeout_s:g} s"
         raise RackUnreachable(f"{what}; check the rack's name, and that `etloop controller` runs")
 
-    async def _reply(self, correlation: str, answer: type[AnswerT], limit_s: float) -> AnswerT | None:
+    async def _reply(self, correlation: str, answer: type[ResponseT], limit_s: float) -> ResponseT | None:
         """The answer to a request; None if it does not come in time. Answers to earlier ones are passed over."""
         try:
             async with asyncio.timeout(limit_s):
                 async for message in self._connected().messages:
-                    if str(message.topic) == self._replies and _answers(message, correlation):
+                    if str(message.topic) == self._replies and _responds_to(message, correlation):
                         return _read(answer, message.payload)
         except TimeoutError:
             pass
@@ -247,7 +251,7 @@ class RackClient:
     async def _retained(self, topic: str, kind: type[T]) -> T:
         client = self._connected()
         try:
-            async with asyncio.timeout(self._answer_s):
+            async with asyncio.timeout(self._response_timeout_s):
                 await client.subscribe(topic, qos=_QOS)
                 async for message in client.messages:
                     if str(message.topic) == topic and message.payload:
@@ -257,18 +261,18 @@ class RackClient:
             raise RackUnreachable(f"the broker was lost: {error}") from None
         except TimeoutError:
             pass
-        raise RackUnreachable(f"nothing was told on {topic} within {self._answer_s:g} s")
+        raise RackUnreachable(f"nothing was published on {topic} within {self._response_timeout_s:g} s")
 
 
-def _answers(message: aiomqtt.Message, correlation: str) -> bool:
+def _responds_to(message: aiomqtt.Message, correlation: str) -> bool:
     """Whether a reply is to that request. Its body says so, or, of a request that could not be read, only its properties."""
     if getattr(message.properties, "CorrelationData", None) == correlation.encode():
         return True
     try:
-        told = json.loads(_body(message.payload))
+        decoded = json.loads(_body(message.payload))
     except (ValueError, RecursionError):
         return False
-    return isinstance(told, dict) and told.get("correlation") == correlation
+    return isinstance(decoded, dict) and decoded.get("correlation") == correlation
 
 
 def _unknown(job_id: str) -> str:
@@ -290,7 +294,7 @@ def _body(payload: Any) -> bytes:
 
 def _read(kind: type[T], payload: Any) -> T:
     body = _body(payload)
-    told, problems = decode(kind, body, ContentType.JSON, passes_over=True)
-    if told is None:
+    decoded, problems = decode(kind, body, ContentType.JSON, passes_over=True)
+    if decoded is None:
         raise RackUnreachable(f"the rack answered in another form than this client reads: {problems[0]}")
-    return told
+    return decoded

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from etloop.controller.rack.client.blocking import BlockingRack
-    from etloop.controller.rack.mqtt.messages import ResultTold
+    from etloop.controller.rack.mqtt.messages import ResultStatus
 
 _NO_BROKER: Final = "no rack is named: give --etloop-broker HOST[:PORT], or set ETLOOP_BROKER"
 _LONGEST_LABEL: Final = 1024
@@ -65,16 +65,16 @@ class JobOfTest:
         self._test = test
         self._open: list[str] = []
 
-    def __call__(self, scenario: str, *, limit_s: float | None = None, **asked: Any) -> ResultTold:
+    def __call__(self, scenario: str, *, limit_s: float | None = None, **request: Any) -> ResultStatus:
         """Submits a job, waits for it, and returns what came of it; keywords as `RackClient.submit` has them.
 
         Raises `RequestRefused` with all that is wrong, `RackUnreachable` beyond `limit_s`; the job is cancelled then.
         """
         test = self._test.nodeid
-        labels = {"test": test[-_LONGEST_LABEL:]} | dict(asked.pop("labels", {}))
+        labels = {"test": test[-_LONGEST_LABEL:]} | dict(request.pop("labels", {}))
         # One job a call, however often the request is delivered; the same test run anew is another job.
-        asked.setdefault("client_key", f"pytest-{secrets.token_hex(12)}")
-        job = self._rack.submit(scenario, labels=labels, **asked)
+        request.setdefault("client_key", f"pytest-{secrets.token_hex(12)}")
+        job = self._rack.submit(scenario, labels=labels, **request)
         self._open.append(job.job_id)
         self._test.user_properties.append(("etloop.job", job.job_id))
         result = self._rack.result(job.job_id, limit_s)

@@ -1,4 +1,4 @@
-"""One connection to a broker, for the controller's road and for clients alike. A shell: aiomqtt, TLS.
+"""One connection to a broker, for the controller's gateway and for clients alike. A shell: aiomqtt, TLS.
 
 Where nobody says which version of MQTT is spoken, the broker is asked for version 5 first, and 3.1.1 taken of one that refuses
 it, such as the embedded one. Decides nothing about what is said.

@@ -1,4 +1,4 @@
-"""How a broker is reached and how much is taken from it. Pure values, for the controller's road and for clients."""
+"""How a broker is reached and how much is taken from it. Pure values, for the controller's gateway and for clients."""
 
 from __future__ import annotations
 

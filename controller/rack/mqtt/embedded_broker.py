@@ -17,7 +17,7 @@ from etloop.contract.protocol.endpoint import is_loopback
 if TYPE_CHECKING:
     from etloop.controller.rack.log import RackLog
     from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
-    from etloop.controller.rack.mqtt.gateway import MqttRoad
+    from etloop.controller.rack.mqtt.gateway import MqttGateway
 
 _ENDING_S: Final = 5.0
 
@@ -53,20 +53,20 @@ class _Broker(Broker):  # type: ignore[misc]  # amqtt ships no types
 
 
 class EmbeddedBroker:
-    """A road that brings its own broker. Raises `ConfigError` if it would be reachable from other machines."""
+    """A gateway that brings its own broker. Raises `ConfigError` if it would be reachable from other machines."""
 
-    def __init__(self, settings: BrokerSettings, road: MqttRoad, log: RackLog) -> None:
+    def __init__(self, settings: BrokerSettings, gateway: MqttGateway, log: RackLog) -> None:
         if not is_loopback(f"tcp://{settings.host}:{settings.port}"):
             what = f"the embedded broker would let everybody who reaches {settings.host} command this rack"
             raise ConfigError(
                 Problem("mqtt.host", what, "name a loopback address, or run Mosquitto with users")
             )
         self._address = f"{settings.host}:{settings.port}"
-        self._road = road
+        self._gateway = gateway
         self._log = log
 
     async def live(self) -> None:
-        """See `Road`."""
+        """See `Gateway`."""
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
         broker = _Broker(
             {
@@ -77,10 +77,10 @@ class EmbeddedBroker:
         await broker.start()
         self._log.rack("embedded broker listens", broker=self._address)
         try:
-            await self._road.live()
+            await self._gateway.live()
         finally:
             await broker.ended()
 
     async def farewell(self) -> None:
-        """See `Road`."""
-        await self._road.farewell()
+        """See `Gateway`."""
+        await self._gateway.farewell()

@@ -30,7 +30,7 @@ _MSGPACK_TYPES: Final = frozenset({"application/msgpack", "application/x-msgpack
 _MSGPACK_MAPS: Final = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
 MOST_VALUES: Final = 1 << 16
 """In all of a request, however they are nested."""
-_MOST_TOLD_VALUES: Final = 1 << 24
+_MOST_PUBLISHED_VALUES: Final = 1 << 24
 """In what a rack tells, whom its clients trust: summaries of large runs are long."""
 _JSON_TEXT: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
 """Unclosed, it reaches to the end, so that each byte is looked at once."""
@@ -63,7 +63,7 @@ def decode(
 
     `passes_over`: see `typed_form.read`.
     """
-    most = _MOST_TOLD_VALUES if passes_over else MOST_VALUES
+    most = _MOST_PUBLISHED_VALUES if passes_over else MOST_VALUES
     try:
         value = _unpacked(body, form, most) if body else {}
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:

@@ -1,7 +1,7 @@
-"""The rack API over MQTT: one of the roads to the rack. A shell: the broker's connection.
+"""The rack API over MQTT: one of the gateways to the rack. A shell: the broker's connection.
 
 Requests are answered where they ask to be; jobs, agents and the controller are told on retained topics. Losing the broker
-touches no run: the road comes back with growing pauses, subscribes again, and tells everything anew. MQTT 5 is spoken
+touches no run: the gateway comes back with growing pauses, subscribes again, and tells everything anew. MQTT 5 is spoken
 where the broker does; on 3.1.1 a request carries its response topic and correlation in its body. Requests beyond what the
 rack takes in a second are told when to come again.
 """
@@ -36,21 +36,21 @@ from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.encoding import ContentType, content_type, decode, encode
 from etloop.controller.rack.mqtt.messages import (
     FORMAT,
-    CancelAnswer,
     CancelRequest,
-    ControllerTold,
-    InventoryAnswer,
+    CancelResponse,
+    ControllerStatus,
     InventoryRequest,
-    ListAnswer,
+    InventoryResponse,
     ListRequest,
-    PortTold,
-    ProgressTold,
+    ListResponse,
+    PortStatus,
+    ProgressStatus,
     RackStatus,
-    ResultTold,
-    SubmitAnswer,
+    ResultStatus,
     SubmitRequest,
-    agent_told,
-    job_told,
+    SubmitResponse,
+    agent_status,
+    job_status,
     refusal,
 )
 from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from etloop.controller.rack.agent_pool import AgentPresence
-    from etloop.controller.rack.events import Listener
+    from etloop.controller.rack.events import Subscription
     from etloop.controller.rack.job import Job
     from etloop.controller.rack.log import RackLog
     from etloop.controller.rack.telemetry.metrics import Tallies
@@ -76,9 +76,9 @@ _MOST_PAUSE_S: Final = 30.0
 _KEEPALIVE_S: Final = 10
 _MOST_INCOMING: Final = 1024
 """Requests taken from the broker and not yet answered; beyond it they are dropped, which clients see as no answer."""
-_RETOLD_JOBS: Final = 200
+_REPUBLISHED_JOBS: Final = 200
 """Jobs that ended last, whose state is published again when the broker comes back: it may have lost what it retained."""
-_RETOLD_LINES: Final = 2000
+_REPUBLISHED_LINES: Final = 2000
 """Of the audit trail: what a controller before this one may not have come to tell."""
 _MOST_SUMMARY_BYTES: Final = 4 << 20
 
@@ -106,7 +106,7 @@ class _Question:
     carry_out: Callable[[Any], Awaitable[Any]]
 
 
-class MqttRoad:
+class MqttGateway:
     """Serves a rack over a broker until it is cancelled."""
 
     def __init__(
@@ -126,8 +126,8 @@ class MqttRoad:
         self._rack_name = rack_name
         self._settings = settings
         self._log = log
-        self._told_progress_ns: dict[str, int] = {}
-        self._told_line: int | None = None
+        self._progress_published_ns: dict[str, int] = {}
+        self._published_line: int | None = None
         """Of the audit trail: what happened up to it has been told."""
         self._retained: dict[str, None] = {}
         """Ended jobs that the broker retains, in the order in which they were told."""
@@ -135,7 +135,7 @@ class MqttRoad:
         self._protocol = settings.protocol or MqttVersion.V5
         self.connected = False
         self._tallies = tallies
-        # Of this road alone: one of the process's loggers would keep the handlers of roads that are gone.
+        # Of this gateway alone: one of the process's loggers would keep the handlers of gateways that are gone.
         self._library_log = logging.Logger(f"mqtt of {rack_name}", logging.WARNING)  # noqa: LOG001
         self._library_log.addHandler(_Overflow(tallies))
 
@@ -169,14 +169,14 @@ class MqttRoad:
             return
         try:
             async with asyncio.timeout(2), self._connection(last=True) as (client, _):
-                await self._tell_state(client, RackStatus.STOPPED)
+                await self._publish_state(client, RackStatus.STOPPED)
         except (aiomqtt.MqttError, OSError, ConfigError):
             return
 
     def _connection(
         self, *, last: bool = False
     ) -> contextlib.AbstractAsyncContextManager[tuple[aiomqtt.Client, MqttVersion]]:
-        lost = encode(ControllerTold(FORMAT, RackStatus.LOST, etloop_version()), ContentType.JSON)
+        lost = encode(ControllerStatus(FORMAT, RackStatus.LOST, etloop_version()), ContentType.JSON)
         return broker_connection(
             self._settings,
             f"etloop-controller-{self._rack_name}" + ("-last" if last else ""),
@@ -192,23 +192,23 @@ class MqttRoad:
         topics = self._topics
         for topic in (topics.submit, topics.list, topics.inventory, topics.cancels):
             await client.subscribe(topic, qos=_QOS)
-        listener = self._rack.listen()
+        subscription = self._rack.subscribe()
         parts: list[asyncio.Task[None]] = []
         try:
             # No TaskGroup: one whose part fails counts as a cancellation of this task ever after (Python 3.11), and `live`
             # asks whether there was one.
             parts += [
-                asyncio.create_task(self._tell_changes(client, listener)),
-                asyncio.create_task(self._answer_requests(client)),
+                asyncio.create_task(self._publish_changes(client, subscription)),
+                asyncio.create_task(self._respond_to_requests(client)),
             ]
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in done:
                 part.result()
         finally:
-            self._rack.hush(listener)
+            self._rack.unsubscribe(subscription)
             await end(parts)
 
-    async def _answer_requests(self, client: aiomqtt.Client) -> None:
+    async def _respond_to_requests(self, client: aiomqtt.Client) -> None:
         async for message in client.messages:
             if message.retain:
                 continue  # A request that somebody retained would be carried out again at every start.
@@ -219,9 +219,9 @@ class MqttRoad:
             if turn is not Turn.SERVED or len(body) > self._settings.request_bytes:
                 self._tallies.dropped_requests += 1
             if turn is not Turn.DROPPED:
-                await self._answer(client, str(message.topic), body, message.properties, turn)
+                await self._respond(client, str(message.topic), body, message.properties, turn)
 
-    async def _answer(
+    async def _respond(
         self, client: aiomqtt.Client, topic: str, body: bytes, properties: Properties | None, turn: Turn
     ) -> None:
         question = self._question(topic)
@@ -230,15 +230,17 @@ class MqttRoad:
         form = content_type(body, str(getattr(properties, "ContentType", "") or ""))
         where = str(getattr(properties, "ResponseTopic", "") or "")
         if len(body) > self._settings.request_bytes:
-            asked, answer = None, refusal(question.answer, (self._too_large(body),))
+            payload, answer = None, refusal(question.answer, (self._too_large(body),))
         elif turn is Turn.BUSY:
-            asked = None if where else decode(question.request, body, form)[0]
-            answer = self._put_off(question, getattr(asked, "correlation", ""))
+            payload = None if where else decode(question.request, body, form)[0]
+            answer = self._put_off(question, getattr(payload, "correlation", ""))
         else:
-            asked, problems = await asyncio.to_thread(decode, question.request, body, form)
-            answer = refusal(question.answer, problems) if asked is None else await question.carry_out(asked)
-        where = where or getattr(asked, "response_topic", "")
-        if not self._topics.may_answer_on(where):
+            payload, problems = await asyncio.to_thread(decode, question.request, body, form)
+            answer = (
+                refusal(question.answer, problems) if payload is None else await question.carry_out(payload)
+            )
+        where = where or getattr(payload, "response_topic", "")
+        if not self._topics.may_respond_on(where):
             return
         correlation = getattr(properties, "CorrelationData", None)
         back = properties_of(self._protocol, ContentType=form.value, CorrelationData=correlation)
@@ -246,15 +248,15 @@ class MqttRoad:
 
     def _question(self, topic: str) -> _Question | None:
         if topic == self._topics.submit:
-            return _Question(SubmitRequest, SubmitAnswer, self._submitted)
+            return _Question(SubmitRequest, SubmitResponse, self._submitted)
         if topic == self._topics.list:
-            return _Question(ListRequest, ListAnswer, self._listed)
+            return _Question(ListRequest, ListResponse, self._listed)
         if topic == self._topics.inventory:
-            return _Question(InventoryRequest, InventoryAnswer, self._inventory)
+            return _Question(InventoryRequest, InventoryResponse, self._inventory)
         job_id = self._topics.job_of_cancel(topic)
         if job_id is None:
             return None
-        return _Question(CancelRequest, CancelAnswer, functools.partial(self._cancelled, job_id))
+        return _Question(CancelRequest, CancelResponse, functools.partial(self._cancelled, job_id))
 
     def _too_large(self, body: bytes) -> Problem:
         remedy = f"keep it below {self._settings.request_bytes} bytes"
@@ -266,97 +268,99 @@ class MqttRoad:
         busy = Problem("controller", what, f"ask again in {after_ms} ms")
         return refusal(question.answer, (busy,), correlation, after_ms)
 
-    async def _submitted(self, asked: SubmitRequest) -> SubmitAnswer:
+    async def _submitted(self, payload: SubmitRequest) -> SubmitResponse:
         request = JobRequest(
-            scenario_text=asked.scenario,
-            ports=PortDemand(asked.ports, asked.port_count, asked.least_link_bps),
-            priority=asked.priority,
-            client_key=asked.client_key,
-            submitter=asked.submitter,
-            labels=tuple(asked.labels.items()),
-            time_limit_ns=asked.time_limit_ns,
+            scenario_text=payload.scenario,
+            ports=PortDemand(payload.ports, payload.port_count, payload.least_link_bps),
+            priority=payload.priority,
+            client_key=payload.client_key,
+            submitter=payload.submitter,
+            labels=tuple(payload.labels.items()),
+            time_limit_ns=payload.time_limit_ns,
         )
         # In a thread: a long scenario takes seconds to read, and agents of running jobs wait for the controller's heartbeats.
-        examined = await asyncio.to_thread(self._rack.examine, asked.scenario)
-        match self._rack.submit(request, asked.submitter or "mqtt", examined):
+        found = await asyncio.to_thread(self._rack.validate, payload.scenario)
+        match self._rack.submit(request, payload.submitter or "mqtt", found):
             case Accepted(job):
-                return SubmitAnswer(FORMAT, True, False, job_told(job), (), asked.correlation)
+                return SubmitResponse(FORMAT, True, False, job_status(job), (), payload.correlation)
             case Known(job):
-                return SubmitAnswer(FORMAT, True, True, job_told(job), (), asked.correlation)
+                return SubmitResponse(FORMAT, True, True, job_status(job), (), payload.correlation)
             case Rejected(found):
-                return refusal(SubmitAnswer, found, asked.correlation)
+                return refusal(SubmitResponse, found, payload.correlation)
 
-    async def _cancelled(self, job_id: str, asked: CancelRequest) -> CancelAnswer:
+    async def _cancelled(self, job_id: str, payload: CancelRequest) -> CancelResponse:
         try:
-            job = self._rack.cancel(job_id, asked.submitter or "mqtt")
+            job = self._rack.cancel(job_id, payload.submitter or "mqtt")
         except StoreFailed as error:
             why = Problem("controller", str(error), "ask again when there is room")
-            return refusal(CancelAnswer, (why,), asked.correlation)
-        told = job_told(job) if job is not None else None
-        return CancelAnswer(FORMAT, job is not None, told, (), asked.correlation)
+            return refusal(CancelResponse, (why,), payload.correlation)
+        status = job_status(job) if job is not None else None
+        return CancelResponse(FORMAT, job is not None, status, (), payload.correlation)
 
-    async def _listed(self, asked: ListRequest) -> ListAnswer:
-        states = asked.states or tuple(JobState)
-        jobs = self._rack.store.latest(asked.limit, asked.before_number or None, states)
-        told = tuple(job_told(job, self._rack.waits_for(job.job_id)) for job in jobs)
-        return ListAnswer(FORMAT, told, (), asked.correlation)
+    async def _listed(self, payload: ListRequest) -> ListResponse:
+        states = payload.states or tuple(JobState)
+        jobs = self._rack.store.latest(payload.limit, payload.before_number or None, states)
+        statuses = tuple(job_status(job, self._rack.waits_for(job.job_id)) for job in jobs)
+        return ListResponse(FORMAT, statuses, (), payload.correlation)
 
-    async def _inventory(self, asked: InventoryRequest) -> InventoryAnswer:
+    async def _inventory(self, payload: InventoryRequest) -> InventoryResponse:
         leases = self._rack.leases()
         ports = tuple(
-            PortTold(port.label, port.link_bps, leases.get(port.label, "")) for port in self._rack.ports
+            PortStatus(port.label, port.link_bps, leases.get(port.label, "")) for port in self._rack.ports
         )
-        agents = tuple(agent_told(presence) for presence in self._presence())
-        return InventoryAnswer(FORMAT, agents, ports, (), asked.correlation)
+        agents = tuple(agent_status(presence) for presence in self._presence())
+        return InventoryResponse(FORMAT, agents, ports, (), payload.correlation)
 
     # ---- what is told
 
-    async def _tell_all(self, client: aiomqtt.Client) -> None:
+    async def _publish_all(self, client: aiomqtt.Client) -> None:
         """Everything that a broker may have lost, and all that happened while there was none."""
         store = self._rack.store
         line = store.last_line()
-        await self._tell_state(client, RackStatus(self._rack.state.value))
+        await self._publish_state(client, RackStatus(self._rack.state.value))
         for presence in self._presence():
-            await self._tell(client, self._topics.agent_status(presence.name), agent_told(presence))
-        since = self._told_line if self._told_line is not None else max(0, line - _RETOLD_LINES)
+            await self._publish(client, self._topics.agent_status(presence.name), agent_status(presence))
+        since = (
+            self._published_line if self._published_line is not None else max(0, line - _REPUBLISHED_LINES)
+        )
         unended = store.in_states(*(state for state in JobState if state not in ENDED))
         jobs = {job.job_id: job for job in (*store.changed_since(since), *unended)}
         most = self._settings.retained_jobs
         kept = store.last_ended(most)
-        for job_id in (*jobs, *reversed(kept[:_RETOLD_JOBS])):
+        for job_id in (*jobs, *reversed(kept[:_REPUBLISHED_JOBS])):
             job = store.find(job_id)  # As it is by now.
             if job is not None:
-                await self._tell_job(client, job, "")
+                await self._publish_job(client, job, "")
         self._retained = dict.fromkeys(
             (*(each for each in self._retained if each not in kept), *reversed(kept))
         )
         await self._forget_oldest(client)
-        for job_id in store.last_ended(_RETOLD_JOBS, skipped=most):
+        for job_id in store.last_ended(_REPUBLISHED_JOBS, skipped=most):
             await self._forget(client, job_id)
-        self._told_line = line
+        self._published_line = line
 
-    async def _tell_changes(self, client: aiomqtt.Client, listener: Listener) -> None:
-        await self._tell_all(client)
+    async def _publish_changes(self, client: aiomqtt.Client, subscription: Subscription) -> None:
+        await self._publish_all(client)
         while True:
-            await self._tell_event(client, await listener.next())
-            if listener.is_told_all:
-                self._told_line = self._rack.store.last_line()
+            await self._publish_event(client, await subscription.next())
+            if subscription.is_drained:
+                self._published_line = self._rack.store.last_line()
 
-    async def _tell_event(self, client: aiomqtt.Client, event: RackEvent) -> None:
+    async def _publish_event(self, client: aiomqtt.Client, event: RackEvent) -> None:
         match event:
             case JobChanged(job, summary):
-                await self._tell_job(client, job, summary)
+                await self._publish_job(client, job, summary)
                 await self._forget_oldest(client)
             case JobMoved():
-                await self._tell_progress(client, event)
+                await self._publish_progress(client, event)
             case JobForgotten(job_id):
                 await self._forget(client, job_id)
             case AgentChanged(presence):
-                await self._tell(client, self._topics.agent_status(presence.name), agent_told(presence))
+                await self._publish(client, self._topics.agent_status(presence.name), agent_status(presence))
             case RackChanged(state):
-                await self._tell_state(client, RackStatus(state.value))
+                await self._publish_state(client, RackStatus(state.value))
             case Missed():
-                await self._tell_all(client)
+                await self._publish_all(client)
 
     async def _forget_oldest(self, client: aiomqtt.Client) -> None:
         """A broker's memory must not grow for months."""
@@ -370,18 +374,18 @@ class MqttRoad:
         for topic in (topics.state(job_id), topics.progress(job_id), topics.result(job_id)):
             await client.publish(topic, b"", qos=_QOS, retain=True)
 
-    async def _tell_state(self, client: aiomqtt.Client, status: RackStatus) -> None:
-        await self._tell(
-            client, self._topics.controller_status, ControllerTold(FORMAT, status, etloop_version())
+    async def _publish_state(self, client: aiomqtt.Client, status: RackStatus) -> None:
+        await self._publish(
+            client, self._topics.controller_status, ControllerStatus(FORMAT, status, etloop_version())
         )
 
-    async def _tell_job(self, client: aiomqtt.Client, job: Job, summary: str) -> None:
+    async def _publish_job(self, client: aiomqtt.Client, job: Job, summary: str) -> None:
         if job.state in ENDED:
-            self._told_progress_ns.pop(job.job_id, None)
+            self._progress_published_ns.pop(job.job_id, None)
             self._retained.pop(job.job_id, None)
             self._retained[job.job_id] = None
             found = summary or self._summary_of(job)
-            told = ResultTold(
+            result = ResultStatus(
                 FORMAT,
                 job.job_id,
                 job.state,
@@ -391,19 +395,19 @@ class MqttRoad:
                 _parsed(found),
             )
             # The result first: who waits for the state to end finds it there.
-            await self._tell(client, self._topics.result(job.job_id), told)
+            await self._publish(client, self._topics.result(job.job_id), result)
             await client.publish(self._topics.progress(job.job_id), b"", qos=_QOS, retain=True)
-        await self._tell(
-            client, self._topics.state(job.job_id), job_told(job, self._rack.waits_for(job.job_id))
+        await self._publish(
+            client, self._topics.state(job.job_id), job_status(job, self._rack.waits_for(job.job_id))
         )
 
-    async def _tell_progress(self, client: aiomqtt.Client, moved: JobMoved) -> None:
+    async def _publish_progress(self, client: aiomqtt.Client, moved: JobMoved) -> None:
         now_ns = monotonic_ns()
-        told_ns = self._told_progress_ns.get(moved.job_id)
-        if told_ns is not None and now_ns - told_ns < self._settings.progress_interval_ns:
+        published_ns = self._progress_published_ns.get(moved.job_id)
+        if published_ns is not None and now_ns - published_ns < self._settings.progress_interval_ns:
             return
-        self._told_progress_ns[moved.job_id] = now_ns
-        told = ProgressTold(
+        self._progress_published_ns[moved.job_id] = now_ns
+        progress = ProgressStatus(
             FORMAT,
             moved.job_id,
             moved.state,
@@ -412,9 +416,9 @@ class MqttRoad:
             moved.wire_tx_bytes,
             moved.wire_rx_bytes,
         )
-        await self._tell(client, self._topics.progress(moved.job_id), told)
+        await self._publish(client, self._topics.progress(moved.job_id), progress)
 
-    async def _tell(self, client: aiomqtt.Client, topic: str, message: Any) -> None:
+    async def _publish(self, client: aiomqtt.Client, topic: str, message: Any) -> None:
         properties = properties_of(self._protocol, ContentType=ContentType.JSON.value)
         await client.publish(
             topic, encode(message, ContentType.JSON), qos=_QOS, retain=True, properties=properties

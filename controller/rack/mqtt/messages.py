@@ -22,7 +22,7 @@ from etloop.controller.rack.job import (
     Job,
     JobState,
 )
-from etloop.controller.rack.mqtt.schema import said
+from etloop.controller.rack.mqtt.schema import field
 
 FORMAT: Final = 1
 MOST_LISTED: Final = 1000
@@ -49,275 +49,277 @@ class RackStatus(StrEnum):
 class SubmitRequest:
     """Queue a job."""
 
-    scenario: str = said(
+    scenario: str = field(
         "The YAML text of a scenario; its paths are relative to the rack's scenario root.",
-        most=_MOST_SCENARIO,
+        max_length=_MOST_SCENARIO,
     )
-    ports: tuple[str, ...] = said(
-        'Ports to run on, as "agent/port"; empty: as `port_count` says.', most=MOST_PORTS, default=()
+    ports: tuple[str, ...] = field(
+        'Ports to run on, as "agent/port"; empty: as `port_count` says.', max_length=MOST_PORTS, default=()
     )
-    port_count: int = said(
-        "Any so many ports; 0: every port of the rack.", least=0, most=MOST_PORTS, default=0
+    port_count: int = field(
+        "Any so many ports; 0: every port of the rack.", minimum=0, maximum=MOST_PORTS, default=0
     )
-    least_link_bps: int = said("Only ports of at least this speed.", least=0, default=0)
-    priority: int = said("Higher starts first.", least=LOWEST_PRIORITY, most=HIGHEST_PRIORITY, default=0)
-    client_key: str = said(
-        "Chosen by the client; the same key again is answered with the first job.", most=256, default=""
+    least_link_bps: int = field("Only ports of at least this speed.", minimum=0, default=0)
+    priority: int = field(
+        "Higher starts first.", minimum=LOWEST_PRIORITY, maximum=HIGHEST_PRIORITY, default=0
     )
-    submitter: str = said("Who submits, for people.", most=256, default="")
-    labels: dict[str, str] = said("For the client's own use.", most=MOST_LABELS, default_factory=dict)
-    time_limit_ns: int = said("From the start of the job; 0: the rack's own limit.", least=0, default=0)
-    response_topic: str = said(
-        "Where to answer, for clients without MQTT 5 properties.", most=_MOST_TOPIC, default=""
+    client_key: str = field(
+        "Chosen by the client; the same key again is answered with the first job.", max_length=256, default=""
     )
-    correlation: str = said("Returned with the answer, likewise.", most=_MOST_CORRELATION, default="")
+    submitter: str = field("Who submits, for people.", max_length=256, default="")
+    labels: dict[str, str] = field("For the client's own use.", max_length=MOST_LABELS, default_factory=dict)
+    time_limit_ns: int = field("From the start of the job; 0: the rack's own limit.", minimum=0, default=0)
+    response_topic: str = field(
+        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
+    )
+    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
     """Cancel the job that the topic names."""
 
-    submitter: str = said("Who cancels, for people.", most=256, default="")
-    response_topic: str = said(
-        "Where to answer, for clients without MQTT 5 properties.", most=_MOST_TOPIC, default=""
+    submitter: str = field("Who cancels, for people.", max_length=256, default="")
+    response_topic: str = field(
+        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
     )
-    correlation: str = said("Returned with the answer, likewise.", most=_MOST_CORRELATION, default="")
+    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
 
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
     """Tell the newest jobs, in any state or in these."""
 
-    states: tuple[JobState, ...] = said(
-        "Only jobs in these states; empty: all.", most=len(JobState), default=()
+    states: tuple[JobState, ...] = field(
+        "Only jobs in these states; empty: all.", max_length=len(JobState), default=()
     )
-    limit: int = said("At most so many.", least=1, most=MOST_LISTED, default=100)
-    before_number: int = said(
-        "Only jobs submitted before that one; 0: from the newest on.", least=0, default=0
+    limit: int = field("At most so many.", minimum=1, maximum=MOST_LISTED, default=100)
+    before_number: int = field(
+        "Only jobs submitted before that one; 0: from the newest on.", minimum=0, default=0
     )
-    response_topic: str = said(
-        "Where to answer, for clients without MQTT 5 properties.", most=_MOST_TOPIC, default=""
+    response_topic: str = field(
+        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
     )
-    correlation: str = said("Returned with the answer, likewise.", most=_MOST_CORRELATION, default="")
+    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
 
 
 @dataclass(frozen=True, slots=True)
 class InventoryRequest:
     """Tell agents and ports."""
 
-    response_topic: str = said(
-        "Where to answer, for clients without MQTT 5 properties.", most=_MOST_TOPIC, default=""
+    response_topic: str = field(
+        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
     )
-    correlation: str = said("Returned with the answer, likewise.", most=_MOST_CORRELATION, default="")
+    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
 
 
 # ---- told
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemTold:
+class RequestProblem:
     """One mistake."""
 
-    where: str = said("Which part of the request, by key path.")
-    what: str = said("What is wrong.")
-    remedy: str = said("How to mend it.")
+    where: str = field("Which part of the request, by key path.")
+    what: str = field("What is wrong.")
+    remedy: str = field("How to fix it.")
 
 
 @dataclass(frozen=True, slots=True)
-class JobTold:
+class JobStatus:
     """A job as it stands: retained on its state topic, and in answers."""
 
-    format: int = said("Version of these messages.")
-    job_id: str = said("Id of the job; ids sort by time of submission.")
-    number: int = said("Counts submissions.")
-    state: JobState = said("Where it stands.")
-    priority: int = said("Higher starts first.")
-    submitted_at: str = said("UTC, ISO 8601.")
-    started_at: str = said('"" before it started.')
-    ended_at: str = said('"" before it ended.')
-    ports: tuple[str, ...] = said('Ports it holds or held, as "agent/port".', most=MOST_PORTS)
-    exit_code: int | None = said(
+    format: int = field("Version of these messages.")
+    job_id: str = field("Id of the job; ids sort by time of submission.")
+    number: int = field("Counts submissions.")
+    state: JobState = field("Where it stands.")
+    priority: int = field("Higher starts first.")
+    submitted_at: str = field("UTC, ISO 8601.")
+    started_at: str = field('"" before it started.')
+    ended_at: str = field('"" before it ended.')
+    ports: tuple[str, ...] = field('Ports it holds or held, as "agent/port".', max_length=MOST_PORTS)
+    exit_code: int | None = field(
         "Set once it has ended: 0 pass, 20 inconclusive, 30 failed, 50 broke, 65 not ready."
     )
-    reason: str = said("Why it did not pass, or what it waits for.", most=1 << 20)
-    run_directory: str = said("Below the rack's artifacts; empty if nothing was kept.")
-    client_key: str = said("As submitted.")
-    submitter: str = said("As submitted.")
-    labels: dict[str, str] = said("As submitted.")
+    reason: str = field("Why it did not pass, or what it waits for.", max_length=1 << 20)
+    run_directory: str = field("Below the rack's artifacts; empty if nothing was kept.")
+    client_key: str = field("As submitted.")
+    submitter: str = field("As submitted.")
+    labels: dict[str, str] = field("As submitted.")
 
 
 @dataclass(frozen=True, slots=True)
-class ProgressTold:
+class ProgressStatus:
     """How far a running job is; retained, at a bounded rate."""
 
-    format: int = said("Version of these messages.")
-    job_id: str = said("Id of the job.")
-    phase: str = said("State of the run: GATHER, ASSIGN, CONNECT, ARM, RUN, COLLECT, DONE or ABORTED.")
-    ops_done: int = said("Operations completed, over all ranks.")
-    ops_total: int = said("Operations in all.")
-    wire_tx_bytes: int = said("Payload bytes sent through the device under test.")
-    wire_rx_bytes: int = said("Payload bytes received.")
+    format: int = field("Version of these messages.")
+    job_id: str = field("Id of the job.")
+    phase: str = field("State of the run: GATHER, ASSIGN, CONNECT, ARM, RUN, COLLECT, DONE or ABORTED.")
+    ops_done: int = field("Operations completed, over all ranks.")
+    ops_total: int = field("Operations in all.")
+    wire_tx_bytes: int = field("Payload bytes sent through the device under test.")
+    wire_rx_bytes: int = field("Payload bytes received.")
 
 
 @dataclass(frozen=True, slots=True)
-class ResultTold:
+class ResultStatus:
     """What came of a job; retained."""
 
-    format: int = said("Version of these messages.")
-    job_id: str = said("Id of the job.")
-    state: JobState = said("finished, cancelled or interrupted.")
-    exit_code: int = said("0 pass, 20 inconclusive, 30 failed, 50 broke, 65 not ready.")
-    reason: str = said("Why it did not pass.", most=1 << 20)
-    run_directory: str = said("Below the rack's artifacts; empty if nothing was kept.")
-    summary: Any = said("summary.json of the run (its own schema: etloop-summary), null if there is none.")
+    format: int = field("Version of these messages.")
+    job_id: str = field("Id of the job.")
+    state: JobState = field("finished, cancelled or interrupted.")
+    exit_code: int = field("0 pass, 20 inconclusive, 30 failed, 50 broke, 65 not ready.")
+    reason: str = field("Why it did not pass.", max_length=1 << 20)
+    run_directory: str = field("Below the rack's artifacts; empty if nothing was kept.")
+    summary: Any = field("summary.json of the run (its own schema: etloop-summary), null if there is none.")
 
 
 @dataclass(frozen=True, slots=True)
-class SubmitAnswer:
+class SubmitResponse:
     """Answer to a `SubmitRequest`: the job, or all that is wrong."""
 
-    format: int = said("Version of these messages.")
-    accepted: bool = said("Whether there is a job.")
-    known: bool = said("Whether the client key was used before, and this is that job.")
-    job: JobTold | None = said("The job.")
-    problems: tuple[ProblemTold, ...] = said("All that is wrong, if not accepted.")
-    correlation: str = said("As asked.")
-    retry_after_ms: int = said(_RETRY, least=0, default=0)
+    format: int = field("Version of these messages.")
+    accepted: bool = field("Whether there is a job.")
+    known: bool = field("Whether the client key was used before, and this is that job.")
+    job: JobStatus | None = field("The job.")
+    problems: tuple[RequestProblem, ...] = field("All that is wrong, if not accepted.")
+    correlation: str = field("As asked.")
+    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
-class CancelAnswer:
+class CancelResponse:
     """Answer to a `CancelRequest`. A running job is cancelled some moments later: see its state."""
 
-    format: int = said("Version of these messages.")
-    found: bool = said("Whether there is such a job.")
-    job: JobTold | None = said("The job as it stands.")
-    problems: tuple[ProblemTold, ...] = said("What is wrong with the request.")
-    correlation: str = said("As asked.")
-    retry_after_ms: int = said(_RETRY, least=0, default=0)
+    format: int = field("Version of these messages.")
+    found: bool = field("Whether there is such a job.")
+    job: JobStatus | None = field("The job as it stands.")
+    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    correlation: str = field("As asked.")
+    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
-class ListAnswer:
+class ListResponse:
     """Answer to a `ListRequest`, newest first."""
 
-    format: int = said("Version of these messages.")
-    jobs: tuple[JobTold, ...] = said("The jobs.")
-    problems: tuple[ProblemTold, ...] = said("What is wrong with the request.")
-    correlation: str = said("As asked.")
-    retry_after_ms: int = said(_RETRY, least=0, default=0)
+    format: int = field("Version of these messages.")
+    jobs: tuple[JobStatus, ...] = field("The jobs.")
+    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    correlation: str = field("As asked.")
+    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
-class InterfaceTold:
+class InterfaceStatus:
     """A network interface of an agent's host."""
 
-    name: str = said("As the host names it.")
-    addresses: tuple[str, ...] = said("IPv4 and IPv6.", most=MOST_ADDRESSES)
-    link_bps: int = said("Speed; 0 if not known.")
-    mtu_bytes: int = said("Largest IP packet; 0 if not known.")
-    driver: str = said("Kernel driver; empty for devices made of software.")
-    up: bool = said("Whether it is switched on.")
+    name: str = field("As the host names it.")
+    addresses: tuple[str, ...] = field("IPv4 and IPv6.", max_length=MOST_ADDRESSES)
+    link_bps: int = field("Speed; 0 if not known.")
+    mtu_bytes: int = field("Largest IP packet; 0 if not known.")
+    driver: str = field("Kernel driver; empty for devices made of software.")
+    up: bool = field("Whether it is switched on.")
 
 
 @dataclass(frozen=True, slots=True)
-class HostTold:
+class HostStatus:
     """What an agent's host can do, as the agent says; 0 and empty where it does not tell."""
 
-    cores: int = said("That the agent may use.")
-    interfaces: tuple[InterfaceTold, ...] = said("All of them.", most=MOST_INTERFACES)
-    backends: tuple[str, ...] = said("What can carry packets there: udp, packet, xdp, verbs.")
-    roce_devices: tuple[str, ...] = said(
+    cores: int = field("That the agent may use.")
+    interfaces: tuple[InterfaceStatus, ...] = field("All of them.", max_length=MOST_INTERFACES)
+    backends: tuple[str, ...] = field("What can carry packets there: udp, packet, xdp, verbs.")
+    roce_devices: tuple[str, ...] = field(
         "RDMA devices that take UDP 4791 of an interface, as DEVICE/INTERFACE."
     )
-    clock_source: str = said("Of the kernel.")
-    ptp_clocks: tuple[str, ...] = said("Clocks that PTP could steer.")
-    governor: str = said("How the processors choose their frequency.")
-    privileges: tuple[str, ...] = said("Effective Linux capabilities of the agent that matter to it.")
-    receive_buffer_bytes: int = said("Largest socket buffer without a privilege.")
-    open_files: int = said("How many files the agent may open.")
+    clock_source: str = field("Of the kernel.")
+    ptp_clocks: tuple[str, ...] = field("Clocks that PTP could steer.")
+    governor: str = field("How the processors choose their frequency.")
+    privileges: tuple[str, ...] = field("Effective Linux capabilities of the agent that matter to it.")
+    receive_buffer_bytes: int = field("Largest socket buffer without a privilege.")
+    open_files: int = field("How many files the agent may open.")
 
 
 @dataclass(frozen=True, slots=True)
-class AgentTold:
+class AgentStatus:
     """An agent of the rack: retained on its status topic, and in the inventory."""
 
-    format: int = said("Version of these messages.")
-    name: str = said("As the rig names it.")
-    present: bool = said("Whether it is connected.")
-    idle: bool = said("Whether it could take part in another run.")
-    runs: int = said("Runs it takes part in.")
-    host: str = said("Name of its machine; empty if it never joined.")
-    versions: dict[str, str] = said("What runs there.")
-    clock_error_ns: int | None = said("Bound on what its clock is known by; null if not known.")
-    capabilities: HostTold | None = said("What its host can do; null if it never said.")
+    format: int = field("Version of these messages.")
+    name: str = field("As the rig names it.")
+    present: bool = field("Whether it is connected.")
+    idle: bool = field("Whether it could take part in another run.")
+    runs: int = field("Runs it takes part in.")
+    host: str = field("Name of its machine; empty if it never joined.")
+    versions: dict[str, str] = field("What runs there.")
+    clock_error_ns: int | None = field("Bound on what its clock is known by; null if not known.")
+    capabilities: HostStatus | None = field("What its host can do; null if it never said.")
 
 
 @dataclass(frozen=True, slots=True)
-class PortTold:
+class PortStatus:
     """A port of the rack."""
 
-    label: str = said('"agent/port".')
-    link_bps: int = said("Speed of the link.")
-    job_id: str = said("Job that holds it; empty if it is free.")
+    label: str = field('"agent/port".')
+    link_bps: int = field("Speed of the link.")
+    job_id: str = field("Job that holds it; empty if it is free.")
 
 
 @dataclass(frozen=True, slots=True)
-class InventoryAnswer:
+class InventoryResponse:
     """Answer to an `InventoryRequest`."""
 
-    format: int = said("Version of these messages.")
-    agents: tuple[AgentTold, ...] = said("All agents of the rig.")
-    ports: tuple[PortTold, ...] = said("All ports of the rig.")
-    problems: tuple[ProblemTold, ...] = said("What is wrong with the request.")
-    correlation: str = said("As asked.")
-    retry_after_ms: int = said(_RETRY, least=0, default=0)
+    format: int = field("Version of these messages.")
+    agents: tuple[AgentStatus, ...] = field("All agents of the rig.")
+    ports: tuple[PortStatus, ...] = field("All ports of the rig.")
+    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    correlation: str = field("As asked.")
+    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerTold:
+class ControllerStatus:
     """The controller's own state; retained, and its last will."""
 
-    format: int = said("Version of these messages.")
-    state: RackStatus = said("lost: it vanished; whatever else is retained may be out of date.")
-    version: str = said("Of etloop.")
+    format: int = field("Version of these messages.")
+    state: RackStatus = field("lost: it vanished; whatever else is retained may be out of date.")
+    version: str = field("Of etloop.")
 
 
-AnswerT = TypeVar("AnswerT", SubmitAnswer, CancelAnswer, ListAnswer, InventoryAnswer)
+ResponseT = TypeVar("ResponseT", SubmitResponse, CancelResponse, ListResponse, InventoryResponse)
 _NOTHING: Final[dict[type[Any], dict[str, Any]]] = {
-    SubmitAnswer: {"accepted": False, "known": False, "job": None},
-    CancelAnswer: {"found": False, "job": None},
-    ListAnswer: {"jobs": ()},
-    InventoryAnswer: {"agents": (), "ports": ()},
+    SubmitResponse: {"accepted": False, "known": False, "job": None},
+    CancelResponse: {"found": False, "job": None},
+    ListResponse: {"jobs": ()},
+    InventoryResponse: {"agents": (), "ports": ()},
 }
 
 
 def refusal(
-    kind: type[AnswerT], problems: tuple[Problem, ...], correlation: str = "", retry_after_ms: int = 0
-) -> AnswerT:
+    kind: type[ResponseT], problems: tuple[Problem, ...], correlation: str = "", retry_after_ms: int = 0
+) -> ResponseT:
     """The answer to a request that was not carried out."""
-    told = problems_told(problems)
+    reported = request_problems(problems)
     return kind(
         format=FORMAT,
         **_NOTHING[kind],
-        problems=told,
+        problems=reported,
         correlation=correlation,
         retry_after_ms=retry_after_ms,
     )
 
 
 REQUESTS: Final = (SubmitRequest, CancelRequest, ListRequest, InventoryRequest)
-TOLD: Final = (
-    SubmitAnswer,
-    CancelAnswer,
-    ListAnswer,
-    InventoryAnswer,
-    JobTold,
-    ProgressTold,
-    ResultTold,
-    AgentTold,
+PUBLISHED: Final = (
+    SubmitResponse,
+    CancelResponse,
+    ListResponse,
+    InventoryResponse,
+    JobStatus,
+    ProgressStatus,
+    ResultStatus,
+    AgentStatus,
     AgentProcess,
-    ControllerTold,
+    ControllerStatus,
 )
 """Everything that is published; with `REQUESTS`, everything that has a schema."""
 
@@ -325,10 +327,10 @@ TOLD: Final = (
 # ---- the rack's values as messages
 
 
-def job_told(job: Job, waits_for: str = "") -> JobTold:
+def job_status(job: Job, waits_for: str = "") -> JobStatus:
     """A job; `waits_for` is why it has not started."""
     request = job.request
-    return JobTold(
+    return JobStatus(
         FORMAT,
         job.job_id,
         job.number,
@@ -347,27 +349,27 @@ def job_told(job: Job, waits_for: str = "") -> JobTold:
     )
 
 
-def agent_told(presence: AgentPresence) -> AgentTold:
+def agent_status(presence: AgentPresence) -> AgentStatus:
     """An agent."""
     hello = presence.hello
-    return AgentTold(
+    return AgentStatus(
         FORMAT,
         presence.name,
-        presence.idle_seats + presence.lent_seats > 0,
-        presence.idle_seats > 0,
-        presence.lent_seats,
+        presence.idle_slots + presence.leased_slots > 0,
+        presence.idle_slots > 0,
+        presence.leased_slots,
         hello.host if hello is not None else "",
         dict(hello.versions) if hello is not None else {},
         presence.clock.error_ns if presence.clock is not None else None,
-        _host_told(hello.capabilities) if hello is not None and hello.capabilities != UNKNOWN else None,
+        _host_status(hello.capabilities) if hello is not None and hello.capabilities != UNKNOWN else None,
     )
 
 
-def _host_told(host: Capabilities) -> HostTold:
-    return HostTold(
+def _host_status(host: Capabilities) -> HostStatus:
+    return HostStatus(
         host.cores,
         tuple(
-            InterfaceTold(each.name, each.addresses, each.link_bps, each.mtu_bytes, each.driver, each.up)
+            InterfaceStatus(each.name, each.addresses, each.link_bps, each.mtu_bytes, each.driver, each.up)
             for each in host.interfaces
         ),
         host.backends,
@@ -381,6 +383,6 @@ def _host_told(host: Capabilities) -> HostTold:
     )
 
 
-def problems_told(problems: tuple[Problem, ...]) -> tuple[ProblemTold, ...]:
+def request_problems(problems: tuple[Problem, ...]) -> tuple[RequestProblem, ...]:
     """Mistakes."""
-    return tuple(ProblemTold(each.where[:4096], each.what[:4096], each.remedy[:4096]) for each in problems)
+    return tuple(RequestProblem(each.where[:4096], each.what[:4096], each.remedy[:4096]) for each in problems)

@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from etloop.controller.rack.mqtt.messages import REQUESTS, TOLD
+from etloop.controller.rack.mqtt.messages import PUBLISHED, REQUESTS
 from etloop.controller.rack.mqtt.schema import schema_of
 
 
@@ -22,9 +22,9 @@ def file_name(kind: type) -> str:
 def schema_files() -> dict[str, str]:
     """File name -> content."""
     files = {}
-    for kind in (*REQUESTS, *TOLD):
+    for kind in (*REQUESTS, *PUBLISHED):
         title = (kind.__doc__ or "").strip()
-        schema = schema_of(kind, title, grows=kind in TOLD)
+        schema = schema_of(kind, title, grows=kind in PUBLISHED)
         files[file_name(kind)] = json.dumps(schema, indent=2) + "\n"
     return files
 

@@ -2,7 +2,7 @@
 
 Reads text, integers, numbers, true and false, text enums, lists, maps of text, objects and null. A field with a default may
 be left out; an unknown one is a mistake, unless its writer may be newer than we are. Bounds and meanings stand in the
-fields themselves, made by `said`.
+fields themselves, made by `field`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,17 @@ _NAMES: Final[Mapping[Any, str]] = {int: "an integer", float: "a number", str: "
 _JSON_NAMES: Final[Mapping[Any, str]] = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
-def said(meaning: str, *, least: int | None = None, most: int | None = None, **more: Any) -> Any:
-    """A dataclass field with its meaning, and bounds: of a number, of a text's length, or of a list's."""
-    return dataclasses.field(metadata={"meaning": meaning, "least": least, "most": most}, **more)
+def field(
+    description: str,
+    *,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    max_length: int | None = None,
+    **more: Any,
+) -> Any:
+    """Return a dataclass field with its description and bounds: of a number, or of the length of a text, list or map."""
+    metadata = {"description": description, "minimum": minimum, "maximum": maximum, "max_length": max_length}
+    return dataclasses.field(metadata=metadata, **more)
 
 
 # ---- values
@@ -113,7 +121,7 @@ def _read_fields(kind: Any, value: dict[Any, Any], where: str, reading: _Reading
             decoded[name] = _read(hints[name], value[name], _under(where, name), field.metadata, reading)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             reading.problems.append(
-                Problem(_under(where, name), "is missing", field.metadata.get("meaning", "give it"))
+                Problem(_under(where, name), "is missing", field.metadata.get("description", "give it"))
             )
     return kind(**decoded) if len(reading.problems) == before else None
 
@@ -121,7 +129,7 @@ def _read_fields(kind: Any, value: dict[Any, Any], where: str, reading: _Reading
 def _read_items(
     item: Any, value: list[Any], where: str, bounds: Mapping[str, Any], reading: _Reading
 ) -> tuple[Any, ...]:
-    most = bounds.get("most") or MOST_ITEMS
+    most = bounds.get("max_length") or MOST_ITEMS
     if len(value) > most:
         reading.problems.append(Problem(where, f"has {len(value)} items", f"give at most {most}"))
         return ()
@@ -131,7 +139,7 @@ def _read_items(
 def _read_map(
     item: Any, value: dict[str, Any], where: str, bounds: Mapping[str, Any], reading: _Reading
 ) -> dict[str, Any]:
-    most = bounds.get("most") or MOST_ITEMS
+    most = bounds.get("max_length") or MOST_ITEMS
     if len(value) > most or any(len(key) > MOST_TEXT for key in value):
         reading.problems.append(
             Problem(where, f"has {len(value)} entries", f"give at most {most}, with short keys")
@@ -141,8 +149,9 @@ def _read_map(
 
 
 def _check_bounds(kind: Any, value: Any, where: str, bounds: Mapping[str, Any], reading: _Reading) -> None:
-    least, most = bounds.get("least"), bounds.get("most")
+    least, most = bounds.get("minimum"), bounds.get("maximum")
     if kind is str:
+        most = bounds.get("max_length")
         most = most if most is not None else MOST_TEXT
         if len(value) > most:
             reading.problems.append(Problem(where, f"has {len(value)} characters", f"give at most {most}"))
@@ -202,10 +211,10 @@ def _schema(kind: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "type": "array",
             "items": _schema(get_args(kind)[0], {}),
-            "maxItems": metadata.get("most") or MOST_ITEMS,
+            "maxItems": metadata.get("max_length") or MOST_ITEMS,
         }
     if origin is dict:
-        most = metadata.get("most") or MOST_ITEMS
+        most = metadata.get("max_length") or MOST_ITEMS
         return {
             "type": "object",
             "additionalProperties": _schema(get_args(kind)[1], {}),
@@ -214,9 +223,10 @@ def _schema(kind: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
     if issubclass(kind, StrEnum):
         return {"enum": [member.value for member in kind]}
     found: dict[str, Any] = {"type": _JSON_NAMES[kind]}
-    least, most = metadata.get("least"), metadata.get("most")
+    least, most = metadata.get("minimum"), metadata.get("maximum")
     if kind is str:
-        found["maxLength"] = most if most is not None else MOST_TEXT
+        longest = metadata.get("max_length")
+        found["maxLength"] = longest if longest is not None else MOST_TEXT
     elif kind is int:
         found |= {"minimum": least} if least is not None else {}
         found |= {"maximum": most} if most is not None else {}
@@ -228,7 +238,7 @@ def _object_schema(kind: Any) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required = []
     for field in dataclasses.fields(kind):
-        described = {"description": field.metadata["meaning"]} if "meaning" in field.metadata else {}
+        described = {"description": field.metadata["description"]} if "description" in field.metadata else {}
         properties[field.name] = described | _schema(hints[field.name], field.metadata)
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             required.append(field.name)

@@ -56,7 +56,7 @@ class Topics:
 
     @property
     def controller_status(self) -> str:
-        """`ControllerTold`."""
+        """`ControllerStatus`."""
         return f"{self.root}/controller/status"
 
     def cancel(self, job_id: str) -> str:
@@ -64,19 +64,19 @@ class Topics:
         return f"{self.root}/jobs/{job_id}/cancel"
 
     def state(self, job_id: str) -> str:
-        """`JobTold`."""
+        """`JobStatus`."""
         return f"{self.root}/jobs/{job_id}/state"
 
     def progress(self, job_id: str) -> str:
-        """`ProgressTold`."""
+        """`ProgressStatus`."""
         return f"{self.root}/jobs/{job_id}/progress"
 
     def result(self, job_id: str) -> str:
-        """`ResultTold`."""
+        """`ResultStatus`."""
         return f"{self.root}/jobs/{job_id}/result"
 
     def agent_status(self, agent: str) -> str:
-        """`AgentTold`."""
+        """`AgentStatus`."""
         return f"{self.root}/agents/{agent}/status"
 
     def agent_process(self, agent: str) -> str:
@@ -91,7 +91,7 @@ class Topics:
         job_id = topic[len(head) : -len(tail)]
         return job_id if is_job_id(job_id) else None
 
-    def may_answer_on(self, topic: str) -> bool:
+    def may_respond_on(self, topic: str) -> bool:
         """Whether a response topic is one that the controller lends its voice to.
 
         Topics of rack APIs are for what controllers say and hear there: an answer on one of them would be taken for the

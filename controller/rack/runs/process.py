@@ -28,10 +28,10 @@ from etloop.controller.rack.runs.protocol import (
     DaemonFrame,
     Ended,
     FromAgent,
+    LogLine,
     Moved,
     Prepared,
     RunFrame,
-    Said,
     Stop,
     ToAgent,
     TrafficEnded,
@@ -43,7 +43,7 @@ from etloop.controller.run.device_counters import counted_run, counting_of, devi
 from etloop.controller.run.execute import FinishedRun, iterations_reached, kept_beside
 from etloop.controller.run.expectation import DescribedDevice, check_device, expect
 from etloop.controller.run.prepare import lay_out, read_device
-from etloop.controller.run.verdict import asked_of, basis_of, judge_run
+from etloop.controller.run.verdict import add_verdict, basis_of, requested_checks
 from etloop.controller.session.service import check_sendable, drive
 from etloop.controller.session.session import Session
 from etloop.controller.session.settings import SessionSettings
@@ -78,7 +78,7 @@ class DaemonLink:
         self._there = asyncio.Event()
         self._gone = False
 
-    async def listen(self) -> None:
+    async def receive_frames(self) -> None:
         """Takes frames until the daemon is gone."""
         unpacker = Unpacker(DaemonFrame)
         with contextlib.suppress(OSError):
@@ -103,7 +103,7 @@ class DaemonLink:
         self.stopping.set()
         self._there.set()
 
-    def say(self, frame: RunFrame) -> None:
+    def send_frame(self, frame: RunFrame) -> None:
         """Tells the daemon; in vain if it is gone."""
         if not self._gone:
             self._writer.write(pack(frame))
@@ -137,7 +137,7 @@ class DaemonLink:
 
     async def send(self, identity: bytes, body: bytes) -> None:
         """See `Link`."""
-        self.say(ToAgent(identity, body))
+        self.send_frame(ToAgent(identity, body))
         await self.flush()
 
 
@@ -153,12 +153,12 @@ def main() -> None:
 async def _main(link_socket: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=link_socket)
     link = DaemonLink(reader, writer)
-    listening = asyncio.create_task(link.listen())
-    first: set[asyncio.Future[Any]] = {listening, link.begun}
+    receiving = asyncio.create_task(link.receive_frames())
+    first: set[asyncio.Future[Any]] = {receiving, link.begun}
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if link.begun.done():
-        link.say(await _run(link, link.begun.result()))
-    listening.cancel()
+        link.send_frame(await _run(link, link.begun.result()))
+    receiving.cancel()
     await link.close()
 
 
@@ -172,7 +172,7 @@ async def _run(link: DaemonLink, begin: Begin) -> Ended:
         )
     try:
         scenario, rig, plan, device = preparing.result()
-        link.say(Prepared(list(plan.assignments)))
+        link.send_frame(Prepared(list(plan.assignments)))
         return await _measured(link, begin, scenario, rig, plan, device)
     except EtloopError as error:
         return Ended(error.exit_code, str(error), stored=False, summary="")
@@ -248,14 +248,18 @@ async def _measured(
     counting = counting_of(rig)
 
     async def lived() -> RunOutcome:
-        await drive(session, link, link.stops, _teller(link), lambda text: link.say(Said(text)))
+        await drive(
+            session, link, link.stops, _progress_sender(link), lambda text: link.send_frame(LogLine(text))
+        )
         return session.outcome(started_at)
 
-    outcome, counted = await counted_run(counting, lived, lambda text: link.say(Said(text)), link.stops)
+    outcome, counted = await counted_run(
+        counting, lived, lambda text: link.send_frame(LogLine(text)), link.stops
+    )
     if session.problems:
         problems = "\n".join(str(problem) for problem in session.problems)
         return Ended(ExitCode.PREPARATION_FAILED, problems, stored=False, summary="")
-    link.say(TrafficEnded())
+    link.send_frame(TrafficEnded())
     await link.flush()
     out_dir = Path(begin.out_dir)
     await asyncio.to_thread(
@@ -268,14 +272,14 @@ async def _measured(
         plan.connection_rows,
         plan.port_names,
     )
-    told: list[str] = []
-    await _hold_beside(link, plan, device, out_dir, outcome, told)
+    notes: list[str] = []
+    await _hold_beside(link, plan, device, out_dir, outcome, notes)
     if counted is not None:
         await asyncio.to_thread(add_device, out_dir, counted, device_basis(scenario, rig, outcome))
-    asked = asked_of(scenario, rig, told.append)
-    summary = await asyncio.to_thread(judge_run, out_dir, asked, basis_of(scenario, rig, plan))
-    for text in told:
-        link.say(Said(text))
+    requested = requested_checks(scenario, rig, notes.append)
+    summary = await asyncio.to_thread(add_verdict, out_dir, requested, basis_of(scenario, rig, plan))
+    for text in notes:
+        link.send_frame(LogLine(text))
     finished = FinishedRun(summary, render(summary, begin.out_dir))
     reason = session.reason or finished.reason
     return Ended(finished.exit_code, reason, stored=True, summary=to_json(summary))
@@ -287,7 +291,7 @@ async def _hold_beside(
     device: DescribedDevice | None,
     out_dir: Path,
     outcome: RunOutcome,
-    told: list[str],
+    notes: list[str],
 ) -> None:
     """Adds what was to be expected of a run; not of one that is told to stop, which somebody waits for."""
     reached = iterations_reached(outcome)
@@ -295,27 +299,27 @@ async def _hold_beside(
     expecting = asyncio.create_task(asyncio.to_thread(expect, plan, device, iterations=reached))
     await asyncio.wait((stopping, expecting), return_when=asyncio.FIRST_COMPLETED)
     if stopping.done():
-        told.append("stopped: the run is kept, without ideal and twin beside it")
+        notes.append("stopped: the run is kept, without ideal and twin beside it")
         return
     stopping.cancel()
     try:
         await asyncio.to_thread(kept_beside, plan, out_dir, outcome, expecting.result())
     except (MemoryError, RunNotWritten) as error:
-        told.append(f"{error or 'out of memory'}: the run is kept, without ideal and twin beside it")
+        notes.append(f"{error or 'out of memory'}: the run is kept, without ideal and twin beside it")
 
 
-def _teller(link: DaemonLink) -> Callable[[RunProgress], None]:
+def _progress_sender(link: DaemonLink) -> Callable[[RunProgress], None]:
     """Tells the daemon how far the run is, not more often than it cares to know."""
     next_ns = 0
     state = None
 
-    def tell(progress: RunProgress) -> None:
+    def send_progress(progress: RunProgress) -> None:
         nonlocal next_ns, state
         now_ns = monotonic_ns()
         if now_ns < next_ns and progress.state is state:
             return
         next_ns, state = now_ns + _MOVED_NS, progress.state
-        link.say(
+        link.send_frame(
             Moved(
                 progress.state.name,
                 progress.ops_done,
@@ -325,7 +329,7 @@ def _teller(link: DaemonLink) -> Callable[[RunProgress], None]:
             )
         )
 
-    return tell
+    return send_progress
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the daemon and the process of one run say to each other over a socket pair, as values and as bytes.
 
-Daemon to run: `Begin`, then `FromAgent` and `Stop`. Run to daemon: `Prepared` or `Unprepared`, `ToAgent`, `Said`,
+Daemon to run: `Begin`, then `FromAgent` and `Stop`. Run to daemon: `Prepared` or `Unprepared`, `ToAgent`, `LogLine`,
 `Moved`, and at last `Ended`. Bodies of agents' messages pass unread: only the run decodes them. A frame is its length in
 four bytes, big-endian, and the msgpack array [name, fields by name]; both ends are ours, and still everything is bounded
 and typed, so that a broken run cannot hurt the daemon.
@@ -46,7 +46,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class FromAgent:
-    """A message of an agent whose seat the run has borrowed."""
+    """A message of an agent whose slot the run has leased."""
 
     identity: bytes
     body: bytes
@@ -78,7 +78,7 @@ class ToAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LogLine:
     """A line for people."""
 
     text: str
@@ -113,7 +113,7 @@ class Ended:
 
 
 DaemonFrame = Begin | FromAgent | Stop
-RunFrame = Prepared | ToAgent | Said | Moved | TrafficEnded | Ended
+RunFrame = Prepared | ToAgent | LogLine | Moved | TrafficEnded | Ended
 
 _KINDS: Final[dict[str, type[Any]]] = {
     kind.__name__: kind for union in (DaemonFrame, RunFrame) for kind in get_args(union)

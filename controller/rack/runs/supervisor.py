@@ -61,11 +61,11 @@ class RunChild:
             limit = (self._memory_bytes, self._memory_bytes)
             resource.prlimit(self._process.pid, resource.RLIMIT_AS, limit)
         reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._say(self._begin)
+        self._send(self._begin)
         if self._stopped:
             self.stop(self._stopped)
         try:
-            await asyncio.gather(self._listen(reader), self._read_stderr())
+            await asyncio.gather(self._receive_frames(reader), self._read_stderr())
             code = await self._process.wait()
         finally:
             self.kill()
@@ -106,7 +106,7 @@ class RunChild:
 
     def forward(self, identity: bytes, body: bytes) -> None:
         """Hands an agent's message on."""
-        self._say(FromAgent(identity, body))
+        self._send(FromAgent(identity, body))
 
     def is_behind(self, now_ns: int) -> bool:
         """Whether so much waits for it that no more should be read; if that lasts it is beyond help, and killed."""
@@ -123,7 +123,7 @@ class RunChild:
     def stop(self, reason: str) -> None:
         """Asks the run to wind up."""
         self._stopped = reason
-        self._say(Stop(reason))
+        self._send(Stop(reason))
 
     def kill(self, why: str = "") -> None:
         """Ends the process at once, if it still lives; `why` is then what it died of."""
@@ -132,11 +132,11 @@ class RunChild:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
 
-    def _say(self, frame: DaemonFrame) -> None:
+    def _send(self, frame: DaemonFrame) -> None:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(pack(frame))
 
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
+    async def _receive_frames(self, reader: asyncio.StreamReader) -> None:
         unpacker = Unpacker(RunFrame)
         try:
             while received := await reader.read(_READ_BYTES):

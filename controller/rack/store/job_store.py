@@ -322,8 +322,8 @@ _WITH_ARTIFACTS: Final = _COLUMNS + "WHERE run_directory != '' AND ended_at != '
 _LAST_ENDED: Final = (
     "SELECT job_id FROM job WHERE ended_at != '' ORDER BY ended_at DESC, number DESC LIMIT ? OFFSET ?"
 )
-_TOLD_OF: Final = "WHERE job_id IN (SELECT job_id FROM audit WHERE line > ?) "
-_CHANGED_SINCE: Final = _COLUMNS + _TOLD_OF + "ORDER BY number LIMIT ?"
+_JOBS_IN_AUDIT: Final = "WHERE job_id IN (SELECT job_id FROM audit WHERE line > ?) "
+_CHANGED_SINCE: Final = _COLUMNS + _JOBS_IN_AUDIT + "ORDER BY number LIMIT ?"
 _KEPT_BYTES: Final = "SELECT COALESCE(SUM(artifact_bytes), 0) FROM job WHERE run_directory != ''"
 _COUNT: Final = "SELECT COUNT(*) FROM job WHERE state IN (SELECT value FROM json_each(?))"
 _AUDIT: Final = "SELECT line, at, who, what, job_id, detail FROM audit WHERE ? IS NULL OR job_id = ? ORDER BY line DESC LIMIT ?"

@@ -1,4 +1,4 @@
-"""The rack over HTTP, for looking only: /metrics, /healthz, /runs/. A road to the rack; a shell around aiohttp.
+"""The rack over HTTP, for looking only: /metrics, /healthz, /runs/. A gateway to the rack; a shell around aiohttp.
 
 Serves the files of run directories as they are, and nothing else of the disk. Nothing can be changed from here.
 """
@@ -56,7 +56,7 @@ class _Trouble(logging.Handler):
             self._log.rack("http trouble", what=f"{record.getMessage()}: {error!r}"[:_LONGEST_TROUBLE])
 
 
-class HttpRoad:
+class HttpGateway:
     """Serves a rack over HTTP until it is cancelled."""
 
     def __init__(
@@ -73,12 +73,12 @@ class HttpRoad:
         self._artifacts = artifacts
         self._bind = bind
         self._log = log
-        self._library_log = logging.Logger("http", logging.ERROR)  # noqa: LOG001 - of this road alone
+        self._library_log = logging.Logger("http", logging.ERROR)  # noqa: LOG001 - of this gateway alone
         self._library_log.addHandler(_Trouble(log))
         self._obstacles = obstacles
 
     async def live(self) -> None:
-        """See `Road`."""
+        """See `Gateway`."""
         app = web.Application(client_max_size=0)
         app.add_routes(
             [
@@ -100,7 +100,7 @@ class HttpRoad:
             await runner.cleanup()
 
     async def farewell(self) -> None:
-        """See `Road`; who reads learns it from /healthz while the rack drains."""
+        """See `Gateway`; who reads learns it from /healthz while the rack drains."""
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(

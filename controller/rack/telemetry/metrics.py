@@ -169,8 +169,8 @@ class RackCollector:
             labels=["agent"],
         )
         for each in self._presence():
-            present.add_metric([each.name], int(each.idle_seats + each.lent_seats > 0))
-            runs.add_metric([each.name], each.lent_seats)
+            present.add_metric([each.name], int(each.idle_slots + each.leased_slots > 0))
+            runs.add_metric([each.name], each.leased_slots)
             if each.clock is not None:
                 clock.add_metric([each.name], each.clock.error_ns / NS_PER_S)
         yield from (present, runs, clock)

@@ -1,4 +1,4 @@
-"""Pushes the rack's figures to an OpenTelemetry collector over OTLP/HTTP. A road to the rack; a shell: a timer, a thread.
+"""Pushes the rack's figures to an OpenTelemetry collector over OTLP/HTTP. A gateway to the rack; a shell: a timer, a thread.
 
 Figures are taken in the event loop, where the rack is; a thread carries them away, so that a collector that does not
 answer delays nothing. What a job that ended came to is kept until one export has succeeded, at most `_MOST_ENDED` jobs.
@@ -37,7 +37,7 @@ _EXPORT_S: Final = 10.0
 _FAREWELL_S: Final = 2.0
 
 
-class OtelRoad:
+class OtelGateway:
     """Pushes until it is cancelled, and once more on the way out."""
 
     def __init__(
@@ -58,27 +58,27 @@ class OtelRoad:
         self._log = log
         self._began_ns = wall_ns()
         self._ended: deque[EndedJob] = deque(maxlen=_MOST_ENDED)
-        self._listener = rack.listen()
+        self._subscription = rack.subscribe()
         """From before the controller serves: what an earlier one left unfinished ends first of all."""
         self._arrives: bool | None = None
         """Whether the last export succeeded; None before the first."""
 
     async def live(self) -> None:
-        """See `Road`."""
+        """See `Gateway`."""
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # What matters, this module says.
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._hear())
             tasks.create_task(self._push_on())
 
     async def farewell(self) -> None:
-        """See `Road`: what ended since the last export still goes out, if the collector takes it at once."""
+        """See `Gateway`: what ended since the last export still goes out, if the collector takes it at once."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FAREWELL_S):
                 await self._push(_FAREWELL_S)
 
     async def _hear(self) -> None:
         while True:
-            match await self._listener.next():
+            match await self._subscription.next():
                 case JobChanged(job, summary) if job.state in ENDED:
                     found = summary or self._summary_of(job)
                     self._ended.append(EndedJob(job, wall_ns(), json.loads(found) if found else None))

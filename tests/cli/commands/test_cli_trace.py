@@ -35,15 +35,15 @@ def broken(directory: Path, *, mendable: bool) -> Path:
 def test_fix_writes_what_lints_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = broken(tmp_path / "bad", mendable=True), tmp_path / "good"
     assert main(["lint", str(source), "--fix", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert f"{source}: repaired in {out}\n  drop-self-dependency: a dependency of a node on itself" in said
-    assert 'rank 0 node 7 "grads": a dependency on itself -> none' in said
-    assert "what is left after that:" in said
-    assert said.splitlines()[-1] == "can be replayed: 0 errors, 0 warnings, 1 remarks"
+    printed = capsys.readouterr().out
+    assert f"{source}: repaired in {out}\n  drop-self-dependency: a dependency of a node on itself" in printed
+    assert 'rank 0 node 7 "grads": a dependency on itself -> none' in printed
+    assert "what is left after that:" in printed
+    assert printed.splitlines()[-1] == "can be replayed: 0 errors, 0 warnings, 1 remarks"
     assert main(["lint", str(out)]) == 0
 
 
-def test_what_no_rule_mends_is_said_with_65(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_rule_fixes_is_said_with_65(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = broken(tmp_path / "bad", mendable=False), tmp_path / "good"
     assert main(["lint", str(source), "--fix", str(out), "--json"]) == 65
     answer = json.loads(capsys.readouterr().out)
@@ -76,11 +76,11 @@ def test_nothing_to_repair_is_said(made: Path, tmp_path: Path, capsys: pytest.Ca
 def test_inspect_tells_what_a_job_is(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "traffic.svg"
     assert main(["inspect", str(made), "--link", "100Gbps", "--svg", str(picture)]) == 0
-    said = capsys.readouterr().out
-    assert "8 ranks; " in said
-    assert "parallelism, guessed by shape: TP 2 x DP 2 x EP 2 x PP 2\n" in said
-    assert "rows send, columns receive; " in said
-    assert "critical path " in said
+    printed = capsys.readouterr().out
+    assert "8 ranks; " in printed
+    assert "parallelism, guessed by shape: TP 2 x DP 2 x EP 2 x PP 2\n" in printed
+    assert "rows send, columns receive; " in printed
+    assert "critical path " in printed
     root = ET.parse(picture).getroot()
     assert root.tag.endswith("svg")
     assert main(["inspect", str(made), "--json"]) == 0

@@ -44,8 +44,8 @@ def test_and_is_an_improvement_the_other_way_round(study: Path, capsys: pytest.C
     assert code == ExitCode.PASS
     answer = json.loads(out)
     assert answer["verdict"] == "improvement"
-    assert answer["lines"][0]["name"] == "jct"
-    assert answer["settings"]["in_rounds"] is True
+    assert answer["metrics"][0]["name"] == "jct"
+    assert answer["settings"]["paired"] is True
 
 
 def test_two_runs_of_the_same_thing_are_no_regression(
@@ -80,7 +80,7 @@ def test_a_jobs_time_is_the_sum_of_its_steps(study: Path) -> None:
 
 
 def test_damaged_runs_are_refused_by_name(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, text, told in (
+    for name, text, reported in (
         ("kpis.json", "{}", "kpis.json.schema: missing"),
         ("collectives.parquet", "PAR", "collectives.parquet: cannot be read"),
     ):
@@ -89,7 +89,7 @@ def test_damaged_runs_are_refused_by_name(files: Path, capsys: pytest.CaptureFix
         file.write_text(text)
         code, _, err = answered(capsys, "compare", point(files, 0), point(files, 1))
         assert code == ExitCode.PREPARATION_FAILED
-        assert told in err
+        assert reported in err
         file.write_bytes(kept)
 
 
@@ -111,14 +111,16 @@ REFUSALS = (
 )
 
 
-@pytest.mark.parametrize(("words", "told"), [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS])
+@pytest.mark.parametrize(
+    ("words", "reported"), [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS]
+)
 def test_what_cannot_be_compared(
-    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reported: str
 ) -> None:
     places = {"p0": point(study, 0), "p1": point(study, 1), "out": str(study / "out"), "here": str(tmp_path)}
     code, _, err = answered(capsys, "compare", *(word.format(**places) for word in words))
     assert code == ExitCode.PREPARATION_FAILED
-    assert told in err
+    assert reported in err
 
 
 def test_odd_shares_are_refused_on_the_command_line(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,10 +148,10 @@ def test_the_demo_measures_something(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.e2e
 def test_the_demo_goes_through_a_switch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.run_demo(tmp_path / "demo", iterations=1) == 0
-    said = capsys.readouterr().err
-    if "no switch of software here" in said:
-        pytest.skip(said)
-    assert "switch/0" in said, "what the switch counted"
+    printed = capsys.readouterr().err
+    if "no switch of software here" in printed:
+        pytest.skip(printed)
+    assert "switch/0" in printed, "what the switch counted"
     summary = read_run(tmp_path / "demo" / "run").summary
     assert summary.comparison is not None
     assert summary.comparison.job.twin is not None
@@ -172,10 +172,10 @@ def test_where_there_can_be_no_switch_the_demo_says_so_and_uses_loopback(
     monkeypatch.setattr(demo_lab, "lab_up", refused)
     monkeypatch.setattr(demo, "_over_loopback", ran)
     assert demo.run_demo(tmp_path / "demo", iterations=3) == 7
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert (
         "no switch of software here, so over loopback addresses: lab: no user namespace to be had; run it as root"
-        in said
+        in printed
     )
 
 
@@ -213,13 +213,13 @@ def running_demo(directory: Path) -> Iterator[tuple[subprocess.Popen[str], list[
         text=True,
     ) as process:
         assert process.stderr is not None
-        said = []
+        printed = []
         for line in process.stderr:
-            said.append(line)
+            printed.append(line)
             if line.rstrip().endswith(": RUN"):
                 break
         agents = children_of(process.pid)
-        assert len(agents) == 2, "".join(said)
+        assert len(agents) == 2, "".join(printed)
         yield process, agents
 
 

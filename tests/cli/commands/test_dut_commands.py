@@ -63,11 +63,11 @@ def test_the_usual_dscp_in_a_lossy_queue_of_sonic_is_named_before_a_run(
     assert check(lab) == 65
     first, *rest = capsys.readouterr().out.splitlines()
     assert first == (
-        f"contradiction: job-in-lossy-queue: {lab}/scenario.yaml: transport.dscp: DSCP 26 is class 1, queue 1, "
+        f"error: job-in-lossy-queue: {lab}/scenario.yaml: transport.dscp: DSCP 26 is class 1, queue 1, "
         "priority group 0, which is lossy, while the job expects no loss; "
         "send on DSCP 3 or 4, map it to a lossless class, or write lossless: false"
     )
-    assert rest[-1] == "sonic-tomahawk5: 2 contradictions, 1 remark, no rules not examined in full"
+    assert rest[-1] == "sonic-tomahawk5: 2 contradictions, 1 remark, no rules not checked in full"
 
 
 def test_the_same_job_on_a_lossless_dscp_passes(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,8 +80,12 @@ def test_a_profile_on_the_command_line_goes_before_that_of_the_rig(
     lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check(lab, "generic-400g-switch", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["profile"], told["exit_code"], told["findings"]) == ("generic-400g-switch", 0, [])
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["profile"], reported["exit_code"], reported["findings"]) == (
+        "generic-400g-switch",
+        0,
+        [],
+    )
 
 
 def test_a_profile_of_the_users_own_beside_the_rig(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,12 +139,12 @@ def test_the_command_tells_what_it_did_and_never_a_secret(
         ["revoke", "a"],
     ):
         assert main(["keys", *arguments, *where]) == ExitCode.PASS
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     for name in ("controller", "a"):
         public, secret = zmq.auth.load_certificate(tmp_path / f"{name}.key_secret")
         assert secret is not None
-        assert secret.decode() not in said.out + said.err
-        assert public.decode() in said.out
+        assert secret.decode() not in printed.out + printed.err
+        assert public.decode() in printed.out
     assert main(["keys", "list", "a", *where]) == ExitCode.PREPARATION_FAILED
     assert "etloop keys list takes no name" in capsys.readouterr().err
     assert main(["keys", "make", *where]) == ExitCode.PREPARATION_FAILED

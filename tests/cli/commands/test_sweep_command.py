@@ -34,13 +34,13 @@ def files(study: Path, tmp_path: Path) -> Path:
 
 
 def test_the_table_the_index_and_the_page_of_a_sweep(study: Path) -> None:
-    told = json.loads((study / "out" / "sweep.json").read_text())
-    assert [one["labels"] for one in told["points"]] == [
+    reported = json.loads((study / "out" / "sweep.json").read_text())
+    assert [one["labels"] for one in reported["points"]] == [
         {"topology.single.rate": "10Gbps"},
         {"topology.single.rate": "9.5Gbps"},
     ]
-    assert len(told["runs"]) == 6
-    slower = told["results"][1]
+    assert len(reported["runs"]) == 6
+    slower = reported["results"][1]
     assert (slower["against"], slower["outcome"]) == ("p000", "regression")
     assert 0.04 < slower["change"] < 0.06
     names = {one["name"] for one in slower["figures"]}
@@ -139,9 +139,9 @@ def test_a_sweep_killed_between_a_run_and_its_index_knows_the_run(
     files: Path, capsys: pytest.CaptureFixture[str], counted: list[tuple[str, int]]
 ) -> None:
     index = files / "out" / "sweep.json"
-    told = json.loads(index.read_text())
-    told["runs"] = told["runs"][:-1]
-    index.write_text(json.dumps(told))
+    reported = json.loads(index.read_text())
+    reported["runs"] = reported["runs"][:-1]
+    index.write_text(json.dumps(reported))
     assert sweep(files, capsys, "--resume")[0] == ExitCode.PASS
     assert counted == []
     assert len(json.loads(index.read_text())["runs"]) == 6
@@ -201,15 +201,15 @@ CHANGES = (
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "told"), [row[1:] for row in CHANGES], ids=[row[0] for row in CHANGES]
+    ("file", "old", "new", "reported"), [row[1:] for row in CHANGES], ids=[row[0] for row in CHANGES]
 )
 def test_a_sweep_that_is_another_does_not_go_on(
-    files: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, told: str
+    files: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, reported: str
 ) -> None:
     change(files / file, old, new)
     code, _, err = sweep(files, capsys, "--resume")
     assert code == ExitCode.PREPARATION_FAILED
-    assert told in err
+    assert reported in err
 
 
 def test_nor_does_one_whose_traces_are_others(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,7 +308,7 @@ def test_a_sweep_brings_up_a_lab_for_each_of_its_topologies(
         "sweep",
         str(lab_files / "sweep.yaml"),
         "--lab",
-        "--beyond",
+        "--allow-overcommit",
         "--no-ideal",
         "--out",
         str(lab_files / "lab"),

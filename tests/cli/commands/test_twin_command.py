@@ -152,9 +152,9 @@ def test_without_packets_it_says_what_it_cannot_know(files: Path, capsys: pytest
     capsys.readouterr()
     words = command(files, "--topology", str(files / "t.yaml"), "--level", "flow")
     assert main(words) == ExitCode.PASS
-    told = capsys.readouterr().out
-    text = "".join(told.split())  # lines are wrapped
-    assert re.search(r"\nall_reduce +ring +4 +[0-9.]+ +[0-9.]+ +1\.[0-9]{2}\n", told)
+    reported = capsys.readouterr().out
+    text = "".join(reported.split())  # lines are wrapped
+    assert re.search(r"\nall_reduce +ring +4 +[0-9.]+ +[0-9.]+ +1\.[0-9]{2}\n", reported)
     assert "t.yaml,ratesonly,nopackets" in text
     assert "thetwinknowsnopackets:ECNmarks;pauses;queuesanddrops" in text
     assert main([*words, "--limit", "20us"]) == ExitCode.RUN_ERROR
@@ -185,17 +185,17 @@ REFUSALS = (
 
 
 @pytest.mark.parametrize(
-    ("topology", "told"), [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS]
+    ("topology", "reported"), [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS]
 )
 def test_mistakes_are_told_before_anything_is_run(
-    files: Path, capsys: pytest.CaptureFixture[str], topology: str | None, told: str
+    files: Path, capsys: pytest.CaptureFixture[str], topology: str | None, reported: str
 ) -> None:
     more: tuple[str, ...] = ()
     if topology is not None:
         (files / "t.yaml").write_text(topology)
         more = ("--topology", str(files / "t.yaml"), "--out", str(files / "out"))
     assert main(command(files, *more)) == ExitCode.PREPARATION_FAILED
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
     assert not (files / "out").exists()
 
 
@@ -223,7 +223,7 @@ def test_a_labs_rig_is_judged_by_what_the_twins_own_switches_counted(files: Path
     lanes = pq.read_table(out / "switches.parquet").to_pylist()
     assert sum(sent.values()) == sum(one["queue_packets"] for one in lanes) > 0
     assert {one["peer"] for one in counters if one["kind"] == "port"} == {"a/p0", "b/p0"}
-    assert main(["report", str(out), "--judge"]) == ExitCode.PASS, "again, by the directory alone"
+    assert main(["report", str(out), "--verdict"]) == ExitCode.PASS, "again, by the directory alone"
 
 
 def test_a_twin_fails_by_the_same_conditions_as_a_run(files: Path) -> None:
@@ -256,5 +256,5 @@ def test_what_endpoints_did_on_purpose_is_counted_by_action(
     assert counted["marks"] == 0
     assert min(counted["losses"], counted["duplicates"], counted["cnps"]) > 0
     assert sum(counted.values()) == sum(flows.column("injected_faults").to_pylist())
-    told = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert f"packets {counted['losses']} lost, {counted['duplicates']} repeated" in told
+    reported = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert f"packets {counted['losses']} lost, {counted['duplicates']} repeated" in reported

@@ -95,18 +95,18 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_does_not_fit_together_is_refused(case: str) -> None:
-    ranks, said = REFUSED[case]
-    with pytest.raises(TraceError, match=re.escape(said)):
+    ranks, printed = REFUSED[case]
+    with pytest.raises(TraceError, match=re.escape(printed)):
         read_custom(trace_of(*ranks), "x.et", KIB, "all-reduce")
 
 
 @pytest.mark.parametrize(
-    ("recorded", "said"),
+    ("recorded", "printed"),
     [
         (1_000_003, "its messages are no simple share of 1000003 bytes; state the buffer's size"),
         (16 * KIB, "rank 0 receives 1.02 kB; the all-reduce of 16.4 kB takes at least 8.19 kB"),
     ],
 )
-def test_a_buffer_of_another_size_than_recorded_is_noticed(recorded: int, said: str) -> None:
-    with pytest.raises(TraceError, match=re.escape(said)):
+def test_a_buffer_of_another_size_than_recorded_is_noticed(recorded: int, printed: str) -> None:
+    with pytest.raises(TraceError, match=re.escape(printed)):
         read_custom(trace_of(*swap()), "x.et", recorded, "all-reduce")

@@ -85,9 +85,9 @@ def test_hosts_have_accelerators_and_whatever_is_between_them_is_a_switch() -> N
 
 
 def test_a_rank_sends_by_the_nic_that_is_nearest_to_it() -> None:
-    seats = described().seats
+    rank_locations = described().rank_locations
     # The description crosses them: accelerators 0 and 1 share a bridge with NIC 1.
-    assert [(seat.xpu, seat.nic) for seat in seats[:4]] == [
+    assert [(location.xpu, location.nic) for location in rank_locations[:4]] == [
         ("host.0.xpu.0", "host.0.nic.1"),
         ("host.0.xpu.1", "host.0.nic.1"),
         ("host.0.xpu.2", "host.0.nic.0"),
@@ -102,7 +102,10 @@ def test_of_nics_as_near_the_one_with_fewer_ranks_is_taken() -> None:
     text = text.replace(
         '"xpu[0:2]"}, ep2: {component: "bridge[0]"', '"xpu[0:2]"}, ep2: {component: "bridge[1]"'
     )
-    assert [seat.nic for seat in described(text).seats[:4]] == ["host.0.nic.0", "host.0.nic.1"] * 2
+    assert [location.nic for location in described(text).rank_locations[:4]] == [
+        "host.0.nic.0",
+        "host.0.nic.1",
+    ] * 2
 
 
 def test_annotated_ranks_addresses_and_profiles_count() -> None:
@@ -110,7 +113,7 @@ def test_annotated_ranks_addresses_and_profiles_count() -> None:
         f"host.{host}.xpu.{xpu}": {"rank": str(7 - 4 * host - xpu)} for host in (0, 1) for xpu in range(4)
     }
     fabric = described(annotations=ranks | {"leaf.0.asic.0": {"profile": "generic-400g-switch"}})
-    assert [seat.xpu for seat in fabric.seats][:2] == ["host.1.xpu.3", "host.1.xpu.2"]
+    assert [location.xpu for location in fabric.rank_locations][:2] == ["host.1.xpu.3", "host.1.xpu.2"]
     assert fabric.notes == ()
     assert fabric.switches[0].profile == "generic-400g-switch"
     assert parse_rig(yaml.safe_dump(rig_of(fabric, "f")).encode(), "r", Path()).dut is not None
@@ -118,7 +121,7 @@ def test_annotated_ranks_addresses_and_profiles_count() -> None:
 
 def test_accelerators_without_a_rank_stay_idle_and_that_is_said() -> None:
     fabric = described(annotations={"host.0.xpu.0": {"rank": "0"}, "host.1.xpu.0": {"rank": "1"}})
-    assert [seat.host for seat in fabric.seats] == ["host.0", "host.1"]
+    assert [location.host for location in fabric.rank_locations] == ["host.0", "host.1"]
     assert fabric.notes == ("6 accelerators have no rank and stay idle",)
 
 
@@ -229,22 +232,24 @@ def test_a_clos_of_the_package_itself() -> None:
     from infragraph.blueprints.fabrics.closfabric import ClosFabric
 
     fabric = described(ClosFabric().serialize(encoding="yaml"))
-    assert len(fabric.seats) == 8
+    assert len(fabric.rank_locations) == 8
     assert len(fabric.switches) == 7
     assert len(fabric.trunks) == 12
-    assert {seat.nic for seat in fabric.seats} == {attachment.nic for attachment in fabric.attachments}
+    assert {location.nic for location in fabric.rank_locations} == {
+        attachment.nic for attachment in fabric.attachments
+    }
 
 
 def test_the_command_tells_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "fabric.yaml").write_text(DESCRIPTION)
     command = ["dut", "fabric", f"{tmp_path}/fabric.yaml"]
     assert main([*command, "--out", f"{tmp_path}/made"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("two-hosts: hosts 2, NICs 4, ranks 8, switches 1, links between switches 0\n")
-    assert "  rank 0: host.0.xpu.0 by host.0.nic.1 to leaf.0.port.1 at 400Gbps\n" in told
+    reported = capsys.readouterr().out
+    assert reported.startswith("two-hosts: hosts 2, NICs 4, ranks 8, switches 1, links between switches 0\n")
+    assert "  rank 0: host.0.xpu.0 by host.0.nic.1 to leaf.0.port.1 at 400Gbps\n" in reported
     assert parse_rig((tmp_path / "made" / "rig.yaml").read_bytes(), "r", tmp_path).agents
     # What is there is not overwritten.
     assert main([*command, "--out", f"{tmp_path}/made"]) == 65
     assert "cannot be written: File exists; name a directory without these files" in capsys.readouterr().err
     assert main([*command, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["seats"]) == 8
+    assert len(json.loads(capsys.readouterr().out)["rank_locations"]) == 8

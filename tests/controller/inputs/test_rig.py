@@ -71,7 +71,7 @@ def test_every_mistake_of_a_verbs_port_is_told() -> None:
     )
     with pytest.raises(ConfigError) as caught:
         parse_rig(text.encode(), "r", Path())
-    told = str(caught.value)
+    reported = str(caught.value)
     for what in (
         "ports[0].device: is missing: a verbs port is one of an RDMA device; name the RDMA device as `rdma link` lists it",
         "ports[0].interface: a verbs port is named by its device",
@@ -79,7 +79,7 @@ def test_every_mistake_of_a_verbs_port_is_told() -> None:
         "ports[1].gid_index: one GID for 2 addresses",
         "ports[2].device: only a verbs port has an RDMA device; remove it, or write backend: verbs",
     ):
-        assert what in told
+        assert what in reported
 
 
 def test_key_files_are_relative_to_the_rig() -> None:

@@ -93,9 +93,9 @@ def test_what_a_python_file_prints_is_not_the_command_s_answer(
 ) -> None:
     text = "print('read')\n" + template().replace("    tables = []", "    tables = []\n    print('asked')")
     planned(loaded(tmp_path, "{broadcast: {schedule: mine.py}}", mine_py=text), BROADCAST, 7, 5000)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.split()[:2] == ["read", "asked"]
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.split()[:2] == ["read", "asked"]
 
 
 def test_other_groups_keep_the_librarys_choice(tmp_path: Path) -> None:
@@ -172,23 +172,23 @@ def schedule(request):
 
 
 def test_a_schedule_that_stands_still_in_larger_ops_is_refused_for_small_ones_too(tmp_path: Path) -> None:
-    said = refused(
+    printed = refused(
         tmp_path,
         "{all_gather: {schedule: bad.py}}",
         CollectiveKind.ALL_GATHER,
         3,
         bad_py=STANDS_STILL,
     )
-    assert "file:bad all-gather of 3: position 1, lane 0, entry 1: waits for all of lane 1" in said
-    mended = STANDS_STILL.replace("[step.done]", "[step.add(KEEP, [third])]").replace(
+    assert "file:bad all-gather of 3: position 1, lane 0, entry 1: waits for all of lane 1" in printed
+    repaired = STANDS_STILL.replace("[step.done]", "[step.add(KEEP, [third])]").replace(
         "    step.add(KEEP, [third])\n", ""
     )
-    scenario = loaded(tmp_path, "{all_gather: {schedule: good.py}}", good_py=mended)
+    scenario = loaded(tmp_path, "{all_gather: {schedule: good.py}}", good_py=repaired)
     assert planned(scenario, CollectiveKind.ALL_GATHER, 3, 5000).tables.choices[0].algorithm == "file:good"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "printed"),
     [
         ("chunk_bytes='many'", "raised TypeError: "),
         ("tables=((), (), 7)", "raised TypeError: "),
@@ -199,34 +199,36 @@ def test_a_schedule_that_stands_still_in_larger_ops_is_refused_for_small_ones_to
         ("handshake=None, protocol='fast'", "raised AttributeError: "),
     ],
 )
-def test_values_that_no_schedule_has_are_told_and_not_raised(change: str, said: str, tmp_path: Path) -> None:
+def test_values_that_no_schedule_has_are_told_and_not_raised(
+    change: str, printed: str, tmp_path: Path
+) -> None:
     text = template().replace(
         "return schedule_of(", "from dataclasses import replace\n    made = schedule_of("
     )
     text += f"    return replace(made, {change})\n"
     found = refused(tmp_path, "{broadcast: {schedule: bad.py}}", BROADCAST, 3, bad_py=text)
-    assert said in found
+    assert printed in found
     assert "bad" in found.splitlines()[0]
 
 
 @pytest.mark.parametrize("case", PYTHON)
 def test_a_wrong_python_file_is_told_with_its_place(case: str, tmp_path: Path) -> None:
-    text, said = PYTHON[case]
-    assert said in refused(tmp_path, "{broadcast: {schedule: bad.py}}", BROADCAST, 3, bad_py=text)
+    text, printed = PYTHON[case]
+    assert printed in refused(tmp_path, "{broadcast: {schedule: bad.py}}", BROADCAST, 3, bad_py=text)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         ("def schedule(request):\n    while True: pass\n", "bad.py:2: schedule() for broadcast of 3 does not end: "),
         ("\nwhile True: pass\n", "bad.py:2: reading it does not end: it took more than 0.05 s of processor time"),
     ],
 )  # fmt: skip
 def test_a_python_file_that_does_not_end_is_told_with_its_line(
-    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule_files, "_PATIENCE_S", 0.05)
-    assert said in refused(tmp_path, "{broadcast: {schedule: bad.py}}", BROADCAST, 3, bad_py=text)
+    assert printed in refused(tmp_path, "{broadcast: {schedule: bad.py}}", BROADCAST, 3, bad_py=text)
 
 
 def test_a_python_file_is_read_anew_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
@@ -250,7 +252,7 @@ def test_a_translated_program_is_refused_by_the_step_of_its_file(tmp_path: Path)
         ]))
         for own in range(2)
     ]  # fmt: skip
-    said = refused(
+    printed = refused(
         tmp_path,
         "{all_to_all: {schedule: x.xml}}",
         CollectiveKind.ALL_TO_ALL,
@@ -259,20 +261,21 @@ def test_a_translated_program_is_refused_by_the_step_of_its_file(tmp_path: Path)
     )
     assert (
         "x.xml, line 9: GPU 0, thread block 1, step 2 (position 0, lane 0, entry 2): waits for one of 4"
-        in said
+        in printed
     )
     each = [
         [*(send(i, 1 - own, 64) for i in range(8)), *(recv(8 + i, 1 - own, 64).after(7) for i in range(8))]
         for own in range(2)
     ]
     write_trace(tmp_path, [et_nodes(rank) for rank in trace_of(*each).ranks], prefix="each")
-    said = refused(
+    printed = refused(
         tmp_path, "{all_to_all: {schedule: each.et, recorded: 1KiB}}", CollectiveKind.ALL_TO_ALL, 2
     )
     assert (
-        "each.1.et: node 2 (position 1, lane 0, entry 2): waits for one of 4 slots towards position 0" in said
+        "each.1.et: node 2 (position 1, lane 0, entry 2): waits for one of 4 slots towards position 0"
+        in printed
     )
-    assert "each.1.et: node 8 (position 1, lane 1, entry 0): waits for entry 7 of lane 0" in said
+    assert "each.1.et: node 8 (position 1, lane 1, entry 0): waits for entry 7 of lane 0" in printed
 
 
 EXPERTS = """
@@ -304,8 +307,8 @@ def test_a_file_for_uneven_all_to_alls_is_asked_with_their_splits(tmp_path: Path
             assert outcome.ops["wire_tx_bytes"].sum() == 7 * token
             # One to each expert that has any: 3 + 1 + 1 + 2 writes of a token.
             assert outcome.ops["tx_messages"].sum() == 7
-    said = loaded_error(tmp_path, EXPERTS.replace("True", "3"))
-    assert "moe.py: UNEVEN is 3; write True or False" in said
+    printed = loaded_error(tmp_path, EXPERTS.replace("True", "3"))
+    assert "moe.py: UNEVEN is 3; write True or False" in printed
 
 
 def loaded_error(directory: Path, text: str) -> str:
@@ -318,9 +321,9 @@ def loaded_error(directory: Path, text: str) -> str:
 def test_a_missing_file_is_told_where_it_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         loaded(tmp_path, "{broadcast: {schedule: [no.py, no.xml]}}")
-    said = [str(problem) for problem in caught.value.problems]
-    assert [line.startswith("s.yaml:2: collectives.broadcast.schedule: ") for line in said] == [True, True]
-    assert "no.py cannot be read: No such file or directory" in said[0]
+    printed = [str(problem) for problem in caught.value.problems]
+    assert [line.startswith("s.yaml:2: collectives.broadcast.schedule: ") for line in printed] == [True, True]
+    assert "no.py cannot be read: No such file or directory" in printed[0]
 
 
 @pytest.mark.parametrize(
@@ -365,7 +368,7 @@ def test_an_msccl_file_is_for_its_sizes_and_keeps_its_protocol(tmp_path: Path) -
 
 
 def test_an_msccl_file_under_another_collective_is_refused(tmp_path: Path) -> None:
-    said = refused(
+    printed = refused(
         tmp_path,
         "{all_gather: {schedule: x.xml}}",
         CollectiveKind.ALL_GATHER,
@@ -374,12 +377,12 @@ def test_an_msccl_file_under_another_collective_is_refused(tmp_path: Path) -> No
     )
     assert (
         "s.yaml:2: collectives.all_gather.schedule: x.xml is for all-reduce; name it under that collective"
-        in said
+        in printed
     )
 
 
 def test_mistakes_of_several_files_are_told_together(tmp_path: Path) -> None:
-    said = refused(
+    printed = refused(
         tmp_path,
         "{all_reduce: {schedule: x.xml}, broadcast: {schedule: y.py}}",
         BROADCAST,
@@ -387,8 +390,8 @@ def test_mistakes_of_several_files_are_told_together(tmp_path: Path) -> None:
         x_xml="<algo>",
         y_py="",
     )
-    assert "x.xml:1: not well-formed XML" in said
-    assert "y.py defines no function schedule" in said
+    assert "x.xml:1: not well-formed XML" in printed
+    assert "y.py defines no function schedule" in printed
 
 
 def test_the_real_msccl_file_and_its_traces_make_the_same_flows(tmp_path: Path) -> None:

@@ -247,10 +247,10 @@ MISTAKES = (
     ("text", "expected"), [row[1:] for row in MISTAKES], ids=[row[0] for row in MISTAKES]
 )
 def test_mistakes_are_told_together(text: str, expected: list[str]) -> None:
-    told = mistakes(text)
+    reported = mistakes(text)
     for one in expected:
-        assert any(one in problem for problem in told), told
-    assert len(told) == len(expected), told
+        assert any(one in problem for problem in reported), reported
+    assert len(reported) == len(expected), reported
 
 
 def test_a_topology_beyond_all_bounds_is_refused_at_once() -> None:

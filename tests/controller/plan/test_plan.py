@@ -289,7 +289,7 @@ def test_a_host_that_has_fewer_ranks_is_still_a_host(per_host: int, seen: int) -
 
 
 @pytest.mark.parametrize(
-    ("rule", "backend", "told"),
+    ("rule", "backend", "reported"),
     [
         (
             "{do: corrupt_icrc, which: 3}",
@@ -305,7 +305,7 @@ def test_a_host_that_has_fewer_ranks_is_still_a_host(per_host: int, seen: int) -
     ],
 )
 def test_ports_that_cannot_do_or_see_what_is_wrong_are_named(
-    rule: str, backend: PortBackend, told: str | None
+    rule: str, backend: PortBackend, reported: str | None
 ) -> None:
     rig = rig_of({"a": 1, "b": 1})
     other = dataclasses.replace(rig.agents[1].ports[0], backend=backend)
@@ -313,4 +313,4 @@ def test_ports_that_cannot_do_or_see_what_is_wrong_are_named(
     scenario = scenario_of(f"transport: {{faults: [{rule}]}}")
     plan = make_plan(scenario, dataclasses.replace(rig, agents=agents), job_of(4, Coll(AR, WORLD, MIB)))
     notes = [note for note in plan.tables.notes if "faults" in note]
-    assert notes == ([told] if told else [])
+    assert notes == ([reported] if reported else [])

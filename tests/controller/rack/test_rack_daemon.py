@@ -115,7 +115,7 @@ async def test_two_jobs_on_disjoint_ports_run_side_by_side_and_leave_their_resul
                 assert json.loads((directory / "summary.json").read_text())["state"] == "done"
                 assert job.artifact_bytes > 0
             # Their agents have a single, idle connection again.
-            await rack.until(lambda: all(each.idle_seats == 1 for each in rack.daemon.hub.presence(0)))
+            await rack.until(lambda: all(each.idle_slots == 1 for each in rack.daemon.hub.presence(0)))
 
 
 async def test_a_running_job_that_is_cancelled_keeps_what_it_measured(place: Place) -> None:
@@ -216,7 +216,7 @@ class NeverSilent:
         """Takes what it is given."""
 
 
-async def test_agents_that_never_pause_starve_neither_roads_nor_clients(
+async def test_agents_that_never_pause_starve_neither_gateways_nor_clients(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextlib.asynccontextmanager

@@ -21,7 +21,7 @@ from etloop.controller.rack.config import LogFormat, Retention, parse_rack_confi
 from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
-from etloop.controller.rack.mqtt.messages import JobTold, ProgressTold
+from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus
 from etloop.controller.rack.startup import open_daemon
 from etloop.controller.rack.store import artifacts
 from etloop.controller.rack.store.job_store import JobStore
@@ -47,7 +47,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         (CONFIG + "mqtt: {tls: {ca: none}}\n", "mqtt.tls.ca: {}/none cannot be used: No such file"),
         (CONFIG + "mqtt: {tls: {ca: text}}\n", "mqtt.tls.ca: {}/text cannot be used: no certificate"),
@@ -64,10 +64,10 @@ def directory(tmp_path: Path) -> Path:
         (CONFIG.replace("state\n", "traces/state\n"), "state_dir: {}/traces/state lies below scenario_root"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_is_said_before_a_rack_opens(directory: Path, text: str, said: str) -> None:
+def test_what_cannot_be_used_is_said_before_a_rack_opens(directory: Path, text: str, printed: str) -> None:
     with pytest.raises(ConfigError) as caught:
         open_daemon(parse_rack_config(text.encode(), "c.yaml", directory), RackLog(LogFormat.JSON))
-    assert said.format(directory) in str(caught.value)
+    assert printed.format(directory) in str(caught.value)
     assert all(problem.remedy for problem in caught.value.problems)
 
 
@@ -107,7 +107,7 @@ def test_what_is_no_broker_is_refused(broker: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         (["--list", "--rack", "#"], 'rack: "#" is not a name'),
         (["--list", "--ca", "rig.yaml"], "mqtt.tls.ca: rig.yaml cannot be used"),
@@ -120,11 +120,11 @@ def test_a_command_line_that_cannot_be_meant_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    said: str,
+    printed: str,
 ) -> None:
     monkeypatch.chdir(directory)
     assert main(["submit", *arguments]) == ExitCode.PREPARATION_FAILED
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
 
 
 async def test_a_directory_that_takes_long_to_remove_holds_nobody_up(
@@ -169,10 +169,10 @@ def test_results_do_not_age_by_a_step_of_the_clock(tmp_path: Path) -> None:
 class Running(RackClient):
     """Of a rack whose job goes on and on."""
 
-    async def follow(self, job_id: str) -> AsyncIterator[JobTold | ProgressTold]:
+    async def follow(self, job_id: str) -> AsyncIterator[JobStatus | ProgressStatus]:
         """Nothing is told."""
-        told: tuple[JobTold, ...] = ()
-        for each in told:
+        reported: tuple[JobStatus, ...] = ()
+        for each in reported:
             yield each
         await asyncio.Event().wait()
 

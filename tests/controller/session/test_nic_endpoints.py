@@ -20,14 +20,16 @@ def end(connection: int, *, sends: bool, qpn: int = 17, queue_pair: int = 0) -> 
 
 def test_each_end_goes_to_the_agent_at_the_other_end() -> None:
     """b is on a card: its receiving end of 0-1 is told to a, its sending end of 1-2 to c."""
-    told = peers_of(RING, {"a": (), "b": (end(0, sends=False, qpn=17), end(1, sends=True, qpn=18)), "c": ()})
-    assert told == {"a": (end(0, sends=False, qpn=17),), "c": (end(0, sends=True, qpn=18),)}
+    reported = peers_of(
+        RING, {"a": (), "b": (end(0, sends=False, qpn=17), end(1, sends=True, qpn=18)), "c": ()}
+    )
+    assert reported == {"a": (end(0, sends=False, qpn=17),), "c": (end(0, sends=True, qpn=18),)}
 
 
 def test_rows_are_those_of_the_agent_that_is_told() -> None:
     """Connection 2-0 is row 1 for c, which reports it, and row 1 for a; 1-2 is row 0 for c and row 1 for b."""
-    told = peers_of(RING, {"c": (end(1, sends=True), end(0, sends=False))})
-    assert told == {"a": (end(1, sends=True),), "b": (end(1, sends=False),)}
+    reported = peers_of(RING, {"c": (end(1, sends=True), end(0, sends=False))})
+    assert reported == {"a": (end(1, sends=True),), "b": (end(1, sends=False),)}
 
 
 def test_without_cards_nobody_is_told_anything() -> None:

@@ -40,7 +40,7 @@ PROGRESS = Progress(1, 20, 0, 0, 0)
 def test_a_run_goes_through_all_its_states() -> None:
     play = Rehearsal("a", "b")
     play.run_to_end()
-    assert [line for line in play.told if line.startswith("run r1: ")] == [
+    assert [line for line in play.log if line.startswith("run r1: ")] == [
         f"run r1: {state}" for state in ("ASSIGN", "CONNECT", "ARM", "RUN", "COLLECT")
     ]
     outcome = play.session.outcome("2026-01-01")
@@ -60,13 +60,13 @@ def members(count: int) -> tuple[str, ...]:
 def test_heartbeats_go_between_the_parts_of_many_agents() -> None:
     play = Rehearsal(*members(20))
     play.run(30, lambda: play.session.state is RunState.ASSIGN)
-    said: list[list[type]] = []
+    printed: list[list[type]] = []
     for _ in range(4):
         play.now_ns += 500 * NS_PER_MS
         turn = play.session.on_tick(play.now_ns)
-        said.append([type(each.message) for each in turn if isinstance(each, Send)])
-    assert [turn.count(Assign) for turn in said] == [4, 4, 4, 0], "eight had theirs already"
-    assert [turn.count(Ping) for turn in said] == [20, 20, 20, 20]
+        printed.append([type(each.message) for each in turn if isinstance(each, Send)])
+    assert [turn.count(Assign) for turn in printed] == [4, 4, 4, 0], "eight had theirs already"
+    assert [turn.count(Ping) for turn in printed] == [20, 20, 20, 20]
 
 
 def test_a_controller_that_takes_half_a_millisecond_a_message_starts_many_agents() -> None:
@@ -103,10 +103,12 @@ def test_many_agents_report_more_rarely(agents: int, stall_timeout_ns: int, repo
 def test_a_run_that_breaks_while_parts_are_handed_out_asks_nothing_of_those_without_one() -> None:
     play = Rehearsal(*members(20))
     play.run(30, lambda: play.session.state is RunState.ASSIGN)
-    told = play.session.on_stop("stopped", play.now_ns)
-    asked = {each.identity for each in told if isinstance(each, Send) and isinstance(each.message, Collect)}
+    reported = play.session.on_stop("stopped", play.now_ns)
+    asked = {
+        each.identity for each in reported if isinstance(each, Send) and isinstance(each.message, Collect)
+    }
     assert asked == {play.agents[name].identity for name in members(20)[:8]}
-    play.act(told)
+    play.act(reported)
     play.run_to_end()
     assert {agent.life.state for agent in play.agents.values()} == {AgentState.JOINING}
 
@@ -139,7 +141,7 @@ def test_missing_agents_are_named_with_the_command_that_starts_them() -> None:
         f"start it on its host: etloop-agent run --controller tcp://127.0.0.1:1 --name {name}"
         for name in ("b", "c")
     ]
-    assert "agent 'a' joined from host-a; waiting for agents 'b', 'c'" in play.told
+    assert "agent 'a' joined from host-a; waiting for agents 'b', 'c'" in play.log
 
 
 def test_an_agent_of_the_rig_without_ranks_waits_for_a_run_that_needs_it() -> None:
@@ -151,8 +153,8 @@ def test_an_agent_of_the_rig_without_ranks_waits_for_a_run_that_needs_it() -> No
     assert play.session.state is RunState.DONE
     assert (idle.life.state, idle.exit_code) == (AgentState.JOINING, None)
     assert stranger.exit_code is ExitCode.PREPARATION_FAILED
-    assert not any("'c'" in line and "refused" in line for line in play.told)
-    assert "agent 'x' is not in the rig; it names a, b, c" in " ".join(play.told)
+    assert not any("'c'" in line and "refused" in line for line in play.log)
+    assert "agent 'x' is not in the rig; it names a, b, c" in " ".join(play.log)
 
 
 def test_an_agent_that_dies_while_others_gather_may_come_back() -> None:
@@ -161,7 +163,7 @@ def test_an_agent_that_dies_while_others_gather_may_come_back() -> None:
     play.run(1)
     play.agents["a"].alive = False
     play.run(4)
-    assert "agent 'a' left: no heartbeat for 3.0 s; waiting for agents 'a', 'b'" in play.told
+    assert "agent 'a' left: no heartbeat for 3.0 s; waiting for agents 'a', 'b'" in play.log
     play.agents["b"].alive = True
     play.add_agent("a", key="a again").connection = 7
     play.run_to_end()
@@ -250,7 +252,7 @@ def test_a_stall_is_asked_about_and_told() -> None:
     for agent in play.agents.values():
         agent.stops_at = 10
     play.run_to_end()
-    assert "no progress for 5.0 s; asking what every rank waits for" in play.told
+    assert "no progress for 5.0 s; asking what every rank waits for" in play.log
     assert play.session.reason.startswith("run: no progress for 5.0 s:\nrank 0 all_reduce #10")
     assert "packet 5 was never acknowledged" in play.session.reason
     assert [len(agent.ops) for agent in play.session.outcome("").agents] == [10, 10]
@@ -353,8 +355,8 @@ def test_an_agent_that_comes_back_into_a_run_is_left_to_ask() -> None:
 def test_garbage_of_strangers_is_answered_and_does_no_harm() -> None:
     play = Rehearsal("a")
     mismatch = VersionMismatch(ProtocolVersion(3, 1))
-    (told, sent) = play.session.on_garbage(b"stranger", mismatch, play.now_ns)[-2:]
-    assert "refused a connection: the peer speaks protocol 3.1" in str(told)
+    (reported, sent) = play.session.on_malformed(b"stranger", mismatch, play.now_ns)[-2:]
+    assert "refused a connection: the peer speaks protocol 3.1" in str(reported)
     assert sent == Send(b"stranger", Refused(str(mismatch)))
     play.run_to_end()
     assert play.session.state is RunState.DONE
@@ -363,7 +365,7 @@ def test_garbage_of_strangers_is_answered_and_does_no_harm() -> None:
 def test_garbage_of_a_member_ends_the_run() -> None:
     play = Rehearsal("a")
     play.run(30, lambda: play.session.progress().ops_done > 2)
-    play.session.on_garbage(play.agents["a"].identity, ProtocolError("Pong: missing field"), play.now_ns)
+    play.session.on_malformed(play.agents["a"].identity, ProtocolError("Pong: missing field"), play.now_ns)
     play.run_to_end(10)
     assert play.session.reason.startswith("agent 'a': broke the protocol: Pong: missing field")
 
@@ -375,7 +377,7 @@ def test_a_flood_of_strangers_is_told_with_restraint() -> None:
         hello = Hello(f"x{number}", "h", 1, {})
         play.say_raw(f"x{number}".encode(), encode(hello))
     play.run(1)
-    assert len(play.told) < 50
+    assert len(play.log) < 50
 
 
 def test_once_ends_agents_with_the_run() -> None:

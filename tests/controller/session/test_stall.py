@@ -115,7 +115,7 @@ def test_a_peer_in_an_earlier_iteration_holds_up_a_later_one() -> None:
 def test_a_circle_is_told_as_one() -> None:
     finding = find(from_peer(WaitKind.DATA, 0, 3, peer=1), from_peer(WaitKind.DATA, 1, 3, peer=0))
     lines = finding.text.splitlines()
-    assert lines[0] == "the waits form a circle:"
+    assert lines[0] == "the waits form a cycle:"
     assert len(lines) == 3
 
 

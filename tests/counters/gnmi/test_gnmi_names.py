@@ -81,7 +81,7 @@ def test_a_path_is_read_as_the_specification_writes_it(text: str, elements: tupl
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("/a[k=v", "does not end with ]"),
         ("/a[k", "does not end with ]"),
@@ -98,10 +98,10 @@ def test_a_path_is_read_as_the_specification_writes_it(text: str, elements: tupl
         ("/a" * 10_000, "too long"),
     ],
 )
-def test_what_is_no_path_says_why(text: str, told: str) -> None:
+def test_what_is_no_path_says_why(text: str, reported: str) -> None:
     with pytest.raises(BadPath, match=r".") as raised:
         path_of(text)
-    assert told in str(raised.value)
+    assert reported in str(raised.value)
 
 
 NAMES: Final = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=1, max_size=12).filter(

@@ -26,11 +26,11 @@ from etloop.counters.gnmi.messages import (
     kind_of,
 )
 from etloop.counters.gnmi.paths import path_of
-from etloop.counters.gnmi.requests import Refused, SubscribedPath, get_asked, path_message, subscribe_asked
+from etloop.counters.gnmi.requests import Refused, SubscribedPath, get_query, path_message, subscribe_query
 from etloop.counters.gnmi.sampled import Sampled
 from etloop.counters.gnmi.server import GnmiServer
 from etloop.counters.gnmi.tree import Tree
-from etloop.counters.readers.gnmi_settings import GnmiRoad
+from etloop.counters.readers.gnmi_settings import GnmiSource
 from etloop.dut_profiles.model.profile import CounterPaths
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,8 +46,8 @@ SAMPLE_NS: Final = 100_000_000
 COUNTERS: Final = "/interfaces/interface[name=*]/state/counters"
 
 
-def road(address: Address, paths: CounterPaths = CounterPaths.OPENCONFIG, **more: Any) -> GnmiRoad:
-    return GnmiRoad(address, tls=None, paths=paths, sample_ns=SAMPLE_NS, **more)
+def source(address: Address, paths: CounterPaths = CounterPaths.OPENCONFIG, **more: Any) -> GnmiSource:
+    return GnmiSource(address, tls=None, paths=paths, sample_ns=SAMPLE_NS, **more)
 
 
 OTHER_CLIENT: Final = """
@@ -77,8 +77,8 @@ async def test_another_packages_client_is_served() -> None:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", OTHER_CLIENT, str(address.port)), stdout=subprocess.PIPE
         )
-        said, _ = await asyncio.wait_for(process.communicate(), 60)
-    got = json.loads(said)
+        printed, _ = await asyncio.wait_for(process.communicate(), 60)
+    got = json.loads(printed)
     assert got["capabilities"]["supported_encodings"] == ["json", "json_ietf", "proto"]
     (update,) = got["port"]["notification"][0]["update"]
     assert update["val"] == {"openconfig-interfaces:in-octets": "1", "openconfig-interfaces:out-pkts": "2"}
@@ -151,16 +151,16 @@ REFUSED: Final[tuple[tuple[str, str, bytes, str, str], ...]] = (
 
 
 @pytest.mark.parametrize(
-    ("sentence", "method", "request_", "status", "told"), REFUSED, ids=[one[0] for one in REFUSED]
+    ("sentence", "method", "request_", "status", "reported"), REFUSED, ids=[one[0] for one in REFUSED]
 )
 async def test_what_cannot_be_answered_has_a_status_and_a_reason(
-    sentence: str, method: str, request_: bytes, status: str, told: str
+    sentence: str, method: str, request_: bytes, status: str, reported: str
 ) -> None:
     async with serving(Device()) as address, calling(address) as call:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await call(method, request_)
         assert raised.value.code().name == status, (sentence, raised.value.details())
-        assert told in (raised.value.details() or ""), sentence
+        assert reported in (raised.value.details() or ""), sentence
         # And the server is there as before.
         response = CapabilityResponse.FromString(
             await call("Capabilities", CapabilityRequest().SerializeToString())
@@ -186,10 +186,10 @@ REFUSED_STREAMS: Final[tuple[tuple[str, bytes, str, str], ...]] = (
 
 
 @pytest.mark.parametrize(
-    ("sentence", "request_", "status", "told"), REFUSED_STREAMS, ids=[one[0] for one in REFUSED_STREAMS]
+    ("sentence", "request_", "status", "reported"), REFUSED_STREAMS, ids=[one[0] for one in REFUSED_STREAMS]
 )
 async def test_subscriptions_that_cannot_be_served_are_refused(
-    sentence: str, request_: bytes, status: str, told: str
+    sentence: str, request_: bytes, status: str, reported: str
 ) -> None:
     async with serving(Device()) as address, calling(address) as call:
         stream = call("Subscribe")
@@ -197,7 +197,7 @@ async def test_subscriptions_that_cannot_be_served_are_refused(
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await stream.read()
         assert raised.value.code().name == status, (sentence, raised.value.details())
-        assert told in (raised.value.details() or ""), sentence
+        assert reported in (raised.value.details() or ""), sentence
 
 
 async def test_what_is_not_there_yet_does_not_end_a_subscription() -> None:
@@ -407,11 +407,11 @@ def test_any_request_is_answered_or_refused(prefix: Any, paths: list[Any], encod
         subscribe.subscribe.subscription.add(path=path, mode=SubscriptionMode.SAMPLE)
 
     def got() -> None:
-        asked_paths = get_asked(get)
+        asked_paths = get_query(get)
         assert all(tree.updates(path, asked_paths.encoding) for path in asked_paths.paths)
 
     def streamed() -> None:
-        listed_paths = subscribe_asked(subscribe)
+        listed_paths = subscribe_query(subscribe)
         for one in listed_paths.paths:
             assert len(Sampled(one).due(tree, 0, listed_paths.encoding)) <= 1000
 

@@ -52,15 +52,15 @@ async def once(reader: LinuxCounters) -> CounterBatch | CounterFailure:
 @pytest.mark.e2e
 @pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES)
 def test_a_veth_pair_counts_what_crossed_it(tmp_path: Path) -> None:
-    said = tmp_path / "dev"
-    command = ("unshare", "--net", sys.executable, "-c", INSIDE, str(ROOT), str(said))
+    printed = tmp_path / "dev"
+    command = ("unshare", "--net", sys.executable, "-c", INSIDE, str(ROOT), str(printed))
     result = asyncio.run(once(LinuxCounters(command, ("v0", "v1", "nope"))))
     assert isinstance(result, CounterBatch), result
     found = {(one.object.name, one.counter): one.value for one in result.readings}
     assert {one.object.kind for one in result.readings} == {CounterObject.PORT}
     assert found["v0", "tx_packets"] == found["v1", "rx_packets"] == FRAMES
     assert found["v0", "tx_bytes_without_fcs"] == found["v1", "rx_bytes_without_fcs"] == FRAMES * FRAME_BYTES
-    for line in said.read_text().splitlines()[2:]:
+    for line in printed.read_text().splitlines()[2:]:
         name, _, columns = line.partition(":")
         kernel = [int(column) for column in columns.split()]
         for counter, column in (

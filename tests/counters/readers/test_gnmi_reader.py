@@ -1,4 +1,4 @@
-"""The road `gnmi` over real connections: our server's devices by every way, TLS and sign-in, and servers that lie."""
+"""The source `gnmi` over real connections: our server's devices by every way, TLS and sign-in, and servers that lie."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from etloop.counters.gnmi.paths import path_of
 from etloop.counters.gnmi.requests import path_message
 from etloop.counters.gnmi.server import GnmiServer, ServerKeys
 from etloop.counters.readers.gnmi import GnmiCounters
-from etloop.counters.readers.gnmi_settings import GnmiEncoding, GnmiMode, GnmiRoad, Tls
+from etloop.counters.readers.gnmi_settings import GnmiEncoding, GnmiMode, GnmiSource, Tls
 from etloop.dut_profiles.model.profile import CounterPaths
 
 from tests.support.counters.gnmi_by_hand import (
@@ -42,8 +42,8 @@ SAMPLE_NS: Final = 100_000_000
 COUNTERS: Final = "/interfaces/interface[name=*]/state/counters"
 
 
-def road(address: Address, paths: CounterPaths = CounterPaths.OPENCONFIG, **more: Any) -> GnmiRoad:
-    return GnmiRoad(address, tls=None, paths=paths, sample_ns=SAMPLE_NS, **more)
+def source(address: Address, paths: CounterPaths = CounterPaths.OPENCONFIG, **more: Any) -> GnmiSource:
+    return GnmiSource(address, tls=None, paths=paths, sample_ns=SAMPLE_NS, **more)
 
 
 # ---- our reader and our server
@@ -65,7 +65,7 @@ async def test_what_a_device_has_is_read_by_every_way(
     device = Device()
     known = set(CounterObject) if paths is CounterPaths.SONIC else {CounterObject.PORT, CounterObject.QUEUE}
     async with serving(device) as address:
-        async with reading_by(road(address, paths, mode=mode, encoding=encoding)) as reader:
+        async with reading_by(source(address, paths, mode=mode, encoding=encoding)) as reader:
             for base in (0, 1000):
                 device.readings = switch_readings(base)
                 batch = await reader.read()
@@ -73,7 +73,7 @@ async def test_what_a_device_has_is_read_by_every_way(
                 assert batch.complaints == ()
                 assert set(batch.readings) == {one for one in device.readings if one.object.kind in known}
                 assert batch.begun_ns <= batch.ended_ns
-        async with reading_by(road(address, paths, mode=mode, encoding=encoding), PORTS[1]) as reader:
+        async with reading_by(source(address, paths, mode=mode, encoding=encoding), PORTS[1]) as reader:
             batch = await reader.read()
             assert isinstance(batch, CounterBatch), batch
             assert {one.object.name for one in batch.readings} - {"s0"} == {PORTS[1]}
@@ -82,7 +82,7 @@ async def test_what_a_device_has_is_read_by_every_way(
 @pytest.mark.parametrize("paths", [CounterPaths.OPENCONFIG, CounterPaths.SONIC])
 async def test_a_port_that_is_not_there_is_named_with_those_that_are(paths: CounterPaths) -> None:
     async with serving(Device()) as address:
-        failure = await GnmiCounters(road(address, paths), ("s0/0", "Ethernet0")).open()
+        failure = await GnmiCounters(source(address, paths), ("s0/0", "Ethernet0")).open()
     assert failure == CounterFailure(
         FailureKind.REFUSED, f'{address}: no port is called "Ethernet0"; it has s0/0, s0/1'
     )
@@ -94,7 +94,7 @@ async def test_what_a_device_lacks_is_said_once(tmp_path: Path) -> None:
         for one in switch_readings()
         if one.object.kind is CounterObject.PORT and one.counter == "rx_bytes"
     )
-    async with serving(device) as address, reading_by(road(address)) as reader:
+    async with serving(device) as address, reading_by(source(address)) as reader:
         first, second = await reader.read(), await reader.read()
         assert isinstance(first, CounterBatch)
         assert isinstance(second, CounterBatch)
@@ -110,7 +110,7 @@ async def test_a_server_that_ends_is_told_and_comes_back(mode: GnmiMode) -> None
     device = Device()
     server = GnmiServer(device)
     address = Address("127.0.0.1", await server.open(Address("127.0.0.1", 0), None))
-    async with reading_by(road(address, mode=mode)) as reader:
+    async with reading_by(source(address, mode=mode)) as reader:
         assert isinstance(await reader.read(), CounterBatch)
         await server.close()
         failure = await reader.read()
@@ -127,7 +127,7 @@ async def test_a_server_that_ends_is_told_and_comes_back(mode: GnmiMode) -> None
 
 async def test_a_device_behind_the_server_that_fails_is_opened_again() -> None:
     device = Device()
-    async with serving(device) as address, reading_by(road(address)) as reader:
+    async with serving(device) as address, reading_by(source(address)) as reader:
         opened = device.opened
         device.failure = CounterFailure(FailureKind.ENDED, "the lab ended")
         failure = await reader.read()
@@ -185,15 +185,15 @@ async def test_tls_and_sign_in(keys: Path, tmp_path: Path) -> None:
         ("a file that is gone", secret, Tls(keys / "gone.pem"), FailureKind.REFUSED, "gone.pem: cannot be read"),
     )  # fmt: skip
     async with serving(Device(), Login("admin", "hush-hush"), server_keys(keys)) as address:
-        for sentence, place, told_tls, kind, told in cases:
-            reader = GnmiCounters(GnmiRoad(address, place, told_tls), ())
+        for sentence, place, stated_tls, kind, reported in cases:
+            reader = GnmiCounters(GnmiSource(address, place, stated_tls), ())
             failure = await reader.open()
             if kind is None:
                 assert failure is None, failure
                 assert isinstance(await reader.read(), CounterBatch)
             else:
                 assert failure is not None, sentence
-                assert (failure.kind, told in failure.what) == (kind, True), (sentence, failure)
+                assert (failure.kind, reported in failure.what) == (kind, True), (sentence, failure)
                 assert "hush" not in failure.what
             await reader.close()
 
@@ -201,10 +201,10 @@ async def test_tls_and_sign_in(keys: Path, tmp_path: Path) -> None:
 async def test_only_clients_with_a_certificate_get_in_where_the_server_asks_for_one(keys: Path) -> None:
     async with serving(Device(), None, server_keys(keys, clients="other.pem")) as address:
         without = Tls(keys / "device.pem", name="device")
-        failure = await GnmiCounters(GnmiRoad(address, None, without), ()).open()
+        failure = await GnmiCounters(GnmiSource(address, None, without), ()).open()
         assert failure is not None
         with_one = Tls(keys / "device.pem", keys / "other.pem", keys / "other.key", "device")
-        async with reading_by(GnmiRoad(address, None, with_one)) as reader:
+        async with reading_by(GnmiSource(address, None, with_one)) as reader:
             assert isinstance(await reader.read(), CounterBatch)
 
 
@@ -281,27 +281,27 @@ LIARS: Final[tuple[tuple[str, GnmiMode, Answers, FailureKind, str], ...]] = (
 
 
 @pytest.mark.parametrize(
-    ("sentence", "mode", "answers", "kind", "told"), LIARS, ids=[one[0] for one in LIARS]
+    ("sentence", "mode", "answers", "kind", "reported"), LIARS, ids=[one[0] for one in LIARS]
 )
 async def test_whatever_a_server_answers_is_a_failure_with_a_reason(
-    sentence: str, mode: GnmiMode, answers: Answers, kind: FailureKind, told: str
+    sentence: str, mode: GnmiMode, answers: Answers, kind: FailureKind, reported: str
 ) -> None:
     async with answering(answers) as address:
-        reader = GnmiCounters(road(address, mode=mode), ())
+        reader = GnmiCounters(source(address, mode=mode), ())
         failure = await reader.open()
         await reader.close()
     assert failure is not None, sentence
-    assert (failure.kind, told in failure.what) == (kind, True), failure
+    assert (failure.kind, reported in failure.what) == (kind, True), failure
     assert failure.what.isprintable()
 
 
 async def test_nothing_listens_and_nobody_of_that_name(tmp_path: Path) -> None:
     async with serving(Device()) as address:
         pass
-    failure = await GnmiCounters(road(address), ()).open()
+    failure = await GnmiCounters(source(address), ()).open()
     assert failure is not None
     assert failure.kind is FailureKind.UNREACHABLE
-    failure = await GnmiCounters(road(Address("no-such-host.invalid", 1)), ()).open()
+    failure = await GnmiCounters(source(Address("no-such-host.invalid", 1)), ()).open()
     assert failure is not None
     assert failure.kind is FailureKind.UNREACHABLE
 
@@ -315,7 +315,7 @@ async def test_a_reading_may_be_given_up_at_any_moment() -> None:
         device_reads.set()
         await asyncio.Event().wait()
 
-    async with serving(device) as address, reading_by(road(address, mode=GnmiMode.ONCE)) as reader:
+    async with serving(device) as address, reading_by(source(address, mode=GnmiMode.ONCE)) as reader:
         device.read = slow  # type: ignore[method-assign]
         task = asyncio.create_task(reader.read())
         await device_reads.wait()

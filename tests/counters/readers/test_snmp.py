@@ -36,7 +36,7 @@ from etloop.counters.readers.snmp_rows import (
     restart_complaint,
     served,
 )
-from etloop.counters.readers.snmp_settings import SnmpRoad
+from etloop.counters.readers.snmp_settings import SnmpSource
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,8 +95,8 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
         yield running
 
 
-async def opened(road: SnmpRoad, *ports: str) -> SnmpCounters:
-    reader = SnmpCounters(road, ports)
+async def opened(source: SnmpSource, *ports: str) -> SnmpCounters:
+    reader = SnmpCounters(source, ports)
     failure = await reader.open()
     assert failure is None, failure
     return reader
@@ -122,7 +122,7 @@ async def test_the_agents_interface_counters_are_the_kernels(tmp_path: Path, ver
 
     before = kernel()
     with snmpd(tmp_path, {}) as agent:
-        reader = await opened(agent.road(agent.user if version == "3" else None), "lo")
+        reader = await opened(agent.source(agent.user if version == "3" else None), "lo")
         batch = await reader.read()
         after = kernel()
         await reader.close()
@@ -136,7 +136,7 @@ async def test_the_agents_interface_counters_are_the_kernels(tmp_path: Path, ver
 
 
 async def test_every_interface_is_read_where_none_is_named(agent: Agent) -> None:
-    reader = await opened(agent.road(agent.user))
+    reader = await opened(agent.source(agent.user))
     read = values(await reader.read())
     assert ("lo", "rx_bytes") in read
     # Names that two interfaces share are left out, and interfaces may come and go while others test here.
@@ -146,7 +146,7 @@ async def test_every_interface_is_read_where_none_is_named(agent: Agent) -> None
 @pytest.mark.parametrize("version", ["2c", "3"])
 async def test_pfc_and_queues_come_from_their_mibs(agent: Agent, version: str) -> None:
     write_table(agent, TABLE)
-    reader = await opened(agent.road(agent.user if version == "3" else None), "lo")
+    reader = await opened(agent.source(agent.user if version == "3" else None), "lo")
     first = await reader.read()
     read = values(first)
     assert read["lo", "tx_pause_frames"] == 2**32 - 3
@@ -179,16 +179,16 @@ async def test_wrong_secrets_are_told_apart_as_far_as_agents_tell(agent: Agent, 
         (user.replace(PASSWORDS[0], "not the password"), FailureKind.REFUSED, "does not accept the user"),
         (user.replace(PASSWORDS[1], "not the password"), FailureKind.UNREACHABLE, "a wrong key of privacy"),
     )
-    for number_, (secret, kind, told) in enumerate(cases):
+    for number_, (secret, kind, reported) in enumerate(cases):
         place = secret_file(tmp_path / f"{number_}.yaml", secret)
-        failure = await SnmpCounters(agent.road(place, answer_ns=100_000_000, tries=2), ()).open()
+        failure = await SnmpCounters(agent.source(place, response_timeout_ns=100_000_000, tries=2), ()).open()
         assert failure is not None, secret
-        assert (failure.kind, told in failure.what) == (kind, True), failure
+        assert (failure.kind, reported in failure.what) == (kind, True), failure
         assert not any(word in failure.what for word in ("mallory", "not the password", *PASSWORDS, "wrong-"))
 
 
 async def test_a_port_that_is_not_there_is_named_with_those_that_are(agent: Agent) -> None:
-    failure = await SnmpCounters(agent.road(), ("lo", "Ethernet0")).open()
+    failure = await SnmpCounters(agent.source(), ("lo", "Ethernet0")).open()
     assert failure is not None
     assert failure.kind is FailureKind.REFUSED
     assert 'no interface is called "Ethernet0"; it has lo' in failure.what
@@ -196,7 +196,7 @@ async def test_a_port_that_is_not_there_is_named_with_those_that_are(agent: Agen
 
 async def test_an_agent_that_ends_is_told_and_comes_back(tmp_path: Path) -> None:
     with snmpd(tmp_path, {}) as agent:
-        reader = await opened(agent.road(), "lo")
+        reader = await opened(agent.source(), "lo")
         values(await reader.read())
     failure = await reader.read()
     assert isinstance(failure, CounterFailure)
@@ -275,15 +275,15 @@ HOSTILE: Final[tuple[tuple[str, Behaviour, FailureKind, str], ...]] = (
 
 
 @pytest.mark.parametrize(
-    ("sentence", "behaviour", "kind", "told"), HOSTILE, ids=[case[0] for case in HOSTILE]
+    ("sentence", "behaviour", "kind", "reported"), HOSTILE, ids=[case[0] for case in HOSTILE]
 )
 async def test_hostile_answers_are_a_failure_with_a_reason(
-    sentence: str, behaviour: Behaviour, kind: FailureKind, told: str, tmp_path: Path
+    sentence: str, behaviour: Behaviour, kind: FailureKind, reported: str, tmp_path: Path
 ) -> None:
-    async with scripted(tmp_path, behaviour) as road:
-        failure = await SnmpCounters(road, ()).open()
+    async with scripted(tmp_path, behaviour) as source:
+        failure = await SnmpCounters(source, ()).open()
     assert failure is not None, sentence
-    assert (failure.kind, told in failure.what) == (kind, True), failure
+    assert (failure.kind, reported in failure.what) == (kind, True), failure
     assert COMMUNITY not in str(failure)
 
 
@@ -294,8 +294,8 @@ async def test_lost_requests_are_sent_again(tmp_path: Path) -> None:
         seen.append(request)
         return honest(request) if len(seen) % 2 == 0 else ()
 
-    async with scripted(tmp_path, losing) as road:
-        reader = SnmpCounters(road, ("p0",))
+    async with scripted(tmp_path, losing) as source:
+        reader = SnmpCounters(source, ("p0",))
         assert await reader.open() is None
         assert values(await reader.read()) == {("p0", "rx_bytes"): 5}
 
@@ -309,8 +309,8 @@ async def test_an_agent_that_takes_few_values_at_once_is_asked_for_few(tmp_path:
             return request.answer({}, error=1)  # tooBig
         return honest(request)
 
-    async with scripted(tmp_path, small) as road:
-        reader = SnmpCounters(road, ("p0",))
+    async with scripted(tmp_path, small) as source:
+        reader = SnmpCounters(source, ("p0",))
         assert await reader.open() is None
         assert values(await reader.read()) == {("p0", "rx_bytes"): 5}
     assert max(sizes) > 5
@@ -322,8 +322,8 @@ async def test_nonsense_midway_is_a_failure_or_a_complaint_and_the_reader_lives(
     def as_now(request: Request) -> bytes | tuple[bytes, ...]:
         return behaviour[-1](request)
 
-    async with scripted(tmp_path, as_now) as road:
-        reader = SnmpCounters(road, ("p0",))
+    async with scripted(tmp_path, as_now) as source:
+        reader = SnmpCounters(source, ("p0",))
         assert await reader.open() is None
 
         behaviour[-1] = lambda request: request.answer(dict.fromkeys(request.oids, text("9")))
@@ -368,15 +368,15 @@ async def test_whatever_bytes_come_the_reader_answers_with_values(
 
     is_hostile = [True]
     kinds = set()
-    async with scripted(tmp_path, sometimes) as road:
-        hasty = replace(road, answer_ns=5_000_000, tries=1)
+    async with scripted(tmp_path, sometimes) as source:
+        hasty = replace(source, response_timeout_ns=5_000_000, tries=1)
         for _ in range(60):
             reader = SnmpCounters(hasty, ("p0",))
             outcome: object = await reader.open() or await reader.read()
             assert isinstance(outcome, CounterBatch | CounterFailure)
             kinds.add(outcome.kind if isinstance(outcome, CounterFailure) else "batch")
         is_hostile.append(False)
-        reader = SnmpCounters(replace(road, tries=10), ("p0",))
+        reader = SnmpCounters(replace(source, tries=10), ("p0",))
         assert await reader.open() is None
         assert values(await reader.read()) == {("p0", "rx_bytes"): 5}
     capfd.readouterr()  # what Rust says of a panic

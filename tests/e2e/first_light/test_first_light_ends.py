@@ -76,17 +76,17 @@ def assert_broken(controller: Live, place: Place, reason: str) -> Row:
     assert len(rows) == summary["ops"]["recorded"] > 0
     assert {row["agent"] for row in rows} <= set(commands.AGENTS)
     assert all(row["intended_ns"] <= row["issued_ns"] <= row["completed_ns"] for row in rows)
-    assert {check["result"] for check in summary["checks"]} <= {"pass", "not_judged"}
+    assert {check["result"] for check in summary["checks"]} <= {"pass", "not_checked"}
     return summary
 
 
 def assert_waits_again(agent: Live, place: Place) -> None:
     """An agent that stays has closed its engine and asks for the next controller."""
     agent.wait_until(
-        lambda: agent.said().count("waiting for a controller") >= 2, "it waited for a controller again"
+        lambda: agent.printed().count("waiting for a controller") >= 2, "it waited for a controller again"
     )
     agent.wait_until(lambda: all(map(is_free, addresses_of(place))), "its sockets were closed")
-    assert "Traceback" not in agent.said()
+    assert "Traceback" not in agent.printed()
 
 
 def addresses_of(place: Place) -> list[str]:

@@ -1,4 +1,4 @@
-"""A job through a lab whose counters are read: exact agreement, a class in the wrong queue, loss by port, roads that fail. Real
+"""A job through a lab whose counters are read: exact agreement, a class in the wrong queue, loss by port, sources that fail. Real
 frames, real agents, the commands that a user types."""
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Bench:
 
     def etloop(self, *words: str, expected: int = 0) -> str:
         """A command as it is typed in the bench's directory; what it wrote to both streams."""
-        told = io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(told), redirect_stderr(told):
+        reported = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(reported), redirect_stderr(reported):
             patch.chdir(self.directory)
             patch.setenv("XDG_RUNTIME_DIR", str(self.directory))
             patch.setenv("PYTHONPATH", str(ROOT))
             code = main(list(words))
-        assert code == expected, told.getvalue()
-        return told.getvalue()
+        assert code == expected, reported.getvalue()
+        return reported.getvalue()
 
     def run(self, name: str, rig: str, expected: int, *, trace: str, dscp: int, checks: str = "") -> str:
         scenario = f"{name}.scenario.yaml"
@@ -103,9 +103,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def test_device_and_agents_agree_frame_for_frame(bench: Bench) -> None:
-    told = bench.run("exact", "rig.yaml", 0, trace="small", dscp=10)
-    assert "agreement       of agents and device, 6 directions of cables: 6 frame for frame" in told
-    assert "verdict         PASS of soft-switch: 3 pass" in told
+    reported = bench.run("exact", "rig.yaml", 0, trace="small", dscp=10)
+    assert "agreement       of agents and device, 6 directions of cables: 6 frame for frame" in reported
+    assert "verdict         PASS of soft-switch: 3 pass" in reported
     device = bench.summary("exact")["dut"]
     assert [row["difference_bytes"] for row in device["reconciliation"]] == [0] * 6
     assert all(row["agent_frames"] > 0 for row in device["reconciliation"])
@@ -115,13 +115,13 @@ def test_device_and_agents_agree_frame_for_frame(bench: Bench) -> None:
     assert sorted(phases) == ["after", "before", "drained", "during"]
     times = pq.read_table(bench.directory / "exact" / "dut.parquet").column("time_ns").to_pylist()
     assert min(times) < 0 < max(times), "read before the job began and after"
-    assert bench.etloop("report", "exact") in told
-    assert "PASS" in bench.etloop("report", "exact", "--judge")
+    assert bench.etloop("report", "exact") in reported
+    assert "PASS" in bench.etloop("report", "exact", "--verdict")
 
 
 def test_a_class_in_another_queue_and_loss_fail_and_are_named(bench: Bench) -> None:
     lost = "  checks: [{check: switches.queue_dropped_packets + switches.group_dropped_packets == 0, why: RoCE pauses}]\n"
-    told = bench.run("wrong", "rig.yaml", 30, trace="incast", dscp=26, checks=lost)
+    reported = bench.run("wrong", "rig.yaml", 30, trace="incast", dscp=26, checks=lost)
     verdict = bench.summary("wrong")["verdict"]
     checks = {one["expression"]: one for one in verdict["checks"]}
     queues = checks["classes.missing_share <= 1000ppm"]
@@ -131,7 +131,7 @@ def test_a_class_in_another_queue_and_loss_fail_and_are_named(bench: Bench) -> N
     assert drops["result"] == "fail"
     assert any("peer b/p0" in row or "peer c/p0" in row or "peer a/p0" in row for row in drops["rows"])
     assert checks["reconciliation.difference_share <= 1000ppm"]["result"] == "pass", "loss is no disagreement"
-    assert "found_queue 1" in told
+    assert "found_queue 1" in reported
     page = (bench.directory / "wrong" / "report.html").read_text()
     assert "counted by the device" in page
     assert "dropped" in page
@@ -156,7 +156,7 @@ BROKEN: Final = """\
 """
 
 
-def test_roads_that_fail_leave_gaps_and_the_run_ends(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_that_fail_leave_gaps_and_the_run_ends(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {"version": 1, "interfaces": {"p0": {"link": {"rx_packets": 5, "tx_packets": 5}}}}
     monkeypatch.setenv("ANSWER", json.dumps(answer))
     etloop = [*PYTHON, "etloop.cli.main"]
@@ -167,9 +167,9 @@ def test_roads_that_fail_leave_gaps_and_the_run_ends(bench: Bench, monkeypatch: 
     broken = broken.replace("link: 200Mbps", "link: 200Mbps, segmentation_offload: false")
     (bench.directory / "broken.yaml").write_text(broken)
     typo = "  checks: [{check: swiches.pfc_tx > 0, why: a typo}]\n"
-    told = bench.run("gaps", "broken.yaml", 20, trace="small", dscp=10, checks=typo)
-    assert 'counters by gone: unreachable: no lab called "nosuch" is up; the run goes on' in told
-    assert "no table is called swiches; did you mean switches?" in told
+    reported = bench.run("gaps", "broken.yaml", 20, trace="small", dscp=10, checks=typo)
+    assert 'counters by gone: unreachable: no lab called "nosuch" is up; the run goes on' in reported
+    assert "no table is called swiches; did you mean switches?" in reported
     summary = bench.summary("gaps")
     assert summary["state"] == "done"
     why = {gap["source"]: gap["why"] for gap in summary["dut"]["gaps"]}
@@ -184,15 +184,15 @@ def test_roads_that_fail_leave_gaps_and_the_run_ends(bench: Bench, monkeypatch: 
     )
     assert agreement["brief", "c/p0"] == "unknown"
     assert "swiches" in str(summary["verdict"])
-    told = bench.etloop("dut", "counters", "--rig", "broken.yaml", expected=65)
-    assert "gone: unreachable" in told
-    assert "soft_switch: " in told
+    reported = bench.etloop("dut", "counters", "--rig", "broken.yaml", expected=65)
+    assert "gone: unreachable" in reported
+    assert "soft_switch: " in reported
 
 
 def test_a_profile_that_cannot_be_read_does_not_stop_counting(bench: Bench) -> None:
     rig = (bench.directory / "rig.yaml").read_text().replace("profile: soft-switch", "profile: none.yaml")
     (bench.directory / "unknown.yaml").write_text(rig)
-    told = bench.run("unknown", "unknown.yaml", 20, trace="small", dscp=10)
-    assert "warning: the profile" in told
+    reported = bench.run("unknown", "unknown.yaml", 20, trace="small", dscp=10)
+    assert "warning: the profile" in reported
     device = bench.summary("unknown")["dut"]
     assert {row["agreement"] for row in device["reconciliation"]} == {"exact"}

@@ -92,7 +92,7 @@ def test_in_the_twin(tmp_path: Path) -> None:
     assert stream["sent_datagrams"] == stream["received_datagrams"] == whole_ms * 10_000 // 8000
     lanes = pq.read_table(out / "switches.parquet").to_pylist()
     # DSCP 10 and 12 are in other lanes than the jobs' 26.
-    assert {row["lane"] for row in lanes if row["queue_packets"]} >= {0, 3}
+    assert {row["cos"] for row in lanes if row["queue_packets"]} >= {0, 3}
 
 
 @pytest.mark.e2e

@@ -259,14 +259,14 @@ def relayed(pid: int, endpoint: str) -> Iterator[None]:
         loop.close()
 
 
-def refuse_silence(said: str) -> None:
+def refuse_silence(printed: str) -> None:
     """The switch's last words say what crossed it: packets of both agents, none of which it dropped."""
-    last = {found["port"]: found for found in AT_EACH_PORT.finditer(said)}
-    assert set(last) == {"0", "1"}, said
+    last = {found["port"]: found for found in AT_EACH_PORT.finditer(printed)}
+    assert set(last) == {"0", "1"}, printed
     for port, other in (("0", "1"), ("1", "0")):
-        assert int(last[port]["rx"]) > 1000, said
-        assert int(last[port]["rx"]) == int(last[other]["tx"]), said
-        assert last[port]["dropped"] == "0", said
+        assert int(last[port]["rx"]) > 1000, printed
+        assert int(last[port]["rx"]) == int(last[other]["tx"]), printed
+        assert last[port]["dropped"] == "0", printed
 
 
 # ---- as containers
@@ -308,9 +308,9 @@ def test_the_compose_file_as_containers_ends_by_the_verdict(
         try:
             with engine.stages.stage("up"):
                 ended = docker_compose("up", "--no-build", "--exit-code-from", "demo")
-            said = ended.stdout + ended.stderr
-            assert ended.returncode == 0, said[-8000:]
-            assert re.search(r"demo_1.*finished, exit code 0", said)
+            printed = ended.stdout + ended.stderr
+            assert ended.returncode == 0, printed[-8000:]
+            assert re.search(r"demo_1.*finished, exit code 0", printed)
             refuse_silence(engine.podman("logs", f"{project}_soft-switch_1"))
             for name, user in (PRIVILEGED | dict.fromkeys(UNPRIVILEGED, "etloop")).items():
                 form = "{{.Config.User}} {{.EffectiveCaps}}"

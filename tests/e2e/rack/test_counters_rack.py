@@ -1,4 +1,4 @@
-"""A rack whose rig names roads to counters: the process of a run reads them, and its results have them."""
+"""A rack whose rig names sources of counters: the process of a run reads them, and its results have them."""
 
 from __future__ import annotations
 

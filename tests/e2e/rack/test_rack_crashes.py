@@ -61,7 +61,7 @@ class Crashes:
     def _wait(self, live: Live, most_s: float) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             live.process.wait(self._chance.random() * most_s)
-            raise AssertionError(f"the controller ended by itself:\n{live.said()}")
+            raise AssertionError(f"the controller ended by itself:\n{live.printed()}")
 
     def _kill_a_run(self) -> None:
         names = sorted(path.name for path in (self._broken.state_dir / "running").iterdir())

@@ -167,8 +167,8 @@ def test_link_cut(broken: Broken) -> None:
 def test_link_down_when_its_agent_joins(broken: Broken) -> None:
     """An agent looks at its host whenever it is given a part: nothing that it said before can be too old."""
     with cabled(broken.place) as cable, broken.controller() as controller:
-        mend = f"ip link set dev {cable.near} up"
-        refusal = f"agent 'a': port p0: interface {cable.near} is down; on {socket.gethostname()}: {mend}"
+        fix = f"ip link set dev {cable.near} up"
+        refusal = f"agent 'a': port p0: interface {cable.near} is down; on {socket.gethostname()}: {fix}"
 
         def refused() -> None:
             job = broken.reaches(controller, broken.submit(ports=("a/p0",)), *ENDED)
@@ -186,7 +186,7 @@ def test_link_down_when_its_agent_joins(broken: Broken) -> None:
             broken.serves_on(controller, ports=("a/p0",))
             broken.cleared(
                 "link of a host down when its agent joins, put up, cut, put up",
-                "jobs on it are refused at once with the command that mends it; as soon as it is up they pass",
+                "jobs on it are refused at once with the command that fixes it; as soon as it is up they pass",
                 "everything",
             )
 

@@ -82,7 +82,7 @@ def untouched(broken: Broken, live: Live) -> Iterator[None]:
     broken.cancel(job_id)
     assert broken.reaches(live, job_id, *ENDED).reason == "cancelled by mqtt"
     assert rss_bytes(live) - before_bytes < MOST_GROWTH_BYTES
-    assert all("event" in json.loads(line) for line in live.said().splitlines()), "the log has other lines"
+    assert all("event" in json.loads(line) for line in live.printed().splitlines()), "the log has other lines"
     job = broken.reaches(live, broken.submit(SCENARIO, ports=("a/p0", "a/p1")), *ENDED)
     assert (job.exit_code, job.reason) == (ExitCode.PASS, "")
 

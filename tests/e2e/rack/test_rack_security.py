@@ -60,7 +60,7 @@ class Secured:
         )
         return replace(settings, **changes)  # type: ignore[arg-type]
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """Its log."""
         return (self.directory / "mosquitto.log").read_text()
 
@@ -157,7 +157,7 @@ async def test_the_example_broker_lets_automation_work_and_others_look(
             assert [each.job_id for each in await client.jobs()] == [job.job_id]
             assert len((await client.inventory()).agents) == 2
 
-            async with RackClient(secured.settings("viewer"), "rack1", answer_s=3) as viewer:
+            async with RackClient(secured.settings("viewer"), "rack1", response_timeout_s=3) as viewer:
                 assert (await viewer.result(job.job_id, PATIENCE_S)).exit_code == 0
                 with pytest.raises(RackUnreachable):
                     await viewer.submit(SCENARIO)
@@ -166,7 +166,7 @@ async def test_the_example_broker_lets_automation_work_and_others_look(
             assert len(rack.rack.store.latest(10)) == 1, "what a viewer asks for does not arrive"
             log = "\n".join(map(str, rack.log()))
     for password in PASSWORDS.values():
-        assert password not in log + secured.said()
+        assert password not in log + secured.printed()
 
 
 async def test_nobody_speaks_for_the_controller_or_hears_another_clients_answers(
@@ -247,8 +247,8 @@ def test_the_command_line_speaks_tls_with_a_password_from_a_file(
     assert "refuses this client: Not authorized; check user, password" in capsys.readouterr().err
     password.write_text(PASSWORDS["automation"])
     assert main([*arguments, "--rack", "rack1"]) == 65
-    said = capsys.readouterr().err
-    assert "no controller of rack 'rack1' answered" in said, "let in, but nobody serves"
+    printed = capsys.readouterr().err
+    assert "no controller of rack 'rack1' answered" in printed, "let in, but nobody serves"
 
 
 # ---- what is said aloud, and what never is
@@ -278,7 +278,7 @@ def test_one_option_makes_the_laptop_example_a_rack_with_its_own_broker() -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         ('mqtt: {protocol: "5"}\n', "mqtt.protocol: the embedded broker speaks MQTT 3.1.1 only"),
         (
@@ -287,9 +287,9 @@ def test_one_option_makes_the_laptop_example_a_rack_with_its_own_broker() -> Non
         ),
     ],
 )
-def test_an_embedded_broker_refuses_what_it_cannot_do(text: str, said: str) -> None:
+def test_an_embedded_broker_refuses_what_it_cannot_do(text: str, printed: str) -> None:
     whole = f"rig: r\nstate_dir: s\nscenario_root: t\n{text}".encode()
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with pytest.raises(ConfigError, match=re.escape(printed)):
         parse_rack_config(whole, "c", Path("/x"), embedded_broker=True)
 
 
@@ -303,7 +303,7 @@ def test_a_password_is_in_no_repr() -> None:
 def test_a_response_topic_may_not_borrow_the_controllers_voice() -> None:
     topics = Topics("rack1")
     for mine in ("etloop/v1/rack1/replies/me", "my/answers", "suite/7"):
-        assert topics.may_answer_on(mine)
+        assert topics.may_respond_on(mine)
     for other in (
         topics.controller_status,
         topics.state("j"),
@@ -316,7 +316,7 @@ def test_a_response_topic_may_not_borrow_the_controllers_voice() -> None:
         "x" * 2000,
         "a\0b",
     ):
-        assert not topics.may_answer_on(other), other
+        assert not topics.may_respond_on(other), other
 
 
 # ---- privileges

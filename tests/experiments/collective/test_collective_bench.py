@@ -342,8 +342,8 @@ def test_wrong_usage_is_told(arguments: list[str], message: str, capsys: pytest.
 
 def test_refusals_come_before_any_agent_starts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["collective", "all_reduce", "--loopback", "600", "--json", "-"]) == 65
-    said = json.loads(capsys.readouterr().out)
-    assert said["problems"][0]["where"] == "--loopback"
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["problems"][0]["where"] == "--loopback"
 
 
 PER_ITERATION = {"min_us", "max_us", "avg_us", "p50_us", "p95_us", "p99_us", "stdev_us", "cv_pct", "times_us"}
@@ -436,13 +436,13 @@ def test_options_of_nccl_tests_that_say_nothing_here_are_known(capsys: pytest.Ca
     asked = ["collective", "all_reduce", "--loopback", "600", "-t", "1", "-g", "1"]
     assert main.main(asked) == 65
     assert "--loopback: 600 ranks" in capsys.readouterr().err
-    for words, said in (
+    for words, printed in (
         (["-g", "8"], 'argument -g/--ngpus: "8": every rank is a process with one GPU, as far as the network can tell'),
         (["-c", "1"], "argument -c/--collective: -c names collectives here; leave it out: what arrives is always checked"),
     ):  # fmt: skip
         with pytest.raises(SystemExit):
             main.main(["collective", "all_reduce", "--loopback", "4", *words])
-        assert said in capsys.readouterr().err
+        assert printed in capsys.readouterr().err
 
 
 def test_results_that_could_not_be_written_are_not_measured(

@@ -92,18 +92,18 @@ def test_a_search_ends_within_its_resolution_or_its_trials(
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "reported"),
     [("5Mbps", "workload.incast.rate: 5000000bps"), ("17", "workload.incast.rate: 17")],
 )
-def test_a_value_stands_in_the_file_as_it_may_be_read(value: str, told: str) -> None:
+def test_a_value_stands_in_the_file_as_it_may_be_read(value: str, reported: str) -> None:
     search = search_of(value, "1Gbps" if value.endswith("s") else "99")
     text = changed_text(b"seed: 1\n", "s", [search.change(search.easy)])
-    assert told.rpartition(".")[2] in text
+    assert reported.rpartition(".")[2] in text
     assert "'" not in text
 
 
 @pytest.mark.parametrize(
-    ("search", "told"),
+    ("search", "reported"),
     [
         ("{path: a.b, from: 1Mbps, to: 5ms}", "search.to: is a number of something else than from"),
         ("{path: a.b, from: 5, to: 5}", "search.to: is where it begins"),
@@ -115,12 +115,12 @@ def test_a_value_stands_in_the_file_as_it_may_be_read(value: str, told: str) -> 
         ("{path: a.b, from: 1, to: 5, until: 6}", "search.until"),
     ],
 )
-def test_a_search_that_cannot_be_is_refused(search: str, told: str) -> None:
+def test_a_search_that_cannot_be_is_refused(search: str, reported: str) -> None:
     from pathlib import Path
 
     with pytest.raises(ConfigError) as error:
         parse_sweep(f"scenario: s.yaml\nsearch: {search}\n".encode(), "sweep.yaml", Path())
-    assert told in str(error.value)
+    assert reported in str(error.value)
 
 
 SCENARIO = """\
@@ -146,8 +146,8 @@ def test_the_throughput_of_two_links_in_the_twin(tmp_path: Path, capsys: pytest.
     words = ["sweep", str(tmp_path / "sweep.yaml"), "--twin", "--no-ideal", "--out", str(tmp_path / "out")]
     assert main(words) == ExitCode.PASS
     table = capsys.readouterr().out
-    told = json.loads((tmp_path / "out" / "search.json").read_text())
-    fast, slow = told["points"]
+    reported = json.loads((tmp_path / "out" / "search.json").read_text())
+    fast, slow = reported["points"]
     assert (fast["best"], fast["fails_at"]) == (9_000_000_000, None), "all of it: one trial"
     assert len(fast["trials"]) == 1
     # 4 Gb/s carry at most 4096 of 4178 bytes of payload: 3.92; steps are of 0.4 Gb/s from 1 on.
@@ -162,10 +162,10 @@ def test_the_throughput_of_two_links_in_the_twin(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out == table
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("summary.json")} == before
     # Killed between two trials: the rest is the same.
-    half = dict(told, points=[fast, dict(slow, trials=slow["trials"][:2], done=False)])
+    half = dict(reported, points=[fast, dict(slow, trials=slow["trials"][:2], done=False)])
     (tmp_path / "out" / "search.json").write_text(json.dumps(half))
     assert main([*words, "--resume"]) == ExitCode.PASS
-    assert json.loads((tmp_path / "out" / "search.json").read_text()) == told
+    assert json.loads((tmp_path / "out" / "search.json").read_text()) == reported
     # Other files: another search.
     (tmp_path / "s.yaml").write_text(SCENARIO.replace("1.03", "1.04"))
     assert main([*words, "--resume"]) == ExitCode.PREPARATION_FAILED

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 TOP = "scenario: s.yaml\ntopology: t.yaml\n"
-SCENARIO = b"workload: {trace: job}\niterations: 3\ntransport: {cc: {algorithm: dcqcn, profile: connectx}}\n"
+SCENARIO = b"workload: {trace: job}\niterations: 3\ntransport: {cc: {algorithm: dcqcn, preset: connectx}}\n"
 TOPOLOGY = b"single: {ports: [a/p0, b/p0], rate: 1Gbps}\n"
 FILES = {"s.yaml": SCENARIO, "t.yaml": TOPOLOGY, "other.yaml": b"workload: {trace: other}\n"}
 
@@ -180,12 +180,12 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize(
-    ("axes", "told", "top"), [row[1:] for row in MISTAKES], ids=[row[0] for row in MISTAKES]
+    ("axes", "reported", "top"), [row[1:] for row in MISTAKES], ids=[row[0] for row in MISTAKES]
 )
-def test_mistakes(axes: str, told: str, top: str) -> None:
+def test_mistakes(axes: str, reported: str, top: str) -> None:
     with pytest.raises(ConfigError) as refused:
         sweep(axes, top)
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
 
 
 def test_mistakes_are_told_together() -> None:
@@ -223,31 +223,31 @@ OF_POINTS = (
 
 
 @pytest.mark.parametrize(
-    ("axes", "told", "top"), [row[1:] for row in OF_POINTS], ids=[row[0] for row in OF_POINTS]
+    ("axes", "reported", "top"), [row[1:] for row in OF_POINTS], ids=[row[0] for row in OF_POINTS]
 )
-def test_what_a_point_cannot_have_is_told_with_its_settings(axes: str, told: str, top: str) -> None:
+def test_what_a_point_cannot_have_is_told_with_its_settings(axes: str, reported: str, top: str) -> None:
     found = sweep(axes, top)
     with pytest.raises(ConfigError) as refused:
         point_files(found, points(found)[0], read, lab=False)
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
     assert "point p000 (" in str(refused.value)
 
 
 @given(st.integers(1, 12), st.integers(1, 8), st.integers(0, 2**31), st.sampled_from(Order))
 def test_every_run_has_its_turn_once(count: int, repeats: int, seed: int, order: Order) -> None:
     found = turns(order, count, repeats, random.Random(seed))
-    assert Counter((turn.point, turn.round) for turn in found) == Counter(
+    assert Counter((turn.point, turn.repeat) for turn in found) == Counter(
         (point, number) for point in range(count) for number in range(repeats)
     )
     assert found == turns(order, count, repeats, random.Random(seed))
     if order is Order.INTERLEAVED:
-        rounds = [turn.round for turn in found]
+        rounds = [turn.repeat for turn in found]
         assert rounds == sorted(rounds), "a round ends before the next begins"
 
 
 def test_rounds_have_orders_of_their_own() -> None:
     found = turns(Order.INTERLEAVED, 6, 4, random.Random(1))
-    orders = {tuple(turn.point for turn in found if turn.round == number) for number in range(4)}
+    orders = {tuple(turn.point for turn in found if turn.repeat == number) for number in range(4)}
     assert len(orders) == 4
 
 

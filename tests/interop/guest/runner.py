@@ -67,11 +67,11 @@ def answer(program: subprocess.Popen[bytes], port: int) -> None:
     """Sends back what the program writes, then its exit code."""
     assert program.stdout is not None
     for line in iter(program.stdout.readline, b""):
-        tell(port, b">" + line.rstrip(b"\n") + b"\n")
-    tell(port, b"= %d\n" % program.wait())
+        report(port, b">" + line.rstrip(b"\n") + b"\n")
+    report(port, b"= %d\n" % program.wait())
 
 
-def tell(port: int, line: bytes) -> None:
+def report(port: int, line: bytes) -> None:
     """Writes all of it; a virtual serial port takes 32 KiB at a time."""
     while line:
         line = line[os.write(port, line) :]

@@ -77,7 +77,7 @@ class Peer {
            : path_mtu == 2048 ? IBV_MTU_2048 : IBV_MTU_4096;
   }
 
-  std::string obey(const std::string& line) {
+  std::string handle_commands(const std::string& line) {
     std::istringstream in(line);
     std::string what;
     in >> what;
@@ -285,7 +285,7 @@ int main(int count, char** arguments) {
     std::cout << "ready" << std::endl;
     for (std::string line; std::getline(std::cin, line);) {
       try {
-        std::cout << peer.obey(line) << std::endl;
+        std::cout << peer.handle_commands(line) << std::endl;
       } catch (const std::runtime_error& error) {
         std::cout << "error " << error.what() << std::endl;
       }

@@ -219,7 +219,7 @@ void a_late_loop_moves_no_departure() {
         continue;
       }
       const Nanos departs = driven.control->departs_ns(now);
-      CHECK(departs >= last && departs <= now + FlowControl::kListeningAheadNs);
+      CHECK(departs >= last && departs <= now + FlowControl::kClosedLoopAheadNs);
       if (last != 0) {  // exactly what the bytes before take from the begin, which was at 0
         const double due = static_cast<double>(sent) * 8e9 / rate;
         CHECK(std::abs(static_cast<double>(departs) - due) <= 1 + 1e-6 * due);

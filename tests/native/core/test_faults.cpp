@@ -161,7 +161,7 @@ void each_action_does_what_it_says() {
   {
     Setup setup({with(FaultAction::corrupt_icrc)});
     setup.faults.send(middles(0, 4));
-    for (const PacketRun& run : setup.port.sent) CHECK_EQ(run.spoil_icrc, run.head.psn == 2);
+    for (const PacketRun& run : setup.port.sent) CHECK_EQ(run.corrupt_icrc, run.head.psn == 2);
   }
   {
     Setup setup({with(FaultAction::mark_ce)});

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from etloop.bench.compare import CASES, main, rates, too_often
 from etloop.contract.base.errors import ConfigError
-from etloop.results.compare.compare import contrast
+from etloop.results.compare.compare import compare_runs
 from etloop.results.compare.runs import Side
 from etloop.results.compare.samples import Part, RunSamples
-from etloop.results.html.compare import contrast_html
-from etloop.results.schema.comparison import ContrastSettings, Outcome
+from etloop.results.html.compare import comparison_html
+from etloop.results.schema.comparison import ComparisonSettings, Outcome
 from etloop.results.schema.kpis import BY_NAME
-from etloop.results.text.compare import render_contrast
+from etloop.results.text.compare import render_comparison
 
 MS = 1_000_000
-SETTINGS = ContrastSettings()
+SETTINGS = ComparisonSettings()
 ALL_REDUCE = "all_reduce, 4 ranks"
-SCENARIO = {"iterations": "5", "transport.cc.profile": "connectx"}
+SCENARIO = {"iterations": "5", "transport.cc.preset": "connectx"}
 
 
 def run(jct_ms: float, *, spread: float = 0.0, iterations: int = 5, **changes: object) -> RunSamples:
@@ -110,64 +110,64 @@ VERDICTS = (
     ("a", "b", "verdict"), [row[1:] for row in VERDICTS], ids=[row[0] for row in VERDICTS]
 )
 def test_verdicts(a: Side, b: Side, verdict: Outcome) -> None:
-    assert contrast(a, b, SETTINGS).verdict is verdict
+    assert compare_runs(a, b, SETTINGS).verdict is verdict
 
 
 def test_a_kind_of_collectives_alone_is_a_regression_too() -> None:
     slow = tuple(replace(one, kinds={ALL_REDUCE: one.kinds[ALL_REDUCE] * 1.3}) for one in A.runs)
-    found = contrast(A, replace(A, runs=slow), SETTINGS)
+    found = compare_runs(A, replace(A, runs=slow), SETTINGS)
     assert found.verdict is Outcome.REGRESSION
-    assert [line.outcome for line in found.lines] == [Outcome.ALIKE, Outcome.REGRESSION]
+    assert [line.outcome for line in found.metrics] == [Outcome.ALIKE, Outcome.REGRESSION]
     assert found.reasons[0].startswith("all_reduce, 4 ranks: +30.0%")
 
 
 def test_half_of_the_false_alarms_is_for_the_job_and_half_for_the_rest() -> None:
     more = {f"kind {number}": np.full(5, 1e6) for number in range(4)}
     many = replace(A, runs=tuple(replace(one, kinds=more) for one in A.runs))
-    lines = contrast(many, many, SETTINGS).lines
+    lines = compare_runs(many, many, SETTINGS).metrics
     assert lines[0].confidence == pytest.approx(0.975)
     assert [line.confidence for line in lines[1:]] == [pytest.approx(1 - 0.05 / 2 / 4)] * 4
     alone = replace(A, runs=tuple(replace(one, kinds={}) for one in A.runs))
-    assert contrast(alone, alone, SETTINGS).lines[0].confidence == pytest.approx(0.95)
+    assert compare_runs(alone, alone, SETTINGS).metrics[0].confidence == pytest.approx(0.95)
 
 
 def test_rounds_take_out_what_both_sides_share() -> None:
     drift = (1.0, 1.2, 1.5, 0.9)
     a = side("A", *(run(10 * factor) for factor in drift))
     b = side("B", *(run(10.5 * factor + 0.01 * number) for number, factor in enumerate(drift)))
-    assert contrast(a, b, SETTINGS).verdict is Outcome.OPEN
-    found = contrast(a, b, replace(SETTINGS, in_rounds=True))
+    assert compare_runs(a, b, SETTINGS).verdict is Outcome.OPEN
+    found = compare_runs(a, b, replace(SETTINGS, paired=True))
     assert found.verdict is Outcome.REGRESSION
-    assert found.settings.in_rounds
-    assert "4 runs in rounds" in render_contrast(found)
+    assert found.settings.paired
+    assert "4 runs in pairs" in render_comparison(found)
 
 
 def test_without_two_rounds_in_common_there_are_none() -> None:
-    b = replace(SLOWER, rounds=("x0", "x1", "x2", "x3"))
-    assert not contrast(A, b, replace(SETTINGS, in_rounds=True)).settings.in_rounds
+    b = replace(SLOWER, repeats=("x0", "x1", "x2", "x3"))
+    assert not compare_runs(A, b, replace(SETTINGS, paired=True)).settings.paired
 
 
 def test_the_one_run_of_a_side_is_allowed_what_runs_of_the_other_differ_by() -> None:
     steady = side("B", run(10.9, virtual=True))
     wild = side("A", run(9.0), run(11.0), run(10.0))
-    assert contrast(wild, steady, SETTINGS).verdict is Outcome.OPEN
+    assert compare_runs(wild, steady, SETTINGS).verdict is Outcome.OPEN
 
 
 def test_our_own_lateness_is_no_regression_of_the_device() -> None:
     late = scaled(A, 1.06, figures={"slip_share": 0.08, "own_lost_packets": 0.0})
-    found = contrast(A, late, SETTINGS)
+    found = compare_runs(A, late, SETTINGS)
     assert found.verdict is Outcome.OPEN
     assert (
         "our own lateness can explain it: it grew from 1.0% to 8.0% of an iteration (slip_share)"
         in found.reasons[0]
     )
     slightly = scaled(A, 1.06, figures={"slip_share": 0.02, "own_lost_packets": 0.0})
-    assert contrast(A, slightly, SETTINGS).verdict is Outcome.REGRESSION
+    assert compare_runs(A, slightly, SETTINGS).verdict is Outcome.REGRESSION
 
 
 def test_nor_are_packets_that_we_lost() -> None:
-    found = contrast(A, scaled(A, 1.06, figures={"slip_share": 0.01, "own_lost_packets": 7.0}), SETTINGS)
-    assert "our own receive buffers lost 7 packets a run in B, 0 in A" in found.lines[0].doubt
+    found = compare_runs(A, scaled(A, 1.06, figures={"slip_share": 0.01, "own_lost_packets": 7.0}), SETTINGS)
+    assert "our own receive buffers lost 7 packets a run in B, 0 in A" in found.metrics[0].doubt
 
 
 def test_what_carries_a_regression_is_named() -> None:
@@ -179,7 +179,7 @@ def test_what_carries_a_regression_is_named() -> None:
         transfers={0: 5e4, 1: 9e4},
         troubles={(0, 1, "retransmissions"): 12, (2, 3, "timeouts"): 1},
     )
-    found = contrast(A, slow, SETTINGS)
+    found = compare_runs(A, slow, SETTINGS)
     assert [(one.what, one.added_ns) for one in found.carriers] == [
         ("send_recv 0 -> 1 #3", 3e5),
         ("all_reduce dp #0", pytest.approx(1e4)),
@@ -190,7 +190,7 @@ def test_what_carries_a_regression_is_named() -> None:
         ("retransmissions", 0, 12),
     ]
     assert (found.only_a, found.only_b) == (0, 1)
-    text = render_contrast(found)
+    text = render_comparison(found)
     assert "longer in B: collectives, per iteration" in text
     assert "  0 -> 1: 12 retransmissions (A 0)" in text
 
@@ -203,15 +203,15 @@ def test_figures_are_tested_where_they_are_asked_for() -> None:
             for number, one in enumerate(A.runs)
         ),
     )
-    found = contrast(A, lossy, replace(SETTINGS, figures=("lost_share", "jct_per_twin")))
-    line = found.lines[-1]
+    found = compare_runs(A, lossy, replace(SETTINGS, figures=("lost_share", "jct_per_twin")))
+    line = found.metrics[-1]
     assert (line.name, line.relative, line.outcome) == ("lost_share", False, Outcome.REGRESSION)
     assert "jct_per_twin was to be tested, and a run does not have it" in found.warnings
 
 
 def test_figures_that_cannot_be_tested_are_refused_together() -> None:
     with pytest.raises(ConfigError) as refused:
-        contrast(A, A, replace(SETTINGS, figures=("jct", "tx_packets")))
+        compare_runs(A, A, replace(SETTINGS, figures=("jct", "tx_packets")))
     assert [problem.what for problem in refused.value.problems] == [
         'there is no figure "jct"',
         "neither more nor less of tx_packets is better by itself",
@@ -233,12 +233,12 @@ def with_things(**things: dict[str, str]) -> Side:
 DIFFERENCES = (
     (
         "one section of the scenario",
-        {"scenario": SCENARIO | {"transport.cc.profile": "paper", "transport.cc.g": "1"}},
+        {"scenario": SCENARIO | {"transport.cc.preset": "paper", "transport.cc.g": "1"}},
         None,
     ),
     (
         "two things",
-        {"scenario": SCENARIO | {"transport.cc.profile": "paper", "transport.qps_per_connection": "4"}},
+        {"scenario": SCENARIO | {"transport.cc.preset": "paper", "transport.qps_per_connection": "4"}},
         "A and B differ in more than one thing: scenario transport.cc, scenario transport.qps_per_connection",
     ),
     (
@@ -259,7 +259,7 @@ DIFFERENCES = (
     ("things", "warning"), [row[1:] for row in DIFFERENCES], ids=[row[0] for row in DIFFERENCES]
 )
 def test_what_two_sides_differ_in_is_told(things: dict[str, dict[str, str]], warning: str | None) -> None:
-    found = contrast(A, with_things(**things), SETTINGS)
+    found = compare_runs(A, with_things(**things), SETTINGS)
     assert list(found.warnings) == ([] if warning is None else [warning])
 
 
@@ -269,7 +269,7 @@ def test_runs_of_a_side_that_are_not_repeats_are_told() -> None:
     )
     assert (
         "the runs of A are not repeats of one thing: they differ in hosts, scenario seed2"
-        in contrast(odd, A, SETTINGS).warnings
+        in compare_runs(odd, A, SETTINGS).warnings
     )
 
 
@@ -278,30 +278,30 @@ def test_a_job_beside_others_has_an_interference_factor() -> None:
     beside = replace(
         A, runs=tuple(replace(one, jobs={"x": one.jct_ns * 1.5, "y": one.jct_ns}) for one in A.runs)
     )
-    found = contrast(alone, beside, SETTINGS)
+    found = compare_runs(alone, beside, SETTINGS)
     assert [(one.job, round(one.factor, 6)) for one in found.interference] == [("x", 1.5)]
-    assert "interference factor" in render_contrast(found)
-    assert contrast(beside, beside, SETTINGS).interference == ()
+    assert "interference factor" in render_comparison(found)
+    assert compare_runs(beside, beside, SETTINGS).interference == ()
 
 
 def test_a_page_and_a_terminal_obey_nothing_that_a_trace_named() -> None:
     name = "<script>\x1b[2J"
     odd = scaled(A, 1.06, parts={Part(name, "c", -1, -1, 0): 9e5})
     a = scaled(A, 1.0, parts={Part(name, "c", -1, -1, 0): 1e5})
-    found = contrast(a, odd, SETTINGS)
-    page = contrast_html(found, a, odd)
+    found = compare_runs(a, odd, SETTINGS)
+    page = comparison_html(found, a, odd)
     assert "&lt;script&gt;" in page
     assert name not in page
-    assert "\x1b" not in render_contrast(found)
+    assert "\x1b" not in render_comparison(found)
 
 
 def test_the_page_tells_what_the_text_tells() -> None:
-    found = contrast(A, SLOWER, SETTINGS)
-    page = contrast_html(found, A, SLOWER)
-    for told in ("REGRESSION", ALL_REDUCE, found.reasons[0], "What A and B differ in"):
-        assert told in page
+    found = compare_runs(A, SLOWER, SETTINGS)
+    page = comparison_html(found, A, SLOWER)
+    for reported in ("REGRESSION", ALL_REDUCE, found.reasons[0], "What A and B differ in"):
+        assert reported in page
     assert "http-equiv" not in page
-    assert found == contrast(A, SLOWER, SETTINGS), "the same again"
+    assert found == compare_runs(A, SLOWER, SETTINGS), "the same again"
 
 
 @pytest.mark.parametrize("case", [one for one in CASES if one.promised], ids=lambda one: one.name)

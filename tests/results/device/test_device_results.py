@@ -9,12 +9,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from etloop.contract.model.counted import CountedDevice, CountedSource, CounterGap, SamplePhase, Series
 from etloop.contract.model.counters import CountedObject, CounterObject
+from etloop.contract.model.device_counts import CountedDevice, CountedSource, CounterGap, SamplePhase, Series
 from etloop.contract.model.run import RunOutcome
 from etloop.controller.run.verdict import counting_checks
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
-from etloop.results.artifacts import judged_files, kpi_input, overload_of
+from etloop.results.artifacts import kpi_input, overload_of, verdict_files
 from etloop.results.device.class_queues import ExpectedClass, ReceivedClasses, class_queues
 from etloop.results.device.increase import increases_of
 from etloop.results.device.index import device_ports, indexed
@@ -24,10 +24,10 @@ from etloop.results.kpis.all import key_figures, results_of, vocabulary
 from etloop.results.schema.device import Agreement, Direction
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import Summary
-from etloop.results.schema.verdict import AskedCheck, Result
+from etloop.results.schema.verdict import RequestedCheck, Result
 from etloop.results.store.run_dir import add_device, read_frames, read_run, write_run
 from etloop.results.text.table import render
-from etloop.results.verdict.verdict import EmulatorLimits, check_mistakes, judge
+from etloop.results.verdict.verdict import EmulatorLimits, check_mistakes, decide_verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -257,17 +257,20 @@ def outcome() -> RunOutcome:
     return changed
 
 
-def judged(run_dir: Path, device: CountedDevice, *conditions: str, basis: DeviceBasis = BASIS) -> Summary:
+def with_verdict(
+    run_dir: Path, device: CountedDevice, *conditions: str, basis: DeviceBasis = BASIS
+) -> Summary:
     """The summary of a run directory that got a device's counters and was judged by conditions."""
     names = {"a": ("p0",), "b": ("p0",)}
     write_run(run_dir, outcome(), tables_by_hand(), "", "", connection_rows_by_hand(), names)
     run = replace(read_run(run_dir), summary=add_device(run_dir, device, basis))
     given = kpi_input(run.summary, *read_frames(run), KPI_BASIS)
-    checks = [AskedCheck(one, "why", "here") for one in conditions]
+    checks = [RequestedCheck(one, "why", "here") for one in conditions]
     results = results_of(given, key_figures(given, KPI_BASIS))
     limits, overload = EmulatorLimits(slip_share=9.0), overload_of(run.summary)
     return replace(
-        run.summary, verdict=judge(checks, results, vocabulary(), run.summary, limits, overload=overload)
+        run.summary,
+        verdict=decide_verdict(checks, results, vocabulary(), run.summary, limits, overload=overload),
     )
 
 
@@ -278,9 +281,11 @@ def test_losses_that_are_not_for_want_of_room_are_told_too(tmp_path: Path) -> No
         (queue("s/1", 3), "watchdog_dropped_packets"): moved(187),
         (B_PORT, "fault_dropped_packets"): moved(4),
     }
-    summary = judged(tmp_path, CountedDevice("soft-switch", 1000, (source_of(rows),)))
-    told = "device          2 pause storms, 187 dropped by the watchdog, 4 dropped by faults of the topology"
-    assert told in render(summary, "here")
+    summary = with_verdict(tmp_path, CountedDevice("soft-switch", 1000, (source_of(rows),)))
+    reported = (
+        "device          2 pause storms, 187 dropped by the watchdog, 4 dropped by faults of the topology"
+    )
+    assert reported in render(summary, "here")
 
 
 def test_plain_udp_beside_the_job_counts_at_both_its_ends(tmp_path: Path) -> None:
@@ -299,16 +304,16 @@ def test_plain_udp_beside_the_job_counts_at_both_its_ends(tmp_path: Path) -> Non
             values[row] += more[series.counter]
     device = replace(counted(), sources=(replace(source, row_value=values),))
     condition = "reconciliation.difference_share <= 0.1%"
-    summary = judged(tmp_path / "told", device, condition, basis=replace(BASIS, plain=plain))
+    summary = with_verdict(tmp_path / "reported", device, condition, basis=replace(BASIS, plain=plain))
     assert summary.verdict is not None
     assert summary.verdict.result is Result.PASS
-    untold = judged(tmp_path / "untold", device, condition)
-    assert untold.verdict is not None
-    assert untold.verdict.result is Result.FAIL
+    unreported = with_verdict(tmp_path / "untold", device, condition)
+    assert unreported.verdict is not None
+    assert unreported.verdict.result is Result.FAIL
 
 
 def test_a_run_directory_gets_the_devices_counters(tmp_path: Path) -> None:
-    summary = judged(tmp_path, counted(), "reconciliation.difference_share <= 0.1%")
+    summary = with_verdict(tmp_path, counted(), "reconciliation.difference_share <= 0.1%")
     assert summary.dut is not None
     assert [row.agreement for row in summary.dut.reconciliation] == [Agreement.EXACT] * 4
     assert summary.dut.counters == {"queue_dropped_packets": 7, "priority_pfc_tx": 2}
@@ -319,19 +324,19 @@ def test_a_run_directory_gets_the_devices_counters(tmp_path: Path) -> None:
     assert "agreement       of agents and device, 4 directions of cables: 4 frame for frame" in table
     assert "device          7 dropped, 2 pauses sent" in table
     lanes = pq.read_table(tmp_path / "switches.parquet").to_pylist()
-    (lane,) = [row for row in lanes if (row["port"], row["lane"]) == ("1", 1)]
+    (lane,) = [row for row in lanes if (row["port"], row["cos"]) == ("1", 1)]
     assert (lane["switch"], lane["peer"]) == ("s", "b/p0")
     assert (lane["queue_packets"], lane["queue_dropped_packets"]) == (20, 7)
     assert lane["queue_ecn_marked_packets"] is None, "what a device does not count is not 0"
     over_time = pq.read_table(tmp_path / "queues.parquet").to_pylist()
-    depths = [(row["time_ns"], row["queued_bytes"]) for row in over_time if row["lane"] == 1]
+    depths = [(row["time_ns"], row["queued_bytes"]) for row in over_time if row["cos"] == 1]
     assert depths == [(0, 400), (1000, 0)]
     counters = pq.read_table(tmp_path / "counters.parquet").to_pylist()
     assert [row["increase"] for row in counters if row["counter"] == "pfc_tx"] == [2]
     assert [row["most"] for row in counters if row["counter"] == "current_bytes"] == [400]
     assert pq.read_table(tmp_path / "dut.parquet").num_rows == 2 * 13 + 3
     run = read_run(tmp_path)
-    _, texts = judged_files(run, read_frames(run), KPI_BASIS, (), EmulatorLimits())
+    _, texts = verdict_files(run, read_frames(run), KPI_BASIS, (), EmulatorLimits())
     page = texts["report.html"]
     assert "Of agents and device, 4 directions of cables: 4 frame for frame." in page
     assert "counted by the device" in page
@@ -340,7 +345,7 @@ def test_a_run_directory_gets_the_devices_counters(tmp_path: Path) -> None:
 def test_a_port_without_ranks_leaves_the_verdict_as_it_is(tmp_path: Path) -> None:
     """Nobody counts there; the device still sees what any host says to its neighbours."""
     peers = (("s/0", "a/p0"), ("s/1", "b/p0"), ("s/2", "unused/p0"))
-    summary = judged(tmp_path, counted(peers=peers), "reconciliation.difference_share <= 0.1%")
+    summary = with_verdict(tmp_path, counted(peers=peers), "reconciliation.difference_share <= 0.1%")
     assert summary.dut is not None
     assert {row.port for row in summary.dut.reconciliation} == {"a/p0", "b/p0"}
     assert not [note for note in summary.dut.notes if "unused" in note]
@@ -349,7 +354,7 @@ def test_a_port_without_ranks_leaves_the_verdict_as_it_is(tmp_path: Path) -> Non
 
 
 def test_key_figures_of_the_device(tmp_path: Path) -> None:
-    judged(
+    with_verdict(
         tmp_path,
         counted(),
         "dut_dropped_packets == 7 and dut_pfc_tx_frames == 2 and dut_difference_share == 0",
@@ -366,7 +371,7 @@ def test_key_figures_of_the_device(tmp_path: Path) -> None:
 
 
 def test_a_mapped_class_in_another_queue_fails_and_names_the_queue(tmp_path: Path) -> None:
-    summary = judged(
+    summary = with_verdict(
         tmp_path, counted(), "classes.missing_share <= 1%", "switches.queue_dropped_packets == 0"
     )
     assert summary.verdict is not None
@@ -382,7 +387,7 @@ def test_a_mapped_class_in_another_queue_fails_and_names_the_queue(tmp_path: Pat
 def test_counters_that_stopped_leave_what_they_would_have_told_open(tmp_path: Path) -> None:
     gap = CounterGap("lab", START_NS + 10, START_NS + 90, "ended: the lab ended")
     device = counted(gaps=(gap,), row_phase=np.full(29, DURING, np.int8))
-    summary = judged(tmp_path, device, "reconciliation.difference_share <= 0.1%", "lost_share <= 100%")
+    summary = with_verdict(tmp_path, device, "reconciliation.difference_share <= 0.1%", "lost_share <= 100%")
     assert summary.verdict is not None
     reconciliation, lost = summary.verdict.checks
     assert reconciliation.result is Result.INCONCLUSIVE
@@ -394,10 +399,10 @@ def test_counters_that_stopped_leave_what_they_would_have_told_open(tmp_path: Pa
     assert "cannot be told" in table
 
 
-def test_a_road_that_never_answered_leaves_tables_without_rows_and_says_so(tmp_path: Path) -> None:
+def test_a_source_that_never_answered_leaves_tables_without_rows_and_says_so(tmp_path: Path) -> None:
     gap = CounterGap("lab", START_NS, START_NS + 90, "unreachable: nobody there")
     device = CountedDevice("soft-switch", 1000, (source_of({}, readings=0, gaps=(gap,), at_rest=False),))
-    summary = judged(
+    summary = with_verdict(
         tmp_path, device, 'counters[counter == "x"].increase == 0', "classes.missing_share <= 1%"
     )
     assert summary.verdict is not None
@@ -410,7 +415,7 @@ def test_a_soft_switch_that_was_overloaded_is_not_held_against_the_device(tmp_pa
     source = counted().sources[0]
     rows = source_of({(A_PORT, "overload_frames"): moved(3), (A_PORT, "rx_packets"): moved(1)})
     device = CountedDevice("soft-switch", 1000, (rows,))
-    summary = judged(tmp_path, device, "reconciliation.difference_share <= 0.1%")
+    summary = with_verdict(tmp_path, device, "reconciliation.difference_share <= 0.1%")
     assert source.name == "lab"
     assert summary.verdict is not None
     assert summary.verdict.result is Result.INCONCLUSIVE
@@ -419,10 +424,10 @@ def test_a_soft_switch_that_was_overloaded_is_not_held_against_the_device(tmp_pa
     )
 
 
-def test_ports_of_the_rig_that_no_road_knows_are_told(tmp_path: Path) -> None:
-    summary = judged(tmp_path, counted(peers=(("s/0", "a/p0"),)))
+def test_ports_of_the_rig_that_no_source_knows_are_told(tmp_path: Path) -> None:
+    summary = with_verdict(tmp_path, counted(peers=(("s/0", "a/p0"),)))
     assert summary.dut is not None
-    assert summary.dut.notes == ("no road to counters says which port of the device leads to b/p0",)
+    assert summary.dut.notes == ("no source of counters says which port of the device leads to b/p0",)
 
 
 def test_a_linux_interface_counts_without_check_sequences() -> None:
@@ -434,5 +439,5 @@ def test_a_linux_interface_counts_without_check_sequences() -> None:
 @pytest.mark.parametrize("name", profile_names())
 def test_conditions_of_shipped_profiles_can_be_read(name: str) -> None:
     profile = find_profile(name)
-    checks = [AskedCheck(one.expression, one.why, one.where) for one in profile.checks]
+    checks = [RequestedCheck(one.expression, one.why, one.where) for one in profile.checks]
     assert check_mistakes([*checks, *counting_checks(profile)], vocabulary()) == ()

@@ -15,14 +15,14 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.model.run import RunOutcome
-from etloop.controller.run.verdict import judge_again
-from etloop.results.artifacts import judged_files
+from etloop.controller.run.verdict import renew_verdict
+from etloop.results.artifacts import verdict_files
 from etloop.results.export.perfetto import lanes_of
 from etloop.results.kpis.port_series import spread
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.typed_json import RunDirError
-from etloop.results.schema.verdict import AskedCheck, Result
-from etloop.results.store.run_dir import add_judgement, read_frames, read_kpis, read_run, write_run
+from etloop.results.schema.verdict import RequestedCheck, Result
+from etloop.results.store.run_dir import read_frames, read_kpis, read_run, write_run, write_verdict
 from etloop.results.verdict.verdict import EmulatorLimits
 from hypothesis import given as with_given
 from hypothesis import strategies as st
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 BASIS: Final = KpiBasis({"a/p0": 10**9, "b/p0": 10**9}, (1000, 2000, 0, 0), 4096)
 CHECKS: Final = (
-    AskedCheck("jct_avg_ns <= 30us", "a job is slow", "scenario.yaml:3"),
-    AskedCheck("lost_share == 0", "lossless", "scenario.yaml:4"),
+    RequestedCheck("jct_avg_ns <= 30us", "a job is slow", "scenario.yaml:3"),
+    RequestedCheck("lost_share == 0", "lossless", "scenario.yaml:4"),
 )
 SCENARIO: Final = (
     "workload: {trace: x}\nverdict:\n  checks:\n  - {check: jct_avg_ns <= 30us, why: a job is slow}\n"
@@ -51,10 +51,10 @@ RIG: Final = (
 )
 
 
-def judged(
+def with_verdict(
     run_dir: Path, outcome: RunOutcome | None = None, tables: PlanTables | None = None
 ) -> dict[str, str]:
-    """The run by hand with its judgement, in `run_dir`."""
+    """The run by hand with its verdict, in `run_dir`."""
     write_run(
         run_dir,
         outcome or outcome_by_hand(),
@@ -64,10 +64,10 @@ def judged(
         connection_rows_by_hand(),
     )
     run = read_run(run_dir)
-    summary, texts = judged_files(
+    summary, texts = verdict_files(
         run, read_frames(run), BASIS, CHECKS, EmulatorLimits(), "dut-1", input_texts=(SCENARIO, RIG)
     )
-    add_judgement(run_dir, summary, texts)
+    write_verdict(run_dir, summary, texts)
     return texts
 
 
@@ -77,8 +77,8 @@ def page_of(text: str) -> str:
 
 
 def test_the_page_tells_the_run(tmp_path: Path) -> None:
-    page = page_of(judged(tmp_path)["report.html"])
-    for told in (
+    page = page_of(with_verdict(tmp_path)["report.html"])
+    for reported in (
         "FAIL",
         "jct_avg_ns &lt;= 30us: jct_avg_ns = 70 us",
         "all_reduce",
@@ -90,18 +90,18 @@ def test_the_page_tells_the_run(tmp_path: Path) -> None:
         'id="ports"',
         'id="matrix"',
     ):
-        assert told in page, told
+        assert reported in page, reported
 
 
 def test_the_page_needs_no_network(tmp_path: Path) -> None:
-    text = judged(tmp_path)["report.html"]
+    text = with_verdict(tmp_path)["report.html"]
     assert not re.search(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", text)
     assert "@import" not in page_of(text)
 
 
 @pytest.mark.parametrize("outcome", [aborted_by_hand(), replace(aborted_by_hand(), agents=())])
 def test_a_run_that_broke_off_has_its_page_and_its_reason(tmp_path: Path, outcome: RunOutcome) -> None:
-    page = page_of(judged(tmp_path, outcome)["report.html"])
+    page = page_of(with_verdict(tmp_path, outcome)["report.html"])
     assert "no heartbeat for 3 s" in page
     assert "INCONCLUSIVE" in page or "FAIL" in page
 
@@ -112,13 +112,13 @@ def test_names_of_others_are_text_and_never_markup(tmp_path: Path) -> None:
     tables = replace(
         tables, source=evil, communicators=((evil, (0, 1, 2, 3)), ("tp1", (1, 2))), notes=(evil,)
     )
-    texts = judged(tmp_path, replace(outcome_by_hand(), run_id=evil), tables)
+    texts = with_verdict(tmp_path, replace(outcome_by_hand(), run_id=evil), tables)
     assert "<script>alert" not in texts["report.html"]
     assert json.loads(texts["trace.perfetto.json"])["otherData"]["workload"] == evil
 
 
 def test_the_trace_has_a_track_for_every_rank_and_a_counter_for_every_port(tmp_path: Path) -> None:
-    events: list[dict[str, Any]] = json.loads(judged(tmp_path)["trace.perfetto.json"])["traceEvents"]
+    events: list[dict[str, Any]] = json.loads(with_verdict(tmp_path)["trace.perfetto.json"])["traceEvents"]
     threads = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert {f"rank {rank} ({agent})" for rank, agent in enumerate("aabb")} <= threads
     spans = [event for event in events if event["ph"] == "X"]
@@ -138,7 +138,7 @@ def test_the_trace_has_a_track_for_every_rank_and_a_counter_for_every_port(tmp_p
 
 def test_the_load_of_a_port_adds_up(tmp_path: Path) -> None:
     """Port a sends 7500 bytes in an iteration, twice: the counter's areas are those bytes."""
-    events: list[dict[str, Any]] = json.loads(judged(tmp_path)["trace.perfetto.json"])["traceEvents"]
+    events: list[dict[str, Any]] = json.loads(with_verdict(tmp_path)["trace.perfetto.json"])["traceEvents"]
     points = [(event["ts"], event["args"]["value"]) for event in events if event["name"] == "a/p0 tx Gbit/s"]
     bits = sum(rate * 1000 * (two[0] - at) for (at, rate), two in itertools.pairwise(points))
     assert bits / 8 == pytest.approx(15_000, rel=1e-4)
@@ -169,38 +169,38 @@ def test_spans_of_a_lane_do_not_overlap(spans: list[tuple[int, int]]) -> None:
 def test_a_run_is_judged_again_from_its_directory_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    judged(tmp_path)
-    summary = judge_again(tmp_path)
+    with_verdict(tmp_path)
+    summary = renew_verdict(tmp_path)
     assert summary.verdict is not None
     assert [one.expression for one in summary.verdict.checks] == ["jct_avg_ns <= 30us"]
     milder = tmp_path / "milder.yaml"
     milder.write_text("verdict:\n  checks:\n  - {check: jct_avg_ns <= 80us, why: mild}\n")
     assert main(["report", str(tmp_path), "--conditions", str(milder)]) == ExitCode.PASS
     assert "verdict         PASS: 1 pass" in capsys.readouterr().out
-    assert main(["report", str(tmp_path), "--judge"]) == ExitCode.VERDICT_FAILED
+    assert main(["report", str(tmp_path), "--verdict"]) == ExitCode.VERDICT_FAILED
     assert read_run(tmp_path).summary.verdict == summary.verdict
     assert read_kpis(tmp_path).basis == BASIS
 
 
 def test_conditions_that_cannot_be_read_are_refused_when_judging_again(tmp_path: Path) -> None:
-    judged(tmp_path)
+    with_verdict(tmp_path)
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("verdict:\n  checks:\n  - {check: jct <= 50us, why: a typo}\n")
     with pytest.raises(ConfigError, match="no figure is called jct; did you mean"):
-        judge_again(tmp_path, wrong)
+        renew_verdict(tmp_path, wrong)
     with pytest.raises(ConfigError, match="is not a shipped profile"):
-        judge_again(tmp_path, None, "tomahawk-99")
+        renew_verdict(tmp_path, None, "tomahawk-99")
 
 
 def test_a_run_without_key_figures_says_so(tmp_path: Path) -> None:
-    judged(tmp_path)
+    with_verdict(tmp_path)
     (tmp_path / "kpis.json").unlink()
     with pytest.raises(RunDirError, match=r"kpis\.json: cannot be read"):
-        judge_again(tmp_path)
+        renew_verdict(tmp_path)
 
 
 def test_the_verdict_is_in_the_summary_that_the_run_keeps(tmp_path: Path) -> None:
-    judged(tmp_path)
+    with_verdict(tmp_path)
     verdict = read_run(tmp_path).summary.verdict
     assert verdict is not None
     assert (verdict.result, verdict.device) == (Result.FAIL, "dut-1")

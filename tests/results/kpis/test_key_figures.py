@@ -130,7 +130,7 @@ ABSENT: Final = {
             "dut_pfc_rx_frames",
             "dut_paused_ns",
         ),
-        "names no road",
+        "names no source",
     ),
     "dut_difference_share": "no cable was counted at both ends",
     "busy_share": "no loop turned",
@@ -296,9 +296,9 @@ def test_ops_that_took_no_time_at_all_make_no_figure_infinite(tmp_path: Path) ->
 
 def test_without_speeds_and_compute_the_rest_stands(tmp_path: Path) -> None:
     kpis = kpis_of(tmp_path, basis=KpiBasis({}, None, 4096))
-    told = {kpi.name: kpi.absent for kpi in kpis.figures if kpi.value is None}
-    assert told["network_ns"] == "the speed of a port is not known"
-    assert told["jct_ratio"] == "the compute of the job is not known"
+    reported = {kpi.name: kpi.absent for kpi in kpis.figures if kpi.value is None}
+    assert reported["network_ns"] == "the speed of a port is not known"
+    assert reported["jct_ratio"] == "the compute of the job is not known"
     assert kpis.value("jct_avg_ns") == 70_000
     assert kpis.kinds[0].share_of_ideal is None
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def in_rounds() -> PlanTables:
+def paired() -> PlanTables:
     """Ranks 0 and 1 are job a, 2 and 3 job b; the all-reduce stands for each alone, what follows for both together."""
     jobs = (PlannedJob("a", 0, 2, 1), PlannedJob("b", 2, 2, 1))
     turn = np.array([0, 2, 0, 2, 1, 2, 1, 2], np.int32)
@@ -44,7 +44,7 @@ def summary_of(tables: PlanTables) -> Summary:
 
 
 def test_interference_is_time_together_by_time_alone_of_the_same_round() -> None:
-    a, b = summary_of(in_rounds()).jobs
+    a, b = summary_of(paired()).jobs
     assert (a.alone, a.together) != (None, None)
     assert a.alone is not None
     assert a.together is not None
@@ -60,7 +60,7 @@ def test_interference_is_time_together_by_time_alone_of_the_same_round() -> None
 def test_a_round_that_is_not_whole_gives_no_factor() -> None:
     outcome = outcome_by_hand()
     cut = [replace(agent, ops=agent.ops[:-1]) if agent.agent == "b" else agent for agent in outcome.agents]
-    summary = measure(replace(outcome, agents=tuple(cut)), in_rounds(), connection_rows_by_hand()).summary
+    summary = measure(replace(outcome, agents=tuple(cut)), paired(), connection_rows_by_hand()).summary
     _, b = summary.jobs
     assert len(b.interference_by_round) == 1
     assert b.together is not None
@@ -87,12 +87,12 @@ def test_background_that_ends_early_is_no_missing_op() -> None:
     measured = measure(replace(outcome, agents=tuple(cut)), with_background(), connection_rows_by_hand())
     assert measured.summary.ops.missing == 0
     (check,) = (one for one in measured.summary.checks if one.name == "all_ops_completed")
-    assert (check.result, check.examined) == ("pass", 8)
+    assert (check.result, check.checked) == ("pass", 8)
     assert measured.summary.jobs[1].ops_recorded == 1
 
 
 def test_tables_and_figures_of_a_run_directory(tmp_path: Path) -> None:
-    write_run(tmp_path, outcome_by_hand(), in_rounds(), "", "", connection_rows_by_hand())
+    write_run(tmp_path, outcome_by_hand(), paired(), "", "", connection_rows_by_hand())
     rows = pq.read_table(tmp_path / "jobs.parquet").to_pylist()
     assert len(rows) == 8, "two rounds, two jobs, two phases"
     assert {(one["job"], one["phase"], one["jct_ns"]) for one in rows} == {
@@ -125,8 +125,8 @@ def test_conditions_see_jobs_without_background(tmp_path: Path) -> None:
 
 
 def test_a_plan_comes_back_from_its_file() -> None:
-    several = plan_from_json(plan_to_json(in_rounds()), "plan.json").several
-    wanted = in_rounds().several
+    several = plan_from_json(plan_to_json(paired()), "plan.json").several
+    wanted = paired().several
     assert several is not None
     assert wanted is not None
     assert (several.jobs, several.phases) == (wanted.jobs, wanted.phases)
@@ -144,7 +144,7 @@ def test_a_plan_comes_back_from_its_file() -> None:
     ],
 )
 def test_a_damaged_plan_is_refused(right: str, wrong: str) -> None:
-    text = plan_to_json(in_rounds())
+    text = plan_to_json(paired())
     assert right in text
     with pytest.raises(RunDirError, match="restore the file"):
         plan_from_json(text.replace(right, wrong, 1), "plan.json")

@@ -196,7 +196,7 @@ def test_nearest_rank_is_the_least_value_that_covers_enough(values: list[int], p
 def test_a_good_run_passes_every_check() -> None:
     summary = summary_of(outcome_by_hand())
     assert {check.result for check in summary.checks} == {CheckResult.PASS}
-    assert all(check.examined > 0 for check in summary.checks)
+    assert all(check.checked > 0 for check in summary.checks)
     assert summary.checks_hold
 
 
@@ -290,8 +290,8 @@ def test_an_aborted_run_keeps_its_figures_and_is_not_judged_on_what_never_came()
     summary = summary_of(aborted_by_hand())
     assert (summary.ops.planned, summary.ops.recorded, summary.ops.missing) == (16, 12, 4)
     assert failed(summary) == []
-    not_judged = [check.name for check in summary.checks if check.result is CheckResult.NOT_JUDGED]
-    assert not_judged == ["agents_complete", "all_ops_completed", "connection_bytes_as_planned"]
+    not_checked = [check.name for check in summary.checks if check.result is CheckResult.NOT_CHECKED]
+    assert not_checked == ["agents_complete", "all_ops_completed", "connection_bytes_as_planned"]
     assert [found.complete for found in summary.per_iteration] == [True, False]
     assert not summary.job.complete
     reduced = kind_of(summary, "all_reduce")

@@ -12,14 +12,14 @@ from etloop.contract.base.errors import ExitCode
 from etloop.controller.run.execute import FinishedRun
 from etloop.results.measure.summary import measure
 from etloop.results.schema.summary import Summary
-from etloop.results.schema.verdict import AskedCheck, Result
+from etloop.results.schema.verdict import RequestedCheck, Result
 from etloop.results.tables.frames import frame_by_hand
 from etloop.results.text.verdict import verdict_lines
 from etloop.results.verdict.evaluation import Results, evaluate
 from etloop.results.verdict.junit import junit_xml
 from etloop.results.verdict.parser import Vocabulary, parse
 from etloop.results.verdict.terms import ExpressionError
-from etloop.results.verdict.verdict import EmulatorLimits, judge
+from etloop.results.verdict.verdict import EmulatorLimits, decide_verdict
 from hypothesis import given as with_given
 from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ WORDS: Final = Vocabulary(
     {"jct_avg_ns": "ns", "goodput_bps": "bit/s", "lost_share": "ratio", "rtt_p50_ns": "ns"},
     {
         "ports": PORTS,
-        "switches": {"port": "name", "lane": "id", "dropped": "packets"},
+        "switches": {"port": "name", "cos": "id", "dropped": "packets"},
         "queues": {"depth": "bytes"},
         "flows": {"retransmitted_packets": "packets"},
     },
@@ -61,7 +61,7 @@ def results_by_hand(**figures: float | None) -> Results:
         "switches",
         {
             "port": np.array(["e1", "e1"], object),
-            "lane": np.array([0.0, 3.0]),
+            "cos": np.array([0.0, 3.0]),
             "dropped": np.array([7.0, 0.0]),
         },
         WORDS.tables["switches"],
@@ -117,7 +117,7 @@ def test_what_a_condition_comes_to(text: str, values: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("jct_avg <= 3us", "no figure is called jct_avg; did you mean jct_avg_ns"),
         ("port.lost == 0", "no table is called port; did you mean ports"),
@@ -152,10 +152,10 @@ def test_what_a_condition_comes_to(text: str, values: list[int]) -> None:
         ("", "found the end"),
     ],
 )
-def test_what_is_refused_is_told(text: str, told: str) -> None:
+def test_what_is_refused_is_told(text: str, reported: str) -> None:
     with pytest.raises(ExpressionError) as refusal:
         parse(text, WORDS)
-    assert told in str(refusal.value)
+    assert reported in str(refusal.value)
 
 
 @with_given(st.text(alphabet="ports.lost[]()<>=!'\"0 19ns%andortjc_-+*/", max_size=60))
@@ -179,8 +179,10 @@ CHECKED: Final = Vocabulary({"jct_avg_ns": "ns", "lost_share": "ratio", "rtt_p50
 
 
 def verdict_of(*texts: str, aborted: bool = False, **figures: float | None) -> Verdict:
-    checks = [AskedCheck(text, "it matters", "scenario.yaml:7") for text in texts]
-    return judge(checks, results_by_hand(**figures), CHECKED, summary(aborted), EmulatorLimits(), "dut-1")
+    checks = [RequestedCheck(text, "it matters", "scenario.yaml:7") for text in texts]
+    return decide_verdict(
+        checks, results_by_hand(**figures), CHECKED, summary(aborted), EmulatorLimits(), "dut-1"
+    )
 
 
 def only(verdict: Verdict) -> CheckOutcome:
@@ -195,7 +197,7 @@ def test_a_failed_condition_names_value_limit_and_the_worst_rows_first() -> None
         *(Result.FAIL, Result.FAIL),
         *("ports.paused_ns = 9 us", "<= 4 us"),
     )
-    assert (one.examined, one.broken) == (3, 2)
+    assert (one.checked, one.broken) == (3, 2)
     assert one.rows == ("ports: port p2 (= 9 us)", "ports: port p1 (= 5 us)")
 
 
@@ -219,7 +221,7 @@ def test_what_cannot_be_known_is_inconclusive_with_its_reason(text: str, reason:
     assert verdict.result is Result.INCONCLUSIVE
     assert verdict.checks[0].result is Result.PASS
     assert reason in verdict.checks[1].reason
-    assert any(reason in told for told in verdict.reasons)
+    assert any(reason in reported for reported in verdict.reasons)
 
 
 def test_one_failure_outweighs_what_is_not_known() -> None:
@@ -252,8 +254,8 @@ LOSSY: Final = {"own_lost_packets": 3.0}
 def test_the_device_is_not_blamed_for_us(
     sentence: str, own: dict[str, float], text: str, result: Result
 ) -> None:
-    checks = [AskedCheck(text, "it matters", "scenario.yaml:7")]
-    verdict = judge(checks, results_by_hand(**own), CHECKED, summary(), EmulatorLimits(), "dut-1")
+    checks = [RequestedCheck(text, "it matters", "scenario.yaml:7")]
+    verdict = decide_verdict(checks, results_by_hand(**own), CHECKED, summary(), EmulatorLimits(), "dut-1")
     assert verdict.result is result, sentence
     if result is Result.INCONCLUSIVE:
         assert "the emulator itself was the limit" in only(verdict).reason
@@ -270,7 +272,7 @@ def test_of_a_run_that_broke_off_nothing_passes_and_failures_stay() -> None:
 
 
 def test_a_profile_that_cannot_be_read_leaves_the_verdict_open() -> None:
-    verdict = judge(
+    verdict = decide_verdict(
         (), results_by_hand(), CHECKED, summary(), EmulatorLimits(), "x", "the profile x cannot be read"
     )
     assert (verdict.result, verdict.reasons) == (Result.INCONCLUSIVE, ("the profile x cannot be read",))

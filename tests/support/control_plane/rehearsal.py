@@ -12,19 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from etloop.agent.engine_face import EnginePhase
+from etloop.agent.engine_protocol import EnginePhase
 from etloop.agent.lifecycle import AgentLife
 from etloop.agent.lifecycle_actions import Action as LifeAction
 from etloop.agent.lifecycle_actions import (
-    AskEngineWaits,
     CloseEngine,
     HandedOver,
     HandOver,
     Leave,
     Log,
     OpenEngine,
+    QueryEngineWaits,
     Reconnect,
-    Say,
+    SendMessage,
     StartEngine,
     StartProbe,
 )
@@ -34,7 +34,7 @@ from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD, WaitKind
 from etloop.contract.protocol.codec import decode_from_agent, decode_from_controller, encode
 from etloop.contract.protocol.messages import EngineEnd, Hello
-from etloop.controller.session.actions import Action, Send, Tell
+from etloop.controller.session.actions import Action, LogLine, Send
 from etloop.controller.session.session import Session
 from etloop.controller.session.settings import SessionSettings
 
@@ -133,7 +133,7 @@ class Rehearsal:
     ) -> None:
         self.now_ns = 1_000 * NS_PER_S
         self.settings = settings or SessionSettings("r1", "tcp://127.0.0.1:1")
-        self.told: list[str] = []
+        self.log: list[str] = []
         self.delay_ns: Callable[[], int] = lambda: self._chance.randrange(50_000, 400_000)
         self._chance = random.Random(seed)
         self._number = itertools.count()
@@ -214,8 +214,8 @@ class Rehearsal:
     def act(self, actions: tuple[Action, ...]) -> None:
         for action in actions:
             match action:
-                case Tell(text):
-                    self.told.append(text)
+                case LogLine(text):
+                    self.log.append(text)
                 case Send(identity, message):
                     for key, agent in self.agents.items():
                         if agent.identity == identity:
@@ -235,7 +235,7 @@ class Rehearsal:
         life, now_ns = agent.life, self.now_ns + agent.clock_ahead_ns
         for action in actions:
             match action:
-                case Say(message):
+                case SendMessage(message):
                     self._post("", agent.identity, encode(message))
                 case Log(text):
                     agent.log.append(text)
@@ -257,7 +257,7 @@ class Rehearsal:
                 case StartEngine(start_ns):
                     assert agent.engine is not None
                     agent.engine.start_ns = start_ns
-                case AskEngineWaits():
+                case QueryEngineWaits():
                     self._do(key, agent, life.on_waits(self._waits(agent)))
                 case HandOver():
                     self._do(key, agent, life.on_handed_over(self._handed_over(agent, now_ns)))

@@ -19,7 +19,7 @@ from etloop.counters.gnmi.grpc_library import grpc
 from etloop.counters.gnmi.messages import SERVICE
 from etloop.counters.gnmi.server import GnmiServer, ServerKeys
 from etloop.counters.readers.gnmi import GnmiCounters
-from etloop.counters.readers.gnmi_settings import GnmiRoad
+from etloop.counters.readers.gnmi_settings import GnmiSource
 
 PORTS: Final = ("s0/0", "s0/1")
 
@@ -85,9 +85,9 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def reading_by(road: GnmiRoad, *ports: str) -> AsyncIterator[GnmiCounters]:
+async def reading_by(source: GnmiSource, *ports: str) -> AsyncIterator[GnmiCounters]:
     """Our reader, open."""
-    reader = GnmiCounters(road, ports)
+    reader = GnmiCounters(source, ports)
     failure = await reader.open()
     assert failure is None, failure
     try:

@@ -19,7 +19,7 @@ from typing import Final, cast
 
 import pytest
 from etloop.counters.base.address import Address
-from etloop.counters.readers.snmp_settings import SnmpRoad
+from etloop.counters.readers.snmp_settings import SnmpSource
 
 COMMUNITY: Final = "secret-community"
 PASSWORDS: Final = ("an auth password", "a privacy password")
@@ -58,9 +58,9 @@ class Agent:
     table: Path
     """What it serves by script below 1.3.111 and 1.3.6.1.4.1.9: lines of OID, type and value."""
 
-    def road(self, credentials: Path | None = None, **more: object) -> SnmpRoad:
+    def source(self, credentials: Path | None = None, **more: object) -> SnmpSource:
         place = credentials or self.community
-        return SnmpRoad(Address("127.0.0.1", self.port), place, **more)  # type: ignore[arg-type]
+        return SnmpSource(Address("127.0.0.1", self.port), place, **more)  # type: ignore[arg-type]
 
 
 def secret_file(path: Path, text: str) -> Path:
@@ -103,8 +103,10 @@ def snmpd(directory: Path, table: Mapping[str, tuple[str, int | str]], port: int
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            said = iter(process.stderr.readline, "")
-            assert any(line.startswith("NET-SNMP version") for line in said), "it ended before it was ready"
+            printed = iter(process.stderr.readline, "")
+            assert any(line.startswith("NET-SNMP version") for line in printed), (
+                "it ended before it was ready"
+            )
             yield agent
         finally:
             process.terminate()
@@ -211,7 +213,7 @@ class _Answering(asyncio.DatagramProtocol):
 
 
 @contextlib.asynccontextmanager
-async def scripted(directory: Path, behaviour: Behaviour) -> AsyncIterator[SnmpRoad]:
+async def scripted(directory: Path, behaviour: Behaviour) -> AsyncIterator[SnmpSource]:
     """An agent that answers as `behaviour` says; () is no answer."""
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(
@@ -220,6 +222,6 @@ async def scripted(directory: Path, behaviour: Behaviour) -> AsyncIterator[SnmpR
     port = transport.get_extra_info("sockname")[1]
     secret = secret_file(directory / "community.yaml", f"community: {COMMUNITY}\n")
     try:
-        yield SnmpRoad(Address("127.0.0.1", port), secret, answer_ns=150_000_000, tries=2)
+        yield SnmpSource(Address("127.0.0.1", port), secret, response_timeout_ns=150_000_000, tries=2)
     finally:
         transport.close()

@@ -100,12 +100,12 @@ class Live:
     process: subprocess.Popen[str]
     log: Path
 
-    def said(self) -> str:
+    def printed(self) -> str:
         return self.log.read_text(errors="replace")
 
     def wait_for(self, text: str) -> None:
         """Returns when the command has said `text`; fails if it ends or stays silent."""
-        self.wait_until(lambda: text in self.said(), f'"{text}"')
+        self.wait_until(lambda: text in self.printed(), f'"{text}"')
 
     def wait_until(self, holds: Callable[[], bool], what: str) -> None:
         """Returns as soon as `holds`; fails if the command ends first or it takes too long."""
@@ -114,13 +114,13 @@ class Live:
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(GLANCE_S)
-                assert holds(), f"it ended before {what}:\n{self.said()}"
-        raise AssertionError(f"waited in vain for {what}:\n{self.said()}")
+                assert holds(), f"it ended before {what}:\n{self.printed()}"
+        raise AssertionError(f"waited in vain for {what}:\n{self.printed()}")
 
     def ended(self) -> Ended:
         """Waits for its end."""
         out, _ = self.process.communicate(timeout=PATIENCE_S)
-        return Ended(self.process.returncode, out, self.said())
+        return Ended(self.process.returncode, out, self.printed())
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.job import ENDED, Job, JobState
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
-from etloop.controller.rack.mqtt.messages import ResultTold
+from etloop.controller.rack.mqtt.messages import ResultStatus
 from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.store.orphaned_runs import lock_of
@@ -102,14 +102,14 @@ class Broken:
 
         asyncio.run(cancelled())
 
-    def result(self, job_id: str) -> ResultTold:
+    def result(self, job_id: str) -> ResultStatus:
         """What the broker retains of a job that ended."""
 
-        async def told() -> ResultTold:
+        async def reported() -> ResultStatus:
             async with RackClient(BrokerSettings("127.0.0.1", self.mosquitto.port), "rack") as rack:
                 return await rack.result(job_id, PATIENCE_S)
 
-        return asyncio.run(told())
+        return asyncio.run(reported())
 
     # ---- what is kept
 
@@ -199,7 +199,7 @@ def lets_pass(controller: Live, seconds: float) -> None:
     """Time passes as part of a fault; the controller must not end in it."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         controller.process.wait(seconds)
-        raise AssertionError(f"the controller ended:\n{controller.said()}")
+        raise AssertionError(f"the controller ended:\n{controller.printed()}")
 
 
 HEAD: Final = """# What happens when something breaks

@@ -171,13 +171,13 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_pin_that_this_group_cannot_follow_is_refused(case: str) -> None:
-    settings, collective, layout, said = REFUSED[case]
-    with pytest.raises(PlanError, match=re.escape(said)):
+    settings, collective, layout, printed = REFUSED[case]
+    with pytest.raises(PlanError, match=re.escape(printed)):
         choose(collective, layout, MIB, settings)
 
 
 @pytest.mark.parametrize(
-    ("shaping", "collective", "pin", "said"),
+    ("shaping", "collective", "pin", "printed"),
     [
         (NCCL, "all-reduce", Pin("rign"), 'there is no algorithm "rign"'),
         (NCCL, "all-reduce", Pin("bruck"), "bruck does not do all-reduce"),
@@ -193,10 +193,10 @@ def test_a_pin_that_this_group_cannot_follow_is_refused(case: str) -> None:
     ],
 )
 def test_a_pin_that_no_op_could_follow_is_known_without_a_job(
-    shaping: Shaping, collective: str, pin: Pin, said: str
+    shaping: Shaping, collective: str, pin: Pin, printed: str
 ) -> None:
     wrong = why_not(shaping, collective, pin)
-    assert (wrong[0] if wrong is not None else "") == said
+    assert (wrong[0] if wrong is not None else "") == printed
 
 
 def _built(request: Request) -> Schedule:

@@ -167,10 +167,10 @@ def test_the_core_is_empty_while_it_is_asked_for_and_everyone_is_back_however_th
         timeout=60,
         check=True,
     )
-    usable, told, cleared, after = json.loads(done.stdout)
+    usable, reported, cleared, after = json.loads(done.stdout)
     *left, last = usable
     # Itself, who asks, the one that is everywhere, and the clearer.
-    assert told == (
+    assert reported == (
         f"4 core {last} is shared: not all of the host's threads are seen from here; docker run --pid=host shows them"
     ), "nobody was refused"
     first = usable[:1]

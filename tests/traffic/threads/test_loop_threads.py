@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 from etloop.agent.cli import main
-from etloop.agent.files import host_facts
+from etloop.agent.host_facts import host_facts
 from etloop.contract.base.errors import ConfigError
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.engine import Engine
@@ -57,7 +57,7 @@ def test_a_list_of_cores_is_read_in_its_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         ("two", '"two" is no list of cores; write numbers and ranges'),
         ("1,", "is no list of cores"),
@@ -69,10 +69,10 @@ def test_a_list_of_cores_is_read_in_its_order() -> None:
         ("1-9", "core 4 is not one that this process may use; choose among 0, 1, 2, 3"),
     ],
 )
-def test_what_is_no_list_of_cores_is_told(text: str, said: str) -> None:
+def test_what_is_no_list_of_cores_is_told(text: str, printed: str) -> None:
     with pytest.raises(ConfigError) as refused:
         parse_cores(text, range(4))
-    assert said in str(refused.value)
+    assert printed in str(refused.value)
 
 
 def test_the_agent_refuses_cores_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,8 +103,10 @@ def test_real_time_is_had_or_told() -> None:
         assert engine.realtime == host_facts().realtime
         assert bool(refused) != engine.realtime
         if engine.realtime:
-            (told,) = (text for text in engine.capabilities if "its thread is real-time" in text)
-            assert "(SCHED_FIFO, priority 10) on core " in told or told.endswith("(SCHED_FIFO, priority 10)")
+            (reported,) = (text for text in engine.capabilities if "its thread is real-time" in text)
+            assert "(SCHED_FIFO, priority 10) on core " in reported or reported.endswith(
+                "(SCHED_FIFO, priority 10)"
+            )
     finally:
         engine.close()
 
@@ -129,6 +131,6 @@ def test_real_time_that_is_not_permitted_is_told_with_the_remedy() -> None:
     )
     permitted, *degraded = done.stdout.splitlines()
     assert permitted == "False"
-    (told,) = (text for text in degraded if "real-time" in text)
-    assert "its thread is not real-time: Operation not permitted; give the agent CAP_SYS_NICE" in told
-    assert "LimitRTPRIO=10" in told
+    (reported,) = (text for text in degraded if "real-time" in text)
+    assert "its thread is not real-time: Operation not permitted; give the agent CAP_SYS_NICE" in reported
+    assert "LimitRTPRIO=10" in reported

@@ -150,11 +150,13 @@ def test_queues_beyond_cores_and_addresses_are_told() -> None:
     job = on_ports((cores + 1,), HandOp(AR, 4), network="127.83.3", queues=cores + 2, path=Path.SCALE_UP)
     engine = Engine.open(job)
     try:
-        told = engine.degraded
+        reported = engine.degraded
     finally:
         engine.close()
-    assert f"port p0: {cores + 1} of {cores + 2} queues have ranks, one for every address in use" in told
-    assert f"port p0: {cores + 1} queues on {cores} cores take turns; write queues: {cores} or less" in told
+    assert f"port p0: {cores + 1} of {cores + 2} queues have ranks, one for every address in use" in reported
+    assert (
+        f"port p0: {cores + 1} queues on {cores} cores take turns; write queues: {cores} or less" in reported
+    )
 
 
 def test_every_queue_has_a_capture_of_its_own(tmp_path: FilePath) -> None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import pytest
+from etloop.contract.base.errors import Severity
 from etloop.contract.base.units import QuantityError
 from etloop.workload.graph.dependencies import rank_graph
 from etloop.workload.job import build_job
 from etloop.workload.lint.report import lint
-from etloop.workload.trace.findings import Check, Severity
+from etloop.workload.trace.findings import Check
 from etloop.workload.trace.program import Job, OpKind
 from etloop.workload.trace.settings import DependencyPolicy, WorkloadSettings
 from etloop.workload.trace.trace import NodeKind, Trace

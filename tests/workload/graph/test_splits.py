@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from etloop.contract.base.errors import TraceError
+from etloop.contract.base.errors import Severity, TraceError
 from etloop.workload.graph import splits
 from etloop.workload.job import build_job
 from etloop.workload.lint.report import lint
-from etloop.workload.trace.findings import Check, Severity
+from etloop.workload.trace.findings import Check
 from etloop.workload.trace.program import Job
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace

@@ -54,11 +54,11 @@ RINGS = [
 
 @pytest.mark.parametrize(("kind", "wire_bytes"), [row[1:] for row in RINGS], ids=[row[0] for row in RINGS])
 def test_bytes_of_a_collective(kind: CollectiveKind, wire_bytes: int) -> None:
-    told = look(trace_of(*alike(collective(1, kind, 1000), 4)))
-    (one,) = told.kinds
+    reported = look(trace_of(*alike(collective(1, kind, 1000), 4)))
+    (one,) = reported.kinds
     assert (one.kind, one.operations, one.wire_bytes) == (kind, 1, wire_bytes)
-    assert told.traffic.matrix.sum() == wire_bytes
-    assert np.diagonal(told.traffic.matrix).sum() == 0
+    assert reported.traffic.matrix.sum() == wire_bytes
+    assert np.diagonal(reported.traffic.matrix).sum() == 0
 
 
 def test_a_ring_follows_the_order_of_the_group_file() -> None:
@@ -74,19 +74,23 @@ def test_a_chain_runs_away_from_the_root_or_towards_it() -> None:
 
 
 def test_messages_are_counted_by_pair_and_distance() -> None:
-    told = look(trace_of([send(1, 1, 7), send(2, 1, 8)], [recv(1, 0, 7), recv(2, 0, 8)]))
-    assert (told.traffic.sends, told.traffic.send_bytes, told.traffic.distances) == (2, 15, {1: 2})
-    assert told.traffic.matrix.tolist() == [[0, 15], [0, 0]]
+    reported = look(trace_of([send(1, 1, 7), send(2, 1, 8)], [recv(1, 0, 7), recv(2, 0, 8)]))
+    assert (reported.traffic.sends, reported.traffic.send_bytes, reported.traffic.distances) == (
+        2,
+        15,
+        {1: 2},
+    )
+    assert reported.traffic.matrix.tolist() == [[0, 15], [0, 0]]
 
 
 @given(st.sampled_from(list(CollectiveKind)[:8]), st.integers(0, 10_000), st.integers(1, 9))
 def test_totals_are_whole_whatever_the_size(kind: CollectiveKind, size: int, ranks: int) -> None:
     if kind in (CollectiveKind.GATHER, CollectiveKind.SCATTER):
         return
-    told = look(trace_of(*alike(collective(1, kind, size), ranks)))
+    reported = look(trace_of(*alike(collective(1, kind, size), ranks)))
     factor = {CollectiveKind.ALL_REDUCE: 2, CollectiveKind.ALL_GATHER: ranks}.get(kind, 1)
-    assert told.kinds[0].wire_bytes == told.traffic.matrix.sum() == factor * size * (ranks - 1)
-    assert (told.traffic.matrix >= 0).all()
+    assert reported.kinds[0].wire_bytes == reported.traffic.matrix.sum() == factor * size * (ranks - 1)
+    assert (reported.traffic.matrix >= 0).all()
 
 
 ROLES = [
@@ -100,11 +104,11 @@ ROLES = [
 @pytest.mark.parametrize(("name", "roles", "stages"), ROLES, ids=[row[0] for row in ROLES])
 def test_known_jobs_are_recognised(name: str, roles: dict[Role, int], stages: int) -> None:
     known = known_set(name)
-    told = inspect(known.read(), WorkloadSettings(element_bytes=2), IdealNetwork())
-    found = [one.role for one in told.communicators]
+    reported = inspect(known.read(), WorkloadSettings(element_bytes=2), IdealNetwork())
+    found = [one.role for one in reported.communicators]
     assert {role: found.count(role) for role in set(found)} == roles
-    assert told.pipeline_stages == stages
-    moved = {one.kind.name: one.wire_bytes for one in told.kinds}
+    assert reported.pipeline_stages == stages
+    moved = {one.kind.name: one.wire_bytes for one in reported.kinds}
     expected = known.facts["ring_wire_total"]
     for kind, units in expected.items():
         assert moved[kind] == 2 * units
@@ -197,20 +201,24 @@ def test_a_message_is_on_the_path_once() -> None:
 
 
 def test_compute_and_communication_are_compared() -> None:
-    told = look(trace_of([compute(1, 8), all_reduce(2, 2000)], [compute(1, 16), all_reduce(2, 2000)]))
-    assert (told.compute.least_ns, told.compute.mean_ns, told.compute.most_ns) == (8_000, 12_000, 16_000)
-    assert told.communication.mean_ns == 4_000
-    assert told.compute_ratio == 3.0
+    reported = look(trace_of([compute(1, 8), all_reduce(2, 2000)], [compute(1, 16), all_reduce(2, 2000)]))
+    assert (reported.compute.least_ns, reported.compute.mean_ns, reported.compute.most_ns) == (
+        8_000,
+        12_000,
+        16_000,
+    )
+    assert reported.communication.mean_ns == 4_000
+    assert reported.compute_ratio == 3.0
     assert look(trace_of([compute(1)])).compute_ratio is None
 
 
 def test_a_trace_with_errors_is_told_without_a_path() -> None:
-    told = look(
+    reported = look(
         trace_of([all_reduce(1, 100), all_reduce(2).without("comm_size")], alike(all_reduce(1, 100), 1)[0])
     )
-    assert told.path is None
-    assert told.errors > 0
-    assert told.traffic.matrix.sum() == 200
+    assert reported.path is None
+    assert reported.errors > 0
+    assert reported.traffic.matrix.sum() == 200
 
 
 @given(
@@ -219,11 +227,11 @@ def test_a_trace_with_errors_is_told_without_a_path() -> None:
 def test_any_trace_can_be_looked_at(
     ranks: list[list[HandNode]], groups: dict[str, tuple[int, ...]] | None
 ) -> None:
-    told = look(trace_of(*ranks, groups=groups))
-    assert sum(told.nodes.values()) == sum(map(len, ranks))
-    assert (told.path is None) == (told.errors > 0)
-    assert told.traffic.matrix.shape == (len(ranks), len(ranks))
+    reported = look(trace_of(*ranks, groups=groups))
+    assert sum(reported.nodes.values()) == sum(map(len, ranks))
+    assert (reported.path is None) == (reported.errors > 0)
+    assert reported.traffic.matrix.shape == (len(ranks), len(ranks))
     assert all(
         one.duration_ns >= other.duration_ns
-        for one, other in pairwise(told.path.longest if told.path else ())
+        for one, other in pairwise(reported.path.longest if reported.path else ())
     )

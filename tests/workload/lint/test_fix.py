@@ -1,4 +1,4 @@
-"""Repairs by named rules: each mends exactly its own mistake, and what comes out lints clean and reads elsewhere."""
+"""Repairs by named rules: each fixes exactly its own mistake, and what comes out lints clean and reads elsewhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from etloop.contract.base.errors import Severity
 from etloop.workload.chakra.encoder import encode_trace
 from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE, et_nodes
 from etloop.workload.graph.cycles import cycle_sets
@@ -14,7 +15,7 @@ from etloop.workload.lint.fix import SENTENCES, FixedTrace, Rule, fix
 from etloop.workload.lint.report import lint
 from etloop.workload.readers.files import read_trace, write_trace
 from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
-from etloop.workload.trace.findings import Check, Severity
+from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import STAGE_SCHEMA, WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, Trace
 from hypothesis import given
@@ -231,13 +232,13 @@ def test_a_known_broken_set_comes_out_clean(tmp_path: Path) -> None:
     again = written(tmp_path, fixed.trace)
     everything = lint(again, SETTINGS)
     assert everything.errors == ()
-    mended = {
+    repaired = {
         Check.DEPENDENCY_SELF,
         Check.DEPENDENCY_DANGLING,
         Check.DEPENDENCY_DUPLICATE,
         Check.COMMUNICATOR_WORLD,
     }
-    assert not mended & {finding.check for finding in everything.findings}
+    assert not repaired & {finding.check for finding in everything.findings}
     messages = official_messages((tmp_path / "w.0.et").read_bytes())
     assert messages[0].version == "1.0.0"
     assert len(messages) - 1 == len(trace.ranks[0])
@@ -280,7 +281,7 @@ def test_splits_streams_and_fine_times_are_written() -> None:
 
 
 @given(st.lists(HOSTILE_NODES, max_size=3), st.sampled_from([None, {"a": (0, 1)}, {"b": ()}]))
-def test_any_trace_can_be_mended_once_and_then_no_more(
+def test_any_trace_can_be_fixed_once_and_then_no_more(
     ranks: list[list[HandNode]], groups: dict[str, tuple[int, ...]] | None
 ) -> None:
     settings = WorkloadSettings(flops=10**12)

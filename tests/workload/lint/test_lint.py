@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from etloop.contract.base.errors import TraceError
+from etloop.contract.base.errors import Severity, TraceError
 from etloop.workload.job import build_job
 from etloop.workload.lint.report import lint
-from etloop.workload.trace.findings import Check, Severity
+from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
 

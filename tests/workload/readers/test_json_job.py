@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from etloop.contract.base.errors import TraceError
+from etloop.contract.base.errors import Severity, TraceError
 from etloop.workload.chakra.encoder import EtNode, encode_trace
 from etloop.workload.graph.analysis import analyse
 from etloop.workload.readers.files import read_trace
 from etloop.workload.readers.json_sources import families, form_of
-from etloop.workload.trace.findings import Check, Severity
+from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, NodeKind, Trace
 

@@ -174,10 +174,10 @@ def check_kineto(kineto: KinetoTrace, facts: Json) -> None:
         kernel: {"count": one["count"], "ns": round(one["dur_us_sum"] * 1000), "streams": set(one["streams"])}
         for kernel, one in facts["nccl_kernels"].items()
     }
-    told = [event.arguments for event in kineto.kernels if "Collective name" in event.arguments]
-    assert len(told) == facts["nccl_kernels_with_collective_name_arg"]
+    reported = [event.arguments for event in kineto.kernels if "Collective name" in event.arguments]
+    assert len(reported) == facts["nccl_kernels_with_collective_name_arg"]
     for label, counted in facts.get("nccl_kernel_args", {}).items():
-        nelems = [one["In msg nelems"] for one in told if one["Collective name"] == label]
+        nelems = [one["In msg nelems"] for one in reported if one["Collective name"] == label]
         assert (len(nelems), sum(nelems)) == (counted["count"], counted["in_msg_nelems_sum"])
     hosts = kineto.host_names
     assert hosts[PARAM_COMMS] == facts["record_param_comms_events"]

@@ -110,8 +110,8 @@ def test_sharded_parameters_are_gathered_for_every_pass(tmp_path: Path) -> None:
     assert kinds.count(CollectiveKind.ALL_GATHER) == 2 * spec.micro_batches * spec.layers_per_stage
     assert kinds.count(CollectiveKind.REDUCE_SCATTER) == spec.layers_per_stage
     checked(tmp_path, job)
-    told = inspect(read_trace(tmp_path), WorkloadSettings(), IdealNetwork())
-    assert {one.role for one in told.communicators} == {Role.SHARDED_DATA, Role.EVERYONE}
+    reported = inspect(read_trace(tmp_path), WorkloadSettings(), IdealNetwork())
+    assert {one.role for one in reported.communicators} == {Role.SHARDED_DATA, Role.EVERYONE}
 
 
 def test_a_skew_without_experts_is_refused() -> None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from etloop.traffic.collectives.core.lazy_tables import LazyTables
-from etloop.traffic.collectives.core.symmetric_tables import turned_columns
+from etloop.traffic.collectives.core.symmetric_tables import symmetric_tables
 from etloop.traffic.collectives.core.table import ChunkRule, Entry, EntryKind, Lane, Schedule
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def each_channel(
 
     if symmetry is None:
         return LazyTables(request.size, table)
-    return LazyTables(request.size, table, lambda positions: turned_columns(table(0), symmetry, positions))
+    return LazyTables(request.size, table, lambda positions: symmetric_tables(table(0), symmetry, positions))
 
 
 def schedule_of(

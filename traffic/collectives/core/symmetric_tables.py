@@ -78,7 +78,7 @@ def slices_of_grid(hosts: int, places: int) -> Turn:
     return turn
 
 
-def turned_columns(table: tuple[Lane, ...], symmetry: Symmetry, positions: Sequence[int]) -> TableColumns:
+def symmetric_tables(table: tuple[Lane, ...], symmetry: Symmetry, positions: Sequence[int]) -> TableColumns:
     """The tables of some positions, where `table` is that of position 0. Entries are shared where no chunk turns."""
     first = columns_of_tables([(0, table)])
     position = np.array(positions, np.int32)

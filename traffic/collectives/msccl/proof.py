@@ -336,7 +336,7 @@ def _refuse_broken(algorithm: Algorithm, source: str) -> None:
                     _named_step(algorithm, (gpu.number, block.number, at), what)
                     for what in _step_mistakes(algorithm, gpu, block, step)
                 ]
-    _refuse(source, wrongs, "mend what it names")
+    _refuse(source, wrongs, "fix what it names")
 
 
 def _block_mistakes(gpu: Gpu, block: ThreadBlock, gpus: int) -> Iterator[str]:

@@ -7,7 +7,7 @@ so whatever reads a block must come after all that brought it by the waits of it
 which all sends leave as early as they can, must end the same. As in the engine, a lane is over when all it sent is
 acknowledged: its receiver has begun, and stands at whatever it takes in its turn only. A connection holds `slots` messages
 here; in the engine it holds as many on each side, so what comes to its end here does so there. Timing and loss are the
-engine's; byte counts other than the one at hand are `circles`' matter.
+engine's; byte counts other than the one at hand are `lane_deadlock`' matter.
 """
 
 from __future__ import annotations

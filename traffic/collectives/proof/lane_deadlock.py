@@ -7,7 +7,7 @@ execution shows them.
 
 A lane that has many loops cannot end unless these go on: the lanes at the other end of its connections (what it receives must
 be sent, and what it sends be taken in, or its slots stay full), those that its entries wait for, and all those that must be
-over before. Whichever of them is reached this way and waits for the end of the first lane closes a circle; as distances in
+over before. Whichever of them is reached this way and waits for the end of the first lane closes a cycle; as distances in
 loops may be anything, nothing but who waits for whom matters.
 """
 
@@ -28,7 +28,7 @@ Wait = tuple[_LaneKey, int, _LaneKey]
 """(lane, its entry, the lane that it waits for the end of); entry -1: it is of a later batch."""
 
 
-def waits_in_a_circle(schedule: Schedule) -> Iterator[tuple[Wait, list[_LaneKey]]]:
+def find_wait_cycles(schedule: Schedule) -> Iterator[tuple[Wait, list[_LaneKey]]]:
     """Waits for a whole lane which can never end, and the way from that lane back to the one that waits, both included.
 
     The schedule's indices must be in range. Lanes that state their bytes have as many loops as these make, so of their
@@ -41,11 +41,11 @@ def waits_in_a_circle(schedule: Schedule) -> Iterator[tuple[Wait, list[_LaneKey]
         return
     needs = _needs(schedule, ends)
     group_of = _strongly_connected(needs)
-    told: set[tuple[_LaneKey, _LaneKey]] = set()
+    reported: set[tuple[_LaneKey, _LaneKey]] = set()
     for wait in ends:
         waiting, _, awaited = wait
-        if group_of[waiting] == group_of[awaited] and (waiting, awaited) not in told:
-            told.add((waiting, awaited))
+        if group_of[waiting] == group_of[awaited] and (waiting, awaited) not in reported:
+            reported.add((waiting, awaited))
             yield wait, _way(needs, awaited, waiting)
 
 

@@ -16,7 +16,7 @@ from etloop.contract.base.errors import PlanError, Problem
 from etloop.traffic.collectives.core.table import MAX_LANE_BYTES, EntryKind
 from etloop.traffic.collectives.proof.atoms import cut_schedule
 from etloop.traffic.collectives.proof.execution import Execution, Order, step_name
-from etloop.traffic.collectives.proof.lane_deadlock import waits_in_a_circle
+from etloop.traffic.collectives.proof.lane_deadlock import find_wait_cycles
 from etloop.traffic.collectives.proof.outcome import SUPPORTED, Holding
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def validate(
     # Tables may be made anew whenever they are read.
     schedule = replace(schedule, tables=tuple(schedule.tables))
     refuse = partial(_refuse, schedule, called)
-    refuse(_outside(schedule), "mend the table's indices")
+    refuse(_outside(schedule), "fix the table's indices")
     messages, atoms = cut_schedule(schedule, op_bytes)
     refuse(_one_sided(schedule, messages), "give every send its receive, in the same order and size")
     for order in Order:
@@ -239,7 +239,7 @@ def _one_sided(schedule: Schedule, messages: dict[LaneKey, tuple[Message, ...]])
 
 
 def _standing_still(schedule: Schedule) -> Iterator[Wrong]:
-    for (waiting, number, awaited), way in waits_in_a_circle(schedule):
+    for (waiting, number, awaited), way in find_wait_cycles(schedule):
         by_way_of = ", ".join(f"position {position}, lane {lane}" for position, lane in way[1:-1])
         back = f"which needs this one to go on{f' (by way of {by_way_of})' if by_way_of else ''}"
         if number < 0:

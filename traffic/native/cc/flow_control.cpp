@@ -44,11 +44,11 @@ uint32_t FlowControl::burst_packets() const {
 
 Nanos FlowControl::ahead_of(Nanos horizon_ns) const {
   if (horizon_ns == 0 || pacer_.rate_bps() == 0) return 0;
-  const bool listens = table_->on_ack != nullptr || table_->on_cnp != nullptr || table_->on_nak != nullptr ||
+  const bool closed_loop = table_->on_ack != nullptr || table_->on_cnp != nullptr || table_->on_nak != nullptr ||
                        table_->on_timeout != nullptr;
   const uint64_t burst_bits = uint64_t{burst_packets()} * path_.packet_bytes * 8;
   const auto burst_ns = static_cast<Nanos>(burst_bits * 1'000'000'000 / pacer_.rate_bps());
-  return std::min({horizon_ns, listens ? kListeningAheadNs : kDeafAheadNs, kMostBurstsAhead * burst_ns});
+  return std::min({horizon_ns, closed_loop ? kClosedLoopAheadNs : kOpenLoopAheadNs, kMostBurstsAhead * burst_ns});
 }
 
 uint32_t FlowControl::allowed(uint32_t packets, int64_t in_flight_bytes, Nanos now, Nanos horizon_ns) {

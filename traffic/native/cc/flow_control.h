@@ -29,8 +29,8 @@ class FlowControl {
   static constexpr Nanos kBurstNs = 25'000;
   // How far ahead packets are handed to a port that keeps departure times. An algorithm that listens to the network is
   // later by as much when it slows down, so it gets little; one that does not, several time slices of a busy host.
-  static constexpr Nanos kListeningAheadNs = 250'000;
-  static constexpr Nanos kDeafAheadNs = 4'000'000;
+  static constexpr Nanos kClosedLoopAheadNs = 250'000;
+  static constexpr Nanos kOpenLoopAheadNs = 4'000'000;
   // Of one queue pair: the kernel's fq drops what a socket has waiting beyond 100.
   static constexpr Nanos kMostBurstsAhead = 64;
 

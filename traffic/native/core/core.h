@@ -73,7 +73,7 @@ class Core final : public PortSink, public CarrierSink {
   // What peers must know of ends that were not ours to number; empty over packets.
   std::vector<Endpoint> endpoints() const;
   // What peers told of theirs, before the first packet. Ends that nothing is told of are as the plan has them.
-  void meet(const std::vector<Endpoint>& peers);
+  void set_peer_endpoints(const std::vector<Endpoint>& peers);
 
   // Before the start: acknowledgements of grants, for which nobody waits, may stay so long while there is data to send.
   // Far less than the peer waits before it repeats them.

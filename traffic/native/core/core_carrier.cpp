@@ -60,7 +60,7 @@ std::vector<Endpoint> Core::endpoints() const {
   return own;
 }
 
-void Core::meet(const std::vector<Endpoint>& peers) {
+void Core::set_peer_endpoints(const std::vector<Endpoint>& peers) {
   for (const Endpoint& peer : peers) {
     ConnectionEnds& ends = ends_[static_cast<size_t>(peer.connection)];
     const std::vector<uint32_t>& mine = peer.sends_data ? ends.recv_qps : ends.send_qps;

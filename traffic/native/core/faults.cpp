@@ -168,7 +168,7 @@ void FaultInjector::apply(const FaultRule& rule, uint32_t end, PacketRun&& singl
       hold(rule, end, single);
       break;
     case FaultAction::corrupt_icrc:
-      single.spoil_icrc = true;
+      single.corrupt_icrc = true;
       enqueue(single);
       break;
     case FaultAction::mark_ce:

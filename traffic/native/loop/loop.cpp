@@ -205,13 +205,13 @@ PortRecord PortLoop::counters() const {
   return record;
 }
 
-bool PortLoop::obey(uint32_t commands) {
+bool PortLoop::handle_commands(uint32_t commands) {
   if ((commands & kStop) != 0) {
     if (state_.load(std::memory_order_relaxed) != LoopState::done || !repeated(core_->flows())) return false;
     leave_by_ns_ = monotonic_ns() + kLongestStayNs;
   }
   if ((commands & kJoin) != 0) {
-    core_->meet(peers_);
+    core_->set_peer_endpoints(peers_);
     if (!core_->failure().empty()) {
       state_.store(LoopState::failed, std::memory_order_release);
       return true;
@@ -324,7 +324,7 @@ void PortLoop::run() {
   while (true) {
     ++turns_;
     if (commands_.load(std::memory_order_relaxed) != 0 &&
-        !obey(commands_.exchange(0, std::memory_order_acq_rel))) {
+        !handle_commands(commands_.exchange(0, std::memory_order_acq_rel))) {
       break;
     }
     const int64_t done_before = core_->status().ops_done;

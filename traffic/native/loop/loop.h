@@ -106,7 +106,7 @@ class PortLoop final : public ScaleUpLinks {
   bool open_packets(std::string& error);
   bool open_verbs(std::string& error);
   void run();
-  bool obey(uint32_t commands);
+  bool handle_commands(uint32_t commands);
   Nanos leaves_at() const;
   void publish();
   void settle_state();

@@ -253,13 +253,13 @@ TxResult PacketPort::send(const PacketRun& run) {
   if (header.empty()) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
   std::copy(header.begin(), header.end(), state.run_header.begin());
   const wire::IpFlow& tuple = state.flows.tuple(run.flow);
-  if (run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr && !run.spoil_icrc) {
+  if (run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr && !run.corrupt_icrc) {
     const auto datagrams = state.middles.build(tuple, run, IpIds::zero);
     for (uint32_t i = 0; i < run.count; ++i) state.stage(state.run_header.data(), header.size(), &datagrams[i * bytes], bytes);
   } else {
     assert(run.count == 1);
     build_datagram(tuple, 0, run.head, state.single);
-    if (run.spoil_icrc) state.single[bytes - 1] ^= 0x01;
+    if (run.corrupt_icrc) state.single[bytes - 1] ^= 0x01;
     state.stage(state.run_header.data(), header.size(), state.single.data(), bytes);
   }
   const TxResult result = state.push_out();

@@ -339,12 +339,12 @@ TxResult UdpPort::State::send(const PacketRun& run, std::span<const uint8_t>& da
     if (const TxResult result = send_backlog(); result != TxResult::sent) return result;
   }
   const Flow& flow = flows[run.flow];
-  const bool special = run.spoil_icrc || run.traffic_class != kFlowClass;
+  const bool special = run.corrupt_icrc || run.traffic_class != kFlowClass;
   const bool constant_middle = run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr;
   if (!constant_middle || special) {
     assert(run.count == 1);
     datagrams = {single.data(), build_datagram(flow.tuple, 0, run.head, single)};
-    if (run.spoil_icrc) single[datagrams.size() - 1] ^= 0x01;
+    if (run.corrupt_icrc) single[datagrams.size() - 1] ^= 0x01;
     return send_together(flow, datagrams, run);
   }
   const bool segmented = config.segmentation_offload && run.count > 1;

@@ -110,7 +110,7 @@ TxResult XdpPort::send(const PacketRun& run) {
     return TxResult::would_block;
   }
   const wire::IpFlow& tuple = state.flows.tuple(run.flow);
-  if (run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr && !run.spoil_icrc) {
+  if (run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr && !run.corrupt_icrc) {
     const auto datagrams = state.middles.build(tuple, run, IpIds::zero);
     for (uint32_t i = 0; i < run.count; ++i) {
       socket.put(header, datagrams.subspan(i * bytes, bytes));
@@ -119,7 +119,7 @@ TxResult XdpPort::send(const PacketRun& run) {
   } else {
     assert(run.count == 1);
     build_datagram(tuple, 0, run.head, state.single);
-    if (run.spoil_icrc) state.single[bytes - 1] ^= 0x01;
+    if (run.corrupt_icrc) state.single[bytes - 1] ^= 0x01;
     socket.put(header, std::span(state.single).first(bytes));
     state.flows.note_sent(header, std::span(state.single).first(bytes), now);
   }

@@ -130,7 +130,7 @@ class Network final : public VirtualPorts {
   }
   bool dead(int32_t port) const override { return port == params_.dying_port && clock_.now_ns >= params_.dies_at_ns; }
   void transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet, uint8_t traffic_class,
-                bool spoil_icrc);
+                bool corrupt_icrc);
 
  private:
   struct Place {
@@ -349,20 +349,20 @@ TxResult SimPort::send(const PacketRun& run) {
     if (run.count > 1) {
       packet.ack_req = run.ack_every != 0 && (packet.psn + 1) % run.ack_every == 0;
     }
-    network_.transmit(port_, flows_[run.flow], packet, traffic_class, run.spoil_icrc);
+    network_.transmit(port_, flows_[run.flow], packet, traffic_class, run.corrupt_icrc);
   }
   return TxResult::sent;
 }
 
 void Network::transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet, uint8_t traffic_class,
-                       bool spoil_icrc) {
+                       bool corrupt_icrc) {
   if (dead(port)) return;
   ++outcome_.packets;
   Frame frame;
   frame.flow = flow;
   frame.stored = static_cast<uint32_t>(wire::encode_headers(packet, frame.bytes));
   frame.datagram_bytes = static_cast<uint32_t>(wire::datagram_bytes(packet.opcode, packet.payload_bytes));
-  frame.icrc = wire::icrc(flow, 0, packet) ^ (spoil_icrc ? 1U : 0U);
+  frame.icrc = wire::icrc(flow, 0, packet) ^ (corrupt_icrc ? 1U : 0U);
   frame.traffic_class = traffic_class;
   if (packet.payload != nullptr) {
     std::memcpy(frame.bytes.data() + frame.stored, packet.payload, packet.payload_bytes);

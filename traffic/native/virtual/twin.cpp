@@ -26,7 +26,7 @@ struct alignas(64) Frame {
   uint32_t stored = 0;
   uint32_t datagram_bytes = 0;
   int32_t stream = 0;    // of a frame of plain UDP, in which nothing else means anything
-  bool spoiled = false;  // by its sender
+  bool corrupted = false;  // by its sender
   std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
 };
 
@@ -368,7 +368,7 @@ class Network final : public VirtualPorts, public FabricSink {
   void take_in(const Pending& arrival) {
     const Frame& frame = frames_[arrival.handle];
     free_frames_.push_back(arrival.handle);
-    if (frame.spoiled || arrival.damaged) {
+    if (frame.corrupted || arrival.damaged) {
       ++outcome_.bad_packets;
       return;
     }
@@ -441,7 +441,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
     frame.flow = run.flow;
     frame.stored = static_cast<uint32_t>(wire::encode_headers(packet, frame.bytes));
     frame.datagram_bytes = static_cast<uint32_t>(wire::datagram_bytes(packet.opcode, packet.payload_bytes));
-    frame.spoiled = run.spoil_icrc;
+    frame.corrupted = run.corrupt_icrc;
     if (packet.payload != nullptr) {
       std::memcpy(frame.bytes.data() + frame.stored, packet.payload, packet.payload_bytes);
       frame.stored += packet.payload_bytes;

@@ -1,6 +1,6 @@
 // A network of switches over time: what every used queue held, marked, dropped and was paused for, at even times. Pure.
 //
-// Lane i of a port stands for queue i, PFC priority i and priority group i of it. Rows are made for lanes that have been
+// CoS i of a port stands for queue i, PFC priority i and priority group i of it. Rows are made for lanes that have been
 // used; when there are too many, every second sample goes and the interval doubles, so a series of any length fits.
 #pragma once
 

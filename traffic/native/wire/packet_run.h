@@ -21,7 +21,7 @@ struct PacketRun {
   wire::Packet head;
   uint32_t count = 1;
   uint32_t ack_every = 0;
-  bool spoil_icrc = false;              // on purpose: the receiver must find it
+  bool corrupt_icrc = false;              // on purpose: the receiver must find it
   int16_t traffic_class = kFlowClass;  // another than the flow's, for these packets alone
   Nanos departs_ns = 0;  // not before, and the kernel sees to it; 0: at once
 };

@@ -71,7 +71,7 @@ class GroupBook:
             return op.group
         if not self.members or list(self.members.values()) == [tuple(range(self.rank_count))]:
             return next(iter(self.members), None)
-        size = _size_told(op)
+        size = _stated_size(op)
         fitting = [key for key, members in self.members.items() if len(members) == size]
         return fitting[0] if len(fitting) == 1 else UNKNOWN_GROUP
 
@@ -86,7 +86,7 @@ class GroupBook:
         return members[op.peer] if 0 <= op.peer < len(members) else self.rank_count
 
 
-def _size_told(op: CommOp) -> int | None:
+def _stated_size(op: CommOp) -> int | None:
     """How many members an operation's tensors and splits show its group to have."""
     if op.splits:
         return len(op.splits)

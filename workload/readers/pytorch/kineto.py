@@ -62,7 +62,7 @@ _ARGUMENTS: Final = frozenset(
 )
 
 
-class _Told(Enum):
+class _Filled(Enum):
     """How much the arguments of an NCCL kernel tell."""
 
     ALL = "all"
@@ -205,20 +205,20 @@ def read_device(kineto: KinetoTrace, book: GroupBook) -> RankRead:
     """A Kineto trace alone: what its NCCL kernels tell by their arguments. Raises `JsonFault`."""
     book.add(kineto.groups, "distributedInfo.pg_config")
     rows = []
-    told: Counter[_Told] = Counter()
+    outcomes: Counter[_Filled] = Counter()
     for node_id, event in enumerate(kineto.device):
         row = device_row(node_id, event)
         if event.communicates:
-            told[_fill_by_arguments(row, event, book)] += 1
+            outcomes[_fill_by_arguments(row, event, book)] += 1
         rows.append(row)
     remarks = []
-    if bare := told[_Told.NOTHING]:
+    if bare := outcomes[_Filled.NOTHING]:
         what = f"{bare} NCCL kernels carry no collective arguments (profilers before 2024): sizes and groups are not known"
         remarks.append(Remark(what, BESIDE.format("host")))
     elif not any(event.communicates for event in kineto.device):
         what = "has no NCCL kernel: with a CPU backend only the host traces tell the operations"
         remarks.append(Remark(what, BESIDE.format("host")))
-    if cut := told[_Told.SPLITS_CUT]:
+    if cut := outcomes[_Filled.SPLITS_CUT]:
         what = (
             f"{cut} all-to-alls have split sizes that the profiler shortened: their buffers are split evenly"
         )
@@ -226,7 +226,7 @@ def read_device(kineto: KinetoTrace, book: GroupBook) -> RankRead:
     return RankRead(tuple(rows), "kineto", book.members, tuple(remarks))
 
 
-def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _Told:
+def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _Filled:
     """Makes a row the network operation of its kernel; how much the kernel tells of it."""
     arguments, place = event.arguments, event.place
     row.kind = NodeKind.COMM_COLL
@@ -234,7 +234,7 @@ def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _To
     label = arguments.get("Collective name")
     meaning = meaning_of(label) if isinstance(label, str) else None
     if meaning is None or meaning.role not in (Role.COLLECTIVE, Role.SEND, Role.RECV):
-        return _Told.NOTHING
+        return _Filled.NOTHING
     nelems = as_int(arguments.get("In msg nelems", 0), f"{place}.In msg nelems", 0)
     if not nelems and meaning.role is Role.RECV:
         nelems = as_int(arguments.get("Out msg nelems", 0), f"{place}.Out msg nelems", 0)
@@ -246,13 +246,13 @@ def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _To
     if meaning.role is Role.COLLECTIVE:
         row.comm_type = ABSENT if meaning.collective is None else int(meaning.collective)
         row.pg_name = _group(event, book)
-        return _Told.SPLITS_CUT if _fill_splits(row, event, item_bytes or 0) else _Told.ALL
+        return _Filled.SPLITS_CUT if _fill_splits(row, event, item_bytes or 0) else _Filled.ALL
     sends = meaning.role is Role.SEND
     row.kind, row.comm_type = (NodeKind.COMM_SEND if sends else NodeKind.COMM_RECV), ABSENT
     peer = arguments.get("Dst Rank" if sends else "Src Rank")
     if peer is not None:
         setattr(row, "comm_dst" if sends else "comm_src", as_int(peer, f"{place}.peer", 0, MAX_RANK))
-    return _Told.ALL
+    return _Filled.ALL
 
 
 def _fill_splits(row: NodeRow, event: DeviceEvent, item_bytes: int) -> bool:

@@ -175,8 +175,8 @@ def test_a_mistake_is_told_with_place_and_remedy(text: str | bytes, message: str
 
 def test_all_mistakes_are_told_together_in_the_order_of_the_file() -> None:
     text = "workload: {size_unit: x}\ntransport: {dscp: 64, nope: 1}\nfaults: {drop: 5}\nseed: -1"
-    said = mistakes(text)
-    assert [line.split(": ")[1] for line in said] == [
+    printed = mistakes(text)
+    assert [line.split(": ")[1] for line in printed] == [
         "workload.trace",
         "workload.size_unit",
         "transport.dscp",
@@ -187,9 +187,9 @@ def test_all_mistakes_are_told_together_in_the_order_of_the_file() -> None:
 
 
 def test_a_flood_of_mistakes_is_cut_short_and_says_so() -> None:
-    said = mistakes("workload: {trace: j}\n" + "\n".join(f"k{number}: 1" for number in range(80)))
-    assert len(said) == 51
-    assert said[-1] == "s.yaml: 30 more mistakes; mend those above first"
+    printed = mistakes("workload: {trace: j}\n" + "\n".join(f"k{number}: 1" for number in range(80)))
+    assert len(printed) == 51
+    assert printed[-1] == "s.yaml: 30 more mistakes; fix those above first"
 
 
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))

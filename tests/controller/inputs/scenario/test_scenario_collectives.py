@@ -22,7 +22,7 @@ def test_a_scenario_without_the_section_is_nccl_on_h100() -> None:
 
 
 def test_everything_can_be_said() -> None:
-    said = section(
+    printed = section(
         """
 collectives:
   shaping: nccl
@@ -36,7 +36,7 @@ collectives:
   hardware: {gpu: ampere, cpu: amd, nic: 200Gbps, nics_per_host: 8, scale_up: pci, network_latency: 3us}
 """
     )
-    assert said.settings == Settings(
+    assert printed.settings == Settings(
         Shaping.NCCL,
         Pin("ring", Protocol.SIMPLE, 2),
         (
@@ -46,7 +46,7 @@ collectives:
         ),
         Hardware(Gpu.AMPERE, Cpu.AMD, 200_000_000_000, 8, ScaleUp.PCI, 3000),
     )
-    assert said.files == (
+    assert printed.files == (
         ScheduleFile("all-gather", Path("lab/mine/ring.xml"), "s.yaml:10: collectives.all_gather.schedule"),
         ScheduleFile("all-gather", Path("lab/other.py"), "s.yaml:10: collectives.all_gather.schedule"),
         ScheduleFile("all-to-all", Path("lab/job.et"), "s.yaml:11: collectives.all_to_all.schedule", 1 << 20),
@@ -109,15 +109,15 @@ def test_all_mistakes_are_told_together() -> None:
 
 
 def test_deepep_writes_the_token_that_is_said() -> None:
-    said = section(
+    printed = section(
         "collectives: {all_to_all: {algorithm: deepep}, token: {hidden: 4096, values: bf16}}"
     ).settings
-    schedule = choose("all-to-all", Layout(8, 1), 1 << 20, said).schedule()
+    schedule = choose("all-to-all", Layout(8, 1), 1 << 20, printed).schedule()
     assert schedule.chunk_bytes == 16 + 2 * 4096
     usual = section("collectives: {all_to_all: {algorithm: deepep}}").settings
     assert choose("all-to-all", Layout(8, 1), 1 << 20, usual).schedule().chunk_bytes == 7408
     splits = tuple(tuple(0 if i == j else 50_000 for j in range(4)) for i in range(4))
-    uneven = with_splits(choose("uneven all-to-all", Layout(4, 1), 150_000, said), splits).schedule()
+    uneven = with_splits(choose("uneven all-to-all", Layout(4, 1), 150_000, printed), splits).schedule()
     assert uneven.chunk_bytes == 16 + 2 * 4096
 
 

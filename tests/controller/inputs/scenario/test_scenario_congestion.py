@@ -29,7 +29,7 @@ def test_a_nic_s_algorithm_is_the_default() -> None:
 
 def test_parameters_have_units() -> None:
     text = (
-        "{profile: paper, alpha_g: 1/512, time_reset: 0.1ms, ai_rate: 50Mbps, byte_reset: 1MB, threshold: 3}"
+        "{preset: paper, alpha_g: 1/512, time_reset: 0.1ms, ai_rate: 50Mbps, byte_reset: 1MB, threshold: 3}"
     )
     congestion = scenario_of(
         f"transport: {{cc: {text}, pacing: {{burst: 8KiB, catch_up: 5ms}}}}"
@@ -89,7 +89,7 @@ def test_algorithms_that_live_on_acknowledgements_get_them(
 
 REFUSED = {
     "{algorithm: dcqn}": ("transport.cc.algorithm", "did you mean dcqcn?"),
-    "{profile: connectX}": ("transport.cc.profile", "did you mean connectx?"),
+    "{preset: connectX}": ("transport.cc.preset", "did you mean connectx?"),
     "{ai_rate: 5}": ("transport.cc.ai_rate", "with its unit"),
     "{threshold: 32}": ("transport.cc.threshold", "write a value from 1 to 31"),
     "{time_reset: 1ns}": ("transport.cc.time_reset", "write a value from 1us to 1s"),
@@ -104,9 +104,9 @@ REFUSED = {
 
 @pytest.mark.parametrize(("cc", "expected"), REFUSED.items())
 def test_a_mistake_is_told_at_its_key(cc: str, expected: tuple[str, str]) -> None:
-    said = mistakes(cc)
-    assert len(said) == 1
-    assert all(part in said[0] for part in expected), said
+    printed = mistakes(cc)
+    assert len(printed) == 1
+    assert all(part in printed[0] for part in expected), printed
 
 
 def test_all_mistakes_are_told_together() -> None:

@@ -50,7 +50,7 @@ def test_silence_means_what_nics_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (
             "timeout: 2ms",
@@ -64,10 +64,10 @@ def test_silence_means_what_nics_do() -> None:
         ("timeout_floor: 2ms", ""),
     ],
 )
-def test_patience_that_a_busy_machine_outlasts_is_remarked(text: str, told: str) -> None:
+def test_patience_that_a_busy_machine_outlasts_is_remarked(text: str, reported: str) -> None:
     notes = "".join(transport(f"  {text}").notes)
-    assert notes.startswith(told)
-    assert bool(notes) is bool(told)
+    assert notes.startswith(reported)
+    assert bool(notes) is bool(reported)
 
 
 def test_every_key_is_read() -> None:
@@ -217,16 +217,16 @@ def test_each_mistake_is_said_with_its_remedy(text: str, message: str) -> None:
 
 
 def test_a_wait_without_a_code_names_those_that_have_one() -> None:
-    (said,) = mistakes("  min_rnr_timer: 1ms")
-    assert said.startswith(
+    (printed,) = mistakes("  min_rnr_timer: 1ms")
+    assert printed.startswith(
         's.yaml:4: transport.min_rnr_timer: "1ms" has no code in InfiniBand; write one of 10us, 20us, 30us,'
     )
-    assert said.endswith("327680us, 491520us, 655360us")
+    assert printed.endswith("327680us, 491520us, 655360us")
 
 
 def test_all_mistakes_of_a_rule_together() -> None:
-    said = mistakes("  faults: [{do: delay, which: x, chance: 2, every: 0, qp: 64}]")
-    assert len(said) == 5
+    printed = mistakes("  faults: [{do: delay, which: x, chance: 2, every: 0, qp: 64}]")
+    assert len(printed) == 5
 
 
 def test_a_rule_that_concerns_nobody_is_refused() -> None:

@@ -91,7 +91,7 @@ def test_a_suite_of_its_own_runs_jobs_and_leaves_none(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "outcome", "said"),
+    ("arguments", "outcome", "printed"),
     [
         ([], {"skipped": 1}, "no rack is named: give --etloop-broker"),
         (["--etloop-required"], {"errors": 1}, "no rack is named: give --etloop-broker"),
@@ -105,14 +105,14 @@ def test_without_a_rack_it_is_said(
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     outcome: dict[str, int],
-    said: str,
+    printed: str,
 ) -> None:
     alone(monkeypatch)
     pytester.makepyfile("def test_it(etloop_job): pass")
     given = [argument.replace("PORT", str(free_port())) for argument in arguments]
     result = pytester.runpytest_subprocess("-p", "etloop.controller.rack.client.pytest_plugin", "-rs", *given)
     result.assert_outcomes(**outcome)
-    assert said in result.stdout.str()
+    assert printed in result.stdout.str()
 
 
 @pytest.mark.e2e

@@ -7,7 +7,7 @@ import json
 import msgpack  # type: ignore[import-untyped]
 import pytest
 from etloop.controller.rack.mqtt.encoding import MOST_VALUES, ContentType, decode
-from etloop.controller.rack.mqtt.messages import ListAnswer, SubmitRequest
+from etloop.controller.rack.mqtt.messages import ListResponse, SubmitRequest
 from etloop.controller.rack.mqtt.topics import Topics
 
 MANY = MOST_VALUES + 1
@@ -45,8 +45,8 @@ def test_a_long_text_full_of_marks_is_one_value() -> None:
 
 
 def test_what_a_rack_tells_may_be_longer() -> None:
-    told = {"format": 1, "jobs": [], "problems": [], "correlation": "", "new": list(range(MANY))}
-    answer, problems = decode(ListAnswer, json.dumps(told).encode(), ContentType.JSON, passes_over=True)
+    reported = {"format": 1, "jobs": [], "problems": [], "correlation": "", "new": list(range(MANY))}
+    answer, problems = decode(ListResponse, json.dumps(reported).encode(), ContentType.JSON, passes_over=True)
     assert problems == ()
     assert answer is not None
 
@@ -81,6 +81,6 @@ def test_a_whole_pair_of_escapes_is_a_text() -> None:
     "mark", ["\x00", "\x01", "\x1f", "\x7f", "\x9f", "\ufdd0", "\uffff", "\U0010fffe", "+", "#"]
 )
 def test_no_answer_goes_where_a_broker_would_end_the_connection(mark: str) -> None:
-    assert not Topics("rack1").may_answer_on(f"clients/{mark}/answers")
-    assert not Topics("rack1").may_answer_on(f"etloop/v1/rack1/replies/{mark}")
-    assert Topics("rack1").may_answer_on("clients/\u00e4/answers")
+    assert not Topics("rack1").may_respond_on(f"clients/{mark}/answers")
+    assert not Topics("rack1").may_respond_on(f"etloop/v1/rack1/replies/{mark}")
+    assert Topics("rack1").may_respond_on("clients/\u00e4/answers")

@@ -23,8 +23,14 @@ from etloop.controller.rack.client.client import RackClient, RackUnreachable, Re
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.encoding import ContentType, decode
-from etloop.controller.rack.mqtt.messages import REQUESTS, CancelAnswer, ProgressTold, RackStatus, ResultTold
-from etloop.controller.rack.mqtt.messages import TOLD as TOLD_KINDS
+from etloop.controller.rack.mqtt.messages import PUBLISHED as PUBLISHED_KINDS
+from etloop.controller.rack.mqtt.messages import (
+    REQUESTS,
+    CancelResponse,
+    ProgressStatus,
+    RackStatus,
+    ResultStatus,
+)
 from etloop.controller.rack.mqtt.publish_schemas import file_name, schema_files
 from etloop.controller.rack.mqtt.schema import plain, schema_of
 from etloop.runtime.mqtt_version import MqttVersion
@@ -158,9 +164,9 @@ async def test_progress_is_told_while_a_job_runs(place: Place, broker: Broker) -
             job = await client.submit(LONG)
             async with asyncio.timeout(PATIENCE_S):
                 seen = []
-                async for told in client.follow(job.job_id):
-                    if isinstance(told, ProgressTold) and told.phase == "RUN":
-                        seen.append(told.ops_done)
+                async for reported in client.follow(job.job_id):
+                    if isinstance(reported, ProgressStatus) and reported.phase == "RUN":
+                        seen.append(reported.ops_done)
                         if len(seen) == 3:
                             break
             assert seen == sorted(seen)
@@ -269,7 +275,7 @@ async def test_hostile_messages_change_nothing(place: Place, broker: Broker) -> 
                 for body in HOSTILE:
                     await hostile.publish(f"etloop/v1/rack/{topic}", body, qos=1)
         assert await client.jobs() == ()
-        assert not [line for line in rack.log() if line["event"] in ("a road failed", "broker lost")]
+        assert not [line for line in rack.log() if line["event"] in ("a gateway failed", "broker lost")]
         assert (await client.submit(SCENARIO)).state is JobState.QUEUED
 
 
@@ -322,7 +328,7 @@ async def test_who_asks_too_much_is_told_when_to_come_again_and_does(place: Plac
                 await asker.publish("etloop/v1/rack/jobs/list", asked, qos=1)
             answers = [json.loads(bytes((await anext(aiter(asker.messages))).payload)) for _ in range(6)]
         put_off = next(answer for answer in answers if answer["retry_after_ms"])
-        jsonschema.validate(put_off, json.loads((SCHEMAS / "list-answer.schema.json").read_text()))
+        jsonschema.validate(put_off, json.loads((SCHEMAS / "list-response.schema.json").read_text()))
         assert 0 < put_off["retry_after_ms"] <= 1000
         assert (put_off["jobs"], put_off["correlation"]) == ([], "mine")
         assert put_off["problems"][0]["what"] == "takes 5 requests a second, and more have come"
@@ -339,7 +345,7 @@ async def test_what_is_too_large_to_be_read_is_refused(place: Place, mosquitto: 
 async def test_a_request_that_is_lost_is_asked_again(
     mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etloop.controller.rack.client.client._ASK_AGAIN_S", 0.1)
+    monkeypatch.setattr("etloop.controller.rack.client.client._RETRY_S", 0.1)
     asked: list[dict[str, str]] = []
 
     async def deaf_at_first(ready: asyncio.Event) -> None:
@@ -356,7 +362,9 @@ async def test_a_request_that_is_lost_is_asked_again(
     rack = asyncio.create_task(deaf_at_first(ready))
     async with asyncio.timeout(PATIENCE_S):
         await ready.wait()
-    async with RackClient(BrokerSettings("127.0.0.1", mosquitto.port), "rack", answer_s=PATIENCE_S) as client:
+    async with RackClient(
+        BrokerSettings("127.0.0.1", mosquitto.port), "rack", response_timeout_s=PATIENCE_S
+    ) as client:
         assert await client.jobs() == ()
     rack.cancel()
     assert len(asked) == 3
@@ -364,7 +372,7 @@ async def test_a_request_that_is_lost_is_asked_again(
 
 
 SCHEMAS = ROOT / "docs" / "rack-api"
-ONLY_KNOWN_KEYS = {file_name(kind): schema_of(kind, "") for kind in (*REQUESTS, *TOLD_KINDS)}
+ONLY_KNOWN_KEYS = {file_name(kind): schema_of(kind, "") for kind in (*REQUESTS, *PUBLISHED_KINDS)}
 
 
 def test_the_published_schemas_are_those_of_the_types() -> None:
@@ -380,12 +388,12 @@ ASKED = {
     "agents/inventory": "inventory",
     "cancel": "cancel",
 }
-TOLD = {
-    "controller/status": "controller-told",
-    "state": "job-told",
-    "progress": "progress-told",
-    "result": "result-told",
-    "status": "agent-told",
+PUBLISHED = {
+    "controller/status": "controller-status",
+    "state": "job-status",
+    "progress": "progress-status",
+    "result": "result-status",
+    "status": "agent-status",
 }
 
 
@@ -399,13 +407,13 @@ def schemas_of(heard: list[tuple[str, dict[str, object]]]) -> Iterator[tuple[str
     asked = {value["correlation"]: kind for topic, value in heard if (kind := ending(topic, ASKED))}
     for topic, value in heard:
         if "/replies/" in topic:
-            yield f"{asked[value['correlation']]}-answer", value
+            yield f"{asked[value['correlation']]}-response", value
         elif kind := ending(topic, ASKED):
             yield f"{kind}-request", value
         else:
-            told = ending(topic, TOLD)
-            assert told is not None, topic
-            yield told, value
+            reported = ending(topic, PUBLISHED)
+            assert reported is not None, topic
+            yield reported, value
 
 
 async def test_everything_that_is_said_fits_its_schema(place: Place, broker: Broker) -> None:
@@ -451,10 +459,10 @@ async def test_everything_that_is_said_fits_its_schema(place: Place, broker: Bro
 
 
 def test_what_the_rack_tells_may_grow_and_what_it_is_asked_may_not() -> None:
-    answer = CancelAnswer(1, found=False, job=None, problems=(), correlation="mine")
+    answer = CancelResponse(1, found=False, job=None, problems=(), correlation="mine")
     newer = json.dumps(plain(answer) | {"since": {"when": "tomorrow"}}).encode()
-    assert decode(CancelAnswer, newer, ContentType.JSON, passes_over=True) == (answer, ())
-    published = json.loads((SCHEMAS / "cancel-answer.schema.json").read_text())
+    assert decode(CancelResponse, newer, ContentType.JSON, passes_over=True) == (answer, ())
+    published = json.loads((SCHEMAS / "cancel-response.schema.json").read_text())
     jsonschema.Draft202012Validator(published).validate(json.loads(newer))
     request = json.loads((SCHEMAS / "cancel-request.schema.json").read_text())
     with pytest.raises(jsonschema.ValidationError, match="Additional properties are not allowed"):
@@ -462,5 +470,5 @@ def test_what_the_rack_tells_may_grow_and_what_it_is_asked_may_not() -> None:
 
 
 def test_a_result_carries_its_summary_as_json() -> None:
-    told = ResultTold(1, "j", JobState.FINISHED, 0, "", "j", json.loads('{"state": "done"}'))
-    assert told.summary["state"] == "done"
+    reported = ResultStatus(1, "j", JobState.FINISHED, 0, "", "j", json.loads('{"state": "done"}'))
+    assert reported.summary["state"] == "done"

@@ -14,7 +14,7 @@ from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.client.client import RackClient, RackUnreachable
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
-from etloop.controller.rack.mqtt.messages import JobTold
+from etloop.controller.rack.mqtt.messages import JobStatus
 
 from tests.controller.rack.mqtt.test_rack_mqtt import Broker, Mosquitto, mosquitto, rack_with
 from tests.controller.rack.test_rack_daemon import SCENARIO, Serving, place
@@ -57,7 +57,9 @@ async def retained_states(mosquitto: Mosquitto) -> dict[str, str]:
 
 async def hasty_result(mosquitto: Mosquitto, job_id: str) -> object:
     """Waits for a job's result, and not long for the broker to know of it."""
-    async with RackClient(BrokerSettings("127.0.0.1", mosquitto.port), "rack", answer_s=0.5) as rack:
+    async with RackClient(
+        BrokerSettings("127.0.0.1", mosquitto.port), "rack", response_timeout_s=0.5
+    ) as rack:
         return await rack.result(job_id)
 
 
@@ -75,7 +77,7 @@ async def ended_unheard(rack: Serving, mosquitto: Mosquitto, submitted: int, end
 async def test_a_job_that_ended_while_the_broker_was_away_is_told_however_many_came_after_it(
     place: Place, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etloop.controller.rack.mqtt.gateway._RETOLD_JOBS", 2)
+    monkeypatch.setattr("etloop.controller.rack.mqtt.gateway._REPUBLISHED_JOBS", 2)
     async with rack_with(place, on(mosquitto)) as (rack, _):
         expected = await ended_unheard(rack, mosquitto, submitted=8, ended=5)
         mosquitto.start()
@@ -86,7 +88,7 @@ async def test_a_job_that_ended_while_the_broker_was_away_is_told_however_many_c
 async def test_a_new_controller_tells_what_the_one_before_it_had_not_come_to_tell(
     place: Place, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("etloop.controller.rack.mqtt.gateway._RETOLD_JOBS", 2)
+    monkeypatch.setattr("etloop.controller.rack.mqtt.gateway._REPUBLISHED_JOBS", 2)
     async with rack_with(place, on(mosquitto)) as (rack, _):
         expected = await ended_unheard(rack, mosquitto, submitted=6, ended=4)
     mosquitto.start()
@@ -117,10 +119,10 @@ async def test_what_a_job_waits_for_stands_in_its_state(place: Place, mosquitto:
         job = await client.submit(SCENARIO, ports=["a/p0"])
         reason = ""
         async with asyncio.timeout(PATIENCE_S):
-            async for told in client.follow(job.job_id):
-                assert isinstance(told, JobTold)
-                assert told.state is JobState.QUEUED
-                reason = told.reason
+            async for reported in client.follow(job.job_id):
+                assert isinstance(reported, JobStatus)
+                assert reported.state is JobState.QUEUED
+                reason = reported.reason
                 if reason:
                     break
         assert reason == "agent 'a' has not joined"

@@ -38,7 +38,7 @@ def test_the_last_word_of_a_run_arrives_whole_at_a_daemon_that_is_busy() -> None
 
     async def run() -> None:
         link = DaemonLink(*await asyncio.open_connection(sock=theirs))
-        link.say(last)
+        link.send_frame(last)
         asyncio.get_running_loop().call_later(0.05, may_read.set)
         await link.close()
 
@@ -55,7 +55,7 @@ def test_a_daemon_that_is_gone_holds_nothing_up() -> None:
     async def run() -> None:
         link = DaemonLink(*await asyncio.open_connection(sock=theirs))
         ours.close()
-        link.say(Ended(0, "", stored=True, summary=SUMMARY))
+        link.send_frame(Ended(0, "", stored=True, summary=SUMMARY))
         await asyncio.wait_for(link.close(), 30)
 
     asyncio.run(run())

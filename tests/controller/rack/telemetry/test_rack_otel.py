@@ -171,8 +171,8 @@ async def test_what_a_collector_refuses_is_sent_again_and_said_once(place: Place
         job_id = rack.submit(SCENARIO)
         rack.rack.cancel(job_id, "test")
         await rack.until(lambda: len(receiver.headers) >= 3)
-        said = [each["event"] for each in rack.log()]
-        assert said.count("figures cannot be pushed") == 1
+        printed = [each["event"] for each in rack.log()]
+        assert printed.count("figures cannot be pushed") == 1
         receiver.refuses = False
         export = await to_thread(receiver.exports.get, timeout=PATIENCE_S)
     (code,) = metrics_of(export)["etloop.job.exit_code"].gauge.data_points
@@ -238,10 +238,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("endpoint", "said"), REFUSED.values(), ids=REFUSED)
-def test_an_endpoint_that_cannot_be_meant_is_refused(tmp_path: Path, endpoint: str, said: str) -> None:
+@pytest.mark.parametrize(("endpoint", "printed"), REFUSED.values(), ids=REFUSED)
+def test_an_endpoint_that_cannot_be_meant_is_refused(tmp_path: Path, endpoint: str, printed: str) -> None:
     text = f"rig: r\nstate_dir: s\nscenario_root: t\notel: {{endpoint: '{endpoint}'}}\n"
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=printed):
         parse_rack_config(text.encode(), "c", tmp_path)
 
 

@@ -95,8 +95,8 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("case", UNREADABLE)
 def test_what_cannot_be_read_is_refused_with_its_line(case: str) -> None:
-    text, said = UNREADABLE[case]
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    text, printed = UNREADABLE[case]
+    with pytest.raises(ConfigError, match=re.escape(printed)):
         read_msccl(text.encode(), "x.xml")
 
 
@@ -218,8 +218,8 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_what_does_not_do_its_collective_is_refused_with_its_step(case: str) -> None:
-    text, said = BROKEN[case]
-    with pytest.raises(PlanError, match=re.escape(said)):
+    text, printed = BROKEN[case]
+    with pytest.raises(PlanError, match=re.escape(printed)):
         prove(read_msccl(text.encode(), "x.xml"), "x.xml")
 
 

@@ -7,7 +7,13 @@ from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
 from etloop.traffic.collectives.nccl.hardware import Gpu, Hardware, Layout
 from etloop.traffic.collectives.nccl.shaping import cutting_of, p2p_cutting
 from etloop.traffic.collectives.nccl.tuning import Function, Tuning
-from etloop.traffic.collectives.other_shapings import Ask, gloo_pick, gloo_ring_cutting, mpi_pick, plain_pick
+from etloop.traffic.collectives.other_shapings import (
+    ShapingRequest,
+    gloo_pick,
+    gloo_ring_cutting,
+    mpi_pick,
+    plain_pick,
+)
 
 RING, TREE, PAT = NcclAlgorithm.RING, NcclAlgorithm.TREE, NcclAlgorithm.PAT
 SIMPLE, LL, LL128 = Protocol.SIMPLE, Protocol.LL, Protocol.LL128
@@ -165,7 +171,7 @@ def test_parts_are_whole_pages(transfer: int, sizes: tuple[int, ...]) -> None:
     ],
 )
 def test_gloo_cuts_segments(ranks: int, op_bytes: int, segment: int) -> None:
-    cut = gloo_ring_cutting(Ask("all-reduce", ranks, op_bytes))
+    cut = gloo_ring_cutting(ShapingRequest("all-reduce", ranks, op_bytes))
     assert (cut.chunk_bytes, cut.slots, cut.slices) == (segment, 2, 1)
     assert cut.segments % ranks == 0
 
@@ -193,12 +199,12 @@ def test_gloo_cuts_segments(ranks: int, op_bytes: int, segment: int) -> None:
     ],
 )
 def test_mpich_decides_by_its_cut_offs(collective: str, ranks: int, op_bytes: int, algorithm: str) -> None:
-    assert mpi_pick(Ask(collective, ranks, op_bytes)).algorithm == algorithm
+    assert mpi_pick(ShapingRequest(collective, ranks, op_bytes)).algorithm == algorithm
 
 
 def test_a_long_broadcast_of_mpich_says_what_it_is_not() -> None:
-    assert "not modelled" in mpi_pick(Ask("broadcast", 8, 12_288)).reason
-    assert "not modelled" not in mpi_pick(Ask("broadcast", 7, 12_288)).reason
+    assert "not modelled" in mpi_pick(ShapingRequest("broadcast", 8, 12_288)).reason
+    assert "not modelled" not in mpi_pick(ShapingRequest("broadcast", 7, 12_288)).reason
 
 
 def test_gloo_and_plain_have_an_algorithm_for_everything() -> None:
@@ -211,6 +217,6 @@ def test_gloo_and_plain_have_an_algorithm_for_everything() -> None:
         "all-to-all",
         "barrier",
     ):
-        ask = Ask(collective, 6, 1000)
-        assert gloo_pick(ask).reason.startswith("gloo: ")
-        assert plain_pick(ask).algorithm in {"ring", "chain", "direct"}
+        request = ShapingRequest(collective, 6, 1000)
+        assert gloo_pick(request).reason.startswith("gloo: ")
+        assert plain_pick(request).algorithm in {"ring", "chain", "direct"}

@@ -288,7 +288,7 @@ def test_a_thoroughly_broken_table_is_told_in_a_bounded_number_of_lines() -> Non
         broken = with_lane(broken, position, 1, lambda lane: replace(lane, part=-1))
     lines = refused(broken)
     assert len(lines) == MAX_PROBLEMS + 1
-    assert lines[-1] == "p2p all-to-all of 16: 12 more problems of this sort; mend the table's indices"
+    assert lines[-1] == "p2p all-to-all of 16: 12 more problems of this sort; fix the table's indices"
 
 
 @settings(max_examples=150)

@@ -11,7 +11,7 @@ from etloop.contract.base.errors import PlanError
 from etloop.traffic.collectives.algorithms.gloo_ring import gloo_ring
 from etloop.traffic.collectives.core.cutting import Cutting, Request
 from etloop.traffic.collectives.core.table import Entry, EntryKind, Lane, Protocol, Schedule
-from etloop.traffic.collectives.other_shapings import Ask, gloo_ring_cutting
+from etloop.traffic.collectives.other_shapings import ShapingRequest, gloo_ring_cutting
 from etloop.traffic.collectives.proof.validate import validate
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.simulation import SimulationSettings, simulate
@@ -226,7 +226,7 @@ def test_what_is_proved_comes_to_its_end(case: Case, data: st.DataObject) -> Non
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
 def test_segments_of_gloo_s_ring_come_to_their_end(size: int) -> None:
     for op_bytes in (0, 1, 5_000_003):
-        cutting = gloo_ring_cutting(Ask("all-reduce", size, op_bytes))
+        cutting = gloo_ring_cutting(ShapingRequest("all-reduce", size, op_bytes))
         schedule = gloo_ring(Request("all-reduce", size, 1, cutting))
         validate(schedule, op_bytes)
         assert outcome(schedule, op_bytes) == ""

@@ -20,10 +20,10 @@ TWO: dict[str, Any] = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]
 
 
 def read(*texts: bytes, rank: int = 0, rank_count: int = 2, alone: bool = False) -> RankTrace:
-    return told(*texts, rank=rank, rank_count=rank_count, alone=alone)[0]
+    return reported(*texts, rank=rank, rank_count=rank_count, alone=alone)[0]
 
 
-def told(
+def reported(
     *texts: bytes, rank: int = 0, rank_count: int = 2, alone: bool = False
 ) -> tuple[RankTrace, tuple[Remark, ...]]:
     return rank_of(tuple(read_document(iter([text])) for text in texts), "w", rank, rank_count, alone)
@@ -116,7 +116,9 @@ def test_lists_that_the_profiler_shortened_are_told() -> None:
         "Process Group Name": "9",
         "Process Group Ranks": "[0, 1, ..., 99]",
     }
-    trace, remarks = told(kineto(kernel(SEND_RECV, 1, 2, **arguments), kernel(ALL_REDUCE, 4, 2, **barrier)))
+    trace, remarks = reported(
+        kineto(kernel(SEND_RECV, 1, 2, **arguments), kernel(ALL_REDUCE, 4, 2, **barrier))
+    )
     assert (trace.split_offsets, trace.comm_size.tolist()) == (None, [360, 0])
     assert (trace.groups, trace.pg_names) == (None, ("9",))
     (remark,) = remarks
@@ -127,16 +129,16 @@ def test_lists_that_the_profiler_shortened_are_told() -> None:
 
 
 def test_kernels_without_arguments_are_named_as_what_is_missing() -> None:
-    trace, remarks = told(kineto(kernel(ALL_REDUCE, 1, 2), kernel(SEND_RECV, 4, 2)))
+    trace, remarks = reported(kineto(kernel(ALL_REDUCE, 1, 2), kernel(SEND_RECV, 4, 2)))
     assert trace.comm_type.tolist() == [CollectiveKind.ALL_REDUCE, ABSENT]
     assert trace.comm_size.tolist() == [ABSENT, ABSENT]
     assert [remark.what[:50] for remark in remarks] == ["2 NCCL kernels carry no collective arguments (prof"]
-    (remark,) = told(kineto(kernel("gemm", 1, 2)))[1]
+    (remark,) = reported(kineto(kernel("gemm", 1, 2)))[1]
     assert remark.what.startswith("has no NCCL kernel")
 
 
 def test_the_job_is_larger_than_what_is_given() -> None:
-    trace, remarks = told(
+    trace, remarks = reported(
         kineto(
             distributedInfo={
                 "rank": 5,

@@ -1,7 +1,7 @@
 """A device's queues, priorities and priority groups after and during a run, in the shape of the twin's: switches.parquet and
 queues.parquet (`switch_tables` has the columns). What a device does not count, or not for the whole run, is null.
 
-Lane i of a port stands for queue i, PFC priority i and priority group i, as in a modelled switch; a device may pair them
+CoS i of a port stands for queue i, PFC priority i and priority group i, as in a modelled switch; a device may pair them
 differently, which its profile's maps say.
 """
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from etloop.contract.model.counted import SamplePhase
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CountedObject, CounterNature, CounterObject
+from etloop.contract.model.device_counts import SamplePhase
 from etloop.results.tables.switch_tables import LANE_UNITS, SAMPLE_UNITS
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from etloop.results.device.index import IndexedSource
     from numpy.typing import NDArray
 
-_PLACE: Final = ("switch", "port", "peer", "lane")
+_PLACE: Final = ("switch", "port", "peer", "cos")
 _KINDS: Final = (CounterObject.QUEUE, CounterObject.GROUP, CounterObject.PRIORITY)
 _SAMPLED: Final[Mapping[str, tuple[CounterObject, str]]] = {
     "queued_bytes": (CounterObject.QUEUE, "current_bytes"),
@@ -42,7 +42,7 @@ _ABSENT: Final = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Lane:
+class _Cos:
     source: IndexedSource
     port: str
     number: int
@@ -56,32 +56,32 @@ class _Lane:
         return CountedObject(kind, self.port, self.number)
 
 
-def _lanes(sources: tuple[IndexedSource, ...]) -> list[_Lane]:
-    """Every lane of which something is counted, once: by the first road that tells of it."""
-    found: dict[tuple[str, str, int], _Lane] = {}
+def _all_cos(sources: tuple[IndexedSource, ...]) -> list[_Cos]:
+    """Every lane of which something is counted, once: by the first source that tells of it."""
+    found: dict[tuple[str, str, int], _Cos] = {}
     for one in sources:
         peers = dict(one.source.peers)
         for series in one.source.series:
             at = series.object
             if at.kind in _KINDS:
                 key = (*one.place(at.name), at.number)
-                found.setdefault(key, _Lane(one, at.name, at.number, peers.get(at.name)))
+                found.setdefault(key, _Cos(one, at.name, at.number, peers.get(at.name)))
     return [found[key] for key in sorted(found)]
 
 
-def device_lanes_table(sources: tuple[IndexedSource, ...]) -> pa.Table | None:
-    """switches.parquet: one row for every lane; None where no road tells of any."""
-    lanes = _lanes(sources)
-    if not lanes:
+def device_cos_table(sources: tuple[IndexedSource, ...]) -> pa.Table | None:
+    """switches.parquet: one row for every lane; None where no source tells of any."""
+    all_cos = _all_cos(sources)
+    if not all_cos:
         return None
-    places = [lane.place() for lane in lanes]
+    places = [cos.place() for cos in all_cos]
     columns: dict[str, list[Any]] = {
         name: [place[index] for place in places] for index, name in enumerate(_PLACE)
     }
     for name in LANE_UNITS:
         if name not in _PLACE:
             kind, counter = _counter_of(name)
-            columns[name] = [_final(lane, kind, counter) for lane in lanes]
+            columns[name] = [_final(cos, kind, counter) for cos in all_cos]
     return _table(columns, LANE_UNITS)
 
 
@@ -92,22 +92,22 @@ def _counter_of(column: str) -> tuple[CounterObject, str]:
     return CounterObject.PRIORITY, column
 
 
-def _final(lane: _Lane, kind: CounterObject, counter: str) -> int | None:
+def _final(cos: _Cos, kind: CounterObject, counter: str) -> int | None:
     """Increase of the run; of a watermark what it was at the end."""
     if BY_OBJECT_AND_NAME[kind, counter].nature is CounterNature.CUMULATIVE:
-        return lane.source.increase(lane.at(kind), counter)
-    number = lane.source.numbers.get((lane.at(kind), counter))
-    return None if number is None else int(lane.source.increases.last[number])
+        return cos.source.increase(cos.at(kind), counter)
+    number = cos.source.numbers.get((cos.at(kind), counter))
+    return None if number is None else int(cos.source.increases.last[number])
 
 
 def device_samples_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table | None:
     """queues.parquet: lanes on which something moved, over time; None where none did or nothing was sampled."""
-    parts = [(lane, part) for lane in _lanes(sources) if (part := _samples(lane)) is not None]
+    parts = [(cos, part) for cos in _all_cos(sources) if (part := _samples(cos)) is not None]
     if not parts:
         return None
     sizes = [len(part["time_ns"]) for _, part in parts]
     columns: dict[str, Any] = {"time_ns": np.concatenate([part["time_ns"] for _, part in parts]) - start_ns}
-    places = [lane.place() for lane, _ in parts]
+    places = [cos.place() for cos, _ in parts]
     for index, name in enumerate(_PLACE):
         columns[name] = np.repeat(np.array([place[index] for place in places], object), sizes).tolist()
     for name in _SAMPLED:
@@ -116,13 +116,13 @@ def device_samples_table(sources: tuple[IndexedSource, ...], start_ns: int) -> p
     return _table(columns, SAMPLE_UNITS)
 
 
-def _samples(lane: _Lane) -> dict[str, NDArray[np.int64]] | None:
+def _samples(cos: _Cos) -> dict[str, NDArray[np.int64]] | None:
     """Columns of one lane from the begin of the run on, `_ABSENT` where a reading lacked a value; None where nothing moved."""
-    source = lane.source.source
+    source = cos.source.source
     rows = {
-        name: lane.source.rows(number)
+        name: cos.source.rows(number)
         for name, (kind, counter) in _SAMPLED.items()
-        if (number := lane.source.numbers.get((lane.at(kind), counter))) is not None
+        if (number := cos.source.numbers.get((cos.at(kind), counter))) is not None
     }
     values = {name: _since_begin(source.row_value[at], name) for name, at in rows.items()}
     if not any(value.any() for value in values.values()):
@@ -155,9 +155,7 @@ def _table(columns: Mapping[str, Any], units: Mapping[str, str]) -> pa.Table:
     fields, arrays = [], []
     for name, unit in units.items():
         text = unit == "name"
-        kind = (
-            pa.dictionary(pa.int32(), pa.string()) if text else pa.int32() if name == "lane" else pa.int64()
-        )
+        kind = pa.dictionary(pa.int32(), pa.string()) if text else pa.int32() if name == "cos" else pa.int64()
         given = columns[name]
         if text:
             given = pa.array(given, pa.string()).dictionary_encode()

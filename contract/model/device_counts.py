@@ -49,7 +49,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountedSource:
-    """All that one road told. Row i of the columns is one value at one moment."""
+    """All that one source told. Row i of the columns is one value at one moment."""
 
     name: str
     reader: str
@@ -77,7 +77,7 @@ class CountedSource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountedDevice:
-    """All roads of a run to the device under test."""
+    """All sources of a run to the device under test."""
 
     profile: str
     tolerance_per_million: int

@@ -1,6 +1,6 @@
-"""How many connections an agent keeps: one per run it takes part in, and one idle, as far as the controller offers seats.
+"""How many connections an agent keeps: one per run it takes part in, and one idle, as far as the controller offers slots.
 
-Starts and ends seats; what a seat does is service.py's. Seat 0 is the agent itself: when it ends, all end.
+Starts and ends slots; what a slot does is service.py's. Slot 0 is the agent itself: when it ends, all end.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 _LOOK_S: Final = 0.05
 
 
-class Seat(Protocol):
+class Slot(Protocol):
     """A connection with its life and engine."""
 
     @property
-    def seats(self) -> int:
+    def slots(self) -> int:
         """How many the controller offers, as told on this connection."""
 
     @property
@@ -34,26 +34,26 @@ class Seat(Protocol):
         """Closes what is open."""
 
 
-class Seats:
-    """The seats of one agent process. `once`: one run, so one seat."""
+class Slots:
+    """The slots of one agent process. `once`: one run, so one slot."""
 
-    def __init__(self, open_seat: Callable[[int], Seat], once: bool) -> None:
-        self._open_seat = open_seat
+    def __init__(self, open_slot: Callable[[int], Slot], once: bool) -> None:
+        self._open_slot = open_slot
         self._once = once
-        self._seats: dict[int, Seat] = {}
+        self._slots: dict[int, Slot] = {}
         self._tasks: dict[int, asyncio.Task[ExitCode]] = {}
         self._stops: dict[int, list[str]] = {}
 
     async def live(self, stops: list[str]) -> ExitCode:
-        """Lives until seat 0 has ended, and returns its exit code."""
+        """Lives until slot 0 has ended, and returns its exit code."""
         self._open(0)
         first = self._tasks[0]
         try:
             while not first.done():
                 while stops:
                     reason = stops.pop()
-                    for told in self._stops.values():
-                        told.append(reason)
+                    for reasons in self._stops.values():
+                        reasons.append(reason)
                 self._balance()
                 await asyncio.wait([first], timeout=_LOOK_S)
             return first.result()
@@ -61,31 +61,31 @@ class Seats:
             await self._end()
 
     def _open(self, number: int) -> None:
-        seat = self._open_seat(number)
-        self._seats[number] = seat
+        slot = self._open_slot(number)
+        self._slots[number] = slot
         self._stops[number] = []
-        self._tasks[number] = asyncio.create_task(self._live(number, seat))
+        self._tasks[number] = asyncio.create_task(self._live(number, slot))
 
-    async def _live(self, number: int, seat: Seat) -> ExitCode:
+    async def _live(self, number: int, slot: Slot) -> ExitCode:
         try:
-            return await seat.live(self._stops[number])
+            return await slot.live(self._stops[number])
         finally:
-            await seat.end()
+            await slot.end()
 
     def _balance(self) -> None:
         for number in [number for number, task in self._tasks.items() if number and task.done()]:
             task = self._tasks.pop(number)
-            del self._seats[number], self._stops[number]
-            task.result()  # A seat that broke is a bug of ours, and must not go unseen.
-        offered = 1 if self._once else self._seats[0].seats
-        idle = sorted(number for number, seat in self._seats.items() if not seat.in_run)
-        if not idle and len(self._seats) < offered:
-            self._open(next(number for number in range(offered) if number not in self._seats))
+            del self._slots[number], self._stops[number]
+            task.result()  # A slot that broke is a bug of ours, and must not go unseen.
+        offered = 1 if self._once else self._slots[0].slots
+        idle = sorted(number for number, slot in self._slots.items() if not slot.in_run)
+        if not idle and len(self._slots) < offered:
+            self._open(next(number for number in range(offered) if number not in self._slots))
         for number in idle[1:]:
             if not self._stops[number]:
                 self._stops[number].append("not needed any more")
 
     async def _end(self) -> None:
-        for told in self._stops.values():
-            told.append("the agent ends")
+        for reasons in self._stops.values():
+            reasons.append("the agent ends")
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
