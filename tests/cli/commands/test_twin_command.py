@@ -60,7 +60,7 @@ def test_it_tells_what_a_run_tells_and_what_the_switches_counted(
     text = capsys.readouterr().out
     assert "all_reduce" in text
     assert "run             twin, started in virtual time, done" in text
-    assert "switch/0     a/p0     3" in text
+    assert "switch/0     a/p0    3" in text
     assert "not kept; --out DIR keeps them" in text
     assert "b/p0 is a link of 200Gbps in the rig and of 100Gbps in the topology, which holds here" in text
 
