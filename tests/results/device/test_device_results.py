@@ -381,7 +381,7 @@ def test_a_mapped_class_in_another_queue_fails_and_names_the_queue(tmp_path: Pat
         "classes: port b/p0, device_port s/1, dscp 26, expected_queue 3, queue_packets 0, found_queue 1, found_packets 20 (= 1)",
     )
     assert dropped.result is Result.FAIL
-    assert dropped.rows == ("switches: switch s, port 1, lane 1, peer b/p0 (= 7)",)
+    assert dropped.rows == ("switches: switch s, port 1, cos 1, peer b/p0 (= 7)",)
 
 
 def test_counters_that_stopped_leave_what_they_would_have_told_open(tmp_path: Path) -> None:

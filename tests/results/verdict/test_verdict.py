@@ -203,7 +203,7 @@ def test_a_failed_condition_names_value_limit_and_the_worst_rows_first() -> None
 
 def test_a_lossless_queue_that_drops_is_named() -> None:
     one = only(verdict_of("switches.dropped == 0"))
-    assert one.rows == ("switches: port e1, lane 0 (= 7)",)
+    assert one.rows == ("switches: port e1, cos 0 (= 7)",)
 
 
 @pytest.mark.parametrize(
