@@ -82,7 +82,8 @@ class Search:
 
     def at_step(self, step: int) -> int:
         """The value of a step: 0 is `easy`, the last one `hard`."""
-        return self.easy + (self.hard - self.easy) * step // self.steps
+        # To the nearest: cut off, a value could lie nearer to the step before, and `step_of` would not find its own.
+        return self.easy + round(Fraction((self.hard - self.easy) * step, self.steps))
 
     def step_of(self, value: int) -> int:
         """The step of a value that `at_step` gave."""

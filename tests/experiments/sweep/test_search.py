@@ -11,7 +11,7 @@ from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.base.yaml_tree import changed_text
 from etloop.experiments.sweep.bisection import Search, Trial, bounds, next_value
 from etloop.experiments.sweep.file import parse_sweep
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def test_less_may_be_harder() -> None:
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12), st.integers(1, 999_999), st.integers(0, 10**12))
+@example(12296, 233, 96, 241)
 def test_a_search_ends_within_its_resolution_or_its_trials(
     easy: int, hard: int, resolution: int, limit: int
 ) -> None:
