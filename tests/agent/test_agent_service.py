@@ -56,7 +56,7 @@ class Agents:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, *options: str, behaviour: str = "good") -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(ROOT / "tests" / "fake_engine.py"), behaviour, "run"]
+        command = [sys.executable, "-m", "tests.support.control_plane.fake_engine", behaviour, "run"]
         command += ["--controller", self._endpoint, "--name", name, *options]
         log = self.log_path(name, len(self._processes))
         with log.open("wb") as stderr:
