@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from etloop.cli.main import COMMANDS, main, make_parser
+from etloop.cli.main import main
+from etloop.cli.parser import COMMANDS, make_parser
 from etloop.controller.run import prepare
 
 from tests.support.places import ROOT
