@@ -27,8 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Check the trace. Raises `TraceError` where files cannot be read at all."""
-    from etloop.cli.commands.lint import fix_command, lint_command
     from etloop.cli.progress import reading_bar
+    from etloop.runtime.linear_algebra import one_blas_thread
+
+    with one_blas_thread():
+        from etloop.cli.commands.lint import fix_command, lint_command
 
     settings = settings_of(parsed)
     with reading_bar() as bar:
