@@ -18,9 +18,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
+
 FOREIGN = ("agent", "contract", "controller", "results", "traffic", "workload")
 """Packages of somebody else, in the site-packages that the wheel is installed into."""
+
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -55,8 +58,9 @@ class Rack:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this tree, of the native modules as they were compiled last."""
     place = tmp_path_factory.mktemp("wheel")
-    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    run(*pip, "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", place, ROOT, cwd=place)
+    compiled = f"--config-settings=build-dir={ROOT / 'build' / 'native'}"
+    options = ("--no-build-isolation", "--no-deps", "--no-index", compiled)
+    run(*PIP, "wheel", *options, "--wheel-dir", place, ROOT, cwd=place)
     (built,) = place.glob("*.whl")
     return built
 
@@ -73,8 +77,7 @@ def rack(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Rack:
         (site_packages / name).mkdir()
         (site_packages / name / "__init__.py").write_text(f'OWNER = "the rack\'s {name}"\n')
     before = {path.name for path in site_packages.iterdir()}
-    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", python)
-    run(*pip, "install", "--no-deps", "--no-index", wheel, cwd=directory)
+    run(*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=directory)
     installed = frozenset(path.name for path in site_packages.iterdir()) - before
     # A path line in a .pth file adds a directory at the end and runs none of its own .pth files, so that the editable
     # install of these tests stays out.
@@ -87,7 +90,12 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"etloop"}
     assert not any(name.endswith((".cpp", ".h")) for name in names if not name.endswith("/etloop_cc.h"))
-    wanted = {"etloop/__init__.py", "etloop/__main__.py", "etloop/py.typed", "etloop/traffic/native/etloop_cc.h"}
+    wanted = {
+        "etloop/__init__.py",
+        "etloop/__main__.py",
+        "etloop/py.typed",
+        "etloop/traffic/native/cc/etloop_cc.h",
+    }
     assert wanted <= set(names)
     for module in ("etloop/traffic/_native.", "etloop/workload/_et."):
         assert any(name.startswith(module) and name.endswith(".so") for name in names), module
@@ -99,12 +107,14 @@ def test_installing_adds_one_name_to_site_packages(rack: Rack) -> None:
 
 def test_foreign_packages_and_ours_are_imported_side_by_side(rack: Rack, tmp_path: Path) -> None:
     probe = textwrap.dedent(f"""
-        import importlib, pathlib
+        import importlib, pathlib, sys
         for name in {FOREIGN!r}:
             assert importlib.import_module(name).OWNER == f"the rack's {{name}}"
-            ours = importlib.import_module(f"etloop.{{name}}")
-            assert pathlib.Path(ours.__file__).is_relative_to({str(rack.site_packages)!r}), ours.__file__
-        import etloop.traffic._native, etloop.workload._et
+            importlib.import_module(f"etloop.{{name}}")
+        import etloop.agent.service, etloop.controller.run.twin, etloop.workload._et
+        ours = [module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "etloop"]
+        assert len(ours) > 100
+        assert all(pathlib.Path(file).is_relative_to({str(rack.site_packages)!r}) for file in ours), ours
     """)
     run(rack.python, "-c", probe, cwd=tmp_path)
 
