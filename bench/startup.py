@@ -60,7 +60,7 @@ def processor_time_s(command: Sequence[str], compiled: Path) -> float:
 
 def measure(trace: Path, runs: int, compiled: Path) -> tuple[StartupTimes, ...]:
     """Run every command once to have its modules compiled in `compiled`, then `runs` times in turn."""
-    commands = (("--help",), ("--version",), ("lint", str(trace)))
+    commands: tuple[tuple[str, ...], ...] = (("--help",), ("--version",), ("lint", str(trace)))
     for words in commands:
         processor_time_s((*_ETLOOP, *words), compiled)
     times: list[list[float]] = [[] for _ in commands]

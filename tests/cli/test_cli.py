@@ -278,7 +278,10 @@ def test_a_command_that_is_not_there_is_told_with_those_that_are(capsys: pytest.
 
 
 def test_a_client_of_a_rack_starts_without_what_plans_and_measures() -> None:
-    probe = "import sys, etloop.cli.parser as c; c.make_parser(('submit',)); import etloop.cli.commands.submit; print(*sys.modules)"
+    probe = (
+        "import sys; from etloop.cli.parser import make_parser; make_parser(('submit',));"
+        " import etloop.cli.commands.submit; print(*sys.modules)"
+    )
     printed = subprocess.run((sys.executable, "-c", probe), check=True, capture_output=True, text=True).stdout
     loaded = set(printed.split())
     assert "etloop.controller.rack.client.client" in loaded
