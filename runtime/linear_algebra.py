@@ -16,7 +16,7 @@ _THREADS: Final = "OPENBLAS_NUM_THREADS"
 def one_blas_thread() -> Iterator[None]:
     """Let numpy, if it is first loaded inside, multiply matrices in one thread.
 
-    Its library otherwise starts a thread for every core when it is loaded, a quarter of what loading numpy costs on two
+    Its library otherwise starts a thread for every core when it is loaded, a third of what loading numpy costs on two
     cores. What the user has set stays, and processes that are started later inherit nothing.
     """
     if _THREADS in os.environ:
