@@ -26,6 +26,9 @@ ETLOOP_WERROR ?= OFF
 INSTALL_OURS := $(INSTALL) --no-build-isolation --config-settings=build-dir=$(NATIVE_BUILD) \
   --config-settings=cmake.define.ETLOOP_TESTS=ON --config-settings=cmake.define.ETLOOP_WERROR=$(ETLOOP_WERROR)
 
+# Compiled once at the installation, as pip does with a wheel; later changes are compiled when they are imported.
+ROOMS := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
+
 # Directories stand for added, renamed and removed files.
 NATIVE_SOURCES := CMakeLists.txt $(shell find traffic/native workload/native)
 NATIVE_TESTS := $(shell find tests/native)
@@ -58,6 +61,7 @@ bench: $(STAMPS)/dev
 	$(BIN)/etloop bench
 	$(BIN)/python -m etloop.bench.readers
 	$(BIN)/python -m etloop.bench.schedules
+	$(BIN)/python -m etloop.bench.startup
 
 faults: $(STAMPS)/dev
 	@mkdir -p build && rm -f build/faults.jsonl
@@ -86,6 +90,7 @@ $(STAMPS)/built: $(STAMPS)/toolchain pyproject.toml $(NATIVE_SOURCES)
 	@echo "building the native modules and installing etloop (a first build takes a few minutes)"
 	@$(INSTALL_OURS) --editable .
 	@$(BIN)/python tools/link_package.py $(VENV)/package
+	@$(BIN)/python -m compileall -q -j 0 $(ROOMS)
 	@touch $@
 
 # Tools of the developer.

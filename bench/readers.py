@@ -27,8 +27,10 @@ from typing import Any, Final
 from etloop.workload.graph.analysis import analyse
 from etloop.workload.job import build_job
 from etloop.workload.lint.report import report_of
-from etloop.workload.readers.files import read_trace, write_trace
-from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
+from etloop.workload.readers.et_writer import write_trace
+from etloop.workload.readers.files import read_trace
+from etloop.workload.synthetic.spec import SyntheticSpec
+from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.settings import WorkloadSettings
 
 from tests.support.traces.chakra_schema import OfficialMetadata, OfficialNode, decode

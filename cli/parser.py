@@ -1,36 +1,122 @@
-"""How every command of `etloop` is declared: the same help, example and --json."""
+"""The parser of `etloop`: every command by name, and what a command's module declares of it.
+
+The list of commands is told without loading any of them; the options of a command come from its module in `cli/options`,
+which is loaded when the command is named.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from etloop.cli.result import CommandResult
 
-Commands = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
+_DESCRIPTION: Final = """\
+Puts a switch or a NIC under the network load of a real AI job, without a GPU.
+
+A controller (this command) plans a job from Chakra execution traces and partitions it over agents
+(etloop-agent), which replay it as RoCEv2 through the device under test."""
+_EPILOG: Final = """\
+first steps:
+  etloop demo                                   a whole run on this machine
+  etloop synth job/                             a synthetic job as .et files
+  etloop lint job/                              is the trace sound?
+  etloop inspect job/                           what is in it?
+  etloop plan scenario.yaml --rig rig.yaml      what would be sent, from where to where
+  etloop run scenario.yaml --rig rig.yaml --out run1/
+
+exit codes: 0 pass, 2 usage, 50 the run broke, 65 bad input or a rig that is not ready"""
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "demo": "a whole run on this machine, through a switch of software where there can be one",
+    "synth": "write a synthetic training job as Chakra .et files",
+    "lint": "check a trace: everything that is wrong or worth knowing",
+    "inspect": "tell what a job is: parallelism, bytes by kind and pair, its time on an ideal network",
+    "plan": "tell what a run would send, from where to where, without sending it",
+    "run": "run a scenario on a rig and leave the results in a directory",
+    "report": "print the results table of a run again, or judge it again",
+    "twin": "what a scenario should take on a device as a topology describes it, in virtual time",
+    "compare": "hold runs against others: regression, improvement, no difference, or too few to say",
+    "sweep": "run a scenario many times with values changed, and hold the settings against each other",
+    "collective": "measure collectives size by size, in the form of nccl-tests",
+    "capture": "print a port's capture, one line a packet",
+    "dut": "devices under test: profiles, what in one cannot be, counters, fabrics",
+    "bench": "measure the engine beside the bare kernel path of this machine",
+    "lab": "run switches of software, between namespaces of this host with agents in them or between interfaces",
+    "controller": "serve a rack: take jobs, queue them, run them on the ports they are given, keep what they leave",
+    "submit": "submit a job to a rack, wait for it, cancel it, or list jobs",
+    "jobs": "list a rack's jobs from its state directory, whether its controller runs or not",
+    "keys": "make, list, allow and revoke the keys of the control connection",
+}
+"""Name -> what it is for, in the order of the help. `cli/options` has a module of each name."""
 
 
-def add_command(
-    commands: Commands[argparse.ArgumentParser],
-    name: str,
-    summary: str,
-    example: str,
-    command: Callable[[argparse.Namespace], CommandResult],
-    *,
-    offers_json: bool = True,
-) -> argparse.ArgumentParser:
-    """A command with its help, an example, and --json if it answers in JSON; `command` carries it out."""
-    parser = commands.add_parser(
-        name,
-        help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog=f"example:\n{example}",
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a module of `cli/options` declares, as its `COMMAND`."""
+
+    example: str
+    """One call or a few, a line each."""
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], CommandResult]
+    """Carries it out. `parsed.arguments` is the whole command line."""
+    offers_json: bool = True
+    """Whether it has --json; otherwise `parsed.json` is false unless its own arguments say something else."""
+
+
+def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return a parser for the command line `words`: with the options of the command that it names, or, if it names none,
+    with all commands and what each is for.
+
+    `parsed.command` of what it parses carries the command out.
+    """
+    parser = argparse.ArgumentParser(
+        prog="etloop",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    if offers_json:
-        parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
-    parser.set_defaults(command=command, json=False)
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the installed version")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    named = next((word for word in words if not word.startswith("-")), None)
+    if named is None or named not in COMMANDS:
+        for name, summary in COMMANDS.items():
+            commands.add_parser(name, help=summary)
+        return parser
+    command: Command = importlib.import_module(f"etloop.cli.options.{named}").COMMAND
+    summary = COMMANDS[named]
+    own = commands.add_parser(
+        named,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=f"example:\n{command.example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if command.offers_json:
+        own.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+    own.set_defaults(command=command.run, json=False)
+    command.add_arguments(own)
     return parser
+
+
+class _PrintVersion(argparse.Action):
+    """Prints the version and ends the program: argparse's own action wants to be told it beforehand."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from etloop.runtime.version import installed_version
+
+        print(f"etloop {installed_version()}")
+        parser.exit()
+
+
+def add_scenario_and_rig(parser: argparse.ArgumentParser) -> None:
+    """Add the two files that a run is made of."""
+    from pathlib import Path
+
+    parser.add_argument("scenario", type=Path, metavar="SCENARIO", help="scenario.yaml")
+    parser.add_argument("--rig", type=Path, required=True, metavar="FILE", help="rig.yaml")

@@ -21,8 +21,9 @@ from typing import Final
 from etloop.contract.base.errors import InputError, Problem, RigError
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
 from etloop.runtime.own_module import own_module
-from etloop.workload.readers.files import write_trace
-from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
+from etloop.workload.readers.et_writer import write_trace
+from etloop.workload.synthetic.spec import SyntheticSpec
+from etloop.workload.synthetic.training_step import synthesize
 
 AGENTS: Final = ("a", "b")
 RANKS_PER_AGENT: Final = 4

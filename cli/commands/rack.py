@@ -22,18 +22,6 @@ if TYPE_CHECKING:
 _MOST_LISTED: Final = 100_000
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `etloop controller`."""
-    parser.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="controller.yaml: rig, directories, limits"
-    )
-    parser.add_argument(
-        "--embedded-broker",
-        action="store_true",
-        help="also be the MQTT broker (3.1.1, on a loopback address), for a rack on one machine",
-    )
-
-
 def controller_command(parsed: argparse.Namespace) -> CommandResult:
     """Serves the rack. Raises `ConfigError` before it listens, if what the file says cannot be used."""
     from etloop.controller.rack.log import RackLog
@@ -41,23 +29,6 @@ def controller_command(parsed: argparse.Namespace) -> CommandResult:
 
     config = _read_config(parsed.config, embedded_broker=parsed.embedded_broker)
     return CommandResult("", serve(config, RackLog(config.log_format)))
-
-
-def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `etloop jobs`."""
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--config", type=Path, metavar="FILE", help="controller.yaml of the rack")
-    where.add_argument("--state-dir", type=Path, metavar="DIR", help="its state_dir, if that is all there is")
-    parser.add_argument(
-        "--state",
-        choices=[state.value for state in JobState],
-        action="append",
-        help="only these (repeatable)",
-    )
-    parser.add_argument(
-        "--limit", type=int, default=100, metavar="N", help="the newest N (default: %(default)s)"
-    )
-    parser.add_argument("--audit", metavar="JOB", help="who did what to this job, and when")
 
 
 def jobs_command(parsed: argparse.Namespace) -> CommandResult:

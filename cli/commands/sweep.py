@@ -11,10 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.commands.compare import add_settings, settings_of
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.stderr import print_status
-from etloop.cli.values import whole
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.yaml_reader import MOST_PROBLEMS
 from etloop.controller.inputs.files import read_file
@@ -30,56 +28,17 @@ if TYPE_CHECKING:
 
     from etloop.results.schema.comparison import ComparisonSettings
 
-SUMMARY: Final = "run a scenario many times with values changed, and hold the settings against each other"
-EXAMPLE: Final = (
-    "  etloop sweep examples/congestion_control/sweep.yaml --twin --out study/\n"
-    "  etloop sweep sweep.yaml --rig rig.yaml --out study/ --resume"
-)
 STATUS_EVERY: Final = 50
 """Points laid out between two words about how far it is."""
-EXIT_CODES: Final = (
-    "0 all runs whole and no verdict worse than pass, 20 one inconclusive, 30 one failed, 50 one broke off, "
-    "65 files, rig or lab cannot be used, 130 Ctrl-C"
-)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """All of `sweep`."""
-    parser.add_argument("sweep", type=Path, metavar="SWEEP", help="sweep.yaml (docs/experiments.md)")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="directory of the results; only --dry-run needs none"
-    )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--twin", action="store_true", help="in virtual time, on the switches of the topology")
-    where.add_argument("--lab", action="store_true", help="through switches of software that it brings up")
-    where.add_argument("--rig", type=Path, metavar="FILE", help="on this rig, whose agents run")
-    parser.add_argument("--resume", action="store_true", help="go on with a sweep that ended early")
-    parser.add_argument(
-        "--repeats", type=whole, metavar="N", help="runs of every point, instead of the file's"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="lay all points out and list them, run nothing"
-    )
-    parser.add_argument(
-        "--no-ideal",
-        action="store_true",
-        help="do not work out for every run what an ideal network would have done",
-    )
-    parser.add_argument(
-        "--allow-overcommit", action="store_true", help="with --lab: at rates that this host does not hold"
-    )
-    add_settings(parser)
-    parser.epilog = f"{parser.epilog}\n\nexit codes: {EXIT_CODES}"
-
-
-def sweep_command(parsed: argparse.Namespace) -> CommandResult:
-    """Runs a sweep, or lists it. Raises an `InputError` with what is wrong with any of its points, before the first run."""
+def sweep_command(parsed: argparse.Namespace, settings: ComparisonSettings) -> CommandResult:
+    """Run a sweep, or list it. Raises an `InputError` with what is wrong with any of its points, before the first run."""
     from etloop.results.compare.compare import refuse_figures
 
     text = read_file(parsed.sweep)
     sweep = _asked_for(parse_sweep(text, str(parsed.sweep), parsed.sweep.parent), parsed)
     mode = Mode.TWIN if parsed.twin else Mode.LAB if parsed.lab else Mode.LIVE
-    settings = settings_of(parsed)
     refuse_figures(settings.figures)
     if parsed.out is None and not parsed.dry_run:
         raise ConfigError(Problem("--out", "is missing", "name a directory for the results"))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.result import CommandResult, to_json
-from etloop.cli.text.plan import render_plan
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
@@ -15,7 +13,6 @@ from etloop.controller.inputs.scenario.congestion import Plugin
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_schedule_files
 from etloop.controller.plan.plan import Plan, plan_jobs
-from etloop.controller.plan.report import report_plan
 from etloop.controller.run.expectation import DescribedDevice, check_device
 from etloop.traffic.cc_library import library_of, read_plugin
 from etloop.traffic.congestion import of_library
@@ -129,14 +126,6 @@ def lay_out(scenario: Scenario, rig: Rig, run_id: str, progress: Progress | None
     """Reads what the scenario names and plans it on the rig. Raises an `InputError` with what cannot be used."""
     scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
     return plan_jobs(scenario, rig, build_jobs(scenario, progress), run_id)
-
-
-def plan_command(
-    scenario_path: Path, rig_path: Path, *, as_json: bool, progress: Progress | None = None
-) -> CommandResult:
-    """The plan in words or as JSON. Raises as `prepare`."""
-    report = report_plan(prepare(scenario_path, rig_path, progress=progress).plan)
-    return CommandResult(to_json(asdict(report)) if as_json else render_plan(report))
 
 
 def read_cc_plugin(path: Path) -> Plugin:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -72,11 +71,15 @@ SEND_RECV: Final = len(CONVENTIONS) - 1
 
 def kinds_where(size: SizeRule) -> NDArray[np.bool_]:
     """For every kind, whether its S follows `size`."""
+    import numpy as np  # Here, because the command line needs the names of kinds and no arithmetic.
+
     return np.array([convention.size is size for convention in CONVENTIONS])
 
 
 def bus_factor(kind: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np.float64]:
     """busbw / algbw of each row; `kind` indexes `CONVENTIONS`, `ranks` is the group's size (at least 1)."""
+    import numpy as np
+
     others = (ranks - 1) / np.maximum(ranks, 1)
     by_factor = {
         BusFactor.TWICE_OTHERS: 2 * others,

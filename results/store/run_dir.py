@@ -314,6 +314,23 @@ def read_frames(run: Run) -> tuple[PlanTables, dict[str, Frame]]:
     return read_plan(run.path), {name: frame_of(name, table) for name, table in tables.items()}
 
 
+def read_table(run: Run, name: str) -> Any:
+    """Return the table `name` of a run directory, any that it has.
+
+    Raises:
+        RunDirError: the run has no such table, or it is damaged.
+    """
+    names = sorted(path.stem for path in run.path.glob("*.parquet"))
+    if name not in names:
+        what = f'has no table "{name[:64]}"'
+        raise RunDirError(Problem(str(run.path), what, f"name one of {', '.join(names)}"))
+    problems: list[Problem] = []
+    table = _read_parquet(run.path / f"{name}.parquet", problems)
+    if problems:
+        raise RunDirError(*problems)
+    return table
+
+
 def read_kpis(run_dir: Path) -> KpiSet:
     """The key figures that a run directory keeps, with what they rest on. Raises `RunDirError` where they are gone."""
     path = run_dir / KPI_FILE

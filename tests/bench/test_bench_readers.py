@@ -16,8 +16,9 @@ from etloop.bench.readers import (
     read_with_protobuf,
     report_text,
 )
-from etloop.workload.readers.files import write_trace
-from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
+from etloop.workload.readers.et_writer import write_trace
+from etloop.workload.synthetic.spec import SyntheticSpec
+from etloop.workload.synthetic.training_step import synthesize
 
 JOB = JobFigures(8, 100, 5_000_000, 0.1, 0.2, 0.3, 0.4, 2, 40_000_000, 41_000_000, 42_000_000)
 

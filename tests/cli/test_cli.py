@@ -8,12 +8,14 @@ import shutil
 import socket
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from etloop.cli.main import COMMANDS, main, make_parser
-from etloop.controller.run import prepare
+from etloop.cli.commands import plan
+from etloop.cli.main import main
+from etloop.cli.parser import COMMANDS, make_parser
 
 from tests.support.places import ROOT
 
@@ -228,7 +230,7 @@ def test_ctrl_c_ends_a_command_quietly(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare, "plan_command", interrupted)
+    monkeypatch.setattr(plan, "plan_command", interrupted)
     assert main(["plan", "s.yaml", "--rig", "r.yaml"]) == 130
     assert capsys.readouterr().err.endswith("etloop: stopped by Ctrl-C\n")
 
@@ -238,17 +240,34 @@ def test_the_parser_names_every_command() -> None:
     assert all(f"    {command}" in printed for command in COMMANDS)
 
 
+def test_every_command_has_its_module_and_every_module_its_command() -> None:
+    modules = {path.stem for path in (ROOT / "cli" / "options").glob("*.py")} - {"__init__"}
+    assert modules == set(COMMANDS)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_by_itself_says_what_it_says_among_all(
+def test_a_command_tells_what_the_list_of_commands_tells_of_it(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    printed = []
-    for parser in (make_parser(name), make_parser()):
-        with pytest.raises(SystemExit):
-            parser.parse_args([name, "--help"])
-        printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1]
-    assert printed[0].startswith(f"usage: etloop {name} ")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: etloop {name} ")
+    summary = COMMANDS[name]
+    assert f"{summary[0].upper()}{summary[1:]}." in printed
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"etloop {metadata.version('etloop')}\n"
+
+
+def test_the_package_runs_as_the_command() -> None:
+    command = (sys.executable, "-m", "etloop", "--version")
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert printed == f"etloop {metadata.version('etloop')}\n"
 
 
 def test_a_command_that_is_not_there_is_told_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,7 +278,10 @@ def test_a_command_that_is_not_there_is_told_with_those_that_are(capsys: pytest.
 
 
 def test_a_client_of_a_rack_starts_without_what_plans_and_measures() -> None:
-    probe = "import sys, etloop.cli.main as c; c.make_parser('submit'); import etloop.cli.commands.submit; print(*sys.modules)"
+    probe = (
+        "import sys; from etloop.cli.parser import make_parser; make_parser(('submit',));"
+        " import etloop.cli.commands.submit; print(*sys.modules)"
+    )
     printed = subprocess.run((sys.executable, "-c", probe), check=True, capture_output=True, text=True).stdout
     loaded = set(printed.split())
     assert "etloop.controller.rack.client.client" in loaded

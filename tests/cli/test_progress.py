@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from etloop.cli.progress import bar_text, reading_bar
 from etloop.workload.chakra.encoder import EtNode
-from etloop.workload.readers.files import read_trace, write_trace
+from etloop.workload.readers.et_writer import write_trace
+from etloop.workload.readers.files import read_trace
 from etloop.workload.trace.trace import NodeKind
 
 

@@ -15,7 +15,8 @@ from etloop.workload.chakra.encoder import encode_trace
 from etloop.workload.readers.files import read_trace
 from etloop.workload.readers.group_file import parse_groups
 from etloop.workload.readers.tar_members import TarFault, members
-from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
+from etloop.workload.synthetic.spec import SyntheticSpec
+from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.trace import Trace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

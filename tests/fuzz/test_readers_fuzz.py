@@ -25,7 +25,8 @@ from etloop.workload.inspect.inspection import inspect
 from etloop.workload.lint.fix import fix
 from etloop.workload.lint.report import lint
 from etloop.workload.readers.files import read_trace
-from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
+from etloop.workload.synthetic.spec import SyntheticSpec
+from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.settings import DependencyPolicy, WorkloadSettings
 
 from tests.support.traces.json_traces_by_hand import (

@@ -72,7 +72,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "experiments/sweep": "contract traffic results lab controller",
     "bench/engine": "contract runtime workload traffic results controller",
     "cli": "contract runtime workload traffic dut_profiles results counters lab controller experiments bench/engine",
-    "etloop": "contract workload traffic dut_profiles results controller experiments cli",
+    "etloop": "contract runtime workload traffic dut_profiles results controller experiments cli",
     "bench": "contract workload traffic results lab controller cli",
 }
 """Room -> the rooms it may import, besides itself. A room that is named as a whole ("results") may be imported with all that

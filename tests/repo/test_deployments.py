@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from etloop.agent import cli as agent_cli
-from etloop.cli.main import make_parser
+from etloop.cli.parser import make_parser
 from etloop.contract.base.units import parse_duration_ns
 
 from tests.support.places import ROOT
@@ -60,7 +60,7 @@ def commands() -> Iterator[tuple[str, str]]:
 def test_every_command_is_one_of_ours_with_options_that_it_has(where: str, command: str) -> None:
     program, *arguments = shlex.split(command)
     parser: argparse.ArgumentParser = (
-        agent_cli._parser() if program.endswith("etloop-agent") else make_parser()  # noqa: SLF001
+        agent_cli._parser() if program.endswith("etloop-agent") else make_parser(arguments)  # noqa: SLF001
     )
     assert Path(program).name in ("etloop", "etloop-agent"), where
     parser.parse_args(arguments)

@@ -10,8 +10,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-import zstandard
-
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 MAX_ZSTD_WINDOW_BYTES: Final = 128 << 20
@@ -90,6 +88,9 @@ def _gunzipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unzstd(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    # Here, because most traces are not compressed, and it takes longer to load than one of them to read.
+    import zstandard
+
     context = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES)
     decoder = context.decompressobj()
     try:

@@ -1,4 +1,4 @@
-"""Trace files on disk to a `Trace`, and back.
+"""Trace files on disk to a `Trace`.
 
 Reads a directory of `PREFIX.<rank>.et`, a prefix (`dir/w`), a tar archive of such, or a prefix inside an archive
 (`set.tar.zst/gpt_8/w`), else JSON of the same kinds of places (json_job). Decides which files make up the job and
@@ -8,14 +8,13 @@ collects the faults of all of them; where they lie is left to stores, what the n
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload._et import EtColumns, EtDecoder, EtFault, EtFaultKind
-from etloop.workload.chakra.encoder import EtNode, encode_trace
 from etloop.workload.readers.decompression import CompressionFault, decompressed
 from etloop.workload.readers.file_signature import HEAD_BYTES, foreign_look
 from etloop.workload.readers.group_file import MAX_GROUP_FILE_BYTES, parse_groups
@@ -25,7 +24,6 @@ from etloop.workload.readers.json_job import (
     archives_of_a_pair,
     group_file_of,
     json_parts,
-    read_parts,
     same_ranks,
     two_sources,
 )
@@ -64,6 +62,9 @@ def read_trace(source: Path, groups: Path | None = None, progress: Progress | No
             store = _Watched(store, progress)
             parts = tuple(replace(part, store=_Watched(part.store, progress)) for part in parts)
         if parts:
+            # Here, because readers of every form of JSON take longer to load than a small trace to check.
+            from etloop.workload.readers.json_ranks import read_parts
+
             ranks, remarks, problems = read_parts(parts)
             beside = group_file_of(parts[0], names)
             texts = store.contents(frozenset((beside,) if groups is None and beside else ()))
@@ -126,44 +127,6 @@ def _opened(source: Path) -> tuple[Store, str, frozenset[str], tuple[Part, ...]]
     if archives := archives_of_a_pair(store, wanted, names):
         return _opened(Path(f"{archives[0]}{PAIR_MARK}{archives[1]}"))
     return store, wanted, names, json_parts(source, store, wanted, names)
-
-
-def write_et(path: Path, nodes: Iterable[EtNode], metadata: bytes | None = None) -> None:
-    """Writes one rank's trace; `metadata` is an encoded `GlobalMetadata`, by default of the current version."""
-    with path.open("wb") as file:
-        for piece in encode_trace(nodes, metadata):
-            file.write(piece)
-
-
-def write_trace(
-    directory: Path,
-    ranks: Sequence[Iterable[EtNode]],
-    groups: Mapping[str, Sequence[int]] | None = None,
-    prefix: str = "w",
-    metadata: bytes | None = None,
-) -> None:
-    """Writes PREFIX.<rank>.et for every rank, and PREFIX.json if there are groups; `metadata` as `write_et` takes it.
-
-    Raises `TraceError` if the directory cannot be written or has trace files already: ranks of two jobs would mix.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if present := [
-            name for files in by_prefix(path.name for path in directory.iterdir()).values() for name in files
-        ]:
-            what = f"has trace files already: {listed(file.name for file in present)}"
-            raise TraceError(
-                Problem(shown(str(directory)), what, "choose an empty directory, or remove them")
-            )
-        for rank, nodes in enumerate(ranks):
-            write_et(directory / f"{prefix}.{rank}.et", nodes, metadata)
-        if groups is not None:
-            text = json.dumps({key: list(members) for key, members in groups.items()})
-            (directory / f"{prefix}.json").write_text(text + "\n")
-    except OSError as error:
-        raise TraceError(
-            Problem(shown(str(directory)), f"cannot be written: {error.strerror or error}", "choose another")
-        ) from None
 
 
 def _choose(

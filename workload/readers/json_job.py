@@ -1,7 +1,7 @@
-"""The JSON files of a job: which of those in a place belong to it, and reading them to ranks.
+"""The JSON files of a job: which of those in a place belong to it.
 
-`.et` files in the same place come first. Host and Kineto traces of the same ranks side by side are one job. The host traces of
-all ranks are held while the Kineto traces are read one by one; everything else is reduced file by file.
+`.et` files in the same place come first. Host and Kineto traces of the same ranks side by side are one job. Names decide, as
+far as they can; what is in the files is asked only where they cannot, and json_ranks reads them.
 """
 
 from __future__ import annotations
@@ -10,29 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem, TraceError
-from etloop.workload.readers.decompression import CompressionFault, decompressed
-from etloop.workload.readers.json_sources import (
-    HEAD_BYTES,
-    Document,
-    Family,
-    JsonForm,
-    families,
-    fault_problem,
-    form_of,
-    lone,
-    rank_of,
-    read_document,
-    remark_problems,
-    with_rank,
-)
-from etloop.workload.readers.json_stream import JsonFault
-from etloop.workload.readers.pytorch.rank import Remark
-from etloop.workload.readers.stores import Directory, Store, bounded, unreadable
-from etloop.workload.trace.trace import RankTrace
+from etloop.workload.readers.decompression import decompressed
+from etloop.workload.readers.json_names import Family, families, lone, with_rank
+from etloop.workload.readers.stores import Directory, Store, bounded
 from etloop.workload.trace.trace_names import by_prefix, listed, rank_problems, shown
+
+if TYPE_CHECKING:
+    from etloop.workload.readers.json_sources import JsonForm
 
 PAIR_MARK: Final = "+"
 """Between the two sources of one job: HOST+KINETO."""
@@ -102,11 +89,15 @@ def _below(prefix: str, wanted: str) -> bool:
 
 
 def _is_pair(parts: tuple[Part, ...]) -> bool:
+    from etloop.workload.readers.json_sources import JsonForm
+
     return {_form(part) for part in parts} == {JsonForm.HOST, JsonForm.KINETO}
 
 
 def _form(part: Part) -> JsonForm | None:
-    """The form of the first file."""
+    """Return the form of the first file."""
+    from etloop.workload.readers.json_sources import HEAD_BYTES, form_of
+
     first = part.family.files[0].name
     contents = part.store.contents(frozenset((first,)))
     return next((form_of(bounded(_plain(pieces), HEAD_BYTES)) for _, pieces in contents), None)
@@ -136,33 +127,3 @@ def group_file_of(part: Part, names: frozenset[str]) -> str:
     """Name of the group file beside the traces, "" if there is none."""
     name = f"{part.family.prefix}.json"
     return name if part.family.ranked and name in names else ""
-
-
-def read_parts(parts: tuple[Part, ...]) -> tuple[list[RankTrace], tuple[Problem, ...], list[Problem]]:
-    """The ranks in order, remarks on their sources, and the problems of all files."""
-    rank_count = len(parts[0].family.files)
-    held: dict[int, list[tuple[str, Document]]] = {}
-    ranks: dict[int, RankTrace] = {}
-    problems: dict[int, Problem] = {}
-    remarks: dict[int, list[tuple[str, Remark]]] = {}
-    for part in parts:
-        rank_by_name = {file.name: file.rank for file in part.family.files}
-        alone = not part.family.ranked
-        for name, pieces in part.store.contents(frozenset(rank_by_name)):
-            where, rank = part.store.where(name), rank_by_name[name]
-            try:
-                held.setdefault(rank, []).append((where, read_document(decompressed(pieces))))
-                if len(held[rank]) == len(parts):
-                    wheres, documents = zip(*held.pop(rank), strict=True)
-                    where = " with ".join(wheres)
-                    ranks[rank], rank_remarks = rank_of(documents, where, rank, rank_count, alone)
-                    remarks[rank] = [(where, remark) for remark in rank_remarks]
-            except JsonFault as fault:
-                problems.setdefault(rank, fault_problem(where, fault))
-            except (OSError, CompressionFault) as error:
-                problems.setdefault(rank, unreadable(where, error))
-    return (
-        [ranks[rank] for rank in sorted(ranks)],
-        remark_problems(remark for rank in sorted(remarks) for remark in remarks[rank]),
-        [problems[rank] for rank in sorted(problems)],
-    )

@@ -1,15 +1,12 @@
-"""Traces that are JSON: which files make up a job, which form each has, and how they become its ranks.
+"""Traces that are JSON: which form each has, and how documents become ranks.
 
-Decides the rank of a file by its name (`PREFIX.<rank>.json`, `..._<rank>.json`, `...rank-<rank>...`, `worker<rank>_...`), which
-Kineto must not contradict; the form by the keys at the top of the document, never by the name; and which host and Kineto
-traces belong together. The forms themselves are read by their own modules. Pure: bytes and names come in.
+Decides the form by the keys at the top of the document, never by the name, and that Kineto must not contradict the rank that
+a file's name says (json_names). The forms themselves are read by their own modules. Pure: bytes come in.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from typing import Final
@@ -25,16 +22,11 @@ from etloop.workload.readers.pytorch.kineto import EVENTS_KEY, KinetoTrace, read
 from etloop.workload.readers.pytorch.kineto_join import join
 from etloop.workload.readers.pytorch.rank import RankRead, Remark, read_host, read_linked
 from etloop.workload.trace.trace import RankTrace
-from etloop.workload.trace.trace_names import TraceName, shown
+from etloop.workload.trace.trace_names import shown
 
 HEAD_BYTES: Final = 256 << 10
 """How much of a document its form is told by."""
 
-_NAME: Final = re.compile(r"(?P<stem>.+?)(?:\.pt)?(?:\.trace)?\.json(?:\.gz|\.zst)?", re.DOTALL)
-_RANKS: Final = (
-    re.compile(r"(?P<prefix>.*?(?:rank|worker))[-_.]?(?P<rank>[0-9]{1,7})(?:[^0-9].*)?", re.DOTALL),
-    re.compile(r"(?P<prefix>.+)[-_.](?P<rank>[0-9]{1,7})", re.DOTALL),
-)
 _KINETO_KEYS: Final = frozenset({EVENTS_KEY, "schemaVersion", "deviceProperties", "distributedInfo"})
 _STREAMED: Final = frozenset({EVENTS_KEY, NODES_KEY, GRAPH_KEY})
 _BARE: Final = "\0"
@@ -55,50 +47,6 @@ class JsonForm(StrEnum):
 
 
 Document = HostTrace | KinetoTrace | RankRead
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Files of one kind: those of all ranks, or a single one whose name tells no rank."""
-
-    prefix: str
-    files: tuple[TraceName, ...]
-    ranked: bool
-
-
-def is_json_name(name: str) -> bool:
-    """Whether a file's name is that of a JSON document."""
-    return _NAME.fullmatch(name) is not None
-
-
-def families(names: Iterable[str]) -> tuple[Family, ...]:
-    """JSON files by what their names have in common."""
-    found: dict[tuple[str, bool], list[TraceName]] = {}
-    for name in names:
-        folder, _, base = name.rpartition("/")
-        stem = _NAME.fullmatch(base)
-        if stem is None or base.startswith("."):
-            continue
-        matches = (pattern.fullmatch(stem["stem"]) for pattern in _RANKS)
-        ranked = next((match for match in matches if match), None)
-        prefix, rank = (ranked["prefix"], int(ranked["rank"])) if ranked else (stem["stem"], 0)
-        prefix = f"{folder}/{prefix}" if folder else prefix
-        found.setdefault((prefix, ranked is not None), []).append(TraceName(prefix, rank, name))
-    return tuple(
-        Family(prefix, tuple(sorted(files, key=lambda file: (file.rank, file.name))), ranked)
-        for (prefix, ranked), files in sorted(found.items())
-    )
-
-
-def lone(name: str) -> Family:
-    """A single file as a job of one rank."""
-    return Family(name, (TraceName(name, 0, name),), ranked=False)
-
-
-def with_rank(file: TraceName, rank: int) -> str:
-    """How the file of another rank would be called."""
-    at = len(file.prefix)
-    return file.name[:at] + re.sub("[0-9]+", str(rank), file.name[at:], count=1)
 
 
 def form_of(head: bytes) -> JsonForm | None:

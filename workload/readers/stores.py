@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload.readers.decompression import CompressionFault, decompressed
 from etloop.workload.readers.file_signature import HEAD_BYTES
-from etloop.workload.readers.json_sources import is_json_name
+from etloop.workload.readers.json_names import is_json_name
 from etloop.workload.readers.tar_members import MemberKind, TarFault, is_tar, members
 from etloop.workload.trace.trace_names import by_prefix, shown
 

@@ -5,43 +5,18 @@ Decides order and sizes. What NCCL's benchmarks do on GPUs, as a trace: replayin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import format_bytes
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
+from etloop.workload.synthetic.spec import SWEPT, SweepSpec
 from etloop.workload.synthetic.training_step import MAX_NODES, SyntheticJob
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
-
-SWEPT: Final = tuple(kind for kind in CollectiveKind if kind is not CollectiveKind.REDUCE_SCATTER_BLOCK)
-"""Kinds that can be replayed, each once."""
 
 _MOST_BYTES: Final = 1 << 40
 _MOST_RANKS: Final = 65_536
 _GROUP: Final = "1"
-
-
-@dataclass(frozen=True, slots=True)
-class SweepSpec:
-    """What is swept. Sizes double from the least to the most, both included."""
-
-    kinds: tuple[CollectiveKind, ...]
-    least_bytes: int = 1 << 10
-    most_bytes: int = 64 << 20
-    """What one rank puts in, as traces count: the own shard of an all-gather."""
-    ranks: int = 8
-    repeats: int = 1
-    """Operations of each size, one after the other."""
-
-    def sizes(self) -> tuple[int, ...]:
-        """Every size, ascending."""
-        sizes = []
-        size = self.least_bytes
-        while size < self.most_bytes:
-            sizes.append(size)
-            size *= 2
-        return (*sizes, self.most_bytes)
 
 
 def sweep(spec: SweepSpec) -> SyntheticJob:

@@ -24,6 +24,7 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
 from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE
 from etloop.workload.graph.moe import MOST_SKEW, Matrix, combine_splits, dispatch_splits, token_histogram
+from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
 
 if TYPE_CHECKING:
@@ -38,41 +39,6 @@ _OPTIMIZER_BYTES_PER_PARAMETER: Final = 28
 _PARAMETERS_PER_HIDDEN_SQUARED: Final = 12
 """Attention 4 h^2, feed-forward 8 h^2."""
 _WORLD_KEY: Final = "1"
-
-
-@dataclass(frozen=True, slots=True)
-class SyntheticSpec:
-    """Shape of the job; the number of ranks is tensor x data x pipeline.
-
-    Rank = tensor + tensor_parallel * (data + data_parallel * stage), so tensor-parallel peers are neighbours.
-    The defaults make 8 ranks that move about 235 MB in one iteration, with a few milliseconds of compute.
-    """
-
-    tensor_parallel: int = 2
-    data_parallel: int = 2
-    pipeline_parallel: int = 2
-    layers_per_stage: int = 2
-    micro_batches: int = 2
-    micro_batch_sequences: int = 1
-    sequence_tokens: int = 1024
-    hidden_size: int = 512
-    element_bytes: int = 2
-    experts: bool = True
-    """All-to-all over the data-parallel ranks around every feed-forward."""
-    expert_skew_percent: int = 0
-    """How unevenly tokens spread over experts: 100 x the exponent of their popularity, 0 is even."""
-    seed: int = 0
-    """Which experts are popular."""
-    sharded_parameters: bool = False
-    """FSDP: every data-parallel rank holds a part of each layer and gathers the rest when it is needed."""
-    device_flops: int = 20_000_000_000_000
-    """FLOP/s that a device sustains; gives COMP nodes their duration."""
-    device_memory_bytes_per_s: int = 1_000_000_000_000
-
-    @property
-    def world_size(self) -> int:
-        """Number of ranks."""
-        return self.tensor_parallel * self.data_parallel * self.pipeline_parallel
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from etloop.cli.main import main
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
-from etloop.workload.readers.files import write_trace
+from etloop.workload.readers.et_writer import write_trace
 from etloop.workload.trace.trace import NodeKind
 
 

@@ -21,7 +21,8 @@ from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.lab.request import LabOrder
 from etloop.results.store.run_dir import read_run
 from etloop.traffic.topology.topology_file import parse_topology
-from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
+from etloop.workload.synthetic.spec import SyntheticSpec
+from etloop.workload.synthetic.training_step import synthesize
 
 from tests.support.places import ROOT
 

@@ -14,7 +14,7 @@ from etloop.controller.plan.plan import Plan, make_plan
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.workload.chakra.nodes import et_nodes
 from etloop.workload.job import build_job
-from etloop.workload.readers.files import write_trace
+from etloop.workload.readers.et_writer import write_trace
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind
 

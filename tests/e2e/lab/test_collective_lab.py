@@ -14,7 +14,7 @@ import pytest
 from etloop.lab.client import lab_ask, lab_down
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.workload.chakra.nodes import et_nodes
-from etloop.workload.readers.files import write_trace
+from etloop.workload.readers.et_writer import write_trace
 
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.first_light.commands import FULL, PATIENCE_S, Place, etloop, free_place

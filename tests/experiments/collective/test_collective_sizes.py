@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from etloop.cli.collective_options import names_of, size_of
+from etloop.cli.options.collective import names_of, size_of
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.inputs.collective_spec import Amount, BenchSpec, Variant, amount_of, check_spec
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV

@@ -17,7 +17,8 @@ from etloop.workload.chakra.encoder import (
     varint,
 )
 from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE
-from etloop.workload.readers.files import read_trace, write_trace
+from etloop.workload.readers.et_writer import write_trace
+from etloop.workload.readers.files import read_trace
 from etloop.workload.trace.trace import NodeKind
 
 from tests.support.traces.chakra_schema import decode, fault

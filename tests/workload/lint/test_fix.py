@@ -13,8 +13,10 @@ from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE, et_nodes
 from etloop.workload.graph.cycles import cycle_sets
 from etloop.workload.lint.fix import SENTENCES, FixedTrace, Rule, fix
 from etloop.workload.lint.report import lint
-from etloop.workload.readers.files import read_trace, write_trace
-from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
+from etloop.workload.readers.et_writer import write_trace
+from etloop.workload.readers.files import read_trace
+from etloop.workload.synthetic.spec import SyntheticSpec
+from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import STAGE_SCHEMA, WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, Trace

@@ -15,7 +15,8 @@ from etloop.contract.base.errors import Severity, TraceError
 from etloop.workload.chakra.encoder import EtNode, encode_trace
 from etloop.workload.graph.analysis import analyse
 from etloop.workload.readers.files import read_trace
-from etloop.workload.readers.json_sources import families, form_of
+from etloop.workload.readers.json_names import families
+from etloop.workload.readers.json_sources import form_of
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, NodeKind, Trace

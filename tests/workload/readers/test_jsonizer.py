@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
 from etloop.workload.readers.chakra_jsonizer import read_jsonizer
-from etloop.workload.readers.files import read_trace, write_trace
+from etloop.workload.readers.et_writer import write_trace
+from etloop.workload.readers.files import read_trace
 from etloop.workload.readers.json_stream import JsonFault
 from etloop.workload.readers.node_rows import rank_trace
-from etloop.workload.synthetic.training_step import SyntheticSpec, synthesize
+from etloop.workload.synthetic.spec import SyntheticSpec
+from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.trace import ABSENT, NodeKind
 from google.protobuf import json_format
 

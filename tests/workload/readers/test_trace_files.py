@@ -21,7 +21,8 @@ from etloop.workload.chakra.encoder import (
     encode_trace,
     framed,
 )
-from etloop.workload.readers.files import read_trace, write_et, write_trace
+from etloop.workload.readers.et_writer import write_et, write_trace
+from etloop.workload.readers.files import read_trace
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
 
 from tests.support.traces.shared_traces import KnownSet, nodes_digest, set_parameters

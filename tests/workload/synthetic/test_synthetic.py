@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from etloop.contract.base.errors import ConfigError
 from etloop.workload.chakra.encoder import EtNode, Scalar
-from etloop.workload.readers.files import read_trace, write_trace
-from etloop.workload.synthetic.training_step import SyntheticJob, SyntheticSpec, synthesize
+from etloop.workload.readers.et_writer import write_trace
+from etloop.workload.readers.files import read_trace
+from etloop.workload.synthetic.spec import SyntheticSpec
+from etloop.workload.synthetic.training_step import SyntheticJob, synthesize
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
 from hypothesis import given, settings
 from hypothesis import strategies as st

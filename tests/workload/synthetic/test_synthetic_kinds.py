@@ -14,9 +14,11 @@ from etloop.workload.inspect.critical_path import IdealNetwork
 from etloop.workload.inspect.inspection import inspect
 from etloop.workload.inspect.parallelism import Role
 from etloop.workload.lint.report import LintReport, lint
-from etloop.workload.readers.files import read_trace, write_trace
-from etloop.workload.synthetic.sweep import SWEPT, SweepSpec, sweep
-from etloop.workload.synthetic.training_step import SyntheticJob, SyntheticSpec, synthesize
+from etloop.workload.readers.et_writer import write_trace
+from etloop.workload.readers.files import read_trace
+from etloop.workload.synthetic.spec import SWEPT, SweepSpec, SyntheticSpec
+from etloop.workload.synthetic.sweep import sweep
+from etloop.workload.synthetic.training_step import SyntheticJob, synthesize
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace

@@ -1,29 +1,23 @@
-"""The command line of `twin`: its arguments, and what they ask for."""
+"""The command line of `etloop twin`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from etloop.cli.parser import Command, add_scenario_and_rig
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import parse_duration_ns
-from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
 if TYPE_CHECKING:
     import argparse
 
     from etloop.cli.result import CommandResult
 
-SUMMARY: Final = "what a scenario should take on a device as a topology describes it, in virtual time"
-EXAMPLE: Final = (
-    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml\n"
-    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --seed 7 --out twin1/\n"
-    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --level flow     a job too large for packets"
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """All but scenario and rig."""
+    """Add what is run, on which switches, and how."""
+    add_scenario_and_rig(parser)
     parser.add_argument(
         "--topology",
         type=Path,
@@ -43,30 +37,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sample",
         type=quantity(parse_duration_ns),
-        default=SAMPLE_INTERVAL_NS,
         metavar="TIME",
         help="how often queues are written down, with --out (default 10us, longer for long jobs)",
     )
     parser.add_argument(
         "--limit",
         type=quantity(parse_duration_ns),
-        default=TwinSettings().limit_ns,
         metavar="TIME",
         help="virtual time after which the job is given up (default 1h)",
     )
 
 
-def command(parsed: argparse.Namespace) -> CommandResult:
-    """Runs the command. Raises as `twin_command`."""
+def run(parsed: argparse.Namespace) -> CommandResult:
+    """Run the twin. Raises as `twin_command`."""
     from etloop.cli.stderr import print_status
     from etloop.controller.run.twin import TwinRequest, twin_command
+    from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
+    interval_ns = SAMPLE_INTERVAL_NS if parsed.sample is None else parsed.sample
     settings = TwinSettings(
         seed=parsed.seed,
-        limit_ns=parsed.limit,
-        sample_interval_ns=parsed.sample if parsed.out is not None else 0,
+        limit_ns=TwinSettings().limit_ns if parsed.limit is None else parsed.limit,
+        sample_interval_ns=interval_ns if parsed.out is not None else 0,
     )
-
     request = TwinRequest(
         parsed.scenario,
         parsed.rig,
@@ -77,3 +70,12 @@ def command(parsed: argparse.Namespace) -> CommandResult:
         by_flows=parsed.level == "flow",
     )
     return twin_command(request, print_status=print_status)
+
+
+COMMAND: Final = Command(
+    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml\n"
+    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --seed 7 --out twin1/\n"
+    "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --level flow     a job too large for packets",
+    add_arguments,
+    run,
+)

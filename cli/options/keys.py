@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from etloop.cli.parser import Command
 
 if TYPE_CHECKING:
     import argparse
@@ -11,8 +13,8 @@ if TYPE_CHECKING:
     from etloop.cli.result import CommandResult
 
 
-def add_keys(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `etloop keys`."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what is done with which keys."""
     parser.add_argument("action", choices=("make", "allow", "revoke", "list"), help="what to do")
     parser.add_argument(
         "names",
@@ -30,9 +32,13 @@ def add_keys(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="make: leave pairs that exist as they are")
 
 
-def keys_command(parsed: argparse.Namespace) -> CommandResult:
-    """Carries the command out. Raises `ConfigError`, before anything is changed, with everything that is wrong."""
-    # Here, because only this command needs ZeroMQ's key files.
+def run(parsed: argparse.Namespace) -> CommandResult:
+    """Carry the command out. Raises `ConfigError`, before anything is changed, with everything that is wrong."""
     from etloop.cli.commands.keys import carried_out
 
     return carried_out(parsed)
+
+
+COMMAND: Final = Command(
+    "  etloop keys make controller a b --dir keys\n  etloop keys allow a b --dir keys", add_arguments, run
+)

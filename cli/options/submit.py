@@ -1,15 +1,14 @@
-"""The command line of `etloop submit`. A shell only in that it starts the event loop."""
+"""The command line of `etloop submit`."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from etloop.cli.parser import Command
 from etloop.cli.values import quantity
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import parse_duration_ns
-from etloop.controller.rack.mqtt.topics import is_job_id
 from etloop.runtime.mqtt_version import VERSION_CHOICES
 
 if TYPE_CHECKING:
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from etloop.cli.result import CommandResult
 
 
-def add_submit(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `etloop submit`."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the job, the rack, and what else is to be done with one or the other."""
     parser.add_argument(
         "scenario", type=Path, nargs="?", metavar="SCENARIO", help="scenario.yaml of the new job"
     )
@@ -74,8 +73,13 @@ def add_submit(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def submit_command(parsed: argparse.Namespace) -> CommandResult:
-    """Carries the command out. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
+def run(parsed: argparse.Namespace) -> CommandResult:
+    """Carry the command out. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
+    import asyncio
+
+    from etloop.cli.commands.submit import carried_out
+    from etloop.controller.rack.mqtt.topics import is_job_id
+
     chosen = [bool(parsed.scenario), bool(parsed.cancel), bool(parsed.follow), parsed.list]
     if sum(chosen) != 1:
         remedy = "give a scenario, or one of --cancel, --follow and --list"
@@ -86,7 +90,11 @@ def submit_command(parsed: argparse.Namespace) -> CommandResult:
             raise ConfigError(Problem(option, what, "see etloop submit --list"))
     if parsed.wait_limit and not (parsed.wait or parsed.follow):
         raise ConfigError(Problem("--wait-limit", "nothing is waited for", "add --wait, or leave it out"))
-    # Here, because only this command needs MQTT.
-    from etloop.cli.commands.submit import carried_out
-
     return asyncio.run(carried_out(parsed))
+
+
+COMMAND: Final = Command(
+    "  etloop submit scenario.yaml --broker rack:1883 --ports a/p0,b/p0 --wait\n  etloop submit --list --json",
+    add_arguments,
+    run,
+)

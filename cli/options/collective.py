@@ -1,7 +1,7 @@
-"""The options of `etloop collective`, named as users of nccl-tests know them, and what they ask for.
+"""The command line of `etloop collective`, named as users of nccl-tests know it, and what it asks for.
 
-Decides what may be written on the command line; what follows is decided by `collective_spec` and done by
-`commands_collective`.
+Decides what may be written; what follows is decided by `controller/inputs/collective_spec.py` and done by
+`cli/commands/collective.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from etloop.cli.parser import Command
+from etloop.cli.result import CommandResult
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import QuantityError, parse_bytes
 from etloop.controller.inputs.collective_spec import (
@@ -23,18 +25,12 @@ from etloop.controller.inputs.collective_spec import (
     BenchSpec,
     Variant,
 )
-from etloop.experiments.collective.scenario import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from etloop.cli.commands.collective import Request
 
-SUMMARY: Final = "measure collectives size by size, in the form of nccl-tests"
-EXAMPLE: Final = """\
-  etloop collective all_reduce --loopback 4 -b 8 -e 4M -f 2
-  etloop collective all_reduce,alltoall --rig rig.yaml -b 1M -e 128M -f 2 --algorithm ring,tree --qps 1,4
-  etloop collective --concurrent all_reduce+alltoall --rig rig.yaml -b 16M -e 16M --json result.json"""
 _BINARY: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -67,7 +63,8 @@ def _one(text: str) -> int:
     if text != "1":
         what = f'"{text[:64]}": every rank is a process with one GPU, as far as the network can tell'
         raise QuantityError(
-            what, "say with --ranks how many there are and with --ranks-per-host how many share a host"
+            what,
+            "say with --ranks how many there are and with --ranks-per-host how many share a host",
         )
     return 1
 
@@ -88,7 +85,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """All options of the command."""
+    """Add collectives, sizes, sweeps and results."""
+    parser.set_defaults(parser=parser)
     parser.add_argument(
         "collectives",
         nargs="?",
@@ -187,6 +185,7 @@ def request_of(
 ) -> Request:
     """What the options ask for; options that contradict each other end the program as usage errors do."""
     from etloop.cli.commands.collective import Request
+    from etloop.experiments.collective.scenario import Layout
 
     named = [
         kinds for kinds in (parsed.collectives, parsed.collective, parsed.concurrent) if kinds is not None
@@ -234,3 +233,21 @@ def request_of(
         arguments=tuple(arguments),
         progress_bar=not parsed.no_progress and parsed.json_file != "-",
     )
+
+
+def run(parsed: argparse.Namespace) -> CommandResult:
+    """Measure. Raises an `InputError` where files, options or rig cannot be used."""
+    from etloop.cli.commands.collective import run_collective
+
+    parsed.json = parsed.json_file == "-"
+    return CommandResult("", run_collective(request_of(parsed.parser, parsed, parsed.arguments)))
+
+
+COMMAND: Final = Command(
+    "  etloop collective all_reduce --loopback 4 -b 8 -e 4M -f 2\n"
+    "  etloop collective all_reduce,alltoall --rig rig.yaml -b 1M -e 128M -f 2 --algorithm ring,tree --qps 1,4\n"
+    "  etloop collective --concurrent all_reduce+alltoall --rig rig.yaml -b 16M -e 16M --json result.json",
+    add_arguments,
+    run,
+    offers_json=False,
+)

@@ -5,29 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.commands.dut import check_command, list_command, show_command
-from etloop.cli.commands.fabric import fabric_command
+from etloop.cli.parser import Command
 from etloop.cli.result import CommandResult
 from etloop.cli.values import quantity
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.units import parse_duration_ns
-from etloop.counters.settings import LEAST_INTERVAL_NS
 
 if TYPE_CHECKING:
     import argparse
 
-
-SUMMARY: Final = "devices under test: profiles, what in one cannot be, counters, fabrics"
-EXAMPLE: Final = (
-    "  etloop dut show sonic-tomahawk5\n"
-    "  etloop dut check sonic-tomahawk5 --scenario scenario.yaml --rig rig.yaml\n"
-    "  etloop dut counters --rig rig.yaml --watch"
-)
 _PROFILE: Final = "name of a shipped profile, or a file that ends in .yaml"
 
 
-def add_dut(parser: argparse.ArgumentParser) -> None:
-    """The words after `dut`."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions, each with its own options."""
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="the shipped profiles")
     show = actions.add_parser("show", help="all that a profile states, with sources")
@@ -71,15 +62,11 @@ def add_dut(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", help="answer in JSON, for programs")
 
 
-def dut_command(parsed: argparse.Namespace) -> CommandResult:
-    """Carries out what the command line says. Raises `ConfigError` for files that cannot be read."""
-    if parsed.action == "list":
-        return list_command(as_json=parsed.json)
-    if parsed.action == "show":
-        return show_command(parsed.profile, as_json=parsed.json)
+def run(parsed: argparse.Namespace) -> CommandResult:
+    """Carry out one action. Raises `ConfigError` for files that cannot be read."""
     if parsed.action == "counters":
-        # Here, because only this needs them: sockets and processes.
         from etloop.cli.commands.counters import CountersRequest, show_counters
+        from etloop.counters.settings import LEAST_INTERVAL_NS
 
         every_ns = max(parsed.every, LEAST_INTERVAL_NS) if parsed.watch else None
         return CommandResult("", show_counters(CountersRequest(parsed.rig, every_ns, parsed.json)))
@@ -88,5 +75,23 @@ def dut_command(parsed: argparse.Namespace) -> CommandResult:
 
         return CommandResult("", main(parsed.interfaces))
     if parsed.action == "fabric":
+        from etloop.cli.commands.fabric import fabric_command
+
         return fabric_command(parsed.description, parsed.annotations, parsed.out, as_json=parsed.json)
+    from etloop.cli.commands.dut import check_command, list_command, show_command
+
+    if parsed.action == "list":
+        return list_command(as_json=parsed.json)
+    if parsed.action == "show":
+        return show_command(parsed.profile, as_json=parsed.json)
     return check_command(parsed.profile, parsed.scenario, parsed.rig, as_json=parsed.json)
+
+
+COMMAND: Final = Command(
+    "  etloop dut show sonic-tomahawk5\n"
+    "  etloop dut check sonic-tomahawk5 --scenario scenario.yaml --rig rig.yaml\n"
+    "  etloop dut counters --rig rig.yaml --watch",
+    add_arguments,
+    run,
+    offers_json=False,
+)

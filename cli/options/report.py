@@ -1,0 +1,39 @@
+"""The command line of `etloop report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from etloop.cli.parser import Command
+
+if TYPE_CHECKING:
+    import argparse
+
+    from etloop.cli.result import CommandResult
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add which run, and by what it is judged again."""
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="what --out of the run named")
+    what = "judge it again, write report.html, junit.xml, kpis.json anew, and exit with the verdict"
+    parser.add_argument("--verdict", action="store_true", help=what)
+    what = "judge it by the verdict: section of this file instead of the run's own conditions"
+    parser.add_argument("--conditions", type=Path, metavar="FILE", help=what)
+    what = "and by those of this profile (a name of etloop dut list, or a file)"
+    parser.add_argument("--dut", metavar="PROFILE", help=what)
+
+
+def run(parsed: argparse.Namespace) -> CommandResult:
+    """Print the run again. Raises an `InputError` where the directory or a condition cannot be used."""
+    from etloop.cli.commands.report import report_command
+
+    renews = bool(parsed.verdict or parsed.conditions or parsed.dut)
+    return report_command(parsed.run_dir, parsed.conditions, parsed.dut, renews=renews, as_json=parsed.json)
+
+
+COMMAND: Final = Command(
+    "  etloop report run1/\n  etloop report run1/ --conditions stricter.yaml --dut sonic-tomahawk5",
+    add_arguments,
+    run,
+)

@@ -1,0 +1,50 @@
+"""The command line of `etloop run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from etloop.cli.parser import Command, add_scenario_and_rig
+from etloop.cli.result import CommandResult
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what is run, where to, and what else is to be done about it."""
+    add_scenario_and_rig(parser)
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="RUN_DIR", help="new directory for the results"
+    )
+    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+    parser.add_argument(
+        "--no-twin", action="store_true", help="do not work out afterwards what the run should have taken"
+    )
+    what = "refuse what the profile of the device contradicts, instead of warning (etloop dut check tells it, too)"
+    parser.add_argument("--strict", action="store_true", help=what)
+
+
+def run(parsed: argparse.Namespace) -> CommandResult:
+    """Run the scenario. Raises an `InputError` before any traffic, if files, plan, rig or directory cannot be used."""
+    from etloop.controller.run.execute import run_files
+
+    code = run_files(
+        parsed.scenario,
+        parsed.rig,
+        parsed.out,
+        as_json=parsed.json,
+        progress_bar=not parsed.no_progress,
+        compares=not parsed.no_twin,
+        strict=parsed.strict,
+    )
+    return CommandResult("", code)
+
+
+COMMAND: Final = Command(
+    "  etloop run scenario.yaml --rig rig.yaml --out run1/\n"
+    "  and on each agent's machine: etloop-agent run --controller tcp://HOST:PORT --name NAME",
+    add_arguments,
+    run,
+)

@@ -1,0 +1,158 @@
+"""A wheel beside a test rack's own modules: it brings the package `etloop` and no other name, and both sides work.
+
+The rack's packages have the names of our folders. What is compiled comes from the build directory that `make` keeps, and
+what `etloop` depends on from the environment of these tests, so nothing is compiled or downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import textwrap
+import venv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import ROOT
+
+FOREIGN = ("agent", "contract", "controller", "results", "traffic", "workload")
+"""Packages of somebody else, in the site-packages that the wheel is installed into."""
+
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command in an environment without ours; return its standard output, or fail with all that it wrote."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "COV"))
+    }
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Rack:
+    """A virtual environment with the wheel, beside foreign packages."""
+
+    directory: Path
+    site_packages: Path
+    installed: frozenset[str]
+    """Names that installing the wheel brought into site-packages."""
+
+    @property
+    def python(self) -> Path:
+        return self.directory / "bin" / "python"
+
+    @property
+    def etloop(self) -> Path:
+        return self.directory / "bin" / "etloop"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree, of the native modules as they were compiled last."""
+    place = tmp_path_factory.mktemp("wheel")
+    compiled = f"--config-settings=build-dir={ROOT / 'build' / 'native'}"
+    options = ("--no-build-isolation", "--no-deps", "--no-index", compiled)
+    run(*PIP, "wheel", *options, "--wheel-dir", place, ROOT, cwd=place)
+    (built,) = place.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def rack(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Rack:
+    """An environment that has foreign packages first, and then ETLoop."""
+    directory = tmp_path_factory.mktemp("rack") / "venv"
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(directory)
+    python = directory / "bin" / "python"
+    told = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=directory)
+    site_packages = Path(told.strip())
+    for name in FOREIGN:
+        (site_packages / name).mkdir()
+        (site_packages / name / "__init__.py").write_text(f'OWNER = "the rack\'s {name}"\n')
+    before = {path.name for path in site_packages.iterdir()}
+    run(*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=directory)
+    installed = frozenset(path.name for path in site_packages.iterdir()) - before
+    # A path line in a .pth file adds a directory at the end and runs none of its own .pth files, so that the editable
+    # install of these tests stays out.
+    (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return Rack(directory, site_packages, installed)
+
+
+def test_the_wheel_holds_one_package(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.partition("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"etloop"}
+    assert not any(name.endswith((".cpp", ".h")) for name in names if not name.endswith("/etloop_cc.h"))
+    wanted = {
+        "etloop/__init__.py",
+        "etloop/__main__.py",
+        "etloop/py.typed",
+        "etloop/traffic/native/cc/etloop_cc.h",
+    }
+    assert wanted <= set(names)
+    for module in ("etloop/traffic/_native.", "etloop/workload/_et."):
+        assert any(name.startswith(module) and name.endswith(".so") for name in names), module
+
+
+def test_installing_adds_one_name_to_site_packages(rack: Rack) -> None:
+    assert {name for name in rack.installed if not name.endswith(".dist-info")} == {"etloop"}
+
+
+def test_foreign_packages_and_ours_are_imported_side_by_side(rack: Rack, tmp_path: Path) -> None:
+    probe = textwrap.dedent(f"""
+        import importlib, pathlib, sys
+        for name in {FOREIGN!r}:
+            assert importlib.import_module(name).OWNER == f"the rack's {{name}}"
+            importlib.import_module(f"etloop.{{name}}")
+        import etloop.agent.service, etloop.controller.run.twin, etloop.workload._et
+        ours = [module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "etloop"]
+        assert len(ours) > 100
+        assert all(pathlib.Path(file).is_relative_to({str(rack.site_packages)!r}) for file in ours), ours
+    """)
+    run(rack.python, "-c", probe, cwd=tmp_path)
+
+
+def test_commands_work_beside_foreign_packages(rack: Rack, tmp_path: Path) -> None:
+    assert run(rack.etloop, "--version", cwd=tmp_path).startswith("etloop ")
+    run(rack.etloop, "synth", "job", cwd=tmp_path)
+    assert "can be replayed: 0 errors" in run(rack.etloop, "lint", "job", cwd=tmp_path)
+    assert run(rack.python, "-m", "etloop", "lint", "job", cwd=tmp_path) == run(
+        rack.etloop, "lint", "job", cwd=tmp_path
+    )
+    run(rack.directory / "bin" / "etloop-agent", "--help", cwd=tmp_path)
+
+
+def test_a_suite_with_a_controller_of_its_own_runs_with_our_plugin(rack: Rack, tmp_path: Path) -> None:
+    (tmp_path / "controller").mkdir()
+    (tmp_path / "controller" / "__init__.py").write_text('OWNER = "the repository"\n')
+    (tmp_path / "controller" / "chassis.py").write_text("SLOTS = 8\n")
+    (tmp_path / "test_chassis.py").write_text(
+        textwrap.dedent("""
+            from controller import OWNER, chassis
+
+            import etloop
+
+            def test_own_modules():
+                assert (OWNER, chassis.SLOTS) == ("the repository", 8)
+
+            def test_foreign_packages():
+                import traffic
+                assert traffic.OWNER == "the rack's traffic"
+
+            def test_our_plugin(pytestconfig):
+                assert pytestconfig.pluginmanager.hasplugin("etloop")
+                assert pytestconfig.getoption("--etloop-rack") is None
+
+            def test_without_a_rack(etloop_job):
+                raise AssertionError("there is no rack")
+        """)
+    )
+    told = run(rack.python, "-m", "pytest", "-p", "no:cacheprovider", cwd=tmp_path)
+    assert "3 passed, 1 skipped" in told

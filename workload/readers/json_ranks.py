@@ -1,0 +1,51 @@
+"""The JSON files of a job, read to ranks.
+
+The host traces of all ranks are held while the Kineto traces are read one by one; everything else is reduced file by file.
+"""
+
+from __future__ import annotations
+
+from etloop.contract.base.errors import Problem
+from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.json_job import Part
+from etloop.workload.readers.json_sources import (
+    Document,
+    fault_problem,
+    rank_of,
+    read_document,
+    remark_problems,
+)
+from etloop.workload.readers.json_stream import JsonFault
+from etloop.workload.readers.pytorch.rank import Remark
+from etloop.workload.readers.stores import unreadable
+from etloop.workload.trace.trace import RankTrace
+
+
+def read_parts(parts: tuple[Part, ...]) -> tuple[list[RankTrace], tuple[Problem, ...], list[Problem]]:
+    """Return the ranks in order, remarks on their sources, and the problems of all files."""
+    rank_count = len(parts[0].family.files)
+    held: dict[int, list[tuple[str, Document]]] = {}
+    ranks: dict[int, RankTrace] = {}
+    problems: dict[int, Problem] = {}
+    remarks: dict[int, list[tuple[str, Remark]]] = {}
+    for part in parts:
+        rank_by_name = {file.name: file.rank for file in part.family.files}
+        alone = not part.family.ranked
+        for name, pieces in part.store.contents(frozenset(rank_by_name)):
+            where, rank = part.store.where(name), rank_by_name[name]
+            try:
+                held.setdefault(rank, []).append((where, read_document(decompressed(pieces))))
+                if len(held[rank]) == len(parts):
+                    wheres, documents = zip(*held.pop(rank), strict=True)
+                    where = " with ".join(wheres)
+                    ranks[rank], rank_remarks = rank_of(documents, where, rank, rank_count, alone)
+                    remarks[rank] = [(where, remark) for remark in rank_remarks]
+            except JsonFault as fault:
+                problems.setdefault(rank, fault_problem(where, fault))
+            except (OSError, CompressionFault) as error:
+                problems.setdefault(rank, unreadable(where, error))
+    return (
+        [ranks[rank] for rank in sorted(ranks)],
+        remark_problems(remark for rank in sorted(remarks) for remark in remarks[rank]),
+        [problems[rank] for rank in sorted(problems)],
+    )
