@@ -192,7 +192,7 @@ CONTROLLER = """
 import asyncio, sys
 from etloop.controller.session.service import run
 from etloop.controller.session.settings import SessionSettings
-from tests.control_plane_by_hand import ring_assignments, ring_tables
+from tests.support.control_plane.control_plane_by_hand import ring_assignments, ring_tables
 
 settings = SessionSettings(run_id="r1", bind=sys.argv[1])
 on_progress = lambda progress: print(progress.ops_done, flush=True)
