@@ -27,24 +27,27 @@ class Keeper final : public PortSink {
   std::vector<Kept> kept;
 };
 
+// What went wrong; "" where nothing did.
+template <typename T>
+std::string failure_of(const Result<T>& result) {
+  return result ? std::string() : result.error().text;
+}
+
 // A port as `open` opens it; without one there is nothing to test, so the program ends with the reason.
 template <typename Open>
 auto opened_by(Open open, const PortConfig& config) {
-  std::string error;
-  auto port = open(config, error);
-  if (port == nullptr) {
-    std::cerr << error << '\n';
+  auto port = open(config);
+  if (!port) {
+    std::cerr << port.error().text << '\n';
     std::exit(1);
   }
-  return port;
+  return *std::move(port);
 }
 
 inline FlowId flow_to(DevicePort& port, const IpAddress& destination, uint16_t source_port = kSourcePort) {
-  std::string error;
-  FlowId flow = 0;
-  CHECK(port.add_flow(0, destination, source_port, kTrafficClass, flow, error));
-  CHECK_EQ(error, std::string());
-  return flow;
+  const Result<FlowId> flow = port.add_flow(0, destination, source_port, kTrafficClass);
+  CHECK_EQ(failure_of(flow), std::string());
+  return *flow;
 }
 
 // Waits for datagrams, at most two seconds for the next.

@@ -11,6 +11,7 @@
 
 #include "bind/columns.h"
 #include "bind/plan.h"
+#include "bind/value_or_throw.h"
 #include "loop/loop.h"
 #include "port/capture.h"
 #include "virtual/sim.h"
@@ -34,9 +35,7 @@ class PortLoops {
             const std::vector<std::string>& captures, uint32_t snap_bytes, int64_t capture_bytes, int32_t realtime_priority)
       : plan_(plan_from(assignment, cc_library)) {
     const nb::object transport = nb::getattr(assignment, "transport");
-    std::string error;
-    const std::shared_ptr<LoopBoard> board = LoopBoard::make(*plan_, error);
-    if (board == nullptr) throw std::runtime_error(error);
+    const std::shared_ptr<LoopBoard> board = value_or_throw(LoopBoard::make(*plan_));
     for (size_t p = 0; p < plan_->ports.size(); ++p) {
       LoopConfig config;
       config.spin_ns = spin_ns;
@@ -61,16 +60,10 @@ class PortLoops {
         capture.interface = plan_->ports[p].name;
         capture.snap_bytes = snap_bytes;
         capture.file_bytes = capture_bytes;
-        config.port.capture = Capture::open(capture, error);
-        if (config.port.capture == nullptr) throw std::runtime_error(error);
+        config.port.capture = value_or_throw(Capture::open(capture));
       }
-      std::unique_ptr<PortLoop> loop;
-      {
-        const nb::gil_scoped_release released;  // memory for a card may take seconds, and the heartbeat goes on
-        loop = PortLoop::open(plan_, board, static_cast<int32_t>(p), config, error);
-      }
-      if (loop == nullptr) throw std::runtime_error(error);
-      loops_.push_back(std::move(loop));
+      const nb::gil_scoped_release released;  // memory for a card may take seconds, and the heartbeat goes on
+      loops_.push_back(value_or_throw(PortLoop::open(plan_, board, static_cast<int32_t>(p), config)));
     }
   }
 

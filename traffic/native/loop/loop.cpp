@@ -54,13 +54,12 @@ std::vector<int32_t> usable_processors() {
   return processors;
 }
 
-std::shared_ptr<LoopBoard> LoopBoard::make(const EnginePlan& plan, std::string& error) {
+Result<std::shared_ptr<LoopBoard>> LoopBoard::make(const EnginePlan& plan) {
   std::shared_ptr<LoopBoard> board(new LoopBoard(plan));
   for (size_t port = 0; port < plan.ports.size(); ++port) {
     const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (fd < 0) {
-      error = std::string("cannot make an event descriptor: ") + std::strerror(errno);
-      return nullptr;
+      return Error{std::string("cannot make an event descriptor: ") + std::strerror(errno)};
     }
     board->wake_fds_.push_back(fd);
   }
@@ -77,43 +76,56 @@ void LoopBoard::wake(size_t port) const {
   [[maybe_unused]] const ssize_t written = write(wake_fds_[port], &one, sizeof one);
 }
 
-std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port,
-                                         const LoopConfig& config, std::string& error) {
+Result<std::unique_ptr<PortLoop>> PortLoop::open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board,
+                                                 int32_t port, const LoopConfig& config) {
   std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), std::move(board), port, config));
   const bool card = config.port.backend == Backend::verbs;
-  if (!(card ? loop->open_verbs(error) : loop->open_packets(error))) return nullptr;
+  if (const auto opened = card ? loop->open_verbs() : loop->open_packets(); !opened) return opened.error();
   loop->core_->join(*loop);
   loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
   loop->place_refused_ = place_thread(loop->thread_.native_handle(), config.place);
   if (config.place.realtime_priority == 0 || !loop->place_refused_.empty()) return loop;
-  loop->keeper_ = RealtimeKeeper::make(config.place, error);
-  if (loop->keeper_ == nullptr) return nullptr;
+  auto keeper = RealtimeKeeper::make(config.place);
+  if (!keeper) return keeper.error();
+  loop->keeper_ = *std::move(keeper);
   loop->realtime_.store(true, std::memory_order_release);
   return loop;
 }
 
-bool PortLoop::open_packets(std::string& error) {
+Result<void> PortLoop::open_packets() {
   config_.port.departure_times = plan_->transport.faults.empty();
-  port_ = open_port(config_.port, error);
-  if (port_ == nullptr) return false;
+  auto port = open_port(config_.port);
+  if (!port) return port.error();
+  port_ = *std::move(port);
   DevicePort& device = *port_;
   const auto open_flow = [&device](uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
                                    FlowId& flow, std::string& why) {
-    return device.add_flow(address, dst_ip, src_port, traffic_class, flow, why);
+    const Result<FlowId> added = device.add_flow(address, dst_ip, src_port, traffic_class);
+    if (added) {
+      flow = *added;
+    } else {
+      why = added.error().text;
+    }
+    return static_cast<bool>(added);
   };
+  std::string error;
   core_ = Core::make(*plan_, static_cast<int32_t>(index_), device.counters().receive_buffer_bytes, open_flow, error);
-  if (core_ != nullptr) core_->set_answer_patience(device.answer_patience_ns());
-  return core_ != nullptr;
+  if (core_ == nullptr) return Error{std::move(error)};
+  core_->set_answer_patience(device.answer_patience_ns());
+  return {};
 }
 
-bool PortLoop::open_verbs(std::string& error) {
+Result<void> PortLoop::open_verbs() {
   const PlannedPort& planned = plan_->ports[index_];
   const auto port = static_cast<int32_t>(index_);
-  verbs_ = VerbsPort::open(
-      {planned.device, planned.gid_index, planned.addresses, plan_->transport, carrier_needs(*plan_, port)}, error);
-  if (verbs_ == nullptr) return false;
+  auto verbs = VerbsPort::open(
+      {planned.device, planned.gid_index, planned.addresses, plan_->transport, carrier_needs(*plan_, port)});
+  if (!verbs) return verbs.error();
+  verbs_ = *std::move(verbs);
+  std::string error;
   core_ = Core::make(*plan_, port, *verbs_, error);
-  return core_ != nullptr;
+  if (core_ == nullptr) return Error{std::move(error)};
+  return {};
 }
 
 PortLoop::~PortLoop() { stop(); }

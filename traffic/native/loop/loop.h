@@ -32,8 +32,7 @@ struct LoopConfig {
 // What the loops of one agent share: the ways between their ports inside a host, and the descriptors that end their sleep.
 class LoopBoard {
  public:
-  // On failure returns nullptr and says why in `error`.
-  static std::shared_ptr<LoopBoard> make(const EnginePlan& plan, std::string& error);
+  static Result<std::shared_ptr<LoopBoard>> make(const EnginePlan& plan);
   ~LoopBoard();
   LoopBoard(const LoopBoard&) = delete;
   LoopBoard& operator=(const LoopBoard&) = delete;
@@ -59,9 +58,9 @@ struct LoopStatus {
 
 class PortLoop final : public ScaleUpLinks {
  public:
-  // Opens sockets and starts the thread. On failure returns nullptr and says why in `error`.
-  static std::unique_ptr<PortLoop> open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port,
-                                        const LoopConfig& config, std::string& error);
+  // Opens the port and starts the thread.
+  static Result<std::unique_ptr<PortLoop>> open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board,
+                                                int32_t port, const LoopConfig& config);
   ~PortLoop() override;
   PortLoop(const PortLoop&) = delete;
   PortLoop& operator=(const PortLoop&) = delete;
@@ -103,8 +102,8 @@ class PortLoop final : public ScaleUpLinks {
     board_->mesh().post(index_, static_cast<size_t>(port), message);
   }
   enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8, kJoin = 16 };
-  bool open_packets(std::string& error);
-  bool open_verbs(std::string& error);
+  Result<void> open_packets();
+  Result<void> open_verbs();
   void run();
   bool handle_commands(uint32_t commands);
   Nanos leaves_at() const;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/ip_address.h"
+#include "base/result.h"
 #include "base/time.h"
 #include "core/port.h"
 #include "plan/records.h"
@@ -44,9 +45,8 @@ struct PortConfig {
 
 class DevicePort : public TxPort {
  public:
-  // Opens a flow from one of the port's addresses. False: `error` says why.
-  virtual bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow,
-                        std::string& error) = 0;
+  // Opens a flow from one of the port's addresses.
+  virtual Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) = 0;
 
   // Receives what is there, at most about `budget` datagrams, and hands every packet to `sink` with the time at which
   // the kernel took it from the device, on the monotonic clock. Returns their number.

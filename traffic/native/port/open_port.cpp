@@ -6,15 +6,14 @@
 
 namespace etloop {
 
-std::unique_ptr<DevicePort> open_port(const PortConfig& config, std::string& error) {
+Result<std::unique_ptr<DevicePort>> open_port(const PortConfig& config) {
   switch (config.backend) {
-    case Backend::udp: return UdpPort::open(config, error);
-    case Backend::packet: return PacketPort::open(config, error);
-    case Backend::xdp: return XdpPort::open(config, error);
+    case Backend::udp: return UdpPort::open(config);
+    case Backend::packet: return PacketPort::open(config);
+    case Backend::xdp: return XdpPort::open(config);
     case Backend::verbs: break;
   }
-  error = "this build has no port of this backend; write backend: udp or packet";
-  return nullptr;
+  return Error{"this build has no port of this backend; write backend: udp or packet"};
 }
 
 }  // namespace etloop

@@ -5,7 +5,7 @@
 
 namespace etloop {
 
-// Nothing, and `error` says why and what to do, if the port cannot be had on this host.
-std::unique_ptr<DevicePort> open_port(const PortConfig& config, std::string& error);
+// A failure says why the port cannot be had on this host, and what to do.
+Result<std::unique_ptr<DevicePort>> open_port(const PortConfig& config);
 
 }  // namespace etloop

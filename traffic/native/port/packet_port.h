@@ -12,11 +12,10 @@ namespace etloop {
 
 class PacketPort final : public DevicePort {
  public:
-  static std::unique_ptr<PacketPort> open(const PortConfig& config, std::string& error);
+  static Result<std::unique_ptr<PacketPort>> open(const PortConfig& config);
   ~PacketPort() override;
 
-  bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow,
-                std::string& error) override;
+  Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) override;
   TxResult send(const PacketRun& run) override;
   uint32_t max_run(uint32_t payload_bytes) const override;
   size_t receive(PortSink& sink, size_t budget) override;

@@ -35,11 +35,11 @@ class VerbsPort final : public Carrier {
   static constexpr size_t kLeastDataBytes = 16U << 20;
   static constexpr size_t kMostDataBytes = 64U << 20;
 
-  static std::unique_ptr<VerbsPort> open(const VerbsPortConfig& config, std::string& error);
+  static Result<std::unique_ptr<VerbsPort>> open(const VerbsPortConfig& config);
 
-  bool add_end(const EndSettings& settings, std::string& error) override;
+  Result<void> add_end(const EndSettings& settings) override;
   Endpoint endpoint(uint32_t end) const override;
-  bool connect(uint32_t end, const Endpoint& peer, std::string& error) override;
+  Result<void> connect(uint32_t end, const Endpoint& peer) override;
   void post(uint32_t end, const WorkRequest& request) override;
   uint64_t room(uint32_t end, uint32_t bytes, uint32_t& rkey) override;
   void watch(uint32_t end, uint32_t tag) override { watched_.push_back({end, tag}); }
@@ -85,8 +85,8 @@ class VerbsPort final : public Carrier {
   };
 
   VerbsPort() = default;
-  bool suits(std::string& error);
-  bool lay_out(std::string& error);
+  Result<void> suits();
+  Result<void> lay_out();
   void give_memory(End& end);
   void fill(const WorkRequest& request, End& end, verbs::SendRequest& posted, verbs::Piece& piece);
   bool post_receive(End& end, uint32_t index);
