@@ -54,7 +54,7 @@ struct Ends {
   IpAddress far;
 };
 
-std::unique_ptr<DevicePort> opened(const PortConfig& config) { return test::opened_by(open_port, config); }
+std::unique_ptr<DatagramPort> opened(const PortConfig& config) { return test::opened_by(open_datagram_port, config); }
 
 PortConfig settings(Backend backend, const IpAddress& address, const char* interface) {
   PortConfig config;
@@ -154,7 +154,7 @@ void every_pair_of_backends_talks(const Ends& ends) {
 void an_xdp_port_takes_all_queues_or_says_so() {
   PortConfig config = settings(Backend::xdp, kNear4, "n0");
   config.queues = 2;
-  CHECK(failure_of(open_port(config)).starts_with("n0 has 1 receive queues, not 2, and packets"));
+  CHECK(failure_of(open_datagram_port(config)).starts_with("n0 has 1 receive queues, not 2, and packets"));
 }
 
 void a_wrong_icrc_is_counted_and_dropped() {
@@ -220,13 +220,13 @@ void a_pause_holds_its_priority_and_is_accounted() {
 }
 
 void errors_say_what_to_do() {
-  CHECK_EQ(failure_of(open_port(settings(Backend::packet, kNear4, "none0"))),
+  CHECK_EQ(failure_of(open_datagram_port(settings(Backend::packet, kNear4, "none0"))),
            std::string("there is no interface none0; write one that `ip link` lists"));
-  CHECK_EQ(failure_of(open_port(settings(Backend::packet, *IpAddress::parse("192.0.2.1"), ""))),
+  CHECK_EQ(failure_of(open_datagram_port(settings(Backend::packet, *IpAddress::parse("192.0.2.1"), ""))),
            std::string("address 192.0.2.1 is not on this host; name an address that `ip address` lists"));
   PortConfig config = settings(Backend::packet, kNear4, "lo");
   auto port = opened(config);
-  CHECK(failure_of(open_port(config)).starts_with("10.92.0.1 UDP port 4791 is in use; "));
+  CHECK(failure_of(open_datagram_port(config)).starts_with("10.92.0.1 UDP port 4791 is in use; "));
 }
 
 }  // namespace
@@ -239,7 +239,7 @@ int main() {
   }
   every_pair_of_backends_talks({"IPv4", Backend::packet, kNear4, kFar4});
   every_pair_of_backends_talks({"IPv6", Backend::packet, kNear6, kFar6});
-  if (const std::string refused = failure_of(open_port(settings(Backend::xdp, kNear4, "n0"))); refused.empty()) {
+  if (const std::string refused = failure_of(open_datagram_port(settings(Backend::xdp, kNear4, "n0"))); refused.empty()) {
     every_pair_of_backends_talks({"AF_XDP, IPv4", Backend::xdp, kNear4, kFar4});
     every_pair_of_backends_talks({"AF_XDP, IPv6", Backend::xdp, kNear6, kFar6});
     an_xdp_port_takes_all_queues_or_says_so();

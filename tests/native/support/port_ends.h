@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "port/device_port.h"
+#include "port/datagram_port.h"
 #include "support/check.h"
 
 namespace etloop::test {
@@ -44,14 +44,14 @@ auto opened_by(Open open, const PortConfig& config) {
   return *std::move(port);
 }
 
-inline FlowId flow_to(DevicePort& port, const IpAddress& destination, uint16_t source_port = kSourcePort) {
+inline FlowId flow_to(DatagramPort& port, const IpAddress& destination, uint16_t source_port = kSourcePort) {
   const Result<FlowId> flow = port.add_flow(0, destination, source_port, kTrafficClass);
   CHECK_EQ(failure_of(flow), std::string());
   return *flow;
 }
 
 // Waits for datagrams, at most two seconds for the next.
-inline void receive(DevicePort& port, Keeper& keeper, size_t count) {
+inline void receive(DatagramPort& port, Keeper& keeper, size_t count) {
   for (int turn = 0; turn < 200 && keeper.kept.size() < count; ++turn) {
     port.receive(keeper, 64);
     if (keeper.kept.size() < count) port.wait(10'000'000, -1);

@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "core/port.h"
 #include "port/device_port.h"
 #include "port/neighbours.h"
 #include "wire/frame_builder.h"

@@ -5,12 +5,12 @@
 // takes nothing holds the RoCE port of each address, so that it does not answer our peers with "port unreachable".
 #pragma once
 
-#include "port/device_port.h"
+#include "port/datagram_port.h"
 #include "wire/ethernet.h"
 
 namespace etloop {
 
-class PacketPort final : public DevicePort {
+class PacketPort final : public DatagramPort {
  public:
   static Result<std::unique_ptr<PacketPort>> open(const PortConfig& config);
   ~PacketPort() override;

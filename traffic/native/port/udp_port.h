@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "port/device_port.h"
+#include "port/datagram_port.h"
 
 namespace etloop {
 
-class UdpPort final : public DevicePort {
+class UdpPort final : public DatagramPort {
  public:
   // Opens the receive sockets. A failure says which address, why, and what to do.
   static Result<std::unique_ptr<UdpPort>> open(const PortConfig& config);

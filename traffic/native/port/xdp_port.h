@@ -4,11 +4,11 @@
 // The kernel keeps the addresses and everything that is not RoCEv2: its program (xdp_program) takes nothing else.
 #pragma once
 
-#include "port/device_port.h"
+#include "port/datagram_port.h"
 
 namespace etloop {
 
-class XdpPort final : public DevicePort {
+class XdpPort final : public DatagramPort {
  public:
   static Result<std::unique_ptr<XdpPort>> open(const PortConfig& config);
   ~XdpPort() override;

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/core.h"
 #include "port/system_clock.h"
 #include "wire/wire.h"
 
@@ -40,6 +41,18 @@ std::string pair_text(const verbs::QueuePair* pair) { return "queue pair " + std
 
 }  // namespace
 
+std::vector<std::string> unmet_by_a_card(const PortConfig& config, const TransportParams& transport) {
+  std::vector<std::string> unmet;
+  if (config.capture != nullptr) unmet.emplace_back("a card's packets cannot be captured here; the capture stays empty");
+  if (!transport.faults.empty() || config.drop_per_million > 0) {
+    unmet.emplace_back("faults of the scenario do not reach a card's packets");
+  }
+  if (config.vlan_id >= 0) {
+    unmet.emplace_back("a card tags its frames by the VLAN interface that has its address, not by transport.vlan");
+  }
+  return unmet;
+}
+
 void VerbsPort::SendRing::push(const WorkRequest& request) {
   if (tail - head == slots.size()) {
     std::vector<WorkRequest> larger(std::max<size_t>(16, slots.size() * 2));
@@ -60,6 +73,20 @@ Result<std::unique_ptr<VerbsPort>> VerbsPort::open(const VerbsPortConfig& config
   if (const auto suited = port->suits(); !suited) return suited.error();
   if (const auto laid_out = port->lay_out(); !laid_out) return laid_out.error();
   return port;
+}
+
+Result<std::unique_ptr<Core>> VerbsPort::make_core(const EnginePlan& plan, int32_t port) {
+  std::string error;
+  auto core = Core::make(plan, port, *this, error);
+  if (core == nullptr) return Error{std::move(error)};
+  return core;
+}
+
+size_t VerbsPort::receive_into(Core& core, size_t budget) { return receive(core, budget); }
+
+bool VerbsPort::transmit_from(Core& core, Clock& clock, size_t) {
+  if (core.probing()) core.send_probes(clock.now());
+  return false;
 }
 
 // Whether the device can do what the plan asks of it.
@@ -120,6 +147,7 @@ Result<void> VerbsPort::lay_out() {
   degraded_.push_back("RDMA device " + device.name() +
                       " carries the transport: congestion control, pacing, timers, UDP source ports and packet counters are "
                       "the card's own, and nothing tells whether the device under test kept the traffic class");
+  degraded_.insert(degraded_.end(), config_.unmet.begin(), config_.unmet.end());
   return {};
 }
 
