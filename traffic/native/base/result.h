@@ -3,9 +3,9 @@
 
 #include <cassert>
 #include <concepts>
+#include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 
 namespace etloop {
 
@@ -19,22 +19,22 @@ struct [[nodiscard]] Error {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : held_(std::in_place_index<0>, std::move(value)) {}
-  Result(Error error) : held_(std::in_place_index<1>, std::move(error)) {}
+  Result(T value) : value_(std::move(value)) {}
+  Result(Error error) : error_(std::move(error)) {}
   // Of what converts to T: a port of one kind where any port is wanted.
   template <typename U>
     requires(std::convertible_to<U, T> && !std::same_as<U, T>)
   Result(Result<U>&& other) : Result(other ? Result(T(*std::move(other))) : Result(other.error())) {}
 
-  explicit operator bool() const { return held_.index() == 0; }
+  explicit operator bool() const { return value_.has_value(); }
 
   T& operator*() & {
     assert(*this);
-    return *std::get_if<0>(&held_);
+    return *value_;
   }
   const T& operator*() const& {
     assert(*this);
-    return *std::get_if<0>(&held_);
+    return *value_;
   }
   T&& operator*() && { return std::move(**this); }
   T* operator->() { return &**this; }
@@ -42,11 +42,12 @@ class [[nodiscard]] Result {
 
   const Error& error() const {
     assert(!*this);
-    return *std::get_if<1>(&held_);
+    return error_;
   }
 
  private:
-  std::variant<T, Error> held_;
+  std::optional<T> value_;
+  Error error_;  // if there is no value
 };
 
 // Of what gives nothing but that it was done: `return {};`.
