@@ -5,9 +5,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from etloop.contract.model.assignment import Assignment, ScheduleTables
 from etloop.contract.model.topology import Topology
+from etloop.traffic.capture import PlannedCapture
 from etloop.traffic.flow_level import FlowLevelSettings, FlowNetwork
 from etloop.traffic.simulation import SimulationSettings
 from etloop.traffic.soft_switch import SoftLimits, SoftPort
+from etloop.traffic.threads.loop_threads import ThreadPlan
 from etloop.traffic.topology.routes import Routes
 from etloop.traffic.twin import StreamPath, TwinSettings
 from numpy.typing import NDArray
@@ -162,15 +164,7 @@ class PortLoops:
     """
 
     def __init__(
-        self,
-        assignment: Assignment,
-        spin_ns: int,
-        processors: list[int],
-        cc_library: str = "",
-        captures: list[str] = [],
-        snap_bytes: int = 0,
-        capture_bytes: int = 0,
-        realtime_priority: int = 0,
+        self, assignment: Assignment, threads: ThreadPlan, capture: PlannedCapture, cc_library: str
     ) -> None: ...
     def endpoints(self) -> list[tuple[int, int, bool, int, int, int, int]]:
         """Ends on network cards: connection, queue pair of it, whether it sends data, number, address, key, address of

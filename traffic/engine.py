@@ -136,16 +136,7 @@ class Engine:
         )
         try:
             library = library_for(assignment.transport.congestion)
-            loops = _native.PortLoops(
-                assignment,
-                planned.spin_ns,
-                list(planned.processors),
-                library,
-                list(kept.paths),
-                kept.snap_bytes,
-                kept.file_bytes,
-                planned.realtime_priority,
-            )
+            loops = _native.PortLoops(assignment, planned, kept, library)
         except (RuntimeError, ValueError, OverflowError) as error:
             what, _, remedy = str(error).partition("; ")
             raise RigError(

@@ -45,14 +45,15 @@ void kept(RealtimeKeeper& keeper) {
 }  // namespace
 
 int main() {
-  std::string error;
   {
-    const auto keeper = RealtimeKeeper::make({-1, kPriority}, error);
-    if (keeper == nullptr) {
-      CHECK(error.starts_with("the keeper of a real-time thread: "));
-      test::skipped(test::Missing::kernel_or_right, "real-time threads", error);
+    const auto made = RealtimeKeeper::make({-1, kPriority});
+    if (!made) {
+      const std::string& why = made.error().text;
+      CHECK(why.starts_with("the keeper of a real-time thread: "));
+      test::skipped(test::Missing::kernel_or_right, "real-time threads", why);
       return test::failures();
     }
+    const std::unique_ptr<RealtimeKeeper>& keeper = *made;
     std::thread([&keeper] { kept(*keeper); }).join();
     // One that ended while it was away is nobody's loss.
     std::thread([&keeper] {

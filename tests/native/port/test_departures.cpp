@@ -16,6 +16,7 @@
 #include "port/udp_port.h"
 #include "support/check.h"
 #include "support/lab.h"
+#include "support/port_ends.h"
 
 namespace {
 
@@ -210,11 +211,7 @@ constexpr Nanos kApartNs = 10 * kMs;
 std::unique_ptr<UdpPort> opened() {
   PortConfig config;
   config.addresses = {kNear};
-  std::string error;
-  auto port = UdpPort::open(config, error);
-  if (port == nullptr) std::cerr << error << '\n';
-  CHECK(port != nullptr);
-  return port;
+  return test::opened_by(UdpPort::open, config);
 }
 
 void a_veth_pair_offers_neither() {
@@ -254,9 +251,7 @@ void packets_leave_at_their_times() {
   CHECK(port->departure_horizon_ns() > kPackets * kApartNs);
   const std::vector<std::string> has = port->capabilities();
   CHECK_EQ(has[1], std::string("paced packets leave at their times by the kernel's fq (SO_TXTIME)"));
-  std::string error;
-  FlowId flow = 0;
-  CHECK(port->add_flow(0, kFar, 0xC123, 0x6A, flow, error));
+  const FlowId flow = test::flow_to(*port, kFar);
   const Nanos first_ns = monotonic_ns() + 50 * kMs;
   for (uint32_t psn = 0; psn < kPackets; ++psn) {
     PacketRun run;

@@ -20,6 +20,7 @@
 namespace {
 
 using namespace etloop;
+using test::failure_of;
 using test::flow_to;
 using test::Keeper;
 using test::Kept;
@@ -53,7 +54,7 @@ struct Ends {
   IpAddress far;
 };
 
-std::unique_ptr<DevicePort> opened(const PortConfig& config) { return test::opened_by(open_port, config); }
+std::unique_ptr<DatagramPort> opened(const PortConfig& config) { return test::opened_by(open_datagram_port, config); }
 
 PortConfig settings(Backend backend, const IpAddress& address, const char* interface) {
   PortConfig config;
@@ -94,12 +95,12 @@ std::vector<std::vector<uint8_t>> frames_of_file(const std::string& path) {
 
 void every_pair_of_backends_talks(const Ends& ends) {
   const std::string path = "/tmp/etloop-capture-" + std::to_string(getpid()) + ".pcapng";
-  std::string error;
   PortConfig captured = settings(ends.backend, ends.near, "n0");
   CaptureConfig capture_config;
   capture_config.path = path;
-  captured.capture = Capture::open(capture_config, error);
-  CHECK_EQ(error, std::string());
+  auto file = Capture::open(capture_config);
+  CHECK_EQ(failure_of(file), std::string());
+  captured.capture = *std::move(file);
   auto near = opened(captured);
   auto far = opened(settings(ends.backend, ends.far, "f0"));
   const Descriptor capture = test::frame_socket("f0");
@@ -151,11 +152,9 @@ void every_pair_of_backends_talks(const Ends& ends) {
 }
 
 void an_xdp_port_takes_all_queues_or_says_so() {
-  std::string error;
   PortConfig config = settings(Backend::xdp, kNear4, "n0");
   config.queues = 2;
-  CHECK(open_port(config, error) == nullptr);
-  CHECK(error.starts_with("n0 has 1 receive queues, not 2, and packets"));
+  CHECK(failure_of(open_datagram_port(config)).starts_with("n0 has 1 receive queues, not 2, and packets"));
 }
 
 void a_wrong_icrc_is_counted_and_dropped() {
@@ -196,8 +195,8 @@ void tags_carry_number_and_priority() {
 }
 
 void a_pause_holds_its_priority_and_is_accounted() {
-  auto near = PacketPort::open(settings(Backend::packet, kNear4, "n0"), *std::make_unique<std::string>());
-  auto far = PacketPort::open(settings(Backend::packet, kFar4, "f0"), *std::make_unique<std::string>());
+  auto near = opened(settings(Backend::packet, kNear4, "n0"));
+  auto far = opened(settings(Backend::packet, kFar4, "f0"));
   const FlowId flow = flow_to(*near, kFar4);
   ethernet::Pause pause{.enabled = 1U << 3, .quanta = {}};
   pause.quanta[3] = 0xFFFF;  // 335 us at 100 Gb/s
@@ -221,15 +220,13 @@ void a_pause_holds_its_priority_and_is_accounted() {
 }
 
 void errors_say_what_to_do() {
-  std::string error;
-  CHECK(open_port(settings(Backend::packet, kNear4, "none0"), error) == nullptr);
-  CHECK_EQ(error, std::string("there is no interface none0; write one that `ip link` lists"));
-  CHECK(open_port(settings(Backend::packet, *IpAddress::parse("192.0.2.1"), ""), error) == nullptr);
-  CHECK_EQ(error, std::string("address 192.0.2.1 is not on this host; name an address that `ip address` lists"));
+  CHECK_EQ(failure_of(open_datagram_port(settings(Backend::packet, kNear4, "none0"))),
+           std::string("there is no interface none0; write one that `ip link` lists"));
+  CHECK_EQ(failure_of(open_datagram_port(settings(Backend::packet, *IpAddress::parse("192.0.2.1"), ""))),
+           std::string("address 192.0.2.1 is not on this host; name an address that `ip address` lists"));
   PortConfig config = settings(Backend::packet, kNear4, "lo");
   auto port = opened(config);
-  CHECK(open_port(config, error) == nullptr);
-  CHECK(error.starts_with("10.92.0.1 UDP port 4791 is in use; "));
+  CHECK(failure_of(open_datagram_port(config)).starts_with("10.92.0.1 UDP port 4791 is in use; "));
 }
 
 }  // namespace
@@ -242,13 +239,12 @@ int main() {
   }
   every_pair_of_backends_talks({"IPv4", Backend::packet, kNear4, kFar4});
   every_pair_of_backends_talks({"IPv6", Backend::packet, kNear6, kFar6});
-  if (auto port = open_port(settings(Backend::xdp, kNear4, "n0"), reason); port != nullptr) {
-    port.reset();
+  if (const std::string refused = failure_of(open_datagram_port(settings(Backend::xdp, kNear4, "n0"))); refused.empty()) {
     every_pair_of_backends_talks({"AF_XDP, IPv4", Backend::xdp, kNear4, kFar4});
     every_pair_of_backends_talks({"AF_XDP, IPv6", Backend::xdp, kNear6, kFar6});
     an_xdp_port_takes_all_queues_or_says_so();
   } else {
-    test::skipped(test::Missing::kernel_or_right, "the tests of xdp ports", reason);
+    test::skipped(test::Missing::kernel_or_right, "the tests of xdp ports", refused);
   }
   a_wrong_icrc_is_counted_and_dropped();
   tags_carry_number_and_priority();

@@ -19,6 +19,7 @@
 namespace {
 
 using namespace etloop;
+using test::failure_of;
 using test::flow_to;
 using test::Keeper;
 using test::Kept;
@@ -87,9 +88,8 @@ void a_run_of_middles_arrives_packet_by_packet() {
 // One address talks to itself: IPv6 has a single loopback address.
 void runs_over_ipv6_have_the_icrc_of_ipv6() {
   const IpAddress loopback = *IpAddress::parse("::1");
-  std::string error;
-  if (UdpPort::open(settings({loopback}), error) == nullptr) {
-    return test::skipped(test::Missing::kernel_or_right, "runs_over_ipv6_have_the_icrc_of_ipv6", error);
+  if (const auto port = UdpPort::open(settings({loopback})); !port) {
+    return test::skipped(test::Missing::kernel_or_right, "runs_over_ipv6_have_the_icrc_of_ipv6", port.error().text);
   }
   for (const bool offload : {true, false}) {
     PortConfig config = settings({loopback});
@@ -148,12 +148,12 @@ void each_datagram_names_the_address_it_came_to() {
 
 void short_packets_are_foreign_and_never_seen() {
   auto b = opened(settings({kB}));
-  std::string error;
-  const Descriptor stranger = open_sender(kA, kSourcePort, {}, error);
+  const auto stranger = open_sender(kA, kSourcePort, {});
+  CHECK_EQ(failure_of(stranger), std::string());
   const SocketAddress to = socket_address(kB, wire::kRoceUdpPort);
   for (const size_t length : {0U, 1U, 15U, 16U}) {
     const std::array<uint8_t, 16> bytes{};
-    CHECK_EQ(sendto(stranger.get(), bytes.data(), length, 0, &to.any, to.length), static_cast<ssize_t>(length));
+    CHECK_EQ(sendto(stranger->get(), bytes.data(), length, 0, &to.any, to.length), static_cast<ssize_t>(length));
   }
   Keeper keeper;
   receive(*b, keeper, 1);
@@ -200,19 +200,17 @@ void a_wake_ends_a_wait_and_is_drained() {
 }
 
 void errors_name_the_address_and_the_remedy() {
-  std::string error;
   auto held = opened(settings({kB}));
-  CHECK(UdpPort::open(settings({kA, kB}), error) == nullptr);
-  CHECK_EQ(error, std::string("127.91.0.2 UDP port 4791 is in use; end the other agent that uses this address, or "
-                              "unload the kernel's software RoCE (modprobe -r rdma_rxe), or choose another udp_port"));
-  CHECK(UdpPort::open(settings({IpAddress::v4(0xC0000201)}), error) == nullptr);
-  CHECK_EQ(error, std::string("address 192.0.2.1 is not on this host; name an address that `ip -4 address` lists"));
+  CHECK_EQ(failure_of(UdpPort::open(settings({kA, kB}))),
+           std::string("127.91.0.2 UDP port 4791 is in use; end the other agent that uses this address, or "
+                       "unload the kernel's software RoCE (modprobe -r rdma_rxe), or choose another udp_port"));
+  CHECK_EQ(failure_of(UdpPort::open(settings({IpAddress::v4(0xC0000201)}))),
+           std::string("address 192.0.2.1 is not on this host; name an address that `ip -4 address` lists"));
 
-  const Descriptor other = open_sender(kA, kSourcePort, {}, error);
+  const auto other = open_sender(kA, kSourcePort, {});
+  CHECK_EQ(failure_of(other), std::string());
   auto a = opened(settings({kA}));
-  FlowId flow = 0;
-  CHECK(!a->add_flow(0, kB, kSourcePort, 0x6A, flow, error));
-  CHECK_EQ(error,
+  CHECK_EQ(failure_of(a->add_flow(0, kB, kSourcePort, 0x6A)),
            std::string("127.91.0.1 UDP port 49443 is in use; another process holds this source port; end it, or keep "
                        "it off (sysctl net.ipv4.ip_local_reserved_ports)"));
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "port/device_port.h"
+#include "port/datagram_port.h"
 #include "support/check.h"
 
 namespace etloop::test {
@@ -27,28 +27,31 @@ class Keeper final : public PortSink {
   std::vector<Kept> kept;
 };
 
+// What went wrong; "" where nothing did.
+template <typename T>
+std::string failure_of(const Result<T>& result) {
+  return result ? std::string() : result.error().text;
+}
+
 // A port as `open` opens it; without one there is nothing to test, so the program ends with the reason.
 template <typename Open>
 auto opened_by(Open open, const PortConfig& config) {
-  std::string error;
-  auto port = open(config, error);
-  if (port == nullptr) {
-    std::cerr << error << '\n';
+  auto port = open(config);
+  if (!port) {
+    std::cerr << port.error().text << '\n';
     std::exit(1);
   }
-  return port;
+  return *std::move(port);
 }
 
-inline FlowId flow_to(DevicePort& port, const IpAddress& destination, uint16_t source_port = kSourcePort) {
-  std::string error;
-  FlowId flow = 0;
-  CHECK(port.add_flow(0, destination, source_port, kTrafficClass, flow, error));
-  CHECK_EQ(error, std::string());
-  return flow;
+inline FlowId flow_to(DatagramPort& port, const IpAddress& destination, uint16_t source_port = kSourcePort) {
+  const Result<FlowId> flow = port.add_flow(0, destination, source_port, kTrafficClass);
+  CHECK_EQ(failure_of(flow), std::string());
+  return *flow;
 }
 
 // Waits for datagrams, at most two seconds for the next.
-inline void receive(DevicePort& port, Keeper& keeper, size_t count) {
+inline void receive(DatagramPort& port, Keeper& keeper, size_t count) {
   for (int turn = 0; turn < 200 && keeper.kept.size() < count; ++turn) {
     port.receive(keeper, 64);
     if (keeper.kept.size() < count) port.wait(10'000'000, -1);

@@ -96,21 +96,22 @@ ssize_t poll_datagram(int fd, std::span<uint8_t> into, SocketAddress* source, in
 
 }  // namespace
 
-bool blast_send(const BlastSettings& settings, BlastTotals& totals, std::string& error) {
-  if (settings.backend != Backend::udp) return frame_blast_send(settings, totals, error);
+Result<BlastTotals> blast_send(const BlastSettings& settings) {
+  if (settings.backend != Backend::udp) return frame_blast_send(settings);
   const size_t send_bytes = size_t{settings.segment_bytes} * settings.segments;
   if (send_bytes == 0 || send_bytes > kMaxSendBytes) {
-    error = "one send of a blast has 1 to 65507 bytes, not " + std::to_string(send_bytes);
-    return false;
+    return Error{"one send of a blast has 1 to 65507 bytes, not " + std::to_string(send_bytes)};
   }
-  const Descriptor sender = open_sender(settings.src_ip, kBlastSourcePort, {}, error);
-  if (sender.get() < 0) return false;
+  const auto opened = open_sender(settings.src_ip, kBlastSourcePort, {});
+  if (!opened) return opened.error();
+  const Descriptor& sender = *opened;
   const int segment_bytes = settings.segments > 1 ? static_cast<int>(settings.segment_bytes) : 0;
   setsockopt(sender.get(), SOL_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes);
   const SocketAddress to = socket_address(settings.dst_ip, settings.udp_port);
   const std::vector<uint8_t> bytes(send_bytes, 0xA5);
   const int64_t start_ns = now_ns();
   int64_t end_ns = start_ns;
+  BlastTotals totals;
   for (int turn = 1; end_ns - start_ns < settings.duration_ns; ++turn) {
     if (sendto(sender.get(), bytes.data(), bytes.size(), 0, &to.any, to.length) >= 0) {
       totals.bytes += static_cast<int64_t>(send_bytes);
@@ -118,24 +119,24 @@ bool blast_send(const BlastSettings& settings, BlastTotals& totals, std::string&
     } else if (errno == EAGAIN || errno == ENOBUFS) {
       wait_for(sender.get(), POLLOUT, 1'000'000);
     } else {
-      error = "cannot send to " + settings.dst_ip.text() + ": " + errno_text(errno);
-      return false;
+      return Error{"cannot send to " + settings.dst_ip.text() + ": " + errno_text(errno)};
     }
     if (turn % kClockEvery == 0) end_ns = now_ns();
   }
   totals.duration_ns = end_ns - start_ns;
-  return true;
+  return totals;
 }
 
-bool blast_receive(const BlastSettings& settings, BlastTotals& totals, std::string& error) {
-  if (settings.backend != Backend::udp) return frame_blast_receive(settings, totals, error);
-  const Descriptor receiver = open_receiver(settings.dst_ip, settings.udp_port, kReceiveBufferBytes, error);
-  if (receiver.get() < 0) return false;
+Result<BlastTotals> blast_receive(const BlastSettings& settings) {
+  if (settings.backend != Backend::udp) return frame_blast_receive(settings);
+  const auto opened = open_receiver(settings.dst_ip, settings.udp_port, kReceiveBufferBytes);
+  if (!opened) return opened.error();
+  const Descriptor& receiver = *opened;
   Drain drain(receiver.get());
   wait_for(receiver.get(), POLLIN, kBlastSilenceNs);
+  BlastTotals totals;
   if (!drain.once(totals)) {
-    error = "nothing arrived at " + settings.dst_ip.text() + " for 2 s; start the sender";
-    return false;
+    return Error{"nothing arrived at " + settings.dst_ip.text() + " for 2 s; start the sender"};
   }
   totals = {};  // the first batch starts the clock
   const int64_t start_ns = now_ns();
@@ -151,28 +152,27 @@ bool blast_receive(const BlastSettings& settings, BlastTotals& totals, std::stri
     }
   }
   totals.duration_ns = last_ns - start_ns;
-  return true;
+  return totals;
 }
 
-bool ping(const PingSettings& settings, std::vector<int64_t>& round_trips_ns, std::string& error) {
-  const Descriptor end = open_receiver(settings.src_ip, settings.udp_port, kReceiveBufferBytes, error);
-  if (end.get() < 0) return false;
+Result<std::vector<int64_t>> ping(const PingSettings& settings) {
+  const auto opened = open_receiver(settings.src_ip, settings.udp_port, kReceiveBufferBytes);
+  if (!opened) return opened.error();
+  const Descriptor& end = *opened;
   const SocketAddress to = socket_address(settings.dst_ip, settings.udp_port);
   std::vector<uint8_t> message(std::clamp<size_t>(settings.message_bytes, sizeof(uint32_t), kMaxSendBytes));
   std::vector<uint8_t> answer(kMaxDatagramBytes);
-  round_trips_ns.clear();
+  std::vector<int64_t> round_trips_ns;
   round_trips_ns.reserve(settings.count);
   int64_t heard_ns = now_ns();
   for (uint32_t number = 0; round_trips_ns.size() < settings.count; ++number) {
     std::memcpy(message.data(), &number, sizeof number);
     const int64_t sent_ns = now_ns();
     if (sent_ns - heard_ns > kBlastSilenceNs) {
-      error = settings.dst_ip.text() + " did not answer for 2 s; start pong there";
-      return false;
+      return Error{settings.dst_ip.text() + " did not answer for 2 s; start pong there"};
     }
     if (sendto(end.get(), message.data(), message.size(), 0, &to.any, to.length) < 0) {
-      error = "cannot send to " + settings.dst_ip.text() + ": " + errno_text(errno);
-      return false;
+      return Error{"cannot send to " + settings.dst_ip.text() + ": " + errno_text(errno)};
     }
     while (poll_datagram(end.get(), answer, nullptr, kAnswerTimeoutNs) >= 0) {
       heard_ns = now_ns();
@@ -182,12 +182,13 @@ bool ping(const PingSettings& settings, std::vector<int64_t>& round_trips_ns, st
     }
   }
   std::sort(round_trips_ns.begin(), round_trips_ns.end());
-  return true;
+  return round_trips_ns;
 }
 
-bool pong(const PingSettings& settings, std::string& error) {
-  const Descriptor end = open_receiver(settings.dst_ip, settings.udp_port, kReceiveBufferBytes, error);
-  if (end.get() < 0) return false;
+Result<void> pong(const PingSettings& settings) {
+  const auto opened = open_receiver(settings.dst_ip, settings.udp_port, kReceiveBufferBytes);
+  if (!opened) return opened.error();
+  const Descriptor& end = *opened;
   std::vector<uint8_t> message(kMaxDatagramBytes);
   SocketAddress source;
   uint32_t answered = 0;
@@ -199,10 +200,9 @@ bool pong(const PingSettings& settings, std::string& error) {
     sendto(end.get(), message.data(), static_cast<size_t>(bytes), 0, &source.any, source.length);
     ++answered;
   }
-  if (answered >= settings.count) return true;
-  error = "only " + std::to_string(answered) + " of " + std::to_string(settings.count) + " pings came to " +
-          settings.dst_ip.text();
-  return false;
+  if (answered >= settings.count) return {};
+  return Error{"only " + std::to_string(answered) + " of " + std::to_string(settings.count) + " pings came to " +
+               settings.dst_ip.text()};
 }
 
 }  // namespace etloop

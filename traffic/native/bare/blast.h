@@ -6,10 +6,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "base/ip_address.h"
+#include "base/result.h"
 #include "port/device_port.h"
 
 namespace etloop {
@@ -32,11 +32,11 @@ struct BlastTotals {
   int64_t duration_ns = 0;  // of a receiver: from its first datagram to its last
 };
 
-// Sends as fast as the kernel takes it, for duration_ns. False: `error` says why.
-bool blast_send(const BlastSettings& settings, BlastTotals& totals, std::string& error);
+// Sends as fast as the kernel takes it, for duration_ns.
+Result<BlastTotals> blast_send(const BlastSettings& settings);
 
 // Receives at dst_ip for duration_ns after the first datagram.
-bool blast_receive(const BlastSettings& settings, BlastTotals& totals, std::string& error);
+Result<BlastTotals> blast_receive(const BlastSettings& settings);
 
 struct PingSettings {
   IpAddress src_ip = {};
@@ -48,9 +48,9 @@ struct PingSettings {
 
 // Sends datagrams one after the other, each after the answer to the one before (or 20 ms without one), busy-polling,
 // until `count` were answered. Gives the round-trip times in nanoseconds, sorted.
-bool ping(const PingSettings& settings, std::vector<int64_t>& round_trips_ns, std::string& error);
+Result<std::vector<int64_t>> ping(const PingSettings& settings);
 
 // Answers datagrams at dst_ip, busy-polling: at least `count`, and then until 40 ms pass without one.
-bool pong(const PingSettings& settings, std::string& error);
+Result<void> pong(const PingSettings& settings);
 
 }  // namespace etloop

@@ -43,8 +43,8 @@ void wait_for(int fd, short events, int timeout_ms) {
   poll(&polled, 1, timeout_ms);
 }
 
-bool open_packet_socket(const Interface& interface, uint16_t protocol, Descriptor& made, std::string& error) {
-  made = Descriptor(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<Descriptor> open_packet_socket(const Interface& interface, uint16_t protocol) {
+  Descriptor made(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   sockaddr_ll link{};
   link.sll_family = AF_PACKET;
   link.sll_protocol = htons(protocol);
@@ -56,34 +56,37 @@ bool open_packet_socket(const Interface& interface, uint16_t protocol, Descripto
     setsockopt(made.get(), SOL_PACKET, protocol == 0 ? PACKET_QDISC_BYPASS : PACKET_IGNORE_OUTGOING, &on, sizeof on);
     setsockopt(made.get(), SOL_SOCKET, SO_RCVBUFFORCE, &receive_bytes, sizeof receive_bytes);
     setsockopt(made.get(), SOL_SOCKET, SO_SNDBUFFORCE, &send_bytes, sizeof send_bytes);
-    if (bind(made.get(), reinterpret_cast<const sockaddr*>(&link), sizeof link) == 0) return true;
+    if (bind(made.get(), reinterpret_cast<const sockaddr*>(&link), sizeof link) == 0) return made;
   }
-  error = "cannot open a packet socket on " + interface.name + ": " + errno_text(errno) + "; give CAP_NET_RAW";
-  return false;
+  return Error{"cannot open a packet socket on " + interface.name + ": " + errno_text(errno) + "; give CAP_NET_RAW"};
 }
 
 // Headers that reach the peer, and a payload after them.
-bool make_frame(FrameFlows& flows, const BlastSettings& settings, std::vector<uint8_t>& frame, std::string& error) {
-  FlowId flow = 0;
-  if (!flows.add_flow(0, settings.dst_ip, kSourcePort, 0, flow, error)) return false;
+Result<std::vector<uint8_t>> make_frame(FrameFlows& flows, const BlastSettings& settings) {
+  const Result<FlowId> flow = flows.add_flow(0, settings.dst_ip, kSourcePort, 0);
+  if (!flow) return flow.error();
   const Nanos deadline = monotonic_ns() + kNeighbourTimeoutNs;
   std::span<const uint8_t> header;
-  while ((header = flows.headers(flow, kFlowClass, settings.segment_bytes, monotonic_ns())).empty()) {
+  while ((header = flows.headers(*flow, kFlowClass, settings.segment_bytes, monotonic_ns())).empty()) {
     if (monotonic_ns() > deadline) {
-      error = settings.dst_ip.text() + " is no neighbour that answers; look at ip neighbour";
-      return false;
+      return Error{settings.dst_ip.text() + " is no neighbour that answers; look at ip neighbour"};
     }
     wait_for(-1, 0, 1);
   }
-  frame.assign(header.begin(), header.end());
+  std::vector<uint8_t> frame(header.begin(), header.end());
   frame.resize(header.size() + settings.segment_bytes, 0xA5);
-  return true;
+  return frame;
 }
 
 // Sends one batch; how many frames the kernel took, negative: not even one for want of room. -2: for another reason.
 class PacketSender {
  public:
-  bool open(const Interface& interface, std::string& error) { return open_packet_socket(interface, 0, socket_, error); }
+  Result<void> open(const Interface& interface) {
+    auto opened = open_packet_socket(interface, 0);
+    if (!opened) return opened.error();
+    socket_ = *std::move(opened);
+    return {};
+  }
   int send(std::span<const uint8_t> frame, uint32_t count) {
     iovec vector{const_cast<uint8_t*>(frame.data()), frame.size()};
     for (uint32_t i = 0; i < count; ++i) {
@@ -102,11 +105,11 @@ class PacketSender {
 
 class XdpSender {
  public:
-  bool open(const Interface& interface, std::string& error) {
+  Result<void> open(const Interface& interface) {
     XdpSettings settings;
     settings.interface_index = interface.index;
     settings.interface = interface.name;
-    return socket_.open(settings, error);
+    return socket_.open(settings);
   }
   int send(std::span<const uint8_t> frame, uint32_t count) {
     const bool room = socket_.has_room(count, frame.size());
@@ -124,29 +127,28 @@ class XdpSender {
 };
 
 template <typename Sender>
-bool send_frames(const Interface& interface, std::span<const uint8_t> frame, const BlastSettings& settings, BlastTotals& totals,
-                 std::string& error) {
+Result<BlastTotals> send_frames(const Interface& interface, std::span<const uint8_t> frame, const BlastSettings& settings) {
   Sender sender;
-  if (!sender.open(interface, error)) return false;
+  if (const auto opened = sender.open(interface); !opened) return opened.error();
+  BlastTotals totals;
   const uint32_t count = std::clamp<uint32_t>(settings.segments, 1, kMostFrames);
   const Nanos start_ns = monotonic_ns();
   while ((totals.duration_ns = monotonic_ns() - start_ns) < settings.duration_ns) {
     const int taken = sender.send(frame, count);
     if (taken == -2) {
-      error = "cannot send frames on " + interface.name + ": " + errno_text(errno);
-      return false;
+      return Error{"cannot send frames on " + interface.name + ": " + errno_text(errno)};
     }
     if (taken == -1 && sender.fd() >= 0) wait_for(sender.fd(), POLLOUT, 1);
     totals.datagrams += std::max(taken, 0);
     totals.bytes += int64_t{std::max(taken, 0)} * settings.segment_bytes;
   }
-  return true;
+  return totals;
 }
 
 // Takes what is there and counts datagrams; negative: the socket failed.
 class PacketReceiver {
  public:
-  bool open(const Interface& interface, const BlastSettings& settings, std::string& error) {
+  Result<void> open(const Interface& interface, const BlastSettings& settings) {
     headers_bytes_ = sizeof(ethhdr) + (settings.dst_ip.is_v4() ? 28 : 48);
     bytes_.resize(kReceiveBatch * kMaxFrameBytes);
     for (size_t i = 0; i < kReceiveBatch; ++i) {
@@ -154,7 +156,10 @@ class PacketReceiver {
       messages_[i].msg_hdr.msg_iov = &vectors_[i];
       messages_[i].msg_hdr.msg_iovlen = 1;
     }
-    return open_packet_socket(interface, settings.dst_ip.is_v4() ? ETH_P_IP : ETH_P_IPV6, socket_, error);
+    auto opened = open_packet_socket(interface, settings.dst_ip.is_v4() ? ETH_P_IP : ETH_P_IPV6);
+    if (!opened) return opened.error();
+    socket_ = *std::move(opened);
+    return {};
   }
   bool once(BlastTotals& totals) {
     const int count = recvmmsg(socket_.get(), messages_.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
@@ -177,13 +182,15 @@ class PacketReceiver {
 
 class XdpReceiver {
  public:
-  bool open(const Interface& interface, const BlastSettings& settings, std::string& error) {
+  Result<void> open(const Interface& interface, const BlastSettings& settings) {
     headers_bytes_ = sizeof(ethhdr) + (settings.dst_ip.is_v4() ? 28 : 48);
     XdpSettings socket;
     socket.interface_index = interface.index;
     socket.interface = interface.name;
-    return program_.attach(interface.index, interface.name, settings.udp_port, 1, error) && socket_.open(socket, error) &&
-           program_.give(0, socket_.fd(), error);
+    Result<void> done = program_.attach(interface.index, interface.name, settings.udp_port, 1);
+    if (done) done = socket_.open(socket);
+    if (done) done = program_.give(0, socket_.fd());
+    return done;
   }
   bool once(BlastTotals& totals) {
     const size_t frames = socket_.receive(kReceiveBatch, [&](std::span<const uint8_t> frame) {
@@ -201,14 +208,14 @@ class XdpReceiver {
 };
 
 template <typename Receiver>
-bool receive_frames(const Interface& interface, const BlastSettings& settings, BlastTotals& totals, std::string& error) {
+Result<BlastTotals> receive_frames(const Interface& interface, const BlastSettings& settings) {
   Receiver receiver;
-  if (!receiver.open(interface, settings, error)) return false;
+  if (const auto opened = receiver.open(interface, settings); !opened) return opened.error();
+  BlastTotals totals;
   const Nanos opened_ns = monotonic_ns();
   while (!receiver.once(totals)) {
     if (monotonic_ns() - opened_ns > kBlastSilenceNs) {
-      error = "nothing arrived at " + settings.dst_ip.text() + " for 2 s; start the sender";
-      return false;
+      return Error{"nothing arrived at " + settings.dst_ip.text() + " for 2 s; start the sender"};
     }
     wait_for(receiver.fd(), POLLIN, 100);
   }
@@ -223,24 +230,25 @@ bool receive_frames(const Interface& interface, const BlastSettings& settings, B
     }
   }
   totals.duration_ns = last_ns - start_ns;
-  return true;
+  return totals;
 }
 
 }  // namespace
 
-bool frame_blast_send(const BlastSettings& settings, BlastTotals& totals, std::string& error) {
+Result<BlastTotals> frame_blast_send(const BlastSettings& settings) {
   FrameFlows flows(port_of(settings, settings.src_ip));
-  std::vector<uint8_t> frame;
-  if (!flows.open(error) || !make_frame(flows, settings, frame, error)) return false;
-  return settings.backend == Backend::xdp ? send_frames<XdpSender>(flows.interface(), frame, settings, totals, error)
-                                          : send_frames<PacketSender>(flows.interface(), frame, settings, totals, error);
+  if (const auto opened = flows.open(); !opened) return opened.error();
+  const auto frame = make_frame(flows, settings);
+  if (!frame) return frame.error();
+  return settings.backend == Backend::xdp ? send_frames<XdpSender>(flows.interface(), *frame, settings)
+                                          : send_frames<PacketSender>(flows.interface(), *frame, settings);
 }
 
-bool frame_blast_receive(const BlastSettings& settings, BlastTotals& totals, std::string& error) {
+Result<BlastTotals> frame_blast_receive(const BlastSettings& settings) {
   FrameFlows flows(port_of(settings, settings.dst_ip));
-  if (!flows.open(error)) return false;
-  return settings.backend == Backend::xdp ? receive_frames<XdpReceiver>(flows.interface(), settings, totals, error)
-                                          : receive_frames<PacketReceiver>(flows.interface(), settings, totals, error);
+  if (const auto opened = flows.open(); !opened) return opened.error();
+  return settings.backend == Backend::xdp ? receive_frames<XdpReceiver>(flows.interface(), settings)
+                                          : receive_frames<PacketReceiver>(flows.interface(), settings);
 }
 
 }  // namespace etloop

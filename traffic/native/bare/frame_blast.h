@@ -8,7 +8,7 @@
 
 namespace etloop {
 
-bool frame_blast_send(const BlastSettings& settings, BlastTotals& totals, std::string& error);
-bool frame_blast_receive(const BlastSettings& settings, BlastTotals& totals, std::string& error);
+Result<BlastTotals> frame_blast_send(const BlastSettings& settings);
+Result<BlastTotals> frame_blast_receive(const BlastSettings& settings);
 
 }  // namespace etloop

@@ -57,7 +57,7 @@ struct SoftSocket::State {
     }
   }
 
-  bool open(const std::string& interface, bool promiscuous, std::string& error);
+  Result<void> open(const std::string& interface, bool promiscuous);
   bool hand_over(size_t slot, FrameSink& sink, Nanos now, Nanos real_offset_ns);
 
   Descriptor socket;
@@ -71,30 +71,26 @@ struct SoftSocket::State {
   std::array<iovec, 2 * kSendBatch> sent_parts{};
 };
 
-bool SoftSocket::State::open(const std::string& interface, bool promiscuous, std::string& error) {
+Result<void> SoftSocket::State::open(const std::string& interface, bool promiscuous) {
   // Protocol 0: nothing arrives before all options are set.
   socket = Descriptor(::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int fd = socket.get();
   if (fd < 0) {
-    error = "cannot open a packet socket: " + errno_text(errno) + (errno == EPERM ? "; it needs CAP_NET_RAW" : "");
-    return false;
+    return Error{"cannot open a packet socket: " + errno_text(errno) + (errno == EPERM ? "; it needs CAP_NET_RAW" : "")};
   }
   ifreq request{};
   if (interface.size() >= sizeof request.ifr_name) {
-    error = "\"" + interface + "\" is too long for the name of an interface";
-    return false;
+    return Error{"\"" + interface + "\" is too long for the name of an interface"};
   }
   std::copy(interface.begin(), interface.end(), request.ifr_name);
   if (ioctl(fd, SIOCGIFHWADDR, &request) != 0) {
-    error = "no interface " + interface + ": " + errno_text(errno);
-    return false;
+    return Error{"no interface " + interface + ": " + errno_text(errno)};
   }
   std::memcpy(mac.data(), request.ifr_hwaddr.sa_data, mac.size());
   if (!set_option(fd, SOL_PACKET, PACKET_AUXDATA, 1) || !set_option(fd, SOL_PACKET, PACKET_VNET_HDR, 1) ||
       !set_option(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) || !set_option(fd, SOL_SOCKET, SO_TIMESTAMPNS, 1)) {
-    error = "the kernel does not tell a packet socket what is needed (tags, joined frames, stamps): " + errno_text(errno) +
-            "; Linux 4.20 does";
-    return false;
+    return Error{"the kernel does not tell a packet socket what is needed (tags, joined frames, stamps): " + errno_text(errno) +
+                 "; Linux 4.20 does"};
   }
   set_option(fd, SOL_PACKET, PACKET_QDISC_BYPASS, 1);
   set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBufferBytes);
@@ -104,16 +100,14 @@ bool SoftSocket::State::open(const std::string& interface, bool promiscuous, std
   link.sll_protocol = htons(ETH_P_ALL);
   link.sll_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
   if (bind(fd, reinterpret_cast<const sockaddr*>(&link), sizeof link) != 0) {
-    error = "cannot bind a packet socket to " + interface + ": " + errno_text(errno);
-    return false;
+    return Error{"cannot bind a packet socket to " + interface + ": " + errno_text(errno)};
   }
-  if (!promiscuous) return true;
+  if (!promiscuous) return {};
   packet_mreq all{};
   all.mr_ifindex = link.sll_ifindex;
   all.mr_type = PACKET_MR_PROMISC;
-  if (setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) == 0) return true;
-  error = "cannot take all frames of " + interface + ": " + errno_text(errno);
-  return false;
+  if (setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) == 0) return {};
+  return Error{"cannot take all frames of " + interface + ": " + errno_text(errno)};
 }
 
 bool SoftSocket::State::hand_over(size_t slot, FrameSink& sink, Nanos now, Nanos real_offset_ns) {
@@ -143,9 +137,9 @@ bool SoftSocket::State::hand_over(size_t slot, FrameSink& sink, Nanos now, Nanos
   return true;
 }
 
-std::unique_ptr<SoftSocket> SoftSocket::open(const std::string& interface, bool promiscuous, std::string& error) {
+Result<std::unique_ptr<SoftSocket>> SoftSocket::open(const std::string& interface, bool promiscuous) {
   auto state = std::make_unique<State>();
-  if (!state->open(interface, promiscuous, error)) return nullptr;
+  if (const auto opened = state->open(interface, promiscuous); !opened) return opened.error();
   return std::unique_ptr<SoftSocket>(new SoftSocket(std::move(state)));
 }
 

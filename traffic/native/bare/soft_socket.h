@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "base/result.h"
 #include "switch/soft_frame.h"
 
 namespace etloop {
@@ -34,8 +35,8 @@ class SoftSocket {
   static constexpr size_t kSendBatch = 64;
 
   // On an interface of the calling thread's network namespace; `promiscuous`: also what is for other stations than the
-  // interface, which network cards withhold. Null: `error` says why.
-  static std::unique_ptr<SoftSocket> open(const std::string& interface, bool promiscuous, std::string& error);
+  // interface, which network cards withhold.
+  static Result<std::unique_ptr<SoftSocket>> open(const std::string& interface, bool promiscuous);
   ~SoftSocket();
 
   int fd() const;

@@ -41,7 +41,7 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
   State(const SoftSwitchConfig& settings)
       : config(settings), pool(settings.mtu_bytes + ethernet::kMaxHeaderBytes, settings.memory_bytes) {}
 
-  bool open(std::string& error);
+  Result<void> open();
   void run();
   void turn();
   bool receive(Nanos& horizon_ns);
@@ -108,19 +108,18 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
 
 // ---- opening
 
-bool SoftSwitch::State::open(std::string& error) {
-  if (error = validate(config.fabric); !error.empty()) return false;
+Result<void> SoftSwitch::State::open() {
+  if (std::string wrong = validate(config.fabric); !wrong.empty()) return Error{std::move(wrong)};
   if (config.ports.size() != config.fabric.attachments.size()) {
-    error = "ports and attachments differ in number";
-    return false;
+    return Error{"ports and attachments differ in number"};
   }
   wake = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   for (size_t i = 0; i < config.ports.size(); ++i) {
     const SoftPortConfig& port = config.ports[i];
-    auto socket = SoftSocket::open(port.interface, config.learns, error);
-    if (socket == nullptr) return false;
-    polled.push_back({socket->fd(), POLLIN, 0});
-    sockets.push_back(std::move(socket));
+    auto socket = SoftSocket::open(port.interface, config.learns);
+    if (!socket) return socket.error();
+    sockets.push_back(*std::move(socket));
+    polled.push_back({sockets.back()->fd(), POLLIN, 0});
     if (port.host_mac != ethernet::Mac{}) stations.fix(port.host_mac, static_cast<uint32_t>(i));
     for (const IpAddress& address : port.addresses) by_address[address] = static_cast<uint32_t>(i);
   }
@@ -130,7 +129,7 @@ bool SoftSwitch::State::open(std::string& error) {
   blocked.resize(config.ports.size());
   begin_ns = monotonic_ns();
   fabric = std::make_unique<SoftFabric>(config.fabric, *this, begin_ns);
-  return true;
+  return {};
 }
 
 // ---- in
@@ -457,9 +456,9 @@ SoftSwitch::SoftSwitch(std::unique_ptr<State> state) : state_(std::move(state)) 
 
 SoftSwitch::~SoftSwitch() { stop(); }
 
-std::unique_ptr<SoftSwitch> SoftSwitch::open(const SoftSwitchConfig& config, std::string& error) {
+Result<std::unique_ptr<SoftSwitch>> SoftSwitch::open(const SoftSwitchConfig& config) {
   auto state = std::make_unique<State>(config);
-  if (!state->open(error)) return nullptr;
+  if (const auto opened = state->open(); !opened) return opened.error();
   return std::unique_ptr<SoftSwitch>(new SoftSwitch(std::move(state)));
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ip_address.h"
+#include "base/result.h"
 #include "base/time.h"
 #include "base/turnarounds.h"
 #include "switch/soft_fabric.h"
@@ -74,8 +75,8 @@ struct SoftSnapshot {
 
 class SoftSwitch {
  public:
-  // Opens the sockets in the calling thread's network namespace. Null: `error` says why.
-  static std::unique_ptr<SoftSwitch> open(const SoftSwitchConfig& config, std::string& error);
+  // Opens the sockets in the calling thread's network namespace.
+  static Result<std::unique_ptr<SoftSwitch>> open(const SoftSwitchConfig& config);
   SoftSwitch(const SoftSwitch&) = delete;
   SoftSwitch& operator=(const SoftSwitch&) = delete;
   ~SoftSwitch();

@@ -6,22 +6,21 @@
 
 namespace etloop::cc {
 
-bool load_plugin(const std::string& path, Plugin& plugin, std::string& error) {
+Result<Plugin> load_plugin(const std::string& path) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* why = dlerror();
-    error = why != nullptr ? why : "the library cannot be loaded";
-    return false;
+    return Error{why != nullptr ? why : "the library cannot be loaded"};
   }
+  Plugin plugin;
   plugin.library = std::shared_ptr<const void>(handle, [](const void* open) { dlclose(const_cast<void*>(open)); });
   const auto table_of = reinterpret_cast<etloop_cc_plugin_function>(dlsym(handle, "etloop_cc_plugin"));
   if (table_of == nullptr) {
-    error = "it does not export the function etloop_cc_plugin (with C linkage)";
-    return false;
+    return Error{"it does not export the function etloop_cc_plugin (with C linkage)"};
   }
   plugin.table = table_of();
-  error = refusal(plugin.table);
-  return error.empty();
+  if (std::string refused = refusal(plugin.table); !refused.empty()) return Error{std::move(refused)};
+  return plugin;
 }
 
 }  // namespace etloop::cc

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/result.h"
 #include "cc/etloop_cc.h"
 
 namespace etloop::cc {
@@ -13,7 +14,7 @@ struct Plugin {
   const etloop_cc_algorithm* table = nullptr;
 };
 
-// Loads a library and checks what it exports. False: `error` says why not.
-bool load_plugin(const std::string& path, Plugin& plugin, std::string& error);
+// Loads a library and checks what it exports.
+Result<Plugin> load_plugin(const std::string& path);
 
 }  // namespace etloop::cc

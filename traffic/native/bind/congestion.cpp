@@ -34,10 +34,9 @@ nb::tuple description(const etloop_cc_algorithm& table) {
 }
 
 cc::Plugin plugin_at(const std::string& library) {
-  cc::Plugin plugin;
-  std::string error;
-  if (!cc::load_plugin(library, plugin, error)) throw nb::value_error(error.c_str());
-  return plugin;
+  auto plugin = cc::load_plugin(library);
+  if (!plugin) throw nb::value_error(plugin.error().text.c_str());
+  return *std::move(plugin);
 }
 
 cc::Plugin table_of(const std::string& algorithm, const std::string& library) {

@@ -11,6 +11,7 @@
 
 #include "bind/columns.h"
 #include "bind/plan.h"
+#include "bind/value_or_throw.h"
 #include "loop/loop.h"
 #include "port/capture.h"
 #include "virtual/sim.h"
@@ -26,51 +27,55 @@ nb::tuple probe_tuple(const ProbeResult& probe) {
                         probe.round_trip_ns);
 }
 
+// `index`: of the assignment's port.
+PortConfig port_config(const EnginePlan& plan, nb::handle assignment, size_t index) {
+  const nb::object settings = nb::getattr(assignment, "ports")[index];
+  const nb::object transport = nb::getattr(assignment, "transport");
+  PortConfig config;
+  config.backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
+  config.interface = read_value<std::string>(settings, "interface");
+  config.queues = read_value<uint32_t>(settings, "queues");
+  config.busy_poll_us = read_value<uint32_t>(settings, "busy_poll_us");
+  config.link_bps = plan.ports[index].link_bps;
+  config.vlan_id = read_value<int32_t>(transport, "vlan_id");
+  config.vlan_priority = read_value<uint8_t>(transport, "vlan_priority");
+  config.addresses = plan.ports[index].addresses;
+  config.udp_port = plan.ports[index].udp_port;
+  config.path_mtu = plan.transport.path_mtu;
+  config.segmentation_offload = read_value<bool>(transport, "segmentation_offload");
+  config.drop_per_million = read_value<uint32_t>(transport, "drop_per_million");
+  config.drop_seed = read_value<uint64_t>(transport, "drop_seed") + index;
+  return config;
+}
+
+// traffic.capture.PlannedCapture -> the file that a port's packets go to; nullptr: they are not kept.
+std::shared_ptr<Capture> open_capture(const PlannedPort& port, nb::handle planned, size_t index) {
+  const auto paths = read_value<std::vector<std::string>>(planned, "paths");
+  if (index >= paths.size() || paths[index].empty()) return nullptr;
+  CaptureConfig config;
+  config.path = paths[index];
+  config.interface = port.name;
+  config.snap_bytes = read_value<uint32_t>(planned, "snap_bytes");
+  config.file_bytes = read_value<int64_t>(planned, "file_bytes");
+  return value_or_throw(Capture::open(config));
+}
+
 // The port loops of one agent.
 class PortLoops {
  public:
-  // `captures[p]`: the file that packets of port p go to; none, or empty: they are not kept.
-  PortLoops(nb::handle assignment, Nanos spin_ns, const std::vector<int32_t>& processors, const std::string& cc_library,
-            const std::vector<std::string>& captures, uint32_t snap_bytes, int64_t capture_bytes, int32_t realtime_priority)
+  // `threads`: a traffic.threads.loop_threads.ThreadPlan; `capture`: a traffic.capture.PlannedCapture.
+  PortLoops(nb::handle assignment, nb::handle threads, nb::handle capture, const std::string& cc_library)
       : plan_(plan_from(assignment, cc_library)) {
-    const nb::object transport = nb::getattr(assignment, "transport");
-    std::string error;
-    const std::shared_ptr<LoopBoard> board = LoopBoard::make(*plan_, error);
-    if (board == nullptr) throw std::runtime_error(error);
+    const std::shared_ptr<LoopBoard> board = value_or_throw(LoopBoard::make(*plan_));
+    const auto processors = read_value<std::vector<int32_t>>(threads, "processors");
     for (size_t p = 0; p < plan_->ports.size(); ++p) {
       LoopConfig config;
-      config.spin_ns = spin_ns;
-      config.place = {p < processors.size() ? processors[p] : -1, realtime_priority};
-      const nb::object settings = nb::getattr(assignment, "ports")[p];
-      config.port.backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
-      config.port.interface = read_value<std::string>(settings, "interface");
-      config.port.queues = read_value<uint32_t>(settings, "queues");
-      config.port.busy_poll_us = read_value<uint32_t>(settings, "busy_poll_us");
-      config.port.link_bps = plan_->ports[p].link_bps;
-      config.port.vlan_id = read_value<int32_t>(transport, "vlan_id");
-      config.port.vlan_priority = read_value<uint8_t>(transport, "vlan_priority");
-      config.port.addresses = plan_->ports[p].addresses;
-      config.port.udp_port = plan_->ports[p].udp_port;
-      config.port.path_mtu = plan_->transport.path_mtu;
-      config.port.segmentation_offload = read_value<bool>(transport, "segmentation_offload");
-      config.port.drop_per_million = read_value<uint32_t>(transport, "drop_per_million");
-      config.port.drop_seed = read_value<uint64_t>(transport, "drop_seed") + p;
-      if (p < captures.size() && !captures[p].empty()) {
-        CaptureConfig capture;
-        capture.path = captures[p];
-        capture.interface = plan_->ports[p].name;
-        capture.snap_bytes = snap_bytes;
-        capture.file_bytes = capture_bytes;
-        config.port.capture = Capture::open(capture, error);
-        if (config.port.capture == nullptr) throw std::runtime_error(error);
-      }
-      std::unique_ptr<PortLoop> loop;
-      {
-        const nb::gil_scoped_release released;  // memory for a card may take seconds, and the heartbeat goes on
-        loop = PortLoop::open(plan_, board, static_cast<int32_t>(p), config, error);
-      }
-      if (loop == nullptr) throw std::runtime_error(error);
-      loops_.push_back(std::move(loop));
+      config.spin_ns = read_value<int64_t>(threads, "spin_ns");
+      config.place = {p < processors.size() ? processors[p] : -1, read_value<int32_t>(threads, "realtime_priority")};
+      config.port = port_config(*plan_, assignment, p);
+      config.port.capture = open_capture(plan_->ports[p], capture, p);
+      const nb::gil_scoped_release released;  // memory for a card may take seconds, and the heartbeat goes on
+      loops_.push_back(value_or_throw(PortLoop::open(plan_, board, static_cast<int32_t>(p), config)));
     }
   }
 
@@ -256,11 +261,8 @@ nb::dict simulate_assignment(nb::handle assignment, nb::handle settings) {
 
 void bind_engine(nb::module_& module) {
   nb::class_<PortLoops>(module, "PortLoops")
-      .def(nb::init<nb::handle, Nanos, const std::vector<int32_t>&, const std::string&, const std::vector<std::string>&,
-                    uint32_t, int64_t, int32_t>(),
-           nb::arg("assignment"), nb::arg("spin_ns"), nb::arg("processors"), nb::arg("cc_library") = "",
-           nb::arg("captures") = std::vector<std::string>(), nb::arg("snap_bytes") = 0,
-           nb::arg("capture_bytes") = 0, nb::arg("realtime_priority") = 0)
+      .def(nb::init<nb::handle, nb::handle, nb::handle, const std::string&>(), nb::arg("assignment"), nb::arg("threads"),
+           nb::arg("capture"), nb::arg("cc_library"))
       .def("endpoints", &PortLoops::endpoints)
       .def("join", &PortLoops::join, nb::arg("peers"))
       .def("start_probe", &PortLoops::start_probe)

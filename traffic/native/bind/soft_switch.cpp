@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "bind/columns.h"
 #include "bind/plan.h"
 #include "bind/switch.h"
+#include "bind/value_or_throw.h"
 
 namespace nb = nanobind;
 
@@ -44,9 +44,7 @@ class BoundSoftSwitch {
     config.late_ns = read_value<int64_t>(limits, "late_ns");
     config.spin_ns = read_value<int64_t>(limits, "spin_ns");
     config.learns = read_value<bool>(limits, "learns");
-    std::string error;
-    switch_ = SoftSwitch::open(config, error);
-    if (switch_ == nullptr) throw std::runtime_error(error);
+    switch_ = value_or_throw(SoftSwitch::open(config));
   }
 
   void start() { switch_->start(); }

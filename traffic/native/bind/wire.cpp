@@ -6,12 +6,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <tuple>
 
 #include "bare/blast.h"
 #include "bind/plan.h"
+#include "bind/value_or_throw.h"
 #include "loop/core_watch.h"
 #include "wire/frame_builder.h"
 #include "wire/wire.h"
@@ -140,33 +140,20 @@ void bind_values(nb::module_& module) {
 
 using Totals = std::tuple<int64_t, int64_t, int64_t>;
 
-Totals blast(bool (*direction)(const BlastSettings&, BlastTotals&, std::string&), const BlastSettings& settings) {
-  BlastTotals totals;
-  std::string error;
-  {
-    const nb::gil_scoped_release released;
-    if (direction(settings, totals, error)) return {totals.datagrams, totals.bytes, totals.duration_ns};
-  }
-  throw std::runtime_error(error);
+Totals blast(Result<BlastTotals> (*direction)(const BlastSettings&), const BlastSettings& settings) {
+  const nb::gil_scoped_release released;
+  const BlastTotals totals = value_or_throw(direction(settings));
+  return {totals.datagrams, totals.bytes, totals.duration_ns};
 }
 
 std::vector<int64_t> ping_times(const PingSettings& settings) {
-  std::vector<int64_t> round_trips_ns;
-  std::string error;
-  {
-    const nb::gil_scoped_release released;
-    if (ping(settings, round_trips_ns, error)) return round_trips_ns;
-  }
-  throw std::runtime_error(error);
+  const nb::gil_scoped_release released;
+  return value_or_throw(ping(settings));
 }
 
 void answer_pings(const PingSettings& settings) {
-  std::string error;
-  {
-    const nb::gil_scoped_release released;
-    if (pong(settings, error)) return;
-  }
-  throw std::runtime_error(error);
+  const nb::gil_scoped_release released;
+  value_or_throw(pong(settings));
 }
 
 Backend blast_backend(uint8_t value) {
@@ -210,10 +197,7 @@ void bind_blast(nb::module_& module) {
 }
 
 std::unique_ptr<CoreWatch> watch_core(int32_t processor, int32_t priority) {
-  std::string error;
-  std::unique_ptr<CoreWatch> watch = CoreWatch::start(processor, priority, error);
-  if (watch == nullptr) throw std::runtime_error(error);
-  return watch;
+  return value_or_throw(CoreWatch::start(processor, priority));
 }
 
 nb::list late_turns(CoreWatch& watch) {

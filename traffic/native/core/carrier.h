@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/ip_address.h"
+#include "base/result.h"
 #include "base/time.h"
 #include "qp/work.h"
 #include "wire/clear_to_send.h"
@@ -53,11 +54,11 @@ class CarrierSink {
 class Carrier {
  public:
   virtual ~Carrier() = default;
-  // Makes an end; ends are counted from 0 in the order they are made. False: `error` says why.
-  virtual bool add_end(const EndSettings& settings, std::string& error) = 0;
+  // Makes an end; ends are counted from 0 in the order they are made.
+  virtual Result<void> add_end(const EndSettings& settings) = 0;
   virtual Endpoint endpoint(uint32_t end) const = 0;
   // Joins an end to its peer.
-  virtual bool connect(uint32_t end, const Endpoint& peer, std::string& error) = 0;
+  virtual Result<void> connect(uint32_t end, const Endpoint& peer) = 0;
   virtual void post(uint32_t end, const WorkRequest& request) = 0;
   // Room for one granted message of at most `bytes` at a receiving end.
   virtual uint64_t room(uint32_t end, uint32_t bytes, uint32_t& rkey) = 0;

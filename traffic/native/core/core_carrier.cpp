@@ -37,7 +37,11 @@ bool Core::open_carried(size_t row, std::string& error) {
       }
       const auto address = static_cast<uint16_t>(own - addresses.begin());
       const uint8_t traffic_class = ranks_[sends ? ends.src_index : ends.dst_index].traffic_class;
-      if (!carrier_->add_end({static_cast<int32_t>(row), q, sends, address, peer_ip, traffic_class}, error)) return false;
+      const auto added = carrier_->add_end({static_cast<int32_t>(row), q, sends, address, peer_ip, traffic_class});
+      if (!added) {
+        error = added.error().text;
+        return false;
+      }
       const auto index = static_cast<uint32_t>(qps_.size());
       const uint32_t remote = sends ? planned.dst_qpn : planned.src_qpn;
       // Records name an end by its number in the plan; the card's own is in `endpoints`.
@@ -72,9 +76,8 @@ void Core::set_peer_endpoints(const std::vector<Endpoint>& peers) {
   for (uint32_t i = 0; carrier_ != nullptr && i < qps_.size(); ++i) {
     Endpoint peer;
     peer.qpn = qps_[i].remote_qpn();
-    std::string error;
-    if (!carrier_->connect(i, peer, error)) {
-      fail(places_[i].connection, connection_text(places_[i].connection) + ": " + error);
+    if (const auto connected = carrier_->connect(i, peer); !connected) {
+      fail(places_[i].connection, connection_text(places_[i].connection) + ": " + connected.error().text);
       return;
     }
   }

@@ -9,19 +9,15 @@
 
 namespace etloop {
 
-std::unique_ptr<CoreWatch> CoreWatch::start(int32_t processor, int32_t priority, std::string& error) {
-  std::unique_ptr<RealtimeKeeper> keeper = RealtimeKeeper::make({processor, priority}, error);
-  if (keeper == nullptr) {
-    error = "the core is not watched: " + error;
-    return nullptr;
-  }
-  std::unique_ptr<CoreWatch> watch(new CoreWatch(std::move(keeper)));
+Result<std::unique_ptr<CoreWatch>> CoreWatch::start(int32_t processor, int32_t priority) {
+  auto keeper = RealtimeKeeper::make({processor, priority});
+  if (!keeper) return Error{"the core is not watched: " + keeper.error().text};
+  std::unique_ptr<CoreWatch> watch(new CoreWatch(*std::move(keeper)));
   watch->watch_.begin();
   watch->thread_ = std::thread([raw = watch.get()] { raw->run(); });
   const std::vector<std::string> refused = place_thread(watch->thread_.native_handle(), {processor, priority});
   if (refused.empty()) return watch;
-  error = "the core is not watched: " + refused.front();
-  return nullptr;
+  return Error{"the core is not watched: " + refused.front()};
 }
 
 CoreWatch::~CoreWatch() { stop(); }

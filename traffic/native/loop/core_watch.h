@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/result.h"
 #include "loop/realtime_keeper.h"
 #include "loop/turn_watch.h"
 
@@ -16,8 +17,8 @@ namespace etloop {
 
 class CoreWatch {
  public:
-  // Needs the right to be real-time. On failure returns nullptr and says why in `error`.
-  static std::unique_ptr<CoreWatch> start(int32_t processor, int32_t priority, std::string& error);
+  // Needs the right to be real-time.
+  static Result<std::unique_ptr<CoreWatch>> start(int32_t processor, int32_t priority);
   ~CoreWatch();
   CoreWatch(const CoreWatch&) = delete;
   CoreWatch& operator=(const CoreWatch&) = delete;

@@ -54,13 +54,12 @@ std::vector<int32_t> usable_processors() {
   return processors;
 }
 
-std::shared_ptr<LoopBoard> LoopBoard::make(const EnginePlan& plan, std::string& error) {
+Result<std::shared_ptr<LoopBoard>> LoopBoard::make(const EnginePlan& plan) {
   std::shared_ptr<LoopBoard> board(new LoopBoard(plan));
   for (size_t port = 0; port < plan.ports.size(); ++port) {
     const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (fd < 0) {
-      error = std::string("cannot make an event descriptor: ") + std::strerror(errno);
-      return nullptr;
+      return Error{std::string("cannot make an event descriptor: ") + std::strerror(errno)};
     }
     board->wake_fds_.push_back(fd);
   }
@@ -77,43 +76,31 @@ void LoopBoard::wake(size_t port) const {
   [[maybe_unused]] const ssize_t written = write(wake_fds_[port], &one, sizeof one);
 }
 
-std::unique_ptr<PortLoop> PortLoop::open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port,
-                                         const LoopConfig& config, std::string& error) {
+Result<std::unique_ptr<PortLoop>> PortLoop::open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board,
+                                                 int32_t port, const LoopConfig& config) {
   std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), std::move(board), port, config));
-  const bool card = config.port.backend == Backend::verbs;
-  if (!(card ? loop->open_verbs(error) : loop->open_packets(error))) return nullptr;
+  if (const auto opened = loop->open_port(); !opened) return opened.error();
   loop->core_->join(*loop);
   loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
   loop->place_refused_ = place_thread(loop->thread_.native_handle(), config.place);
   if (config.place.realtime_priority == 0 || !loop->place_refused_.empty()) return loop;
-  loop->keeper_ = RealtimeKeeper::make(config.place, error);
-  if (loop->keeper_ == nullptr) return nullptr;
+  auto keeper = RealtimeKeeper::make(config.place);
+  if (!keeper) return keeper.error();
+  loop->keeper_ = *std::move(keeper);
   loop->realtime_.store(true, std::memory_order_release);
   return loop;
 }
 
-bool PortLoop::open_packets(std::string& error) {
+Result<void> PortLoop::open_port() {
   config_.port.departure_times = plan_->transport.faults.empty();
-  port_ = open_port(config_.port, error);
-  if (port_ == nullptr) return false;
-  DevicePort& device = *port_;
-  const auto open_flow = [&device](uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
-                                   FlowId& flow, std::string& why) {
-    return device.add_flow(address, dst_ip, src_port, traffic_class, flow, why);
-  };
-  core_ = Core::make(*plan_, static_cast<int32_t>(index_), device.counters().receive_buffer_bytes, open_flow, error);
-  if (core_ != nullptr) core_->set_answer_patience(device.answer_patience_ns());
-  return core_ != nullptr;
-}
-
-bool PortLoop::open_verbs(std::string& error) {
-  const PlannedPort& planned = plan_->ports[index_];
-  const auto port = static_cast<int32_t>(index_);
-  verbs_ = VerbsPort::open(
-      {planned.device, planned.gid_index, planned.addresses, plan_->transport, carrier_needs(*plan_, port)}, error);
-  if (verbs_ == nullptr) return false;
-  core_ = Core::make(*plan_, port, *verbs_, error);
-  return core_ != nullptr;
+  const auto index = static_cast<int32_t>(index_);
+  auto port = etloop::open_port(config_.port, *plan_, index);
+  if (!port) return port.error();
+  port_ = *std::move(port);
+  auto core = port_->make_core(*plan_, index);
+  if (!core) return core.error();
+  core_ = *std::move(core);
+  return {};
 }
 
 PortLoop::~PortLoop() { stop(); }
@@ -151,11 +138,11 @@ void PortLoop::stop() {
 
 LoopStatus PortLoop::status() const {
   return {state_.load(std::memory_order_acquire),
-          ops_done_.load(std::memory_order_relaxed),
+          progress_.ops_done.load(std::memory_order_relaxed),
           core_->total_ops(),
-          wire_tx_bytes_.load(std::memory_order_relaxed),
-          wire_rx_bytes_.load(std::memory_order_relaxed),
-          last_progress_ns_.load(std::memory_order_relaxed)};
+          progress_.wire_tx_bytes.load(std::memory_order_relaxed),
+          progress_.wire_rx_bytes.load(std::memory_order_relaxed),
+          progress_.last_ns.load(std::memory_order_relaxed)};
 }
 
 bool PortLoop::take_waits(std::vector<WaitRecord>& out) {
@@ -166,21 +153,13 @@ bool PortLoop::take_waits(std::vector<WaitRecord>& out) {
 }
 
 std::vector<std::string> PortLoop::degraded() const {
-  std::vector<std::string> what = verbs_ == nullptr ? port_->degraded() : verbs_->degraded();
+  std::vector<std::string> what = port_->degraded();
   what.insert(what.end(), place_refused_.begin(), place_refused_.end());
-  if (verbs_ == nullptr) return what;
-  if (config_.port.capture != nullptr) what.emplace_back("a card's packets cannot be captured here; the capture stays empty");
-  if (!plan_->transport.faults.empty() || config_.port.drop_per_million > 0) {
-    what.emplace_back("faults of the scenario do not reach a card's packets");
-  }
-  if (config_.port.vlan_id >= 0) {
-    what.emplace_back("a card tags its frames by the VLAN interface that has its address, not by transport.vlan");
-  }
   return what;
 }
 
 std::vector<std::string> PortLoop::capabilities() const {
-  std::vector<std::string> what = port_ != nullptr ? port_->capabilities() : std::vector<std::string>{};
+  std::vector<std::string> what = port_->capabilities();
   if (realtime()) {
     what.push_back("its thread is real-time (SCHED_FIFO, priority " + std::to_string(config_.place.realtime_priority) + ")" +
                    (config_.place.processor >= 0 ? " on core " + std::to_string(config_.place.processor) : ""));
@@ -189,12 +168,10 @@ std::vector<std::string> PortLoop::capabilities() const {
 }
 
 PortRecord PortLoop::counters() const {
-  PortRecord record = verbs_ != nullptr ? verbs_->counters() : port_->counters();
+  PortRecord record = port_->counters();
   record.foreign_datagrams += core_->foreign_datagrams();
-  if (port_ != nullptr) {
-    record.receive_overflows = port_->receive_overflows();
-    record.rx_icrc_encapsulated += port_->damaged_datagrams();
-  }
+  record.receive_overflows = port_->receive_overflows();
+  record.rx_icrc_encapsulated += port_->damaged_datagrams();
   record.loop_turns = turns_;
   record.idle_turns = idle_turns_;
   record.blocked_ns = blocked_ns_;
@@ -224,8 +201,7 @@ bool PortLoop::handle_commands(uint32_t commands) {
   if ((commands & kStart) != 0) {
     const Nanos start_ns = start_ns_.load(std::memory_order_relaxed);
     core_->start(start_ns);
-    for (const PauseRule& rule : plan_->ports[index_].pauses) pauses_.push_back({rule, start_ns + rule.first_ns, 0});
-    next_pause_ns_ = pauses_.empty() ? kNever : start_ns;
+    pauses_.start(plan_->ports[index_].pauses, start_ns);
     state_.store(LoopState::running, std::memory_order_release);
   }
   if ((commands & kWaits) != 0 && !waits_ready_.load(std::memory_order_acquire)) {
@@ -241,11 +217,11 @@ Nanos PortLoop::leaves_at() const {
 
 void PortLoop::publish() {
   const CoreStatus& status = core_->status();
-  ops_done_.store(status.ops_done, std::memory_order_relaxed);
-  wire_tx_bytes_.store(status.wire_tx_bytes, std::memory_order_relaxed);
-  wire_rx_bytes_.store(status.wire_rx_bytes, std::memory_order_relaxed);
-  last_progress_ns_.store(status.last_progress_ns, std::memory_order_relaxed);
-  published_.store(core_->records().size(), std::memory_order_release);
+  progress_.ops_done.store(status.ops_done, std::memory_order_relaxed);
+  progress_.wire_tx_bytes.store(status.wire_tx_bytes, std::memory_order_relaxed);
+  progress_.wire_rx_bytes.store(status.wire_rx_bytes, std::memory_order_relaxed);
+  progress_.last_ns.store(status.last_progress_ns, std::memory_order_relaxed);
+  progress_.records.store(core_->records().size(), std::memory_order_release);
 }
 
 void PortLoop::settle_state() {
@@ -268,21 +244,14 @@ void PortLoop::settle_state() {
   }
 }
 
-// Pauses keep their own times: one that is late does not shift those after it, and missed ones are not made up for.
 void PortLoop::send_pauses(Nanos now) {
-  next_pause_ns_ = kNever;
-  if (state_.load(std::memory_order_relaxed) != LoopState::running) return;
-  for (PauseDue& due : pauses_) {
-    if (due.rule.count != 0 && due.sent >= due.rule.count) continue;
-    if (due.at_ns <= now) {
-      ethernet::Pause pause;
-      pause.enabled = static_cast<uint8_t>(1U << due.rule.priority);
-      pause.quanta[due.rule.priority] = due.rule.quanta;
-      if (port_ != nullptr && port_->send_pause(pause)) ++due.sent;
-      due.at_ns += ((now - due.at_ns) / due.rule.every_ns + 1) * due.rule.every_ns;
-    }
-    if (due.rule.count == 0 || due.sent < due.rule.count) next_pause_ns_ = std::min(next_pause_ns_, due.at_ns);
-  }
+  if (state_.load(std::memory_order_relaxed) != LoopState::running) return pauses_.stop();
+  pauses_.send_due(now, [this](const PauseRule& rule) {
+    ethernet::Pause pause;
+    pause.enabled = static_cast<uint8_t>(1U << rule.priority);
+    pause.quanta[rule.priority] = rule.quanta;
+    return port_->send_pause(pause);
+  });
 }
 
 void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
@@ -290,7 +259,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   if (idle_since_ns == 0) idle_since_ns = now;
   const bool run_under_way = state_.load(std::memory_order_relaxed) == LoopState::running;
   if (run_under_way && now - idle_since_ns < config_.spin_ns) return;
-  const Nanos deadline = std::min({core_->next_deadline(), next_pause_ns_, leaves_at()});
+  const Nanos deadline = std::min({core_->next_deadline(), pauses_.next_ns(), leaves_at()});
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
   if (deadline - early_ns <= now) return;
   if (share_.ordinary()) {
@@ -300,11 +269,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const Nanos before = monotonic_ns();
   const Nanos longest = std::min(deadline - early_ns - now, kLongestSleepNs);
   watch_.sleeps_until(longest == kLongestSleepNs ? kNever : now + longest);
-  const auto until_woken = [&] {
-    const int wake_fd = board_->wake_fd(index_);
-    verbs_ != nullptr ? verbs_->wait(longest, wake_fd) : port_->wait(longest, wake_fd);
-  };
-  board_->mesh().sleep(index_, until_woken);
+  board_->mesh().sleep(index_, [&] { port_->wait(longest, board_->wake_fd(index_)); });
   blocked_ns_ += monotonic_ns() - before;
 }
 
@@ -328,26 +293,24 @@ void PortLoop::run() {
       break;
     }
     const int64_t done_before = core_->status().ops_done;
-    const size_t received =
-        verbs_ != nullptr ? verbs_->receive(*core_, kReceiveBudget) : port_->receive(*core_, kReceiveBudget);
+    const size_t received = port_->receive_into(*core_, kReceiveBudget);
     const bool handed_over = board_->mesh().take(index_, kReceiveBudget, [this](const ScaleUpMessage& message) {
       core_->on_scale_up(message);
     });
     const Nanos now = clock.now();
-    const int64_t sent_until_now = verbs_ != nullptr ? 0 : port_->counters().tx_datagrams;
+    const int64_t sent_until_now = port_->counters().tx_datagrams;
     watch_.look(now, static_cast<int64_t>(received) + sent_until_now - sent_before);
     sent_before = sent_until_now;
     if (received != 0) last_received_ns_ = now;
     if (now >= leaves_at()) break;
     core_->on_time(now);
-    if (now >= next_pause_ns_) send_pauses(now);
+    if (now >= pauses_.next_ns()) send_pauses(now);
     core_->issue(now);
-    if (verbs_ != nullptr) core_->send_probes(now);
-    const bool sending = port_ != nullptr && core_->transmit(*port_, clock, kTransmitBudget);
+    const bool sending = port_->transmit_from(*core_, clock, kTransmitBudget);
     const bool more = !board_->mesh().flush(index_) || sending || handed_over;
     settle_state();
     // What leaves in bursts is waited for as an answer is: to sleep between them would end late.
-    const bool sent = port_ != nullptr && port_->counters().tx_datagrams != sent_until_now;
+    const bool sent = port_->counters().tx_datagrams != sent_until_now;
     const bool worked = received != 0 || sent || more || core_->status().ops_done != done_before;
     if (realtime()) share_core(now);
     if (!worked) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/core.h"
+#include "loop/pause_timer.h"
 #include "loop/realtime_keeper.h"
 #include "loop/scale_up_mesh.h"
 #include "loop/thread_place.h"
@@ -16,7 +17,6 @@
 #include "plan/plan.h"
 #include "plan/records.h"
 #include "port/device_port.h"
-#include "port/verbs/verbs_port.h"
 
 namespace etloop {
 
@@ -32,8 +32,7 @@ struct LoopConfig {
 // What the loops of one agent share: the ways between their ports inside a host, and the descriptors that end their sleep.
 class LoopBoard {
  public:
-  // On failure returns nullptr and says why in `error`.
-  static std::shared_ptr<LoopBoard> make(const EnginePlan& plan, std::string& error);
+  static Result<std::shared_ptr<LoopBoard>> make(const EnginePlan& plan);
   ~LoopBoard();
   LoopBoard(const LoopBoard&) = delete;
   LoopBoard& operator=(const LoopBoard&) = delete;
@@ -59,9 +58,9 @@ struct LoopStatus {
 
 class PortLoop final : public ScaleUpLinks {
  public:
-  // Opens sockets and starts the thread. On failure returns nullptr and says why in `error`.
-  static std::unique_ptr<PortLoop> open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port,
-                                        const LoopConfig& config, std::string& error);
+  // Opens the port and starts the thread.
+  static Result<std::unique_ptr<PortLoop>> open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board,
+                                                int32_t port, const LoopConfig& config);
   ~PortLoop() override;
   PortLoop(const PortLoop&) = delete;
   PortLoop& operator=(const PortLoop&) = delete;
@@ -79,7 +78,7 @@ class PortLoop final : public ScaleUpLinks {
   const std::string& failure() const { return core_->failure(); }
   int32_t failed_connection() const { return core_->failed_connection(); }
   // Records [0, published_records()) are final and may be read while the loop runs.
-  size_t published_records() const { return published_.load(std::memory_order_acquire); }
+  size_t published_records() const { return progress_.records.load(std::memory_order_acquire); }
   const OpRecord* records() const { return core_->records().data(); }
   // True once since request_waits(): `out` holds the answer.
   bool take_waits(std::vector<WaitRecord>& out);
@@ -88,8 +87,7 @@ class PortLoop final : public ScaleUpLinks {
   // After stop(): what was counted.
   const Core& core() const { return *core_; }
   PortRecord counters() const;
-  // Of the kernel's sockets; -1 where a card carries the transport.
-  int64_t receive_buffer_bytes() const { return verbs_ != nullptr ? -1 : port_->counters().receive_buffer_bytes; }
+  int64_t receive_buffer_bytes() const { return port_->receive_buffer_bytes(); }
   std::vector<std::string> degraded() const;
   std::vector<std::string> capabilities() const;
   // After stop(): when its thread was late for a turn.
@@ -102,9 +100,16 @@ class PortLoop final : public ScaleUpLinks {
   void post(int32_t port, const ScaleUpMessage& message) override {
     board_->mesh().post(index_, static_cast<size_t>(port), message);
   }
+  // How far the run is, for other threads to look at.
+  struct Progress {
+    std::atomic<size_t> records{0};
+    std::atomic<int64_t> ops_done{0};
+    std::atomic<int64_t> wire_tx_bytes{0};
+    std::atomic<int64_t> wire_rx_bytes{0};
+    std::atomic<Nanos> last_ns{0};
+  };
   enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8, kJoin = 16 };
-  bool open_packets(std::string& error);
-  bool open_verbs(std::string& error);
+  Result<void> open_port();
   void run();
   bool handle_commands(uint32_t commands);
   Nanos leaves_at() const;
@@ -119,8 +124,7 @@ class PortLoop final : public ScaleUpLinks {
   std::shared_ptr<LoopBoard> board_;
   size_t index_;
   LoopConfig config_;
-  std::unique_ptr<DevicePort> port_;  // one of the two
-  std::unique_ptr<VerbsPort> verbs_;
+  std::unique_ptr<DevicePort> port_;
   std::unique_ptr<Core> core_;
   std::thread thread_;
   std::vector<std::string> place_refused_;  // written before open() returns
@@ -132,21 +136,10 @@ class PortLoop final : public ScaleUpLinks {
   std::atomic<uint32_t> commands_{0};
   std::atomic<Nanos> start_ns_{0};
   std::atomic<LoopState> state_{LoopState::open};
-  std::atomic<size_t> published_{0};
-  std::atomic<int64_t> ops_done_{0};
-  std::atomic<int64_t> wire_tx_bytes_{0};
-  std::atomic<int64_t> wire_rx_bytes_{0};
-  std::atomic<Nanos> last_progress_ns_{0};
+  Progress progress_;
   std::atomic<bool> waits_ready_{false};
   std::vector<Endpoint> peers_;    // written before kJoin
-  // The rules of the port under way: when each is due, and how often it was.
-  struct PauseDue {
-    PauseRule rule;
-    Nanos at_ns;
-    uint64_t sent;
-  };
-  std::vector<PauseDue> pauses_;
-  Nanos next_pause_ns_ = kNever;
+  PauseTimer pauses_;
   Nanos last_received_ns_ = 0;
   Nanos leave_by_ns_ = kNever;  // until it is told to stop
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after

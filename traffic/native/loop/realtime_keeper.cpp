@@ -12,19 +12,17 @@
 
 namespace etloop {
 
-std::unique_ptr<RealtimeKeeper> RealtimeKeeper::make(const ThreadPlace& place, std::string& error) {
+Result<std::unique_ptr<RealtimeKeeper>> RealtimeKeeper::make(const ThreadPlace& place) {
   Descriptor timer(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   Descriptor end(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (timer.get() < 0 || end.get() < 0) {
-    error = "cannot make a timer for a real-time thread: " + errno_text(errno);
-    return nullptr;
+    return Error{"cannot make a timer for a real-time thread: " + errno_text(errno)};
   }
   std::unique_ptr<RealtimeKeeper> keeper(new RealtimeKeeper(place.realtime_priority, std::move(timer), std::move(end)));
   keeper->thread_ = std::thread([raw = keeper.get()] { raw->run(); });
   // On the same core: its timer rings there, and on another it might find a loop that goes on.
   if (const auto refused = place_thread(keeper->thread_.native_handle(), place); !refused.empty()) {
-    error = "the keeper of a real-time thread: " + refused.front();
-    return nullptr;
+    return Error{"the keeper of a real-time thread: " + refused.front()};
   }
   return keeper;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "base/result.h"
 #include "base/time.h"
 #include "loop/thread_place.h"
 #include "port/udp_socket.h"
@@ -19,8 +20,8 @@ class RealtimeKeeper {
   // How long the kept thread may be an ordinary one.
   static constexpr Nanos kLongestNs = RealtimeShare::kOrdinaryNs + 5'000;
 
-  // Of a thread of this process at that place, which is real-time. On failure returns nullptr and says why in `error`.
-  static std::unique_ptr<RealtimeKeeper> make(const ThreadPlace& place, std::string& error);
+  // Of a thread of this process at that place, which is real-time.
+  static Result<std::unique_ptr<RealtimeKeeper>> make(const ThreadPlace& place);
   ~RealtimeKeeper();
   RealtimeKeeper(const RealtimeKeeper&) = delete;
   RealtimeKeeper& operator=(const RealtimeKeeper&) = delete;

@@ -77,12 +77,12 @@ struct Capture::Entry {
 
 Capture::Capture(const CaptureConfig& config) : config_(config), ring_(config.ring_bytes) {}
 
-std::unique_ptr<Capture> Capture::open(const CaptureConfig& config, std::string& error) {
+Result<std::unique_ptr<Capture>> Capture::open(const CaptureConfig& config) {
   std::unique_ptr<Capture> capture(new Capture(config));
   capture->file_ = std::fopen(config.path.c_str(), "wbx");
   if (capture->file_ == nullptr) {
-    error = "cannot create the capture " + config.path + ": " + errno_text(errno) + "; name a directory that can be written";
-    return nullptr;
+    return Error{"cannot create the capture " + config.path + ": " + errno_text(errno) +
+                 "; name a directory that can be written"};
   }
   Block section(capture->block_, kSectionHeader);
   section.put(kByteOrder);

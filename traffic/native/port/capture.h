@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/result.h"
 #include "base/time.h"
 
 namespace etloop {
@@ -27,8 +28,8 @@ struct CaptureConfig {
 
 class Capture {
  public:
-  // Creates the file. Nothing: `error` says why.
-  static std::unique_ptr<Capture> open(const CaptureConfig& config, std::string& error);
+  // Creates the file.
+  static Result<std::unique_ptr<Capture>> open(const CaptureConfig& config);
   ~Capture();  // writes what is in the ring, and the statistics
 
   // By one thread, the packet loop. A frame in two pieces, without FCS; `at_ns` on the monotonic clock.

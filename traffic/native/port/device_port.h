@@ -1,5 +1,5 @@
-// What a port loop needs of whatever carries its packets: flows to send on, what arrived, and a sleep in between.
-// Every way to reach a wire (kernel UDP sockets, packet sockets, AF_XDP) is one of these; `open_port` makes it.
+// All that a loop needs of its port: a core that fits it, what arrived, what is to be sent, and a sleep in between. Every way
+// to reach a wire (kernel UDP sockets, packet sockets, AF_XDP, a card's queue pairs) is one of these; `open_port` makes it.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/ip_address.h"
+#include "base/result.h"
 #include "base/time.h"
-#include "core/port.h"
 #include "plan/records.h"
-#include "wire/packet_run.h"
+#include "wire/wire.h"
 
 namespace etloop {
 
@@ -18,6 +18,9 @@ namespace etloop {
 enum class Backend : uint8_t { udp = 0, packet = 1, xdp = 2, verbs = 3 };
 
 class Capture;
+class Clock;
+class Core;
+struct EnginePlan;
 
 namespace ethernet {
 struct Pause;
@@ -42,29 +45,29 @@ struct PortConfig {
   std::shared_ptr<Capture> capture;  // none: nothing is kept
 };
 
-class DevicePort : public TxPort {
+class DevicePort {
  public:
-  // Opens a flow from one of the port's addresses. False: `error` says why.
-  virtual bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow,
-                        std::string& error) = 0;
+  virtual ~DevicePort() = default;
+  // Makes the core of this port of the plan, over what the port carries. Plan and port outlive it.
+  virtual Result<std::unique_ptr<Core>> make_core(const EnginePlan& plan, int32_t port) = 0;
 
-  // Receives what is there, at most about `budget` datagrams, and hands every packet to `sink` with the time at which
-  // the kernel took it from the device, on the monotonic clock. Returns their number.
-  virtual size_t receive(PortSink& sink, size_t budget) = 0;
-  // Sleeps until something arrives, `wake_fd` is readable (it is drained), a blocked socket is writable, or the timeout.
+  // Hands the core everything that is there, at most about `budget` datagrams or completions. Returns their number.
+  virtual size_t receive_into(Core& core, size_t budget) = 0;
+  // Sends at most `budget` runs of what the core has to send. True: there is more that could be sent now.
+  virtual bool transmit_from(Core& core, Clock& clock, size_t budget) = 0;
+  // Sleeps until something arrives, `wake_fd` is readable (it is drained), what was blocked may be sent, or the timeout.
   // `wake_fd` -1: there is none. kNever: no timeout. Its precision is the calling thread's timer slack.
   virtual void wait(Nanos timeout_ns, int wake_fd) = 0;
-
-  // How long acknowledgements that nobody waits for may stay while there is data to send, so that one stands for several.
-  virtual Nanos answer_patience_ns() const { return 0; }
 
   // The loop's own fields (turns, blocked time) stay zero.
   virtual const PortRecord& counters() const = 0;
   // Datagrams the kernel dropped because a receive buffer was full: the emulator's loss, not the device's. A system
   // call per address.
-  virtual int64_t receive_overflows() const = 0;
+  virtual int64_t receive_overflows() const { return 0; }
   // Datagrams the kernel dropped because they were damaged on the way. A port that gets them itself counts them itself.
   virtual int64_t damaged_datagrams() const { return 0; }
+  // Of the kernel's sockets, the least; -1 where a card carries the transport.
+  virtual int64_t receive_buffer_bytes() const { return counters().receive_buffer_bytes; }
   // What this port does otherwise than it was asked to, or cannot do, a sentence each, for people.
   virtual std::vector<std::string> degraded() const = 0;
   // What this port has of what a host may offer or not, and why not, a sentence each, for people.

@@ -16,53 +16,52 @@ namespace {
 constexpr Nanos kAskAgainNs = 1'000'000;        // of a neighbour that is not known
 constexpr Nanos kLookAgainNs = 5'000'000'000;   // of a known one: it may have moved
 
-bool hold_roce_port(const IpAddress& ip, uint16_t udp_port, Descriptor& holder, std::string& error) {
-  holder = open_receiver(ip, udp_port, 0, error);
-  if (holder.get() < 0) return false;
+Result<Descriptor> hold_roce_port(const IpAddress& ip, uint16_t udp_port) {
+  auto holder = open_receiver(ip, udp_port, 0);
+  if (!holder) return holder;
   sock_filter drop_all{BPF_RET | BPF_K, 0, 0, 0};
   const sock_fprog program{1, &drop_all};
-  if (setsockopt(holder.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0) return true;
-  error = "cannot keep the kernel from queueing our packets (SO_ATTACH_FILTER): " + errno_text(errno);
-  return false;
+  if (setsockopt(holder->get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0) return holder;
+  return Error{"cannot keep the kernel from queueing our packets (SO_ATTACH_FILTER): " + errno_text(errno)};
 }
 
 }  // namespace
 
 FrameFlows::FrameFlows(const PortConfig& config) : pauses(config.link_bps), config_(config), random_(config.drop_seed) {}
 
-bool FrameFlows::open(std::string& error) {
-  if (!find_interface(config_.interface, config_.addresses[0], interface_, error) || !neighbours_.open(error)) return false;
+Result<void> FrameFlows::open() {
+  auto found = find_interface(config_.interface, config_.addresses[0]);
+  if (!found) return found.error();
+  interface_ = *std::move(found);
+  if (auto opened = neighbours_.open(); !opened) return opened;
   const bool all_v4 = config_.addresses[0].is_v4();
   const size_t needed_mtu = wire::datagram_bytes(wire::Opcode::write_only_imm, config_.path_mtu) + (all_v4 ? 28 : 48);
   if (interface_.mtu != 0 && static_cast<size_t>(interface_.mtu) < needed_mtu) {
-    error = "interface " + interface_.name + " has an MTU of " + std::to_string(interface_.mtu) + ", packets of path MTU " +
-            std::to_string(config_.path_mtu) + " need " + std::to_string(needed_mtu) + "; ip link set " + interface_.name +
-            " mtu " + std::to_string(needed_mtu) + ", or lower the path MTU";
-    return false;
+    return Error{"interface " + interface_.name + " has an MTU of " + std::to_string(interface_.mtu) + ", packets of path MTU " +
+                 std::to_string(config_.path_mtu) + " need " + std::to_string(needed_mtu) + "; ip link set " + interface_.name +
+                 " mtu " + std::to_string(needed_mtu) + ", or lower the path MTU"};
   }
   for (size_t i = 0; i < config_.addresses.size(); ++i) {
-    Descriptor holder;
-    if (!hold_roce_port(config_.addresses[i], config_.udp_port, holder, error)) return false;
-    holders_.push_back(std::move(holder));
+    auto holder = hold_roce_port(config_.addresses[i], config_.udp_port);
+    if (!holder) return holder.error();
+    holders_.push_back(*std::move(holder));
     address_of_[config_.addresses[i]] = static_cast<uint16_t>(i);
   }
-  return true;
+  return {};
 }
 
-bool FrameFlows::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
-                          FlowId& flow, std::string& error) {
+Result<FlowId> FrameFlows::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) {
   assert(address < config_.addresses.size());
   const IpAddress& src_ip = config_.addresses[address];
-  const std::optional<IpAddress> hop_ip = neighbours_.next_hop(interface_, src_ip, dst_ip, error);
-  if (!hop_ip) return false;
+  const Result<IpAddress> hop_ip = neighbours_.next_hop(interface_, src_ip, dst_ip);
+  if (!hop_ip) return hop_ip.error();
   const auto [at, is_new] = hop_of_.try_emplace(*hop_ip, hops_.size());
   if (is_new) hops_.push_back({neighbours_.look_up(interface_, *hop_ip), monotonic_ns(), *hop_ip});
   Flow added{{.source = interface_.mac, .destination = {}, .tag = {}, .flow = {src_ip, dst_ip, src_port, config_.udp_port}},
              at->second, traffic_class};
   if (config_.vlan_id >= 0) added.path.tag = ethernet::Tag{static_cast<uint16_t>(config_.vlan_id), config_.vlan_priority};
-  flow = static_cast<FlowId>(flows_.size());
   flows_.push_back(added);
-  return true;
+  return static_cast<FlowId>(flows_.size() - 1);
 }
 
 std::span<const uint8_t> FrameFlows::headers(FlowId flow, int16_t traffic_class, size_t datagram_bytes, Nanos now) {

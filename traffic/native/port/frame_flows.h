@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "core/port.h"
 #include "port/device_port.h"
 #include "port/neighbours.h"
 #include "wire/frame_builder.h"
@@ -15,11 +16,10 @@ class FrameFlows {
  public:
   explicit FrameFlows(const PortConfig& config);
   // Finds the interface and holds the RoCE port of each address with a socket that takes nothing, so that the kernel
-  // does not answer our peers with "port unreachable". False: `error` says why.
-  bool open(std::string& error);
+  // does not answer our peers with "port unreachable".
+  Result<void> open();
 
-  bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
-                FlowId& flow, std::string& error);
+  Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class);
   const Interface& interface() const { return interface_; }
 
   // Headers of a flow's next packet with a datagram of this length; none while its neighbour is not known, and then the

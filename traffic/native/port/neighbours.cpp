@@ -91,36 +91,33 @@ std::string interface_of(const IpAddress& address) {
 
 }  // namespace
 
-bool find_interface(const std::string& name, const IpAddress& address, Interface& out, std::string& error) {
+Result<Interface> find_interface(const std::string& name, const IpAddress& address) {
+  Interface out;
   out.name = name.empty() ? interface_of(address) : name;
   if (out.name.empty()) {
-    error = "address " + address.text() + " is not on this host; name an address that `ip address` lists";
-    return false;
+    return Error{"address " + address.text() + " is not on this host; name an address that `ip address` lists"};
   }
   const Descriptor asked(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ifreq request{};
   std::strncpy(request.ifr_name, out.name.c_str(), sizeof request.ifr_name - 1);
   if (ioctl(asked.get(), SIOCGIFINDEX, &request) != 0) {
-    error = "there is no interface " + out.name + "; write one that `ip link` lists";
-    return false;
+    return Error{"there is no interface " + out.name + "; write one that `ip link` lists"};
   }
   out.index = request.ifr_ifindex;
   if (ioctl(asked.get(), SIOCGIFMTU, &request) == 0) out.mtu = request.ifr_mtu;
   if (ioctl(asked.get(), SIOCGIFHWADDR, &request) == 0) {
     std::memcpy(out.mac.data(), request.ifr_hwaddr.sa_data, out.mac.size());
   }
-  return true;
+  return out;
 }
 
-bool Neighbours::open(std::string& error) {
+Result<void> Neighbours::open() {
   socket_ = Descriptor(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-  if (socket_.get() >= 0) return true;
-  error = "cannot ask the kernel for routes and neighbours (rtnetlink): " + errno_text(errno);
-  return false;
+  if (socket_.get() >= 0) return {};
+  return Error{"cannot ask the kernel for routes and neighbours (rtnetlink): " + errno_text(errno)};
 }
 
-std::optional<IpAddress> Neighbours::next_hop(const Interface& interface, const IpAddress& source,
-                                              const IpAddress& destination, std::string& error) {
+Result<IpAddress> Neighbours::next_hop(const Interface& interface, const IpAddress& source, const IpAddress& destination) {
   Request<rtmsg> request(RTM_GETROUTE, 0, ++sequence_);
   const uint8_t bits = destination.is_v4() ? 32 : 128;
   request.body().rtm_family = family_of(destination);
@@ -132,9 +129,8 @@ std::optional<IpAddress> Neighbours::next_hop(const Interface& interface, const 
   Answer answer;
   nlmsghdr* reply = nullptr;
   if (const int code = converse(socket_.get(), request.header(), answer, reply); code != 0) {
-    error = "no route from " + source.text() + " to " + destination.text() + " by " + interface.name + ": " +
-            errno_text(code) + "; add one, or correct addresses and interface";
-    return std::nullopt;
+    return Error{"no route from " + source.text() + " to " + destination.text() + " by " + interface.name + ": " +
+                 errno_text(code) + "; add one, or correct addresses and interface"};
   }
   const rtattr* gateway = find<rtmsg>(reply, RTA_GATEWAY);
   if (gateway == nullptr) return destination;

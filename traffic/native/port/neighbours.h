@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/result.h"
 #include "port/udp_socket.h"
 #include "wire/ethernet.h"
 
@@ -17,17 +18,14 @@ struct Interface {
   ethernet::Mac mac{};
   int mtu = 0;
 };
-// The named interface, or, with no name, the one that has `address`. False: `error` says why.
-bool find_interface(const std::string& name, const IpAddress& address, Interface& out, std::string& error);
+// The named interface, or, with no name, the one that has `address`.
+Result<Interface> find_interface(const std::string& name, const IpAddress& address);
 
 class Neighbours {
  public:
-  // False: `error` says why.
-  bool open(std::string& error);
-  // The next hop towards `destination` when leaving by the interface: the destination itself, or a gateway. Nothing:
-  // `error` says why.
-  std::optional<IpAddress> next_hop(const Interface& interface, const IpAddress& source, const IpAddress& destination,
-                                    std::string& error);
+  Result<void> open();
+  // The next hop towards `destination` when leaving by the interface: the destination itself, or a gateway.
+  Result<IpAddress> next_hop(const Interface& interface, const IpAddress& source, const IpAddress& destination);
   // Its link address. Nothing: the kernel has none yet, and was asked to find it.
   std::optional<ethernet::Mac> look_up(const Interface& interface, const IpAddress& hop);
 

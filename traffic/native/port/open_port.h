@@ -1,11 +1,15 @@
-// From the name of a backend to a port.
+// From the name of a backend to a port. A failure says why the port cannot be had on this host, and what to do.
 #pragma once
 
-#include "port/device_port.h"
+#include "plan/plan.h"
+#include "port/datagram_port.h"
 
 namespace etloop {
 
-// Nothing, and `error` says why and what to do, if the port cannot be had on this host.
-std::unique_ptr<DevicePort> open_port(const PortConfig& config, std::string& error);
+// A port of any backend, for one port of a plan.
+Result<std::unique_ptr<DevicePort>> open_port(const PortConfig& config, const EnginePlan& plan, int32_t port);
+
+// A port of a backend whose transport is ours.
+Result<std::unique_ptr<DatagramPort>> open_datagram_port(const PortConfig& config);
 
 }  // namespace etloop

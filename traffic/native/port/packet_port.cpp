@@ -127,8 +127,8 @@ struct PacketPort::State {
     }
   }
 
-  Descriptor new_socket(uint16_t protocol, std::string& error);
-  bool open_sockets(std::string& error);
+  Result<Descriptor> new_socket(uint16_t protocol);
+  Result<void> open_sockets();
   void stage(const uint8_t* header, size_t header_bytes, const uint8_t* datagram, size_t bytes);
   TxResult push_out();
   TxResult refuse(int code);
@@ -157,42 +157,40 @@ struct PacketPort::State {
   ReceiveBuffers received;
 };
 
-Descriptor PacketPort::State::new_socket(uint16_t protocol, std::string& error) {
+Result<Descriptor> PacketPort::State::new_socket(uint16_t protocol) {
   // Protocol 0: nothing arrives before the filter is there, and never at a sender.
   Descriptor made(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (made.get() < 0) {
-    error = "cannot open a packet socket: " + errno_text(errno) +
-            (errno == EPERM ? "; give the agent CAP_NET_RAW (setcap cap_net_raw+ep), or write backend: udp" : "");
-    return made;
+    return Error{"cannot open a packet socket: " + errno_text(errno) +
+                 (errno == EPERM ? "; give the agent CAP_NET_RAW (setcap cap_net_raw+ep), or write backend: udp" : "")};
   }
   if (protocol != 0 && !attach_filter(made.get(), config.udp_port)) {
-    error = "cannot filter what a packet socket receives: " + errno_text(errno);
-    return Descriptor();
+    return Error{"cannot filter what a packet socket receives: " + errno_text(errno)};
   }
   sockaddr_ll link{};
   link.sll_family = AF_PACKET;
   link.sll_protocol = htons(protocol);
   link.sll_ifindex = flows.interface().index;
   if (bind(made.get(), reinterpret_cast<const sockaddr*>(&link), sizeof link) == 0) return made;
-  error = "cannot bind a packet socket to " + flows.interface().name + ": " + errno_text(errno);
-  return Descriptor();
+  return Error{"cannot bind a packet socket to " + flows.interface().name + ": " + errno_text(errno)};
 }
 
-bool PacketPort::State::open_sockets(std::string& error) {
-  sender = new_socket(0, error);
-  if (sender.get() < 0) return false;
+Result<void> PacketPort::State::open_sockets() {
+  auto made = new_socket(0);
+  if (!made) return made.error();
+  sender = *std::move(made);
   bypasses_qdisc = set_option(sender.get(), SOL_PACKET, PACKET_QDISC_BYPASS, 1);
   if (!set_option(sender.get(), SOL_SOCKET, SO_SNDBUFFORCE, kSendBufferBytes)) {
     set_option(sender.get(), SOL_SOCKET, SO_SNDBUF, kSendBufferBytes);
   }
-  receiver = new_socket(ETH_P_ALL, error);
+  made = new_socket(ETH_P_ALL);
+  if (!made) return made.error();
+  receiver = *std::move(made);
   const int fd = receiver.get();
-  if (fd < 0) return false;
   if (!set_option(fd, SOL_PACKET, PACKET_AUXDATA, 1) || !set_option(fd, SOL_PACKET, PACKET_VNET_HDR, 1) ||
       !set_option(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) || !ask_for_stamps(fd)) {
-    error = "the kernel does not tell a packet socket what is needed (tags, joined frames, stamps): " + errno_text(errno) +
-            "; Linux 4.20 does";
-    return false;
+    return Error{"the kernel does not tell a packet socket what is needed (tags, joined frames, stamps): " + errno_text(errno) +
+                 "; Linux 4.20 does"};
   }
   const auto buffer = static_cast<int>(std::min<int64_t>(config.receive_buffer_bytes, INT32_MAX / 2));
   if (!set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, buffer)) set_option(fd, SOL_SOCKET, SO_RCVBUF, buffer);
@@ -200,7 +198,7 @@ bool PacketPort::State::open_sockets(std::string& error) {
   socklen_t length = sizeof granted_bytes;
   getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &granted_bytes, &length);
   flows.counters.receive_buffer_bytes = granted_bytes;
-  return true;
+  return {};
 }
 
 void PacketPort::State::stage(const uint8_t* header, size_t header_bytes, const uint8_t* datagram, size_t bytes) {
@@ -335,17 +333,17 @@ void PacketPort::wait(Nanos timeout_ns, int wake_fd) {
 PacketPort::PacketPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
 PacketPort::~PacketPort() = default;
 
-std::unique_ptr<PacketPort> PacketPort::open(const PortConfig& config, std::string& error) {
+Result<std::unique_ptr<PacketPort>> PacketPort::open(const PortConfig& config) {
   assert(!config.addresses.empty() && config.addresses.size() <= UINT16_MAX);
   auto state = std::make_unique<State>(config);
-  if (!state->flows.open(error) || !state->open_sockets(error)) return nullptr;
+  if (const auto opened = state->flows.open(); !opened) return opened.error();
+  if (const auto opened = state->open_sockets(); !opened) return opened.error();
   state->clock.open(state->flows.interface().name);
   return std::unique_ptr<PacketPort>(new PacketPort(std::move(state)));
 }
 
-bool PacketPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
-                          FlowId& flow, std::string& error) {
-  return state_->flows.add_flow(address, dst_ip, src_port, traffic_class, flow, error);
+Result<FlowId> PacketPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) {
+  return state_->flows.add_flow(address, dst_ip, src_port, traffic_class);
 }
 
 const PortRecord& PacketPort::counters() const { return state_->flows.counters; }

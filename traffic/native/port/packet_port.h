@@ -5,18 +5,17 @@
 // takes nothing holds the RoCE port of each address, so that it does not answer our peers with "port unreachable".
 #pragma once
 
-#include "port/device_port.h"
+#include "port/datagram_port.h"
 #include "wire/ethernet.h"
 
 namespace etloop {
 
-class PacketPort final : public DevicePort {
+class PacketPort final : public DatagramPort {
  public:
-  static std::unique_ptr<PacketPort> open(const PortConfig& config, std::string& error);
+  static Result<std::unique_ptr<PacketPort>> open(const PortConfig& config);
   ~PacketPort() override;
 
-  bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow,
-                std::string& error) override;
+  Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) override;
   TxResult send(const PacketRun& run) override;
   uint32_t max_run(uint32_t payload_bytes) const override;
   size_t receive(PortSink& sink, size_t budget) override;

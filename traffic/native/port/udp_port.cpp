@@ -53,7 +53,7 @@ struct UdpPort::State {
   explicit State(const PortConfig& settings)
       : config(settings), capture(settings.capture), random(settings.drop_seed), middles(settings.path_mtu) {}
 
-  bool open_receivers(std::string& error);
+  Result<void> open_receivers();
   TxResult transmitted(ssize_t result, int fd, size_t bytes);
   TxResult send(const PacketRun& run, std::span<const uint8_t>& datagrams);
   TxResult send_together(const Flow& flow, std::span<const uint8_t> datagrams, const PacketRun& run);
@@ -95,20 +95,18 @@ struct UdpPort::State {
   ReceiveBuffers received;
 };
 
-bool UdpPort::State::open_receivers(std::string& error) {
+Result<void> UdpPort::State::open_receivers() {
   poll = Descriptor(epoll_create1(EPOLL_CLOEXEC));
   if (poll.get() < 0) {
-    error = "cannot create an epoll descriptor: " + errno_text(errno);
-    return false;
+    return Error{"cannot create an epoll descriptor: " + errno_text(errno)};
   }
   counters.receive_buffer_bytes = INT64_MAX;
   for (size_t i = 0; i < config.addresses.size(); ++i) {
-    Descriptor receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes, error);
-    const int fd = receiver.get();
-    if (fd < 0) return false;
+    auto receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes);
+    if (!receiver) return receiver.error();
+    const int fd = receiver->get();
     if (!ask_for_stamps(fd)) {
-      error = "the kernel does not stamp datagrams with their arrival (SO_TIMESTAMPING): " + errno_text(errno);
-      return false;
+      return Error{"the kernel does not stamp datagrams with their arrival (SO_TIMESTAMPING): " + errno_text(errno)};
     }
     int granted_bytes = 0;
     socklen_t length = sizeof granted_bytes;
@@ -119,25 +117,27 @@ bool UdpPort::State::open_receivers(std::string& error) {
     event.data.u64 = i;
     // A watched socket calls the watcher at every datagram, on the core that brings it; one alone is looked at itself.
     if (config.addresses.size() > 1 && epoll_ctl(poll.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-      error = "cannot watch a UDP socket: " + errno_text(errno);
-      return false;
+      return Error{"cannot watch a UDP socket: " + errno_text(errno)};
     }
-    receivers.push_back(std::move(receiver));
+    receivers.push_back(*std::move(receiver));
     drained_ns.push_back(monotonic_ns());
   }
-  return true;
+  return {};
 }
 
 // What the interfaces of the addresses offer. The first one stands for the stamps of all; none of them may lack departures.
 void UdpPort::State::look_at_interfaces() {
   std::string looked_at;
   for (const IpAddress& address : config.addresses) {
-    Interface interface;
-    if (!find_interface("", address, interface, departures_refused_why)) return;
-    if (interface.name == looked_at) continue;
-    if (looked_at.empty()) clock.open(interface.name);
-    looked_at = interface.name;
-    departures_refused_why = departures_refused(interface);
+    const Result<Interface> interface = find_interface("", address);
+    if (!interface) {
+      departures_refused_why = interface.error().text;
+      return;
+    }
+    if (interface->name == looked_at) continue;
+    if (looked_at.empty()) clock.open(interface->name);
+    looked_at = interface->name;
+    departures_refused_why = departures_refused(*interface);
     if (!departures_refused_why.empty()) return;
   }
   if (!allow_departures(receivers[0].get())) {
@@ -291,17 +291,16 @@ size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budge
 UdpPort::UdpPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
 UdpPort::~UdpPort() = default;
 
-std::unique_ptr<UdpPort> UdpPort::open(const PortConfig& config, std::string& error) {
+Result<std::unique_ptr<UdpPort>> UdpPort::open(const PortConfig& config) {
   assert(!config.addresses.empty() && config.addresses.size() <= UINT16_MAX);
   auto state = std::make_unique<State>(config);
-  if (!state->open_receivers(error)) return nullptr;
+  if (const auto opened = state->open_receivers(); !opened) return opened.error();
   state->look_at_interfaces();
   if (!config.departure_times) state->departures_refused_why = "faults of the scenario act on packets as they leave";
   return std::unique_ptr<UdpPort>(new UdpPort(std::move(state)));
 }
 
-bool UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
-                       FlowId& flow, std::string& error) {
+Result<FlowId> UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) {
   assert(address < state_->config.addresses.size());
   const IpAddress& src_ip = state_->config.addresses[address];
   Sender& sender = state_->senders[{address, src_port, traffic_class}];
@@ -309,14 +308,14 @@ bool UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_p
     const int priority = state_->config.vlan_id >= 0 ? state_->config.vlan_priority : -1;
     const bool departures = state_->departures_refused_why.empty();
     const SenderOptions options{traffic_class, state_->config.segmentation_offload, departures, priority};
-    sender.socket = open_sender(src_ip, src_port, options, error);
+    auto opened = open_sender(src_ip, src_port, options);
+    if (!opened) return opened.error();
+    sender.socket = *std::move(opened);
   }
-  if (sender.socket.get() < 0) return false;
   const uint16_t dst_port = state_->config.udp_port;
-  flow = static_cast<FlowId>(state_->flows.size());
   state_->flows.push_back(
       {sender.socket.get(), &sender, socket_address(dst_ip, dst_port), {src_ip, dst_ip, src_port, dst_port}, traffic_class});
-  return true;
+  return static_cast<FlowId>(state_->flows.size() - 1);
 }
 
 TxResult UdpPort::send(const PacketRun& run) {

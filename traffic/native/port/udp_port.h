@@ -10,19 +10,18 @@
 #include <string>
 #include <vector>
 
-#include "port/device_port.h"
+#include "port/datagram_port.h"
 
 namespace etloop {
 
-class UdpPort final : public DevicePort {
+class UdpPort final : public DatagramPort {
  public:
-  // Opens the receive sockets. On failure returns nullptr and says in `error` which address, why, and what to do.
-  static std::unique_ptr<UdpPort> open(const PortConfig& config, std::string& error);
+  // Opens the receive sockets. A failure says which address, why, and what to do.
+  static Result<std::unique_ptr<UdpPort>> open(const PortConfig& config);
   ~UdpPort() override;
 
   // Opens (or shares) the transmit socket of the source port.
-  bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow,
-                std::string& error) override;
+  Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) override;
   TxResult send(const PacketRun& run) override;
   uint32_t max_run(uint32_t payload_bytes) const override;
   Nanos departure_horizon_ns() const override;

@@ -37,35 +37,32 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Descriptor new_socket(const IpAddress& ip, std::string& error) {
+Result<Descriptor> new_socket(const IpAddress& ip) {
   const int family = ip.is_v4() ? AF_INET : AF_INET6;
   int fd = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0 && errno == EMFILE) {
     raise_descriptor_limit();
     fd = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   }
-  if (fd < 0) {
-    error = "cannot open a UDP socket: " + errno_text(errno);
-    if (errno == EAFNOSUPPORT) error += "; this kernel has no IPv6, list IPv4 addresses";
-    if (errno == EMFILE) error += "; raise the limit of open files (ulimit -n), one is needed per source port";
-  }
-  return Descriptor(fd);
+  if (fd >= 0) return Descriptor(fd);
+  std::string why = "cannot open a UDP socket: " + errno_text(errno);
+  if (errno == EAFNOSUPPORT) why += "; this kernel has no IPv6, list IPv4 addresses";
+  if (errno == EMFILE) why += "; raise the limit of open files (ulimit -n), one is needed per source port";
+  return Error{std::move(why)};
 }
 
-bool bind_socket(int fd, const IpAddress& ip, uint16_t port, const char* holders, std::string& error) {
+Result<void> bind_socket(int fd, const IpAddress& ip, uint16_t port, const char* holders) {
   const SocketAddress address = socket_address(ip, port);
-  if (bind(fd, &address.any, address.length) == 0) return true;
+  if (bind(fd, &address.any, address.length) == 0) return {};
   const std::string where = ip.text() + " UDP port " + std::to_string(port);
   switch (errno) {
-    case EADDRINUSE: error = where + " is in use; " + holders; break;
+    case EADDRINUSE: return Error{where + " is in use; " + holders};
     case EADDRNOTAVAIL:
-      error = "address " + ip.text() + " is not on this host; name an address that `ip " + (ip.is_v4() ? "-4" : "-6") +
-              " address` lists" + (ip.is_v4() ? "" : ", and not as tentative");
-      break;
-    case EACCES: error = where + " needs privileges; use a port above 1023"; break;
-    default: error = "cannot bind " + where + ": " + errno_text(errno);
+      return Error{"address " + ip.text() + " is not on this host; name an address that `ip " + (ip.is_v4() ? "-4" : "-6") +
+                   " address` lists" + (ip.is_v4() ? "" : ", and not as tentative")};
+    case EACCES: return Error{where + " needs privileges; use a port above 1023"};
+    default: return Error{"cannot bind " + where + ": " + errno_text(errno)};
   }
-  return false;
 }
 
 }  // namespace
@@ -100,35 +97,32 @@ bool allow_departures(int fd) {
   return setsockopt(fd, SOL_SOCKET, SO_TXTIME, &wanted, sizeof wanted) == 0;
 }
 
-Descriptor open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes, std::string& error) {
-  Descriptor receiver = new_socket(ip, error);
-  const int fd = receiver.get();
-  if (fd < 0) return receiver;
+Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes) {
+  auto receiver = new_socket(ip);
+  if (!receiver) return receiver;
+  const int fd = receiver->get();
   set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, buffer_bytes);
   if (!set_option(fd, SOL_UDP, UDP_GRO, 1)) {
-    error = "the kernel does not join received UDP datagrams (UDP_GRO): " + errno_text(errno) + "; Linux 5.0 does";
-    return Descriptor();
+    return Error{"the kernel does not join received UDP datagrams (UDP_GRO): " + errno_text(errno) + "; Linux 5.0 does"};
   }
   if (!(ip.is_v4() ? set_option(fd, SOL_IP, IP_RECVTOS, 1) : set_option(fd, SOL_IPV6, IPV6_RECVTCLASS, 1))) {
-    error = "the kernel does not tell the traffic class of datagrams (IP_RECVTOS, IPV6_RECVTCLASS): " + errno_text(errno);
-    return Descriptor();
+    return Error{"the kernel does not tell the traffic class of datagrams (IP_RECVTOS, IPV6_RECVTCLASS): " + errno_text(errno)};
   }
   // Network cards send RoCEv2 over IPv6 with UDP checksum 0 as well, which the kernel would drop.
   if (!ip.is_v4() && !set_option(fd, SOL_UDP, UDP_NO_CHECK6_RX, 1)) {
-    error = "the kernel does not take UDP checksum 0 over IPv6 (UDP_NO_CHECK6_RX): " + errno_text(errno);
-    return Descriptor();
+    return Error{"the kernel does not take UDP checksum 0 over IPv6 (UDP_NO_CHECK6_RX): " + errno_text(errno)};
   }
   constexpr const char* kHolders =
       "end the other agent that uses this address, or unload the kernel's software RoCE (modprobe -r rdma_rxe), or "
       "choose another udp_port";
-  if (!bind_socket(fd, ip, udp_port, kHolders, error)) return Descriptor();
+  if (const auto bound = bind_socket(fd, ip, udp_port, kHolders); !bound) return bound.error();
   return receiver;
 }
 
-Descriptor open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptions& options, std::string& error) {
-  Descriptor sender = new_socket(ip, error);
-  const int fd = sender.get();
-  if (fd < 0) return sender;
+Result<Descriptor> open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptions& options) {
+  auto sender = new_socket(ip);
+  if (!sender) return sender;
+  const int fd = sender->get();
   set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBufferBytes);
   set_option(fd, SOL_SOCKET, SO_RCVBUF, 0);  // nothing of ours comes back to a source port
   // The identification of an IPv4 packet is inside the ICRC, and is only known with this setting.
@@ -138,27 +132,23 @@ Descriptor open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptio
                                        set_option(fd, SOL_IPV6, IPV6_UNICAST_HOPS, kHopLimit) &&
                                        set_option(fd, SOL_IPV6, IPV6_TCLASS, options.traffic_class);
   if (!is_set) {
-    error = "cannot set don't-fragment and traffic class on a UDP socket: " + errno_text(errno);
-    return Descriptor();
+    return Error{"cannot set don't-fragment and traffic class on a UDP socket: " + errno_text(errno)};
   }
   // After the traffic class, which sets it, too. Up to 6 without privileges.
   if (options.priority >= 0 && !set_option(fd, SOL_SOCKET, SO_PRIORITY, options.priority)) {
-    error = "cannot give packets priority " + std::to_string(options.priority) + " (SO_PRIORITY): " + errno_text(errno) +
-            "; 7 needs CAP_NET_ADMIN";
-    return Descriptor();
+    return Error{"cannot give packets priority " + std::to_string(options.priority) + " (SO_PRIORITY): " + errno_text(errno) +
+                 "; 7 needs CAP_NET_ADMIN"};
   }
   if (options.segmentation_offload && !set_option(fd, SOL_UDP, UDP_SEGMENT, 0)) {
-    error = "the kernel does not segment UDP sends (UDP_SEGMENT): " + errno_text(errno) +
-            "; set segmentation_offload: false";
-    return Descriptor();
+    return Error{"the kernel does not segment UDP sends (UDP_SEGMENT): " + errno_text(errno) +
+                 "; set segmentation_offload: false"};
   }
   if (options.departure_times && !allow_departures(fd)) {
-    error = "the kernel takes no departure times on a UDP socket (SO_TXTIME): " + errno_text(errno);
-    return Descriptor();
+    return Error{"the kernel takes no departure times on a UDP socket (SO_TXTIME): " + errno_text(errno)};
   }
   constexpr const char* kHolders =
       "another process holds this source port; end it, or keep it off (sysctl net.ipv4.ip_local_reserved_ports)";
-  if (!bind_socket(fd, ip, src_port, kHolders, error)) return Descriptor();
+  if (const auto bound = bind_socket(fd, ip, src_port, kHolders); !bound) return bound.error();
   return sender;
 }
 

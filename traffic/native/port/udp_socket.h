@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/ip_address.h"
+#include "base/result.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -59,9 +60,9 @@ struct SocketAddress {
 static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
 SocketAddress socket_address(const IpAddress& ip, uint16_t port);
 
-// A non-blocking socket bound to (ip, udp_port) that joins datagrams and tells their traffic class. On failure the
-// descriptor is negative and `error` says which address, why, and what to do.
-Descriptor open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes, std::string& error);
+// A non-blocking socket bound to (ip, udp_port) that joins datagrams and tells their traffic class. A failure
+// says which address, why, and what to do.
+Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes);
 
 struct SenderOptions {
   uint8_t traffic_class = 0;
@@ -72,6 +73,6 @@ struct SenderOptions {
 // Lets the packets of a socket carry departure times of the monotonic clock. False: errno says why.
 bool allow_departures(int fd);
 // A non-blocking unconnected socket bound to (ip, src_port) that never fragments, so that the IPv4 identification is known.
-Descriptor open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptions& options, std::string& error);
+Result<Descriptor> open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptions& options);
 
 }  // namespace etloop

@@ -39,7 +39,7 @@ uint32_t receive_queues(const std::string& interface) {
 struct XdpPort::State {
   explicit State(const PortConfig& settings) : config(settings), flows(settings), middles(settings.path_mtu) {}
 
-  bool open(std::string& error);
+  Result<void> open();
 
   PortConfig config;
   FrameFlows flows;
@@ -53,17 +53,16 @@ struct XdpPort::State {
   std::array<uint8_t, ethernet::kMaxHeaderBytes + kSingleBytes> single{};
 };
 
-bool XdpPort::State::open(std::string& error) {
-  if (!flows.open(error)) return false;
+Result<void> XdpPort::State::open() {
+  if (auto opened = flows.open(); !opened) return opened;
   const Interface& interface = flows.interface();
   const uint32_t queues = receive_queues(interface.name);
   if (queues != 0 && queues != config.queues) {
-    error = interface.name + " has " + std::to_string(queues) + " receive queues, not " + std::to_string(config.queues) +
-            ", and packets that come to one that is not taken are lost; write queues: " + std::to_string(queues) +
-            ", or ethtool -L " + interface.name + " combined " + std::to_string(config.queues);
-    return false;
+    return Error{interface.name + " has " + std::to_string(queues) + " receive queues, not " + std::to_string(config.queues) +
+                 ", and packets that come to one that is not taken are lost; write queues: " + std::to_string(queues) +
+                 ", or ethtool -L " + interface.name + " combined " + std::to_string(config.queues)};
   }
-  if (!program.attach(interface.index, interface.name, config.udp_port, config.queues, error)) return false;
+  if (auto attached = program.attach(interface.index, interface.name, config.udp_port, config.queues); !attached) return attached;
   for (uint32_t queue = 0; queue < config.queues; ++queue) {
     XdpSettings settings;
     settings.interface_index = interface.index;
@@ -71,25 +70,25 @@ bool XdpPort::State::open(std::string& error) {
     settings.queue = queue;
     settings.busy_poll_us = config.busy_poll_us;
     sockets.push_back(std::make_unique<XdpSocket>());
-    if (!sockets.back()->open(settings, error) || !program.give(queue, sockets.back()->fd(), error)) return false;
+    if (auto opened = sockets.back()->open(settings); !opened) return opened;
+    if (auto given = program.give(queue, sockets.back()->fd()); !given) return given;
     flows.counters.receive_buffer_bytes += int64_t{settings.rx_chunks} * kChunkBytes;
   }
-  return true;
+  return {};
 }
 
 XdpPort::XdpPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
 XdpPort::~XdpPort() = default;
 
-std::unique_ptr<XdpPort> XdpPort::open(const PortConfig& config, std::string& error) {
+Result<std::unique_ptr<XdpPort>> XdpPort::open(const PortConfig& config) {
   assert(!config.addresses.empty() && config.addresses.size() <= UINT16_MAX);
   auto state = std::make_unique<State>(config);
-  if (!state->open(error)) return nullptr;
+  if (const auto opened = state->open(); !opened) return opened.error();
   return std::unique_ptr<XdpPort>(new XdpPort(std::move(state)));
 }
 
-bool XdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class,
-                       FlowId& flow, std::string& error) {
-  return state_->flows.add_flow(address, dst_ip, src_port, traffic_class, flow, error);
+Result<FlowId> XdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) {
+  return state_->flows.add_flow(address, dst_ip, src_port, traffic_class);
 }
 
 TxResult XdpPort::send(const PacketRun& run) {

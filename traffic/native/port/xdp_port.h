@@ -4,17 +4,16 @@
 // The kernel keeps the addresses and everything that is not RoCEv2: its program (xdp_program) takes nothing else.
 #pragma once
 
-#include "port/device_port.h"
+#include "port/datagram_port.h"
 
 namespace etloop {
 
-class XdpPort final : public DevicePort {
+class XdpPort final : public DatagramPort {
  public:
-  static std::unique_ptr<XdpPort> open(const PortConfig& config, std::string& error);
+  static Result<std::unique_ptr<XdpPort>> open(const PortConfig& config);
   ~XdpPort() override;
 
-  bool add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow,
-                std::string& error) override;
+  Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) override;
   TxResult send(const PacketRun& run) override;
   uint32_t max_run(uint32_t payload_bytes) const override;
   size_t receive(PortSink& sink, size_t budget) override;

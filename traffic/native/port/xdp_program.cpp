@@ -116,18 +116,16 @@ std::vector<bpf_insn> assemble(int map, uint16_t udp_port) {
 
 }  // namespace
 
-bool XdpProgram::attach(int interface_index, const std::string& interface, uint16_t udp_port, uint32_t queues,
-                        std::string& error) {
+Result<void> XdpProgram::attach(int interface_index, const std::string& interface, uint16_t udp_port, uint32_t queues) {
   bpf_attr map{};
   map.map_type = BPF_MAP_TYPE_XSKMAP;
   map.key_size = map.value_size = sizeof(uint32_t);
   map.max_entries = queues;
   map_ = Descriptor(bpf(BPF_MAP_CREATE, map));
   if (map_.get() < 0) {
-    error = "cannot make a map of AF_XDP sockets: " + errno_text(errno) +
-            (errno == EPERM ? "; give the agent CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, or write backend: packet"
-                            : "; this kernel has no AF_XDP (CONFIG_XDP_SOCKETS), write backend: packet");
-    return false;
+    return Error{"cannot make a map of AF_XDP sockets: " + errno_text(errno) +
+                 (errno == EPERM ? "; give the agent CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, or write backend: packet"
+                                 : "; this kernel has no AF_XDP (CONFIG_XDP_SOCKETS), write backend: packet")};
   }
   const std::vector<bpf_insn> code = assemble(map_.get(), udp_port);
   std::array<char, 4096> log{};
@@ -142,9 +140,8 @@ bool XdpProgram::attach(int interface_index, const std::string& interface, uint1
   program.prog_flags = BPF_F_XDP_HAS_FRAGS;
   program_ = Descriptor(bpf(BPF_PROG_LOAD, program));
   if (program_.get() < 0) {
-    error = "the kernel refuses the XDP program: " + errno_text(errno) + " (" + std::string(log.data()).substr(0, 200) +
-            "); frames of 4 KiB need Linux 6.6, write backend: packet";
-    return false;
+    return Error{"the kernel refuses the XDP program: " + errno_text(errno) + " (" + std::string(log.data()).substr(0, 200) +
+                 "); frames of 4 KiB need Linux 6.6, write backend: packet"};
   }
   for (const uint32_t mode : {XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE}) {
     bpf_attr link{};
@@ -154,22 +151,20 @@ bool XdpProgram::attach(int interface_index, const std::string& interface, uint1
     link.link_create.flags = mode;
     link_ = Descriptor(bpf(BPF_LINK_CREATE, link));
     in_driver_ = mode == XDP_FLAGS_DRV_MODE;
-    if (link_.get() >= 0) return true;
+    if (link_.get() >= 0) return {};
   }
-  error = "cannot attach an XDP program to " + interface + ": " + errno_text(errno) +
-          (errno == EBUSY ? "; another one is there (ip link set " + interface + " xdp off)" : "; write backend: packet");
-  return false;
+  return Error{"cannot attach an XDP program to " + interface + ": " + errno_text(errno) +
+               (errno == EBUSY ? "; another one is there (ip link set " + interface + " xdp off)" : "; write backend: packet")};
 }
 
-bool XdpProgram::give(uint32_t queue, int socket, std::string& error) {
+Result<void> XdpProgram::give(uint32_t queue, int socket) {
   const auto value = static_cast<uint32_t>(socket);
   bpf_attr element{};
   element.map_fd = static_cast<uint32_t>(map_.get());
   element.key = reinterpret_cast<uint64_t>(&queue);
   element.value = reinterpret_cast<uint64_t>(&value);
-  if (bpf(BPF_MAP_UPDATE_ELEM, element) == 0) return true;
-  error = "cannot give queue " + std::to_string(queue) + " to an AF_XDP socket: " + errno_text(errno);
-  return false;
+  if (bpf(BPF_MAP_UPDATE_ELEM, element) == 0) return {};
+  return Error{"cannot give queue " + std::to_string(queue) + " to an AF_XDP socket: " + errno_text(errno)};
 }
 
 }  // namespace etloop

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "base/result.h"
 #include "port/udp_socket.h"
 
 namespace etloop {
@@ -13,10 +14,10 @@ namespace etloop {
 class XdpProgram {
  public:
   // Loads the program and its map of `queues` sockets and attaches it to an interface, in the driver where that is
-  // possible, else in the kernel's generic path. It leaves with this object. False: `error` says why.
-  bool attach(int interface_index, const std::string& interface, uint16_t udp_port, uint32_t queues, std::string& error);
+  // possible, else in the kernel's generic path. It leaves with this object.
+  Result<void> attach(int interface_index, const std::string& interface, uint16_t udp_port, uint32_t queues);
   // From now on what comes to a queue goes to this socket.
-  bool give(uint32_t queue, int socket, std::string& error);
+  Result<void> give(uint32_t queue, int socket);
   bool in_driver() const { return in_driver_; }
 
  private:

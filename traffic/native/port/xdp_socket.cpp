@@ -68,14 +68,12 @@ XdpSocket::~XdpSocket() {
 }
 
 template <typename Entry>
-bool XdpSocket::map_ring(Ring<Entry>& ring, const xdp_ring_offset& offset, uint32_t size, uint64_t page,
-                         std::string& error) {
+Result<void> XdpSocket::map_ring(Ring<Entry>& ring, const xdp_ring_offset& offset, uint32_t size, uint64_t page) {
   ring.mapped_bytes = offset.desc + size * sizeof(Entry);
   void* at = mmap(nullptr, ring.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, socket_.get(),
                   static_cast<off_t>(page));
   if (at == MAP_FAILED) {
-    error = "cannot map a ring of an AF_XDP socket: " + errno_text(errno);
-    return false;
+    return Error{"cannot map a ring of an AF_XDP socket: " + errno_text(errno)};
   }
   ring.mapped = at;
   auto* bytes = static_cast<uint8_t*>(at);
@@ -84,21 +82,19 @@ bool XdpSocket::map_ring(Ring<Entry>& ring, const xdp_ring_offset& offset, uint3
   ring.flags = reinterpret_cast<std::atomic<uint32_t>*>(bytes + offset.flags);
   ring.entries = reinterpret_cast<Entry*>(bytes + offset.desc);
   ring.size = size;
-  return true;
+  return {};
 }
 
-bool XdpSocket::open(const XdpSettings& settings, std::string& error) {
+Result<void> XdpSocket::open(const XdpSettings& settings) {
   socket_ = Descriptor(socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
   const int fd = socket_.get();
   if (fd < 0) {
-    error = "cannot open an AF_XDP socket: " + errno_text(errno) + "; it needs CAP_NET_RAW and CONFIG_XDP_SOCKETS";
-    return false;
+    return Error{"cannot open an AF_XDP socket: " + errno_text(errno) + "; it needs CAP_NET_RAW and CONFIG_XDP_SOCKETS"};
   }
   memory_bytes_ = size_t{settings.rx_chunks + settings.tx_chunks} * kChunkBytes;
   void* memory = mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED) {
-    error = "no memory for the frames of an AF_XDP socket: " + errno_text(errno);
-    return false;
+    return Error{"no memory for the frames of an AF_XDP socket: " + errno_text(errno)};
   }
   memory_ = static_cast<uint8_t*>(memory);
   xdp_umem_reg registered{};
@@ -108,23 +104,21 @@ bool XdpSocket::open(const XdpSettings& settings, std::string& error) {
   const uint32_t rx = settings.rx_chunks;
   const uint32_t tx = settings.tx_chunks;
   if (!set_option(fd, XDP_UMEM_REG, &registered, sizeof registered)) {
-    error = "the kernel does not take " + std::to_string(memory_bytes_ >> 20) + " MiB for an AF_XDP socket: " +
-            errno_text(errno) + "; raise the limit of locked memory (ulimit -l), or give the agent CAP_IPC_LOCK";
-    return false;
+    return Error{"the kernel does not take " + std::to_string(memory_bytes_ >> 20) + " MiB for an AF_XDP socket: " +
+                 errno_text(errno) + "; raise the limit of locked memory (ulimit -l), or give the agent CAP_IPC_LOCK"};
   }
   xdp_mmap_offsets offsets{};
   socklen_t length = sizeof offsets;
   if (!set_option(fd, XDP_UMEM_FILL_RING, &rx, sizeof rx) || !set_option(fd, XDP_UMEM_COMPLETION_RING, &tx, sizeof tx) ||
       !set_option(fd, XDP_RX_RING, &rx, sizeof rx) || !set_option(fd, XDP_TX_RING, &tx, sizeof tx) ||
       getsockopt(fd, SOL_XDP, XDP_MMAP_OFFSETS, &offsets, &length) != 0) {
-    error = "cannot make the rings of an AF_XDP socket: " + errno_text(errno);
-    return false;
+    return Error{"cannot make the rings of an AF_XDP socket: " + errno_text(errno)};
   }
-  if (!map_ring(fill_, offsets.fr, rx, XDP_UMEM_PGOFF_FILL_RING, error) ||
-      !map_ring(completed_, offsets.cr, tx, XDP_UMEM_PGOFF_COMPLETION_RING, error) ||
-      !map_ring(rx_, offsets.rx, rx, XDP_PGOFF_RX_RING, error) || !map_ring(tx_, offsets.tx, tx, XDP_PGOFF_TX_RING, error)) {
-    return false;
-  }
+  Result<void> mapped = map_ring(fill_, offsets.fr, rx, XDP_UMEM_PGOFF_FILL_RING);
+  if (mapped) mapped = map_ring(completed_, offsets.cr, tx, XDP_UMEM_PGOFF_COMPLETION_RING);
+  if (mapped) mapped = map_ring(rx_, offsets.rx, rx, XDP_PGOFF_RX_RING);
+  if (mapped) mapped = map_ring(tx_, offsets.tx, tx, XDP_PGOFF_TX_RING);
+  if (!mapped) return mapped;
   for (uint64_t chunk = 0; chunk < rx; ++chunk) fill_.next() = chunk * kChunkBytes;
   fill_.producer->store(fill_.at, std::memory_order_release);
   free_.reserve(tx);
@@ -136,17 +130,16 @@ bool XdpSocket::open(const XdpSettings& settings, std::string& error) {
   address.sxdp_ifindex = static_cast<uint32_t>(settings.interface_index);
   address.sxdp_queue_id = settings.queue;
   if (const int code = bind_patiently(fd, address); code != 0) {
-    error = "cannot bind an AF_XDP socket to queue " + std::to_string(settings.queue) + " of " + settings.interface + ": " +
-            errno_text(code) + (code == EINVAL  ? "; frames of 4 KiB need Linux 6.6, write backend: packet"
-                                : code == EBUSY ? "; another program has an AF_XDP socket on this queue: end it"
-                                                : "");
-    return false;
+    return Error{"cannot bind an AF_XDP socket to queue " + std::to_string(settings.queue) + " of " + settings.interface + ": " +
+                 errno_text(code) + (code == EINVAL  ? "; frames of 4 KiB need Linux 6.6, write backend: packet"
+                                     : code == EBUSY ? "; another program has an AF_XDP socket on this queue: end it"
+                                                     : "")};
   }
   xdp_options options{};
   length = sizeof options;
   busy_polls_ = settings.busy_poll_us > 0 && ask_for_polling(fd, static_cast<int>(settings.busy_poll_us));
   zero_copy_ = getsockopt(fd, SOL_XDP, XDP_OPTIONS, &options, &length) == 0 && (options.flags & XDP_OPTIONS_ZEROCOPY) != 0;
-  return true;
+  return {};
 }
 
 void XdpSocket::take_back() {

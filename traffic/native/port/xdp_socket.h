@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "port/udp_socket.h"
 
 namespace etloop {
@@ -32,8 +33,7 @@ class XdpSocket {
   XdpSocket& operator=(const XdpSocket&) = delete;
   ~XdpSocket();
 
-  // False: `error` says why.
-  bool open(const XdpSettings& settings, std::string& error);
+  Result<void> open(const XdpSettings& settings);
   int fd() const { return socket_.get(); }
   bool zero_copy() const { return zero_copy_; }
   // Whether the kernel took `busy_poll_us`.
@@ -74,7 +74,7 @@ class XdpSocket {
     bool wants_wakeup() const { return (flags->load(std::memory_order_relaxed) & XDP_RING_NEED_WAKEUP) != 0; }
   };
   template <typename Entry>
-  bool map_ring(Ring<Entry>& ring, const xdp_ring_offset& offset, uint32_t size, uint64_t page, std::string& error);
+  Result<void> map_ring(Ring<Entry>& ring, const xdp_ring_offset& offset, uint32_t size, uint64_t page);
   void take_back();
   void give_back(uint64_t address);
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -27,15 +28,15 @@ std::string locked_limit() {
 
 }  // namespace
 
-std::unique_ptr<OpenDevice> OpenDevice::open(const std::string& name, std::string& error) {
-  const Library* verbs = library(error);
-  if (verbs == nullptr) return nullptr;
-  std::unique_ptr<OpenDevice> device(new OpenDevice(*verbs, name));
-  if (!device->begin(error)) return nullptr;
+Result<std::unique_ptr<OpenDevice>> OpenDevice::open(const std::string& name) {
+  const Result<const Library*> verbs = library();
+  if (!verbs) return verbs.error();
+  std::unique_ptr<OpenDevice> device(new OpenDevice(**verbs, name));
+  if (const auto begun = device->begin(); !begun) return begun.error();
   return device;
 }
 
-bool OpenDevice::begin(std::string& error) {
+Result<void> OpenDevice::begin() {
   int count = 0;
   Device** list = verbs_.get_device_list(&count);
   for (int i = 0; list != nullptr && i < count && context_ == nullptr; ++i) {
@@ -43,26 +44,22 @@ bool OpenDevice::begin(std::string& error) {
   }
   if (list != nullptr) verbs_.free_device_list(list);
   if (context_ == nullptr) {
-    error = "RDMA device " + name_ + " cannot be opened; this host has: " + joined(device_names(verbs_)) +
-            " (rdma link; for Soft-RoCE: rdma link add rxe0 type rxe netdev eth0)";
-    return false;
+    return Error{"RDMA device " + name_ + " cannot be opened; this host has: " + joined(device_names(verbs_)) +
+                 " (rdma link; for Soft-RoCE: rdma link add rxe0 type rxe netdev eth0)"};
   }
   if (verbs_.query_device(context_, &attributes_) != 0 || verbs_.query_port(context_, kDevicePort, &port_) != 0) {
-    error = "RDMA device " + name_ + " does not say what it can: " + reason() + "; load its driver anew";
-    return false;
+    return Error{"RDMA device " + name_ + " does not say what it can: " + reason() + "; load its driver anew"};
   }
   if (port_.state != kPortActive) {
-    error = "RDMA device " + name_ + " is not active; bring the link of its network interface up";
-    return false;
+    return Error{"RDMA device " + name_ + " is not active; bring the link of its network interface up"};
   }
   domain_ = verbs_.alloc_pd(context_);
   channel_ = domain_ == nullptr ? nullptr : verbs_.create_comp_channel(context_);
   if (channel_ == nullptr || fcntl(channel_->fd, F_SETFL, O_NONBLOCK) != 0) {
-    error = "RDMA device " + name_ + " gives no protection domain or completion channel: " + reason() +
-            "; end other programs that use it";
-    return false;
+    return Error{"RDMA device " + name_ + " gives no protection domain or completion channel: " + reason() +
+                 "; end other programs that use it"};
   }
-  return true;
+  return {};
 }
 
 OpenDevice::~OpenDevice() {
@@ -75,67 +72,62 @@ OpenDevice::~OpenDevice() {
   if (region_at_ != nullptr) munmap(region_at_, region_bytes_);
 }
 
-bool OpenDevice::register_region(size_t bytes, bool with_atomics, std::string& error) {
+Result<void> OpenDevice::register_region(size_t bytes, bool with_atomics) {
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {
-    error = "no " + std::to_string(bytes >> 20) + " MiB of memory for RDMA device " + name_ + ": " + reason() +
-            "; free memory on this host";
-    return false;
+    return Error{"no " + std::to_string(bytes >> 20) + " MiB of memory for RDMA device " + name_ + ": " + reason() +
+                 "; free memory on this host"};
   }
   region_at_ = static_cast<uint8_t*>(mapped);
   region_bytes_ = bytes;
   const uint32_t access = kLocalWrite | kRemoteWrite | (with_atomics ? kRemoteAtomic : 0);
   region_ = verbs_.reg_mr(domain_, mapped, bytes, static_cast<int>(access));
-  if (region_ != nullptr) return true;
-  error = "RDMA device " + name_ + " cannot register " + std::to_string(bytes >> 20) + " MiB of memory (" + reason() +
-          ", locked memory is limited to " + locked_limit() +
-          "); raise the limit: ulimit -l unlimited, or LimitMEMLOCK=infinity in the service";
-  return false;
+  if (region_ != nullptr) return {};
+  return Error{"RDMA device " + name_ + " cannot register " + std::to_string(bytes >> 20) + " MiB of memory (" + reason() +
+               ", locked memory is limited to " + locked_limit() +
+               "); raise the limit: ulimit -l unlimited, or LimitMEMLOCK=infinity in the service"};
 }
 
-bool OpenDevice::make_queue(int entries, std::string& error) {
+Result<void> OpenDevice::make_queue(int entries) {
   queue_ = verbs_.create_cq(context_, entries, nullptr, channel_, 0);
-  if (queue_ != nullptr) return true;
-  error = "RDMA device " + name_ + " gives no completion queue of " + std::to_string(entries) + " entries: " + reason() +
-          "; lower transport.qps_per_connection or place fewer ranks on the port";
-  return false;
+  if (queue_ != nullptr) return {};
+  return Error{"RDMA device " + name_ + " gives no completion queue of " + std::to_string(entries) + " entries: " + reason() +
+               "; lower transport.qps_per_connection or place fewer ranks on the port"};
 }
 
-QueuePair* OpenDevice::make_pair(const Capacities& capacities, std::string& error) {
+Result<QueuePair*> OpenDevice::make_pair(const Capacities& capacities) {
   PairRequest request{};
   request.send_queue = request.receive_queue = queue_;
   request.capacities = capacities;
   request.type = kReliableConnected;
   QueuePair* pair = verbs_.create_qp(domain_, &request);
   if (pair == nullptr) {
-    error = "RDMA device " + name_ + " gives no more than " + std::to_string(pairs_.size()) + " queue pairs: " + reason() +
-            "; lower transport.qps_per_connection or place fewer ranks on the port";
-    return nullptr;
+    return Error{"RDMA device " + name_ + " gives no more than " + std::to_string(pairs_.size()) + " queue pairs: " + reason() +
+                 "; lower transport.qps_per_connection or place fewer ranks on the port"};
   }
   pairs_.push_back(pair);
   return pair;
 }
 
-int OpenDevice::gid_index(const IpAddress& address, std::string& error) const {
-  for (int index = 0; index < port_.gid_entries; ++index) {
+Result<uint32_t> OpenDevice::gid_index(const IpAddress& address) const {
+  const auto entries = static_cast<uint32_t>(std::max(port_.gid_entries, 0));
+  for (uint32_t index = 0; index < entries; ++index) {
     GidEntry entry{};
-    if (verbs_.query_gid_ex(context_, kDevicePort, static_cast<uint32_t>(index), &entry, 0, sizeof entry) != 0) continue;
+    if (verbs_.query_gid_ex(context_, kDevicePort, index, &entry, 0, sizeof entry) != 0) continue;
     if (entry.type == kGidRoceV2 && std::memcmp(entry.gid.raw, address.bytes.data(), 16) == 0) return index;
   }
-  error = "RDMA device " + name_ + " has no RoCEv2 GID for " + address.text() +
-          "; give the address to the device's network interface (rdma link shows which it is)";
-  return -1;
+  return Error{"RDMA device " + name_ + " has no RoCEv2 GID for " + address.text() +
+               "; give the address to the device's network interface (rdma link shows which it is)"};
 }
 
-bool OpenDevice::gid_is(int index, const IpAddress& address, std::string& error) const {
+Result<uint32_t> OpenDevice::checked_gid_index(uint32_t index, const IpAddress& address) const {
   GidEntry entry{};
-  if (verbs_.query_gid_ex(context_, kDevicePort, static_cast<uint32_t>(index), &entry, 0, sizeof entry) == 0 &&
+  if (verbs_.query_gid_ex(context_, kDevicePort, index, &entry, 0, sizeof entry) == 0 &&
       entry.type == kGidRoceV2 && std::memcmp(entry.gid.raw, address.bytes.data(), 16) == 0) {
-    return true;
+    return index;
   }
-  error = "entry " + std::to_string(index) + " of the GID table of RDMA device " + name_ + " is not the RoCEv2 GID of " +
-          address.text() + "; leave gid_index out and it is found by the address";
-  return false;
+  return Error{"entry " + std::to_string(index) + " of the GID table of RDMA device " + name_ + " is not the RoCEv2 GID of " +
+               address.text() + "; leave gid_index out and it is found by the address"};
 }
 
 }  // namespace etloop::verbs

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/ip_address.h"
+#include "base/result.h"
 #include "port/verbs/verbs_library.h"
 
 namespace etloop::verbs {
@@ -17,20 +18,20 @@ inline constexpr uint8_t kDevicePort = 1;  // RoCE devices have one port each
 
 class OpenDevice {
  public:
-  // nullptr: `error` says what is missing and what to do.
-  static std::unique_ptr<OpenDevice> open(const std::string& name, std::string& error);
+  // A failure says what is missing and what to do.
+  static Result<std::unique_ptr<OpenDevice>> open(const std::string& name);
   ~OpenDevice();
   OpenDevice(const OpenDevice&) = delete;
   OpenDevice& operator=(const OpenDevice&) = delete;
 
   // Anonymous memory that peers may write to, and with atomics if asked for, zeroed.
-  bool register_region(size_t bytes, bool with_atomics, std::string& error);
-  bool make_queue(int entries, std::string& error);
-  // The entry of the GID table that stands for an address under RoCEv2. -1: `error` says what the table has.
-  int gid_index(const IpAddress& address, std::string& error) const;
-  // Whether a given entry stands for that address.
-  bool gid_is(int index, const IpAddress& address, std::string& error) const;
-  QueuePair* make_pair(const Capacities& capacities, std::string& error);
+  Result<void> register_region(size_t bytes, bool with_atomics);
+  Result<void> make_queue(int entries);
+  // The entry of the GID table that stands for an address under RoCEv2.
+  Result<uint32_t> gid_index(const IpAddress& address) const;
+  // The given entry, if it stands for that address.
+  Result<uint32_t> checked_gid_index(uint32_t index, const IpAddress& address) const;
+  Result<QueuePair*> make_pair(const Capacities& capacities);
 
   const Library& verbs() const { return verbs_; }
   const std::string& name() const { return name_; }
@@ -44,7 +45,7 @@ class OpenDevice {
 
  private:
   OpenDevice(const Library& verbs, std::string name) : verbs_(verbs), name_(std::move(name)) {}
-  bool begin(std::string& error);
+  Result<void> begin();
 
   const Library& verbs_;
   std::string name_;

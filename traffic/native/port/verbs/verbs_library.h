@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "port/verbs/verbs_abi.h"
 
 namespace etloop::verbs {
@@ -34,8 +35,8 @@ struct Library {
   const char* (*wc_status_str)(uint32_t status);
 };
 
-// The library of this process, loaded once and kept. nullptr: `error` says what is missing and what to do.
-const Library* library(std::string& error);
+// The library of this process, loaded once and kept. A failure says what is missing and what to do.
+Result<const Library*> library();
 
 // Names of the RDMA devices of this host.
 std::vector<std::string> device_names(const Library& verbs);

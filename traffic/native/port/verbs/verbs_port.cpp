@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/core.h"
 #include "port/system_clock.h"
 #include "wire/wire.h"
 
@@ -40,6 +41,18 @@ std::string pair_text(const verbs::QueuePair* pair) { return "queue pair " + std
 
 }  // namespace
 
+std::vector<std::string> unmet_by_a_card(const PortConfig& config, const TransportParams& transport) {
+  std::vector<std::string> unmet;
+  if (config.capture != nullptr) unmet.emplace_back("a card's packets cannot be captured here; the capture stays empty");
+  if (!transport.faults.empty() || config.drop_per_million > 0) {
+    unmet.emplace_back("faults of the scenario do not reach a card's packets");
+  }
+  if (config.vlan_id >= 0) {
+    unmet.emplace_back("a card tags its frames by the VLAN interface that has its address, not by transport.vlan");
+  }
+  return unmet;
+}
+
 void VerbsPort::SendRing::push(const WorkRequest& request) {
   if (tail - head == slots.size()) {
     std::vector<WorkRequest> larger(std::max<size_t>(16, slots.size() * 2));
@@ -51,38 +64,54 @@ void VerbsPort::SendRing::push(const WorkRequest& request) {
   at(tail++) = request;
 }
 
-std::unique_ptr<VerbsPort> VerbsPort::open(const VerbsPortConfig& config, std::string& error) {
+Result<std::unique_ptr<VerbsPort>> VerbsPort::open(const VerbsPortConfig& config) {
   std::unique_ptr<VerbsPort> port(new VerbsPort);
   port->config_ = config;
-  port->device_ = verbs::OpenDevice::open(config.device, error);
-  if (port->device_ == nullptr || !port->suits(error) || !port->lay_out(error)) return nullptr;
+  auto device = verbs::OpenDevice::open(config.device);
+  if (!device) return device.error();
+  port->device_ = *std::move(device);
+  if (const auto suited = port->suits(); !suited) return suited.error();
+  if (const auto laid_out = port->lay_out(); !laid_out) return laid_out.error();
   return port;
 }
 
+Result<std::unique_ptr<Core>> VerbsPort::make_core(const EnginePlan& plan, int32_t port) {
+  std::string error;
+  auto core = Core::make(plan, port, *this, error);
+  if (core == nullptr) return Error{std::move(error)};
+  return core;
+}
+
+size_t VerbsPort::receive_into(Core& core, size_t budget) { return receive(core, budget); }
+
+bool VerbsPort::transmit_from(Core& core, Clock& clock, size_t) {
+  if (core.probing()) core.send_probes(clock.now());
+  return false;
+}
+
 // Whether the device can do what the plan asks of it.
-bool VerbsPort::suits(std::string& error) {
+Result<void> VerbsPort::suits() {
   verbs::OpenDevice& device = *device_;
   if (config_.transport.path_mtu > device.active_mtu()) {
-    error = "RDMA device " + device.name() + " carries a path MTU of " + std::to_string(device.active_mtu()) +
-            " bytes and " + std::to_string(config_.transport.path_mtu) +
-            " are asked for; raise the MTU of its network interface or lower transport.path_mtu";
-    return false;
+    return Error{"RDMA device " + device.name() + " carries a path MTU of " + std::to_string(device.active_mtu()) +
+                 " bytes and " + std::to_string(config_.transport.path_mtu) +
+                 " are asked for; raise the MTU of its network interface or lower transport.path_mtu"};
   }
   for (const IpAddress& address : config_.addresses) {
-    int index = config_.gid_index;
-    if (index >= 0 ? !device.gid_is(index, address, error) : (index = device.gid_index(address, error)) < 0) return false;
-    gid_of_address_.push_back(static_cast<uint32_t>(index));
+    const int32_t given = config_.gid_index;
+    const Result<uint32_t> index =
+        given >= 0 ? device.checked_gid_index(static_cast<uint32_t>(given), address) : device.gid_index(address);
+    if (!index) return index.error();
+    gid_of_address_.push_back(*index);
   }
   if (config_.needs.one_sided && (device.attributes().atomics == 0 || device.attributes().most_reads_in < 1)) {
-    error = "RDMA device " + device.name() +
-            " has no atomics, by which one-sided collectives end; choose others under collectives in the scenario";
-    return false;
+    return Error{"RDMA device " + device.name() +
+                 " has no atomics, by which one-sided collectives end; choose others under collectives in the scenario"};
   }
   if (config_.needs.largest_message_bytes > static_cast<int64_t>(kMostDataBytes)) {
-    error = "messages of up to " + std::to_string(config_.needs.largest_message_bytes >> 20) +
-            " MiB do not fit the " + std::to_string(kMostDataBytes >> 20) + " MiB of memory that RDMA device " +
-            device.name() + " is given; lower scale.bytes";
-    return false;
+    return Error{"messages of up to " + std::to_string(config_.needs.largest_message_bytes >> 20) +
+                 " MiB do not fit the " + std::to_string(kMostDataBytes >> 20) + " MiB of memory that RDMA device " +
+                 device.name() + " is given; lower scale.bytes"};
   }
   const size_t ends = std::max<size_t>(1, config_.needs.sending_ends + config_.needs.receiving_ends);
   const auto most = static_cast<size_t>(std::max(device.attributes().most_completions, 0));
@@ -90,15 +119,14 @@ bool VerbsPort::suits(std::string& error) {
   const auto share = static_cast<uint32_t>(std::min<size_t>(most / (2 * ends), kMostDepth));
   send_depth_ = receive_depth_ = std::min(share, most_requests);
   if (send_depth_ < kLeastDepth) {
-    error = "RDMA device " + device.name() + " has room for " + std::to_string(most) + " completions, too few for " +
-            std::to_string(ends) + " queue pair ends; lower transport.qps_per_connection or place fewer ranks on the port";
-    return false;
+    return Error{"RDMA device " + device.name() + " has room for " + std::to_string(most) + " completions, too few for " +
+                 std::to_string(ends) + " queue pair ends; lower transport.qps_per_connection or place fewer ranks on the port"};
   }
-  return true;
+  return {};
 }
 
 // The region: data | rings | words for closings | grants on their way out, and scratch.
-bool VerbsPort::lay_out(std::string& error) {
+Result<void> VerbsPort::lay_out() {
   const CarrierNeeds& needs = config_.needs;
   verbs::OpenDevice& device = *device_;
   data_bytes_ = std::clamp(4 * static_cast<size_t>(needs.largest_message_bytes), kLeastDataBytes, kMostDataBytes);
@@ -106,7 +134,7 @@ bool VerbsPort::lay_out(std::string& error) {
   const size_t closings = needs.one_sided ? needs.receiving_connections * kClosingsBytes : 0;
   const size_t outgoing = needs.receiving_connections * send_depth_ * kGrantWireBytes;
   const size_t small = (outgoing + kScratchBytes + kPage - 1) / kPage * kPage;
-  if (!device.register_region(data_bytes_ + rings + closings + small, needs.one_sided, error)) return false;
+  if (auto done = device.register_region(data_bytes_ + rings + closings + small, needs.one_sided); !done) return done;
   rings_ = device.region().data() + data_bytes_;
   closings_ = rings_ + rings;
   outgoing_ = closings_ + closings;
@@ -114,41 +142,41 @@ bool VerbsPort::lay_out(std::string& error) {
   std::memset(device.region().data(), wire::kPatternByte, data_bytes_);
   const size_t ends = std::max<size_t>(1, needs.sending_ends + needs.receiving_ends);
   const size_t entries = ends * (send_depth_ + receive_depth_);
-  if (!device.make_queue(static_cast<int>(entries), error)) return false;
+  if (auto done = device.make_queue(static_cast<int>(entries)); !done) return done;
   ends_.reserve(ends);
   degraded_.push_back("RDMA device " + device.name() +
                       " carries the transport: congestion control, pacing, timers, UDP source ports and packet counters are "
                       "the card's own, and nothing tells whether the device under test kept the traffic class");
-  return true;
+  degraded_.insert(degraded_.end(), config_.unmet.begin(), config_.unmet.end());
+  return {};
 }
 
-bool VerbsPort::add_end(const EndSettings& settings, std::string& error) {
+Result<void> VerbsPort::add_end(const EndSettings& settings) {
   End end;
   end.settings = settings;
   end.gid_index = gid_of_address_[settings.address];
   const verbs::Capacities wanted{send_depth_, settings.sends_data ? 1 : receive_depth_, 1, 1, 0};
-  end.pair = device_->make_pair(wanted, error);
-  if (end.pair == nullptr) return false;
+  const auto pair = device_->make_pair(wanted);
+  if (!pair) return pair.error();
+  end.pair = *pair;
   verbs::PairAttributes attributes{};
   attributes.state = verbs::kInit;
   attributes.port = verbs::kDevicePort;
   attributes.access = verbs::kLocalWrite | verbs::kRemoteWrite | (config_.needs.one_sided ? verbs::kRemoteAtomic : 0);
   constexpr uint32_t kMask = verbs::kSetState | verbs::kSetPkeyIndex | verbs::kSetPort | verbs::kSetAccess;
   if (const int result = device_->verbs().modify_qp(end.pair, &attributes, kMask); result != 0) {
-    error = pair_text(end.pair) + " of RDMA device " + device_->name() + " cannot be set up: " + std::strerror(result) +
-            "; check the device's driver";
-    return false;
+    return Error{pair_text(end.pair) + " of RDMA device " + device_->name() + " cannot be set up: " + std::strerror(result) +
+                 "; check the device's driver"};
   }
   if (settings.ordinal == 0) give_memory(end);
   const auto index = static_cast<uint32_t>(ends_.size());
   ends_.push_back(std::move(end));
   for (uint32_t i = 0; !settings.sends_data && i < receive_depth_; ++i) {
     if (!post_receive(ends_.back(), index)) {
-      error = pair_text(ends_.back().pair) + " of RDMA device " + device_->name() + " takes no receives; check its driver";
-      return false;
+      return Error{pair_text(ends_.back().pair) + " of RDMA device " + device_->name() + " takes no receives; check its driver"};
     }
   }
-  return true;
+  return {};
 }
 
 // Grants of a connection and closings of its ops use the memory of its first queue pair's ends.
@@ -178,7 +206,7 @@ Endpoint VerbsPort::endpoint(uint32_t index) const {
           reinterpret_cast<uint64_t>(end.closings)};
 }
 
-bool VerbsPort::connect(uint32_t index, const Endpoint& peer, std::string& error) {
+Result<void> VerbsPort::connect(uint32_t index, const Endpoint& peer) {
   End& end = ends_[index];
   const TransportParams& transport = config_.transport;
   verbs::PairAttributes attributes{};
@@ -210,14 +238,13 @@ bool VerbsPort::connect(uint32_t index, const Endpoint& peer, std::string& error
     result = device_->verbs().modify_qp(end.pair, &attributes, static_cast<int>(kToSend));
   }
   if (result != 0) {
-    error = pair_text(end.pair) + " of RDMA device " + device_->name() + " cannot be joined to " +
-            end.settings.peer_ip.text() + ": " + std::strerror(result) +
-            "; see that the address is reachable from the device's network interface";
-    return false;
+    return Error{pair_text(end.pair) + " of RDMA device " + device_->name() + " cannot be joined to " +
+                 end.settings.peer_ip.text() + ": " + std::strerror(result) +
+                 "; see that the address is reachable from the device's network interface"};
   }
   end.connected = true;
   if (end.ring != nullptr) polled_.push_back(index);
-  return true;
+  return {};
 }
 
 uint64_t VerbsPort::room(uint32_t, uint32_t bytes, uint32_t& rkey) {

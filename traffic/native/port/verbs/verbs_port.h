@@ -17,6 +17,7 @@
 #include "plan/carrier_needs.h"
 #include "plan/plan.h"
 #include "plan/records.h"
+#include "port/device_port.h"
 #include "port/verbs/verbs_device.h"
 
 namespace etloop {
@@ -27,33 +28,39 @@ struct VerbsPortConfig {
   std::vector<IpAddress> addresses;
   TransportParams transport;
   CarrierNeeds needs;
+  std::vector<std::string> unmet;  // what was asked for and no card does, a sentence each
 };
 
-class VerbsPort final : public Carrier {
+// What is asked of a port and is not a card's to do, a sentence each.
+std::vector<std::string> unmet_by_a_card(const PortConfig& config, const TransportParams& transport);
+
+class VerbsPort final : public DevicePort, public Carrier {
  public:
   // Messages land in, and are sent from, a region of this size; their places overlap, because their content means nothing.
   static constexpr size_t kLeastDataBytes = 16U << 20;
   static constexpr size_t kMostDataBytes = 64U << 20;
 
-  static std::unique_ptr<VerbsPort> open(const VerbsPortConfig& config, std::string& error);
+  static Result<std::unique_ptr<VerbsPort>> open(const VerbsPortConfig& config);
 
-  bool add_end(const EndSettings& settings, std::string& error) override;
+  Result<void> add_end(const EndSettings& settings) override;
   Endpoint endpoint(uint32_t end) const override;
-  bool connect(uint32_t end, const Endpoint& peer, std::string& error) override;
+  Result<void> connect(uint32_t end, const Endpoint& peer) override;
   void post(uint32_t end, const WorkRequest& request) override;
   uint64_t room(uint32_t end, uint32_t bytes, uint32_t& rkey) override;
   void watch(uint32_t end, uint32_t tag) override { watched_.push_back({end, tag}); }
 
+  Result<std::unique_ptr<Core>> make_core(const EnginePlan& plan, int32_t port) override;
   // Takes at most about `budget` completions, and all grants and closings that stand in memory. Returns how many of all.
-  size_t receive(CarrierSink& sink, size_t budget);
-  // Sleeps until a completion, `wake_fd` is readable (it is drained), or the timeout; while grants may come without an
-  // event, no longer than kRingPollNs.
-  void wait(Nanos timeout_ns, int wake_fd);
+  size_t receive_into(Core& core, size_t budget) override;
+  // Probes alone: everything else went to the card when it came up.
+  bool transmit_from(Core& core, Clock& clock, size_t budget) override;
+  // While grants may come without an event, it sleeps no longer than kRingPollNs.
+  void wait(Nanos timeout_ns, int wake_fd) override;
   static constexpr Nanos kRingPollNs = 50'000;
 
-  const PortRecord& counters() const { return counters_; }
-  // What this port cannot do as asked.
-  const std::vector<std::string>& degraded() const { return degraded_; }
+  const PortRecord& counters() const override { return counters_; }
+  int64_t receive_buffer_bytes() const override { return -1; }
+  std::vector<std::string> degraded() const override { return degraded_; }
 
  private:
   // Requests [head, posted) are with the card, [posted, tail) wait for room in its queue.
@@ -85,13 +92,14 @@ class VerbsPort final : public Carrier {
   };
 
   VerbsPort() = default;
-  bool suits(std::string& error);
-  bool lay_out(std::string& error);
+  Result<void> suits();
+  Result<void> lay_out();
   void give_memory(End& end);
   void fill(const WorkRequest& request, End& end, verbs::SendRequest& posted, verbs::Piece& piece);
   bool post_receive(End& end, uint32_t index);
   void flush(uint32_t index);
   void complete(const verbs::Completion& done, CarrierSink& sink, Nanos now);
+  size_t receive(CarrierSink& sink, size_t budget);
   size_t poll_card();
   size_t take_grants(CarrierSink& sink, Nanos now);
   size_t take_closings(CarrierSink& sink, Nanos now);
