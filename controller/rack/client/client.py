@@ -22,7 +22,7 @@ from etloop.contract.base.errors import EtloopError, ExitCode, InputError, Probl
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.mqtt.broker_connection import broker_connection, properties_of, refuses_version
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
-from etloop.controller.rack.mqtt.encoding import ContentType, decode, encode
+from etloop.controller.rack.mqtt.encoding import ContentType, decode_published, encode
 from etloop.controller.rack.mqtt.messages import (
     CancelRequest,
     CancelResponse,
@@ -294,7 +294,7 @@ def _body(payload: Any) -> bytes:
 
 def _read(kind: type[T], payload: Any) -> T:
     body = _body(payload)
-    decoded, problems = decode(kind, body, ContentType.JSON, passes_over=True)
+    decoded, problems = decode_published(kind, body)
     if decoded is None:
         raise RackUnreachable(f"the rack answered in another form than this client reads: {problems[0]}")
     return decoded

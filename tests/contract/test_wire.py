@@ -8,87 +8,28 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 import pytest
-from etloop.contract.base.errors import Problem, ProtocolError
+from etloop.contract.base.errors import ProtocolError
 from etloop.contract.model.assignment import Assignment
-from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from etloop.contract.model.records import FLOW_RECORD, OP_RECORD
 from etloop.contract.protocol import messages
-from etloop.contract.protocol.codec import (
-    MessageTooLarge,
-    VersionMismatch,
-    decode_from_agent,
-    decode_from_controller,
-    encode,
-)
+from etloop.contract.protocol.message_set import MessageTooLarge, VersionMismatch
 from etloop.contract.protocol.messages import (
     MAX_TEXT_CHARS,
     PROTOCOL_VERSION,
     AgentMessage,
-    Arm,
-    Armed,
     Assign,
-    Bye,
-    Collect,
     ControllerMessage,
-    Dismissed,
-    EngineEnd,
-    Faulted,
-    Finished,
     Flows,
     Hello,
-    Loaded,
-    LoadFailed,
-    Ping,
-    Pong,
-    Probe,
-    Probed,
-    ProbeFailure,
-    Progress,
-    QueryWaits,
-    QueuePairEnd,
-    Rates,
-    Refused,
     Report,
-    Start,
-    Started,
-    Waits,
     Welcome,
     clipped,
 )
+from etloop.contract.protocol.wire import decode_from_agent, decode_from_controller, encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.control_plane.control_plane_by_hand import ring_assignments
-
-PROGRESS = Progress(1, 2, 3, 4, 5)
-
-FROM_AGENT: list[AgentMessage] = [
-    Hello("a", "host", 1, {"python": "3.11"}),
-    Pong(1, -2, 3, 1 << 62),
-    Loaded("r", ("small buffers",), (QueuePairEnd(3, 1, True, 17, 0x7F00_0000_0000, 752),)),
-    LoadFailed("r", (Problem("where", "what", "remedy"),)),
-    Probed("r", 2, 1, (ProbeFailure(0, 1, "10.0.0.1", "10.0.0.2", "no reply"),), 7),
-    Armed("r"),
-    Started("r", -5),
-    Report("r", PROGRESS, True, np.zeros(3, OP_RECORD)),
-    Faulted("r", "it broke"),
-    Waits("r", 1, True, np.zeros(2, WAIT_RECORD)),
-    Flows("r", np.zeros(2, FLOW_RECORD)),
-    Rates("r", np.zeros(2, CC_RECORD)),
-    Finished("r", EngineEnd.FAILED, "why", 3, 2, np.zeros(1, PORT_RECORD), 7),
-    Bye("Ctrl-C"),
-]
-FROM_CONTROLLER: list[ControllerMessage] = [
-    Welcome(1, 2),
-    Refused("no"),
-    Ping(1, 2),
-    Assign(ring_assignments("a", "b")["a"]),
-    Probe("r", (QueuePairEnd(3, 1, False, 17, 0x7FFF_0000_0000_0000, 752, 0x7FFF_0000_0000_2000),)),
-    Arm("r"),
-    Start("r", 1),
-    QueryWaits("r", 1),
-    Collect("r"),
-    Dismissed("r", True, "why"),
-]
+from tests.support.control_plane.protocol_golden import FROM_AGENT, FROM_CONTROLLER, PROGRESS, golden
 
 
 def same(left: object, right: object) -> bool:
@@ -113,20 +54,27 @@ def test_what_a_controller_says_arrives(message: ControllerMessage) -> None:
     assert same(decode_from_controller(encode(message)), message)
 
 
+def test_the_bytes_of_every_message_are_those_of_its_version() -> None:
+    """Where this fails, `PROTOCOL_VERSION` changes, and `python -m tests.support.control_plane.protocol_golden` writes the file."""
+    assert {
+        type(message).__name__: encode(message) for message in (*FROM_AGENT, *FROM_CONTROLLER)
+    } == golden()
+
+
 def test_no_message_is_left_out_here() -> None:
     assert {type(message) for message in FROM_AGENT} == set(messages.AgentMessage.__args__)
     assert {type(message) for message in FROM_CONTROLLER} == set(messages.ControllerMessage.__args__)
 
 
 def test_directions_are_kept_apart() -> None:
-    with pytest.raises(ProtocolError, match="'Welcome' is no message that an agent sends"):
+    with pytest.raises(ProtocolError, match='"Welcome" is no message that an agent sends'):
         decode_from_agent(encode(Welcome(1, 2)))
-    with pytest.raises(ProtocolError, match="'Hello' is no message that a controller sends"):
+    with pytest.raises(ProtocolError, match='"Hello" is no message that a controller sends'):
         decode_from_controller(encode(Hello("a", "h", 1, {})))
 
 
-def body(name: object, fields: object, version: tuple[object, object] = PROTOCOL_VERSION) -> bytes:
-    packed: bytes = msgpack.packb([*version, name, fields])
+def body(name: object, fields: object, version: object = PROTOCOL_VERSION) -> bytes:
+    packed: bytes = msgpack.packb([version, name, fields])
     return packed
 
 
@@ -135,7 +83,7 @@ REPORT: dict[str, Any] = {
     "run_id": "r",
     "progress": {"ops_done": 0, "ops_total": 0, "wire_tx_bytes": 0, "wire_rx_bytes": 0, "quiet_ns": 0},
     "completed": False,
-    "ops": ["op record", [2], OPS],
+    "ops": ["op record", 2, OPS],
 }
 FINISHED: dict[str, Any] = {
     "run_id": "r",
@@ -145,93 +93,122 @@ FINISHED: dict[str, Any] = {
     "failure": "",
     "ops_sent": 0,
     "flows_sent": 0,
-    "ports": ["port record", [0], b""],
+    "ports": ["port record", 0, b""],
 }
 
+ENVELOPE = msgpack.packb([PROTOCOL_VERSION, "Bye", {}])[:2]
+"""The head of a list of three, and the version."""
+BYE = bytes.fromhex("a3 427965")
+
 REFUSED = {
-    "an array of three": (msgpack.packb([1, 0, "Bye"]), "not a message: expected an array of version"),
-    "a version of text": (body("Bye", {}, ("1", 0)), "the protocol version is not two integers"),
-    "a name that is a number": (body(7, {}), "its name is int, expected text"),
-    "an unknown message": (body("Launch", {}), "'Launch' is no message that an agent sends"),
-    "fields as an array": (body("Bye", ["x"]), "Bye: expected the fields of Bye as a map, got an array"),
-    "an unknown field": (body("Bye", {"reason": "x", "force": 1}), "Bye: unknown field 'force'"),
-    "a missing field": (
+    "a list of two": (msgpack.packb([PROTOCOL_VERSION, "Bye"]), "not a message: expected a list of version"),
+    "an object": (msgpack.packb({"Bye": 1}), "not a message: expected a list of version"),
+    "a version of text": (body("Bye", {}, "1"), "not a message: expected a list of version"),
+    "a version that is true": (body("Bye", {}, True), "not a message: expected a list of version"),
+    "a name that is a number": (body(7, {}), "7 is no message that an agent sends"),
+    "an unknown message": (body("Launch", {}), '"Launch" is no message that an agent sends'),
+    "fields as a list": (body("Bye", ["x"]), "Bye: expected an object, got a list of 1"),
+    "an unknown field": (body("Bye", {"reason": "x", "force": 1}), "Bye.force: is not a key here"),
+    "missing fields": (
         body("Pong", {"sequence": 1}),
-        "Pong: missing field controller_ns, receive_ns, send_ns",
+        "Pong.controller_ns: is missing; Pong.receive_ns: is missing; Pong.send_ns: is missing",
+    ),
+    "several mistakes": (
+        body("Started", {"run_id": 1, "margin_ns": None, "why": ""}),
+        (
+            "Started.why: is not a key here; Started.run_id: expected text, got 1; "
+            "Started.margin_ns: expected an integer, got null"
+        ),
+    ),
+    "more mistakes than anybody reads": (
+        body("Loaded", {"run_id": "r", "degraded": [1] * 1000}),
+        "Loaded.degraded[7]: expected text, got 1; and 56 more",
     ),
     "text for a number": (
         body("Started", {"run_id": "r", "margin_ns": "5"}),
-        "Started.margin_ns: expected an integer, got text",
+        'Started.margin_ns: expected an integer, got "5"',
     ),
     "a truth value for a number": (
         body("Started", {"run_id": "r", "margin_ns": True}),
-        "Started.margin_ns: expected an integer, got bool",
+        "Started.margin_ns: expected an integer, got true",
     ),
     "a number beyond 64 bits with sign": (
         body("Started", {"run_id": "r", "margin_ns": 1 << 63}),
-        "does not fit in 64 bits with sign",
+        "Started.margin_ns: expected an integer of -9223372036854775808 to 9223372036854775807, got 9223372036854775808",
     ),
-    "a number for text": (body("Armed", {"run_id": 5}), "Armed.run_id: expected text, got int"),
+    "a number for text": (body("Armed", {"run_id": 5}), "Armed.run_id: expected text, got 5"),
     "too long a text": (
         body("Armed", {"run_id": "x" * (MAX_TEXT_CHARS + 1)}),
-        "Armed.run_id: text of 4097 characters; at most 4096 are allowed",
+        "Armed.run_id: expected at most 4096 characters, got 4097",
     ),
     "a number for a truth value": (
         body("Report", REPORT | {"completed": 1}),
-        "Report.completed: expected true or",
+        "Report.completed: expected true or false, got 1",
     ),
     "an enumeration's stranger": (
         body("Finished", FINISHED | {"end": "LOST"}),
-        "Finished.end: 'LOST' is none of DONE, FAILED, STOPPED, NEVER_STARTED",
+        'Finished.end: expected one of DONE, FAILED, STOPPED, NEVER_STARTED, got "LOST"',
     ),
-    "a mistake deep inside": (
+    "mistakes deep inside": (
         body(
             "LoadFailed", {"run_id": "r", "problems": [{"where": "", "what": "", "remedy": ""}, {"where": 1}]}
         ),
-        "LoadFailed.problems[1]: missing field remedy, what",
+        (
+            "LoadFailed.problems[1].where: expected text, got 1; LoadFailed.problems[1].what: is missing; "
+            "LoadFailed.problems[1].remedy: is missing"
+        ),
     ),
-    "a tuple that is no array": (
+    "a tuple that is no list": (
         body("Loaded", {"run_id": "r", "ends": [], "degraded": "ab", "capabilities": []}),
-        "Loaded.degraded: expected an array, got text",
+        'Loaded.degraded: expected a list, got "ab"',
     ),
     "a map that is none": (
-        body("Hello", {"name": "a", "host": "h", "pid": 1, "versions": 3}, (2, 0)),
-        "Hello.versions: expected a map of at most 64 texts, got int",
+        body("Hello", {"name": "a", "host": "h", "pid": 1, "versions": 3}),
+        "Hello.versions: expected an object, got 3",
+    ),
+    "a map of something else": (
+        body("Hello", {"name": "a", "host": "h", "pid": 1, "versions": {"python": 3}}),
+        "Hello.versions.python: expected text, got 3",
     ),
     "a column that is no column": (
         body("Report", REPORT | {"ops": 5}),
-        "Report.ops: expected a column as type name",
+        "Report.ops: expected a column as type name, length and bytes, got 5",
     ),
     "records of another sort": (
-        body("Report", REPORT | {"ops": ["flow record", [0], b""]}),
-        "Report.ops: expected a column of op record, got 'flow record'",
+        body("Report", REPORT | {"ops": ["flow record", 0, b""]}),
+        'Report.ops: expected a column of op record, got "flow record"',
     ),
     "objects for records": (
-        body("Report", REPORT | {"ops": ["O", [0], b""]}),
-        "Report.ops: expected a column of op record, got 'O'",
+        body("Report", REPORT | {"ops": ["O", 0, b""]}),
+        'Report.ops: expected a column of op record, got "O"',
     ),
     "two dimensions": (
         body("Report", REPORT | {"ops": ["op record", [1, 2], OPS]}),
-        "Report.ops: expected a shape of one length",
+        "Report.ops: expected the length of a column, got a list of 2",
     ),
     "a negative length": (
-        body("Report", REPORT | {"ops": ["op record", [-1], OPS]}),
-        "Report.ops: expected a shape of one length",
+        body("Report", REPORT | {"ops": ["op record", -1, OPS]}),
+        "Report.ops: expected the length of a column, got -1",
     ),
     "fewer bytes than told": (
-        body("Report", REPORT | {"ops": ["op record", [3], OPS]}),
-        "Report.ops: 3 x op record take 264 bytes, got 176",
+        body("Report", REPORT | {"ops": ["op record", 3, OPS]}),
+        "Report.ops: expected 3 x op record in 264 bytes, got 176 bytes",
     ),
     "bytes as text": (
-        body("Report", REPORT | {"ops": ["op record", [0], ""]}),
-        "Report.ops: expected the column's bytes as binary, got text",
+        body("Report", REPORT | {"ops": ["op record", 0, ""]}),
+        'Report.ops: expected the bytes of a column, got ""',
     ),
     "a field twice": (
-        bytes.fromhex("94 01 00 a3 427965 82 a6 726561736f6e a1 78 a6 726561736f6e a1 79"),
-        "not a message: a field stands twice",
+        ENVELOPE + BYE + bytes.fromhex("82 a6 726561736f6e a1 78 a6 726561736f6e a1 79"),
+        "not a message: a key stands twice",
     ),
-    "a length that promises more than comes": (bytes.fromhex("94 01 00 dd ffffffff"), "not a message"),
-    "an extension type": (bytes.fromhex("94 01 00 a3 427965 d4 01 00"), "not a message"),
+    "a length that promises more than comes": (ENVELOPE + bytes.fromhex("dd ffffffff"), "not a message"),
+    "an extension type": (ENVELOPE + BYE + bytes.fromhex("d4 01 00"), "not a message"),
+    "lists in lists without end": (ENVELOPE + b"\x91" * 5000, "not a message"),
+    "more values than any message has": (
+        ENVELOPE + BYE + b"\xdd\x00\x10\x00\x01" + b"\x90" * ((1 << 20) + 1),
+        "not a message",
+    ),
     "nothing": (b"", "not a message"),
 }
 
@@ -245,10 +222,13 @@ def test_what_does_not_fit_is_refused_by_name(received: bytes, expected: str) ->
 
 def test_another_version_is_refused_before_anything_is_looked_at() -> None:
     with pytest.raises(VersionMismatch) as caught:
-        decode_from_agent(body("Hello from the future", [1, 2, 3], (2, 9)))
+        decode_from_agent(body("Hello from the future", [1, 2, 3], 9))
     assert str(caught.value) == (
-        "the peer speaks protocol 2.9, this side 2.0 to 2.4; install the same etloop on the controller and on every agent"
+        f"the peer speaks protocol 9, this side {PROTOCOL_VERSION}; install the same etloop on the controller and on every agent"
     )
+    assert caught.value.theirs == 9
+    with pytest.raises(VersionMismatch, match="the peer speaks protocol 2, this side"):
+        decode_from_controller(msgpack.packb([2, 4, "Refused", {"reason": "an envelope of another shape"}]))
 
 
 def test_our_own_mistakes_are_refused_before_they_leave() -> None:
@@ -256,9 +236,7 @@ def test_our_own_mistakes_are_refused_before_they_leave() -> None:
         ProtocolError, match=r"Report\.ops: expected a column of op record, got float64 of shape"
     ):
         encode(Report("r", PROGRESS, True, np.zeros(3)))  # type: ignore[arg-type]
-    with pytest.raises(
-        MessageTooLarge, match=r"Flows: .* bytes; a message of this direction has at most 8388608"
-    ):
+    with pytest.raises(MessageTooLarge, match=r"Flows: .* bytes; an agent sends at most 8388608"):
         encode(Flows("r", np.zeros(60_000, FLOW_RECORD)))
 
 
