@@ -54,14 +54,17 @@ class MessageSet(Generic[M]):
     """The messages of one direction."""
 
     def __init__(
-        self, protocol: Protocol, kinds: Any, sender: str, *, max_bytes: int, max_values: int
+        self, protocol: Protocol, kinds: Any, sender: str, *, max_bytes: int, max_values: int | None
     ) -> None:
-        """`kinds` is the type `M`: a dataclass or a union of some. A type without a codec fails here."""
+        """`kinds` is the type `M`, a union of dataclasses; a type without a codec fails here.
+
+        `max_values` bounds what is read however it is nested; None where only bytes do.
+        """
         self.max_bytes = max_bytes
         self._protocol = protocol
         self._sender = sender
         self._max_values = max_values
-        self._codecs = {kind.__name__: codec_of(kind, protocol.rules) for kind in get_args(kinds) or (kinds,)}
+        self._codecs = {kind.__name__: codec_of(kind, protocol.rules) for kind in get_args(kinds)}
 
     def encode(self, message: M) -> bytes:
         """Return the bytes of a message; of JSON a line.

@@ -52,8 +52,9 @@ def parse_json(body: bytes | str, max_values: int | None) -> Any:
     return value
 
 
-def parse_msgpack(body: bytes, max_values: int) -> Any:
-    """Return what msgpack says. Raises `Unreadable`."""
+def parse_msgpack(body: bytes, max_values: int | None) -> Any:
+    """Return what msgpack says, as `parse_json` does. Raises `Unreadable`."""
+    max_values = len(body) if max_values is None else max_values
     left = max_values
 
     def counted(items: Any) -> Any:
