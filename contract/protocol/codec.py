@@ -22,7 +22,9 @@ from typing import Any, Final, Generic, TypeVar, cast
 from etloop.contract.base.errors import Problem
 from etloop.contract.protocol.typed_form import (
     JSON_RULES,
+    MAX_INTEGER,
     MAX_PROBLEMS,
+    MIN_INTEGER,
     NO_BOUNDS,
     Bounds,
     Misfit,
@@ -30,6 +32,7 @@ from etloop.contract.protocol.typed_form import (
     Rules,
     bounds_of,
     description_of,
+    fit_in_64_bits,
     key_text,
     may_be_left_out,
     too_long,
@@ -37,9 +40,6 @@ from etloop.contract.protocol.typed_form import (
 )
 
 T = TypeVar("T")
-
-MIN_INTEGER: Final = -(1 << 63)
-MAX_INTEGER: Final = (1 << 63) - 1
 
 
 class Codec(Generic[T]):
@@ -251,7 +251,7 @@ def _list(item: Any, bounds: Bounds, rules: Rules) -> Node:
 
 
 def _integers_fit(value: Sequence[Any], _: Rules) -> bool:
-    return set(map(type, value)) == {int} and min(value) >= MIN_INTEGER and max(value) <= MAX_INTEGER
+    return fit_in_64_bits(value)
 
 
 def _texts_fit(value: Sequence[Any], rules: Rules) -> bool:

@@ -7,12 +7,12 @@ object by its fields' names.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
 from etloop.contract.base.errors import Problem
-from etloop.contract.protocol.typed_form import Misfit, Node, Rules, key_text, wrong_type
+from etloop.contract.protocol.typed_form import Misfit, Node, Rules, fit_in_64_bits, key_text, wrong_type
 from numpy.typing import NDArray
 
 assert np.dtype("i4") == np.dtype("<i4"), "columns travel as they lie in memory, little-endian"
@@ -115,10 +115,15 @@ def _fields(layout: np.dtype[Any]) -> Node:
     """Between the object of a row and the tuple that numpy makes of it."""
     assert layout.names is not None
     nodes = {name: _field(layout[name]) for name in layout.names}
+    of_one_type = {layout[name] for name in layout.names} == {np.dtype(np.int64)}
 
     def read(value: object) -> tuple[Any, ...]:
         if type(value) is not dict:
             raise wrong_type("an object", value)
+        if of_one_type and value.keys() == nodes.keys():
+            found = tuple(map(value.__getitem__, nodes))
+            if fit_in_64_bits(found):
+                return found
         problems = [Problem(f".{name}", "is missing", "give it") for name in nodes if name not in value] + [
             Problem(f".{key_text(name)}", "is not a key here", f"it may have {', '.join(nodes)}")
             for name in value
@@ -126,7 +131,7 @@ def _fields(layout: np.dtype[Any]) -> Node:
         ]
         if problems:
             raise Misfit(*problems)
-        return tuple(_at(f".{name}", node.read, value[name]) for name, node in nodes.items())
+        return tuple(_all((f".{name}", node.read, value[name]) for name, node in nodes.items()))
 
     def write(value: tuple[Any, ...]) -> dict[str, Any]:
         return {name: node.write(each) for (name, node), each in zip(nodes.items(), value, strict=True)}
@@ -157,13 +162,22 @@ def _fixed_list(item: np.dtype[Any], length: int) -> Node:
     def read(value: object) -> list[Any]:
         if type(value) is not list or len(value) != length:
             raise wrong_type(f"a list of {length}", value)
-        return [_at(f"[{index}]", node.read, each) for index, each in enumerate(value)]
+        if item == np.int64 and fit_in_64_bits(value):
+            return value
+        return _all((f"[{index}]", node.read, each) for index, each in enumerate(value))
 
     return Node(read, lambda value: [node.write(each) for each in value.tolist()])
 
 
-def _at(part: str, read: Callable[[Any], Any], value: object) -> Any:
-    try:
-        return read(value)
-    except Misfit as found:
-        raise Misfit(*found.under(part)) from None
+def _all(parts: Iterable[tuple[str, Callable[[Any], Any], Any]]) -> list[Any]:
+    """Return what all parts read; raises `Misfit` with the mistakes of all."""
+    converted: list[Any] = []
+    problems: list[Problem] = []
+    for part, read, value in parts:
+        try:
+            converted.append(read(value))
+        except Misfit as found:
+            problems += found.under(part)
+    if problems:
+        raise Misfit(*problems)
+    return converted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
@@ -11,6 +11,8 @@ from etloop.contract.base.errors import Problem
 
 MAX_PROBLEMS: Final = 64
 """Mistakes that are reported of one value, at most."""
+MIN_INTEGER: Final = -(1 << 63)
+MAX_INTEGER: Final = (1 << 63) - 1
 THE_MESSAGE: Final = "the message"
 _SHOWN_CHARS: Final = 40
 _BOUNDS: Final = "bounds"
@@ -100,6 +102,11 @@ class Misfit(Exception):
                 for each in self.problems[:MAX_PROBLEMS]
             )
         )
+
+
+def fit_in_64_bits(values: Sequence[Any]) -> bool:
+    """Return whether all are integers of 64 bits with sign, without a step of Python per value; false if there are none."""
+    return set(map(type, values)) == {int} and min(values) >= MIN_INTEGER and max(values) <= MAX_INTEGER
 
 
 class Node(NamedTuple):
