@@ -1,4 +1,4 @@
-"""What describes a frozen type to the codec: its fields' bounds and meanings, the rules of a form, and mistakes by key path. Pure."""
+"""What describes a frozen type to the codec: bounds and meanings of fields, rules of a form, mistakes by key path. Pure."""
 
 from __future__ import annotations
 

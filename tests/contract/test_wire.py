@@ -55,7 +55,7 @@ def test_what_a_controller_says_arrives(message: ControllerMessage) -> None:
 
 
 def test_the_bytes_of_every_message_are_those_of_its_version() -> None:
-    """Where this fails, `PROTOCOL_VERSION` changes, and `python -m tests.support.control_plane.protocol_golden` writes the file."""
+    """Else `PROTOCOL_VERSION` changes, and `python -m tests.support.control_plane.protocol_golden` writes the file."""
     assert {
         type(message).__name__: encode(message) for message in (*FROM_AGENT, *FROM_CONTROLLER)
     } == golden()
