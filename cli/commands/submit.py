@@ -60,7 +60,6 @@ async def carried_out(parsed: argparse.Namespace) -> CommandResult:
 async def _attempt(parsed: argparse.Namespace) -> CommandResult:
     settings = broker_settings(
         parsed.broker,
-        mqtt=parsed.mqtt,
         username=parsed.username,
         password_file=parsed.password_file,
         ca=parsed.ca,

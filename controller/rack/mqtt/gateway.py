@@ -132,7 +132,7 @@ class MqttGateway:
         self._retained: dict[str, None] = {}
         """Ended jobs that the broker retains, in the order in which they were told."""
         self._rate = RequestRate(settings.requests_per_s)
-        self._protocol = settings.protocol or MqttVersion.V5
+        self._protocol = MqttVersion.V5
         self.connected = False
         self._tallies = tallies
         # Of this gateway alone: one of the process's loggers would keep the handlers of gateways that are gone.

@@ -21,7 +21,7 @@ import pytest
 from etloop.contract.protocol.codec import plain
 from etloop.contract.protocol.json_schema import schema_of
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
+from etloop.controller.rack.client.client import RackClient, RequestRefused
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.encoding import REQUEST_RULES, decode_published
@@ -304,14 +304,6 @@ async def test_a_client_speaks_what_the_broker_speaks(place: Place, broker: Brok
         assert await client.jobs() == ()
         joined = next(entry for entry in rack.log() if entry["event"] == "broker joined")
         assert joined["mqtt"] == str(broker.protocol)
-        wanted = replace(broker.settings, protocol=MqttVersion.V5)
-        if broker.protocol is MqttVersion.V5:
-            async with RackClient(wanted, "rack") as other:
-                assert await other.jobs() == ()
-            return
-        with pytest.raises(RackUnreachable, match="does not speak MQTT 5; leave the version out"):
-            async with RackClient(wanted, "rack"):
-                pass
 
 
 async def test_who_asks_too_much_is_told_when_to_come_again_and_does(place: Place, broker: Broker) -> None:
