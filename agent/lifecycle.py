@@ -29,8 +29,8 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
 from etloop.contract.base.errors import ExitCode, Problem, ProtocolError
 from etloop.contract.base.ip_address import ip_text
 from etloop.contract.model.assignment import Assignment
-from etloop.contract.protocol.codec import VersionMismatch
 from etloop.contract.protocol.machine import AgentEvent, AgentState, IllegalTransition, advance_agent
+from etloop.contract.protocol.message_set import VersionMismatch
 from etloop.contract.protocol.messages import (
     MAX_BATCH_BYTES,
     REPORT_NS,

@@ -24,7 +24,7 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError, parse_name
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.contract.protocol.presence import FORMAT, AgentProcess, ProcessState, process_bytes, process_topic
-from etloop.runtime.mqtt_version import VERSION_CHOICES, MqttVersion, is_version_refusal, version_of
+from etloop.runtime.mqtt_version import MqttVersion, is_version_refusal
 from paho.mqtt.reasoncodes import ReasonCode
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ class PresenceSettings:
     password: str = ""
     ca_file: Path | None = None
     """Encrypt, and verify the broker against this authority."""
-    version: MqttVersion | None = None
-    """Of MQTT; None: 5, or 3.1.1 of a broker that refuses it."""
 
     def __repr__(self) -> str:
         """Without the password."""
@@ -68,12 +66,6 @@ def add_presence(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mqtt-password-file", type=Path, metavar="FILE", help="holds the password")
     group.add_argument(
         "--mqtt-ca", type=Path, metavar="FILE", help="encrypt; authority of the broker's certificate"
-    )
-    group.add_argument(
-        "--mqtt-version",
-        choices=VERSION_CHOICES,
-        default=VERSION_CHOICES[0],
-        help="of MQTT (default: 5, or 3.1.1 of a broker that knows no other, such as the embedded one)",
     )
 
 
@@ -112,7 +104,6 @@ def presence_settings(options: argparse.Namespace) -> PresenceSettings | None:
         username=options.mqtt_username,
         password=password,
         ca_file=options.mqtt_ca,
-        version=version_of(options.mqtt_version),
     )
 
 
@@ -142,7 +133,7 @@ async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> No
     silent = False
     while True:
         try:
-            async with _client(settings, settings.version or await _spoken(settings), alive) as client:
+            async with _client(settings, await _spoken(settings), alive) as client:
                 # A broker may have passed the word on before it is known here: the goodbye is owed from now on.
                 try:
                     await _publish(client, settings, alive)

@@ -49,16 +49,15 @@ from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Probl
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.capabilities import Capabilities
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
-from etloop.contract.protocol.codec import encode, read_from_controller
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.contract.protocol.messages import (
     MAX_TO_AGENT_BYTES,
-    PROTOCOL_VERSION,
     AgentMessage,
     EngineEnd,
     Hello,
     Pong,
 )
+from etloop.contract.protocol.wire import decode_from_controller, encode
 from etloop.runtime.garbage_collection import collect_cycles
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads
@@ -163,7 +162,6 @@ class _Agent:
         self._context = context
         self._life = AgentLife(hello, settings.controller, once=settings.once, now_ns=time.monotonic_ns())
         self._dealer = self._connected()
-        self._minor = PROTOCOL_VERSION.minor
         """What the controller speaks, as far as it has said; until then our own."""
         self._outbox: deque[AgentMessage] = deque()
         """What ZeroMQ's queue had no room for; while there is any, the engine's records are left in the engine."""
@@ -251,7 +249,7 @@ class _Agent:
                 return
             now_ns = time.monotonic_ns()
             try:
-                message, self._minor = read_from_controller(b"".join(frames))
+                message = decode_from_controller(b"".join(frames))
                 actions = self._life.on_message(message, now_ns)
             except ProtocolError as error:
                 actions = self._life.on_malformed(error, now_ns)
@@ -277,7 +275,7 @@ class _Agent:
         if isinstance(message, Pong):
             message = replace(message, send_ns=time.monotonic_ns())
         try:
-            await self._dealer.send(encode(message, self._minor), zmq.NOBLOCK)
+            await self._dealer.send(encode(message), zmq.NOBLOCK)
         except zmq.Again:
             return False
         return True
@@ -373,7 +371,6 @@ class _Agent:
                     self._dealer.close(linger=_LINGER_MS if linger else 0)
                     self._outbox.clear()
                     self._dealer = self._connected()
-                    self._minor = PROTOCOL_VERSION.minor
                 case _:
                     await self._perform_on_engine(action)
 

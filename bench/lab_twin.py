@@ -22,7 +22,8 @@ from typing import Any, Final
 
 from etloop.cli.main import main as etloop
 from etloop.contract.base.errors import EtloopError
-from etloop.lab.client import lab_ask, lab_down, lab_up
+from etloop.contract.protocol.lab import LabCounters
+from etloop.lab.client import lab_counters, lab_down, lab_up
 from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
 from etloop.traffic.topology.topology_file import parse_topology
@@ -157,7 +158,7 @@ def run_job(job: LabJob) -> Pair:
                     "--no-twin",
                     "--no-progress",
                 )
-                counters = lab_ask(lab, {"ask": "counters"})
+                counters = lab_counters(lab)
             except EtloopError:
                 if attempt == ATTEMPTS:
                     raise
@@ -171,16 +172,14 @@ def run_job(job: LabJob) -> Pair:
 
 
 def _pair(
-    job: LabJob, summary: dict[str, Any], counters: dict[str, Any], twin: dict[str, Any], attempts: int
+    job: LabJob, summary: dict[str, Any], counters: LabCounters, twin: dict[str, Any], attempts: int
 ) -> Pair:
-    ports = [port for switch in counters["switches"] for port in switch["ports"]]
-    queues = [queue for port in ports for queue in port["queues"]]
-    groups = [group for port in ports for group in port["groups"]]
+    rows = [port.counters for switch in counters.switches for port in switch.ports]
     lab = Outcome(
         summary["job"]["jct_ns"],
-        marks=sum(queue["ecn_marked_packets"] for queue in queues),
-        pauses=sum(sum(port["pfc_tx"]) for port in ports),
-        drops=sum(one["dropped_packets"] for one in (*queues, *groups)),
+        marks=sum(int(row["queues"]["ecn_marked_packets"].sum()) for row in rows),
+        pauses=sum(int(row["pfc_tx"].sum()) for row in rows),
+        drops=sum(int(row[lanes]["dropped_packets"].sum()) for row in rows for lanes in ("queues", "groups")),
     )
     switch_totals = twin["twin"]["switches"]
     expected = Outcome(
@@ -189,9 +188,9 @@ def _pair(
         switch_totals["pfc_tx_frames"],
         switch_totals["dropped_packets"],
     )
-    soft = counters["soft_switch"]
+    soft = counters.soft_switch
     resent = int(summary["transport"].get("retransmitted_packets", 0))
-    return Pair(job.name, lab, expected, soft["overload_frames"], soft["late_frames"], resent, attempts)
+    return Pair(job.name, lab, expected, soft.overload_frames, soft.late_frames, resent, attempts)
 
 
 def _etloop(*words: str) -> str:

@@ -17,7 +17,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import ExitCode, Problem, RigError
 from etloop.lab.capacity import measure_capacity
@@ -26,7 +26,7 @@ from etloop.lab.plan import check_capacity, plan_lab
 from etloop.lab.request import LabOrder
 from etloop.lab.server import Lab
 from etloop.lab.setup import index_of
-from etloop.lab.status import Values, plan_values
+from etloop.lab.status import description_of
 from etloop.lab.wiring import cables, wire
 from etloop.traffic.soft_switch import SoftLimits, SoftSwitch
 from etloop.traffic.topology.topology_file import parse_topology
@@ -34,6 +34,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 if TYPE_CHECKING:
+    from etloop.contract.protocol.lab import LabStatus
     from etloop.lab.wiring import Wiring
 
 LOOK_S: Final = 0.05
@@ -48,8 +49,8 @@ _NO_ADDRESS_OF_ITS_OWN: Final = {"attrs": [("AF_INET6", {"attrs": [("IFLA_INET6_
 
 
 def serve_attached(
-    order: LabOrder, words: tuple[str, ...], wait_s: float, report: Callable[[Values], None]
-) -> Values:
+    order: LabOrder, words: tuple[str, ...], wait_s: float, report: Callable[[LabStatus], None]
+) -> LabStatus:
     """Runs the switch until it is told to end, and returns its last status; `report` gets the first.
 
     `words` are "agent/port=interface" for every attachment, or nothing for the cables of `lab plug`.
@@ -79,7 +80,7 @@ def serve_attached(
                 return switch.failure() or (f"{', '.join(gone)} went away" if gone else "")
 
             try:
-                described = plan_values(wiring.plan, capacity, within_capacity=within_capacity)
+                described = description_of(wiring.plan, capacity, within_capacity=within_capacity)
                 lab = Lab(order, topology, wiring.plan, {}, switch, described, trouble)
                 ended_by = asyncio.run(lab.serve(directory, report))
             finally:
@@ -202,7 +203,7 @@ def _ethtool(interface: str, command: int, value: int) -> int:
     return cell[1]
 
 
-def last_words(status: Values, text: Callable[[Values], str]) -> tuple[str, ExitCode]:
+def last_words(status: LabStatus, text: Callable[[LabStatus], str]) -> tuple[str, ExitCode]:
     """What is printed at the end, and the exit code: above 0 when the switch lost frames of its own."""
-    lost: Any = status["counters"]["soft_switch"]["overload_frames"]
+    lost = status.counters.soft_switch.overload_frames
     return text(status), ExitCode.PASS if lost == 0 else ExitCode.INCONCLUSIVE

@@ -7,7 +7,6 @@ asking, never by a file: a killed lab leaves a directory with a socket that nobo
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import shutil
@@ -17,11 +16,27 @@ import struct
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from etloop.contract.base.errors import InputError, Problem, RigError
-from etloop.lab.request import LOG_FILE, ORDER_FILE, LabOrder, order_text
-from etloop.lab.status import Values
+from etloop.contract.base.errors import InputError, Problem, ProtocolError, RigError
+from etloop.contract.protocol.lab import (
+    FROM_LAB,
+    MAX_RESPONSE_BYTES,
+    TO_LAB,
+    CountersRequest,
+    Done,
+    DownRequest,
+    LabAnswer,
+    LabCounters,
+    LabRefused,
+    LabRequest,
+    LabStatus,
+    LinkRequest,
+    NotUp,
+    StatusRequest,
+    WatchRequest,
+)
+from etloop.lab.request import LOG_FILE, ORDER_FILE, LabOrder, order_bytes
 from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
 from etloop.runtime.own_module import own_module
 from etloop.runtime.unix_socket import connected
@@ -30,19 +45,21 @@ UP_TIMEOUT_S: Final = 60
 RESPONSE_TIMEOUT_S: Final = 10
 DOWN_TIMEOUT_S: Final = 15
 LAST_TIMEOUT_S: Final = 1
-MOST_RESPONSE_BYTES: Final = 1 << 26
 DEFAULT_NAME: Final = "lab"
+
+A = TypeVar("A", bound=LabAnswer)
+
 _CREDENTIALS: Final = struct.Struct("3i")
 """pid, uid and gid of unix(7)."""
 
 
-def lab_up(order: LabOrder) -> Values:
+def lab_up(order: LabOrder) -> LabStatus:
     """Starts a lab and returns its status once it is up.
 
     Raises `InputError` with what the lab's process found, `RigError` if a lab of that name is up or it does not come up.
     """
     directory = lab_taken(order.name)
-    (directory / ORDER_FILE).write_text(order_text(order))
+    (directory / ORDER_FILE).write_bytes(order_bytes(order))
     reading, writing = os.pipe()
     with (directory / LOG_FILE).open("wb") as log:
         subprocess.run(
@@ -54,18 +71,18 @@ def lab_up(order: LabOrder) -> Values:
             check=False,
         )
     os.close(writing)
-    pid, status = _two_lines(reading)
-    if status is not None and "problems" not in status:
-        return status
+    pid, report = _two_lines(reading)
+    if isinstance(report, LabStatus):
+        return report
     if pid:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     tail = (directory / LOG_FILE).read_text(errors="replace").strip().splitlines()[-1:]
     shutil.rmtree(directory, ignore_errors=True)
-    if status is None:
-        what = f"its process ended or hung before it was up: {tail[0] if tail else 'it status nothing'}"
+    if not isinstance(report, NotUp):
+        what = f"its process ended or hung before it was up: {tail[0] if tail else 'it said nothing'}"
         raise RigError(Problem("lab", what, "try again; if it stays so, this is a defect of etloop"))
-    raise InputError(*(Problem(*problem) for problem in status["problems"]))
+    raise InputError(*report.problems)
 
 
 def lab_taken(name: str) -> Path:
@@ -84,14 +101,19 @@ def release(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def lab_ask(name: str, question: Values) -> Values:
-    """A lab's answer. Raises `RigError` where none is up or it does not answer."""
-    with _conversation(name) as line:
-        answer = line(question)
-    if "error" in answer:
-        remedy = str(answer.get("remedy", "ask for what docs/lab.md lists"))
-        raise RigError(Problem("lab", str(answer["error"]), remedy))
-    return answer
+def lab_status(name: str) -> LabStatus:
+    """Return what a lab is, with its counters. Raises `RigError` where none is up or it does not answer."""
+    return _asked(name, StatusRequest(), LabStatus)
+
+
+def lab_counters(name: str) -> LabCounters:
+    """Return a lab's counters. Raises as `lab_status`."""
+    return _asked(name, CountersRequest(), LabCounters)
+
+
+def set_link(name: str, port: str, *, up: bool) -> None:
+    """Take a link of a lab down or up. Raises as `lab_status`, and where there is no such port."""
+    _asked(name, LinkRequest(port, up), Done)
 
 
 def lab_down(name: str) -> bool:
@@ -108,7 +130,7 @@ def lab_down(name: str) -> bool:
     with contextlib.suppress(ProcessLookupError), _process(_pid_of(directory)) as process:
         patience_s = DOWN_TIMEOUT_S
         try:
-            lab_ask(name, {"ask": "down"})
+            _asked(name, DownRequest(), Done)
         except RigError:
             patience_s = LAST_TIMEOUT_S  # it hangs, or has just ended
         if not select.select([process], [], [], patience_s)[0]:
@@ -120,8 +142,8 @@ def lab_down(name: str) -> bool:
 
 def lab_exec(name: str, agent: str, command: Sequence[str]) -> int:
     """Runs a command in an agent's namespace, with this terminal; returns its exit code. It ends when the lab does."""
-    status = lab_ask(name, {"ask": "status"})
-    namespaces = status["namespaces"]
+    status = lab_status(name)
+    namespaces = status.namespaces
     if not namespaces:
         what = "the lab has no namespaces: its switch is attached to interfaces"
         raise RigError(Problem("lab exec", what, "run the command where the agent is"))
@@ -129,7 +151,7 @@ def lab_exec(name: str, agent: str, command: Sequence[str]) -> int:
         raise RigError(
             Problem("lab exec", f'the lab has no agent "{agent}"', f"name one of {', '.join(namespaces)}")
         )
-    lab = f"/proc/{status['pid']}"
+    lab = f"/proc/{status.pid}"
     where = (
         "--user",
         f"{lab}/ns/user",
@@ -138,8 +160,8 @@ def lab_exec(name: str, agent: str, command: Sequence[str]) -> int:
         "--parent",
         str(os.getpid()),
     )
-    with _conversation(name) as line, _process(int(status["pid"])) as gone:
-        line({"ask": "watch"})
+    with _conversation(name) as line, _process(status.pid) as gone:
+        line.ask(WatchRequest(), Done)
         process = subprocess.Popen(own_module("etloop.lab.exec", *where, "--", *command))
         with _process(process.pid) as ended:
             previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the command
@@ -153,8 +175,8 @@ def lab_exec(name: str, agent: str, command: Sequence[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _two_lines(reading: int) -> tuple[int, Values | None]:
-    """What a lab's process says of itself: its number (0: nothing), and its status if it got so far."""
+def _two_lines(reading: int) -> tuple[int, LabAnswer | None]:
+    """What a lab's process says of itself: its number (0: nothing), and its status or why there is none, if it got so far."""
     content = b""
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         while content.count(b"\n") < 2 and select.select([pipe], [], [], UP_TIMEOUT_S)[0]:
@@ -163,8 +185,8 @@ def _two_lines(reading: int) -> tuple[int, Values | None]:
                 break
             content += more
     lines = content.split(b"\n")
-    status: Values | None = json.loads(lines[1]) if content.count(b"\n") >= 2 else None
-    return int(lines[0] or b"0") if len(lines) > 1 else 0, status
+    report = FROM_LAB.decode(lines[1]) if content.count(b"\n") >= 2 else None
+    return int(lines[0] or b"0") if len(lines) > 1 else 0, report
 
 
 class _Line:
@@ -174,17 +196,31 @@ class _Line:
         self._connection = connection
         self._answers = connection.makefile("rb")
 
-    def __call__(self, question: Values) -> Values:
-        self._connection.sendall(json.dumps(question).encode() + b"\n")
-        content = self._answers.readline(MOST_RESPONSE_BYTES)
+    def ask(self, request: LabRequest, kind: type[A]) -> A:
+        """Return the answer. Raises `RigError` where it is not of that kind."""
+        self._connection.sendall(TO_LAB.encode(request))
+        content = self._answers.readline(MAX_RESPONSE_BYTES)
         if not content.endswith(b"\n"):
             raise RigError(Problem("lab", "it ended while it was asked", "look whether it was taken down"))
-        answer: Values = json.loads(content)
+        try:
+            answer = FROM_LAB.decode(content)
+        except ProtocolError as error:
+            raise RigError(Problem("lab", str(error), "see etloop lab down")) from None
+        if isinstance(answer, LabRefused):
+            raise RigError(Problem("lab", answer.what, answer.remedy))
+        if not isinstance(answer, kind):
+            what = f"it answered {type(answer).__name__}, expected {kind.__name__}"
+            raise RigError(Problem("lab", what, "take it down (etloop lab down) and up again"))
         return answer
 
     def close(self) -> None:
         self._answers.close()
         self._connection.close()
+
+
+def _asked(name: str, request: LabRequest, kind: type[A]) -> A:
+    with _conversation(name) as line:
+        return line.ask(request, kind)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import ConfigError, InputError, Problem, RigError
 from etloop.contract.base.units import QuantityError
+from etloop.contract.protocol.lab import TO_LAB, WatchRequest
 from etloop.counters.base.address import Address, address
 from etloop.counters.base.credentials import credentials_text, gnmi_login
 from etloop.counters.readers.gnmi_settings import GNMI_PORT
@@ -121,7 +122,7 @@ async def _serve(order: GnmiOrder, server: GnmiServer, keys: ServerKeys | None) 
         port = await server.open(order.bind, keys)
         where = Address(order.bind.host, port)
         print(f"{GNMI_READY}{where}{', with TLS' if keys else ', in clear text'}", flush=True)
-        writer.write(b'{"ask": "watch"}\n')
+        writer.write(TO_LAB.encode(WatchRequest()))
         watching = asyncio.create_task(_ended(reader))
         ending = asyncio.create_task(end.wait())
         done, _ = await asyncio.wait({watching, ending}, return_when=asyncio.FIRST_COMPLETED)

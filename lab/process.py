@@ -8,7 +8,6 @@ process of one thread may alone.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from etloop.contract.base.errors import EtloopError, InputError, Problem, RigError
+from etloop.contract.protocol.lab import FROM_LAB, LabStatus, NotUp
 from etloop.lab.namespaces import become_root
 
 
@@ -26,8 +26,8 @@ def main(words: list[str]) -> int:
         os._exit(0)  # who started it waits for this one
     os.setsid()
 
-    def report(values: dict[str, object]) -> None:
-        os.write(pipe, json.dumps(values).encode() + b"\n")
+    def report(answer: LabStatus | NotUp) -> None:
+        os.write(pipe, FROM_LAB.encode(answer))
         os.close(pipe)
 
     mine = directory.stat().st_ino
@@ -41,7 +41,7 @@ def main(words: list[str]) -> int:
     return code
 
 
-def _serve(directory: Path, report: Callable[[dict[str, object]], None]) -> tuple[int, bool]:
+def _serve(directory: Path, report: Callable[[LabStatus | NotUp], None]) -> tuple[int, bool]:
     """The exit code, and whether anybody wants what the lab kept. Raises BrokenPipeError where nobody waits for it."""
     try:
         become_root()
@@ -51,11 +51,10 @@ def _serve(directory: Path, report: Callable[[dict[str, object]], None]) -> tupl
     except BrokenPipeError:
         raise
     except InputError as error:
-        report({"problems": [[p.where, p.what, p.remedy] for p in error.problems]})
+        report(NotUp(error.problems))
         return int(error.exit_code), True
     except (EtloopError, OSError, RuntimeError, ValueError) as error:
-        problem = Problem("lab", str(error), "look at its log")
-        report({"problems": [[problem.where, problem.what, problem.remedy]]})
+        report(NotUp((Problem("lab", str(error), "look at its log"),)))
         return int(RigError.exit_code), True
 
 

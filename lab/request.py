@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.protocol.codec import codec_of, plain
+from etloop.contract.protocol.serialization import json_bytes, parse_json
+from etloop.contract.protocol.typed_form import FILE_RULES
 from etloop.lab.plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYTES
 
 ORDER_FILE: Final = "order.json"
@@ -13,7 +15,6 @@ LOG_FILE: Final = "lab.log"
 GNMI_LOG_FILE: Final = "gnmi.log"
 GNMI_READY: Final = "serves gNMI at "
 """How the process that serves it begins its first line; the address follows."""
-MOST_REQUEST_BYTES: Final = 4096
 LEAST_INTERVAL_MS: Final = 10
 
 
@@ -42,11 +43,11 @@ class LabOrder:
     """The process that it ends with, however that ends; 0: it stays up until it is told to end."""
 
 
-def order_text(order: LabOrder) -> str:
-    """An order as its file holds it."""
-    return json.dumps(asdict(order))
+def order_bytes(order: LabOrder) -> bytes:
+    """Return an order as its file holds it."""
+    return json_bytes(plain(order, FILE_RULES))
 
 
-def read_order(text: str) -> LabOrder:
-    """The order of a file that `order_text` wrote."""
-    return LabOrder(**json.loads(text))
+def read_order(content: bytes) -> LabOrder:
+    """Return the order of a file that `order_bytes` wrote."""
+    return codec_of(LabOrder, FILE_RULES).read(parse_json(content, None))

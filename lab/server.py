@@ -1,32 +1,42 @@
 """A lab while it is up: its place, its switch, its agents, and a Unix socket that answers questions about it.
 
-The socket takes JSON objects, one a line, and answers each with one line:
-  {"ask": "status"}                              what the lab is, with its counters
-  {"ask": "counters"}                            counters alone
-  {"ask": "counters", "every_ms": 100}           the same again and again, until the asking side leaves
-  {"ask": "link", "port": "s0/p1", "up": false}  takes a switch's link down or up
-  {"ask": "watch"}                               nothing more; the line ends when the lab does
-  {"ask": "down"}                                ends the lab
-The port of a link may be named as the rig does, too. An answer has "error", and perhaps "remedy", where the question could
-not be answered.
+The socket takes a request of `contract.protocol.lab` a line and answers each with one line. Nothing is answered to a line
+without end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from etloop.contract.base.errors import Problem, RigError
+from etloop.contract.base.errors import Problem, ProtocolError, RigError
 from etloop.contract.model.topology import SwitchEnd, Topology
+from etloop.contract.protocol.lab import (
+    FROM_LAB,
+    MAX_REQUEST_BYTES,
+    TO_LAB,
+    CountersRequest,
+    Done,
+    DownRequest,
+    GnmiStatus,
+    LabAnswer,
+    LabCounters,
+    LabDescription,
+    LabRefused,
+    LabStatus,
+    LinkRequest,
+    StatusRequest,
+    WatchRequest,
+)
 from etloop.lab.capacity import measure_capacity, open_in
 from etloop.lab.plan import LabPlan, check_capacity, plan_lab
 from etloop.lab.relay import endpoint_of, relay_from
@@ -34,13 +44,12 @@ from etloop.lab.request import (
     GNMI_LOG_FILE,
     GNMI_READY,
     LEAST_INTERVAL_MS,
-    MOST_REQUEST_BYTES,
     ORDER_FILE,
     LabOrder,
     read_order,
 )
 from etloop.lab.setup import lab_place
-from etloop.lab.status import Values, counter_values, plan_values
+from etloop.lab.status import counters_of, description_of
 from etloop.runtime.lab_directory import SOCKET_FILE
 from etloop.runtime.own_module import own_module
 from etloop.runtime.unix_socket import listening
@@ -53,14 +62,14 @@ GLANCE_S: Final = 0.5
 """Between two looks at whether the switch still runs."""
 
 
-def serve_lab(directory: Path, report: Callable[[dict[str, object]], None]) -> bool:
+def serve_lab(directory: Path, report: Callable[[LabStatus], None]) -> bool:
     """Makes the lab that the directory's order describes, tells its status, and serves it until it is told to end.
 
     Returns whether what it kept is for others to remove: not where its owner has ended.
 
     Raises `InputError` and RuntimeError where it cannot be made, before anything was told.
     """
-    order = read_order((directory / ORDER_FILE).read_text())
+    order = read_order((directory / ORDER_FILE).read_bytes())
     topology = parse_topology(order.topology.encode(), order.source)
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
     endpoint_of(plan.bind)
@@ -71,7 +80,7 @@ def serve_lab(directory: Path, report: Callable[[dict[str, object]], None]) -> b
     with lab_place(plan) as place:
         switch = open_in(place, topology, plan)
         try:
-            described = plan_values(plan, capacity, within_capacity=within_capacity)
+            described = description_of(plan, capacity, within_capacity=within_capacity)
             lab = Lab(order, topology, plan, place.agents, switch, described, switch.failure)
             if ended_by := asyncio.run(lab.serve(directory, report)):
                 print(f"the soft switch ended: {ended_by}", file=sys.stderr, flush=True)
@@ -95,7 +104,7 @@ class Lab:
         plan: LabPlan,
         namespaces: dict[str, int],
         switch: SoftSwitch,
-        described: Values,
+        described: LabDescription,
         trouble: Callable[[], str],
     ) -> None:
         self._order = order
@@ -111,7 +120,7 @@ class Lab:
         self._gnmi_at = ""
         self._end = asyncio.Event()
 
-    async def serve(self, directory: Path, report: Callable[[dict[str, object]], None]) -> str:
+    async def serve(self, directory: Path, report: Callable[[LabStatus], None]) -> str:
         """Answers until a signal or a question ends the lab, or returns why it cannot go on.
 
         Its agents have ended when this returns.
@@ -128,7 +137,7 @@ class Lab:
                 stack.push_async_callback(_close, await relay_from(namespace, host, port))
             socket_path = directory / SOCKET_FILE
             server = await asyncio.start_unix_server(
-                self._converse, sock=listening(socket_path), limit=MOST_REQUEST_BYTES
+                self._converse, sock=listening(socket_path), limit=MAX_REQUEST_BYTES
             )
             stack.push_async_callback(_close, server)
             stack.callback(self._end_agents)
@@ -172,30 +181,26 @@ class Lab:
 
     async def _serve(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            request = json.loads(line)
-            question = request["ask"]
-            every_ms = int(request.get("every_ms", 0))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            await _send(writer, {"error": 'expected a JSON object with "ask"'})
+            request = TO_LAB.decode(line)
+        except ProtocolError as error:
+            await _send(writer, LabRefused(str(error), "ask for what docs/lab.md lists"))
             return
-        match question:
-            case "status":
+        match request:
+            case StatusRequest():
                 await _send(writer, self.status())
-            case "counters" if every_ms == 0:
+            case CountersRequest(every_ms=0):
                 await _send(writer, self._counters())
-            case "counters":
+            case CountersRequest(every_ms):
                 await self._stream(reader, writer, max(every_ms, LEAST_INTERVAL_MS))
-            case "link":
-                await _send(writer, self._order_link(request))
-            case "watch":
-                await _send(writer, {})
+            case LinkRequest():
+                await _send(writer, self._set_link(request))
+            case WatchRequest():
+                await _send(writer, Done())
                 with contextlib.suppress(asyncio.CancelledError):
                     await self._end.wait()
-            case "down":
-                await _send(writer, {})
+            case DownRequest():
+                await _send(writer, Done())
                 self._end.set()
-            case _:
-                await _send(writer, {"error": f'"{str(question)[:64]}" is not a question that a lab answers'})
 
     async def _stream(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, every_ms: int
@@ -205,35 +210,34 @@ class Lab:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._end.wait(), every_ms / 1000)
 
-    def _order_link(self, request: Values) -> Values:
+    def _set_link(self, request: LinkRequest) -> Done | LabRefused:
         ends = {one.rig_port: one.end for one in self._topology.attachments} | {
             f"{settings.name}/{one.name}": SwitchEnd(number, port)
             for number, settings in enumerate(self._topology.switches)
             for port, one in enumerate(settings.ports)
         }
-        port, up = request.get("port"), request.get("up")
-        if not isinstance(port, str) or not isinstance(up, bool):
-            return {"error": 'expected "port" as switch/port and "up" as true or false'}
-        if port not in ends:
+        if request.port not in ends:
             remedy = f"name a port of a switch or of the rig, such as {', '.join(list(ends)[-8:])}"
-            return {"error": f'there is no port "{port[:64]}"', "remedy": remedy}
-        self._switch.set_link(ends[port], up=up)
-        return {}
+            return LabRefused(f'there is no port "{request.port[:64]}"', remedy)
+        self._switch.set_link(ends[request.port], up=request.up)
+        return Done()
 
-    def _counters(self) -> Values:
-        return counter_values(self._topology, self._switch.snapshot())
+    def _counters(self) -> LabCounters:
+        return counters_of(self._topology, self._switch.snapshot())
 
-    def status(self) -> Values:
-        """What the lab is, with its counters as of now; the last ones once its switch has stopped."""
-        return self._described | {
-            "name": self._order.name,
-            "pid": os.getpid(),
-            "namespaces": self._namespaces,
-            "processes": {name: _process_state(process) for name, process in self._agents.items()},
-            "directory": str(self._directory),
-            "gnmi": self._gnmi_values(),
-            "counters": self._counters(),
-        }
+    def status(self) -> LabStatus:
+        """Return what the lab is, with its counters as of now; the last ones once its switch has stopped."""
+        described = {each.name: getattr(self._described, each.name) for each in fields(self._described)}
+        return LabStatus(
+            **described,
+            name=self._order.name,
+            pid=os.getpid(),
+            namespaces=self._namespaces,
+            processes={name: _process_state(process) for name, process in self._agents.items()},
+            directory=str(self._directory),
+            gnmi=self._gnmi_status(),
+            counters=self._counters(),
+        )
 
     # ---- gNMI
 
@@ -269,12 +273,12 @@ class Lab:
             self._gnmi.kill()
             await self._gnmi.wait()
 
-    def _gnmi_values(self) -> Values | None:
+    def _gnmi_status(self) -> GnmiStatus | None:
         if self._gnmi is None:
             return None
         code = self._gnmi.returncode
-        plugged = f"running, process {self._gnmi.pid}" if code is None else f"ended with {code}"
-        return {"address": self._gnmi_at, "process": plugged}
+        state = f"running, process {self._gnmi.pid}" if code is None else f"ended with {code}"
+        return GnmiStatus(self._gnmi_at, state)
 
     # ---- agents
 
@@ -324,8 +328,8 @@ def _process_state(process: subprocess.Popen[bytes]) -> str:
     return f"running, process {process.pid}" if code is None else f"ended with {code}"
 
 
-async def _send(writer: asyncio.StreamWriter, values: dict[str, Any]) -> None:
-    writer.write(json.dumps(values).encode() + b"\n")
+async def _send(writer: asyncio.StreamWriter, answer: LabAnswer) -> None:
+    writer.write(FROM_LAB.encode(answer))
     await writer.drain()
 
 

@@ -35,8 +35,6 @@ from etloop.bench.engine.workers import ask_both, start_module
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import RunAborted
 from etloop.contract.model.assignment import PortBackend
-from etloop.contract.protocol.codec import encode
-from etloop.contract.protocol.messages import Assign
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
 from etloop.runtime.clock import monotonic_ns
 
@@ -126,10 +124,7 @@ def engine_run(
 ) -> EngineRun:
     """Runs a load from open sockets to the last completion. Raises `RunAborted` if it does not end well."""
     assignments = bench_assignments(load, [end.addresses for end in place.ends], backends, shape)
-    loads = [
-        Load(encode(Assign(assignment)), realtime, own)
-        for assignment, own in zip(assignments, cores, strict=True)
-    ]
+    loads = [Load(assignment, realtime, own) for assignment, own in zip(assignments, cores, strict=True)]
     opened = ask_both(workers, loads, (Opened, Opened), RESPONSE_TIMEOUT_NS)
     ask_both(workers, (Probe(), Probe()), (Done, Done), RESPONSE_TIMEOUT_NS)
     start = Start(monotonic_ns() + START_LEAD_NS)

@@ -1,31 +1,26 @@
 """What a bench tells its two worker processes and what they answer, as types and as bytes.
 
-An order or answer travels as the msgpack array [name, field, ...]; a frame is a length of four bytes, big-endian, and
-that body. Decoding refuses whatever is not exactly one of the types below. Reading and writing pipes is left to others.
+They travel as frames. Reading and writing pipes is left to others.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import struct
-import typing
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-import msgpack  # type: ignore[import-untyped]  # ships no types
-from etloop.contract.base.errors import ProtocolError
+from etloop.contract.model.assignment import Assignment
+from etloop.contract.protocol.message_set import MessageSet, Protocol
+from etloop.contract.protocol.typed_form import Rules
 
 MAX_FRAME_BYTES: Final = 64 << 20
-MAX_ITEMS: Final = 1 << 20
-LENGTH: Final = struct.Struct(">I")
+MAX_VALUES: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """Open an engine. Answered by `Opened`."""
 
-    assign: bytes
-    """An `Assign` as contract/protocol/codec.py encodes it."""
+    assignment: Assignment
     realtime: bool = False
     """Its threads are real-time where that is permitted."""
     cores: tuple[int, ...] = ()
@@ -168,56 +163,11 @@ class Failed:
 Order: TypeAlias = Load | Probe | Start | Collect | Watch | BlastSend | BlastReceive | SendPings | EchoPings
 WorkerReply: TypeAlias = Opened | Done | Ran | Watched | Counted | RoundTrips | Failed
 
-_TYPES: Final[dict[str, type[Any]]] = {
-    kind.__name__: kind for kind in (*typing.get_args(Order), *typing.get_args(WorkerReply))
-}
-_FIELDS: Final[dict[str, tuple[Any, ...]]] = {
-    name: tuple(typing.get_type_hints(kind)[field.name] for field in dataclasses.fields(kind))
-    for name, kind in _TYPES.items()
-}
-
-
-def frame_of(value: Order | WorkerReply) -> bytes:
-    """The bytes of a frame."""
-    fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
-    body = typing.cast("bytes", msgpack.packb([type(value).__name__, *fields], use_bin_type=True))
-    assert len(body) <= MAX_FRAME_BYTES
-    return LENGTH.pack(len(body)) + body
-
-
-def body_bytes(length: bytes) -> int:
-    """How many bytes the body after a frame's length has. Raises `ProtocolError` beyond what a frame may have."""
-    size: int = LENGTH.unpack(length)[0]
-    if size > MAX_FRAME_BYTES:
-        raise ProtocolError(f"a frame of {size} bytes; at most {MAX_FRAME_BYTES} are allowed")
-    return size
-
-
-def decode(body: bytes) -> Order | WorkerReply:
-    """The order or answer of a body. Raises `ProtocolError` for anything else."""
-    try:
-        parts = msgpack.unpackb(
-            body,
-            raw=False,
-            use_list=False,
-            max_bin_len=len(body),
-            max_str_len=len(body),
-            max_array_len=MAX_ITEMS,
-            max_map_len=0,
-            max_ext_len=0,
-        )
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise ProtocolError(f"not an order or answer: {str(error) or type(error).__name__}") from None
-    if type(parts) is not tuple or not parts or type(parts[0]) is not str or parts[0] not in _TYPES:
-        raise ProtocolError("not an order or answer: its name is none of ours")
-    name, *values = parts
-    expected = _FIELDS[name]
-    if len(values) != len(expected) or not all(map(_fits, values, expected)):
-        raise ProtocolError(f"{name}: fields of another number or type")
-    return typing.cast("Order | WorkerReply", _TYPES[name](*values))
-
-
-def _fits(value: object, annotation: Any) -> bool:
-    if typing.get_origin(annotation) is tuple:
-        return type(value) is tuple and all(type(item) is typing.get_args(annotation)[0] for item in value)
-    return type(value) is annotation
+_RULES: Final = Rules(text_chars=1 << 20, items=1 << 20, binary=True)
+_PROTOCOL: Final = Protocol(1, "start the bench and its workers from one etloop", _RULES)
+ORDERS: Final = MessageSet[Order](
+    _PROTOCOL, Order, "a bench", max_bytes=MAX_FRAME_BYTES, max_values=MAX_VALUES
+)
+REPLIES: Final = MessageSet[WorkerReply](
+    _PROTOCOL, WorkerReply, "a worker", max_bytes=MAX_FRAME_BYTES, max_values=MAX_VALUES
+)

@@ -14,7 +14,8 @@ from typing import Final, assert_never
 
 import numpy as np
 from etloop.bench.engine.protocol import (
-    LENGTH,
+    ORDERS,
+    REPLIES,
     BlastReceive,
     BlastSend,
     Collect,
@@ -33,14 +34,10 @@ from etloop.bench.engine.protocol import (
     Watch,
     Watched,
     WorkerReply,
-    body_bytes,
-    decode,
-    frame_of,
 )
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import EtloopError, ProtocolError, RunAborted
-from etloop.contract.protocol.codec import decode_from_controller
-from etloop.contract.protocol.messages import Assign
+from etloop.contract.protocol.frames import FrameReader, frame_of
 from etloop.results.measure.summary import nearest_rank
 from etloop.runtime.clock import monotonic_ns
 from etloop.traffic import _native
@@ -49,6 +46,7 @@ from etloop.traffic.threads.loop_threads import REALTIME_PRIORITY, LoopThreads
 
 STDIN: Final = 0
 STDOUT: Final = 1
+READ_BYTES: Final = 1 << 16
 LOOK_EVERY_S: Final = 0.05
 """Between two looks at a running engine: rare enough not to take the core from it, and of no figure a part."""
 PROBE_TIMEOUT_NS: Final = 10_000_000_000
@@ -57,9 +55,11 @@ PROBE_TIMEOUT_NS: Final = 10_000_000_000
 def main() -> int:
     """Serves until standard input ends, or until nobody reads the answers."""
     worker = Worker()
+    orders = FrameReader(ORDERS)
     with contextlib.suppress(BrokenPipeError):
-        while (order := _next_order()) is not None:
-            _write(frame_of(worker.answer(order)))
+        while part := os.read(STDIN, READ_BYTES):
+            for order in orders.feed(part):
+                _write(frame_of(REPLIES, worker.answer(order)))
     return 0
 
 
@@ -117,10 +117,7 @@ class Worker:
 
     def _load(self, order: Load) -> WorkerReply:
         self._close()
-        message = decode_from_controller(order.assign)
-        if not isinstance(message, Assign):
-            raise ProtocolError(f"expected Assign, got {type(message).__name__}")
-        self._engine = Engine.open(message.assignment, threads=LoopThreads(order.cores, order.realtime))
+        self._engine = Engine.open(order.assignment, threads=LoopThreads(order.cores, order.realtime))
         return Opened(self._engine.degraded)
 
     def _probe(self) -> WorkerReply:
@@ -193,28 +190,6 @@ def _pause() -> None:
     readable, _, _ = select.select([STDIN], [], [], LOOK_EVERY_S)
     if readable:
         raise RunAborted("the bench ended")
-
-
-def _next_order() -> Order | None:
-    length = _read(LENGTH.size)
-    if length is None:
-        return None
-    body = _read(body_bytes(length))
-    order = None if body is None else decode(body)
-    if isinstance(order, WorkerReply):
-        raise ProtocolError(f"got the answer {type(order).__name__}, expected an order")
-    return order
-
-
-def _read(size: int) -> bytes | None:
-    """Exactly `size` bytes of standard input; None where it ends."""
-    parts = bytearray()
-    while len(parts) < size:
-        part = os.read(STDIN, size - len(parts))
-        if not part:
-            return None
-        parts += part
-    return bytes(parts)
 
 
 def _write(frame: bytes) -> None:

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Final, TypeVar
 
 from etloop.bench.engine.network import NAMES, BenchEnd, BenchPlace
-from etloop.bench.engine.protocol import LENGTH, Failed, Order, WorkerReply, body_bytes, decode, frame_of
+from etloop.bench.engine.protocol import ORDERS, REPLIES, Failed, Order, WorkerReply
 from etloop.contract.base.clock import NS_PER_S, seconds_text
 from etloop.contract.base.errors import ProtocolError, RunAborted
+from etloop.contract.protocol.frames import FrameReader, frame_of
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.own_module import own_module
 
@@ -33,13 +34,13 @@ class Worker:
     def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
         self.name = name
         self._process = process
-        self._received = bytearray()
+        self._replies = FrameReader(REPLIES)
 
     def send(self, order: Order) -> None:
         """Gives an order. Raises `RunAborted` if the worker is gone."""
         try:
             pipe = _pipe(self._process.stdin)
-            pipe.write(frame_of(order))
+            pipe.write(frame_of(ORDERS, order))
             pipe.flush()
         except BrokenPipeError:
             raise RunAborted(self._gone()) from None
@@ -53,18 +54,7 @@ class Worker:
         part = os.read(self.descriptor(), READ_BYTES)
         if not part:
             raise RunAborted(self._gone())
-        self._received += part
-        if len(self._received) < LENGTH.size:
-            return None
-        size = body_bytes(bytes(self._received[: LENGTH.size]))
-        if len(self._received) < LENGTH.size + size:
-            return None
-        body = bytes(self._received[LENGTH.size : LENGTH.size + size])
-        del self._received[: LENGTH.size + size]
-        answer = decode(body)
-        if not isinstance(answer, WorkerReply):
-            raise ProtocolError(f"worker {self.name} answered with the order {type(answer).__name__}")
-        return answer
+        return next(self._replies.feed(part), None)
 
     def end(self) -> None:
         """Lets the process end, kills it if it does not, and reaps it."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import InputError, RigError
-from etloop.lab.client import lab_ask, lab_down, lab_up
+from etloop.lab.client import lab_down, lab_status, lab_up
 from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
 from etloop.lab.status import status_text
@@ -41,7 +41,7 @@ class DemoLab:
 
     def counters_text(self) -> str:
         """What its switch counted."""
-        return status_text(lab_ask(self.name, {"ask": "status"}))
+        return status_text(lab_status(self.name))
 
 
 def agent_of(rank: int) -> str:

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError, parse_name
+from etloop.contract.protocol.codec import plain
+from etloop.contract.protocol.typed_form import FILE_RULES
 from etloop.controller.inputs.files import read_file
-from etloop.lab.client import lab_ask, lab_down, lab_exec
+from etloop.lab.client import lab_down, lab_exec, lab_status, set_link
 from etloop.lab.request import LabOrder
 
 if TYPE_CHECKING:
-    from etloop.lab.status import Values
+    from etloop.contract.protocol.lab import LabStatus
 
 
 def lab_command(parsed: argparse.Namespace) -> CommandResult:
@@ -31,7 +33,7 @@ def lab_command(parsed: argparse.Namespace) -> CommandResult:
         case "attach":
             return _attach(parsed)
         case "status":
-            return _shown(lab_ask(parsed.name, {"ask": "status"}), as_json=parsed.json)
+            return _shown(lab_status(parsed.name), as_json=parsed.json)
         case "gnmi":
             from etloop.lab.gnmi import order_of, serve
 
@@ -45,7 +47,7 @@ def lab_command(parsed: argparse.Namespace) -> CommandResult:
                 )
             return CommandResult("", lab_exec(parsed.name, parsed.agent, command))
         case "link":
-            lab_ask(parsed.name, {"ask": "link", "port": parsed.port, "up": parsed.state == "up"})
+            set_link(parsed.name, parsed.port, up=parsed.state == "up")
             return CommandResult(to_json({}) if parsed.json else f"link {parsed.port} is {parsed.state}\n")
         case _:
             was_up = lab_down(parsed.name)
@@ -78,6 +80,7 @@ def _up(parsed: argparse.Namespace) -> CommandResult:
     topology = parse_topology(text.encode(), order.source)
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
     status = lab_up(order)
+    notes: tuple[str, ...] | None = None
     if parsed.rig_out is not None:
         beside = os.path.relpath(parsed.topology, parsed.rig_out.parent)
         _write(
@@ -85,8 +88,8 @@ def _up(parsed: argparse.Namespace) -> CommandResult:
             rig_text(plan, backend=order.backend, topology=beside, lab=order.name),
             parsed.name,
         )
-        status |= {"notes": map_deviations(topology)}
-    return _shown(status, as_json=parsed.json)
+        notes = map_deviations(topology)
+    return _shown(status, notes, as_json=parsed.json)
 
 
 def _local_gnmi(text: str) -> str:
@@ -113,9 +116,11 @@ def _attach(parsed: argparse.Namespace) -> CommandResult:
     )
     # While it waits for interfaces; the first process of a container ends by no signal that it does not handle.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    shown = to_json if parsed.json else status_text
 
-    def report(status: Values) -> None:
+    def shown(status: LabStatus) -> str:
+        return to_json(plain(status, FILE_RULES)) if parsed.json else status_text(status)
+
+    def report(status: LabStatus) -> None:
         print(shown(status), flush=True)
 
     return CommandResult(
@@ -154,11 +159,13 @@ def _write(path: Path, text: str, lab: str) -> None:
         raise ConfigError(Problem(str(path), what, "name another file with --rig-out")) from None
 
 
-def _shown(status: Values, *, as_json: bool) -> CommandResult:
+def _shown(status: LabStatus, notes: tuple[str, ...] | None = None, *, as_json: bool) -> CommandResult:
     from etloop.lab.status import status_text
 
-    notes = "".join(f"note: {note}\n" for note in status.get("notes", ()))
-    return CommandResult(to_json(status) if as_json else status_text(status) + notes, ExitCode.PASS)
+    if as_json:
+        more = {} if notes is None else {"notes": notes}
+        return CommandResult(to_json(plain(status, FILE_RULES) | more))
+    return CommandResult(status_text(status) + "".join(f"note: {note}\n" for note in notes or ()))
 
 
 def _checked_name(name: str) -> None:

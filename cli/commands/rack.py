@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.job import job_line
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import job_status
-from etloop.controller.rack.mqtt.schema import plain
 from etloop.controller.rack.store.job_store import JobStore
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def jobs_command(parsed: argparse.Namespace) -> CommandResult:
     finally:
         store.close()
     if parsed.json:
-        return CommandResult(to_json({"jobs": plain(jobs)}))
+        return CommandResult(to_json({"jobs": [plain(job) for job in jobs]}))
     return CommandResult("".join(map(job_line, jobs)) or "no jobs\n")
 
 
@@ -55,7 +55,7 @@ def _audit(store: JobStore, job_id: str, *, as_json: bool) -> CommandResult:
         raise ConfigError(Problem("--audit", f"there is no job {job_id}", "see etloop jobs without --audit"))
     lines = store.audit(job_id)
     if as_json:
-        return CommandResult(to_json({"audit": plain(lines)}))
+        return CommandResult(to_json({"audit": [plain(line) for line in lines]}))
     return CommandResult(
         "".join(f"{line.at}  {line.who}: {line.what}  {line.detail}".rstrip() + "\n" for line in lines)
     )

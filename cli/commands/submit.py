@@ -12,11 +12,11 @@ from etloop.cli.text.job import job_line
 from etloop.contract.base.clock import NS_PER_S, seconds_text
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
 from etloop.contract.base.units import approximate_bytes
+from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.client.address import broker_settings, rack_name, read_text
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus, ResultStatus
-from etloop.controller.rack.mqtt.schema import plain
 from etloop.runtime.clock import monotonic_ns
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ async def carried_out(parsed: argparse.Namespace) -> CommandResult:
 async def _attempt(parsed: argparse.Namespace) -> CommandResult:
     settings = broker_settings(
         parsed.broker,
-        mqtt=parsed.mqtt,
         username=parsed.username,
         password_file=parsed.password_file,
         ca=parsed.ca,
@@ -69,7 +68,9 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
         if parsed.list:
             jobs = await rack.jobs()
             return CommandResult(
-                to_json({"jobs": plain(jobs)}) if parsed.json else "".join(map(job_line, jobs))
+                to_json({"jobs": [plain(job) for job in jobs]})
+                if parsed.json
+                else "".join(map(job_line, jobs))
             )
         if parsed.cancel:
             job = await rack.cancel(parsed.cancel)

@@ -9,7 +9,6 @@ from etloop.cli.parser import Command
 from etloop.cli.values import quantity
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import parse_duration_ns
-from etloop.runtime.mqtt_version import VERSION_CHOICES
 
 if TYPE_CHECKING:
     import argparse
@@ -64,12 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password")
     parser.add_argument(
         "--ca", type=Path, metavar="FILE", help="authority that the broker's certificate is checked by"
-    )
-    parser.add_argument(
-        "--mqtt",
-        choices=VERSION_CHOICES,
-        default=VERSION_CHOICES[0],
-        help="version of MQTT (default: 5, or 3.1.1 of a broker that knows no other, such as the embedded one)",
     )
 
 

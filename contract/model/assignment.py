@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from etloop.contract.base.evolution import since
+import numpy as np
 from etloop.contract.base.ip_address import IP_ADDRESS
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.transport import (
@@ -21,10 +21,7 @@ from etloop.contract.model.transport import (
     PauseRule,
     RecoverySettings,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 class Path(IntEnum):
@@ -191,9 +188,9 @@ class RankAssignment:
     """Index into the port's addresses."""
     communicators: tuple[int, ...]
     peers: tuple[int, ...]
-    background: bool = since(2, default=False)
+    background: bool = False
     """It goes through its program once, whatever `iterations` says, and the run does not wait for it."""
-    traffic_class: int = since(2, default=-1)
+    traffic_class: int = -1
     """Of all packets of its queue pairs; -1: that of the transport."""
 
 
@@ -208,8 +205,8 @@ class ConnectionColumns:
     src_rank: NDArray[np.int32]
     dst_rank: NDArray[np.int32]
     path: NDArray[np.uint8]
-    src_ip: Annotated[NDArray[np.void], IP_ADDRESS]
-    dst_ip: Annotated[NDArray[np.void], IP_ADDRESS]
+    src_ip: Annotated[NDArray[np.void], IP_ADDRESS, "ip address"]
+    dst_ip: Annotated[NDArray[np.void], IP_ADDRESS, "ip address"]
     """Both ends are of one family; `NO_ADDRESS` where path is not WIRE."""
     qp_offsets: NDArray[np.int32]
     src_qpn: NDArray[np.uint32]
@@ -275,4 +272,4 @@ class Assignment:
     """Communicator c has the members communicator_members[communicator_offsets[c]:communicator_offsets[c + 1]]."""
     connections: ConnectionColumns
     capture: CaptureSettings = CaptureSettings()
-    streams: tuple[UdpStream, ...] = since(2, default=())
+    streams: tuple[UdpStream, ...] = ()

@@ -7,14 +7,11 @@ what a scenario may write for them is decided in `controller.scenario_congestion
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.contract.base.clock import NS_PER_MS
-from etloop.contract.base.evolution import since
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 MOST_PLUGIN_BYTES = 16 << 20
 """Largest plugin, as source or library, that an assignment carries."""
@@ -44,7 +41,7 @@ class CongestionSettings:
     """Its content."""
     burst_bytes: int = 64 << 10
     """Most that a queue pair below the line rate sends back to back; at least one packet."""
-    catch_up_ns: int = since(4, default=DEFAULT_CATCH_UP_NS)
+    catch_up_ns: int = DEFAULT_CATCH_UP_NS
     """So much lateness of its host a queue pair below the line rate makes up for, at the speed of the port."""
     series_interval_ns: int = 0
     """Rates and windows are written down so often; 0: not at all."""

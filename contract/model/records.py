@@ -7,12 +7,9 @@ equal the C++ structs of traffic/native/plan/records.h (static asserts there, a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OP_RECORD: Final = np.dtype(
     [
@@ -160,12 +157,6 @@ WAIT_RECORD: Final = np.dtype(
     ]
 )
 """One thing that one unfinished op waits for. 40 bytes."""
-
-RECORD_COLUMNS_SINCE: Final[Mapping[str, Mapping[str, int]]] = {
-    "port record": {"scheduled_datagrams": 2, "stamped_messages": 2, "card_stamped_messages": 2},
-}
-"""Columns that came with a minor version of the protocol: record name in the codec -> column -> minor. They are 0 where a
-peer does not send them."""
 
 
 @dataclass(frozen=True, slots=True)

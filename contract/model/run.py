@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.contract.model.records import CC_RECORD
-
-if TYPE_CHECKING:
-    from etloop.contract.model.records import StreamCount
-    from numpy.typing import NDArray
+from etloop.contract.model.records import CC_RECORD, StreamCount
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,9 +1,10 @@
-"""Messages <-> bytes: one codec per type, derived once from the annotations of contract/protocol/messages.py.
+"""Frozen values <-> plain values: the one codec, derived once per type from its annotations. Pure.
 
-A body is the msgpack array [major, minor, message name, fields by name]. numpy columns travel as [type name, shape,
-bytes], little-endian, of the closed set `_ARRAY_NAMES`. Decoding trusts nothing: another version, an unknown message,
-an unknown or missing field, a wrong type, array type, shape or size raises `ProtocolError` naming message and field,
-and no other exception leaves this module. Whether the values make sense together is for those who use them.
+Knows dataclasses, integers, numbers, text, true and false, bytes, enumerations, lists as tuples, maps by text, what may be
+null, and numpy columns (`columns`). Plain values are what JSON and msgpack have; `serialization` makes bytes of them.
+Reading trusts nothing: whatever does not fit is refused with all other mistakes of the value, each by its key path with
+what was expected and what came, and nothing but `Misfit` is raised. Writing checks types, not bounds: those bind readers,
+and one long text takes nobody down who says it. Whether values make sense together is for those who use them.
 """
 
 from __future__ import annotations
@@ -13,447 +14,370 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, StrEnum
+from itertools import islice
+from typing import Any, Final, Generic, TypeVar, cast
 
-import msgpack  # type: ignore[import-untyped]  # ships no types
-import numpy as np
-from etloop.contract.base.errors import ProtocolError
-from etloop.contract.base.evolution import (
-    has_default,
-    is_default,
-    is_droppable,
-    laid_out,
-    layout_at,
-    message_since,
-    since_of,
+from etloop.contract.base.errors import Problem
+from etloop.contract.protocol.typed_form import (
+    JSON_RULES,
+    MAX_INTEGER,
+    MAX_PROBLEMS,
+    MIN_INTEGER,
+    NO_BOUNDS,
+    Bounds,
+    Misfit,
+    Node,
+    Rules,
+    bounds_of,
+    description_of,
+    fit_in_64_bits,
+    key_text,
+    may_be_left_out,
+    too_long,
+    wrong_type,
 )
-from etloop.contract.base.ip_address import IP_ADDRESS
-from etloop.contract.model.records import (
-    CC_RECORD,
-    FLOW_RECORD,
-    OP_RECORD,
-    PORT_RECORD,
-    RECORD_COLUMNS_SINCE,
-    WAIT_RECORD,
-)
-from etloop.contract.protocol.messages import (
-    MAX_TEXT_CHARS,
-    MAX_TO_AGENT_BYTES,
-    MAX_TO_CONTROLLER_BYTES,
-    OLDEST_MINOR,
-    PROTOCOL_VERSION,
-    AgentMessage,
-    ControllerMessage,
-    Hello,
-    ProtocolVersion,
-)
-from numpy.typing import NDArray
 
-_MAX_ITEMS: Final = 1 << 20
-"""Most elements of one tuple (not of a numpy column): a million communicator slots."""
-_MAX_FIELDS: Final = 64
-"""Most entries of one map; no message has as many fields."""
-_ENVELOPE_ITEMS: Final = 4
-
-_ARRAY_NAMES: Final[Mapping[str, np.dtype[Any]]] = {
-    "u1": np.dtype("u1"),
-    "i1": np.dtype("i1"),
-    "u2": np.dtype("<u2"),
-    "i2": np.dtype("<i2"),
-    "u4": np.dtype("<u4"),
-    "i4": np.dtype("<i4"),
-    "u8": np.dtype("<u8"),
-    "i8": np.dtype("<i8"),
-    "ip address": IP_ADDRESS,
-    "op record": OP_RECORD,
-    "flow record": FLOW_RECORD,
-    "rate record": CC_RECORD,
-    "port record": PORT_RECORD,
-    "wait record": WAIT_RECORD,
-}
+T = TypeVar("T")
 
 
-class VersionMismatch(ProtocolError):
-    """The peer speaks another version of the protocol."""
+class Codec(Generic[T]):
+    """Both directions of one type."""
 
-    def __init__(self, theirs: ProtocolVersion) -> None:
-        oldest = ProtocolVersion(PROTOCOL_VERSION.major, OLDEST_MINOR)
-        spoken = f"{oldest} to {PROTOCOL_VERSION}" if oldest != PROTOCOL_VERSION else str(PROTOCOL_VERSION)
-        super().__init__(
-            f"the peer speaks protocol {theirs}, this side {spoken}; "
-            "install the same etloop on the controller and on every agent"
-        )
-        self.theirs = theirs
+    def __init__(self, node: Node) -> None:
+        self._node = node
 
-
-class MessageTooLarge(ProtocolError):
-    """A message of ours exceeds what its direction allows."""
-
-
-class PeerTooOld(ProtocolError):
-    """A message of ours means something that the peer's minor version cannot be told."""
-
-
-class Unsayable(Exception):
-    """A field that an older peer does not know has a value that it must know."""
-
-    def __init__(self, field: str, minor: int) -> None:
-        super().__init__(field)
-        self.field = field
-        self.minor = minor
-
-
-class Misfit(Exception):
-    """A value that does not fit its annotation; each level on the way out adds its part of the path."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.path = ""
-
-    def under(self, part: str) -> Misfit:
-        self.path = part + self.path
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class _Codec:
-    pack: Callable[[Any], object]
-    unpack: Callable[[object], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """What a codec is made for: the fields of a minor version, strangers among them refused or passed over."""
-
-    minor: int
-    passes_over: bool = False
-
-
-def encode(message: AgentMessage | ControllerMessage, minor: int | None = None) -> bytes:
-    """The bytes of `message` for a peer of that minor version; without one, for a peer of our own.
-
-    Raises `ProtocolError` if a field breaks its own annotation, `MessageTooLarge` above the limit, `PeerTooOld` if the
-    peer would not know what is meant.
-    """
-    minor = PROTOCOL_VERSION.minor if minor is None else minor
-    kind = type(message)
-    name = kind.__name__
-    if message_since(kind) > minor:
-        raise _too_old(name, message_since(kind), minor)
-    try:
-        fields = _codecs(Dialect(minor))[name].pack(message)
-    except Misfit as misfit:
-        raise ProtocolError(f"{name}{misfit.path}: {misfit.what}") from None
-    except Unsayable as unsayable:
-        raise _too_old(unsayable.field, unsayable.minor, minor) from None
-    limit = MAX_TO_CONTROLLER_BYTES if name in _AGENT_NAMES else MAX_TO_AGENT_BYTES
-    body = msgpack.packb([PROTOCOL_VERSION.major, minor, name, fields], use_bin_type=True)
-    if len(body) > limit:
-        raise MessageTooLarge(f"{name}: {len(body)} bytes; a message of this direction has at most {limit}")
-    return typing.cast("bytes", body)
-
-
-def _too_old(what: str, needed: int, minor: int) -> PeerTooOld:
-    major = PROTOCOL_VERSION.major
-    return PeerTooOld(
-        f"the peer speaks protocol {ProtocolVersion(major, minor)}, and {what} needs "
-        f"{ProtocolVersion(major, needed)}; upgrade etloop there"
-    )
-
-
-def decode_from_agent(body: bytes) -> AgentMessage:
-    """The message an agent sent. Raises `ProtocolError`, or `VersionMismatch` before anything else is looked at."""
-    return read_from_agent(body)[0]
-
-
-def decode_from_controller(body: bytes) -> ControllerMessage:
-    """The message a controller sent. Raises as `decode_from_agent`."""
-    return read_from_controller(body)[0]
-
-
-def read_from_agent(body: bytes) -> tuple[AgentMessage, int]:
-    """The message an agent sent, and the minor version to answer it in. Raises as `decode_from_agent`.
-
-    The Hello of a newer agent is read as far as it is known here: told this side's version by the answer, the agent
-    goes on in it.
-    """
-    message, minor = _decode(body, _AGENT_NAMES, "an agent", MAX_TO_CONTROLLER_BYTES)
-    return typing.cast("AgentMessage", message), minor
-
-
-def read_from_controller(body: bytes) -> tuple[ControllerMessage, int]:
-    """The message a controller sent, and the minor version to answer it in. Raises as `decode_from_agent`."""
-    message, minor = _decode(body, _CONTROLLER_NAMES, "a controller", MAX_TO_AGENT_BYTES)
-    return typing.cast("ControllerMessage", message), minor
-
-
-def _decode(body: bytes, names: frozenset[str], sender: str, limit: int) -> tuple[object, int]:
-    if len(body) > limit:
-        raise ProtocolError(f"message of {len(body)} bytes; {sender} sends at most {limit}")
-    envelope = _unpacked(body)
-    if not isinstance(envelope, list) or len(envelope) != _ENVELOPE_ITEMS:
-        raise ProtocolError("not a message: expected an array of version, version, name and fields")
-    major, minor, name, fields = envelope
-    if type(major) is not int or type(minor) is not int:
-        raise ProtocolError("not a message: the protocol version is not two integers")
-    newer = minor > PROTOCOL_VERSION.minor
-    greeting = newer and name == Hello.__name__ and name in names
-    if major != PROTOCOL_VERSION.major or minor < OLDEST_MINOR or (newer and not greeting):
-        raise VersionMismatch(ProtocolVersion(major, minor))
-    if type(name) is not str:
-        raise ProtocolError(f"not a message: its name is {_kind(name)}, expected text")
-    dialect = Dialect(min(minor, PROTOCOL_VERSION.minor), passes_over=greeting)
-    if name not in names or message_since(_KINDS[name]) > dialect.minor:
-        raise ProtocolError(f"{_quoted(name)} is no message that {sender} sends")
-    try:
-        return _codecs(dialect)[name].unpack(fields), dialect.minor
-    except Misfit as misfit:
-        raise ProtocolError(f"{name}{misfit.path}: {misfit.what}") from None
-
-
-def _unpacked(body: bytes) -> object:
-    try:
-        return msgpack.unpackb(
-            body,
-            raw=False,
-            strict_map_key=True,
-            max_str_len=4 * MAX_TEXT_CHARS,
-            max_bin_len=len(body),
-            max_array_len=_MAX_ITEMS,
-            max_map_len=_MAX_FIELDS,
-            max_ext_len=0,
-            object_pairs_hook=_without_repeats,
-        )
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise ProtocolError(f"not a message: {str(error) or type(error).__name__}") from None
-
-
-def _without_repeats(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a field stands twice")
-    return fields
-
-
-def _kind(value: object) -> str:
-    names = {dict: "a map", list: "an array", str: "text", bytes: "binary", type(None): "nothing"}
-    return names.get(type(value), type(value).__name__)
-
-
-def _quoted(text: str) -> str:
-    return ascii(text if len(text) <= 40 else text[:40] + "...")
-
-
-# ---- codecs by annotation
-
-
-def codec_of(annotation: Any, dialect: Dialect) -> _Codec:
-    """The codec of an annotation; a type that has none is our own mistake and fails at import."""
-    scalar = _SCALARS.get(annotation)
-    if scalar is not None:
-        return scalar
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return _array_codec(arguments[1], dialect)
-    if origin is np.ndarray:
-        return _array_codec(np.dtype(typing.get_args(arguments[1])[0]), dialect)
-    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        return _tuple_codec(codec_of(arguments[0], dialect))
-    if origin is dict and arguments == (str, str):
-        return _text_map_codec()
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return _enum_codec(annotation)
-    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-        return _dataclass_codec(annotation, dialect)
-    raise AssertionError(f"no codec for {annotation}")
-
-
-def _checked_int(value: object) -> int:
-    if type(value) is not int:
-        raise Misfit(f"expected an integer, got {_kind(value)}")
-    if not -(1 << 63) <= value < 1 << 63:
-        raise Misfit(f"{value} does not fit in 64 bits with sign")
-    return value
-
-
-def _checked_bool(value: object) -> bool:
-    if type(value) is not bool:
-        raise Misfit(f"expected true or false, got {_kind(value)}")
-    return value
-
-
-def _checked_text(value: object) -> str:
-    if type(value) is not str:
-        raise Misfit(f"expected text, got {_kind(value)}")
-    if len(value) > MAX_TEXT_CHARS:
-        raise Misfit(f"text of {len(value)} characters; at most {MAX_TEXT_CHARS} are allowed")
-    return value
-
-
-def _checked_float(value: object) -> float:
-    if type(value) is not float:
-        raise Misfit(f"expected a number with a fraction, got {_kind(value)}")
-    if not math.isfinite(value):
-        raise Misfit(f"{value} is no finite number")
-    return value
-
-
-_SCALARS: Final[Mapping[Any, _Codec]] = {
-    int: _Codec(_checked_int, _checked_int),
-    bool: _Codec(_checked_bool, _checked_bool),
-    float: _Codec(_checked_float, _checked_float),
-    str: _Codec(_checked_text, _checked_text),
-}
-
-
-def _enum_codec(kind: type[Enum]) -> _Codec:
-    def unpack(value: object) -> Enum:
-        name = _checked_text(value)
+    def read(self, value: object, where: str = "") -> T:
+        """Return plain values as the type. Raises `Misfit` with all mistakes; `where` names the whole in their paths."""
         try:
-            return kind[name]
-        except KeyError:
-            raise Misfit(f"{_quoted(name)} is none of {', '.join(kind.__members__)}") from None
+            return cast("T", self._node.read(value))
+        except Misfit as found:
+            raise found.placed(where) from None
 
-    return _Codec(lambda value: value.name, unpack)
-
-
-def _each(items: typing.Sequence[object], convert: Callable[[Any], object]) -> list[Any]:
-    if len(items) > _MAX_ITEMS:
-        raise Misfit(f"{len(items)} items; at most {_MAX_ITEMS} are allowed")
-    converted: list[Any] = []
-    try:
-        converted.extend(convert(item) for item in items)
-    except Misfit as misfit:
-        raise misfit.under(f"[{len(converted)}]") from None
-    return converted
-
-
-def _tuple_codec(item: _Codec) -> _Codec:
-    def pack(value: tuple[object, ...]) -> object:
-        return _each(value, item.pack)
-
-    def unpack(value: object) -> tuple[Any, ...]:
-        if type(value) is not list:
-            raise Misfit(f"expected an array, got {_kind(value)}")
-        return tuple(_each(value, item.unpack))
-
-    return _Codec(pack, unpack)
-
-
-def _text_map_codec() -> _Codec:
-    def check(value: object) -> dict[str, str]:
-        if type(value) is not dict or len(value) > _MAX_FIELDS:
-            raise Misfit(f"expected a map of at most {_MAX_FIELDS} texts, got {_kind(value)}")
-        return {_checked_text(key): _checked_text(text) for key, text in value.items()}
-
-    return _Codec(check, check)
-
-
-def _array_codec(dtype: np.dtype[Any], dialect: Dialect) -> _Codec:
-    name = next(name for name, known in _ARRAY_NAMES.items() if known == dtype)
-    ours = _ARRAY_NAMES[name]
-    theirs = layout_at(ours, RECORD_COLUMNS_SINCE.get(name, {}), dialect.minor)
-
-    def pack(value: object) -> object:
-        if not isinstance(value, np.ndarray) or value.dtype != dtype or value.ndim != 1:
-            found = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else _kind(value)
-            raise Misfit(f"expected a column of {name}, got {found}")
-        return [name, [len(value)], laid_out(value.astype(ours, copy=False), theirs).tobytes()]
-
-    def unpack(value: object) -> NDArray[Any]:
-        return laid_out(_array_from(value, name, theirs), ours)
-
-    return _Codec(pack, unpack)
-
-
-def _array_from(value: object, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-    if type(value) is not list or len(value) != 3:
-        raise Misfit(f"expected a column as type name, shape and bytes, got {_kind(value)}")
-    found, shape, content = value
-    if type(found) is not str or found != name:
-        raise Misfit(
-            f"expected a column of {name}, got {_quoted(found) if type(found) is str else _kind(found)}"
-        )
-    if type(shape) is not list or len(shape) != 1 or type(shape[0]) is not int or shape[0] < 0:
-        raise Misfit("expected a shape of one length")
-    if type(content) is not bytes:
-        raise Misfit(f"expected the column's bytes as binary, got {_kind(content)}")
-    if len(content) != shape[0] * dtype.itemsize:
-        raise Misfit(f"{shape[0]} x {name} take {shape[0] * dtype.itemsize} bytes, got {len(content)}")
-    return np.frombuffer(content, dtype=dtype)
-
-
-def _dataclass_codec(kind: type[Any], dialect: Dialect) -> _Codec:
-    # Modules import numpy for type checkers only, so its names are handed in.
-    hints = typing.get_type_hints(kind, localns={"np": np, "NDArray": NDArray}, include_extras=True)
-    fields = dataclasses.fields(kind)
-    assert all(has_default(field) for field in fields if since_of(field)), f"{kind}: since without a default"
-    codecs = {
-        field.name: codec_of(hints[field.name], dialect)
-        for field in fields
-        if since_of(field) <= dialect.minor
-    }
-    unknown_there = tuple(
-        field for field in fields if since_of(field) > dialect.minor and not is_droppable(field)
-    )
-    names = frozenset(codecs)
-
-    def pack(value: object) -> object:
-        if type(value) is not kind:
-            raise Misfit(f"expected {kind.__name__}, got {_kind(value)}")
-        for field in unknown_there:
-            if not is_default(field, getattr(value, field.name)):
-                raise Unsayable(f"{kind.__name__}.{field.name}", since_of(field))
-        return _by_field(codecs, lambda field, codec: codec.pack(getattr(value, field)))
-
-    def unpack(value: object) -> Any:
-        if type(value) is not dict:
-            raise Misfit(f"expected the fields of {kind.__name__} as a map, got {_kind(value)}")
-        if not names <= value.keys() or (value.keys() != names and not dialect.passes_over):
-            _refuse_fields(names, value)
-        return kind(**_by_field(codecs, lambda field, codec: codec.unpack(value[field])))
-
-    return _Codec(pack, unpack)
-
-
-def _by_field(codecs: Mapping[str, _Codec], convert: Callable[[str, _Codec], object]) -> dict[str, Any]:
-    converted: dict[str, Any] = {}
-    for field, codec in codecs.items():
+    def write(self, value: T, where: str = "") -> Any:
+        """Return a value as plain values. Raises `Misfit` where it breaks its own annotations, which is our own mistake."""
         try:
-            converted[field] = convert(field, codec)
-        except Misfit as misfit:
-            raise misfit.under(f".{field}") from None
-    return converted
+            return self._node.write(value)
+        except Misfit as found:
+            raise found.placed(where) from None
 
 
-def _refuse_fields(names: frozenset[str], value: Mapping[Any, object]) -> None:
-    unknown = sorted(_quoted(str(key)) for key in value if key not in names)
-    missing = sorted(names - value.keys())
-    mistakes = [f"unknown field {', '.join(unknown)}"] if unknown else []
-    mistakes += [f"missing field {', '.join(missing)}"] if missing else []
-    raise Misfit("; ".join(mistakes))
+def codec_of(kind: type[T], rules: Rules) -> Codec[T]:
+    """Return the codec of a type; one that has none is our own mistake and fails here."""
+    return cast("Codec[T]", _codec_of(cast("Any", kind), rules))
 
 
-def _kinds(union: Any) -> dict[str, type[Any]]:
-    assert isinstance(union, types.UnionType)
-    return {kind.__name__: kind for kind in union.__args__}
-
-
-_AGENT_KINDS: Final = _kinds(AgentMessage)
-_CONTROLLER_KINDS: Final = _kinds(ControllerMessage)
-_KINDS: Final = _AGENT_KINDS | _CONTROLLER_KINDS
-_AGENT_NAMES: Final = frozenset(_AGENT_KINDS)
-_CONTROLLER_NAMES: Final = frozenset(_CONTROLLER_KINDS)
+def plain(value: object, rules: Rules = JSON_RULES) -> Any:
+    """Return a frozen value as plain values. Raises as `Codec.write`."""
+    return codec_of(type(value), rules).write(value)
 
 
 @functools.cache
-def _codecs(dialect: Dialect) -> Mapping[str, _Codec]:
-    """The codec of every message in one dialect; there are few."""
-    return {name: codec_of(kind, dialect) for name, kind in _KINDS.items()}
+def _codec_of(kind: type[Any], rules: Rules) -> Codec[Any]:
+    return Codec(_node(kind, NO_BOUNDS, rules))
 
 
-_codecs(Dialect(PROTOCOL_VERSION.minor))  # A type without a codec fails at import.
+def _node(annotation: Any, bounds: Bounds, rules: Rules) -> Node:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation in _SCALARS:
+        return _SCALARS[annotation](bounds, rules)
+    if origin in (typing.Union, types.UnionType):
+        (option,) = (each for each in arguments if each is not types.NoneType)
+        return _optional(_node(option, bounds, rules))
+    if origin is tuple and arguments[1:] == (Ellipsis,):
+        return _list(arguments[0], bounds, rules)
+    if origin is tuple:
+        return _row([_node(each, NO_BOUNDS, rules) for each in arguments])
+    if origin is dict:
+        assert arguments[0] is str, f"{annotation}: keys are text"
+        return _map(_node(arguments[1], NO_BOUNDS, rules), bounds, rules)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return _enumeration(annotation)
+    if dataclasses.is_dataclass(annotation):
+        return _object(cast("type[Any]", annotation), rules)
+    if origin is typing.Annotated or getattr(origin, "__module__", "") == "numpy":
+        # Here, because numpy takes longer to import than most commands take.
+        from etloop.contract.protocol.columns import numpy_node
+
+        return numpy_node(annotation, rules)
+    raise AssertionError(f"no codec for {annotation}")
+
+
+# ---- scalars
+
+
+def _integer(bounds: Bounds, _: Rules) -> Node:
+    minimum = MIN_INTEGER if bounds.minimum is None else bounds.minimum
+    maximum = MAX_INTEGER if bounds.maximum is None else bounds.maximum
+
+    def read(value: object) -> int:
+        if type(value) is not int:
+            raise wrong_type("an integer", value)
+        if not minimum <= value <= maximum:
+            raise wrong_type(f"an integer of {minimum} to {maximum}", value)
+        return value
+
+    def write(value: object) -> int:
+        # A member of an IntEnum, such as an exit code, is an integer where a field says so.
+        number = value.value if isinstance(value, Enum) else value
+        if type(number) is not int or not MIN_INTEGER <= number <= MAX_INTEGER:
+            raise wrong_type("an integer of 64 bits with sign", value)
+        return number
+
+    return Node(read, write)
+
+
+def _number(bounds: Bounds, rules: Rules) -> Node:
+    read_integer = _integer(bounds, rules).read
+
+    def checked(value: object) -> Any:
+        if type(value) is int:
+            return read_integer(value)
+        if not isinstance(value, float):
+            raise wrong_type("a number", value)
+        if not math.isfinite(value):
+            raise wrong_type("a finite number", value)
+        return value
+
+    return Node(lambda value: float(checked(value)), checked)
+
+
+def _text(bounds: Bounds, rules: Rules) -> Node:
+    maximum = rules.text_chars if bounds.max_length is None else bounds.max_length
+
+    def read(value: object) -> str:
+        if type(value) is not str:
+            raise wrong_type("text", value)
+        if len(value) > maximum:
+            raise too_long("characters", maximum, len(value))
+        return value
+
+    def write(value: object) -> str:
+        if not isinstance(value, str):
+            raise wrong_type("text", value)
+        return value.value if isinstance(value, StrEnum) else value
+
+    return Node(read, write)
+
+
+def _truth(_: Bounds, __: Rules) -> Node:
+    def read(value: object) -> bool:
+        if type(value) is not bool:
+            raise wrong_type("true or false", value)
+        return value
+
+    return Node(read, read)
+
+
+def _bytes(bounds: Bounds, rules: Rules) -> Node:
+    assert rules.binary, "JSON has no bytes"
+
+    def read(value: object) -> bytes:
+        if type(value) is not bytes:
+            raise wrong_type("bytes", value)
+        if bounds.max_length is not None and len(value) > bounds.max_length:
+            raise too_long("bytes", bounds.max_length, len(value))
+        return value
+
+    return Node(read, read)
+
+
+def _anything(_: Bounds, __: Rules) -> Node:
+    return Node(lambda value: value, lambda value: value)
+
+
+_SCALARS: Final[dict[Any, Callable[[Bounds, Rules], Node]]] = {
+    int: _integer,
+    float: _number,
+    str: _text,
+    bool: _truth,
+    bytes: _bytes,
+    Any: _anything,
+}
+
+
+def _enumeration(kind: type[Enum]) -> Node:
+    """Texts travel by their value, all others by name."""
+    members = {
+        str(member.value) if issubclass(kind, StrEnum) else name: member
+        for name, member in kind.__members__.items()
+    }
+    texts = {member: text for text, member in members.items()}
+    expected = f"one of {', '.join(members)}"
+
+    def read(value: object) -> Enum:
+        member = members.get(value) if type(value) is str else None
+        if member is None:
+            raise wrong_type(expected, value)
+        return member
+
+    def write(value: object) -> str:
+        if not isinstance(value, kind):
+            raise wrong_type(expected, value)
+        return texts[value]
+
+    return Node(read, write)
+
+
+# ---- what holds others
+
+
+def _optional(node: Node) -> Node:
+    return Node(
+        lambda value: None if value is None else node.read(value),
+        lambda value: None if value is None else node.write(value),
+    )
+
+
+def _list(item: Any, bounds: Bounds, rules: Rules) -> Node:
+    node = _node(item, NO_BOUNDS, rules)
+    maximum = rules.items if bounds.max_length is None else bounds.max_length
+    fit_at_once = _FIT_AT_ONCE.get(item, _never)
+
+    def read(value: object) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise wrong_type("a list", value)
+        if len(value) > maximum:
+            raise too_long("items", maximum, len(value))
+        return tuple(value if fit_at_once(value, rules) else _each(value, node.read))
+
+    def write(value: object) -> list[Any]:
+        if not isinstance(value, tuple | list):
+            raise wrong_type("a list", value)
+        return list(value) if fit_at_once(value, rules) else _each(value, node.write)
+
+    return Node(read, write)
+
+
+def _integers_fit(value: Sequence[Any], _: Rules) -> bool:
+    return fit_in_64_bits(value)
+
+
+def _texts_fit(value: Sequence[Any], rules: Rules) -> bool:
+    return set(map(type, value)) == {str} and max(map(len, value)) <= rules.text_chars
+
+
+def _never(_: Sequence[Any], __: Rules) -> bool:
+    return False
+
+
+_FIT_AT_ONCE: Final[dict[Any, Callable[[Sequence[Any], Rules], bool]]] = {
+    int: _integers_fit,
+    str: _texts_fit,
+}
+"""Long lists of these are checked without a step of Python per item."""
+
+
+def _each(items: Sequence[Any], step: Callable[[Any], Any]) -> list[Any]:
+    converted: list[Any] = []
+    problems: list[Problem] = []
+    for index, item in enumerate(items):
+        try:
+            converted.append(step(item))
+        except Misfit as found:
+            problems += found.under(f"[{index}]")
+            if len(problems) >= MAX_PROBLEMS:
+                break
+    if problems:
+        raise Misfit(*problems)
+    return converted
+
+
+def _row(nodes: Sequence[Node]) -> Node:
+    """Return that of a tuple whose items have types of their own."""
+
+    def both(steps: Sequence[Callable[[Any], Any]], kinds: Any) -> Callable[[Any], list[Any]]:
+        def convert(value: Any) -> list[Any]:
+            if not isinstance(value, kinds) or len(value) != len(steps):
+                raise wrong_type(f"a list of {len(steps)}", value)
+            return _each(range(len(steps)), lambda index: steps[index](value[index]))
+
+        return convert
+
+    read = both([node.read for node in nodes], list)
+    return Node(lambda value: tuple(read(value)), both([node.write for node in nodes], tuple | list))
+
+
+def _map(node: Node, bounds: Bounds, rules: Rules) -> Node:
+    maximum = rules.items if bounds.max_length is None else bounds.max_length
+
+    def checked(value: object) -> dict[str, Any]:
+        if type(value) is not dict or set(map(type, value)) - {str}:
+            raise wrong_type("an object", value)
+        return value
+
+    def read(value: object) -> dict[str, Any]:
+        found = checked(value)
+        if len(found) > maximum:
+            raise too_long("entries", maximum, len(found))
+        longest = max(map(len, found), default=0)
+        if longest > rules.text_chars:
+            raise too_long("characters of a key", rules.text_chars, longest)
+        return _each_entry(found, node.read)
+
+    return Node(read, lambda value: _each_entry(checked(value), node.write))
+
+
+def _each_entry(entries: dict[str, Any], step: Callable[[Any], Any]) -> dict[str, Any]:
+    converted: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for key, item in entries.items():
+        try:
+            converted[key] = step(item)
+        except Misfit as found:
+            problems += found.under(f".{key_text(key)}")
+            if len(problems) >= MAX_PROBLEMS:
+                break
+    if problems:
+        raise Misfit(*problems)
+    return converted
+
+
+def _object(kind: type[Any], rules: Rules) -> Node:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields = {each.name: each for each in dataclasses.fields(kind)}
+    nodes = {name: _node(hints[name], bounds_of(each), rules) for name, each in fields.items()}
+    readers = [(name, node.read) for name, node in nodes.items()]
+    writers = [(name, node.write) for name, node in nodes.items()]
+
+    def read(value: object) -> Any:
+        if type(value) is not dict:
+            raise wrong_type("an object", value)
+        converted: dict[str, Any] = {}
+        problems: list[Problem] = []
+        unknown = len(value)
+        for name, read_field in readers:
+            if name in value:
+                unknown -= 1
+                try:
+                    converted[name] = read_field(value[name])
+                except Misfit as found:
+                    problems += found.under(f".{name}")
+            elif not may_be_left_out(fields[name]):
+                problems.append(Problem(f".{name}", "is missing", description_of(fields[name]) or "give it"))
+        if unknown and not rules.skip_unknown:
+            problems[:0] = _unknown(value, fields)
+        if problems:
+            raise Misfit(*problems[:MAX_PROBLEMS])
+        return kind(**converted)
+
+    def write(value: object) -> dict[str, Any]:
+        if type(value) is not kind:
+            raise wrong_type(kind.__name__, value)
+        converted: dict[str, Any] = {}
+        for name, write_field in writers:
+            try:
+                converted[name] = write_field(getattr(value, name))
+            except Misfit as found:
+                raise Misfit(*found.under(f".{name}")) from None
+        return converted
+
+    return Node(read, write)
+
+
+def _unknown(value: dict[Any, object], fields: Iterable[str]) -> Iterable[Problem]:
+    known = list(fields)
+    remedy = f"it may have {', '.join(known)}" if known else "it has no keys"
+    for key in islice((key for key in value if key not in known), MAX_PROBLEMS):
+        yield Problem(f".{key_text(key)}", "is not a key here", remedy)

@@ -1,21 +1,19 @@
 """Every message between a controller and an agent, as a type.
 
-The fields are the protocol: `contract/protocol/codec.py` derives the wire form from the annotations and refuses whatever does
-not fit them. Any change of a field, of `Assignment`, of a record layout or of the meaning of a number in them changes
-`PROTOCOL_VERSION`: an addition that an older peer can go without the minor, marked by `contract/base/evolution.py`, anything
-else also `OLDEST_MINOR` or the major. What may be said when is decided elsewhere (`contract/protocol/machine.py`).
+The fields are the protocol: `wire` derives its bytes from the annotations and refuses whatever does not fit them. Any change
+of a field, of `Assignment`, of a record layout or of the meaning of a number in them changes `PROTOCOL_VERSION`. What may be
+said when is decided elsewhere (`machine`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Final, NamedTuple, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import numpy as np
 from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.errors import Problem
-from etloop.contract.base.evolution import since
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities
 from etloop.contract.model.records import (
@@ -28,20 +26,8 @@ from etloop.contract.model.records import (
 )
 from numpy.typing import NDArray
 
-
-class ProtocolVersion(NamedTuple):
-    """The major must be equal on both sides. Of two minors the smaller is spoken, if the newer side still knows it."""
-
-    major: int
-    minor: int
-
-    def __str__(self) -> str:
-        return f"{self.major}.{self.minor}"
-
-
-PROTOCOL_VERSION: Final = ProtocolVersion(2, 4)
-OLDEST_MINOR: Final = 0
-"""Of this major, the oldest minor that is still spoken: one back is promised."""
+PROTOCOL_VERSION: Final = 3
+"""Both sides have the same one, or refuse each other by name."""
 
 MAX_TO_AGENT_BYTES: Final = 256 << 20
 """Largest message to an agent. An assignment shares its connection with heartbeats: at 1 Gbit/s this takes 2.1 s,
@@ -55,11 +41,11 @@ REPORT_NS: Final = 100 * NS_PER_MS
 MAX_TEXT_CHARS: Final = 4096
 """Longest text inside a message; see `clipped`."""
 
-OpRecords: TypeAlias = Annotated[NDArray[np.void], OP_RECORD]
-FlowRecords: TypeAlias = Annotated[NDArray[np.void], FLOW_RECORD]
-CcRecords: TypeAlias = Annotated[NDArray[np.void], CC_RECORD]
-PortRecords: TypeAlias = Annotated[NDArray[np.void], PORT_RECORD]
-WaitRecords: TypeAlias = Annotated[NDArray[np.void], WAIT_RECORD]
+OpRecords: TypeAlias = Annotated[NDArray[np.void], OP_RECORD, "op record"]
+FlowRecords: TypeAlias = Annotated[NDArray[np.void], FLOW_RECORD, "flow record"]
+CcRecords: TypeAlias = Annotated[NDArray[np.void], CC_RECORD, "rate record"]
+PortRecords: TypeAlias = Annotated[NDArray[np.void], PORT_RECORD, "port record"]
+WaitRecords: TypeAlias = Annotated[NDArray[np.void], WAIT_RECORD, "wait record"]
 
 
 def clipped(text: str) -> str:
@@ -89,10 +75,10 @@ class Hello:
     pid: int
     versions: dict[str, str]
     """What runs there: etloop, python, kernel ..."""
-    slot: int = since(1, default=0)
+    slot: int = 0
     """Which of its places this is: a process takes part in as many runs at once as it has connections, each with a slot
     of its own, counted from 0."""
-    capabilities: Capabilities = since(1, droppable=True, default=UNKNOWN)
+    capabilities: Capabilities = UNKNOWN
     """Said again whenever they change."""
 
 
@@ -132,7 +118,7 @@ class Loaded:
     """What the engine will do less well than asked."""
     ends: tuple[QueuePairEnd, ...] = ()
     """Its queue pair ends on network cards."""
-    capabilities: tuple[str, ...] = since(2, droppable=True, default=())
+    capabilities: tuple[str, ...] = ()
     """What its ports have of what a host may offer or not, such as departure times, and why not."""
 
 
@@ -250,7 +236,7 @@ class Finished:
     flows_sent: int
     ports: PortRecords
     rates_sent: int = 0
-    streams: tuple[StreamCount, ...] = since(2, droppable=True, default=())
+    streams: tuple[StreamCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +255,10 @@ class Welcome:
 
     heartbeat_ns: int
     lost_after_ns: int
-    slots: int = since(1, droppable=True, default=1)
+    slots: int = 1
     """How many runs at once the controller may have for this agent. While all its slots are taken, an agent with fewer
     connections opens one more, so that one of them waits idle."""
-    report_ns: int = since(3, droppable=True, default=REPORT_NS)
+    report_ns: int = REPORT_NS
     """Least time between two of the agent's reports in a run; more where many agents report to one controller."""
 
 

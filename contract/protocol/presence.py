@@ -6,11 +6,13 @@ that the broker says for it, and is there when no controller runs.
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from etloop.contract.protocol.codec import plain
+from etloop.contract.protocol.serialization import json_bytes
+from etloop.contract.protocol.typed_form import field
 
 FORMAT: Final = 1
 
@@ -29,13 +31,13 @@ class ProcessState(StrEnum):
 class AgentProcess:
     """A process of an agent; retained. `lost` is the last will."""
 
-    format: int = field(metadata={"description": "Version of these messages."})
-    name: str = field(metadata={"description": "Name of the agent, as the rig file says."})
-    state: ProcessState = field(metadata={"description": "alive, stopped, or lost (said by the broker)."})
-    host: str = field(metadata={"description": "Name of its host."})
-    process_id: int = field(metadata={"description": "Process id there."})
-    version: str = field(metadata={"description": "Version of etloop."})
-    started_at: str = field(metadata={"description": "UTC, ISO 8601."})
+    format: int = field("Version of these messages.")
+    name: str = field("Name of the agent, as the rig file says.")
+    state: ProcessState = field("alive, stopped, or lost (said by the broker).")
+    host: str = field("Name of its host.")
+    process_id: int = field("Process id there.")
+    version: str = field("Version of etloop.")
+    started_at: str = field("UTC, ISO 8601.")
 
 
 def process_topic(rack: str, agent: str) -> str:
@@ -44,5 +46,5 @@ def process_topic(rack: str, agent: str) -> str:
 
 
 def process_bytes(process: AgentProcess) -> bytes:
-    """The JSON of the message."""
-    return json.dumps(dataclasses.asdict(process)).encode()
+    """Return the JSON of the message."""
+    return json_bytes(plain(process))

@@ -19,7 +19,6 @@ from etloop.controller.session.roster import Roster
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
 
     from etloop.contract.base.errors import ProtocolError
     from etloop.contract.protocol.messages import AgentMessage
@@ -203,10 +202,6 @@ class Hub:
             )
             for name in self._slots
         }
-
-    def connections(self) -> AbstractSet[bytes]:
-        """Every connection of an agent that may still be said something: idle or leased."""
-        return self._leases.keys() | frozenset().union(*(roster.identities() for roster in self._idle))
 
     # ---- inside
 

@@ -27,7 +27,6 @@ from etloop.controller.rack.agent_pool import MOST_SLOTS
 from etloop.controller.rack.api import RackLimits
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.runs.submitted_code import AllowedCode
-from etloop.runtime.mqtt_version import MqttVersion
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,14 +177,11 @@ def _read_retention(section: Section) -> Retention:
 def _read_broker(section: Section, directory: Path, *, embedded: bool) -> BrokerConfig:
     tls = section.section("tls")
     embedded = section.optional("embedded", yes_or_no, False) or embedded
-    # The embedded broker knows no MQTT 5.
-    protocol = MqttVersion.V311 if embedded else None
     encrypted = section.has("tls")
     span = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
     settings = BrokerSettings(
         host=section.optional("host", words, "127.0.0.1"),
         port=section.optional("port", integer(1, 65535), 8883 if encrypted else 1883),
-        protocol=section.optional("protocol", one_of({str(each): each for each in MqttVersion}), protocol),
         username=section.optional("username", words, ""),
         ca_file=_path(tls, "ca", directory),
         cert_file=_path(tls, "cert", directory),
@@ -217,10 +213,6 @@ def _read_broker(section: Section, directory: Path, *, embedded: bool) -> Broker
         )
     if embedded and settings.username:
         section.mistake("username", "the embedded broker knows no users", "leave it out, or run Mosquitto")
-    if embedded and settings.protocol is not MqttVersion.V311:
-        section.mistake(
-            "protocol", "the embedded broker speaks MQTT 3.1.1 only", 'write "3.1.1", or leave it out'
-        )
     if embedded and encrypted:
         section.mistake("tls", "the embedded broker is for one machine and does not encrypt", "run Mosquitto")
     tls.close()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
 from etloop.contract.base.errors import ExitCode, ProtocolError
 from etloop.contract.protocol.messages import Ping, Refused
-from etloop.contract.protocol.peers import Peers
+from etloop.contract.protocol.wire import decode_from_agent, encode
 from etloop.controller.rack.agent_pool import Action, Hub, Standing
 from etloop.controller.rack.api import Rack
 from etloop.controller.rack.dispatch import Start
@@ -117,7 +117,6 @@ class Daemon:
     _runs: dict[str, _Run] = field(default_factory=dict)
     _known: dict[str, Standing] = field(default_factory=dict)
     _outgoing: list[ToAgent] = field(default_factory=list)
-    _peers: Peers = field(default_factory=Peers)
     tallies: Tallies = field(default_factory=Tallies)
     _gateways: tuple[Gateway, ...] = ()
     _drain_until_ns: int | None = None
@@ -232,7 +231,7 @@ class Daemon:
                 continue
             now_ns = monotonic_ns()
             try:
-                actions = self.hub.on_message(identity, self._peers.read(identity, body), now_ns)
+                actions = self.hub.on_message(identity, decode_from_agent(body), now_ns)
             except ProtocolError as error:
                 actions = self.hub.on_malformed(identity, error, now_ns)
             await self._perform(link, actions)
@@ -251,7 +250,7 @@ class Daemon:
                 self.tallies.refused_connections += 1
             if isinstance(message, Ping):
                 message = Ping(message.sequence, monotonic_ns())
-            await link.send(action.identity, self._peers.write(action.identity, message))
+            await link.send(action.identity, encode(message))
 
     async def _flush(self, link: RouterLink) -> None:
         outgoing, self._outgoing = self._outgoing, []
@@ -313,10 +312,10 @@ class Daemon:
             scenario_root=str(self.config.scenario_root),
             rig_text=self.rig_text,
             rig_root=str(self.config.rig.parent),
-            ports=list(start.ports),
+            ports=start.ports,
             out_dir=str(self._directory(job.job_id)),
-            allowed_code=[name for name, allowed in asdict(self.config.allowed_code).items() if allowed],
-            host_threads=json.dumps(busy),
+            allowed_code=tuple(name for name, allowed in asdict(self.config.allowed_code).items() if allowed),
+            host_threads=busy,
         )
 
         def on_frame(frame: RunFrame) -> None:
@@ -361,7 +360,7 @@ class Daemon:
         assert run.child is not None
         for slot in self.hub.lease(run.job_id, sorted(run.wanted)):
             run.wanted.discard(slot.hello.name)
-            run.child.forward(slot.identity, self._peers.write(slot.identity, slot.hello))
+            run.child.forward(slot.identity, encode(slot.hello))
 
     def _look_at(self, run: _Run, now_ns: int) -> tuple[Action, ...]:
         assert run.task is not None
@@ -469,8 +468,6 @@ class Daemon:
         self.rack.publish(AgentChanged(presence))
 
     def _housekeep(self, now_ns: int) -> None:
-        # Agents connect anew after every run: without this, what is known of connections grows for thousands of runs.
-        self._peers.keep(self.hub.connections())
         collect_cycles()
         try:
             short = self.free_disk_bytes() < self.config.free_disk_bytes

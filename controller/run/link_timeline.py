@@ -15,7 +15,7 @@ from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.run import LinkEvent
 from etloop.contract.protocol.machine import RunState
 from etloop.controller.inputs.scenario.timeline import ENDED, refuse_unknown
-from etloop.lab.client import lab_ask
+from etloop.lab.client import lab_status, set_link
 from etloop.runtime.clock import monotonic_ns
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ class LinkTimeline:
             what = "nothing is known that could take links down: the rig names no lab"
             remedy = "bring one up (etloop lab up --rig-out writes such a rig), run it by etloop twin, or remove it"
             raise ConfigError(Problem(events[0].where or "timeline", what, remedy))
-        status = lab_ask(lab, {"ask": "status"})
-        refuse_unknown(events, _ports_of(status), _attached(status))
+        counters = lab_status(lab).counters
+        ports = tuple(f"{switch.name}/{port.name}" for switch in counters.switches for port in switch.ports)
+        refuse_unknown(events, ports, {each.port: each.end for each in counters.attachments})
 
     async def accompany(self, session: Session) -> None:
         """Lives beside a session: waits for its start, and does every event at its time until the run is over."""
@@ -65,7 +66,7 @@ class LinkTimeline:
         """Brings up what is still down."""
         for link in sorted(self._down):
             with contextlib.suppress(EtloopError):
-                lab_ask(self._lab, {"ask": "link", "port": link, "up": True})
+                set_link(self._lab, link, up=True)
         self._down.clear()
 
     def events(self) -> tuple[LinkEvent, ...]:
@@ -78,23 +79,8 @@ class LinkTimeline:
 
     def _order(self, link: str, up: bool) -> str:
         try:
-            lab_ask(self._lab, {"ask": "link", "port": link, "up": up})
+            set_link(self._lab, link, up=up)
         except EtloopError as error:
             return str(error)
         (self._down.discard if up else self._down.add)(link)
         return ""
-
-
-def _ports_of(status: dict[str, object]) -> tuple[str, ...]:
-    counters = status.get("counters")
-    assert isinstance(counters, dict)
-    return tuple(
-        f"{switch['name']}/{port['name']}" for switch in counters["switches"] for port in switch["ports"]
-    )
-
-
-def _attached(status: dict[str, object]) -> dict[str, str]:
-    """By the rig's port, the switch's port that it is on."""
-    counters = status.get("counters")
-    assert isinstance(counters, dict)
-    return {one["port"]: one["end"] for one in counters["attachments"]}

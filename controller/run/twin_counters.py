@@ -12,7 +12,6 @@ from etloop.contract.model.counters import CountedObject, CounterBatch, CounterO
 from etloop.contract.model.device_counts import CountedDevice, SamplePhase
 from etloop.counters.readers.lab_values import switch_port_readings
 from etloop.counters.source_log import SourceLog
-from etloop.lab.status import row_values
 from etloop.results.device.index import indexed
 from etloop.results.device.tables import counters_table
 
@@ -32,7 +31,7 @@ def twin_counters_table(topology: Topology, outcome: TwinOutcome) -> Any:
         pool = CountedObject(CounterObject.POOL, switch.name)
         readings.append(CounterReading(pool, "watermark_bytes", most))
         for port, row in zip(switch.ports, rows, strict=True):
-            readings += switch_port_readings(f"{switch.name}/{port.name}", row_values(row))
+            readings += switch_port_readings(f"{switch.name}/{port.name}", row)
     before = tuple(replace(one, value=0) for one in readings)
     log = SourceLog(NAME, frozenset(), outcome.start_ns)
     for at_ns, batch, phase in (

@@ -6,7 +6,6 @@ Decides who may join and who counts as lost; what a loss means for a run is the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -105,10 +104,6 @@ class Roster:
     def members(self) -> tuple[tuple[str, Member], ...]:
         """Who has joined, in the rig's order."""
         return tuple((name, self._members[name]) for name in self._names if name in self._members)
-
-    def identities(self) -> AbstractSet[bytes]:
-        """Connections of those who have joined."""
-        return self._name_of.keys()
 
     def member(self, name: str) -> Member | None:
         """The member of that name."""

@@ -8,7 +8,6 @@ from typing import Final
 
 from etloop.contract.base.clock import seconds_text
 from etloop.contract.base.errors import Problem, ProtocolError
-from etloop.contract.protocol.codec import PeerTooOld
 from etloop.contract.protocol.machine import RunState
 from etloop.contract.protocol.messages import Faulted, LoadFailed, Probed, Progress, Started
 from etloop.controller.session.settings import SessionSettings
@@ -22,9 +21,9 @@ _UNDONE: Final = {
 
 
 def breach(name: str, error: ProtocolError) -> Problem:
-    """An agent that says what the protocol does not allow, or is too old to be told what it should do."""
-    what = str(error) if isinstance(error, PeerTooOld) else f"broke the protocol: {error}"
-    return Problem(f"agent '{name}'", what, "run the same etloop on controller and agents")
+    """An agent that says what the protocol does not allow."""
+    remedy = "run the same etloop on controller and agents"
+    return Problem(f"agent '{name}'", f"broke the protocol: {error}", remedy)
 
 
 def absent(name: str, settings: SessionSettings) -> Problem:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +20,9 @@ from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.errors import ConfigError, PlanError, Problem, ProtocolError, RigError
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.run import PlanTables, RunOutcome
-from etloop.contract.protocol.codec import MessageTooLarge, PeerTooOld, encode
+from etloop.contract.protocol.message_set import MessageTooLarge
 from etloop.contract.protocol.messages import MAX_TO_CONTROLLER_BYTES, Assign, Ping
-from etloop.contract.protocol.peers import Peers
+from etloop.contract.protocol.wire import decode_from_agent, encode
 from etloop.controller.session.actions import Action, RunProgress, Send
 from etloop.controller.session.session import Session
 from etloop.controller.session.settings import CurveServer, SessionSettings, check_exposure
@@ -132,11 +131,10 @@ async def drive(
 ) -> None:
     """Lets a session live over a link until it has ended. What appears in `stops` winds it up."""
     next_progress_ns = 0
-    peers = Peers()
     while True:
-        await _perform(session, session.on_tick(monotonic_ns()), link, peers, on_event)
+        await _perform(session.on_tick(monotonic_ns()), link, on_event)
         while stops:
-            await _perform(session, session.on_stop(stops.pop(), monotonic_ns()), link, peers, on_event)
+            await _perform(session.on_stop(stops.pop(), monotonic_ns()), link, on_event)
         now_ns = monotonic_ns()
         if now_ns >= next_progress_ns or session.ended:
             next_progress_ns = now_ns + _PROGRESS_NS
@@ -146,10 +144,10 @@ async def drive(
         # What is ready is awaited without a pause: signals get their turn here, however much agents say.
         await asyncio.sleep(0)
         if await link.wait(_TICK_MS):
-            await _receive_burst(session, link, peers, on_event)
+            await _receive_burst(session, link, on_event)
 
 
-async def _receive_burst(session: Session, link: Link, peers: Peers, on_event: OnEvent) -> None:
+async def _receive_burst(session: Session, link: Link, on_event: OnEvent) -> None:
     for _ in range(_RECEIVE_BURST):
         received = await link.receive()
         if received is None:
@@ -157,30 +155,21 @@ async def _receive_burst(session: Session, link: Link, peers: Peers, on_event: O
         identity, body = received
         now_ns = monotonic_ns()
         try:
-            actions = session.on_message(identity, peers.read(identity, body), now_ns)
+            actions = session.on_message(identity, decode_from_agent(body), now_ns)
         except ProtocolError as error:
             actions = session.on_malformed(identity, error, now_ns)
-        await _perform(session, actions, link, peers, on_event)
+        await _perform(actions, link, on_event)
 
 
-async def _perform(
-    session: Session, actions: tuple[Action, ...], link: Link, peers: Peers, on_event: OnEvent
-) -> None:
-    waiting = deque(actions)
-    while waiting:
-        action = waiting.popleft()
+async def _perform(actions: tuple[Action, ...], link: Link, on_event: OnEvent) -> None:
+    for action in actions:
         if not isinstance(action, Send):
             on_event(action.text)
             continue
         message = action.message
         if isinstance(message, Ping):
             message = replace(message, controller_ns=monotonic_ns())
-        try:
-            body = peers.write(action.identity, message)
-        except PeerTooOld as error:
-            waiting.extend(session.on_malformed(action.identity, error, monotonic_ns()))
-            continue
-        await link.send(action.identity, body)
+        await link.send(action.identity, encode(message))
 
 
 def check_sendable(assignments: Mapping[str, Assignment]) -> None:

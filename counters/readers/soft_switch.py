@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from pathlib import Path
-from typing import Final
 
-from etloop.contract.base.errors import RigError
+from etloop.contract.base.errors import ProtocolError, RigError
 from etloop.contract.model.counters import CounterBatch, CounterFailure, FailureKind
-from etloop.counters.readers.lab_values import NotALab, lab_readings
+from etloop.contract.protocol.lab import FROM_LAB, MAX_RESPONSE_BYTES, TO_LAB, CountersRequest, LabCounters
+from etloop.counters.readers.lab_values import lab_readings
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
 from etloop.runtime.unix_socket import short_path
-
-MOST_RESPONSE_BYTES: Final = 1 << 26
 
 
 class SoftSwitchCounters:
@@ -34,7 +31,7 @@ class SoftSwitchCounters:
             socket_path = self._socket_path or lab_directory(self._lab) / SOCKET_FILE
             with short_path(socket_path) as short:
                 self._reader, self._writer = await asyncio.open_unix_connection(
-                    short, limit=MOST_RESPONSE_BYTES
+                    short, limit=MAX_RESPONSE_BYTES
                 )
         except RigError as error:
             return CounterFailure(FailureKind.REFUSED, str(error.problems[0]))
@@ -48,25 +45,26 @@ class SoftSwitchCounters:
         assert self._writer is not None
         begun_ns = monotonic_ns()
         try:
-            self._writer.write(b'{"ask": "counters"}\n')
+            self._writer.write(TO_LAB.encode(CountersRequest()))
             await self._writer.drain()
             line = await self._reader.readline()
         except OSError:
             line = b""
         except ValueError:
-            return CounterFailure(FailureKind.NONSENSE, f"an answer of more than {MOST_RESPONSE_BYTES} bytes")
+            return CounterFailure(FailureKind.NONSENSE, f"an answer of more than {MAX_RESPONSE_BYTES} bytes")
         if not line.endswith(b"\n"):
             return CounterFailure(FailureKind.ENDED, f'the lab "{self._lab}" ended')
         ended_ns = monotonic_ns()
         try:
-            answer = json.loads(line)
-            readings, complaints = lab_readings(answer)
-        except (ValueError, RecursionError, NotALab) as error:
-            return CounterFailure(FailureKind.NONSENSE, f"an answer that is no lab's: {str(error)[:128]}")
+            answer = FROM_LAB.decode(line)
+        except ProtocolError as error:
+            return CounterFailure(FailureKind.NONSENSE, f"an answer that is no lab's: {str(error)[:256]}")
+        if not isinstance(answer, LabCounters):
+            return CounterFailure(FailureKind.NONSENSE, f"the answer {type(answer).__name__}, not counters")
+        readings, complaints = lab_readings(answer)
         # A lab is on this machine, and says by the same clock when it counted.
-        at_ns = answer.get("at_ns")
-        if isinstance(at_ns, int) and begun_ns <= at_ns <= ended_ns:
-            begun_ns = ended_ns = at_ns
+        if begun_ns <= answer.at_ns <= ended_ns:
+            begun_ns = ended_ns = answer.at_ns
         return CounterBatch(begun_ns, ended_ns, readings, complaints)
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from etloop.controller.run.prepare import Prepared, prepare_inputs
 from etloop.controller.run.twin import TWIN_ID, run_twin
 from etloop.controller.run.verdict import add_verdict, basis_of, requested_checks
 from etloop.experiments.sweep.points import Point, PointFiles, Turn
-from etloop.lab.client import lab_ask, lab_down, lab_up
+from etloop.lab.client import lab_counters, lab_down, lab_up
 from etloop.lab.request import LabOrder
 from etloop.results.schema.summary import OVERLOADED
 from etloop.results.schema.sweep import Mode, RunRecord, RunResult, SweepRecord
@@ -266,7 +266,7 @@ class _Lab:
         return lost_since
 
     def _overload_frames(self) -> int:
-        return int(lab_ask(self._name, {"ask": "counters"})["soft_switch"]["overload_frames"])
+        return lab_counters(self._name).soft_switch.overload_frames
 
 
 def _keep_topology(files: PointFiles, run_dir: Path) -> None:

@@ -23,8 +23,8 @@ from etloop.agent.lifecycle_actions import (
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import ExitCode, Problem, ProtocolError
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
-from etloop.contract.protocol.codec import VersionMismatch
 from etloop.contract.protocol.machine import AgentState
+from etloop.contract.protocol.message_set import VersionMismatch
 from etloop.contract.protocol.messages import (
     MAX_BATCH_BYTES,
     Arm,
@@ -43,7 +43,6 @@ from etloop.contract.protocol.messages import (
     Ping,
     Pong,
     Probe,
-    ProtocolVersion,
     QueryWaits,
     Refused,
     Report,
@@ -125,9 +124,9 @@ def test_a_refusal_ends_it_with_the_reason() -> None:
 
 
 def test_another_version_ends_it_with_both_numbers() -> None:
-    actions = newborn().on_malformed(VersionMismatch(ProtocolVersion(9, 9)), 0)
+    actions = newborn().on_malformed(VersionMismatch(9, 3, "install the same etloop"), 0)
     assert actions[-1] == Leave(ExitCode.PREPARATION_FAILED)
-    assert "the peer speaks protocol 9.9, this side 2.0 to 2.4" in logged(actions)
+    assert "the peer speaks protocol 9, this side 3" in logged(actions)
 
 
 def test_an_engine_that_opens_is_reported_with_what_it_lacks() -> None:

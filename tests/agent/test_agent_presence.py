@@ -17,8 +17,9 @@ import pytest
 from etloop.agent.cli import main
 from etloop.agent.presence import PresenceSettings, presence_published
 from etloop.contract.base.errors import ExitCode
+from etloop.contract.protocol.json_schema import schema_of
 from etloop.contract.protocol.presence import AgentProcess, ProcessState, process_topic
-from etloop.controller.rack.mqtt.schema import schema_of
+from etloop.contract.protocol.typed_form import JSON_RULES
 from etloop.controller.rack.mqtt.topics import Topics
 
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, free_port, mosquitto
@@ -30,7 +31,7 @@ from tests.support.places import ROOT
 __all__ = ["mosquitto", "place", "secured"]
 
 SCHEMA = json.loads((ROOT / "docs" / "rack-api" / "agent-process.schema.json").read_text())
-ONLY_KNOWN_KEYS = schema_of(AgentProcess, "")
+ONLY_KNOWN_KEYS = schema_of(AgentProcess, "", JSON_RULES)
 
 
 @asynccontextmanager

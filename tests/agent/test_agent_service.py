@@ -20,9 +20,9 @@ import zmq.auth
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, RigError
 from etloop.contract.model.run import RunOutcome
-from etloop.contract.protocol.codec import decode_from_controller
 from etloop.contract.protocol.machine import RunState
 from etloop.contract.protocol.messages import Refused
+from etloop.contract.protocol.wire import decode_from_controller
 from etloop.controller.session.actions import RunProgress
 from etloop.controller.session.service import run
 from etloop.controller.session.settings import CurveServer, SessionSettings

@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pytest
 from etloop.cli.text.counters import reading_json, reading_text, values_of
-from etloop.contract.base.errors import ConfigError
+from etloop.contract.base.errors import ConfigError, ProtocolError
 from etloop.contract.model.counters import (
     BY_OBJECT_AND_NAME,
     COUNTERS,
@@ -21,9 +22,23 @@ from etloop.contract.model.counters import (
     FailureKind,
     reading_mistake,
 )
-from etloop.contract.model.switch_counters import GROUP_COUNTERS, QUEUE_COUNTERS
+from etloop.contract.model.switch_counters import (
+    CARD_COUNTERS,
+    GROUP_COUNTERS,
+    QUEUE_COUNTERS,
+    SOFT_PORT_COUNTERS,
+    SWITCH_PORT_COUNTERS,
+)
+from etloop.contract.protocol.lab import (
+    FROM_LAB,
+    AttachmentStatus,
+    LabCounters,
+    SoftSwitchStatus,
+    SwitchPortStatus,
+    SwitchStatus,
+)
 from etloop.controller.inputs.rig import Rig, parse_rig
-from etloop.counters.readers.lab_values import NotALab, lab_readings
+from etloop.counters.readers.lab_values import lab_readings
 from etloop.counters.readers.linux_names import NotCounters, linux_readings
 from etloop.counters.readers.linux_process import rdma_counters
 from etloop.counters.settings import LinuxSource, Side, SoftSwitchSource
@@ -67,36 +82,20 @@ def test_a_reading_that_cannot_be_is_told(reading: CounterReading, mistake: str)
     assert reading_mistake(reading) == mistake
 
 
-def lab_answer(**port: Any) -> dict[str, Any]:
-    queue = dict.fromkeys(QUEUE_COUNTERS.names or (), 0)
-    group = dict.fromkeys(GROUP_COUNTERS.names or (), 0)
-    values = {"name": "0", "rx_packets": 7, "rx_bytes": 700, "tx_packets": 5, "tx_bytes": 500}
-    values |= {
-        "link_dropped_packets": 0,
-        "fault_dropped_packets": 0,
-        "fault_corrupted_packets": 0,
-        "no_route_packets": 0,
-    }
-    values |= {
-        "pfc_rx": [0] * 8,
-        "pfc_tx": [0, 0, 0, 9, 0, 0, 0, 0],
-        "queues": [queue] * 8,
-        "groups": [group] * 8,
-    }
-    return {
-        "switches": [{"name": "s", "pool_bytes": 1, "pool_watermark_bytes": 2, "ports": [values | port]}],
-        "attachments": [
-            {
-                "end": "s/0",
-                "soft_switch": {
-                    **dict.fromkeys(("socket_dropped_frames", "memory_dropped_frames"), 1),
-                    **dict.fromkeys(
-                        ("card_refused_frames", "send_failed_frames", "uncut_frames", "late_frames"), 0
-                    ),
-                },
-            }
-        ],
-    }
+def lab_answer() -> LabCounters:
+    row = np.zeros(1, SWITCH_PORT_COUNTERS)
+    row["rx_packets"], row["rx_bytes"], row["tx_packets"], row["tx_bytes"] = 7, 700, 5, 500
+    row["pfc_tx"][0, 3] = 9
+    soft = np.zeros(1, SOFT_PORT_COUNTERS)
+    soft["socket_dropped_frames"] = soft["memory_dropped_frames"] = 1
+    card = np.zeros(1, CARD_COUNTERS)
+    return LabCounters(
+        at_ns=2,
+        age_ns=1,
+        switches=(SwitchStatus("s", 1, 2, (SwitchPortStatus("0", True, row[0]),)),),
+        attachments=(AttachmentStatus("a/p0", "s/0", card[0], soft[0]),),
+        soft_switch=SoftSwitchStatus(2, 0, 0, 0, 0, 0, 0, 0, False),
+    )
 
 
 def reported(readings: tuple[CounterReading, ...]) -> dict[tuple[str, str], int]:
@@ -115,20 +114,58 @@ def test_a_labs_answer_becomes_readings_by_switch_and_port() -> None:
 
 
 def test_what_in_a_labs_answer_is_no_value_is_left_out_and_told() -> None:
-    readings, complaints = lab_readings(lab_answer(rx_packets="many", tx_bytes=-1, pfc_rx=None))
-    assert ("s/0", "rx_packets") not in reported(readings)
-    assert complaints == (
-        "s/0: rx_packets is missing or no whole number",
-        "s/0: tx_bytes is -1, not a value of 64 bits",
-    )
+    answer = lab_answer()
+    answer.switches[0].ports[0].counters["tx_bytes"] = -1
+    readings, complaints = lab_readings(answer)
+    assert ("s/0", "tx_bytes") not in reported(readings)
+    assert complaints == ("s/0: tx_bytes is -1, not a value of 64 bits",)
 
 
-@given(JSON)
-def test_no_answer_of_a_lab_does_more_than_be_refused(answer: object) -> None:
+def changed(**port: object) -> bytes:
+    """A lab's answer as it travels, with another value at a counter of its port."""
+    version, name, fields = json.loads(FROM_LAB.encode(lab_answer()))
+    counters = fields["switches"][0]["ports"][0]["counters"]
+    counters |= port
+    return json.dumps([version, name, fields]).encode()
+
+
+ROW = "LabCounters.switches[0].ports[0].counters"
+REFUSED = {
+    "text for a number": (
+        {"rx_packets": "many"},
+        f"{ROW}.rx_packets: expected an integer of -9223372036854775808 to",
+    ),
+    "a number beyond 64 bits": ({"rx_packets": 1 << 63}, f"{ROW}.rx_packets: expected an integer of"),
+    "true for a number": ({"rx_packets": True}, "9223372036854775807, got true"),
+    "a list that is none": ({"pfc_rx": None}, f"{ROW}.pfc_rx: expected a list of 8, got null"),
+    "a list too short": ({"pfc_rx": [0]}, f"{ROW}.pfc_rx: expected a list of 8, got a list of 1"),
+    "another number within": ({"pfc_rx": [0] * 7 + [0.5]}, f"{ROW}.pfc_rx[7]: expected an integer"),
+    "a row that is none": ({"queues": [1] * 8}, f"{ROW}.queues[0]: expected an object, got 1"),
+    "a row of something else": (
+        {"groups": [{"depth": 1}] * 8},
+        f"{ROW}.groups[0].dropped_packets: is missing",
+    ),
+    "a counter of another version": ({"rx_frames": 1}, f"{ROW}.rx_frames: is not a key here"),
+}
+
+
+@pytest.mark.parametrize(("port", "expected"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_no_row_of_counters_is_refused_by_its_path(port: dict[str, object], expected: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        FROM_LAB.decode(changed(**port))
+    assert expected in str(caught.value)
+
+
+@given(JSON, JSON)
+def test_no_answer_of_a_lab_does_more_than_be_refused(switches: object, attachments: object) -> None:
+    version, name, fields = json.loads(FROM_LAB.encode(lab_answer()))
+    fields |= {"switches": switches, "attachments": attachments}
     try:
-        readings, complaints = lab_readings(answer)
-    except NotALab:
+        answer = FROM_LAB.decode(json.dumps([version, name, fields]).encode())
+    except ProtocolError:
         return
+    assert isinstance(answer, LabCounters)
+    readings, complaints = lab_readings(answer)
     assert not any(map(reading_mistake, readings))
     assert len(complaints) <= 8
 

@@ -16,12 +16,13 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, InputError, RigError
 from etloop.contract.model.counters import CounterBatch, CounterObject
+from etloop.contract.protocol.lab import LabStatus
 from etloop.counters.base.address import Address
 from etloop.counters.readers.gnmi import GnmiCounters
 from etloop.counters.readers.gnmi_settings import GnmiMode, GnmiSource
 from etloop.counters.readers.soft_switch import SoftSwitchCounters
 from etloop.dut_profiles.model.profile import CounterPaths
-from etloop.lab.client import lab_ask, lab_down, lab_exec, lab_up
+from etloop.lab.client import lab_down, lab_exec, lab_status, lab_up
 from etloop.lab.request import GNMI_READY, LabOrder
 from etloop.lab.status import status_text
 
@@ -56,8 +57,9 @@ def order(port: int) -> LabOrder:
     return LabOrder("lab", TOPOLOGY, "topology.yaml", measure=False, gnmi=f"127.0.0.1:{port}")
 
 
-def gnmi_process(status: dict[str, Any]) -> int:
-    return int(status["gnmi"]["process"].removeprefix("running, process "))
+def gnmi_process(status: LabStatus) -> int:
+    assert status.gnmi is not None
+    return int(status.gnmi.process.removeprefix("running, process "))
 
 
 async def counted(reader: Any) -> dict[tuple[str, str], int]:
@@ -104,7 +106,7 @@ async def test_every_source_to_a_labs_counters_says_the_same(desk: Desk) -> None
 def test_the_server_ends_with_a_killed_lab(desk: Desk) -> None:
     status = lab_up(order(free_port()))
     with watched(gnmi_process(status)) as server:
-        os.kill(status["pid"], signal.SIGKILL)
+        os.kill(status.pid, signal.SIGKILL)
         assert has_ended(server)
 
 
@@ -117,7 +119,7 @@ def test_a_port_that_is_taken_keeps_the_lab_down_and_says_so(desk: Desk) -> None
         with pytest.raises(InputError, match="cannot be listened on"):
             lab_up(order(taken.getsockname()[1]))
     with pytest.raises(RigError, match='no lab called "lab" is up'):
-        lab_ask("lab", {"ask": "status"})
+        lab_status("lab")
 
 
 @pytest.fixture

@@ -13,12 +13,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import RigError
-from etloop.lab.client import lab_ask, lab_down, lab_exec, lab_up
+from etloop.contract.protocol.lab import (
+    FROM_LAB,
+    TO_LAB,
+    CountersRequest,
+    LabCounters,
+    LabRefused,
+    LabStatus,
+    SwitchPortStatus,
+)
+from etloop.lab.client import lab_down, lab_exec, lab_status, lab_up, set_link
 from etloop.lab.plan import DEFAULT_BIND
 from etloop.lab.request import LOG_FILE, LabOrder
 from etloop.lab.status import status_text
@@ -47,11 +56,14 @@ class Desk:
 
     directory: Path
 
-    def up(self, *, agents: bool = False, bind: str = DEFAULT_BIND) -> dict[str, Any]:
+    def up(self, *, agents: bool = False, bind: str = DEFAULT_BIND) -> LabStatus:
         return lab_up(LabOrder("lab", TOPOLOGY, "topology.yaml", measure=False, agents=agents, bind=bind))
 
-    def status(self) -> dict[str, Any]:
-        return lab_ask("lab", {"ask": "status"})
+    def status(self) -> LabStatus:
+        return lab_status("lab")
+
+    def ports(self) -> tuple[SwitchPortStatus, ...]:
+        return self.status().counters.switches[0].ports
 
     def etloop(self, *words: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -86,9 +98,9 @@ def network_namespaces() -> set[int]:
     return found
 
 
-def namespaces_of(status: dict[str, Any]) -> set[int]:
-    lab = Path("/proc", str(status["pid"]), "fd")
-    return {(lab / str(descriptor)).stat().st_ino for descriptor in status["namespaces"].values()}
+def namespaces_of(status: LabStatus) -> set[int]:
+    lab = Path("/proc", str(status.pid), "fd")
+    return {(lab / str(descriptor)).stat().st_ino for descriptor in status.namespaces.values()}
 
 
 @contextmanager
@@ -106,8 +118,8 @@ def has_ended(descriptor: int) -> bool:
 
 def test_a_lab_comes_up_answers_runs_commands_and_goes(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
     status = desk.up()
-    assert [agent["name"] for agent in status["agents"]] == ["a", "b"]
-    assert not status["within_capacity"]
+    assert [agent.name for agent in status.agents] == ["a", "b"]
+    assert not status.within_capacity
     assert "not measured, so it is not known whether it holds its rates" in status_text(status)
     inside = "import socket; print(sorted(name for _, name in socket.if_nameindex()))"
     assert lab_exec("lab", "a", (sys.executable, "-c", inside)) == 0
@@ -120,10 +132,10 @@ def test_a_lab_comes_up_answers_runs_commands_and_goes(desk: Desk, capfd: pytest
         lab_exec("lab", "z", ("true",))
     with pytest.raises(RigError, match='a lab called "lab" is up; take it down'):
         desk.up()
-    with watched(status["pid"]) as lab:
+    with watched(status.pid) as lab:
         assert lab_down("lab")
         assert has_ended(lab)
-    assert not Path(status["directory"]).exists()
+    assert not Path(status.directory).exists()
     with pytest.raises(RigError, match='no lab called "lab" is up; start one'):
         desk.status()
 
@@ -132,21 +144,20 @@ def test_frames_cross_the_switch_and_its_links_obey(desk: Desk) -> None:
     desk.up()
     send = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('198.18.2.1', 9))"
     lab_exec("lab", "a", (sys.executable, "-c", send))
-    ports = desk.status()["counters"]["switches"][0]["ports"]
-    assert ports[0]["rx_packets"] == 1
-    assert ports[1]["tx_packets"] == 1
-    lab_ask("lab", {"ask": "link", "port": "switch/1", "up": False})
+    ports = desk.ports()
+    assert ports[0].counters["rx_packets"] == 1
+    assert ports[1].counters["tx_packets"] == 1
+    set_link("lab", "switch/1", up=False)
     lab_exec("lab", "a", (sys.executable, "-c", send))
-    ports = desk.status()["counters"]["switches"][0]["ports"]
-    assert ports[0]["no_route_packets"] == 1
+    assert desk.ports()[0].counters["no_route_packets"] == 1
     printed = desk.status()
-    assert [port["up"] for port in printed["counters"]["switches"][0]["ports"]] == [True, False]
+    assert [port.up for port in printed.counters.switches[0].ports] == [True, False]
     assert "\ndown: switch/1\n" in status_text(printed)
-    lab_ask("lab", {"ask": "link", "port": "b/p0", "up": True})
+    set_link("lab", "b/p0", up=True)
     assert "down:" not in status_text(desk.status())
     known = "name a port of a switch or of the rig, such as a/p0, b/p0, switch/0, switch/1"
     with pytest.raises(RigError, match=f'there is no port "switch/9"; {known}'):
-        lab_ask("lab", {"ask": "link", "port": "switch/9", "up": False})
+        set_link("lab", "switch/9", up=False)
 
 
 IPV6: Final = """\
@@ -178,35 +189,35 @@ def test_ipv6_addresses_are_at_work_at_once_and_hosts_say_nothing_of_themselves(
 def test_a_lab_that_hangs_is_taken_down_like_any_other(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     status = desk.up(agents=True)
     monkeypatch.setattr("etloop.lab.client.RESPONSE_TIMEOUT_S", 1)
-    os.kill(status["pid"], signal.SIGSTOP)
+    os.kill(status.pid, signal.SIGSTOP)
     with pytest.raises(RigError, match="it has not answered for 1 s; take it down"):
         desk.status()
-    with watched(status["pid"]) as lab:
+    with watched(status.pid) as lab:
         assert lab_down("lab")
         assert has_ended(lab)
-    assert not Path(status["directory"]).exists()
+    assert not Path(status.directory).exists()
 
 
 def test_a_lab_that_ends_while_somebody_is_connected_says_nothing_of_it(desk: Desk) -> None:
     status = desk.up()
-    directory = Path(status["directory"])
-    with watched(status["pid"]) as lab, connected(directory / SOCKET_FILE, PATIENCE_S) as line:
-        line.sendall(b'{"ask": "counters"}\n')
+    directory = Path(status.directory)
+    with watched(status.pid) as lab, connected(directory / SOCKET_FILE, PATIENCE_S) as line:
+        line.sendall(TO_LAB.encode(CountersRequest()))
         assert line.recv(1 << 16)
-        os.kill(status["pid"], signal.SIGTERM)
+        os.kill(status.pid, signal.SIGTERM)
         assert has_ended(lab)
     assert (directory / LOG_FILE).read_text() == ""
 
 
 def test_a_killed_lab_leaves_no_process_and_no_namespace(desk: Desk) -> None:
     status = desk.up(agents=True)
-    agents = [int(printed.removeprefix("running, process ")) for printed in status["processes"].values()]
+    agents = [int(printed.removeprefix("running, process ")) for printed in status.processes.values()]
     namespaces = namespaces_of(status)
     assert len(namespaces) == 2
     use = "from etloop.lab.client import lab_exec; lab_exec('lab', 'a', ('sleep', '1000'))"
     used = subprocess.Popen([sys.executable, "-c", use], env={**os.environ, "PYTHONPATH": str(ROOT)})
-    with watched(agents[0]) as first, watched(agents[1]) as second, watched(status["pid"]) as lab:
-        os.kill(status["pid"], signal.SIGKILL)
+    with watched(agents[0]) as first, watched(agents[1]) as second, watched(status.pid) as lab:
+        os.kill(status.pid, signal.SIGKILL)
         assert has_ended(lab)
         assert has_ended(first)
         assert has_ended(second)
@@ -215,7 +226,7 @@ def test_a_killed_lab_leaves_no_process_and_no_namespace(desk: Desk) -> None:
     with pytest.raises(RigError, match="it was killed"):
         desk.status()
     assert not lab_down("lab"), "it was not up any more"
-    assert not Path(status["directory"]).exists()
+    assert not Path(status.directory).exists()
 
 
 def started(code: str) -> subprocess.Popen[str]:
@@ -231,7 +242,7 @@ def test_a_lab_with_an_owner_ends_with_it_and_leaves_nothing(desk: Desk) -> None
     order = f"LabOrder('lab', {TOPOLOGY!r}, 'topology.yaml', measure=False, agents=True, owner=os.getpid())"
     make = (
         "import os, signal\nfrom etloop.lab.client import lab_up\nfrom etloop.lab.request import LabOrder\n"
-        f"print(lab_up({order})['pid'], flush=True)\nsignal.pause()"
+        f"print(lab_up({order}).pid, flush=True)\nsignal.pause()"
     )
     with started(make) as owner:
         assert owner.stdout is not None
@@ -271,30 +282,41 @@ def test_a_lab_whose_maker_is_killed_meanwhile_does_not_stay(desk: Desk) -> None
     assert not directory.exists()
 
 
+STRANGE: Final = {
+    "nonsense": "not a message: ",
+    "{}": "not a message: expected a list of version, name and fields",
+    '[1, "StatusRequest", {}]': "the peer speaks protocol 1, this side 2; take the lab down (etloop lab down)",
+    '[2, "RiddleRequest", {}]': '"RiddleRequest" is no message that who asks a lab sends',
+    '[2, "LinkRequest", {"port": 3}]': "LinkRequest.port: expected text, got 3; LinkRequest.up: is missing",
+    '[2, "CountersRequest", {"every_ms": "x"}]': 'CountersRequest.every_ms: expected an integer, got "x"',
+    '[2, "CountersRequest", {"every_ms": -1}]': "expected an integer of 0 to 86400000, got -1",
+    "[" * 4000: "not a message: ",
+}
+
+
 def test_questions_that_are_none_are_answered_as_such(desk: Desk) -> None:
     status = desk.up()
-    path = str(Path(status["directory"], "lab.sock"))
+    path = str(Path(status.directory, "lab.sock"))
     with socket.socket(socket.AF_UNIX) as line, line.makefile("rb") as answers:
         line.settimeout(PATIENCE_S)
         line.connect(path)
-        strange = (
-            "nonsense",
-            "[]",
-            '{"ask": "riddle"}',
-            '{"ask": "link"}',
-            '{"ask": "counters", "every_ms": "x"}',
-        )
-        for asked in strange:
+        for asked, expected in STRANGE.items():
             line.sendall(asked.encode() + b"\n")
-            assert "error" in json.loads(answers.readline()), asked
-        line.sendall(b'{"ask": "counters", "every_ms": 10}\n')
-        times = [json.loads(answers.readline())["at_ns"] for _ in range(3)]
+            refused = FROM_LAB.decode(answers.readline())
+            assert isinstance(refused, LabRefused), asked
+            assert expected in refused.what
+        line.sendall(TO_LAB.encode(CountersRequest(every_ms=10)))
+        times = []
+        for _ in range(3):
+            counters = FROM_LAB.decode(answers.readline())
+            assert isinstance(counters, LabCounters)
+            times.append(counters.at_ns)
         assert times[0] < times[1] < times[2]
     with socket.socket(socket.AF_UNIX) as flood:
         flood.connect(path)
         with suppress(OSError):
             flood.sendall(b"x" * 100_000)
-    assert desk.status()["pid"] == status["pid"], "a line without end harms nobody else"
+    assert desk.status().pid == status.pid, "a line without end harms nobody else"
 
 
 @pytest.mark.parametrize(
@@ -335,7 +357,7 @@ def test_a_job_runs_through_a_lab_and_its_switch_carries_every_byte(
     (test,) = json.loads(done.stdout)["tests"]
     assert test["errors"] == []
     (row,) = test["results"]
-    counters = desk.status()["counters"]
-    carried = sum(port["rx_bytes"] for port in counters["switches"][0]["ports"])
+    counters = desk.status().counters
+    carried = sum(port.counters["rx_bytes"] for port in counters.switches[0].ports)
     assert carried > row["etloop"]["fabric_bytes"] > 0
-    assert counters["soft_switch"]["overload_frames"] == 0
+    assert counters.soft_switch.overload_frames == 0

@@ -18,14 +18,14 @@ from typing import Any, Final
 import pytest
 from etloop.contract.base.errors import ConfigError, InputError, RigError
 from etloop.contract.model.topology import Topology
+from etloop.contract.protocol.lab import LabStatus
 from etloop.lab.attach import serve_attached
-from etloop.lab.client import lab_ask, lab_exec
+from etloop.lab.client import lab_counters, lab_exec
 from etloop.lab.namespaces import inside, new_namespace
 from etloop.lab.plan import LabPlan, plan_lab
 from etloop.lab.plug import plug
 from etloop.lab.request import LabOrder
 from etloop.lab.setup import lab_place
-from etloop.lab.status import Values
 from etloop.lab.wiring import agent_named, cables, others, wire
 from etloop.runtime.lab_directory import lab_directory
 from etloop.traffic.soft_switch import SoftLimits, SoftPort, SoftSwitch
@@ -234,7 +234,7 @@ def test_interfaces_that_are_not_fit_are_refused_all_at_once(
     assert not lab_directory("lab").exists(), "nothing is left of it"
 
 
-def _heard(status: Values) -> None:
+def _heard(status: LabStatus) -> None:
     raise AssertionError(f"it came up: {status}")
 
 
@@ -380,10 +380,9 @@ def test_a_switch_waits_for_its_cables_carries_and_ends_when_one_is_pulled(
         second = LabOrder("second", THREE, "t.yaml", measure=False)
         with pytest.raises(RigError, match="interface sw0: a switch of another lab runs on it"):
             inside(room.switch, partial(serve_attached, second, (), 0.0, _heard))
-        status = lab_ask("lab", {"ask": "status"})
-        ports = status["counters"]["switches"][0]["ports"]
-        assert [port["rx_packets"] for port in ports] == [1, 0, 0], "and nobody said a word beside"
-        assert [port["tx_packets"] for port in ports] == [0, 1, 0]
+        rows = [port.counters for port in lab_counters("lab").switches[0].ports]
+        assert [row["rx_packets"] for row in rows] == [1, 0, 0], "and nobody said a word beside"
+        assert [row["tx_packets"] for row in rows] == [0, 1, 0]
         with pytest.raises(
             InputError, match="the lab has no namespaces: its switch is attached to interfaces"
         ):
@@ -406,7 +405,7 @@ def test_a_switch_waits_for_its_cables_carries_and_ends_when_one_is_pulled(
 def _until_it_answers(process: subprocess.Popen[bytes]) -> None:
     for _ in range(PATIENCE_S * 20):
         try:
-            lab_ask("lab", {"ask": "counters"})
+            lab_counters("lab")
         except RigError:
             try:
                 process.wait(0.05)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,9 @@ from etloop.contract.model.switch_counters import (
     SWITCH_PORT_COUNTERS,
 )
 from etloop.contract.model.topology import Topology
+from etloop.contract.protocol.codec import plain
+from etloop.contract.protocol.lab import FROM_LAB, LabStatus
+from etloop.contract.protocol.typed_form import FILE_RULES
 from etloop.controller.inputs.rig import parse_rig
 from etloop.lab.plan import (
     Capacity,
@@ -28,8 +31,8 @@ from etloop.lab.plan import (
     runs_of,
 )
 from etloop.lab.relay import endpoint_of
-from etloop.lab.request import LabOrder, order_text, read_order
-from etloop.lab.status import counter_values, plan_values, status_text
+from etloop.lab.request import LabOrder, order_bytes, read_order
+from etloop.lab.status import counters_of, description_of, status_text
 from etloop.traffic import _native
 from etloop.traffic.soft_switch import SoftSnapshot
 from etloop.traffic.topology.topology_file import parse_topology
@@ -160,7 +163,7 @@ def test_a_controller_elsewhere_is_refused(bind: str) -> None:
 
 def test_an_order_survives_its_file() -> None:
     order = LabOrder("x", "single: {}\n", "t.yaml", agents=True, bind="tcp://127.0.0.1:1")
-    assert read_order(order_text(order)) == order
+    assert read_order(order_bytes(order)) == order
 
 
 # ---- counters
@@ -219,21 +222,29 @@ def test_status_says_the_same_to_people_and_programs() -> None:
     snapshot.switch_ports[0]["queues"]["ecn_marked_packets"][1, 3] = 7
     snapshot.switch_ports[0]["pfc_tx"][0, 3] = 5
     snapshot.ports["socket_dropped_frames"][3] = 11
-    values = plan_values(plan, Capacity(100_000, 0, 4200), within_capacity=False) | {
-        "name": "lab",
-        "pid": 4711,
-        "processes": {"a": "running, process 4712"},
-        "counters": counter_values(topology, snapshot),
-    }
-    assert values["counters"]["switches"][0]["ports"][1]["queues"][3]["ecn_marked_packets"] == 7
-    text = status_text(values)
+    described = description_of(plan, Capacity(100_000, 0, 4200), within_capacity=False)
+    status = LabStatus(
+        **{each.name: getattr(described, each.name) for each in fields(described)},
+        name="lab",
+        pid=4711,
+        namespaces={"a": 7},
+        processes={"a": "running, process 4712"},
+        directory="",
+        gnmi=None,
+        counters=counters_of(topology, snapshot),
+    )
+    received = FROM_LAB.decode(FROM_LAB.encode(status))
+    assert isinstance(received, LabStatus)
+    assert received.counters.switches[0].ports[1].counters["queues"][3]["ecn_marked_packets"] == 7
+    assert plain(received, FILE_RULES) == plain(status, FILE_RULES)
+    text = status_text(received)
     assert text.startswith(
         "lab lab: process 4711, up for 63s, frames to 4200 bytes; OVERCOMMITTED: this host holds 1.70 Gbps"
     )
     assert "agent a: running, process 4712\n" in text
     assert "  p0  p0  198.18.1.1 to 198.18.1.2  1Gbps  on leaf0/0\n" in text
     assert "\ndown: leaf1/0\n" in text
-    assert [port["up"] for port in values["counters"]["switches"][1]["ports"]][:2] == [False, True]
+    assert [port.up for port in received.counters.switches[1].ports][:2] == [False, True]
     assert "agent b: no agent started by the lab\n" in text
     assert "soft switch: 11 frames lost to its own overload" in text
     assert "OVERLOAD at c/p0: 11 socket dropped" in text

@@ -91,8 +91,8 @@ def test_a_user_without_rights_has_a_lab_too(tmp_path: Path, runtime: Path) -> N
     assert done.returncode == 0, done.stderr
     shown = done.stdout
     status = json.loads(shown[shown.index("\n{\n") + 1 : shown.rindex("\n}\n") + 2])
-    ports = status["counters"]["switches"][0]["ports"]
-    assert (ports[0]["rx_packets"], ports[1]["tx_packets"]) == (1, 1)
+    rows = [port["counters"] for port in status["counters"]["switches"][0]["ports"]]
+    assert (rows[0]["rx_packets"], rows[1]["tx_packets"]) == (1, 1)
     assert not status["counters"]["soft_switch"]["real_time"]
     assert "taken down" in shown
     assert not list(runtime.glob("etloop-*/lab-*"))

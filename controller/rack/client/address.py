@@ -9,7 +9,6 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError, parse_name
 from etloop.controller.rack.mqtt.broker_connection import tls_context
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
-from etloop.runtime.mqtt_version import VERSION_CHOICES, version_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +19,6 @@ _ADDRESS: Final = re.compile(r"(?P<host>[^:\[\]\s]+|\[[^\[\]\s]+\])(:(?P<port>[0
 def broker_settings(
     broker: str,
     *,
-    mqtt: str = VERSION_CHOICES[0],
     username: str = "",
     password_file: Path | None = None,
     ca: Path | None = None,
@@ -39,7 +37,6 @@ def broker_settings(
     settings = BrokerSettings(
         host=host,
         port=int(port) if port else (8883 if ca else 1883),
-        protocol=version_of(mqtt),
         username=username,
         password=read_text(password_file).strip() if password_file else "",
         ca_file=ca,

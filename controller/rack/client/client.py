@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 import aiomqtt
 from etloop.contract.base.errors import EtloopError, ExitCode, InputError, Problem
 from etloop.controller.rack.job import ENDED
-from etloop.controller.rack.mqtt.broker_connection import broker_connection, properties_of, refuses_version
+from etloop.controller.rack.mqtt.broker_connection import broker_connection, properties_of
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
-from etloop.controller.rack.mqtt.encoding import ContentType, decode, encode
+from etloop.controller.rack.mqtt.encoding import ContentType, decode_published, encode
 from etloop.controller.rack.mqtt.messages import (
     CancelRequest,
     CancelResponse,
@@ -281,8 +281,6 @@ def _unknown(job_id: str) -> str:
 
 def _why_no_broker(settings: BrokerSettings, error: Exception) -> str:
     where = f"{settings.host}:{settings.port}"
-    if refuses_version(error):
-        return f"the broker at {where} does not speak MQTT {settings.protocol}; leave the version out, and the broker chooses"
     if isinstance(error, aiomqtt.MqttCodeError) and isinstance(error.rc, ReasonCode):
         return f"the broker at {where} refuses this client: {error.rc}; check user, password and what its ACL allows"
     return f"no broker at {where}: {error}; check its address, and that it runs"
@@ -294,7 +292,7 @@ def _body(payload: Any) -> bytes:
 
 def _read(kind: type[T], payload: Any) -> T:
     body = _body(payload)
-    decoded, problems = decode(kind, body, ContentType.JSON, passes_over=True)
+    decoded, problems = decode_published(kind, body)
     if decoded is None:
         raise RackUnreachable(f"the rack answered in another form than this client reads: {problems[0]}")
     return decoded

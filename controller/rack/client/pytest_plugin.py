@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from etloop.contract.base.errors import EtloopError
-from etloop.runtime.mqtt_version import VERSION_CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,12 +43,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--etloop-username", default="", metavar="USER", help="of the broker")
     group.addoption("--etloop-password-file", type=Path, metavar="FILE", help="holds the password")
     group.addoption("--etloop-ca", type=Path, metavar="FILE", help="authority of the broker's certificate")
-    group.addoption(
-        "--etloop-mqtt",
-        choices=VERSION_CHOICES,
-        default=VERSION_CHOICES[0],
-        help="version of MQTT (default: 5, or 3.1.1 of a broker that knows no other)",
-    )
     group.addoption(
         "--etloop-required",
         action="store_true",
@@ -108,7 +101,6 @@ def etloop_rack(request: pytest.FixtureRequest) -> Iterator[BlockingRack]:
     try:
         settings = broker_settings(
             broker,
-            mqtt=config.getoption("--etloop-mqtt"),
             username=config.getoption("--etloop-username"),
             password_file=config.getoption("--etloop-password-file"),
             ca=config.getoption("--etloop-ca"),

@@ -1,7 +1,6 @@
 """One connection to a broker, for the controller's gateway and for clients alike. A shell: aiomqtt, TLS.
 
-Where nobody says which version of MQTT is spoken, the broker is asked for version 5 first, and 3.1.1 taken of one that refuses
-it, such as the embedded one. Decides nothing about what is said.
+A broker is asked for MQTT 5 first, and 3.1.1 taken of one that refuses it, such as the embedded one. Decides nothing about what is said.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ async def broker_connection(
 
     Raises `aiomqtt.MqttError` or `OSError`, also in the block if the connection is lost.
     """
-    protocol = settings.protocol or await _spoken(settings)
+    protocol = await _spoken(settings)
     async with _client(settings, protocol, identifier, **more) as client:
         yield client, protocol
 
@@ -41,17 +40,10 @@ async def _spoken(settings: BrokerSettings) -> MqttVersion:
     try:
         async with _client(settings, MqttVersion.V5, ""):
             return MqttVersion.V5
-    except aiomqtt.MqttError as error:
-        if refuses_version(error):
+    except aiomqtt.MqttCodeError as error:
+        if is_version_refusal(error.rc.value if isinstance(error.rc, ReasonCode) else error.rc):
             return MqttVersion.V311
         raise
-
-
-def refuses_version(error: Exception) -> bool:
-    """Whether a broker does not speak the version of MQTT that it was asked for."""
-    if not isinstance(error, aiomqtt.MqttCodeError):
-        return False
-    return is_version_refusal(error.rc.value if isinstance(error.rc, ReasonCode) else error.rc)
 
 
 def properties_of(protocol: MqttVersion, **named: Any) -> Properties | None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etloop.contract.base.clock import NS_PER_S
-from etloop.runtime.mqtt_version import MqttVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +14,6 @@ class BrokerSettings:
 
     host: str
     port: int
-    protocol: MqttVersion | None = None
-    """None: 5, or 3.1.1 of a broker that refuses it."""
     username: str = ""
     password: str = ""
     ca_file: Path | None = None
@@ -34,5 +31,4 @@ class BrokerSettings:
 
     def __repr__(self) -> str:
         """Without the password."""
-        spoken = self.protocol.name if self.protocol is not None else "V5 or V311"
-        return f"BrokerSettings({self.host}:{self.port}, {spoken}, user {self.username or '-'})"
+        return f"BrokerSettings({self.host}:{self.port}, user {self.username or '-'})"

@@ -33,7 +33,7 @@ from etloop.controller.rack.events import (
 from etloop.controller.rack.job import ENDED, JobRequest, JobState, PortDemand
 from etloop.controller.rack.mqtt.broker_connection import broker_connection, properties_of
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
-from etloop.controller.rack.mqtt.encoding import ContentType, content_type, decode, encode
+from etloop.controller.rack.mqtt.encoding import ContentType, content_type, decode_request, encode
 from etloop.controller.rack.mqtt.messages import (
     FORMAT,
     CancelRequest,
@@ -132,7 +132,7 @@ class MqttGateway:
         self._retained: dict[str, None] = {}
         """Ended jobs that the broker retains, in the order in which they were told."""
         self._rate = RequestRate(settings.requests_per_s)
-        self._protocol = settings.protocol or MqttVersion.V5
+        self._protocol = MqttVersion.V5
         self.connected = False
         self._tallies = tallies
         # Of this gateway alone: one of the process's loggers would keep the handlers of gateways that are gone.
@@ -232,10 +232,10 @@ class MqttGateway:
         if len(body) > self._settings.request_bytes:
             payload, answer = None, refusal(question.answer, (self._too_large(body),))
         elif turn is Turn.BUSY:
-            payload = None if where else decode(question.request, body, form)[0]
+            payload = None if where else decode_request(question.request, body, form)[0]
             answer = self._put_off(question, getattr(payload, "correlation", ""))
         else:
-            payload, problems = await asyncio.to_thread(decode, question.request, body, form)
+            payload, problems = await asyncio.to_thread(decode_request, question.request, body, form)
             answer = (
                 refusal(question.answer, problems) if payload is None else await question.carry_out(payload)
             )

@@ -1,7 +1,7 @@
 """Every message of the rack API as a type: what clients may ask, what they are answered, what is published. Pure.
 
 The types are the published schemas (docs/rack-api/); `FORMAT` counts their versions. Which topic carries which message
-is decided by `topics`, bytes by `message_bytes`.
+is decided by `topics`, bytes by `encoding`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from etloop.contract.base.errors import Problem
 from etloop.contract.model.capabilities import MOST_ADDRESSES, MOST_INTERFACES, UNKNOWN, Capabilities
 from etloop.contract.protocol.presence import AgentProcess
+from etloop.contract.protocol.typed_form import field
 from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.job import (
     HIGHEST_PRIORITY,
@@ -22,7 +23,6 @@ from etloop.controller.rack.job import (
     Job,
     JobState,
 )
-from etloop.controller.rack.mqtt.schema import field
 
 FORMAT: Final = 1
 MOST_LISTED: Final = 1000

@@ -10,8 +10,9 @@ import re
 import sys
 from pathlib import Path
 
+from etloop.contract.protocol.json_schema import schema_of
+from etloop.controller.rack.mqtt.encoding import PUBLISHED_RULES, REQUEST_RULES
 from etloop.controller.rack.mqtt.messages import PUBLISHED, REQUESTS
-from etloop.controller.rack.mqtt.schema import schema_of
 
 
 def file_name(kind: type) -> str:
@@ -24,7 +25,7 @@ def schema_files() -> dict[str, str]:
     files = {}
     for kind in (*REQUESTS, *PUBLISHED):
         title = (kind.__doc__ or "").strip()
-        schema = schema_of(kind, title, grows=kind in PUBLISHED)
+        schema = schema_of(kind, title, PUBLISHED_RULES if kind in PUBLISHED else REQUEST_RULES)
         files[file_name(kind)] = json.dumps(schema, indent=2) + "\n"
     return files
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import socket
 import sys
@@ -19,11 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
+from etloop.contract.protocol.frames import FrameReader, frame_of
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.plan.jobs import with_all_schedule_files
 from etloop.controller.rack.runs.confinement import confine, confined
 from etloop.controller.rack.runs.protocol import (
+    FROM_DAEMON,
+    FROM_RUN,
     Begin,
     DaemonFrame,
     Ended,
@@ -35,8 +37,6 @@ from etloop.controller.rack.runs.protocol import (
     Stop,
     ToAgent,
     TrafficEnded,
-    Unpacker,
-    pack,
 )
 from etloop.controller.rack.runs.submitted_code import AllowedCode, compiling_reader, refuse_python
 from etloop.controller.run.device_counters import counted_run, counting_of, device_basis
@@ -80,10 +80,10 @@ class DaemonLink:
 
     async def receive_frames(self) -> None:
         """Takes frames until the daemon is gone."""
-        unpacker = Unpacker(DaemonFrame)
+        frames = FrameReader(FROM_DAEMON)
         with contextlib.suppress(OSError):
             while received := await self._reader.read(_READ_BYTES):
-                for frame in unpacker.feed(received):
+                for frame in frames.feed(received):
                     await self._take(frame)
         self._gone = True
         self._stop(_GONE)
@@ -106,7 +106,7 @@ class DaemonLink:
     def send_frame(self, frame: RunFrame) -> None:
         """Tells the daemon; in vain if it is gone."""
         if not self._gone:
-            self._writer.write(pack(frame))
+            self._writer.write(frame_of(FROM_RUN, frame))
 
     async def flush(self) -> None:
         """Waits until most of what was said has left: there is room for more."""
@@ -172,7 +172,7 @@ async def _run(link: DaemonLink, begin: Begin) -> Ended:
         )
     try:
         scenario, rig, plan, device = preparing.result()
-        link.send_frame(Prepared(list(plan.assignments)))
+        link.send_frame(Prepared(tuple(plan.assignments)))
         return await _measured(link, begin, scenario, rig, plan, device)
     except EtloopError as error:
         return Ended(error.exit_code, str(error), stored=False, summary="")
@@ -201,10 +201,9 @@ def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan, DescribedDevice | None]:
     if scenario.timeline:
         what = "a rack has no way to take links of its device down"
         raise ConfigError(Problem(scenario.timeline[0].where, what, "remove the timeline"))
-    busy: dict[str, int] = json.loads(begin.host_threads)
     host_of = {agent.name: agent.host for agent in rig.agents}
     for name, assignment in plan.assignments.items():
-        others = busy.get(host_of[name], 0)
+        others = begin.host_threads.get(host_of[name], 0)
         plan.assignments[name] = replace(
             assignment,
             first_host_thread=assignment.first_host_thread + others,
@@ -214,7 +213,7 @@ def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan, DescribedDevice | None]:
     return scenario, rig, plan, device
 
 
-def _leased(rig: Rig, labels: list[str]) -> Rig:
+def _leased(rig: Rig, labels: tuple[str, ...]) -> Rig:
     """The rig as far as this run may use it."""
     agents = []
     for agent in rig.agents:

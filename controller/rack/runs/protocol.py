@@ -1,25 +1,21 @@
 """What the daemon and the process of one run say to each other over a socket pair, as values and as bytes.
 
 Daemon to run: `Begin`, then `FromAgent` and `Stop`. Run to daemon: `Prepared` or `Unprepared`, `ToAgent`, `LogLine`,
-`Moved`, and at last `Ended`. Bodies of agents' messages pass unread: only the run decodes them. A frame is its length in
-four bytes, big-endian, and the msgpack array [name, fields by name]; both ends are ours, and still everything is bounded
-and typed, so that a broken run cannot hurt the daemon.
+`Moved`, and at last `Ended`. Bodies of agents' messages pass unread: only the run decodes them. Both ends are ours, and still
+everything is bounded and typed, so that a broken run cannot hurt the daemon.
 """
 
 from __future__ import annotations
 
-import struct
-import types
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, get_args
+from dataclasses import dataclass
+from typing import Final
 
-import msgpack  # type: ignore[import-untyped]  # ships no types
-from etloop.contract.base.errors import ProtocolError
+from etloop.contract.protocol.message_set import MessageSet, Protocol
 from etloop.contract.protocol.messages import MAX_TO_AGENT_BYTES
+from etloop.contract.protocol.typed_form import Rules
 
 MAX_FRAME_BYTES: Final = MAX_TO_AGENT_BYTES + (1 << 16)
-_LENGTH: Final = struct.Struct(">I")
+_MAX_VALUES: Final = 1 << 20
 
 
 # ---- daemon to run
@@ -35,13 +31,13 @@ class Begin:
     """Paths of the scenario are relative to this directory and stay below it."""
     rig_text: str
     rig_root: str
-    ports: list[str]
+    ports: tuple[str, ...]
     """"agent/port" of every port that is leased to the run; the rest of the rig does not exist for it."""
     out_dir: str
-    allowed_code: list[str]
+    allowed_code: tuple[str, ...]
     """Of `AllowedCode`: the names of what is true."""
-    host_threads: str
-    """Engine threads of other runs by host, as JSON {host: threads}: this run's take the cores after them."""
+    host_threads: dict[str, int]
+    """Engine threads of other runs by host: this run's take the cores after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ class Stop:
 class Prepared:
     """The plan stands; these agents are wanted."""
 
-    agents: list[str]
+    agents: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,54 +111,14 @@ class Ended:
 DaemonFrame = Begin | FromAgent | Stop
 RunFrame = Prepared | ToAgent | LogLine | Moved | TrafficEnded | Ended
 
-_KINDS: Final[dict[str, type[Any]]] = {
-    kind.__name__: kind for union in (DaemonFrame, RunFrame) for kind in get_args(union)
-}
-_TYPES: Final[dict[str, type[Any]]] = {
-    "str": str,
-    "int": int,
-    "bytes": bytes,
-    "bool": bool,
-    "list[str]": list,
-}
-
-
-def pack(frame: DaemonFrame | RunFrame) -> bytes:
-    """The bytes of a frame, its length included."""
-    body: bytes = msgpack.packb([type(frame).__name__, asdict(frame)], use_bin_type=True)
-    assert len(body) <= MAX_FRAME_BYTES
-    return _LENGTH.pack(len(body)) + body
-
-
-class Unpacker:
-    """Cuts a stream of bytes into frames of the expected kinds; raises `ProtocolError` at anything else."""
-
-    def __init__(self, expected: types.UnionType) -> None:
-        self._expected = frozenset(kind.__name__ for kind in get_args(expected))
-        self._held = bytearray()
-
-    def feed(self, received: bytes) -> Iterator[Any]:
-        """The frames that are complete with `received`."""
-        self._held += received
-        while len(self._held) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._held)
-            if length > MAX_FRAME_BYTES:
-                raise ProtocolError(f"a frame of {length} bytes; at most {MAX_FRAME_BYTES} are allowed")
-            if len(self._held) < _LENGTH.size + length:
-                return
-            body = bytes(self._held[_LENGTH.size : _LENGTH.size + length])
-            del self._held[: _LENGTH.size + length]
-            yield self._frame(body)
-
-    def _frame(self, body: bytes) -> Any:
-        try:
-            name, values = msgpack.unpackb(body, raw=False, strict_map_key=True, max_ext_len=0)
-            if name not in self._expected:
-                raise ProtocolError(f"an unexpected frame: {name!r:.40}")
-            kind = _KINDS[name]
-            wanted = {field.name: _TYPES[str(field.type)] for field in fields(kind)}
-            if values.keys() != wanted.keys() or any(type(values[key]) is not wanted[key] for key in wanted):
-                raise ProtocolError(f"{name} with other fields than it has")
-            return kind(**values)
-        except (ValueError, TypeError, AttributeError, RecursionError, msgpack.UnpackException) as error:
-            raise ProtocolError(f"no frame: {error or type(error).__name__}") from None
+_PROTOCOL: Final = Protocol(
+    1,
+    "the controller was installed anew while it ran: start it again",
+    Rules(text_chars=MAX_FRAME_BYTES, items=MAX_FRAME_BYTES, binary=True),
+)
+FROM_DAEMON: Final = MessageSet[DaemonFrame](
+    _PROTOCOL, DaemonFrame, "the daemon", max_bytes=MAX_FRAME_BYTES, max_values=_MAX_VALUES
+)
+FROM_RUN: Final = MessageSet[RunFrame](
+    _PROTOCOL, RunFrame, "a run", max_bytes=MAX_FRAME_BYTES, max_values=_MAX_VALUES
+)

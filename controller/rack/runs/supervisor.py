@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ProtocolError
-from etloop.controller.rack.runs.protocol import Begin, DaemonFrame, FromAgent, RunFrame, Stop, Unpacker, pack
+from etloop.contract.protocol.frames import FrameReader, frame_of
+from etloop.controller.rack.runs.protocol import (
+    FROM_DAEMON,
+    FROM_RUN,
+    Begin,
+    DaemonFrame,
+    FromAgent,
+    RunFrame,
+    Stop,
+)
 from etloop.controller.rack.store import locks
 from etloop.runtime.own_module import own_module
 
@@ -134,13 +143,13 @@ class RunChild:
 
     def _send(self, frame: DaemonFrame) -> None:
         if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(pack(frame))
+            self._writer.write(frame_of(FROM_DAEMON, frame))
 
     async def _receive_frames(self, reader: asyncio.StreamReader) -> None:
-        unpacker = Unpacker(RunFrame)
+        frames = FrameReader(FROM_RUN)
         try:
             while received := await reader.read(_READ_BYTES):
-                for frame in unpacker.feed(received):
+                for frame in frames.feed(received):
                     self._on_frame(frame)
         except OSError:
             return  # It is gone, and what it died of says more than the socket can.

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
-from etloop.controller.rack.job import ENDED, Job, JobEvent, JobRequest, JobState, PortDemand, advance_job
+from etloop.contract.protocol.codec import codec_of
+from etloop.contract.protocol.typed_form import FILE_RULES
+from etloop.controller.rack.job import ENDED, Job, JobEvent, JobRequest, JobState, advance_job
 from etloop.runtime.clock import wall_time_text
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STORE_VERSION: Final = 1
+_REQUEST: Final = codec_of(JobRequest, FILE_RULES)
 _BUSY_MS: Final = 2000
 """How long a reader of the same file, such as a person with the sqlite3 shell, may hold a lock."""
 _CACHE_KIB: Final = 256
@@ -142,7 +145,7 @@ class JobStore:
                     request.client_key or None,
                     JobState.QUEUED,
                     request.priority,
-                    json.dumps(asdict(request)),
+                    json.dumps(_REQUEST.write(request)),
                     wall_time_text(),
                 ),
             )
@@ -348,7 +351,7 @@ def _job(row: tuple[Any, ...]) -> Job:
     return Job(
         job_id=job_id,
         number=number,
-        request=_request(json.loads(request)),
+        request=_REQUEST.read(json.loads(request)),
         state=JobState(state),
         submitted_at=submitted,
         started_at=started,
@@ -358,14 +361,4 @@ def _job(row: tuple[Any, ...]) -> Job:
         reason=reason,
         run_directory=directory,
         artifact_bytes=size,
-    )
-
-
-def _request(fields: dict[str, Any]) -> JobRequest:
-    ports = fields.pop("ports")
-    labels = tuple((key, value) for key, value in fields.pop("labels"))
-    return JobRequest(
-        ports=PortDemand(tuple(ports["named"]), ports["count"], ports["least_link_bps"]),
-        labels=labels,
-        **fields,
     )

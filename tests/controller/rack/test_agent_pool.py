@@ -24,27 +24,33 @@ def sent(actions: tuple[Send | LogLine, ...]) -> list[object]:
     return [each.message for each in actions if isinstance(each, Send)]
 
 
-def test_connections_are_those_of_idle_and_of_lent_seats() -> None:
+def slots(rack: Hub) -> dict[str, tuple[int, int]]:
+    """Idle and leased slots of every agent that has any."""
+    standings = rack.standings()
+    return {name: (idle, leased) for name, (idle, leased, _) in standings.items() if idle or leased}
+
+
+def test_slots_are_idle_or_leased_and_gone_after_a_run() -> None:
     rack = hub()
     for identity, printed in ((b"a0", hello("a")), (b"b0", hello("b")), (b"a1", hello("a", 1))):
         (welcome,) = sent(rack.on_message(identity, printed, 0))
         assert isinstance(welcome, Welcome)
     assert {slot.identity for slot in rack.lease("run", ["a", "b"])} == {b"a0", b"b0"}
-    assert rack.connections() == {b"a0", b"a1", b"b0"}
+    assert slots(rack) == {"a": (1, 1), "b": (0, 1)}
     rack.release("run")
-    assert rack.connections() == {b"a1"}, "the others connect anew"
+    assert slots(rack) == {"a": (1, 0)}, "the others connect anew"
 
 
-def test_whoever_leaves_falls_silent_or_is_refused_is_no_connection() -> None:
+def test_whoever_leaves_falls_silent_or_is_refused_has_no_slot() -> None:
     rack = hub()
     rack.on_message(b"a0", hello("a"), 0)
     rack.on_message(b"b0", hello("b"), 0)
     (refused,) = sent(rack.on_message(b"x", hello("stranger"), 0))
     assert isinstance(refused, Refused)
     rack.on_message(b"a0", Bye("done"), 0)
-    assert rack.connections() == {b"b0"}
+    assert slots(rack) == {"b": (1, 0)}
     rack.on_tick(LOST_AFTER_NS + 1)
-    assert rack.connections() == frozenset()
+    assert slots(rack) == {}
 
 
 def test_an_agent_is_gone_when_it_has_had_no_connection_for_long() -> None:
@@ -70,7 +76,7 @@ def test_a_run_that_broke_off_is_waited_for_until_its_agents_have_connected_anew
     assert not rack.returned("run")
     rack.on_message(b"b1", hello("b"), 1)
     assert rack.returned("run")
-    assert rack.connections() == {b"b1"}
+    assert slots(rack) == {"b": (1, 0)}
 
 
 def test_an_agent_that_was_started_anew_takes_the_place_of_its_predecessor_on_its_host_only() -> None:
@@ -80,4 +86,4 @@ def test_an_agent_that_was_started_anew_takes_the_place_of_its_predecessor_on_it
     assert isinstance(refused, Refused)
     (welcome,) = sent(rack.on_message(b"b2", hello("b"), 2))
     assert isinstance(welcome, Welcome)
-    assert rack.connections() == {b"b2"}
+    assert [slot.identity for slot in rack.lease("run", ["b"])] == [b"b2"]

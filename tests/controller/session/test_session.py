@@ -9,8 +9,8 @@ import pytest
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, ProtocolError
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
-from etloop.contract.protocol.codec import VersionMismatch, encode
 from etloop.contract.protocol.machine import AgentState, RunState
+from etloop.contract.protocol.message_set import VersionMismatch
 from etloop.contract.protocol.messages import (
     Armed,
     Assign,
@@ -21,12 +21,12 @@ from etloop.contract.protocol.messages import (
     Hello,
     Ping,
     Progress,
-    ProtocolVersion,
     Refused,
     Report,
     Started,
     Waits,
 )
+from etloop.contract.protocol.wire import encode
 from etloop.controller.session.actions import Send
 from etloop.controller.session.settings import SessionSettings, check_exposure
 from hypothesis import given, settings
@@ -354,9 +354,9 @@ def test_an_agent_that_comes_back_into_a_run_is_left_to_ask() -> None:
 
 def test_garbage_of_strangers_is_answered_and_does_no_harm() -> None:
     play = Rehearsal("a")
-    mismatch = VersionMismatch(ProtocolVersion(3, 1))
+    mismatch = VersionMismatch(9, 3, "install the same etloop")
     (reported, sent) = play.session.on_malformed(b"stranger", mismatch, play.now_ns)[-2:]
-    assert "refused a connection: the peer speaks protocol 3.1" in str(reported)
+    assert "refused a connection: the peer speaks protocol 9, this side 3" in str(reported)
     assert sent == Send(b"stranger", Refused(str(mismatch)))
     play.run_to_end()
     assert play.session.state is RunState.DONE

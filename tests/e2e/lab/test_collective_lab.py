@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from etloop.lab.client import lab_ask, lab_down
+from etloop.lab.client import lab_counters, lab_down
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.workload.chakra.nodes import et_nodes
 from etloop.workload.readers.et_writer import write_trace
@@ -69,9 +69,9 @@ class LossyLab:
 
     def lost(self) -> int:
         """Packets that the faults of its switch have lost so far. On a busy machine overload may lose others."""
-        ports: list[dict[str, int]] = lab_ask("lab", {"ask": "status"})["counters"]["switches"][0]["ports"]
+        rows = [port.counters for port in lab_counters("lab").switches[0].ports]
         received, sent, lost = (
-            sum(port[name] for port in ports)
+            sum(int(row[name]) for row in rows)
             for name in ("rx_packets", "tx_packets", "fault_dropped_packets")
         )
         assert received >= sent + lost, "what it lost did not go out"

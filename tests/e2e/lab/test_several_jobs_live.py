@@ -12,7 +12,7 @@ import pytest
 from etloop.cli.commands import demo
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
-from etloop.lab.client import lab_ask
+from etloop.lab.client import lab_counters
 
 from tests.lab.test_lab import Desk, desk  # noqa: F401 - a fixture
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
@@ -156,12 +156,12 @@ def test_a_lab_takes_links_down_and_has_them_up_again_in_the_end(desk: Desk) -> 
     assert third["done_ns"] > 0
     assert (fourth["done_ns"], fourth["why"]) == (-1, "the run had ended")
     assert "switch/0 down at 50 ms: done" in done.stdout
-    ports = lab_ask("lab", {"ask": "status"})["counters"]["switches"][0]["ports"]
+    ports = [port.counters for port in lab_counters("lab").switches[0].ports]
     assert sum(port["link_dropped_packets"] for port in ports) > 0
     crossed = ports[0]["rx_packets"] + ports[1]["rx_packets"]
     send = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('198.18.1.1', 9))"
     desk.etloop("lab", "exec", "b", "--", sys.executable, "-c", send)
-    ports = lab_ask("lab", {"ask": "status"})["counters"]["switches"][0]["ports"]
+    ports = [port.counters for port in lab_counters("lab").switches[0].ports]
     assert ports[0]["rx_packets"] + ports[1]["rx_packets"] > crossed, (
         "the last link that went down is up again"
     )

@@ -16,8 +16,8 @@ import aiomqtt
 import pytest
 import zmq
 from etloop.contract.base.errors import ExitCode
-from etloop.contract.protocol.codec import encode, read_from_controller
 from etloop.contract.protocol.messages import Assign, Bye, Hello, Ping, Pong
+from etloop.contract.protocol.wire import decode_from_controller, encode
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.topics import Topics
 
@@ -124,7 +124,7 @@ def test_strangers_and_members_on_the_agents_socket(broken: Broken) -> None:
 def take_part(member: zmq.Socket[bytes]) -> None:
     """A member that does as it should until a run has given it its part."""
     while member.poll(PATIENCE_MS):
-        message, _ = read_from_controller(member.recv())
+        message = decode_from_controller(member.recv())
         if isinstance(message, Ping):
             member.send(encode(Pong(message.sequence, message.controller_ns, 1, 1)))
         if isinstance(message, Assign):

@@ -26,7 +26,6 @@ from etloop.controller.rack.config import RackConfig, parse_rack_config
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.topics import Topics
-from etloop.runtime.mqtt_version import MqttVersion
 
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto
 from tests.controller.rack.test_rack_daemon import SCENARIO, Serving, place, serving
@@ -274,13 +273,12 @@ def test_one_option_makes_the_laptop_example_a_rack_with_its_own_broker() -> Non
     assert broker is not None
     assert broker.embedded
     assert (broker.settings.host, broker.settings.port) == ("127.0.0.1", 1883)
-    assert broker.settings.protocol is MqttVersion.V311
 
 
 @pytest.mark.parametrize(
     ("text", "printed"),
     [
-        ('mqtt: {protocol: "5"}\n', "mqtt.protocol: the embedded broker speaks MQTT 3.1.1 only"),
+        ("mqtt: {username: u}\n", "mqtt.username: the embedded broker knows no users"),
         (
             "mqtt: {tls: {ca: ca.pem}}\n",
             "mqtt.tls: the embedded broker is for one machine and does not encrypt",

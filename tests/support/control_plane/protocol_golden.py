@@ -1,8 +1,6 @@
-"""Golden bytes of every message in every minor version that is still spoken.
+"""One message of every type, and the bytes that they have in this version of the protocol.
 
-`python -m tests.support.control_plane.protocol_golden` adds a file.
-
-The file of a version is written once, by that version, and never again: it stands for peers that are out there.
+`python -m tests.support.control_plane.protocol_golden` writes the bytes anew, for a new `PROTOCOL_VERSION`.
 """
 
 from __future__ import annotations
@@ -10,21 +8,90 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from etloop.contract.protocol.codec import encode
-from etloop.contract.protocol.messages import PROTOCOL_VERSION
+import numpy as np
+from etloop.contract.base.errors import Problem
+from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from etloop.contract.protocol.messages import (
+    PROTOCOL_VERSION,
+    AgentMessage,
+    Arm,
+    Armed,
+    Assign,
+    Bye,
+    Collect,
+    ControllerMessage,
+    Dismissed,
+    EngineEnd,
+    Faulted,
+    Finished,
+    Flows,
+    Hello,
+    Loaded,
+    LoadFailed,
+    Ping,
+    Pong,
+    Probe,
+    Probed,
+    ProbeFailure,
+    Progress,
+    QueryWaits,
+    QueuePairEnd,
+    Rates,
+    Refused,
+    Report,
+    Start,
+    Started,
+    Waits,
+    Welcome,
+)
+from etloop.contract.protocol.wire import encode
 
-from tests.contract.test_codec import FROM_AGENT, FROM_CONTROLLER
+from tests.support.control_plane.control_plane_by_hand import ring_assignments
 from tests.support.places import ROOT
 
-DIRECTORY: Final = ROOT / "tests" / "data" / "protocol"
+FILE: Final = ROOT / "tests" / "data" / "protocol.json"
+PROGRESS: Final = Progress(1, 2, 3, 4, 5)
+
+FROM_AGENT: list[AgentMessage] = [
+    Hello("a", "host", 1, {"python": "3.11"}),
+    Pong(1, -2, 3, 1 << 62),
+    Loaded("r", ("small buffers",), (QueuePairEnd(3, 1, True, 17, 0x7F00_0000_0000, 752),)),
+    LoadFailed("r", (Problem("where", "what", "remedy"),)),
+    Probed("r", 2, 1, (ProbeFailure(0, 1, "10.0.0.1", "10.0.0.2", "no reply"),), 7),
+    Armed("r"),
+    Started("r", -5),
+    Report("r", PROGRESS, True, np.zeros(3, OP_RECORD)),
+    Faulted("r", "it broke"),
+    Waits("r", 1, True, np.zeros(2, WAIT_RECORD)),
+    Flows("r", np.zeros(2, FLOW_RECORD)),
+    Rates("r", np.zeros(2, CC_RECORD)),
+    Finished("r", EngineEnd.FAILED, "why", 3, 2, np.zeros(1, PORT_RECORD), 7),
+    Bye("Ctrl-C"),
+]
+FROM_CONTROLLER: list[ControllerMessage] = [
+    Welcome(1, 2),
+    Refused("no"),
+    Ping(1, 2),
+    Assign(ring_assignments("a", "b")["a"]),
+    Probe("r", (QueuePairEnd(3, 1, False, 17, 0x7FFF_0000_0000_0000, 752, 0x7FFF_0000_0000_2000),)),
+    Arm("r"),
+    Start("r", 1),
+    QueryWaits("r", 1),
+    Collect("r"),
+    Dismissed("r", True, "why"),
+]
 
 
-def golden(major: int, minor: int) -> dict[str, bytes]:
-    """Message name -> its bytes as that version wrote them."""
-    stored = json.loads((DIRECTORY / f"{major}.{minor}.json").read_text())
-    return {name: bytes.fromhex(text) for name, text in stored.items()}
+def golden() -> dict[str, bytes]:
+    """Return message name -> its bytes; none if the file is of another version."""
+    stored = json.loads(FILE.read_text())
+    return (
+        {}
+        if stored.pop("version") != PROTOCOL_VERSION
+        else {name: bytes.fromhex(text) for name, text in stored.items()}
+    )
 
 
 if __name__ == "__main__":
     written = {type(message).__name__: encode(message).hex() for message in (*FROM_AGENT, *FROM_CONTROLLER)}
-    (DIRECTORY / f"{PROTOCOL_VERSION}.json").write_text(json.dumps(written, indent=0) + "\n")
+    FILE.write_text(json.dumps({"version": PROTOCOL_VERSION} | written, indent=0) + "\n")

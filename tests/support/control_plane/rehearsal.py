@@ -32,8 +32,8 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import ExitCode, Problem
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD, WaitKind
-from etloop.contract.protocol.codec import decode_from_agent, decode_from_controller, encode
 from etloop.contract.protocol.messages import EngineEnd, Hello
+from etloop.contract.protocol.wire import decode_from_agent, decode_from_controller, encode
 from etloop.controller.session.actions import Action, LogLine, Send
 from etloop.controller.session.session import Session
 from etloop.controller.session.settings import SessionSettings

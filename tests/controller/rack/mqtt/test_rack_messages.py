@@ -6,11 +6,12 @@ import json
 
 import msgpack  # type: ignore[import-untyped]
 import pytest
-from etloop.controller.rack.mqtt.encoding import MOST_VALUES, ContentType, decode
+from etloop.contract.protocol.serialization import MAX_VALUES
+from etloop.controller.rack.mqtt.encoding import ContentType, decode_published, decode_request
 from etloop.controller.rack.mqtt.messages import ListResponse, SubmitRequest
 from etloop.controller.rack.mqtt.topics import Topics
 
-MANY = MOST_VALUES + 1
+MANY = MAX_VALUES + 1
 TOO_MANY = (
     ("numbers in a list", b'{"ports": [' + b"0," * MANY + b"0]}", ContentType.JSON),
     ("lists in a list", b'{"ports": [' + b"[]," * MANY + b"0]}", ContentType.JSON),
@@ -29,16 +30,18 @@ TOO_MANY = (
     ("body", "form"), [each[1:] for each in TOO_MANY], ids=[f"{each[2].name}-{each[0]}" for each in TOO_MANY]
 )
 def test_no_request_is_read_that_has_more_values_than_any_of_ours(body: bytes, form: ContentType) -> None:
-    request, problems = decode(SubmitRequest, body, form)
+    request, problems = decode_request(SubmitRequest, body, form)
     assert request is None
     (problem,) = problems
     assert problem.what.startswith(f"is no {form}: ")
-    assert str(MOST_VALUES) in problem.what or "Unterminated string" in problem.what
+    assert str(MAX_VALUES) in problem.what or "Unterminated string" in problem.what
 
 
 def test_a_long_text_full_of_marks_is_one_value() -> None:
     text = '{"a": [1, 2, "\\\\"]},' * 50_000
-    request, problems = decode(SubmitRequest, json.dumps({"scenario": text}).encode(), ContentType.JSON)
+    request, problems = decode_request(
+        SubmitRequest, json.dumps({"scenario": text}).encode(), ContentType.JSON
+    )
     assert problems == ()
     assert request is not None
     assert request.scenario == text
@@ -46,17 +49,17 @@ def test_a_long_text_full_of_marks_is_one_value() -> None:
 
 def test_what_a_rack_tells_may_be_longer() -> None:
     reported = {"format": 1, "jobs": [], "problems": [], "correlation": "", "new": list(range(MANY))}
-    answer, problems = decode(ListResponse, json.dumps(reported).encode(), ContentType.JSON, passes_over=True)
+    answer, problems = decode_published(ListResponse, json.dumps(reported).encode())
     assert problems == ()
     assert answer is not None
 
 
 def test_of_many_unknown_keys_the_first_are_told() -> None:
-    _, problems = decode(
+    _, problems = decode_request(
         SubmitRequest, json.dumps({f"k{k}": 0 for k in range(5000)}).encode(), ContentType.JSON
     )
     assert len(problems) == 64
-    assert str(problems[0]).startswith("k0: is not a key of this message; it may have scenario")
+    assert str(problems[0]).startswith("k0: is not a key here; it may have scenario")
 
 
 @pytest.mark.parametrize("escape", ["\\ud800", "\\uDFFF", "x\\uDc00y"])
@@ -66,13 +69,13 @@ def test_half_a_character_is_no_text(escape: str) -> None:
         f'{{"scenario": "x", "labels": {{"{escape}": "y"}}}}',
         f'{{"{escape}": 1}}',
     ):
-        request, problems = decode(SubmitRequest, body.encode(), ContentType.JSON)
+        request, problems = decode_request(SubmitRequest, body.encode(), ContentType.JSON)
         assert request is None
         assert "half of a character" in problems[0].what
 
 
 def test_a_whole_pair_of_escapes_is_a_text() -> None:
-    request, _ = decode(SubmitRequest, b'{"scenario": "\\ud83d\\ude00"}', ContentType.JSON)
+    request, _ = decode_request(SubmitRequest, b'{"scenario": "\\ud83d\\ude00"}', ContentType.JSON)
     assert request is not None
     assert request.scenario == "\U0001f600"
 

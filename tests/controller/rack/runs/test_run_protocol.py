@@ -7,8 +7,9 @@ import socket
 import threading
 from concurrent.futures import Future
 
+from etloop.contract.protocol.frames import FrameReader
 from etloop.controller.rack.runs.process import DaemonLink
-from etloop.controller.rack.runs.protocol import Ended, RunFrame, Unpacker
+from etloop.controller.rack.runs.protocol import FROM_RUN, Ended
 
 SUMMARY = "x" * 3_000_000
 """More than any socket holds: most of it still waits when the run has said its last word."""
@@ -20,7 +21,7 @@ def heard(ours: socket.socket, may_read: threading.Event) -> Future[list[object]
 
     def read() -> None:
         may_read.wait(30)
-        unpacker = Unpacker(RunFrame)
+        unpacker = FrameReader(FROM_RUN)
         frames: list[object] = []
         while received := ours.recv(1 << 16):
             frames += unpacker.feed(received)

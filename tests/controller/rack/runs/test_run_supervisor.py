@@ -17,7 +17,7 @@ MESSAGE = bytes(4 << 20)
 
 
 def child_in(directory: Path) -> RunChild:
-    begin = Begin("r1", "", str(directory), "", str(directory), [], str(directory / "out"), [], "{}")
+    begin = Begin("r1", "", str(directory), "", str(directory), (), str(directory / "out"), (), {})
     return RunChild(begin, directory / "r1.lock", 16 << 30, lambda _: None)
 
 

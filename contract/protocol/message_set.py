@@ -1,0 +1,114 @@
+"""Messages of one direction <-> bytes: [version, name, fields by name], as msgpack or as a line of JSON. Pure.
+
+The name is that of the message's type, so that a receiver matches types and never texts. The version stands in every
+message and is looked at before anything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, cast, get_args
+
+from etloop.contract.base.errors import ProtocolError
+from etloop.contract.protocol.codec import codec_of
+from etloop.contract.protocol.serialization import (
+    Unreadable,
+    json_bytes,
+    msgpack_bytes,
+    parse_json,
+    parse_msgpack,
+)
+from etloop.contract.protocol.typed_form import Misfit, Rules, shown
+
+M = TypeVar("M")
+
+_ENVELOPE_ITEMS: Final = 3
+_MAX_REPORTED: Final = 8
+_NO_MESSAGE: Final = "not a message: expected a list of version, name and fields"
+
+
+class VersionMismatch(ProtocolError):
+    """The peer speaks another version of the protocol."""
+
+    def __init__(self, theirs: int, ours: int, remedy: str) -> None:
+        super().__init__(f"the peer speaks protocol {theirs}, this side {ours}; {remedy}")
+        self.theirs = theirs
+
+
+class MessageTooLarge(ProtocolError):
+    """A message of ours exceeds what its direction allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """What both directions of a conversation have in common."""
+
+    version: int
+    remedy: str
+    """What to do where the two sides have different versions."""
+    rules: Rules
+    as_json: bool = False
+
+
+class MessageSet(Generic[M]):
+    """The messages of one direction."""
+
+    def __init__(
+        self, protocol: Protocol, kinds: Any, sender: str, *, max_bytes: int, max_values: int | None
+    ) -> None:
+        """`kinds` is the type `M`, a union of dataclasses; a type without a codec fails here.
+
+        `max_values` bounds what is read however it is nested; None where only bytes do.
+        """
+        self.max_bytes = max_bytes
+        self._protocol = protocol
+        self._sender = sender
+        self._max_values = max_values
+        self._codecs = {kind.__name__: codec_of(kind, protocol.rules) for kind in get_args(kinds)}
+
+    def encode(self, message: M) -> bytes:
+        """Return the bytes of a message; of JSON a line.
+
+        Raises `ProtocolError` if a field breaks its own annotation, `MessageTooLarge` above the limit.
+        """
+        name = type(message).__name__
+        try:
+            fields = self._codecs[name].write(message, name)
+        except Misfit as found:
+            raise ProtocolError(_reported(found)) from None
+        envelope = [self._protocol.version, name, fields]
+        body = json_bytes(envelope) + b"\n" if self._protocol.as_json else msgpack_bytes(envelope)
+        if len(body) > self.max_bytes:
+            raise MessageTooLarge(f"{name}: {len(body)} bytes; {self._sender} sends at most {self.max_bytes}")
+        return body
+
+    def decode(self, body: bytes) -> M:
+        """Return the message of some bytes. Raises `ProtocolError`, or `VersionMismatch` before anything else is looked at."""
+        if len(body) > self.max_bytes:
+            raise ProtocolError(
+                f"message of {len(body)} bytes; {self._sender} sends at most {self.max_bytes}"
+            )
+        parse = parse_json if self._protocol.as_json else parse_msgpack
+        try:
+            envelope = parse(body, self._max_values)
+        except Unreadable as error:
+            raise ProtocolError(f"not a message: {error}") from None
+        if type(envelope) is not list or not envelope or type(envelope[0]) is not int:
+            raise ProtocolError(_NO_MESSAGE)
+        if envelope[0] != self._protocol.version:
+            raise VersionMismatch(envelope[0], self._protocol.version, self._protocol.remedy)
+        if len(envelope) != _ENVELOPE_ITEMS:
+            raise ProtocolError(_NO_MESSAGE)
+        _, name, fields = envelope
+        if type(name) is not str or name not in self._codecs:
+            raise ProtocolError(f"{shown(name)} is no message that {self._sender} sends")
+        try:
+            return cast("M", self._codecs[name].read(fields, name))
+        except Misfit as found:
+            raise ProtocolError(_reported(found)) from None
+
+
+def _reported(found: Misfit) -> str:
+    more = len(found.problems) - _MAX_REPORTED
+    texts = [f"{each.where}: {each.what}" for each in found.problems[:_MAX_REPORTED]]
+    return "; ".join([*texts, f"and {more} more"] if more > 0 else texts)

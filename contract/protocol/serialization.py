@@ -1,0 +1,116 @@
+"""Plain values <-> JSON and msgpack, bounded before anything is made of them. Pure; trusts nothing.
+
+Whatever cannot be read raises `Unreadable`: other bytes, a key twice, numbers that JSON does not have, more values or deeper
+ones than allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import accumulate
+from typing import Any, Final
+
+import msgpack  # type: ignore[import-untyped]  # ships no types
+
+MAX_VALUES: Final = 1 << 16
+"""In all of a body, however they are nested; more than any request of ours has."""
+MAX_DEPTH: Final = 64
+_JSON_TEXT: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
+"""Unclosed, it reaches to the end, so that each byte is looked at once."""
+_BRACKET: Final = re.compile(r"[\[\]{}]")
+_STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+
+class Unreadable(Exception):
+    """Bytes that are no plain values, or too many."""
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return the JSON of plain values, on one line."""
+    return json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+
+
+def msgpack_bytes(value: Any) -> bytes:
+    """Return the msgpack of plain values."""
+    packed: bytes = msgpack.packb(value, use_bin_type=True)
+    return packed
+
+
+def parse_json(body: bytes | str, max_values: int | None) -> Any:
+    """Return what JSON says; without `max_values`, of a file that is as large as it is. Raises `Unreadable`."""
+    try:
+        if isinstance(body, bytes):
+            body = body.decode()
+        if max_values is not None:
+            _bound_json(body, max_values)
+        value = json.loads(body, object_pairs_hook=_once_each, parse_constant=_no_constant)
+        if "\\ud" in body or "\\uD" in body:
+            _refuse_half_characters(value)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(_reason(error)) from None
+    return value
+
+
+def parse_msgpack(body: bytes, max_values: int | None) -> Any:
+    """Return what msgpack says, as `parse_json` does. Raises `Unreadable`."""
+    max_values = len(body) if max_values is None else max_values
+    left = max_values
+
+    def counted(items: Any) -> Any:
+        nonlocal left
+        left -= len(items) + 1
+        if left < 0:
+            raise ValueError(f"it has more than {max_values} values")
+        return items
+
+    def fields(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+        return _once_each(counted(pairs))
+
+    try:
+        return msgpack.unpackb(
+            body,
+            raw=False,
+            strict_map_key=True,
+            max_str_len=len(body),
+            max_bin_len=len(body),
+            max_array_len=min(len(body), max_values),
+            max_map_len=min(len(body), max_values),
+            max_ext_len=0,
+            list_hook=counted,
+            object_pairs_hook=fields,
+        )
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise Unreadable(_reason(error)) from None
+
+
+def _bound_json(body: str, max_values: int) -> None:
+    # Of each value at most a key and itself are texts.
+    bare, texts = _JSON_TEXT.subn("", body, count=2 * max_values + 1)
+    if texts > 2 * max_values or sum(map(bare.count, (",", "[", "{"))) > max_values:
+        raise ValueError(f"it has more than {max_values} values")
+    if max(accumulate(map(_STEPS.__getitem__, _BRACKET.findall(bare))), default=0) > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+
+
+def _once_each(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a key stands twice")
+    return fields
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _refuse_half_characters(value: Any) -> None:
+    """Half of a pair of \\u escapes is a text to Python, and to nobody else: neither a store nor a broker takes it."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text in it has half of a character (a lone surrogate)") from None
+
+
+def _reason(error: Exception) -> str:
+    return str(error)[:200] or type(error).__name__

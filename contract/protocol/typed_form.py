@@ -1,0 +1,159 @@
+"""What describes a frozen type to the codec: bounds and meanings of fields, rules of a form, mistakes by key path. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, cast
+
+from etloop.contract.base.errors import Problem
+
+MAX_PROBLEMS: Final = 64
+"""Mistakes that are reported of one value, at most."""
+MIN_INTEGER: Final = -(1 << 63)
+MAX_INTEGER: Final = (1 << 63) - 1
+THE_MESSAGE: Final = "the message"
+_SHOWN_CHARS: Final = 40
+_BOUNDS: Final = "bounds"
+_DESCRIPTION: Final = "description"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a type travels, beyond what its annotations and fields say."""
+
+    text_chars: int = 4096
+    """Longest text of a field without a bound of its own."""
+    items: int = 4096
+    """Most items of a list and entries of a map, likewise."""
+    binary: bool = False
+    """Bytes as they are and columns as bytes, which msgpack can hold; else columns are lists of numbers."""
+    skip_unknown: bool = False
+    """Pass over keys that are not known: their writer may be newer."""
+
+
+JSON_RULES: Final = Rules()
+FILE_RULES: Final = Rules(text_chars=1 << 62, items=1 << 62)
+"""Of files that we write, which are as large as what they tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of one field; None: none of its own."""
+
+    minimum: int | None = None
+    maximum: int | None = None
+    max_length: int | None = None
+    """Characters of a text, items of a list, entries of a map."""
+
+
+NO_BOUNDS: Final = Bounds()
+
+
+def field(
+    description: str,
+    *,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    max_length: int | None = None,
+    **default: Any,
+) -> Any:
+    """Return a dataclass field with its description and bounds; with `default` or `default_factory` it may be left out."""
+    metadata = {_DESCRIPTION: description, _BOUNDS: Bounds(minimum, maximum, max_length)}
+    return dataclasses.field(metadata=metadata, **default)
+
+
+def description_of(one: dataclasses.Field[Any]) -> str:
+    """Return the description that `field` was given; "" of other fields."""
+    return cast("str", one.metadata.get(_DESCRIPTION, ""))
+
+
+def bounds_of(one: dataclasses.Field[Any]) -> Bounds:
+    """Return the bounds that `field` was given; none of other fields."""
+    return cast("Bounds", one.metadata.get(_BOUNDS, NO_BOUNDS))
+
+
+def may_be_left_out(one: dataclasses.Field[Any]) -> bool:
+    """Return whether a field has a default."""
+    return one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
+
+
+class Misfit(Exception):
+    """A value that does not fit its type, with all mistakes by key path from the value down."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+    def under(self, part: str) -> Iterable[Problem]:
+        """Return the mistakes by their paths from one level further out."""
+        return (Problem(part + each.where, each.what, each.remedy) for each in self.problems)
+
+    def placed(self, where: str) -> Misfit:
+        """Return the mistakes by whole paths; `where` names the outermost value, "" where nothing does."""
+        return Misfit(
+            *(
+                Problem(
+                    (where + each.where if where else each.where.removeprefix(".")) or THE_MESSAGE,
+                    each.what,
+                    each.remedy,
+                )
+                for each in self.problems[:MAX_PROBLEMS]
+            )
+        )
+
+
+def fit_in_64_bits(values: Sequence[Any]) -> bool:
+    """Return whether all are integers of 64 bits with sign, without a step of Python per value; false if there are none."""
+    return set(map(type, values)) == {int} and min(values) >= MIN_INTEGER and max(values) <= MAX_INTEGER
+
+
+class Node(NamedTuple):
+    """Both directions of one annotation: plain value to typed value and back. Each raises `Misfit`."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any]
+
+
+def wrong_type(expected: str, value: object) -> Misfit:
+    """Return the mistake of another value than expected."""
+    return Misfit(Problem("", f"expected {expected}, got {shown(value)}", f"write {expected}"))
+
+
+def too_long(unit: str, maximum: int, found: int) -> Misfit:
+    """Return the mistake of more characters, items or bytes than allowed."""
+    return Misfit(
+        Problem("", f"expected at most {maximum} {unit}, got {found}", f"give at most {maximum} {unit}")
+    )
+
+
+def key_text(key: object) -> str:
+    """Return a key that somebody wrote, as a part of a path."""
+    return shortened(ascii(key[: _SHOWN_CHARS + 1])[1:-1]) if isinstance(key, str) else shown(key)
+
+
+def shown(value: object) -> str:
+    """Return a value in a few words, however large it is."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case str():
+            return f'"{shortened(ascii(value[: _SHOWN_CHARS + 1])[1:-1])}"'
+        case list() | tuple():
+            return f"a list of {len(value)}"
+        case dict():
+            return f"an object of {len(value)} keys"
+        case bytes():
+            return f"{len(value)} bytes"
+        case int() | float():
+            return shortened(repr(value))
+    kind = str(getattr(value, "dtype", type(value).__name__))
+    return f"{kind} of shape {value.shape}" if hasattr(value, "shape") else kind
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text, with a mark where it was cut."""
+    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 3]}..."
