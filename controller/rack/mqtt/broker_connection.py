@@ -1,6 +1,7 @@
 """One connection to a broker, for the controller's gateway and for clients alike. A shell: aiomqtt, TLS.
 
-A broker is asked for MQTT 5 first, and 3.1.1 taken of one that refuses it, such as the embedded one. Decides nothing about what is said.
+A broker is asked for MQTT 5 first, and 3.1.1 taken of one that refuses it, such as the embedded one. Decides nothing about
+what is said.
 """
 
 from __future__ import annotations
