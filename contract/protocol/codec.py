@@ -31,6 +31,7 @@ from etloop.contract.protocol.typed_form import (
     Node,
     Rules,
     bounds_of,
+    converted,
     description_of,
     fit_in_64_bits,
     key_text,
@@ -233,105 +234,64 @@ def _optional(node: Node) -> Node:
 def _list(item: Any, bounds: Bounds, rules: Rules) -> Node:
     node = _node(item, NO_BOUNDS, rules)
     maximum = rules.items if bounds.max_length is None else bounds.max_length
-    fit_at_once = _FIT_AT_ONCE.get(item, _never)
+
+    def fit_at_once(value: Sequence[Any]) -> bool:
+        """Return whether all items are as they should be; of long lists without a step of Python per item."""
+        if item is int:
+            return fit_in_64_bits(value)
+        return item is str and set(map(type, value)) == {str} and max(map(len, value)) <= rules.text_chars
 
     def read(value: object) -> tuple[Any, ...]:
         if type(value) is not list:
             raise wrong_type("a list", value)
         if len(value) > maximum:
             raise too_long("items", maximum, len(value))
-        return tuple(value if fit_at_once(value, rules) else _each(value, node.read))
+        if fit_at_once(value):
+            return tuple(value)
+        return tuple(converted((index, node.read, each) for index, each in enumerate(value)))
 
     def write(value: object) -> list[Any]:
         if not isinstance(value, tuple | list):
             raise wrong_type("a list", value)
-        return list(value) if fit_at_once(value, rules) else _each(value, node.write)
+        if fit_at_once(value):
+            return list(value)
+        return converted((index, node.write, each) for index, each in enumerate(value))
 
     return Node(read, write)
-
-
-def _integers_fit(value: Sequence[Any], _: Rules) -> bool:
-    return fit_in_64_bits(value)
-
-
-def _texts_fit(value: Sequence[Any], rules: Rules) -> bool:
-    return set(map(type, value)) == {str} and max(map(len, value)) <= rules.text_chars
-
-
-def _never(_: Sequence[Any], __: Rules) -> bool:
-    return False
-
-
-_FIT_AT_ONCE: Final[dict[Any, Callable[[Sequence[Any], Rules], bool]]] = {
-    int: _integers_fit,
-    str: _texts_fit,
-}
-"""Long lists of these are checked without a step of Python per item."""
-
-
-def _each(items: Sequence[Any], step: Callable[[Any], Any]) -> list[Any]:
-    converted: list[Any] = []
-    problems: list[Problem] = []
-    for index, item in enumerate(items):
-        try:
-            converted.append(step(item))
-        except Misfit as found:
-            problems += found.under(f"[{index}]")
-            if len(problems) >= MAX_PROBLEMS:
-                break
-    if problems:
-        raise Misfit(*problems)
-    return converted
 
 
 def _row(nodes: Sequence[Node]) -> Node:
     """Return that of a tuple whose items have types of their own."""
 
-    def both(steps: Sequence[Callable[[Any], Any]], kinds: Any) -> Callable[[Any], list[Any]]:
-        def convert(value: Any) -> list[Any]:
-            if not isinstance(value, kinds) or len(value) != len(steps):
-                raise wrong_type(f"a list of {len(steps)}", value)
-            return _each(range(len(steps)), lambda index: steps[index](value[index]))
+    def parts(value: Any, kinds: Any) -> Iterable[tuple[int, Node, Any]]:
+        if not isinstance(value, kinds) or len(value) != len(nodes):
+            raise wrong_type(f"a list of {len(nodes)}", value)
+        return zip(range(len(nodes)), nodes, value, strict=True)
 
-        return convert
-
-    read = both([node.read for node in nodes], list)
-    return Node(lambda value: tuple(read(value)), both([node.write for node in nodes], tuple | list))
+    return Node(
+        lambda value: tuple(converted((at, node.read, each) for at, node, each in parts(value, list))),
+        lambda value: converted((at, node.write, each) for at, node, each in parts(value, tuple | list)),
+    )
 
 
 def _map(node: Node, bounds: Bounds, rules: Rules) -> Node:
     maximum = rules.items if bounds.max_length is None else bounds.max_length
 
-    def checked(value: object) -> dict[str, Any]:
+    def entries(value: object, step: Callable[[Any], Any]) -> dict[str, Any]:
         if type(value) is not dict or set(map(type, value)) - {str}:
             raise wrong_type("an object", value)
-        return value
+        return dict(zip(value, converted((key, step, each) for key, each in value.items()), strict=True))
 
     def read(value: object) -> dict[str, Any]:
-        found = checked(value)
-        if len(found) > maximum:
-            raise too_long("entries", maximum, len(found))
+        if type(value) is dict and len(value) > maximum:
+            raise too_long("entries", maximum, len(value))
+        found = entries(value, node.read)
         longest = max(map(len, found), default=0)
         if longest > rules.text_chars:
             raise too_long("characters of a key", rules.text_chars, longest)
-        return _each_entry(found, node.read)
+        return found
 
-    return Node(read, lambda value: _each_entry(checked(value), node.write))
-
-
-def _each_entry(entries: dict[str, Any], step: Callable[[Any], Any]) -> dict[str, Any]:
-    converted: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for key, item in entries.items():
-        try:
-            converted[key] = step(item)
-        except Misfit as found:
-            problems += found.under(f".{key_text(key)}")
-            if len(problems) >= MAX_PROBLEMS:
-                break
-    if problems:
-        raise Misfit(*problems)
-    return converted
+    return Node(read, lambda value: entries(value, node.write))
 
 
 def _object(kind: type[Any], rules: Rules) -> Node:
@@ -344,14 +304,14 @@ def _object(kind: type[Any], rules: Rules) -> Node:
     def read(value: object) -> Any:
         if type(value) is not dict:
             raise wrong_type("an object", value)
-        converted: dict[str, Any] = {}
+        fields_read: dict[str, Any] = {}
         problems: list[Problem] = []
         unknown = len(value)
         for name, read_field in readers:
             if name in value:
                 unknown -= 1
                 try:
-                    converted[name] = read_field(value[name])
+                    fields_read[name] = read_field(value[name])
                 except Misfit as found:
                     problems += found.under(f".{name}")
             elif not may_be_left_out(fields[name]):
@@ -360,18 +320,18 @@ def _object(kind: type[Any], rules: Rules) -> Node:
             problems[:0] = _unknown(value, fields)
         if problems:
             raise Misfit(*problems[:MAX_PROBLEMS])
-        return kind(**converted)
+        return kind(**fields_read)
 
     def write(value: object) -> dict[str, Any]:
         if type(value) is not kind:
             raise wrong_type(kind.__name__, value)
-        converted: dict[str, Any] = {}
+        written: dict[str, Any] = {}
         for name, write_field in writers:
             try:
-                converted[name] = write_field(getattr(value, name))
+                written[name] = write_field(getattr(value, name))
             except Misfit as found:
                 raise Misfit(*found.under(f".{name}")) from None
-        return converted
+        return written
 
     return Node(read, write)
 

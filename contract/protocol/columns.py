@@ -7,12 +7,19 @@ object by its fields' names.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
 from etloop.contract.base.errors import Problem
-from etloop.contract.protocol.typed_form import Misfit, Node, Rules, fit_in_64_bits, key_text, wrong_type
+from etloop.contract.protocol.typed_form import (
+    Misfit,
+    Node,
+    Rules,
+    converted,
+    fit_in_64_bits,
+    key_text,
+    wrong_type,
+)
 from numpy.typing import NDArray
 
 assert np.dtype("i4") == np.dtype("<i4"), "columns travel as they lie in memory, little-endian"
@@ -131,7 +138,7 @@ def _fields(layout: np.dtype[Any]) -> Node:
         ]
         if problems:
             raise Misfit(*problems)
-        return tuple(_all((f".{name}", node.read, value[name]) for name, node in nodes.items()))
+        return tuple(converted((name, node.read, value[name]) for name, node in nodes.items()))
 
     def write(value: tuple[Any, ...]) -> dict[str, Any]:
         return {name: node.write(each) for (name, node), each in zip(nodes.items(), value, strict=True)}
@@ -164,20 +171,6 @@ def _fixed_list(item: np.dtype[Any], length: int) -> Node:
             raise wrong_type(f"a list of {length}", value)
         if item == np.int64 and fit_in_64_bits(value):
             return value
-        return _all((f"[{index}]", node.read, each) for index, each in enumerate(value))
+        return converted((index, node.read, each) for index, each in enumerate(value))
 
     return Node(read, lambda value: [node.write(each) for each in value.tolist()])
-
-
-def _all(parts: Iterable[tuple[str, Callable[[Any], Any], Any]]) -> list[Any]:
-    """Return what all parts read; raises `Misfit` with the mistakes of all."""
-    converted: list[Any] = []
-    problems: list[Problem] = []
-    for part, read, value in parts:
-        try:
-            converted.append(read(value))
-        except Misfit as found:
-            problems += found.under(part)
-    if problems:
-        raise Misfit(*problems)
-    return converted

@@ -128,6 +128,26 @@ def too_long(unit: str, maximum: int, found: int) -> Misfit:
     )
 
 
+def converted(parts: Iterable[tuple[int | str, Callable[[Any], Any], Any]]) -> list[Any]:
+    """Return what every part comes to, of parts as (index or key, step, value).
+
+    Raises:
+        Misfit: with the mistakes of all parts, or of as many as anybody reads.
+    """
+    done: list[Any] = []
+    problems: list[Problem] = []
+    for part, step, value in parts:
+        try:
+            done.append(step(value))
+        except Misfit as found:
+            problems += found.under(f"[{part}]" if isinstance(part, int) else f".{key_text(part)}")
+            if len(problems) >= MAX_PROBLEMS:
+                break
+    if problems:
+        raise Misfit(*problems)
+    return done
+
+
 def key_text(key: object) -> str:
     """Return a key that somebody wrote, as a part of a path."""
     return shortened(ascii(key[: _SHOWN_CHARS + 1])[1:-1]) if isinstance(key, str) else shown(key)
