@@ -120,3 +120,9 @@ def add_scenario_and_rig(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("scenario", type=Path, metavar="SCENARIO", help="scenario.yaml")
     parser.add_argument("--rig", type=Path, required=True, metavar="FILE", help="rig.yaml")
+
+
+def add_strict(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add what makes a contradiction an error."""
+    what = "refuse what the profile of the device contradicts, instead of warning (etloop dut check tells it, too)"
+    parser.add_argument("--strict", action="store_true", help=what)

@@ -113,9 +113,9 @@ def make_plan(scenario: AnyPath, rig: AnyPath) -> PlanReport:
     from pathlib import Path
 
     from etloop.controller.plan.report import report_plan
-    from etloop.controller.run.prepare import prepare
+    from etloop.controller.run.pipeline import RunInputs, prepare
 
-    return report_plan(prepare(Path(scenario), Path(rig)).plan)
+    return report_plan(prepare(RunInputs.of(Path(scenario), Path(rig), run_id="plan")).plan)
 
 
 def run_twin(
@@ -133,14 +133,25 @@ def run_twin(
     """
     from pathlib import Path
 
-    from etloop.controller.run.twin import TwinRequest, twin_command
+    from etloop.controller.run.pipeline import (
+        RunInputs,
+        RunOptions,
+        SilentWatcher,
+        prepare,
+        refuse_used_directory,
+        run_plan,
+    )
+    from etloop.controller.run.twin import TWIN_ID, TwinExecution
     from etloop.results.store.run_dir import read_run
     from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
     directory = Path(out_dir)
-    settings = TwinSettings(seed=seed, sample_interval_ns=SAMPLE_INTERVAL_NS)
+    refuse_used_directory(directory)
     switches = None if topology is None else Path(topology)
-    twin_command(TwinRequest(Path(scenario), Path(rig), switches, directory, settings, as_json=False))
+    prepared = prepare(RunInputs.of(Path(scenario), Path(rig), switches, TWIN_ID))
+    execution = TwinExecution(TwinSettings(seed=seed, sample_interval_ns=SAMPLE_INTERVAL_NS))
+    options = RunOptions(directory, expects=False, keeps_topology=True)
+    run_plan(prepared, execution, options, SilentWatcher())
     return read_run(directory)
 
 

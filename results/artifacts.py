@@ -1,14 +1,16 @@
-"""From a run directory as read back to the files that judge it.
+"""From the records of a run to all that its directory holds, step by step: measured, compared, counted, with a verdict.
 
-Decides which files there are and in which order they are made.
+Decides which tables and files there are. Every step takes what is known and returns more; `store.run_dir` keeps it.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from etloop.results.device.summary import device_results
+from etloop.results.expected.expected_vs_measured import compare, compared_rows, expected_rows
 from etloop.results.export.perfetto import perfetto_json
 from etloop.results.html.report import report_html
 from etloop.results.kpis.all import key_figures, results_of, vocabulary
@@ -16,78 +18,122 @@ from etloop.results.kpis.input import KpiInput
 from etloop.results.kpis.job_frames import of_jobs
 from etloop.results.schema.kpis import KPI_FILE
 from etloop.results.schema.typed_json import to_json
+from etloop.results.store.run_dir import INPUT_FILES, RunArtifacts
+from etloop.results.tables.arrow_tables import (
+    collectives_table,
+    comparison_table,
+    flows_table,
+    jobs_table,
+    ops_table,
+    ports_table,
+    rates_table,
+)
 from etloop.results.verdict.junit import junit_xml
 from etloop.results.verdict.verdict import decide_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from etloop.contract.model.run import PlanTables
+    from etloop.contract.model.device_counts import CountedDevice
+    from etloop.contract.model.run import ExpectedRun, PlanTables, RunOutcome
+    from etloop.results.device.summary import DeviceBasis
+    from etloop.results.measure.summary import Measurement
     from etloop.results.schema.kpis import KpiBasis
-    from etloop.results.schema.summary import Summary
-    from etloop.results.schema.verdict import RequestedCheck
-    from etloop.results.store.run_dir import Run
-    from etloop.results.verdict.evaluation import Frame
-    from etloop.results.verdict.verdict import EmulatorLimits
+    from etloop.results.verdict.verdict import Conditions
+    from numpy.typing import NDArray
 
 JUNIT_FILE: Final = "junit.xml"
 REPORT_FILE: Final = "report.html"
 PERFETTO_FILE: Final = "trace.perfetto.json"
 
 
-def kpi_input(summary: Summary, plan: PlanTables, frames: Mapping[str, Frame], basis: KpiBasis) -> KpiInput:
-    """A run with what the rig said of it."""
+@dataclass(frozen=True, slots=True, eq=False)
+class RunRecords:
+    """What a run left to be measured, and what it was made of."""
+
+    outcome: RunOutcome
+    plan: PlanTables
+    connection_rows: Mapping[str, NDArray[np.int32]]
+    """Per agent: row i of its `Assignment.connections` is this row of `plan.connections`."""
+    port_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Per agent: the names of its ports in the order of its assignment."""
+    texts: Mapping[str, str | bytes] = field(default_factory=dict)
+    """By file name: scenario, rig and what else the run was made of."""
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    """By name: what only a twin knows, such as the lanes of its switches."""
+
+
+def measured_run(records: RunRecords, measurement: Measurement) -> RunArtifacts:
+    """Return the tables and figures of a run, finished or not, of which `measurement` was made."""
+    outcome, plan, found = records.outcome, records.plan, measurement
+    tables = {
+        "ops": ops_table(outcome, plan, found.ops),
+        "collectives": collectives_table(plan, found.groups, found.collectives),
+        "flows": flows_table(outcome, plan, found.flows),
+        "ports": ports_table(outcome, plan, records.port_names),
+        "jobs": jobs_table(found.ops, plan),
+        "cc": rates_table(outcome, plan, records.connection_rows),
+        **records.tables,
+    }
+    there = {name: table for name, table in tables.items() if table is not None}
+    texts = dict.fromkeys(INPUT_FILES, "") | dict(records.texts)
+    return RunArtifacts(found.summary, plan, there, texts)
+
+
+def compared_run(
+    run: RunArtifacts, measurement: Measurement, expected: Sequence[ExpectedRun], absent: tuple[str, ...]
+) -> RunArtifacts:
+    """Return a run held against what was expected of it. `absent`: what is not there to compare with, and why."""
+    rows = [expected_rows(one, run.plan, measurement.groups) for one in expected]
+    summary = replace(run.summary, comparison=compare(measurement, run.plan, rows, absent))
+    table = comparison_table(run.plan, measurement.groups, compared_rows(measurement, rows))
+    return replace(run, summary=summary, tables={**run.tables, "comparison": table})
+
+
+def counted_run(run: RunArtifacts, counted: CountedDevice, basis: DeviceBasis) -> RunArtifacts:
+    """Return a run with what was read of the device's own counters."""
+    found = device_results(counted, basis, run.plan, run.frames())
+    overload = found.summary.counters.get("port_overload_frames", 0)
+    summary = replace(
+        run.summary, dut=found.summary, overload_frames=max(run.summary.overload_frames, overload)
+    )
+    return replace(run, summary=summary, tables={**run.tables, **found.tables})
+
+
+def kpi_input(run: RunArtifacts, basis: KpiBasis) -> KpiInput:
+    """Return a run with what the rig says of it, as key figures are worked out."""
+    plan, frames = run.plan, run.frames()
     speeds = {}
     for agent, port in zip(plan.rank_agent, plan.rank_port, strict=True):
         name = port if "/" in port else f"{agent}/{port}"
         if name in basis.port_bps:
             speeds[agent, port] = basis.port_bps[name]
     compute = None if basis.compute_ns is None else np.array(basis.compute_ns, np.int64)
-    return KpiInput(summary, plan, of_jobs(frames, plan), speeds, compute, basis.mtu_bytes, frames["ops"])
+    jobs = of_jobs(frames, plan)
+    return KpiInput(run.summary, plan, jobs, speeds, compute, basis.mtu_bytes, frames["ops"])
 
 
-def overload_of(summary: Summary) -> tuple[str, ...]:
-    """In which respects a soft switch was itself the limit."""
-    lost = summary.dut.counters.get("port_overload_frames", 0) if summary.dut is not None else 0
-    if not lost:
-        return ()
-    return (f"the soft switch lost {lost} frames because its host could not keep up (overload_frames)",)
+def run_with_verdict(
+    run: RunArtifacts, basis: KpiBasis, conditions: Conditions, *, pages: bool = True
+) -> RunArtifacts:
+    """Return a run with its key figures, the verdict by `conditions` and junit.xml, in the place of earlier ones.
 
-
-def verdict_files(
-    run: Run,
-    stored: tuple[PlanTables, Mapping[str, Frame]],
-    basis: KpiBasis,
-    checks: Sequence[RequestedCheck],
-    limits: EmulatorLimits,
-    device: str = "",
-    unreadable: str = "",
-    input_texts: tuple[str, str] = ("", ""),
-    *,
-    pages: bool = True,
-    overload: tuple[str, ...] = (),
-) -> tuple[Summary, dict[str, str]]:
-    """The summary with its verdict, and the texts of the files beside it.
-
-    `unreadable`: why the device's profile could not be read, which leaves the verdict open; `input_texts`: the scenario and
-    the rig. Without `pages` only what programs read is made. `overload`: in which respects a soft switch was itself the limit.
+    Without `pages` only what programs read is made: no report, no trace for a viewer.
     """
-    plan, frames = stored
-    degraded = tuple(dict.fromkeys((*run.summary.degraded, *overload)))
-    given = kpi_input(replace(run.summary, degraded=degraded), plan, frames, basis)
+    notes = tuple(note for note in conditions.notes if note not in run.summary.notes)
+    degraded = tuple(dict.fromkeys((*run.summary.degraded, *run.summary.overload)))
+    run = replace(
+        run, summary=replace(run.summary, notes=run.summary.notes + notes, degraded=degraded, verdict=None)
+    )
+    given = kpi_input(run, basis)
     kpis = key_figures(given, basis)
     verdict = None
-    if checks or unreadable:
-        overloads = (*overload, *overload_of(run.summary))
-        results = results_of(given, kpis)
-        verdict = decide_verdict(
-            checks, results, vocabulary(), given.summary, limits, device, unreadable, overloads
-        )
-    summary = replace(given.summary, verdict=verdict)
+    if conditions:
+        verdict = decide_verdict(conditions, results_of(given, kpis), vocabulary(), given.summary)
+    summary = replace(run.summary, verdict=verdict)
     texts = {KPI_FILE: to_json(kpis), JUNIT_FILE: junit_xml(summary, verdict)}
-    if not pages:
-        return summary, texts
-    return summary, texts | {
-        PERFETTO_FILE: perfetto_json(given),
-        REPORT_FILE: report_html(given, kpis, summary, *input_texts),
-    }
+    if pages:
+        scenario_text, rig_text = (str(run.texts[name]) for name in INPUT_FILES)
+        texts[PERFETTO_FILE] = perfetto_json(given)
+        texts[REPORT_FILE] = report_html(given, kpis, summary, scenario_text, rig_text)
+    return replace(run, summary=summary, texts={**run.texts, **texts})

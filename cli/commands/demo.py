@@ -93,7 +93,7 @@ def _through_a_switch(directory: Path, iterations: int, *, as_json: bool) -> int
 
 
 def _run(directory: Path, *, as_json: bool) -> int:
-    from etloop.controller.run.execute import run_files
+    from etloop.cli.commands.run import run_files
 
     return run_files(directory / "scenario.yaml", directory / "rig.yaml", directory / "run", as_json=as_json)
 

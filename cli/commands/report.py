@@ -23,11 +23,10 @@ def report_command(
     """
     code = ExitCode.PASS
     if renews:
-        from etloop.controller.run.execute import FinishedRun
         from etloop.controller.run.verdict import renew_verdict
 
         summary = renew_verdict(run_dir, conditions, device)
-        code = FinishedRun(summary, "").exit_code
+        code = summary.result.exit_code
     else:
         summary = read_run(run_dir).summary
     return CommandResult(to_json(summary) if as_json else render(summary, str(run_dir)), code)

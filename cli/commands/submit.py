@@ -89,6 +89,7 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
             client_key=parsed.key,
             labels=_labels(parsed.label),
             time_limit_ns=parsed.time_limit,
+            strict=parsed.strict,
         )
         if parsed.wait:
             return await waited(rack, job.job_id, parsed)

@@ -11,21 +11,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from etloop.cli.progress import StatusWatcher
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.stderr import print_status
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.yaml_reader import MOST_PROBLEMS
 from etloop.controller.inputs.files import read_file
-from etloop.controller.run.prepare import prepare_inputs
+from etloop.controller.run.prepare import PrepareOptions, RunInputs, prepare
 from etloop.experiments.sweep.directory import SweepDirectory
 from etloop.experiments.sweep.file import MOST_REPEATS, MOST_RUNS, Sweep, parse_sweep, points_of
 from etloop.experiments.sweep.index import point_record, refuse_another, sweep_record
 from etloop.experiments.sweep.points import Point, PointFiles, Turn, at_point, point_files, points, turns
 from etloop.results.schema.sweep import Mode, PointRecord, SweepRecord
+from etloop.results.schema.verdict import worst_result
 
 if TYPE_CHECKING:
     import argparse
 
+    from etloop.experiments.sweep.run import Study
     from etloop.results.schema.comparison import ComparisonSettings
 
 STATUS_EVERY: Final = 50
@@ -42,14 +45,26 @@ def sweep_command(parsed: argparse.Namespace, settings: ComparisonSettings) -> C
     refuse_figures(settings.figures)
     if parsed.out is None and not parsed.dry_run:
         raise ConfigError(Problem("--out", "is missing", "name a directory for the results"))
-    found, record = _laid_out(sweep, mode)
+    found, record = _laid_out(sweep, mode, strict=parsed.strict)
     plan_of_runs = _turns(sweep, len(found))
     if parsed.dry_run:
         return _listed(record, plan_of_runs, as_json=parsed.json)
+    # Here, because only runs need the event loop, sockets and labs.
+    from etloop.experiments.sweep.run import Study, SweepOptions
+
+    options = SweepOptions(
+        mode,
+        expects=not parsed.no_ideal,
+        allow_overcommit=parsed.allow_overcommit,
+        strict=parsed.strict,
+    )
     directory = SweepDirectory(parsed.out)
-    if sweep.search is not None:
-        return _search(parsed, sweep, text, mode, found, record, directory)
+    study = Study(sweep, options, found, directory)
     files = {point.name: one for point, one in found}
+    if sweep.search is not None:
+        if not parsed.resume:
+            directory.begin(None, text, files)
+        return _search(parsed, study, text, record)
     if parsed.resume:
         before = directory.earlier()
         refuse_another(
@@ -58,7 +73,7 @@ def sweep_command(parsed: argparse.Namespace, settings: ComparisonSettings) -> C
         record = replace(record, runs=before.runs)
     else:
         directory.begin(record, text, files)
-    return _run(parsed, sweep, mode, found, plan_of_runs, record, directory, settings)
+    return _run(parsed, study, plan_of_runs, record, settings)
 
 
 def _asked_for(sweep: Sweep, parsed: argparse.Namespace) -> Sweep:
@@ -76,7 +91,9 @@ def _asked_for(sweep: Sweep, parsed: argparse.Namespace) -> Sweep:
     return sweep
 
 
-def _laid_out(sweep: Sweep, mode: Mode) -> tuple[tuple[tuple[Point, PointFiles], ...], SweepRecord]:
+def _laid_out(
+    sweep: Sweep, mode: Mode, *, strict: bool
+) -> tuple[tuple[tuple[Point, PointFiles], ...], SweepRecord]:
     """Every point with its files, and the index of the sweep. Raises an `InputError` with the problems of all points."""
     contents: dict[Path, bytes] = {}
 
@@ -95,7 +112,7 @@ def _laid_out(sweep: Sweep, mode: Mode) -> tuple[tuple[tuple[Point, PointFiles],
             print_status(f"laying out {len(every)} points: {number} done")
         try:
             files = point_files(sweep, point, read, lab=mode is Mode.LAB)
-            laid_out.append(_point_record(point, files, mode))
+            laid_out.append(_point_record(point, files, mode, PrepareOptions(strict=strict)))
             found.append((point, files))
         except InputError as error:
             # What all points have in common is told once, for the first of them.
@@ -112,9 +129,9 @@ def _laid_out(sweep: Sweep, mode: Mode) -> tuple[tuple[tuple[Point, PointFiles],
     return tuple(found), sweep_record(sweep, mode, laid_out)
 
 
-def _point_record(point: Point, files: PointFiles, mode: Mode) -> PointRecord:
+def _point_record(point: Point, files: PointFiles, mode: Mode, options: PrepareOptions) -> PointRecord:
     try:
-        prepared = prepare_inputs(files.scenario, files.rig, files.topology)
+        prepared = prepare(RunInputs(files.scenario, files.rig, files.topology), options)
     except InputError as error:
         raise InputError(*(at_point(point, problem) for problem in error.problems)) from None
     needs = mode in {Mode.TWIN, Mode.LAB}
@@ -125,27 +142,16 @@ def _point_record(point: Point, files: PointFiles, mode: Mode) -> PointRecord:
     return point_record(point, files, prepared.plan)
 
 
-def _search(
-    parsed: argparse.Namespace,
-    sweep: Sweep,
-    text: bytes,
-    mode: Mode,
-    found: tuple[tuple[Point, PointFiles], ...],
-    record: SweepRecord,
-    directory: SweepDirectory,
-) -> CommandResult:
-    # Here for the same reason as in `_run`.
-    from etloop.experiments.sweep.run import SweepOptions
+def _search(parsed: argparse.Namespace, study: Study, text: bytes, record: SweepRecord) -> CommandResult:
     from etloop.experiments.sweep.search import begin_search, carry_out_search
     from etloop.results.schema.search import SEARCH_FILE
 
-    if not parsed.resume:
-        directory.begin(None, text, {point.name: files for point, files in found})
-    searched = begin_search(sweep, text, mode, record.points, directory, resume=parsed.resume)
-    options = SweepOptions(mode, beside_ideal=not parsed.no_ideal, allow_overcommit=parsed.allow_overcommit)
-    every = [point for point, _ in found]
+    directory = study.directory
+    searched = begin_search(
+        study.sweep, text, study.options.mode, record.points, directory, resume=parsed.resume
+    )
     try:
-        table, code = carry_out_search(sweep, options, every, searched, directory, read_file, print_status)
+        table, code = carry_out_search(study, searched, read_file, StatusWatcher())
     except BaseException:
         print_status(f"what was tried is kept in {parsed.out}; the same command with --resume goes on")
         raise
@@ -174,26 +180,25 @@ def _listed(record: SweepRecord, plan_of_runs: tuple[Turn, ...], *, as_json: boo
 
 def _run(
     parsed: argparse.Namespace,
-    sweep: Sweep,
-    mode: Mode,
-    found: tuple[tuple[Point, PointFiles], ...],
+    study: Study,
     plan_of_runs: tuple[Turn, ...],
     record: SweepRecord,
-    directory: SweepDirectory,
     settings: ComparisonSettings,
 ) -> CommandResult:
-    # Here, because only runs need the event loop, sockets and labs.
-    from etloop.experiments.sweep.run import SweepOptions, carry_out, worst_result
+    from etloop.experiments.sweep.run import carry_out
 
-    options = SweepOptions(mode, beside_ideal=not parsed.no_ideal, allow_overcommit=parsed.allow_overcommit)
+    directory = study.directory
     try:
-        record = carry_out(sweep, options, found, plan_of_runs, record, directory, print_status)
+        record = carry_out(study, plan_of_runs, record, StatusWatcher())
     except BaseException:
-        _print_resume_hint(directory, plan_of_runs, parsed.out)
+        done = len(directory.earlier().runs)
+        print_status(
+            f"{done} of {len(plan_of_runs)} runs are kept in {parsed.out}; the same command with --resume goes on"
+        )
         raise
     record, table = finish(record, directory, settings)
     text = (directory.path / "sweep.json").read_text(encoding="utf-8") if parsed.json else table
-    return CommandResult(text, worst_result(record))
+    return CommandResult(text, worst_result(run.result for run in record.runs).exit_code)
 
 
 def finish(
@@ -217,10 +222,3 @@ def finish(
     record = replace(record, results=point_results(compared, sides))
     directory.keep(record, sweep_html(record, compared, sides, settings))
     return record, render_sweep(record, compared, settings, str(directory.path))
-
-
-def _print_resume_hint(directory: SweepDirectory, plan_of_runs: tuple[Turn, ...], out: Path) -> None:
-    done = len(directory.earlier().runs)
-    print_status(
-        f"{done} of {len(plan_of_runs)} runs are kept in {out}; the same command with --resume goes on"
-    )

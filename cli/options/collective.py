@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.parser import Command
+from etloop.cli.parser import Command, add_strict
 from etloop.cli.result import CommandResult
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import QuantityError, parse_bytes
@@ -125,6 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place.add_argument(
         "--placement", choices=("blocked", "round_robin"), help="which hosts go to which ports"
     )
+    add_strict(place)
     _add_measurement(parser.add_argument_group("what is measured"))
     sweep = parser.add_argument_group("sweeps: each takes a list, and every combination is measured")
     for option, parse, meaning in (
@@ -230,6 +231,7 @@ def request_of(
         out_dir=parsed.out,
         per_iteration=parsed.per_iteration,
         least_busbw=None if parsed.min_busbw is None else parsed.min_busbw * 1e9,
+        strict=parsed.strict,
         arguments=tuple(arguments),
         progress_bar=not parsed.no_progress and parsed.json_file != "-",
     )

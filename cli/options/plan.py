@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Lay the job out. Raises an `InputError` with the mistakes of all files."""
-    from etloop.cli.commands.plan import plan_command
+    from etloop.cli.commands.run import plan_command
     from etloop.cli.progress import reading_bar
 
     with reading_bar() as bar:

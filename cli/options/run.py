@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.parser import Command, add_scenario_and_rig
+from etloop.cli.parser import Command, add_scenario_and_rig, add_strict
 from etloop.cli.result import CommandResult
 
 if TYPE_CHECKING:
@@ -22,13 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-twin", action="store_true", help="do not work out afterwards what the run should have taken"
     )
-    what = "refuse what the profile of the device contradicts, instead of warning (etloop dut check tells it, too)"
-    parser.add_argument("--strict", action="store_true", help=what)
+    add_strict(parser)
 
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Run the scenario. Raises an `InputError` before any traffic, if files, plan, rig or directory cannot be used."""
-    from etloop.controller.run.execute import run_files
+    from etloop.cli.commands.run import run_files
 
     code = run_files(
         parsed.scenario,
@@ -36,7 +35,7 @@ def run(parsed: argparse.Namespace) -> CommandResult:
         parsed.out,
         as_json=parsed.json,
         progress_bar=not parsed.no_progress,
-        compares=not parsed.no_twin,
+        expects=not parsed.no_twin,
         strict=parsed.strict,
     )
     return CommandResult("", code)

@@ -41,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="longest the job may run",
     )
+    parser.add_argument(
+        "--strict", action="store_true", help="refuse what the profile of the device contradicts"
+    )
     parser.add_argument("--wait", action="store_true", help="wait for the end; exit with the job's own code")
     parser.add_argument(
         "--patience",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.options.compare import add_settings, settings_of
-from etloop.cli.parser import Command
+from etloop.cli.parser import Command, add_strict
 from etloop.cli.values import whole
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-overcommit", action="store_true", help="with --lab: at rates that this host does not hold"
     )
+    add_strict(parser)
     add_settings(parser)
     parser.epilog = f"{parser.epilog}\n\nexit codes: {EXIT_CODES}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.parser import Command, add_scenario_and_rig
+from etloop.cli.parser import Command, add_scenario_and_rig, add_strict
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import parse_duration_ns
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what is run, on which switches, and how."""
     add_scenario_and_rig(parser)
+    add_strict(parser)
     parser.add_argument(
         "--topology",
         type=Path,
@@ -50,26 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> CommandResult:
     """Run the twin. Raises as `twin_command`."""
-    from etloop.cli.stderr import print_status
-    from etloop.controller.run.twin import TwinRequest, twin_command
-    from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
+    from etloop.cli.commands.twin import twin_command
 
-    interval_ns = SAMPLE_INTERVAL_NS if parsed.sample is None else parsed.sample
-    settings = TwinSettings(
-        seed=parsed.seed,
-        limit_ns=TwinSettings().limit_ns if parsed.limit is None else parsed.limit,
-        sample_interval_ns=interval_ns if parsed.out is not None else 0,
-    )
-    request = TwinRequest(
-        parsed.scenario,
-        parsed.rig,
-        parsed.topology,
-        parsed.out,
-        settings,
-        parsed.json,
-        by_flows=parsed.level == "flow",
-    )
-    return twin_command(request, print_status=print_status)
+    return twin_command(parsed)
 
 
 COMMAND: Final = Command(

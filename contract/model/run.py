@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 from etloop.contract.model.records import CC_RECORD, StreamCount
 from numpy.typing import NDArray
+
+
+class RunEnd(StrEnum):
+    """How a run ended."""
+
+    DONE = "done"
+    ABORTED = "aborted"
+    """It broke off by itself."""
+    STOPPED = "stopped"
+    """Somebody ended it early, such as by Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,10 +233,9 @@ class RunOutcome:
     """How a session ended and all that was collected until then."""
 
     run_id: str
-    state: str
-    """"done" or "aborted"."""
+    state: RunEnd
     reason: str
-    """Why it was aborted, "" if done; may have several lines (wait-for chain)."""
+    """Why it was aborted or stopped, "" if done; may have several lines (wait-for chain)."""
     started_at: str
     """Wall time, ISO 8601, for people."""
     start_ns: int
@@ -233,3 +243,5 @@ class RunOutcome:
     agents: tuple[AgentRecords, ...]
     events: tuple[LinkEvent, ...] = ()
     """Of the scenario's timeline."""
+    overload_frames: int = 0
+    """Lost by a soft switch in place of the device because its host could not keep up."""

@@ -316,6 +316,7 @@ class Daemon:
             out_dir=str(self._directory(job.job_id)),
             allowed_code=tuple(name for name, allowed in asdict(self.config.allowed_code).items() if allowed),
             host_threads=busy,
+            strict=job.request.strict,
         )
 
         def on_frame(frame: RunFrame) -> None:

@@ -124,6 +124,8 @@ class JobRequest:
     labels: tuple[tuple[str, str], ...] = ()
     time_limit_ns: int = 0
     """From the start on; 0: the rack's own limit."""
+    strict: bool = False
+    """Whether what the device's profile contradicts is an error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ a run. When and how long is read is `counters.sampling`'s.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
@@ -17,7 +16,6 @@ from etloop.contract.model.device_counts import CountedDevice
 from etloop.controller.plan.udp_streams import plain_datagrams
 from etloop.controller.run.device_demands import demands_of
 from etloop.controller.run.prepare import read_device
-from etloop.controller.session.service import stop_signals
 from etloop.counters.readers.gnmi_settings import GnmiSource, with_stated_paths
 from etloop.counters.registry import reader_of
 from etloop.counters.sampling import Sampled, Sampling
@@ -32,6 +30,7 @@ from etloop.results.device.summary import DeviceBasis, RigPortFacts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
 
     from etloop.contract.model.run import RunOutcome
     from etloop.contract.model.topology import Topology
@@ -181,25 +180,25 @@ def _classes(scenario: Scenario, rig: Rig) -> tuple[ExpectedClass, ...]:
 
 async def counted_run(
     counting: Counting | None,
-    runs: Callable[[], Awaitable[RunOutcome]],
-    print_status: Callable[[str], None],
-    stops: list[str] | None = None,
+    session: Callable[[], Awaitable[RunOutcome]],
+    report: Callable[[str], None],
+    stops: Callable[[], AbstractContextManager[list[str]]],
 ) -> tuple[RunOutcome, CountedDevice | None]:
-    """Runs, and reads the device before, during and after. Raises what `runs` raises; counters raise nothing.
+    """Run a session, and read the device before, during and after. Raises what `session` raises; counters raise nothing.
 
-    What appears in `stops` ends the wait for the device to come to rest; without it, SIGINT and SIGTERM do.
+    What appears in `stops` ends the wait for the device to come to rest.
     """
     if counting is None:
-        return await runs(), None
-    sampling = Sampling(counting.sources, print_status)
+        return await session(), None
+    sampling = Sampling(counting.sources, report)
     try:
         for trouble in await sampling.begin():
-            print_status(f"{trouble}; the run goes on, and the gap will be marked")
+            report(f"{trouble}; the run goes on, and the gap will be marked")
         sampling.started()
-        outcome = await runs()
+        outcome = await session()
     except BaseException:
         await sampling.give_up()
         raise
-    with stop_signals() if stops is None else nullcontext(stops) as collected:
+    with stops() as collected:
         sources = await sampling.finish(collected)
     return outcome, CountedDevice(counting.profile, counting.tolerance_per_million, sources)

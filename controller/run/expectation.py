@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from etloop.contract.model.assignment import Assignment, PlannedStream
+    from etloop.contract.model.run import RunOutcome
     from etloop.contract.model.topology import Topology
     from etloop.controller.inputs.scenario.timeline import TimelineEvent
     from etloop.controller.plan.plan import Plan
@@ -53,6 +54,8 @@ class DescribedDevice:
 
     topology: Topology
     source: str
+    content: bytes = b""
+    """Of that file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,12 @@ def at_device_rates(assignment: Assignment, topology: Topology) -> Assignment:
     }
     ports = tuple(replace(port, link_bps=rate_bps.get(port.name, port.link_bps)) for port in assignment.ports)
     return replace(assignment, ports=ports)
+
+
+def iterations_reached(outcome: RunOutcome) -> int:
+    """Return how many iterations a run began, one at least."""
+    begun = (int(agent.ops["iteration"].max()) + 1 for agent in outcome.agents if len(agent.ops))
+    return max(begun, default=1)
 
 
 def packets_of_iteration(assignment: Assignment, payload_bytes: NDArray[np.int64]) -> int:

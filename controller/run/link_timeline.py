@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from etloop.contract.base.errors import ConfigError, EtloopError, Problem
 from etloop.contract.base.units import NS_PER_S
@@ -62,8 +62,11 @@ class LinkTimeline:
             why = await asyncio.to_thread(self._order, event.link, event.up)
             self._done[number] = (monotonic_ns() - session.start_ns, why)
 
-    def restore(self) -> None:
-        """Brings up what is still down."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Bring up what is still down."""
         for link in sorted(self._down):
             with contextlib.suppress(EtloopError):
                 set_link(self._lab, link, up=True)

@@ -1,28 +1,114 @@
-"""`plan`: a scenario and a rig file become a plan, which is told and not run. `run` and `demo` prepare the same way."""
+"""The first step of every run: from its files to all that is known before the first agent is asked.
+
+Decides in which order files are read and that the mistakes of all of them are reported together. Who prepares for somebody
+else, such as a rack, says in `PrepareOptions` what that somebody may not do.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
-from etloop.controller.inputs.scenario.congestion import Plugin
+from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_schedule_files
 from etloop.controller.plan.plan import Plan, plan_jobs
+from etloop.controller.run.device_check import contradictions_of
 from etloop.controller.run.expectation import DescribedDevice, check_device
+from etloop.results.store.run_dir import INPUT_FILES
+from etloop.runtime.clock import wall_time_text
 from etloop.traffic.cc_library import library_of, read_plugin
 from etloop.traffic.congestion import of_library
 from etloop.traffic.topology.topology_file import parse_topology
-from etloop.workload.readers.files import Progress
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from etloop.controller.plan.job_set import JobSet
 
 _TEXTS_KEPT: Final = 16
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file of settings, or what somebody made of it."""
+
+    path: Path
+    """Paths in it are relative to where it lies."""
+    content: bytes | None = None
+    """Instead of what the file holds; None: that."""
+    name: str = ""
+    """Instead of the path, in messages."""
+
+    @property
+    def source(self) -> str:
+        """What messages call it."""
+        return self.name or str(self.path)
+
+    def read(self) -> bytes:
+        """Return its text. Raises `ConfigError`."""
+        return read_file(self.path) if self.content is None else self.content
+
+
+@dataclass(frozen=True, slots=True)
+class RunInputs:
+    """What a run is made of."""
+
+    scenario: InputFile
+    rig: InputFile
+    topology: InputFile | None = None
+    """Instead of the one that scenario or rig name."""
+    run_id: str = "plan"
+
+    @classmethod
+    def of(
+        cls, scenario: Path, rig: Path, topology: Path | None = None, run_id: str | None = None
+    ) -> RunInputs:
+        """Return the inputs of a run by the paths of its files; without a `run_id` it gets a new one."""
+        described = None if topology is None else InputFile(topology)
+        return cls(InputFile(scenario), InputFile(rig), described, new_run_id() if run_id is None else run_id)
+
+
+def _admit(_: Scenario) -> None:
+    """Every scenario is welcome."""
+
+
+def read_cc_plugin(path: Path) -> Plugin:
+    """Compile a congestion control plugin here to learn its parameters. Agents compile it again, for their hosts."""
+    content = read_plugin(path)
+    library = str(library_of(path.name, content))
+    try:
+        return Plugin(of_library(library), path.name, content, library)
+    except ValueError as error:
+        raise ConfigError(
+            Problem(str(path), f"cannot be used: {error}", "see examples/cc_plugin and etloop_cc.h")
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareOptions:
+    """In what those who prepare runs differ; the defaults are those of `etloop run`."""
+
+    strict: bool = False
+    """Whether what the device's profile contradicts is an error."""
+    jobs: Callable[[Scenario], JobSet] = build_jobs
+    """Makes the jobs of a scenario, from its traces unless it says otherwise."""
+    read_plugin: PluginReader = read_cc_plugin
+    admit: Callable[[Scenario], None] = _admit
+    """Raises `ConfigError` for a scenario that may not run here."""
+    confine: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Is open while files are read that the scenario names."""
+    ports: tuple[str, ...] | None = None
+    """"agent/port" of those that the run may use; None: every port of the rig."""
+    busy_threads: Mapping[str, int] = field(default_factory=dict)
+    """Engine threads of other runs by host: this run's take the cores after them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,109 +118,124 @@ class Prepared:
     scenario: Scenario
     rig: Rig
     plan: Plan
-    scenario_text: str
-    rig_text: str
+    texts: Mapping[str, str]
+    """Scenario and rig, by the names that they have in a run directory."""
     device: DescribedDevice | None = None
     """What scenario or rig say that the ports are attached to."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputFile:
-    """A file of settings, or what somebody made of it."""
-
-    path: Path
-    """Names it in messages; paths in it are relative to where it lies."""
-    content: bytes | None = None
-    """Instead of what the file holds; None: that."""
-
-    def read(self) -> bytes:
-        """Its text. Raises `ConfigError`."""
-        return read_file(self.path) if self.content is None else self.content
+def new_run_id() -> str:
+    """Return a name for a run: wall time to the millisecond, so that runs of one controller sort by their start."""
+    return re.sub(r"[-:]|\+.*", "", wall_time_text()).replace("T", "-")
 
 
-def prepare(
-    scenario_path: Path, rig_path: Path, run_id: str = "plan", progress: Progress | None = None
-) -> Prepared:
-    """Reads both files and the trace, and lays the job out.
+def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepared:
+    """Read the files and the traces of a run, and lay it out.
 
-    Raises an `InputError` with the mistakes of both files together, or with those of the trace or the plan.
+    Raises an `InputError` with the mistakes of all files together, or with those of the traces or the plan.
     """
-    return prepare_inputs(InputFile(scenario_path), InputFile(rig_path), None, run_id, progress)
-
-
-def prepare_inputs(
-    scenario_file: InputFile,
-    rig_file: InputFile,
-    topology_file: InputFile | None,
-    run_id: str = "plan",
-    progress: Progress | None = None,
-) -> Prepared:
-    """As `prepare`; a `topology_file` stands for the one that scenario or rig name."""
-    problems: list[Problem] = []
-    scenario = rig = None
-    scenario_bytes = rig_bytes = b""
-    try:
-        scenario_bytes = scenario_file.read()
-        path = scenario_file.path
-        scenario = parse_scenario(scenario_bytes, str(path), path.parent, read_cc_plugin)
-    except ConfigError as error:
-        problems += error.problems
-    try:
-        rig_bytes = rig_file.read()
-        rig = _rig_of(rig_bytes, rig_file.path)
-    except ConfigError as error:
-        problems += error.problems
-    if scenario is not None:
-        try:
-            scenario = with_all_schedule_files(scenario)
-        except InputError as error:
-            problems += error.problems
-    if scenario is None or rig is None or problems:
+    options = options or PrepareOptions()
+    found = _Findings()
+    scenario_read = found.read(partial(_read_scenario, inputs.scenario, options))
+    rig_read = found.read(partial(_read_rig, inputs.rig, options.ports))
+    device = None
+    if inputs.topology is not None:
+        device = found.read(partial(_device_of, inputs.topology))
+    found.refuse()
+    assert scenario_read is not None
+    assert rig_read is not None
+    (scenario, scenario_text), (rig, rig_text) = scenario_read, rig_read
+    if options.strict and (problems := contradictions_of(scenario, rig)):
         raise ConfigError(*problems)
-    if topology_file is None:
-        device = read_device(scenario.twin or rig.topology)
-    else:
-        device = _device_of(topology_file)
-    plan = lay_out(scenario, rig, run_id, progress)
+    with options.confine():
+        if inputs.topology is None:
+            device = read_device(scenario.twin)
+    if device is None:
+        device = read_device(rig.topology)
+    with options.confine():
+        scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
+        plan = plan_jobs(scenario, rig, options.jobs(scenario), inputs.run_id)
     if device is not None:
         check_device(plan, device)
-    texts = (scenario_bytes.decode("utf-8-sig"), rig_bytes.decode("utf-8-sig"))
-    return Prepared(scenario, rig, plan, *texts, device)
+    texts = dict(zip(INPUT_FILES, (scenario_text, rig_text), strict=True))
+    return Prepared(scenario, rig, _after_others(plan, rig, options.busy_threads), texts, device)
+
+
+class _Findings:
+    """The mistakes of several files."""
+
+    def __init__(self) -> None:
+        self._problems: list[Problem] = []
+
+    def read(self, what: Callable[[], _T]) -> _T | None:
+        try:
+            return what()
+        except InputError as error:
+            self._problems += error.problems
+            return None
+
+    def refuse(self) -> None:
+        if self._problems:
+            raise ConfigError(*self._problems)
+
+
+def _read_scenario(file: InputFile, options: PrepareOptions) -> tuple[Scenario, str]:
+    content = file.read()
+    scenario = parse_scenario(content, file.source, file.path.parent, options.read_plugin)
+    options.admit(scenario)
+    with options.confine():
+        return with_all_schedule_files(scenario), content.decode("utf-8-sig")
+
+
+def _read_rig(file: InputFile, leased: tuple[str, ...] | None) -> tuple[Rig, str]:
+    content = file.read()
+    rig, text = read_rig(file), content.decode("utf-8-sig")
+    if leased is None:
+        return rig, text
+    agents = [
+        replace(agent, ports=tuple(port for port in agent.ports if f"{agent.name}/{port.name}" in leased))
+        for agent in rig.agents
+    ]
+    used = tuple(agent for agent in agents if agent.ports)
+    if not used:
+        raise ConfigError(Problem("ports", "none of the leased ports is in the rig", "submit the job again"))
+    return replace(rig, agents=used), f"# Ports leased to this run: {', '.join(leased)}\n{text}"
+
+
+def read_rig(file: InputFile) -> Rig:
+    """Return the rig of a file. Raises `ConfigError` with all its mistakes."""
+    return _rig_of(file.read(), file.source, file.path.parent)
 
 
 def read_device(path: Path | None) -> DescribedDevice | None:
-    """The topology of a file, None without one. Raises `ConfigError` with all its mistakes."""
+    """Return the topology of a file, None without one. Raises `ConfigError` with all its mistakes."""
     return None if path is None else _device_of(InputFile(path))
 
 
 def _device_of(file: InputFile) -> DescribedDevice:
-    return _described(file.read(), str(file.path))
+    return _described(file.read(), file.source)
 
 
 # A sweep lays hundreds of points out on the same ports and switches.
 @lru_cache(maxsize=_TEXTS_KEPT)
-def _rig_of(content: bytes, path: Path) -> Rig:
-    return parse_rig(content, str(path), path.parent)
+def _rig_of(content: bytes, source: str, directory: Path) -> Rig:
+    return parse_rig(content, source, directory)
 
 
 @lru_cache(maxsize=_TEXTS_KEPT)
 def _described(content: bytes, source: str) -> DescribedDevice:
-    return DescribedDevice(parse_topology(content, source), source)
+    return DescribedDevice(parse_topology(content, source), source, content)
 
 
-def lay_out(scenario: Scenario, rig: Rig, run_id: str, progress: Progress | None = None) -> Plan:
-    """Reads what the scenario names and plans it on the rig. Raises an `InputError` with what cannot be used."""
-    scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
-    return plan_jobs(scenario, rig, build_jobs(scenario, progress), run_id)
-
-
-def read_cc_plugin(path: Path) -> Plugin:
-    """A congestion control plugin, compiled here to learn its parameters. Agents compile it again, for their hosts."""
-    content = read_plugin(path)
-    library = str(library_of(path.name, content))
-    try:
-        return Plugin(of_library(library), path.name, content, library)
-    except ValueError as error:
-        raise ConfigError(
-            Problem(str(path), f"cannot be used: {error}", "see examples/cc_plugin and etloop_cc.h")
-        ) from None
+def _after_others(plan: Plan, rig: Rig, busy_threads: Mapping[str, int]) -> Plan:
+    """Return the plan with its engine threads on the cores after those of other runs."""
+    hosts = {agent.name: agent.host for agent in rig.agents}
+    assignments = {}
+    for name, assignment in plan.assignments.items():
+        others = busy_threads.get(hosts[name], 0)
+        assignments[name] = replace(
+            assignment,
+            first_host_thread=assignment.first_host_thread + others,
+            host_engine_threads=assignment.host_engine_threads + others,
+        )
+    return replace(plan, assignments=assignments)

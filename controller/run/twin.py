@@ -1,119 +1,84 @@
-"""`twin`: a scenario on a rig, in virtual time, through the switches of a topology. Nothing is sent.
-
-Reads the files, runs the twin, tells what came of it as `run` does, and keeps it where it is asked to.
-"""
+"""Executes a plan in virtual time, through the switches of a topology. Nothing is sent."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import pyarrow.parquet as pq
-from etloop.cli.commands.twin_flow import flow_level_command, refuse_records
-from etloop.cli.result import CommandResult, to_json
-from etloop.contract.base.errors import ConfigError, InputError, Problem
+from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import approximate_duration, format_bytes, format_rate
 from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.run import LinkEvent
-from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.scenario.timeline import ENDED
-from etloop.controller.run.execute import FinishedRun, refuse_used_directory
 from etloop.controller.run.expectation import (
     MOST_PACKETS,
-    DescribedDevice,
     at_device_rates,
-    expect,
     link_changes,
     packets_of_iteration,
 )
-from etloop.controller.run.prepare import Prepared, prepare
+from etloop.controller.run.pipeline import Executed
 from etloop.controller.run.twin_counters import twin_counters_table
 from etloop.controller.run.twin_records import connection_rows, run_outcome
-from etloop.controller.run.verdict import add_verdict, basis_of, requested_checks
-from etloop.results.measure.summary import measure
-from etloop.results.store.run_dir import TOPOLOGY_FILE, add_comparison, keep_files, write_run
-from etloop.results.tables.switch_tables import lanes_table, samples_table, totals
-from etloop.results.text.switches import render_switches
-from etloop.results.text.table import render
+from etloop.results.tables.switch_tables import lanes_table, samples_table
 from etloop.traffic.topology.routes import routes
-from etloop.traffic.topology.topology_file import parse_topology
-from etloop.traffic.twin import TwinOutcome, TwinSettings, attachments_of, seeded, twin
+from etloop.traffic.twin import TwinOutcome, TwinSettings, attachments_of, twin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from etloop.contract.model.topology import Topology
     from etloop.controller.inputs.scenario.timeline import TimelineEvent
     from etloop.controller.plan.plan import Plan
-    from etloop.results.schema.summary import Summary
-    from etloop.workload.readers.files import Progress
+    from etloop.controller.run.expectation import DescribedDevice
+    from etloop.controller.run.pipeline import RunWatcher
+    from etloop.controller.run.prepare import Prepared
 
 TWIN_ID: Final = "twin"
-IS_THE_TWIN: Final = "twin: this run is the twin"
 PACKET_COST_NS: Final = 1_500
 """Of a data packet with what answers it over two or three switches, about, on a processor of today."""
 CONNECTION_BYTES: Final = 8_192
 """Of both ends of a queue pair, about."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class TwinRequest:
-    """What the command line said."""
+class TwinExecution:
+    """See `pipeline.Execution`."""
 
-    scenario: Path
-    rig: Path
-    topology: Path | None
-    """None: what the scenario's `twin` or the rig's `topology` names."""
-    out_dir: Path | None
     settings: TwinSettings
-    as_json: bool
-    by_flows: bool = False
-    """Without packets."""
+    is_twin = True
+
+    def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher) -> Executed:
+        """Work a plan out, to the last packet. Raises as `described_device` and `traffic.twin.twin`."""
+        plan, topology = prepared.plan, described_device(prepared).topology
+        if note := _size_note(plan):
+            watcher.report(note)
+        assignment = at_device_rates(plan.whole(), topology)
+        rig_ports = tuple(port.name for port in assignment.ports)
+        events = prepared.scenario.timeline
+        changes = link_changes(events, topology)
+        settings = replace(self.settings, link_changes=changes, streams=plan.parts.streams)
+        found = twin(assignment, rig_ports, topology, settings)
+        attachments = attachments_of(assignment, rig_ports, topology, routes(topology))
+        outcome = run_outcome(plan, found, TWIN_ID, attachments)
+        outcome = replace(outcome, events=_link_events(events, found.end_ns - found.start_ns))
+        tables = {
+            "switches": lanes_table(topology, found.switch_ports),
+            "queues": samples_table(topology, found.samples, found.start_ns),
+            "counters": twin_counters_table(topology, found),
+        }
+        return Executed(outcome, connection_rows(plan), tables=tables, twin=found)
+
+    def unless_stopped(self, work: Callable[[], _T]) -> _T:
+        """See `pipeline.Execution`."""
+        return work()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TwinResult:
-    """A job that was run in the twin, with its figures."""
-
-    summary: Summary
-    outcome: TwinOutcome
-    topology: Topology
-    notes: tuple[str, ...]
-
-
-def _silent(_: str) -> None:
-    """Nobody listens."""
-
-
-def twin_command(
-    request: TwinRequest, progress: Progress | None = None, print_status: Callable[[str], None] = _silent
-) -> CommandResult:
-    """Runs the twin; `print_status` gets what is to be known before. Raises an `InputError` with all mistakes of the files,
-    before
-    anything is run."""
-    if request.by_flows:
-        refuse_records(request.out_dir)
-    if request.out_dir is not None:
-        refuse_used_directory(request.out_dir)
-    prepared, topology, path = _read(request, progress)
-    topology = seeded(topology, request.settings.seed)
-    if request.by_flows:
-        device = DescribedDevice(topology, str(path))
-        return flow_level_command(prepared.plan, device, request.settings.limit_ns, as_json=request.as_json)
-    text = read_file(path) if request.out_dir is not None else b""
-    if note := _size_note(prepared.plan):
-        print_status(note)
-    summary, outcome = run_twin(prepared, topology, text, request.settings, request.out_dir)
-    messages: list[str] = []
-    if request.out_dir is not None:
-        requested = requested_checks(prepared.scenario, prepared.rig, messages.append, in_twin=True)
-        basis = basis_of(prepared.scenario, prepared.rig, prepared.plan)
-        summary = add_verdict(request.out_dir, requested, basis)
-    result = TwinResult(summary, outcome, topology, (*messages, *_notes(prepared, topology, outcome)))
-    code = FinishedRun(summary, "").exit_code
-    return CommandResult(_as_json(result) if request.as_json else _as_text(result, request.out_dir), code)
+def described_device(prepared: Prepared) -> DescribedDevice:
+    """Return the device of a plan. Raises `ConfigError` where nobody described it."""
+    if prepared.device is None:
+        remedy = "give --topology FILE, or write twin: FILE in the scenario or topology: FILE in the rig"
+        raise ConfigError(Problem("topology", "nothing says what the ports are attached to", remedy))
+    return prepared.device
 
 
 def _size_note(plan: Plan) -> str:
@@ -131,50 +96,7 @@ def _size_note(plan: Plan) -> str:
     )
 
 
-def run_twin(
-    prepared: Prepared,
-    topology: Topology,
-    topology_text: bytes,
-    settings: TwinSettings,
-    out_dir: Path | None,
-    *,
-    beside_ideal: bool = False,
-) -> tuple[Summary, TwinOutcome]:
-    """A plan through the twin; the results are kept in `out_dir` if there is one, `beside_ideal` with the ideal network's.
-
-    Raises `PlanError` as `traffic.twin.twin`, `RunNotWritten`.
-    """
-    plan = prepared.plan
-    assignment = at_device_rates(plan.whole(), topology)
-    rig_ports = tuple(port.name for port in assignment.ports)
-    events = prepared.scenario.timeline
-    settings = replace(settings, link_changes=link_changes(events, topology), streams=plan.parts.streams)
-    outcome = twin(assignment, rig_ports, topology, settings)
-    attachments = attachments_of(assignment, rig_ports, topology, routes(topology))
-    records = run_outcome(plan, outcome, TWIN_ID, attachments)
-    records = replace(records, events=link_events(events, outcome.end_ns - outcome.start_ns))
-    tables, rows = plan.tables, connection_rows(plan)
-    if out_dir is None:
-        return measure(records, tables, rows).summary, outcome
-    texts = (prepared.scenario_text, prepared.rig_text)
-    summary = write_run(out_dir, records, tables, *texts, rows, plan.port_names)
-    samples = samples_table(topology, outcome.samples, outcome.start_ns)
-    keep_files(
-        out_dir,
-        {
-            "switches.parquet": partial(_write_table, lanes_table(topology, outcome.switch_ports)),
-            "queues.parquet": partial(_write_table, samples),
-            "counters.parquet": partial(_write_table, twin_counters_table(topology, outcome)),
-            TOPOLOGY_FILE: partial(_write_bytes, topology_text),
-        },
-    )
-    if beside_ideal:
-        expectation = expect(plan, None)
-        summary = add_comparison(out_dir, records, tables, rows, expectation.runs, (IS_THE_TWIN,))
-    return summary, outcome
-
-
-def link_events(events: Sequence[TimelineEvent], lasted_ns: int) -> tuple[LinkEvent, ...]:
+def _link_events(events: Sequence[TimelineEvent], lasted_ns: int) -> tuple[LinkEvent, ...]:
     """A timeline in virtual time, where everything happens when it is to, as long as there is a job."""
     return tuple(
         LinkEvent(
@@ -187,41 +109,9 @@ def link_events(events: Sequence[TimelineEvent], lasted_ns: int) -> tuple[LinkEv
     )
 
 
-def _write_table(table: object, path: Path) -> None:
-    pq.write_table(table, path, compression="zstd")
-
-
-def _write_bytes(content: bytes, path: Path) -> None:
-    path.write_bytes(content)
-
-
-def _read(request: TwinRequest, progress: Progress | None) -> tuple[Prepared, Topology, Path]:
-    """Everything that the command line names, with the mistakes of all files together; and the topology's path."""
-    problems: list[Problem] = []
-    topology = None
-    if request.topology is not None:
-        try:
-            topology = parse_topology(read_file(request.topology), str(request.topology))
-        except ConfigError as error:
-            problems += error.problems
-    try:
-        prepared = prepare(request.scenario, request.rig, TWIN_ID, progress)
-    except InputError as error:
-        if not problems:
-            raise
-        raise ConfigError(*problems, *error.problems) from None
-    if problems:
-        raise ConfigError(*problems)
-    if topology is not None and request.topology is not None:
-        return prepared, topology, request.topology
-    if prepared.device is None:
-        remedy = "give --topology FILE, or write twin: FILE in the scenario or topology: FILE in the rig"
-        raise ConfigError(Problem("topology", "nothing says what the ports are attached to", remedy))
-    return prepared, prepared.device.topology, Path(prepared.device.source)
-
-
-def _notes(prepared: Prepared, topology: Topology, outcome: TwinOutcome) -> tuple[str, ...]:
-    """What a reader should know before he compares."""
+def twin_notes(prepared: Prepared, outcome: TwinOutcome) -> tuple[str, ...]:
+    """Return what a reader should know before he compares a twin with a run of agents."""
+    topology = described_device(prepared).topology
     rates = {
         attachment.rig_port: topology.port_of(attachment.end).rate_bps for attachment in topology.attachments
     }
@@ -241,35 +131,3 @@ def _notes(prepared: Prepared, topology: Topology, outcome: TwinOutcome) -> tupl
     if outcome.bad_packets:
         notes.append(f"{outcome.bad_packets} packets arrived corrupted or cut and were not taken")
     return tuple(notes)
-
-
-def _as_text(result: TwinResult, out_dir: Path | None) -> str:
-    outcome = result.outcome
-    where = str(out_dir) if out_dir is not None else "not kept; --out DIR keeps them"
-    spent = approximate_duration(outcome.end_ns - outcome.start_ns)
-    notes = "".join(f"note            {note}\n" for note in result.notes)
-    return (
-        render(result.summary, where)
-        + "\n"
-        + render_switches(result.topology, outcome.switch_ports)
-        + f"virtual time    {spent}, {outcome.packets} packets over {outcome.hops} links\n"
-        + notes
-    )
-
-
-def _as_json(result: TwinResult) -> str:
-    outcome = result.outcome
-    return to_json(
-        {
-            "summary": asdict(result.summary),
-            "twin": {
-                "start_ns": outcome.start_ns,
-                "end_ns": outcome.end_ns,
-                "packets": outcome.packets,
-                "hops": outcome.hops,
-                "bad_packets": outcome.bad_packets,
-                "switches": totals(outcome.switch_ports),
-                "notes": result.notes,
-            },
-        }
-    )

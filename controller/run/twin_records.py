@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.model.records import PORT_RECORD
-from etloop.contract.model.run import AgentRecords, RunOutcome
+from etloop.contract.model.run import AgentRecords, RunEnd, RunOutcome
 from etloop.contract.model.transport import FaultAction
 from etloop.controller.plan.udp_streams import agent_of
 from etloop.results.schema.summary import VIRTUAL_TIME
@@ -51,7 +51,7 @@ def run_outcome(plan: Plan, twin: TwinOutcome, run_id: str, attachments: list[in
             streams[agent_of(port)] = (*streams.get(agent_of(port), ()), count)
     return RunOutcome(
         run_id=run_id,
-        state="aborted" if twin.failure else "done",
+        state=RunEnd.ABORTED if twin.failure else RunEnd.DONE,
         reason=twin.failure,
         started_at=VIRTUAL_TIME,
         start_ns=twin.start_ns,

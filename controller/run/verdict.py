@@ -1,12 +1,12 @@
-"""Judges a run that has left its directory: by the conditions of the device's profile and of the scenario.
+"""What a run is held against for its verdict: the conditions of the device's profile and of the scenario.
 
 Decides where the conditions, the speeds of ports and the compute of ranks come from; what they mean is for `results`.
-Nothing in here ends a run: a profile or a condition that cannot be read is said before it and marked in the verdict.
+Nothing in here ends a run: a profile or a condition that cannot be read is reported before it and marked in the verdict.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,19 +18,13 @@ from etloop.controller.run.device_check import contradictions_of
 from etloop.dut_profiles.model.profile import DutKind
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
-from etloop.results.artifacts import verdict_files
+from etloop.results.artifacts import run_with_verdict
 from etloop.results.kpis.all import vocabulary
 from etloop.results.schema.kpis import KpiBasis
+from etloop.results.schema.summary import VIRTUAL_TIME
 from etloop.results.schema.verdict import RequestedCheck
-from etloop.results.store.run_dir import (
-    TOPOLOGY_FILE,
-    read_frames,
-    read_inputs,
-    read_kpis,
-    read_run,
-    write_verdict,
-)
-from etloop.results.verdict.verdict import EmulatorLimits, check_mistakes
+from etloop.results.store.run_dir import INPUT_FILES, read_artifacts, read_kpis, write_run
+from etloop.results.verdict.verdict import Conditions, check_mistakes
 from etloop.workload.trace.program import OpKind
 
 if TYPE_CHECKING:
@@ -44,49 +38,36 @@ if TYPE_CHECKING:
     from etloop.results.schema.summary import Summary
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedChecks:
-    """All conditions of a run."""
-
-    checks: tuple[RequestedCheck, ...]
-    limits: EmulatorLimits
-    device: str
-    unreadable: str
-    """Why the profile that the rig names cannot be read; "" otherwise."""
-    notes: tuple[str, ...] = ()
-    """What of scenario and rig the profile contradicts; goes into the results."""
-
-
-def requested_checks(
-    scenario: Scenario, rig: Rig, print_status: Callable[[str], None], *, in_twin: bool = False
-) -> RequestedChecks:
-    """The conditions of scenario and profile; says those that cannot be read.
+def conditions_of_run(
+    scenario: Scenario, rig: Rig, report: Callable[[str], None], *, in_twin: bool
+) -> Conditions:
+    """Return the conditions of scenario and profile; report those that cannot be read, and what the profile contradicts.
 
     `in_twin`: no device is read, and what ends and switches counted is of one model: it is not held against each other.
     """
     dut = rig.dut
     if dut is None:
-        return _requested_checks(scenario.verdict, "", print_status)
-    requested = _requested_checks(
-        scenario.verdict, dut.profile, print_status, counted=bool(dut.counters) and not in_twin
+        return _conditions(scenario.verdict, "", report)
+    conditions = _conditions(
+        scenario.verdict, dut.profile, report, counted=bool(dut.counters) and not in_twin
     )
-    found = contradictions_of(scenario, rig)
-    for problem in found:
-        print_status(f"warning: the profile {requested.device} says otherwise: {problem}")
-    return replace(
-        requested,
-        notes=tuple(f"the profile {requested.device} says otherwise: {problem}" for problem in found),
+    notes = tuple(
+        f"the profile {conditions.device} says otherwise: {problem}"
+        for problem in contradictions_of(scenario, rig)
     )
+    for note in notes:
+        report(f"warning: {note}")
+    return replace(conditions, notes=notes)
 
 
-def _requested_checks(
+def _conditions(
     stated: VerdictSettings,
     device: str,
-    print_status: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     counted: bool = False,
     counted_by: str = "",
-) -> RequestedChecks:
+) -> Conditions:
     """`counted`: counters are read, or were; `counted_by`: by which profile's maps, where it is not `device`."""
     unreadable = ""
     checks: tuple[RequestedCheck, ...] = ()
@@ -95,7 +76,7 @@ def _requested_checks(
             profile = find_profile(device)
         except ConfigError as error:
             unreadable = f"the profile {device} cannot be read: {error}"
-            print_status(f"warning: {unreadable}")
+            report(f"warning: {unreadable}")
         else:
             device = profile.name
             checks = tuple(RequestedCheck(one.expression, one.why, one.where) for one in profile.checks)
@@ -105,10 +86,8 @@ def _requested_checks(
                 checks += (agree, *(queues if counted_by in ("", profile.name) else ()))
     checks += stated.checks
     for check, mistake in check_mistakes(checks, vocabulary()):
-        print_status(
-            f"warning: {check.where}: {check.expression}: {mistake}; the verdict will be inconclusive"
-        )
-    return RequestedChecks(checks, stated.limits, device, unreadable)
+        report(f"warning: {check.where}: {check.expression}: {mistake}; the verdict will be inconclusive")
+    return Conditions(checks, stated.limits, device, unreadable)
 
 
 def counting_checks(profile: DutProfile) -> tuple[RequestedCheck, ...]:
@@ -154,60 +133,25 @@ def renew_verdict(run_dir: Path, conditions: Path | None = None, device: str | N
         ConfigError: the conditions, the profile or the run's own files cannot be used.
     """
     basis = read_kpis(run_dir).basis
-    messages: list[str] = []
+    run = read_artifacts(run_dir)
+    reports: list[str] = []
     if conditions is None and device is None:
-        scenario_text, rig_text = read_inputs(read_run(run_dir).path)
-        where = run_dir / "scenario.yaml", run_dir / "rig.yaml"
-        checks = conditions_of(scenario_text.encode(), str(where[0]))
-        rig = parse_rig(rig_text.encode(), str(where[1]), run_dir)
-        dut = rig.dut
-        in_twin = (run_dir / TOPOLOGY_FILE).exists()
-        read = dut is not None and bool(dut.counters) and not in_twin
-        requested = _requested_checks(checks, dut.profile if dut else "", messages.append, counted=read)
-        return add_verdict(run_dir, requested, basis)
-    checks = (
-        VerdictSettings() if conditions is None else conditions_of(read_file(conditions), str(conditions))
-    )
-    counted = read_run(run_dir).summary.dut
-    requested = _requested_checks(
-        checks,
-        device or "",
-        messages.append,
-        counted=counted is not None,
-        counted_by=counted.profile if counted is not None else "",
-    )
-    if messages:
-        raise ConfigError(*(Problem("verdict", text, "see docs/verdict.md") for text in messages))
-    return add_verdict(run_dir, requested, basis)
-
-
-def add_verdict(
-    out_dir: Path,
-    requested: RequestedChecks,
-    basis: KpiBasis,
-    *,
-    pages: bool = True,
-    overload: tuple[str, ...] = (),
-) -> Summary:
-    """Adds key figures, verdict, junit.xml and, with `pages`, report.html and trace.perfetto.json to a run directory.
-
-    `overload`: in which respects a soft switch that stood for the device was itself the limit.
-    Returns the summary with its verdict. Raises `RunNotWritten` where they cannot be written; the run stands as it is.
-    """
-    run = read_run(out_dir)
-    fresh = tuple(note for note in requested.notes if note not in run.summary.notes)
-    run = replace(run, summary=replace(run.summary, notes=run.summary.notes + fresh))
-    summary, texts = verdict_files(
-        run,
-        read_frames(run),
-        basis,
-        requested.checks,
-        requested.limits,
-        requested.device,
-        requested.unreadable,
-        read_inputs(run.path),
-        pages=pages,
-        overload=overload,
-    )
-    write_verdict(out_dir, summary, texts)
-    return summary
+        scenario_text, rig_text = (str(run.texts[name]) for name in INPUT_FILES)
+        stated = conditions_of(scenario_text.encode(), str(run_dir / INPUT_FILES[0]))
+        dut = parse_rig(rig_text.encode(), str(run_dir / INPUT_FILES[1]), run_dir).dut
+        counted = dut is not None and bool(dut.counters) and run.summary.started_at != VIRTUAL_TIME
+        found = _conditions(stated, dut.profile if dut else "", reports.append, counted=counted)
+    else:
+        stated = VerdictSettings()
+        if conditions is not None:
+            stated = conditions_of(read_file(conditions), str(conditions))
+        dut_summary = run.summary.dut
+        counted_by = dut_summary.profile if dut_summary is not None else ""
+        found = _conditions(
+            stated, device or "", reports.append, counted=dut_summary is not None, counted_by=counted_by
+        )
+        if reports:
+            raise ConfigError(*(Problem("verdict", text, "see docs/verdict.md") for text in reports))
+    now = run_with_verdict(run, basis, found)
+    write_run(run_dir, now, run)
+    return now.summary

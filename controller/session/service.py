@@ -58,6 +58,12 @@ class Link(Protocol):
         """Sends a message; one for a connection that is gone or takes nothing is dropped."""
 
 
+OpenLink = Callable[
+    [SessionSettings, tuple[str, ...]], contextlib.AbstractAsyncContextManager[tuple[Link, list[str]]]
+]
+"""Opens a link to the agents of these names, and the list in which reasons to stop appear."""
+
+
 class RouterLink:
     """A ZeroMQ ROUTER as link."""
 
@@ -85,6 +91,18 @@ class RouterLink:
                 raise
 
 
+@contextlib.asynccontextmanager
+async def own_link(settings: SessionSettings, _: tuple[str, ...]) -> AsyncIterator[tuple[Link, list[str]]]:
+    """Listen where the settings say, and for SIGINT and SIGTERM.
+
+    Raises `ConfigError` for a bind address or keys that cannot be used.
+    """
+    check_exposure(settings)
+    async with open_router(settings.bind, settings.curve) as router:
+        with stop_signals() as stops:
+            yield RouterLink(router), stops
+
+
 async def run(
     settings: SessionSettings,
     assignments: Mapping[str, Assignment],
@@ -92,31 +110,30 @@ async def run(
     on_progress: OnProgress | None = None,
     on_event: OnEvent | None = None,
     companion: Companion | None = None,
+    open_link: OpenLink | None = None,
 ) -> RunOutcome:
     """Gathers the agents of `assignments`, runs the plan and returns all that was measured.
 
-    A run that breaks after traffic began returns with state "aborted" and what arrived until then; so does one that
-    the user stops (SIGINT, SIGTERM). `on_event` gets a line for people now and then, `on_progress` the totals about
-    ten times a second. `companion` lives beside the session and is cancelled when that has ended.
+    A run that breaks after traffic began returns with what arrived until then; so does one that somebody stops.
+    `on_event` gets a line for people now and then, `on_progress` the totals about ten times a second. `companion` lives
+    next to the session and is cancelled when that has ended. `open_link` opens what carries the session, without it `own_link`.
 
-    Raises `ConfigError` for a bind address or keys that cannot be used, `PlanError` for an
-    assignment too large to send, and `RigError` if an agent, an address or a connection is not ready.
+    Raises what opening the link raises, `PlanError` for an assignment too large to send, and `RigError` if an agent, an
+    address or a connection is not ready.
     """
-    check_exposure(settings)
     check_sendable(assignments)
     started_at = wall_time_text()
-    async with open_router(settings.bind, settings.curve) as router:
-        with stop_signals() as stops:
-            session = Session(settings, assignments, tables, monotonic_ns())
-            beside = asyncio.ensure_future(companion(session)) if companion is not None else None
-            try:
-                await drive(session, RouterLink(router), stops, on_progress or _ignore, on_event or _ignore)
-            finally:
-                if beside is not None:
-                    beside.cancel()
-                    await asyncio.wait((beside,))
-            if beside is not None and not beside.cancelled() and (failure := beside.exception()) is not None:
-                raise failure
+    async with (open_link or own_link)(settings, tuple(assignments)) as (link, stops):
+        session = Session(settings, assignments, tables, monotonic_ns())
+        beside = asyncio.ensure_future(companion(session)) if companion is not None else None
+        try:
+            await _drive(session, link, stops, on_progress or _ignore, on_event or _ignore)
+        finally:
+            if beside is not None:
+                beside.cancel()
+                await asyncio.wait((beside,))
+        if beside is not None and not beside.cancelled() and (failure := beside.exception()) is not None:
+            raise failure
     if session.problems:
         raise RigError(*session.problems)
     return session.outcome(started_at)
@@ -126,7 +143,7 @@ def _ignore(_: object) -> None:
     """Nobody listens."""
 
 
-async def drive(
+async def _drive(
     session: Session, link: Link, stops: list[str], on_progress: OnProgress, on_event: OnEvent
 ) -> None:
     """Lets a session live over a link until it has ended. What appears in `stops` winds it up."""

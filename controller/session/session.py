@@ -13,7 +13,7 @@ from typing import Final
 from etloop.contract.base.clock import seconds_text
 from etloop.contract.base.errors import Problem, ProtocolError
 from etloop.contract.model.assignment import Assignment
-from etloop.contract.model.run import PlanTables, RunOutcome
+from etloop.contract.model.run import PlanTables, RunEnd, RunOutcome
 from etloop.contract.protocol.machine import RunEvent, RunState, advance_run
 from etloop.contract.protocol.messages import (
     AgentMessage,
@@ -72,6 +72,7 @@ class Session:
     ) -> None:
         assert assignments
         self.state = RunState.GATHER
+        self._early_end = RunEnd.ABORTED
         self.reason = ""
         """Why the run broke, "" as long as it did not."""
         self.problems: tuple[Problem, ...] = ()
@@ -141,6 +142,7 @@ class Session:
     def on_stop(self, reason: str, now_ns: int) -> tuple[Action, ...]:
         """The user wants the run to end, such as by Ctrl-C."""
         if not self._over and not self.reason:
+            self._early_end = RunEnd.STOPPED
             self.reason = f"{reason} while in {self.state.name}"
             self._wind_up(now_ns)
         return self._taken()
@@ -180,7 +182,7 @@ class Session:
             )
             for name, offset in self._offsets.items()
         )
-        state = "done" if self.state is RunState.DONE else "aborted"
+        state = RunEnd.DONE if self.state is RunState.DONE else self._early_end
         return RunOutcome(self._settings.run_id, state, self.reason, started_at, self.start_ns, agents)
 
     # ---- joining and leaving

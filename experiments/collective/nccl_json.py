@@ -7,7 +7,7 @@ microseconds, as there. Left out is what only a process with GPUs has: environme
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from etloop.controller.inputs.collective_spec import Half, root_of
@@ -16,10 +16,9 @@ from etloop.results.schema.kinds import CONVENTIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from etloop.contract.model.run import PlannedChoice
-    from etloop.controller.inputs.collective_spec import BenchSpec, Variant
-    from etloop.experiments.collective.figures import Interference, IterationFigures, RowFigures
-    from etloop.experiments.collective.table import RankLine, Verdict
+    from etloop.controller.inputs.collective_spec import BenchSpec
+    from etloop.experiments.collective.figures import Interference, IterationFigures
+    from etloop.experiments.collective.result import TestResult
 
 SCHEMA: Final = "etloop-collective/1"
 NCCL_TESTS_FORM: Final = 2
@@ -27,30 +26,6 @@ NCCL_TESTS_FORM: Final = 2
 
 Json = dict[str, Any]
 """A value on its way into a JSON text; nothing reads it back here."""
-
-
-@dataclass(frozen=True, slots=True)
-class TestResult:
-    """One kind in one variant, measured."""
-
-    __test__ = False  # not a test of ours, though pytest would think so
-
-    kind: int
-    variant: Variant
-    places: tuple[RankLine, ...]
-    rows: tuple[RowFigures, ...]
-    verdict: Verdict
-    interference: tuple[Interference, ...]
-    choices: tuple[PlannedChoice, ...]
-    """How it was carried out, by size."""
-    shaping: str
-    notes: tuple[str, ...]
-    errors: tuple[str, ...]
-    """Why the session broke, or which of its checks failed."""
-    started_at: str
-    ended_at: str
-    retransmitted_packets: int
-    sent_packets: int
 
 
 def tests_as_json(
@@ -114,8 +89,10 @@ def _test(version: str, arguments: Sequence[str], spec: BenchSpec, test: TestRes
             "choices": [asdict(choice) for choice in test.choices],
             "pinned": asdict(test.variant),
             "notes": list(test.notes),
-            "retransmitted_packets": test.retransmitted_packets,
-            "sent_packets": test.sent_packets,
+            "retransmitted_packets": test.summary.transport.retransmitted_packets,
+            "sent_packets": test.summary.transport.tx_packets,
+            "result": test.summary.result,
+            "verdict": None if test.summary.verdict is None else asdict(test.summary.verdict),
             "interference": [_interference(one) for one in test.interference],
         },
     }

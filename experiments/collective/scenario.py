@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.scenario.collectives import COLLECTIVE_KEYS
-from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
+from etloop.controller.inputs.scenario.scenario import parse_scenario
+from etloop.controller.run.prepare import InputFile
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.traffic.collectives.choice import Pin, Shaping, why_not
 from etloop.traffic.collectives.core.table import Protocol
@@ -22,7 +23,7 @@ from etloop.workload.trace.trace import CollectiveKind
 if TYPE_CHECKING:
     from etloop.controller.inputs.collective_spec import Variant
 
-_OWN: Final = ("workload", "scale", "iterations", "jobs", "rounds", "background", "timeline")
+_OWN: Final = ("workload", "scale", "iterations", "jobs", "rounds", "background")
 NO_TRACE: Final = "benchmark"
 
 
@@ -83,23 +84,20 @@ def choice_key(kind: int) -> str:
 
 
 def bench_scenario(
-    file_text: bytes | None,
-    source: str,
-    directory: Path,
-    layout: Layout,
-    kinds: tuple[int, ...],
-    variant: Variant,
-) -> tuple[Scenario, str]:
-    """The scenario and its text. `file_text` is that of a scenario file named `source`, None if there is none.
+    file: InputFile | None, layout: Layout, kinds: tuple[int, ...], variant: Variant
+) -> InputFile:
+    """Return the scenario of a benchmark: what `file` says, if there is one, and on top of it the layout and the variant.
 
     The pins of `variant` bind the kinds: an op that cannot follow them is refused by the plan.
 
-    Raises `ConfigError` with all mistakes of the file, or of what the options make of it.
+    Raises `ConfigError` with all mistakes of the file.
     """
+    base = file or InputFile(Path("options"), b"")
+    file_text = base.read()
     values: dict[str, Any] = {}
-    if file_text is not None:
-        # As a whole first, so that mistakes are told at the lines of the file.
-        parse_scenario(file_text, source, directory)
+    if file is not None:
+        # As a whole first, so that mistakes are reported at the lines of the file.
+        parse_scenario(file_text, base.source, base.path.parent)
         values = yaml.safe_load(file_text) or {}
     for key in _OWN:
         values.pop(key, None)
@@ -128,5 +126,4 @@ def bench_scenario(
     if collectives:
         values["collectives"] = collectives
     text = "# Made by etloop collective.\n" + yaml.safe_dump(values, sort_keys=False)
-    name = source if file_text is not None else "options"
-    return parse_scenario(text.encode(), name, directory), text
+    return InputFile(base.path, text.encode(), base.name)

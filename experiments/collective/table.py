@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.controller.inputs.collective_spec import Half, root_of
 from etloop.results.schema.kinds import CONVENTIONS
+from etloop.results.text.verdict import verdict_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,52 +19,11 @@ if TYPE_CHECKING:
     from etloop.contract.model.run import PlannedChoice
     from etloop.controller.inputs.collective_spec import BenchSpec, Variant
     from etloop.experiments.collective.figures import Interference, RowFigures
+    from etloop.experiments.collective.result import RankLine, TestResult, Verdict
 
 _LABEL_WIDTH: Final = 20
 _TIME_WIDTH: Final = 7
 _RATE_WIDTH: Final = 6
-LEAST_SHARE_OF_MINIMUM: Final = 0.9
-"""nccl-tests lets an average pass from here on (NCCL_TESTS_MIN_BW)."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankLine:
-    """Where one rank is, for the list of devices."""
-
-    rank: int
-    host: int
-    agent: str
-    port: str
-    address: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The verdict at the end of one test."""
-
-    average_busbw: float
-    """Bytes per second: plain mean over all rows and halves, as nccl-tests has it."""
-    wrong_bytes: int
-    complete: bool
-    least_busbw: float | None
-    """Bytes per second that the user asks for; None if he does not."""
-
-    @property
-    def bandwidth_ok(self) -> bool | None:
-        """None if nobody asked."""
-        if self.least_busbw is None:
-            return None
-        return self.average_busbw >= LEAST_SHARE_OF_MINIMUM * self.least_busbw
-
-
-def verdict_of(rows: Sequence[RowFigures], least_busbw: float | None) -> Verdict:
-    """The verdict of the rows of one test."""
-    return Verdict(
-        average_busbw=sum(row.busbw for row in rows) / len(rows) if rows else 0.0,
-        wrong_bytes=sum(row.wrong_bytes for row in rows),
-        complete=all(row.time_ns is not None for row in rows),
-        least_busbw=least_busbw,
-    )
 
 
 def render_start(
@@ -193,6 +153,23 @@ def render_end(kind: int, rows: Sequence[RowFigures], verdict: Verdict) -> str:
 
 def _labelled(label: str, text: str) -> str:
     return f"# {label:<{_LABEL_WIDTH}s} : {text}"
+
+
+def render_test(version: str, spec: BenchSpec, test: TestResult, *, per_iteration: bool) -> str:
+    """All of one test."""
+    transport, verdict = test.summary.transport, test.summary.verdict
+    notes = (f"shaping: {test.shaping}", *map(choice_words, test.choices), *test.notes)
+    text = render_start(version, spec, test.kind, test.variant, test.places, notes)
+    text += render_heading(per_iteration=per_iteration)
+    text += render_rows(spec, test.rows, per_iteration=per_iteration)
+    if test.interference:
+        text += render_interference(test.interference)
+    text += "".join(f"# ERROR: {line}\n" for error in test.errors for line in error.splitlines())
+    lost = f"{transport.retransmitted_packets} of {transport.tx_packets}"
+    text += f"# retransmitted {lost} packets of the whole session\n"
+    if verdict is not None:
+        text += "".join(f"# {line.rstrip()}\n" for line in verdict_lines(verdict))
+    return text + render_end(test.kind, test.rows, test.verdict)
 
 
 _TOGETHER: Final = "# {:>15s}  {:>12s}  {:>12s}  {:>12s}  {:>8s}  {:>10s}\n"

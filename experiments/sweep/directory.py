@@ -16,7 +16,7 @@ from etloop.experiments.sweep.points import FILES, PointFiles, run_name
 from etloop.results.compare.runs import SWEEP_FILE
 from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepRecord
 from etloop.results.schema.typed_json import OTHER_VERSION, RunDirError, from_json, to_json
-from etloop.results.store.run_dir import SUMMARY_FILE, read_index, write_texts
+from etloop.results.store.run_dir import SUMMARY_FILE, read_index, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +86,7 @@ class SweepDirectory:
     def keep(self, record: SweepRecord, page: str | None = None) -> None:
         """Writes the index, and the page if there is one. Raises `RunNotWritten`."""
         texts = {} if page is None else {PAGE_FILE: page}
-        write_texts(self.path, texts | {SWEEP_FILE: to_json(record)})
+        write_files(self.path, texts | {SWEEP_FILE: to_json(record)})
 
     def point(self, name: str) -> Path:
         """Directory of a point."""

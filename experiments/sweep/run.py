@@ -11,35 +11,39 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
-from etloop.contract.base.errors import EtloopError, ExitCode, InputError
-from etloop.controller.run.execute import FinishedRun, run_id, run_prepared
-from etloop.controller.run.prepare import Prepared, prepare_inputs
-from etloop.controller.run.twin import TWIN_ID, run_twin
-from etloop.controller.run.verdict import add_verdict, basis_of, requested_checks
-from etloop.experiments.sweep.points import Point, PointFiles, Turn
-from etloop.lab.client import lab_counters, lab_down, lab_up
+from etloop.contract.base.errors import EtloopError, InputError
+from etloop.controller.run.execute import SessionExecution
+from etloop.controller.run.pipeline import (
+    PrepareOptions,
+    RunInputs,
+    RunOptions,
+    SilentWatcher,
+    new_run_id,
+    prepare,
+    run_plan,
+)
+from etloop.controller.run.twin import TWIN_ID, TwinExecution
+from etloop.lab.client import lab_down, lab_up
 from etloop.lab.request import LabOrder
-from etloop.results.schema.summary import OVERLOADED
-from etloop.results.schema.sweep import Mode, RunRecord, RunResult, SweepRecord
-from etloop.results.store.run_dir import keep_files, read_run
+from etloop.results.schema.sweep import Mode, RunRecord, SweepRecord
+from etloop.results.schema.verdict import RunResult
+from etloop.results.store.run_dir import read_run
 from etloop.results.text.units import time_words
-from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings, seeded
+from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from etloop.controller.run.pipeline import Execution, RunWatcher
+    from etloop.controller.run.prepare import Prepared
     from etloop.experiments.sweep.directory import SweepDirectory
     from etloop.experiments.sweep.file import Sweep
+    from etloop.experiments.sweep.points import Point, PointFiles, Turn
     from etloop.results.schema.summary import Summary
 
-PrintStatus = Callable[[str], None]
+Report = Callable[[str], None]
 SEEDS_OF_A_REPEAT: Final = 1 << 20
 """Switch i of a repeat gets a seed of its own; repeats are so far apart that no two share one."""
 MOST_BROKEN_IN_A_ROW: Final = 3
-_STOPPED: Final = "stopped by"
-"""How the reason of a run begins that a signal ended (controller/session/service.py)."""
 _KEPT_PLANS: Final = 8
-_RESULTS: Final = {"pass": RunResult.PASS, "fail": RunResult.FAIL, "inconclusive": RunResult.INCONCLUSIVE}
 
 
 class Stopped(EtloopError):
@@ -51,51 +55,47 @@ class SweepOptions:
     """What the command line says of the runs."""
 
     mode: Mode
-    beside_ideal: bool
+    expects: bool
     """Whether ideal and twin are worked out for every run."""
     allow_overcommit: bool
     """Whether labs come up at rates that this host does not hold."""
+    strict: bool = False
+    """Whether what the device's profile contradicts is an error."""
 
 
-def carry_out(
-    sweep: Sweep,
-    options: SweepOptions,
-    points: tuple[tuple[Point, PointFiles], ...],
-    turns: tuple[Turn, ...],
-    record: SweepRecord,
-    directory: SweepDirectory,
-    print_status: PrintStatus,
-) -> SweepRecord:
-    """Does the runs of `turns` that are not there yet; keeps the index after each, and returns it.
+@dataclass(frozen=True, slots=True, eq=False)
+class Study:
+    """What is to be done, and where it is kept."""
+
+    sweep: Sweep
+    options: SweepOptions
+    points: tuple[tuple[Point, PointFiles], ...]
+    directory: SweepDirectory
+
+
+def carry_out(study: Study, turns: tuple[Turn, ...], record: SweepRecord, watcher: RunWatcher) -> SweepRecord:
+    """Do the runs of `turns` that are not there yet; keep the index after each, and return it.
 
     Raises KeyboardInterrupt once what an interrupted run left is removed, `InputError` if a rig is not ready, and `Stopped`
     after several runs in a row that broke off. The index is right in every case.
     """
     broken_in_a_row = 0
-    with Runs(sweep, options, print_status) as runs:
+    with Runs(study, watcher) as runs:
         for number, turn in enumerate(turns):
-            point, files = points[turn.point]
-            if directory.has(point.name, turn.repeat):
-                if not _is_recorded(record, point.name, turn.repeat):  # killed between the run and its index
-                    summary = read_run(directory.run(point.name, turn.repeat)).summary
-                    record = _with(record, run_record(point.name, turn.repeat, FinishedRun(summary, "")))
-                if not _broke(record, point.name, turn.repeat):
+            point, files = study.points[turn.point]
+            if study.directory.has(point.name, turn.repeat):
+                known = _known(record, turn, point)
+                if known is None:  # killed between the run and its index
+                    known = run_record(point, turn.repeat, runs.earlier(point, turn.repeat))
+                    record = _with(record, known)
+                if known.result is not RunResult.BROKEN:
                     continue
-            room = directory.room(point.name, turn.repeat)
-            try:
-                finished = runs.run(point, files, turn.repeat, room)
-            except (KeyboardInterrupt, EtloopError):
-                directory.drop(point.name, turn.repeat)
-                raise
-            if was_stopped(finished.summary):
-                directory.drop(point.name, turn.repeat)
-                raise KeyboardInterrupt
-            directory.finish(point.name, turn.repeat)
-            one = run_record(point.name, turn.repeat, finished)
+            summary = runs.run(point, files, turn.repeat)
+            one = run_record(point, turn.repeat, summary)
             record = _with(record, one)
-            directory.keep(record)
-            print_status(
-                f"[{number + 1}/{len(turns)}] {point.name} repeat {turn.repeat} ({point.words}): {_words(finished, one)}"
+            study.directory.keep(record)
+            watcher.report(
+                f"[{number + 1}/{len(turns)}] {point.name} repeat {turn.repeat} ({point.words}): {_words(summary, one)}"
             )
             broken_in_a_row = broken_in_a_row + 1 if one.result is RunResult.BROKEN else 0
             if broken_in_a_row == MOST_BROKEN_IN_A_ROW:
@@ -103,19 +103,16 @@ def carry_out(
     return record
 
 
-def was_stopped(summary: Summary) -> bool:
-    """Whether a signal ended the run: it is not one that broke off."""
-    return summary.reason.startswith(_STOPPED)
-
-
-def run_record(point: str, number: int, finished: FinishedRun) -> RunRecord:
-    """A run as the index has it."""
-    summary = finished.summary
-    if finished.exit_code is ExitCode.RUN_ERROR:
+def run_record(point: Point, number: int, summary: Summary) -> RunRecord:
+    """Return a run as the index has it."""
+    reason = ""
+    if summary.result is RunResult.BROKEN:
         reason = summary.reason.splitlines()[0] if summary.reason else "its records do not add up (checks)"
-        return RunRecord(point, number, RunResult.BROKEN, reason)
-    result = RunResult.NO_VERDICT if summary.verdict is None else _RESULTS[summary.verdict.result.value]
-    return RunRecord(point, number, result, "")
+    return RunRecord(point.name, number, summary.result, reason)
+
+
+def _known(record: SweepRecord, turn: Turn, point: Point) -> RunRecord | None:
+    return next((run for run in record.runs if (run.point, run.repeat) == (point.name, turn.repeat)), None)
 
 
 def _with(record: SweepRecord, one: RunRecord) -> SweepRecord:
@@ -123,44 +120,22 @@ def _with(record: SweepRecord, one: RunRecord) -> SweepRecord:
     return replace(record, runs=(*kept, one))
 
 
-def _is_recorded(record: SweepRecord, point: str, number: int) -> bool:
-    return any((run.point, run.repeat) == (point, number) for run in record.runs)
-
-
-def _broke(record: SweepRecord, point: str, number: int) -> bool:
-    return any(
-        run.result is RunResult.BROKEN for run in record.runs if (run.point, run.repeat) == (point, number)
-    )
-
-
-def _words(finished: FinishedRun, one: RunRecord) -> str:
+def _words(summary: Summary, one: RunRecord) -> str:
     if one.result is RunResult.BROKEN:
         return f"broke off: {one.reason}"
-    iteration = time_words(finished.summary.job.iteration_jct_avg_ns)
-    overloaded = [word for word in finished.summary.degraded if word.startswith(OVERLOADED)]
+    iteration = time_words(summary.job.iteration_jct_avg_ns)
     notes = [one.result.value] if one.result is not RunResult.NO_VERDICT else []
-    return "; ".join([f"iteration {iteration}", *notes, *overloaded])
-
-
-def _silent(_: str) -> None:
-    """Nobody listens."""
+    return "; ".join([f"iteration {iteration}", *notes, *summary.overload])
 
 
 class Runs:
     """What several runs share: plans in virtual time, a lab in real time. Left, nothing of it is there any more."""
 
-    def __init__(self, sweep: Sweep, options: SweepOptions, print_status: PrintStatus) -> None:
-        self._sweep = sweep
-        self._how = options
-        self._print_status = print_status
-        self._print_session_status = print_status
+    def __init__(self, study: Study, watcher: RunWatcher) -> None:
+        self._study = study
+        self._watcher = watcher
         self._plans: dict[str, Prepared] = {}
-        self._lab = _Lab(sweep, allow_overcommit=options.allow_overcommit)
-
-    @property
-    def is_lab(self) -> bool:
-        """Whether every point has a lab of its own topology."""
-        return self._how.mode is Mode.LAB
+        self._lab = _Lab(study.sweep, allow_overcommit=study.options.allow_overcommit)
 
     def __enter__(self) -> Self:
         return self
@@ -168,46 +143,54 @@ class Runs:
     def __exit__(self, *_: object) -> None:
         self._lab.down()
 
-    def run(self, point: Point, files: PointFiles, number: int, room: Path) -> FinishedRun:
-        """One run into `room`. Raises `InputError` where it cannot take place."""
-        if self._how.mode is Mode.TWIN:
-            return self._twin(point, files, number, room)
-        prepared = prepare_inputs(files.scenario, files.rig, files.topology, run_id())
-        overload: Callable[[], tuple[str, ...]] = tuple
-        if self._how.mode is Mode.LAB:
-            self._lab.up(files)
-            overload = self._lab.overload_since_now()
-        # What a session says of itself is news once; a run that breaks off has its reason in its results.
-        print_status, self._print_session_status = self._print_session_status, _silent
-        finished = run_prepared(
-            prepared,
-            room,
-            print_status=print_status,
-            progress_bar=False,
-            compares=self._how.beside_ideal,
-            pages=False,
-            overload=overload,
-            lab=self._lab.name,
-        )
-        _keep_topology(files, room)
-        return finished
+    def earlier(self, point: Point, number: int) -> Summary:
+        """Return what came of a run that is there already."""
+        return read_run(self._study.directory.run(point.name, number)).summary
 
-    def _twin(self, point: Point, files: PointFiles, number: int, room: Path) -> FinishedRun:
-        prepared = self._plans.get(point.name)
-        if prepared is None:
-            prepared = prepare_inputs(files.scenario, files.rig, files.topology, TWIN_ID)
+    def run(self, point: Point, files: PointFiles, number: int) -> Summary:
+        """Make one run and keep it once it is whole.
+
+        Raises `InputError` where it cannot take place, KeyboardInterrupt where somebody stops it; nothing of it is left then.
+        """
+        directory = self._study.directory
+        try:
+            room = directory.room(point.name, number)
+            options = replace(self._options, out_dir=room)
+            prepared, execution = self._prepared(point, files, number)
+            # What runs say of themselves is news once; one that breaks off has its reason in its results.
+            watcher, self._watcher = self._watcher, SilentWatcher()
+            finished = run_plan(prepared, execution, options, watcher)
+        except BaseException:
+            directory.drop(point.name, number)
+            raise
+        if finished.stopped_in is not None:
+            directory.drop(point.name, number)
+            raise KeyboardInterrupt
+        directory.finish(point.name, number)
+        return finished.summary
+
+    @property
+    def _options(self) -> RunOptions:
+        options = self._study.options
+        lab = self._lab.name if options.mode is Mode.LAB else ""
+        return RunOptions(None, expects=options.expects, pages=False, keeps_topology=True, lab=lab)
+
+    def _prepared(self, point: Point, files: PointFiles, number: int) -> tuple[Prepared, Execution]:
+        if self._study.options.mode is not Mode.TWIN:
+            if self._study.options.mode is Mode.LAB:
+                self._lab.up(files)
+            return self._laid_out(files, new_run_id()), SessionExecution()
+        if point.name not in self._plans:
             while len(self._plans) >= _KEPT_PLANS:
                 del self._plans[next(iter(self._plans))]
-            self._plans[point.name] = prepared
-        assert prepared.device is not None
-        assert files.topology is not None
-        topology = seeded(prepared.device.topology, self._sweep.seed + number * SEEDS_OF_A_REPEAT)
-        settings = TwinSettings(sample_interval_ns=SAMPLE_INTERVAL_NS)
-        text = files.topology.content or b""
-        run_twin(prepared, topology, text, settings, room, beside_ideal=self._how.beside_ideal)
-        requested = requested_checks(prepared.scenario, prepared.rig, self._print_status, in_twin=True)
-        basis = basis_of(prepared.scenario, prepared.rig, prepared.plan)
-        return FinishedRun(add_verdict(room, requested, basis, pages=False), "")
+            self._plans[point.name] = self._laid_out(files, TWIN_ID)
+        seed = self._study.sweep.seed + number * SEEDS_OF_A_REPEAT
+        settings = TwinSettings(seed=seed, sample_interval_ns=SAMPLE_INTERVAL_NS)
+        return self._plans[point.name], TwinExecution(settings)
+
+    def _laid_out(self, files: PointFiles, run_id: str) -> Prepared:
+        inputs = RunInputs(files.scenario, files.rig, files.topology, run_id)
+        return prepare(inputs, PrepareOptions(strict=self._study.options.strict))
 
 
 class _Lab:
@@ -254,35 +237,3 @@ class _Lab:
         self._text = None
         with contextlib.suppress(InputError):
             lab_down(self._name)
-
-    def overload_since_now(self) -> Callable[[], tuple[str, ...]]:
-        """Tells later what the soft switch lost of its own from now on."""
-        before = self._overload_frames()
-
-        def lost_since() -> tuple[str, ...]:
-            lost = self._overload_frames() - before
-            return (f"{OVERLOADED} {lost} frames to its own overload",) if lost > 0 else ()
-
-        return lost_since
-
-    def _overload_frames(self) -> int:
-        return lab_counters(self._name).soft_switch.overload_frames
-
-
-def _keep_topology(files: PointFiles, run_dir: Path) -> None:
-    if files.topology is not None:
-        content = files.topology.content or b""
-        keep_files(run_dir, {"topology.yaml": lambda path: path.write_bytes(content)})
-
-
-def worst_result(record: SweepRecord) -> ExitCode:
-    """The exit code of a sweep: that of its worst run."""
-    worst = {run.result for run in record.runs}
-    for result, code in (
-        (RunResult.BROKEN, ExitCode.RUN_ERROR),
-        (RunResult.FAIL, ExitCode.VERDICT_FAILED),
-        (RunResult.INCONCLUSIVE, ExitCode.INCONCLUSIVE),
-    ):
-        if result in worst:
-            return code
-    return ExitCode.PASS

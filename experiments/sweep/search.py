@@ -1,6 +1,6 @@
-"""Carries a search out: trial after trial at every point, each as a run of a sweep is made and judged.
+"""Carries a search out: trial after trial at every point, each as a run of a sweep.
 
-A shell: directories, processes, signals. Which value is next is decided by `search`, how a run takes place by `sweep_run`.
+A shell: directories, processes, signals. Which value is next is decided by `bisection`, how a run takes place by `run`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
-from etloop.controller.run.execute import FinishedRun
 from etloop.experiments.sweep.bisection import Search, Trial, bounds, next_value
-from etloop.experiments.sweep.points import Point, PointFiles, point_files
-from etloop.experiments.sweep.run import Runs, run_record, was_stopped
+from etloop.experiments.sweep.points import Point, point_files
+from etloop.experiments.sweep.run import Runs, run_record
 from etloop.results.schema.search import (
     SEARCH_FILE,
     SEARCH_SCHEMA,
@@ -22,21 +21,21 @@ from etloop.results.schema.search import (
     SearchRecord,
     TrialRecord,
 )
-from etloop.results.schema.sweep import PointRecord, RunResult
+from etloop.results.schema.sweep import Mode, PointRecord
 from etloop.results.schema.typed_json import from_json, to_json
-from etloop.results.schema.verdict import Result
-from etloop.results.store.run_dir import read_index, read_kpis, read_run, write_texts
+from etloop.results.schema.verdict import Result, RunResult, worst_result
+from etloop.results.store.run_dir import read_index, read_kpis, write_files
 from etloop.results.text.search import render_search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from etloop.controller.run.pipeline import RunWatcher
     from etloop.experiments.sweep.directory import SweepDirectory
     from etloop.experiments.sweep.file import Sweep
-    from etloop.experiments.sweep.run import PrintStatus, SweepOptions
+    from etloop.experiments.sweep.run import Study
     from etloop.results.schema.summary import Summary
-    from etloop.results.schema.sweep import Mode
 
     Read = Callable[[Path], bytes]
 
@@ -87,29 +86,23 @@ def begin_search(
 
 
 def carry_out_search(
-    sweep: Sweep,
-    options: SweepOptions,
-    points: Sequence[Point],
-    record: SearchRecord,
-    directory: SweepDirectory,
-    read: Read,
-    print_status: PrintStatus,
+    study: Study, record: SearchRecord, read: Read, watcher: RunWatcher
 ) -> tuple[str, ExitCode]:
-    """All trials that are not there yet. The index is kept after each. Returns the table and the exit code.
+    """Do all trials that are not there yet; keep the index after each. Return the table and the exit code.
 
     Raises KeyboardInterrupt once the half run is removed, `InputError` where a value cannot be laid out or a rig is not ready.
     """
-    search = sweep.search
+    search = study.sweep.search
     assert search is not None
-    found = list(record.points)
-    with Runs(sweep, options, print_status) as runs:
-        for number, point in enumerate(points):
+    found, directory = list(record.points), study.directory
+    with Runs(study, watcher) as runs:
+        for number, (point, _) in enumerate(study.points):
             trials = list(found[number].trials)
             while (value := next_value(search, [Trial(one.value, one.passed) for one in trials])) is not None:
-                trial = _trial(sweep, runs, point, len(trials), value, directory, read)
+                trial = _trial(study, runs, point, len(trials), value, read)
                 trials.append(trial)
                 outcome = "passes" if trial.passed else f"fails: {trial.reason}"
-                print_status(f"{point.name} {point.words or search.path_text}: {trial.words} {outcome}")
+                watcher.report(f"{point.name} {point.words or search.path_text}: {trial.words} {outcome}")
                 found[number] = _searched(search, found[number], trials, done=False)
                 record = _keep(record, found, directory)
             found[number] = _searched(search, found[number], trials, done=True)
@@ -119,7 +112,7 @@ def carry_out_search(
 
 def _keep(record: SearchRecord, found: Sequence[SearchedPoint], directory: SweepDirectory) -> SearchRecord:
     record = replace(record, points=tuple(found))
-    write_texts(directory.path, {SEARCH_FILE: to_json(record)})
+    write_files(directory.path, {SEARCH_FILE: to_json(record)})
     return record
 
 
@@ -132,36 +125,31 @@ def _searched(
 
 def _exit_code(record: SearchRecord) -> ExitCode:
     last = [point.trials[-1].runs[-1] for point in record.points if point.best is None and point.trials]
-    if RunResult.BROKEN in last:
-        return ExitCode.RUN_ERROR
-    if RunResult.FAIL in last:
-        return ExitCode.VERDICT_FAILED
-    return ExitCode.INCONCLUSIVE if last else ExitCode.PASS
+    return worst_result(last).exit_code
 
 
-def _trial(
-    sweep: Sweep, runs: Runs, point: Point, number: int, value: int, directory: SweepDirectory, read: Read
-) -> TrialRecord:
+def _trial(study: Study, runs: Runs, point: Point, number: int, value: int, read: Read) -> TrialRecord:
     """A value, as often as the sweep repeats; the first run that does not pass ends it."""
+    sweep, directory = study.sweep, study.directory
     search = sweep.search
     assert search is not None
     name = f"t{number:02d}"
     place = f"{point.name}/{name}"
     tried = replace(point, name=place, changes=(*point.changes, search.change(value)))
-    files = point_files(sweep, tried, read, lab=runs.is_lab)
+    files = point_files(sweep, tried, read, lab=study.options.mode is Mode.LAB)
     directory.add(place, files)
     results: list[RunResult] = []
     reason, last = "", None
     for turn in range(sweep.repeats):
-        last = _run(runs, tried, files, turn, directory)
-        run = run_record(place, turn, last)
+        last = runs.earlier(tried, turn) if directory.has(place, turn) else runs.run(tried, files, turn)
+        run = run_record(tried, turn, last)
         results.append(run.result)
         if run.result is RunResult.NO_VERDICT:
             what = "a search goes by the verdict, and no condition is asked for"
             remedy = "write verdict: {checks: [{check: lost_packets == 0, why: ...}]}"
             raise ConfigError(Problem(f"{sweep.scenario}: verdict", what, remedy))
         if run.result is not RunResult.PASS:
-            reason = run.reason or _why(last.summary)
+            reason = run.reason or _why(last)
             break
     assert last is not None
     kpis = read_kpis(directory.run(place, len(results) - 1))
@@ -175,21 +163,6 @@ def _trial(
         reason=reason,
         figures={name: figure for name, figure in found.items() if figure is not None},
     )
-
-
-def _run(runs: Runs, tried: Point, files: PointFiles, turn: int, directory: SweepDirectory) -> FinishedRun:
-    if directory.has(tried.name, turn):
-        return FinishedRun(read_run(directory.run(tried.name, turn)).summary, "")
-    try:
-        finished = runs.run(tried, files, turn, directory.room(tried.name, turn))
-    except BaseException:
-        directory.drop(tried.name, turn)
-        raise
-    if was_stopped(finished.summary):
-        directory.drop(tried.name, turn)
-        raise KeyboardInterrupt
-    directory.finish(tried.name, turn)
-    return finished
 
 
 def _why(summary: Summary) -> str:

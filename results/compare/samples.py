@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.yaml_tree import values_by_path
+from etloop.contract.model.run import RunEnd
 from etloop.results.measure.iterations import counted_iterations
 from etloop.results.schema.jobs import Phase
 from etloop.results.schema.kpis import KPI_FILE
-from etloop.results.schema.summary import OVERLOADED, VIRTUAL_TIME, RunState
+from etloop.results.schema.summary import VIRTUAL_TIME
 from etloop.results.store.run_dir import read_inputs, read_kpis, read_run, read_topology
 
 if TYPE_CHECKING:
@@ -114,12 +115,12 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
 
 
 def _broken(summary: Summary, counted: tuple[int, ...]) -> str:
-    if summary.state is not RunState.DONE:
+    if summary.state is not RunEnd.DONE:
         return f"it broke off: {summary.reason.splitlines()[0] if summary.reason else 'no reason is known'}"
     if not summary.checks_hold:
         return "its records do not add up (checks)"
-    if overloaded := [word for word in summary.degraded if word.startswith(OVERLOADED)]:
-        return f"{overloaded[0]}; it is not to be believed"
+    if summary.overload_frames:
+        return f"{summary.overload[0]}; it is not to be believed"
     return "" if counted else "no iteration is complete"
 
 

@@ -118,7 +118,7 @@ class DeviceResults:
 
     summary: DeviceSummary
     tables: dict[str, Any]
-    """By file name."""
+    """By name."""
 
 
 def device_results(
@@ -137,12 +137,12 @@ def device_results(
     received = _received(frames, plan)
     classes = class_queues(received, sources, basis.classes)
     tables = {
-        "dut.parquet": dut_table(sources, start_ns),
-        "counters.parquet": counters_table(sources),
-        "switches.parquet": device_cos_table(sources),
-        "queues.parquet": device_samples_table(sources, start_ns),
-        "reconciliation.parquet": _rows_table(RECONCILIATION, rows),
-        "classes.parquet": _rows_table(CLASSES, classes),
+        "dut": dut_table(sources, start_ns),
+        "counters": counters_table(sources),
+        "switches": device_cos_table(sources),
+        "queues": device_samples_table(sources, start_ns),
+        "reconciliation": _rows_table(RECONCILIATION, rows),
+        "classes": _rows_table(CLASSES, classes),
     }
     gaps = _gaps(sources, start_ns)
     summary = DeviceSummary(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
-from etloop.contract.model.run import AgentRecords, RunOutcome
+from etloop.contract.model.run import AgentRecords, RunEnd, RunOutcome
 from etloop.results.measure.collectives import CollectiveRows, PlannedGroups, measure_groups
 from etloop.results.measure.iterations import counted_iterations, measure_iterations
 from etloop.results.measure.job_shares import counted_ops
@@ -24,7 +24,6 @@ from etloop.results.schema.summary import (
     JobFigures,
     KindComparison,
     KindFigures,
-    RunState,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def expected_rows(run: ExpectedRun, tables: PlanTables, groups: PlannedGroups) -
     agents = dict.fromkeys(tables.rank_agent)
     outcome = RunOutcome(
         run_id="",
-        state=RunState.DONE,
+        state=RunEnd.DONE,
         reason="",
         started_at="",
         start_ns=run.start_ns,
@@ -268,8 +267,8 @@ def ratio(measured_ns: int | None, expected_ns: int | None) -> float | None:
 def _run_reasons(measurement: Measurement, tables: PlanTables) -> list[str]:
     """What was not as it should be when the run was measured."""
     summary, found = measurement.summary, []
-    if summary.state is RunState.ABORTED:
-        found.append("the run was aborted; measured is what completed until then")
+    if summary.state is not RunEnd.DONE:
+        found.append(f"the run was {summary.state.value}; measured is what completed until then")
     if summary.degraded:
         found.append(f"agents did less well than asked, {len(summary.degraded)} times (see degraded)")
     counts = summary.transport

@@ -9,6 +9,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from etloop.contract.model.run import RunEnd
 from etloop.results.html.device import device_section
 from etloop.results.html.jobs import events_list, jobs_section
 from etloop.results.html.page import page, table
@@ -61,14 +62,13 @@ def _verdict(summary: Summary) -> str:
     verdict = summary.verdict
     broke = (
         f"<p><b>The run broke off:</b></p><pre>{escape(summary.reason)}</pre>"
-        if summary.state.value != "done"
+        if summary.state is not RunEnd.DONE
         else ""
     )
-    failed = [check for check in summary.checks if check.result.value == "fail"]
     broke += "".join(
         f"<p><b>Its records do not add up:</b> {escape(one.name)}: {one.mismatches} of {one.checked}; "
         f"{escape('; '.join(one.examples))}</p>"
-        for one in failed
+        for one in summary.failed_checks
     )
     if verdict is None:
         return f"<p><span class='badge none'>no verdict was asked for</span></p>{broke}"

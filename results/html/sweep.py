@@ -23,7 +23,7 @@ from etloop.results.html.compare import (
 )
 from etloop.results.html.page import page, table
 from etloop.results.html.plots import piece
-from etloop.results.schema.sweep import RunResult
+from etloop.results.schema.verdict import RunResult
 from etloop.results.text.sweep import TITLES, change_cells, cv_words, promise, shown_columns, spread_words
 from etloop.results.text.units import value_words
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.model.assignment import Path
+from etloop.contract.model.run import RunEnd
 from etloop.results.measure.job_shares import background_ranks
 from etloop.results.schema.kinds import CONVENTIONS, OpCode
 from etloop.results.schema.summary import Check, CheckResult
@@ -29,7 +30,7 @@ def check_run(
     outcome: RunOutcome, tables: PlanTables, ops: MeasuredOps, flows: MeasuredFlows
 ) -> tuple[Check, ...]:
     """All checks, in the order in which a reader should look at them."""
-    ended = outcome.state == "done"
+    ended = outcome.state is RunEnd.DONE
     return (
         _agents_complete(outcome, ended),
         _all_ops_completed(tables, ops, ended),

@@ -27,7 +27,6 @@ from etloop.results.schema.summary import (
     JobSummary,
     KindSummary,
     OpCounts,
-    RunState,
     SlipSummary,
     StreamSummary,
     Summary,
@@ -74,7 +73,7 @@ def measure(
     summary = Summary(
         schema=SUMMARY_SCHEMA,
         run_id=outcome.run_id,
-        state=RunState(outcome.state),
+        state=outcome.state,
         reason=outcome.reason,
         started_at=outcome.started_at,
         source=tables.source,
@@ -108,6 +107,7 @@ def measure(
         jobs=job_shares(all_ops, tables),
         streams=_streams(outcome),
         timeline=outcome.events,
+        overload_frames=outcome.overload_frames,
     )
     return Measurement(all_ops, flows, groups, everything, ops, collectives, summary)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from etloop.results.schema.sweep import Mode, RunResult
+from etloop.results.schema.sweep import Mode
+from etloop.results.schema.verdict import RunResult
 
 SEARCH_SCHEMA: Final = "etloop-search/1"
 SEARCH_FILE: Final = "search.json"

@@ -10,24 +10,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from etloop.contract.model.run import LinkEvent, PlannedChoice
+from etloop.contract.model.run import LinkEvent, PlannedChoice, RunEnd
 from etloop.results.schema.device import DeviceSummary
 from etloop.results.schema.jobs import JobShare
-from etloop.results.schema.verdict import Verdict
+from etloop.results.schema.verdict import RunResult, Verdict
 
 SUMMARY_SCHEMA: Final = "etloop-summary/1"
 MOST_BASELINES: Final = 64
 VIRTUAL_TIME: Final = "in virtual time"
 """Stands for the wall time at which a run began that took place in none: the same inputs give the same bytes."""
-OVERLOADED: Final = "the soft switch lost"
-"""How a run's degradation begins whose device was a soft switch that this machine did not keep up with."""
-
-
-class RunState(StrEnum):
-    """How the session ended."""
-
-    DONE = "done"
-    ABORTED = "aborted"
 
 
 class CheckResult(StrEnum):
@@ -36,7 +27,7 @@ class CheckResult(StrEnum):
     PASS = "pass"  # noqa: S105 - a word, not a password
     FAIL = "fail"
     NOT_CHECKED = "not_checked"
-    """An aborted run cannot be expected to have carried everything."""
+    """A run that ended early cannot be expected to have carried everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +315,7 @@ class Summary:
 
     schema: str
     run_id: str
-    state: RunState
+    state: RunEnd
     reason: str
     started_at: str
     source: str
@@ -365,8 +356,39 @@ class Summary:
     """Background of plain UDP."""
     timeline: tuple[LinkEvent, ...] = ()
     """Links that were to go down or come up."""
+    overload_frames: int = 0
+    """Lost by a soft switch in place of the device because its host could not keep up; none in files of earlier versions."""
 
     @property
     def checks_hold(self) -> bool:
         """Whether no check failed."""
-        return all(check.result is not CheckResult.FAIL for check in self.checks)
+        return not self.failed_checks
+
+    @property
+    def failed_checks(self) -> tuple[Check, ...]:
+        """What of the run's own records does not add up."""
+        return tuple(check for check in self.checks if check.result is CheckResult.FAIL)
+
+    @property
+    def overload(self) -> tuple[str, ...]:
+        """In words, in which respects a soft switch in place of the device was itself the limit."""
+        what = f"the soft switch lost {self.overload_frames} frames because its host could not keep up"
+        return (f"{what} (overload_frames)",) if self.overload_frames else ()
+
+    @property
+    def result(self) -> RunResult:
+        """What came of the run: its verdict, unless it ended early or its own records do not add up."""
+        if self.state is not RunEnd.DONE or not self.checks_hold:
+            return RunResult.BROKEN
+        return RunResult.NO_VERDICT if self.verdict is None else RunResult(self.verdict.result)
+
+    @property
+    def failure(self) -> str:
+        """Why it is not a pass, a line each, the gravest first; "" if it is one."""
+        if self.result in {RunResult.PASS, RunResult.NO_VERDICT}:
+            return ""
+        lines = [self.reason] if self.reason else []
+        if self.failed_checks:
+            names = ", ".join(check.name for check in self.failed_checks)
+            lines.append(f"the run's own records do not add up: {names}")
+        return "\n".join((*lines, *(self.verdict.reasons if self.verdict is not None else ())))

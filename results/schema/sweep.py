@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from etloop.results.schema.comparison import Outcome
+from etloop.results.schema.verdict import RunResult
 
 SWEEP_SCHEMA: Final = "etloop-sweep/1"
 
@@ -23,17 +24,6 @@ class Mode(StrEnum):
     """Through switches of software that the sweep brings up."""
     TWIN = "twin"
     """In virtual time."""
-
-
-class RunResult(StrEnum):
-    """What became of one run: its verdict, or why it has none."""
-
-    NO_VERDICT = "no_verdict"
-    """It is whole, and no verdict was asked for."""
-    PASS = "pass"  # noqa: S105 - a word, not a password
-    FAIL = "fail"
-    INCONCLUSIVE = "inconclusive"
-    BROKEN = "broken"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from etloop.contract.base.errors import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Result(StrEnum):
@@ -16,6 +22,32 @@ class Result(StrEnum):
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
     """Nothing can be said of the device: a figure is missing, the run broke off, or the emulator was the limit."""
+
+
+class RunResult(StrEnum):
+    """What came of one run, from best to worst: its verdict, or why it has none."""
+
+    NO_VERDICT = "no_verdict"
+    """It is whole, and no verdict was asked for."""
+    PASS = "pass"  # noqa: S105 - a word, not a password
+    INCONCLUSIVE = "inconclusive"
+    FAIL = "fail"
+    BROKEN = "broken"
+    """It ended early, or its own records do not add up."""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Of a command that made such a run."""
+        return {
+            RunResult.FAIL: ExitCode.VERDICT_FAILED,
+            RunResult.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+            RunResult.BROKEN: ExitCode.RUN_ERROR,
+        }.get(self, ExitCode.PASS)
+
+
+def worst_result(results: Iterable[RunResult]) -> RunResult:
+    """Return the result that several runs have together; `NO_VERDICT` of none."""
+    return max(results, key=list(RunResult).index, default=RunResult.NO_VERDICT)
 
 
 @dataclass(frozen=True, slots=True)

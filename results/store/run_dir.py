@@ -1,58 +1,41 @@
-"""Writes and reads a run directory. The only module of this folder that touches the file system.
+"""Writes and reads a run directory: the values that it holds, and nothing of what they mean.
 
 Every file is written under a temporary name, flushed to disk and renamed; summary.json comes last, so a directory that has
-one is whole. A file that stands in the way is kept under a numbered name, never overwritten.
+one is whole. A file that a new run finds in its way is kept under a numbered name, never overwritten.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from etloop.contract.base.errors import EtloopError, Problem
-from etloop.results.device.summary import device_results
-from etloop.results.expected.expected_vs_measured import compare, compared_rows, expected_rows
-from etloop.results.measure.summary import measure
+from etloop.contract.model.run import PlanTables
 from etloop.results.schema.columns import TABLES
 from etloop.results.schema.kpis import KPI_FILE, KPI_SCHEMA, KpiSet
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.results.schema.summary import SUMMARY_SCHEMA, Summary
 from etloop.results.schema.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json, to_json
-from etloop.results.tables.arrow_tables import (
-    arrow_schema,
-    collectives_table,
-    comparison_table,
-    flows_table,
-    jobs_table,
-    ops_table,
-    ports_table,
-    rates_table,
-)
+from etloop.results.tables.arrow_tables import arrow_schema
 from etloop.results.tables.frames import frame_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
-    import numpy as np
-    from etloop.contract.model.device_counts import CountedDevice
-    from etloop.contract.model.run import ExpectedRun, PlanTables, RunOutcome
-    from etloop.results.device.summary import DeviceBasis
     from etloop.results.verdict.evaluation import Frame
-    from numpy.typing import NDArray
 
 SUMMARY_FILE: Final = "summary.json"
 PLAN_FILE: Final = "plan.json"
 TOPOLOGY_FILE: Final = "topology.yaml"
+INPUT_FILES: Final = ("scenario.yaml", "rig.yaml")
 OPTIONAL_TABLES: Final = (
     *("cc", "comparison", "switches", "queues", "jobs"),
     *("dut", "counters", "reconciliation", "classes"),
 )
-COMPARISON_FILE: Final = "comparison.parquet"
 SUMMARY_LIMIT_BYTES: Final = 64 << 20
 PLAN_LIMIT_BYTES: Final = 1 << 30
 KEPT_LIMIT: Final = 10_000
@@ -64,8 +47,58 @@ class RunNotWritten(EtloopError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RunArtifacts:
+    """All that is known of a run; its directory holds the same in files."""
+
+    summary: Summary
+    plan: PlanTables
+    tables: Mapping[str, Any]
+    """`pyarrow.Table`s by name, those of columns.py and `OPTIONAL_TABLES`."""
+    texts: Mapping[str, str | bytes]
+    """By file name: the inputs, and what was made for readers."""
+
+    def frames(self) -> dict[str, Frame]:
+        """Return the tables as conditions, key figures and reports read them."""
+        return {name: frame_of(name, table) for name, table in self.tables.items()}
+
+    def files(self) -> dict[str, object]:
+        """Return the contents of the directory by file name, in the order in which they are written."""
+        tables = {f"{name}.parquet": table for name, table in self.tables.items()}
+        return {**tables, **self.texts, PLAN_FILE: self.plan, SUMMARY_FILE: self.summary}
+
+
+def write_run(run_dir: Path, now: RunArtifacts, before: RunArtifacts | None = None) -> None:
+    """Bring a directory from what it holds of a run, `before`, to what is known of it `now`; None: from nothing of it.
+
+    Until the new summary.json is in its place, the old one is.
+
+    Raises:
+        RunNotWritten: the directory cannot be written; nothing that was there is lost.
+    """
+    known = {} if before is None else before.files()
+    fresh = {name: content for name, content in now.files().items() if content is not known.get(name)}
+    write_files(run_dir, fresh, keeps=before is None)
+
+
+def write_files(directory: Path, files: Mapping[str, object], *, keeps: bool = False) -> None:
+    """Put files into a directory (made if absent), in the place of those of the same names unless it `keeps` them.
+
+    A file's content is a `pyarrow.Table`, a plan, a summary, a text or bytes. Raises `RunNotWritten`.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            _write(directory / name, content, keeps=keeps)
+        _flush(directory)
+    except OSError as error:
+        what = f"cannot write the run: {error}"
+        problem = Problem(str(directory), what, "choose a directory that can be written")
+        raise RunNotWritten(str(problem)) from error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """A run directory as read back. Tables are `pyarrow.Table`s with the columns of columns.py."""
+    """A run directory as far as most readers need it. Tables are `pyarrow.Table`s with the columns of columns.py."""
 
     path: Path
     summary: Summary
@@ -75,170 +108,32 @@ class Run:
     ports: Any
 
 
-def write_run(
-    out_dir: Path,
-    outcome: RunOutcome,
-    tables: PlanTables,
-    scenario_text: str,
-    rig_text: str,
-    connection_rows: Mapping[str, NDArray[np.int32]],
-    port_names: Mapping[str, tuple[str, ...]] | None = None,
-) -> Summary:
-    """Measure a run, finished or aborted, and leave it in `out_dir` (made if absent).
-
-    `connection_rows[agent][i]` is the row in `tables.connections` of row i of the agent's `Assignment.connections`;
-    `port_names[agent]` are the names of its ports in the order of its assignment.
-
-    Raises:
-        RunNotWritten: the directory cannot be written; nothing that was there is lost.
-    """
-    result = measure(outcome, tables, connection_rows)
-    parquet = {
-        "ops.parquet": ops_table(outcome, tables, result.ops),
-        "collectives.parquet": collectives_table(tables, result.groups, result.collectives),
-        "flows.parquet": flows_table(outcome, tables, result.flows),
-        "ports.parquet": ports_table(outcome, tables, port_names or {}),
-    }
-    if (jobs := jobs_table(result.ops, tables)) is not None:
-        parquet["jobs.parquet"] = jobs
-    if (rates := rates_table(outcome, tables, connection_rows)) is not None:
-        parquet["cc.parquet"] = rates
-    texts = {
-        "scenario.yaml": scenario_text,
-        "rig.yaml": rig_text,
-        PLAN_FILE: plan_to_json(tables),
-        SUMMARY_FILE: to_json(result.summary),
-    }
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        for name, table in parquet.items():
-            _write(out_dir / name, partial(pq.write_table, table, compression="zstd"))
-        for name, text in texts.items():
-            _write(out_dir / name, partial(_write_text, text))
-        _flush(out_dir)
-    except OSError as error:
-        problem = Problem(
-            str(out_dir), f"cannot write the run: {error}", "choose a directory that can be written"
-        )
-        raise RunNotWritten(str(problem)) from error
-    return result.summary
-
-
-def keep_files(out_dir: Path, files: Mapping[str, Callable[[Path], object]]) -> None:
-    """Add files to a run directory, each by its writer, as `write_run` writes its own. Raises `RunNotWritten`."""
-    try:
-        for name, write in files.items():
-            _write(out_dir / name, write)
-        _flush(out_dir)
-    except OSError as error:
-        what = f"cannot write the run: {error}"
-        raise RunNotWritten(
-            str(Problem(str(out_dir), what, "choose a directory that can be written"))
-        ) from error
-
-
-def add_comparison(
-    out_dir: Path,
-    outcome: RunOutcome,
-    tables: PlanTables,
-    connection_rows: Mapping[str, NDArray[np.int32]],
-    expected: Sequence[ExpectedRun],
-    absent: tuple[str, ...],
-) -> Summary:
-    """Hold a run that `write_run` has just left in `out_dir` against what was expected of it; returns the new summary.
-
-    Until the new summary.json is in its place, the old one is.
-
-    Raises:
-        RunNotWritten: the directory cannot be written; what `write_run` left is still there.
-    """
-    result = measure(outcome, tables, connection_rows)
-    rows = [expected_rows(run, tables, result.groups) for run in expected]
-    summary = replace(result.summary, comparison=compare(result, tables, rows, absent))
-    table = comparison_table(tables, result.groups, compared_rows(result, rows))
-    try:
-        _write(out_dir / COMPARISON_FILE, partial(pq.write_table, table, compression="zstd"))
-        _write(out_dir / SUMMARY_FILE, partial(_write_text, to_json(summary)), keeps=False)
-        _flush(out_dir)
-    except OSError as error:
-        problem = Problem(
-            str(out_dir), f"cannot write the comparison: {error}", "choose a directory that can be written"
-        )
-        raise RunNotWritten(str(problem)) from error
-    return summary
-
-
-def add_device(out_dir: Path, counted: CountedDevice, basis: DeviceBasis) -> Summary:
-    """Put what was read of the device's counters into a run directory; returns the new summary.
-
-    Raises:
-        RunNotWritten: the directory cannot be written; what is there stays.
-    """
-    run = read_run(out_dir)
-    found = device_results(counted, basis, *read_frames(run))
-    summary = replace(run.summary, dut=found.summary)
-    try:
-        for name, table in found.tables.items():
-            _write(out_dir / name, partial(pq.write_table, table, compression="zstd"))
-        _write(out_dir / SUMMARY_FILE, partial(_write_text, to_json(summary)), keeps=False)
-        _flush(out_dir)
-    except OSError as error:
-        problem = Problem(
-            str(out_dir), f"cannot write the counters: {error}", "choose a directory that can be written"
-        )
-        raise RunNotWritten(str(problem)) from error
-    return summary
-
-
-def write_verdict(out_dir: Path, summary: Summary, texts: Mapping[str, str]) -> None:
-    """Put `texts` into a run directory, then `summary` in the place of the one that is there.
-
-    What an earlier verdict left is replaced. Raises `RunNotWritten`; what `write_run` left is still there.
-    """
-    try:
-        for name, text in (*texts.items(), (SUMMARY_FILE, to_json(summary))):
-            _write(out_dir / name, partial(_write_text, text), keeps=False)
-        _flush(out_dir)
-    except OSError as error:
-        problem = Problem(
-            str(out_dir), f"cannot write the verdict: {error}", "choose a directory that can be written"
-        )
-        raise RunNotWritten(str(problem)) from error
-
-
-def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
-    """Put texts into a directory, in the place of those of the same names. Raises `RunNotWritten`."""
-    try:
-        for name, text in texts.items():
-            _write(directory / name, partial(_write_text, text), keeps=False)
-        _flush(directory)
-    except OSError as error:
-        what = f"cannot be written: {error.strerror or error}"
-        raise RunNotWritten(
-            str(Problem(str(directory), what, "make room, or choose another directory"))
-        ) from error
-
-
 def read_index(path: Path) -> str:
     """The text of a file that we wrote for ourselves. Raises `RunDirError`."""
     return _read_text(path, SUMMARY_LIMIT_BYTES)
 
 
-def _write(path: Path, write: Callable[[Path], object], *, keeps: bool = True) -> None:
-    """Let `write` make the file under a temporary name, then give it its own; `keeps` what has that name."""
+def _write(path: Path, content: object, *, keeps: bool) -> None:
+    """Make the file under a temporary name, then give it its own; `keeps` what has that name."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        write(partial)
+        match content:
+            case bytes():
+                partial.write_bytes(content)
+            case str():
+                partial.write_text(content, encoding="utf-8")
+            case PlanTables():
+                partial.write_text(plan_to_json(content), encoding="utf-8")
+            case Summary():
+                partial.write_text(to_json(content), encoding="utf-8")
+            case _:
+                pq.write_table(content, partial, compression="zstd")
         _flush(partial)
         if keeps:
             _keep_existing(path)
         partial.rename(path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _write_text(text: str, path: Path) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def _keep_existing(path: Path) -> None:
@@ -297,21 +192,23 @@ def read_plan(run_dir: Path) -> PlanTables:
     return plan_from_json(_read_text(path, PLAN_LIMIT_BYTES), str(path))
 
 
-def read_frames(run: Run) -> tuple[PlanTables, dict[str, Frame]]:
-    """The plan, and every table of a run directory: the four of `run`, and those that not every run has.
+def read_artifacts(run_dir: Path) -> RunArtifacts:
+    """Read all of a run directory but what was made for readers.
 
     Raises:
-        RunDirError: the plan or a table is damaged.
+        RunDirError: no run directory, or something in it is damaged.
     """
+    run = read_run(run_dir)
     tables = {name: getattr(run, name) for name in ("ops", "collectives", "flows", "ports")}
     problems: list[Problem] = []
     for name in OPTIONAL_TABLES:
-        path = run.path / f"{name}.parquet"
+        path = run_dir / f"{name}.parquet"
         if path.exists():
             tables[name] = _read_parquet(path, problems)
     if problems:
         raise RunDirError(*problems)
-    return read_plan(run.path), {name: frame_of(name, table) for name, table in tables.items()}
+    texts = dict(zip(INPUT_FILES, read_inputs(run_dir), strict=True))
+    return RunArtifacts(run.summary, read_plan(run_dir), tables, texts)
 
 
 def read_table(run: Run, name: str) -> Any:
@@ -343,8 +240,7 @@ def read_kpis(run_dir: Path) -> KpiSet:
 
 def read_inputs(run_dir: Path) -> tuple[str, str]:
     """Scenario and rig as the run read them. Raises `RunDirError` where they are gone."""
-    names = ("scenario.yaml", "rig.yaml")
-    scenario, rig = (_read_text(run_dir / name, SUMMARY_LIMIT_BYTES) for name in names)
+    scenario, rig = (_read_text(run_dir / name, SUMMARY_LIMIT_BYTES) for name in INPUT_FILES)
     return scenario, rig
 
 

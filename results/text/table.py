@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.model.edges import edge_words
+from etloop.contract.model.run import RunEnd
 from etloop.results.measure.timeline import event_words
-from etloop.results.schema.summary import CheckResult, RunState
+from etloop.results.schema.summary import CheckResult
 from etloop.results.text.device import device_lines
 from etloop.results.text.expected import comparison_lines
 from etloop.results.text.jobs import job_lines
@@ -62,10 +63,10 @@ def _header(summary: Summary) -> list[str]:
         ),
         *wrapped("edges", edge_words(summary.edges)),
     ]
-    if summary.state is RunState.ABORTED:
+    if summary.state is not RunEnd.DONE:
         # The wait-for chain of a stall has a line per link; keep its lines.
         for index, line in enumerate(summary.reason.splitlines() or ["no reason was given"]):
-            lines += wrapped("aborted" if index == 0 else "", line)
+            lines += wrapped(summary.state.value if index == 0 else "", line)
     return lines
 
 

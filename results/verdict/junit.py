@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from etloop.results.schema.summary import RunState
+from etloop.contract.model.run import RunEnd
 from etloop.results.schema.verdict import Result
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def junit_xml(summary: Summary, verdict: Verdict | None) -> str:
     """junit.xml of a run; without a verdict it has the run's case alone."""
     checks = verdict.checks if verdict is not None else ()
-    broke_off = summary.state is not RunState.DONE
+    broke_off = summary.state is not RunEnd.DONE
     whole = not broke_off and summary.checks_hold
     suite = ET.Element(
         "testsuite",
@@ -41,7 +41,7 @@ def junit_xml(summary: Summary, verdict: Verdict | None) -> str:
         suite, "testcase", {"classname": "etloop.run", "name": "run", "time": _seconds(summary.job.jct_ns)}
     )
     if not whole:
-        failed = [check.name for check in summary.checks if check.result.value == "fail"]
+        failed = [check.name for check in summary.failed_checks]
         reason = summary.reason if broke_off else f"checks that do not hold: {', '.join(failed)}"
         error = ET.SubElement(
             run, "error", {"message": _clean(reason.splitlines()[0] if reason else ""), "type": "run"}

@@ -6,13 +6,13 @@ lateness or losses make worse cannot fail the device, it is inconclusive; one th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.units import approximate_bytes, approximate_duration
+from etloop.contract.model.run import RunEnd
 from etloop.results.schema.kpis import BY_NAME, Nature
-from etloop.results.schema.summary import RunState
 from etloop.results.schema.verdict import CheckOutcome, RequestedCheck, Result, Verdict
 from etloop.results.verdict.evaluation import UNKNOWN, Outcome, evaluate
 from etloop.results.verdict.parser import Condition, dimension_of, parse
@@ -58,28 +58,36 @@ class EmulatorLimits:
     """Dropped by our own receive buffers."""
 
 
-def decide_verdict(
-    checks: Sequence[RequestedCheck],
-    results: Results,
-    vocabulary: Vocabulary,
-    summary: Summary,
-    limits: EmulatorLimits,
-    device: str = "",
-    unreadable: str = "",
-    overload: tuple[str, ...] = (),
-) -> Verdict:
-    """The verdict of a run that asks for `checks`.
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a run is held against for its verdict."""
 
-    `unreadable`: why conditions of the device's profile are not among them; `overload`: in which respects a soft switch that
-    stood for the device was itself the limit.
-    """
-    late, lossy = _own_limits(results, limits)
+    checks: tuple[RequestedCheck, ...] = ()
+    limits: EmulatorLimits = EmulatorLimits()
+    device: str = ""
+    """Name of the device's profile."""
+    unreadable: str = ""
+    """Why the conditions of that profile are not among them; "" otherwise."""
+    notes: tuple[str, ...] = ()
+    """What of scenario and rig the profile contradicts; goes into the results."""
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to decide."""
+        return bool(self.checks or self.unreadable)
+
+
+def decide_verdict(
+    conditions: Conditions, results: Results, vocabulary: Vocabulary, summary: Summary
+) -> Verdict:
+    """Return the verdict of a run under `conditions`."""
+    late, lossy = _own_limits(results, conditions.limits)
+    overload = summary.overload
     emulator = late + lossy + overload
     outcomes = tuple(
         _verdict_on(check, results, vocabulary, summary, late + overload, lossy + overload)
-        for check in checks
+        for check in conditions.checks
     )
-    broken_off = "the run broke off" if summary.state is not RunState.DONE else ""
+    broken_off = "the run broke off" if summary.state is not RunEnd.DONE else ""
     unaccounted = "" if summary.checks_hold else "the run's own records do not add up (checks)"
     reasons = [
         f"{one.expression}: {one.value or 'does not hold'}" for one in outcomes if one.result is Result.FAIL
@@ -88,10 +96,10 @@ def decide_verdict(
     open_reasons = [
         f"{one.expression}: {one.reason}" for one in outcomes if one.result is Result.INCONCLUSIVE
     ]
-    open_reasons += [word for word in (unreadable, broken_off, unaccounted) if word]
+    open_reasons += [word for word in (conditions.unreadable, broken_off, unaccounted) if word]
     if open_reasons and result is Result.PASS:
         result = Result.INCONCLUSIVE
-    return Verdict(result, device, tuple(reasons + open_reasons), emulator, outcomes)
+    return Verdict(result, conditions.device, tuple(reasons + open_reasons), emulator, outcomes)
 
 
 def check_mistakes(
@@ -133,45 +141,34 @@ def _verdict_on(
     late: tuple[str, ...],
     lossy: tuple[str, ...],
 ) -> CheckOutcome:
+    found = CheckOutcome(
+        check.expression, check.why, check.where, Result.INCONCLUSIVE, "", "", 0, 0, (), reason=""
+    )
     try:
         condition = parse(check.expression, vocabulary)
     except ExpressionError as error:
-        return _outcome(check, Result.INCONCLUSIVE, reason=f"cannot be read: {error}")
+        return replace(found, reason=f"cannot be read: {error}")
     with np.errstate(all="ignore"):
         outcome = evaluate(condition.tree, results)
     truths = np.atleast_1d(outcome.values)
     broken = np.flatnonzero(truths == 0)
     value, limit, order = _shown_values(condition, results, vocabulary, broken)
+    found = replace(found, value=value, limit=limit, checked=truths.size, broken=broken.size)
     if broken.size:
         natures = natures_of(condition.tree)
         own = (late + lossy) if Nature.TIME in natures else lossy if Nature.TRANSPORT in natures else ()
-        result = Result.INCONCLUSIVE if own else Result.FAIL
-        reason = f"does not hold, and the emulator itself was the limit: {'; '.join(own)}" if own else ""
-        rows = _rows(outcome, order, results, _value_of_row(condition, results, vocabulary))
-        return _outcome(check, result, value, limit, truths.size, broken.size, rows, reason)
-    if not truths.size or (truths == UNKNOWN).any():
-        return _outcome(
-            check, Result.INCONCLUSIVE, value, limit, truths.size, 0, (), _unknown(outcome, truths)
+        found = replace(
+            found, rows=_rows(outcome, order, results, _value_of_row(condition, results, vocabulary))
         )
-    if summary.state is not RunState.DONE:
-        reason = "holds as far as the run went, and it broke off"
-        return _outcome(check, Result.INCONCLUSIVE, value, limit, truths.size, 0, (), reason)
-    return _outcome(check, Result.PASS, value, limit, truths.size)
-
-
-def _outcome(
-    check: RequestedCheck,
-    result: Result,
-    value: str = "",
-    limit: str = "",
-    checked: int = 0,
-    broken: int = 0,
-    rows: tuple[str, ...] = (),
-    reason: str = "",
-) -> CheckOutcome:
-    return CheckOutcome(
-        check.expression, check.why, check.where, result, value, limit, checked, broken, rows, reason
-    )
+        if not own:
+            return replace(found, result=Result.FAIL)
+        reason = f"does not hold, and the emulator itself was the limit: {'; '.join(own)}"
+        return replace(found, reason=reason)
+    if not truths.size or (truths == UNKNOWN).any():
+        return replace(found, reason=_unknown(outcome, truths))
+    if summary.state is not RunEnd.DONE:
+        return replace(found, reason="holds as far as the run went, and it broke off")
+    return replace(found, result=Result.PASS)
 
 
 def _unknown(outcome: Outcome, truths: NDArray[np.generic]) -> str:

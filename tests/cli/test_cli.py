@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from etloop.cli.commands import plan
+from etloop.cli.commands import run
 from etloop.cli.main import main
 from etloop.cli.parser import COMMANDS, make_parser
 
@@ -230,7 +230,7 @@ def test_ctrl_c_ends_a_command_quietly(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(plan, "plan_command", interrupted)
+    monkeypatch.setattr(run, "plan_command", interrupted)
     assert main(["plan", "s.yaml", "--rig", "r.yaml"]) == 130
     assert capsys.readouterr().err.endswith("etloop: stopped by Ctrl-C\n")
 

@@ -68,7 +68,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "controller/run": "contract runtime workload traffic dut_profiles results counters lab controller/inputs controller/plan"
     " controller/session",
     "controller/rack": "contract runtime workload results controller/inputs controller/plan controller/session controller/run",
-    "experiments/collective": "contract workload traffic results controller",
+    "experiments/collective": "contract runtime workload traffic results controller",
     "experiments/sweep": "contract traffic results lab controller",
     "bench/engine": "contract runtime workload traffic results controller",
     "cli": "contract runtime workload traffic dut_profiles results counters lab controller experiments bench/engine",

@@ -9,7 +9,7 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.inputs.files import read_file
-from etloop.controller.run.prepare import prepare_inputs
+from etloop.controller.run.prepare import RunInputs, prepare
 from etloop.experiments.sweep.file import parse_sweep
 from etloop.experiments.sweep.points import point_files, points
 
@@ -26,7 +26,7 @@ def test_the_ends_of_every_grid_can_be_laid_out(path: Path) -> None:
     every = points(sweep)
     for point in {every[0], every[-1]} if path.parent.name == "small" else {every[0]}:
         files = point_files(sweep, point, read_file, lab=False)
-        assert prepare_inputs(files.scenario, files.rig, files.topology).plan.assignments
+        assert prepare(RunInputs(files.scenario, files.rig, files.topology)).plan.assignments
 
 
 def test_the_page_names_every_sweep() -> None:

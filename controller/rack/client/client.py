@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
 
 import aiomqtt
 from etloop.contract.base.errors import EtloopError, ExitCode, InputError, Problem
@@ -54,6 +54,19 @@ RESPONSE_TIMEOUT_S: Final = 10.0
 """How long the controller may take to answer a request."""
 _RETRY_S: Final = 2.0
 """After so long without an answer a request is sent again, then after twice as long: it, or its answer, may be lost."""
+
+
+class JobWishes(TypedDict, total=False):
+    """What may be asked for besides a scenario; `SubmitRequest` says what it means."""
+
+    ports: Sequence[str]
+    port_count: int
+    priority: int
+    client_key: str
+    submitter: str
+    labels: Mapping[str, str] | None
+    time_limit_ns: int
+    strict: bool
 
 
 class RackUnreachable(EtloopError):
@@ -101,34 +114,19 @@ class RackClient:
         with contextlib.suppress(aiomqtt.MqttError):
             await self._open.__aexit__(None, None, None)
 
-    async def submit(
-        self,
-        scenario: str,
-        *,
-        ports: Sequence[str] = (),
-        port_count: int = 0,
-        priority: int = 0,
-        client_key: str = "",
-        submitter: str = "",
-        labels: Mapping[str, str] | None = None,
-        time_limit_ns: int = 0,
-    ) -> JobStatus:
+    async def submit(self, scenario: str, **wishes: Unpack[JobWishes]) -> JobStatus:
         """Queues a job and returns it as it stands; the earlier job if `client_key` was used before.
 
         Raises `RequestRefused` with everything that is wrong, `RackUnreachable` if nobody answers.
         """
-        request = SubmitRequest(
-            scenario=scenario,
-            ports=tuple(ports),
-            port_count=port_count,
-            priority=priority,
+        fields: dict[str, Any] = dict(wishes) | {
+            "ports": tuple(wishes.get("ports", ())),
+            "labels": dict(wishes.get("labels") or {}),
             # Without a key of the caller's, one of ours: a request that the broker delivers twice stays one job.
-            client_key=client_key or f"{self._name}-{secrets.token_hex(8)}",
-            submitter=submitter,
-            labels=dict(labels or {}),
-            time_limit_ns=time_limit_ns,
-            response_topic=self._replies,
-            correlation=secrets.token_hex(8),
+            "client_key": wishes.get("client_key") or f"{self._name}-{secrets.token_hex(8)}",
+        }
+        request = SubmitRequest(
+            scenario, response_topic=self._replies, correlation=secrets.token_hex(8), **fields
         )
         answer = await self._request(self._topics.submit, request, SubmitResponse)
         if answer.job is None:

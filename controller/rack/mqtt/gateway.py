@@ -277,6 +277,7 @@ class MqttGateway:
             submitter=payload.submitter,
             labels=tuple(payload.labels.items()),
             time_limit_ns=payload.time_limit_ns,
+            strict=payload.strict,
         )
         # In a thread: a long scenario takes seconds to read, and agents of running jobs wait for the controller's heartbeats.
         found = await asyncio.to_thread(self._rack.validate, payload.scenario)

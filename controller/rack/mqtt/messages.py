@@ -69,6 +69,7 @@ class SubmitRequest:
     submitter: str = field("Who submits, for people.", max_length=256, default="")
     labels: dict[str, str] = field("For the client's own use.", max_length=MOST_LABELS, default_factory=dict)
     time_limit_ns: int = field("From the start of the job; 0: the rack's own limit.", minimum=0, default=0)
+    strict: bool = field("Refuse what the profile of the device contradicts.", default=False)
     response_topic: str = field(
         "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
     )

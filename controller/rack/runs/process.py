@@ -1,4 +1,4 @@
-"""The process of one run of a rack: plans, lives a session over the daemon's link, stores what was measured.
+"""The process of one run of a rack: the pipeline of every run in a thread, and next to it the daemon's link.
 
 A process of its own, so that reading a trace never delays a heartbeat of another run, a crash ends one run, and memory is
 bounded and given back. When the daemon goes away it stops the run, keeps what it has, and ends.
@@ -11,17 +11,13 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
+from etloop.contract.base.errors import EtloopError, ExitCode
 from etloop.contract.protocol.frames import FrameReader, frame_of
-from etloop.controller.inputs.rig import Rig, parse_rig
-from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.plan.jobs import with_all_schedule_files
 from etloop.controller.rack.runs.confinement import confine, confined
 from etloop.controller.rack.runs.protocol import (
     FROM_DAEMON,
@@ -39,30 +35,35 @@ from etloop.controller.rack.runs.protocol import (
     TrafficEnded,
 )
 from etloop.controller.rack.runs.submitted_code import AllowedCode, compiling_reader, refuse_python
-from etloop.controller.run.device_counters import counted_run, counting_of, device_basis
-from etloop.controller.run.execute import FinishedRun, iterations_reached, kept_beside
-from etloop.controller.run.expectation import DescribedDevice, check_device, expect
-from etloop.controller.run.prepare import lay_out, read_device
-from etloop.controller.run.verdict import add_verdict, basis_of, requested_checks
-from etloop.controller.session.service import check_sendable, drive
-from etloop.controller.session.session import Session
-from etloop.controller.session.settings import SessionSettings
+from etloop.controller.run.execute import SessionExecution
+from etloop.controller.run.pipeline import (
+    InputFile,
+    PrepareOptions,
+    RunInputs,
+    RunOptions,
+    RunStopped,
+    Step,
+    prepare,
+    run_plan,
+)
 from etloop.results.schema.typed_json import to_json
-from etloop.results.store.run_dir import RunNotWritten, add_device, write_run
-from etloop.results.text.table import render
-from etloop.runtime.clock import monotonic_ns, wall_time_text
+from etloop.runtime.clock import monotonic_ns
 
 if TYPE_CHECKING:
-    from etloop.contract.model.run import RunOutcome
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+    from etloop.contract.protocol.machine import RunState
     from etloop.controller.inputs.scenario.scenario import Scenario
-    from etloop.controller.plan.plan import Plan
     from etloop.controller.session.actions import RunProgress
+    from etloop.controller.session.settings import SessionSettings
+    from etloop.results.schema.summary import Summary
 
 _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256
 """Agents' messages read and not yet taken; then the daemon's socket fills, and its queue for this run."""
 _MOVED_NS: Final = NS_PER_S // 4
 _GONE: Final = "the controller went away"
+_T = TypeVar("_T")
 
 
 class DaemonLink:
@@ -141,184 +142,73 @@ class DaemonLink:
         await self.flush()
 
 
-def main() -> None:
-    """Runs in a process of its own; the one argument is the number of the socket to the daemon."""
-    link_socket = socket.socket(fileno=int(sys.argv[1]))
-    asyncio.run(_main(link_socket))
-    # What a cancelled preparation still does in its thread is not worth waiting for.
-    sys.stdout.flush()
-    os._exit(0)
+class DaemonCarrier:
+    """Carries a session over the daemon's link, for a run in another thread. A `controller.run.execute.Carrier`."""
+
+    def __init__(self, link: DaemonLink, loop: asyncio.AbstractEventLoop) -> None:
+        self._link = link
+        self._loop = loop
+
+    @contextlib.asynccontextmanager
+    async def open(
+        self, _: SessionSettings, agents: tuple[str, ...]
+    ) -> AsyncIterator[tuple[DaemonLink, list[str]]]:
+        """Ask the daemon for the agents, which its socket has admitted."""
+        self._link.send_frame(Prepared(agents))
+        yield self._link, self._link.stops
+
+    def stops(self) -> contextlib.AbstractContextManager[list[str]]:
+        """See `Carrier`."""
+        return contextlib.nullcontext(self._link.stops)
+
+    def live(self, session: Coroutine[Any, Any, _T]) -> _T:
+        """See `Carrier`."""
+        return asyncio.run_coroutine_threadsafe(session, self._loop).result()
+
+    def unless_stopped(self, work: Callable[[], _T]) -> _T:
+        """See `Carrier`. Work that nobody waits for any more ends with the process."""
+        return self.live(self._first(work))
+
+    async def _first(self, work: Callable[[], _T]) -> _T:
+        stopping = asyncio.create_task(self._link.stopping.wait())
+        working = asyncio.create_task(asyncio.to_thread(work))
+        await asyncio.wait((stopping, working), return_when=asyncio.FIRST_COMPLETED)
+        if stopping.done():
+            raise RunStopped
+        stopping.cancel()
+        return working.result()
 
 
-async def _main(link_socket: socket.socket) -> None:
-    reader, writer = await asyncio.open_connection(sock=link_socket)
-    link = DaemonLink(reader, writer)
-    receiving = asyncio.create_task(link.receive_frames())
-    first: set[asyncio.Future[Any]] = {receiving, link.begun}
-    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-    if link.begun.done():
-        link.send_frame(await _run(link, link.begun.result()))
-    receiving.cancel()
-    await link.close()
+class DaemonWatcher:
+    """Sends the daemon what is to be known of a run in another thread. A `controller.run.pipeline.RunWatcher`."""
 
+    def __init__(self, link: DaemonLink, loop: asyncio.AbstractEventLoop) -> None:
+        self.step = Step.PREPARE
+        self._link = link
+        self._loop = loop
+        self._state: RunState | None = None
+        self._next_ns = 0
 
-async def _run(link: DaemonLink, begin: Begin) -> Ended:
-    preparing = asyncio.create_task(asyncio.to_thread(prepare, begin))
-    stopping = asyncio.create_task(link.stopping.wait())
-    await asyncio.wait((preparing, stopping), return_when=asyncio.FIRST_COMPLETED)
-    if not preparing.done():
-        return Ended(
-            ExitCode.RUN_ERROR, f"{link.stops[0]} while it was being prepared", stored=False, summary=""
-        )
-    try:
-        scenario, rig, plan, device = preparing.result()
-        link.send_frame(Prepared(tuple(plan.assignments)))
-        return await _measured(link, begin, scenario, rig, plan, device)
-    except EtloopError as error:
-        return Ended(error.exit_code, str(error), stored=False, summary="")
-    except MemoryError as error:
-        what = f"it needs more memory than limits.run_memory of the rack allows: {error or 'MemoryError'}"
-        return Ended(ExitCode.RUN_ERROR, what, stored=False, summary="")
+    def _send(self, frame: RunFrame) -> None:
+        self._loop.call_soon_threadsafe(self._link.send_frame, frame)
 
+    def report(self, line: str) -> None:
+        """See `RunWatcher`."""
+        self._send(LogLine(line))
 
-def prepare(begin: Begin) -> tuple[Scenario, Rig, Plan, DescribedDevice | None]:
-    root = Path(begin.scenario_root)
-    allowed = AllowedCode(**dict.fromkeys(begin.allowed_code, True))
-    reader = compiling_reader(allowed, root)
-    scenario = parse_scenario(begin.scenario_text.encode(), "scenario", root, reader)
-    confine(scenario, root)
-    refuse_python(scenario, allowed)
-    rig = _leased(parse_rig(begin.rig_text.encode(), "the rack's rig", Path(begin.rig_root)), begin.ports)
-    with confined(root):
-        scenario = with_all_schedule_files(scenario)
-        plan = lay_out(scenario, rig, begin.run_id)
-        device = read_device(scenario.twin)
-    if scenario.twin is None:
-        # The rack's own file, wherever it lies.
-        device = read_device(rig.topology)
-    if device is not None:
-        check_device(plan, device)
-    if scenario.timeline:
-        what = "a rack has no way to take links of its device down"
-        raise ConfigError(Problem(scenario.timeline[0].where, what, "remove the timeline"))
-    host_of = {agent.name: agent.host for agent in rig.agents}
-    for name, assignment in plan.assignments.items():
-        others = begin.host_threads.get(host_of[name], 0)
-        plan.assignments[name] = replace(
-            assignment,
-            first_host_thread=assignment.first_host_thread + others,
-            host_engine_threads=assignment.host_engine_threads + others,
-        )
-    check_sendable(plan.assignments)
-    return scenario, rig, plan, device
+    def enter(self, step: Step) -> None:
+        """See `RunWatcher`."""
+        self.step = step
+        if step is Step.WRITE:
+            self._send(TrafficEnded())
 
-
-def _leased(rig: Rig, labels: tuple[str, ...]) -> Rig:
-    """The rig as far as this run may use it."""
-    agents = []
-    for agent in rig.agents:
-        ports = tuple(port for port in agent.ports if f"{agent.name}/{port.name}" in labels)
-        if ports:
-            agents.append(replace(agent, ports=ports))
-    if not agents:
-        raise ConfigError(Problem("ports", "none of the leased ports is in the rig", "submit the job again"))
-    return replace(rig, agents=tuple(agents))
-
-
-async def _measured(
-    link: DaemonLink,
-    begin: Begin,
-    scenario: Scenario,
-    rig: Rig,
-    plan: Plan,
-    device: DescribedDevice | None,
-) -> Ended:
-    settings = SessionSettings(
-        run_id=begin.run_id,
-        bind=rig.bind,
-        # The daemon's socket has admitted these agents.
-        insecure=True,
-        gather_timeout_ns=scenario.gather_timeout_ns,
-        stall_timeout_ns=scenario.stall_timeout_ns,
-        lost_after_ns=scenario.lost_after_ns,
-    )
-    started_at = wall_time_text()
-    session = Session(settings, plan.assignments, plan.tables, monotonic_ns())
-    counting = counting_of(rig)
-
-    async def lived() -> RunOutcome:
-        await drive(
-            session, link, link.stops, _progress_sender(link), lambda text: link.send_frame(LogLine(text))
-        )
-        return session.outcome(started_at)
-
-    outcome, counted = await counted_run(
-        counting, lived, lambda text: link.send_frame(LogLine(text)), link.stops
-    )
-    if session.problems:
-        problems = "\n".join(str(problem) for problem in session.problems)
-        return Ended(ExitCode.PREPARATION_FAILED, problems, stored=False, summary="")
-    link.send_frame(TrafficEnded())
-    await link.flush()
-    out_dir = Path(begin.out_dir)
-    await asyncio.to_thread(
-        write_run,
-        out_dir,
-        outcome,
-        plan.tables,
-        begin.scenario_text,
-        f"# Ports leased to this run: {', '.join(begin.ports)}\n{begin.rig_text}",
-        plan.connection_rows,
-        plan.port_names,
-    )
-    notes: list[str] = []
-    await _hold_beside(link, plan, device, out_dir, outcome, notes)
-    if counted is not None:
-        await asyncio.to_thread(add_device, out_dir, counted, device_basis(scenario, rig, outcome))
-    requested = requested_checks(scenario, rig, notes.append)
-    summary = await asyncio.to_thread(add_verdict, out_dir, requested, basis_of(scenario, rig, plan))
-    for text in notes:
-        link.send_frame(LogLine(text))
-    finished = FinishedRun(summary, render(summary, begin.out_dir))
-    reason = session.reason or finished.reason
-    return Ended(finished.exit_code, reason, stored=True, summary=to_json(summary))
-
-
-async def _hold_beside(
-    link: DaemonLink,
-    plan: Plan,
-    device: DescribedDevice | None,
-    out_dir: Path,
-    outcome: RunOutcome,
-    notes: list[str],
-) -> None:
-    """Adds what was to be expected of a run; not of one that is told to stop, which somebody waits for."""
-    reached = iterations_reached(outcome)
-    stopping = asyncio.create_task(link.stopping.wait())
-    expecting = asyncio.create_task(asyncio.to_thread(expect, plan, device, iterations=reached))
-    await asyncio.wait((stopping, expecting), return_when=asyncio.FIRST_COMPLETED)
-    if stopping.done():
-        notes.append("stopped: the run is kept, without ideal and twin beside it")
-        return
-    stopping.cancel()
-    try:
-        await asyncio.to_thread(kept_beside, plan, out_dir, outcome, expecting.result())
-    except (MemoryError, RunNotWritten) as error:
-        notes.append(f"{error or 'out of memory'}: the run is kept, without ideal and twin beside it")
-
-
-def _progress_sender(link: DaemonLink) -> Callable[[RunProgress], None]:
-    """Tells the daemon how far the run is, not more often than it cares to know."""
-    next_ns = 0
-    state = None
-
-    def send_progress(progress: RunProgress) -> None:
-        nonlocal next_ns, state
+    def progress(self, progress: RunProgress) -> None:
+        """See `RunWatcher`. The daemon is not told more often than it cares to know."""
         now_ns = monotonic_ns()
-        if now_ns < next_ns and progress.state is state:
+        if now_ns < self._next_ns and progress.state is self._state:
             return
-        next_ns, state = now_ns + _MOVED_NS, progress.state
-        link.send_frame(
+        self._next_ns, self._state = now_ns + _MOVED_NS, progress.state
+        self._send(
             Moved(
                 progress.state.name,
                 progress.ops_done,
@@ -328,7 +218,75 @@ def _progress_sender(link: DaemonLink) -> Callable[[RunProgress], None]:
             )
         )
 
-    return send_progress
+
+def main() -> None:
+    """Run in a process of its own; the one argument is the number of the socket to the daemon."""
+    asyncio.run(_main(socket.socket(fileno=int(sys.argv[1]))))
+
+
+async def _main(link_socket: socket.socket) -> None:
+    reader, writer = await asyncio.open_connection(sock=link_socket)
+    link = DaemonLink(reader, writer)
+    receiving = asyncio.create_task(link.receive_frames())
+    first: set[asyncio.Future[Any]] = {receiving, link.begun}
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    if link.begun.done():
+        link.send_frame(await _ended(link, link.begun.result()))
+    receiving.cancel()
+    await link.close()
+    # What a step that nobody waits for still does in its thread is not worth waiting for.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+async def _ended(link: DaemonLink, begin: Begin) -> Ended:
+    loop = asyncio.get_running_loop()
+    carrier, watcher = DaemonCarrier(link, loop), DaemonWatcher(link, loop)
+    running = asyncio.create_task(asyncio.to_thread(_run, begin, carrier, watcher))
+    stopping = asyncio.create_task(link.stopping.wait())
+    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not running.done() and watcher.step is Step.PREPARE:
+        what = f"{link.stops[0]} while it was being prepared"
+        return Ended(ExitCode.RUN_ERROR, what, stored=False, summary="")
+    try:
+        summary = await running
+    except EtloopError as error:
+        return Ended(error.exit_code, str(error), stored=False, summary="")
+    except MemoryError as error:
+        what = f"it needs more memory than limits.run_memory of the rack allows: {error or 'MemoryError'}"
+        return Ended(ExitCode.RUN_ERROR, what, stored=False, summary="")
+    reason = summary.reason or summary.failure
+    return Ended(summary.result.exit_code, reason, stored=True, summary=to_json(summary))
+
+
+def _run(begin: Begin, carrier: DaemonCarrier, watcher: DaemonWatcher) -> Summary:
+    prepared = prepare(*inputs_of(begin))
+    options = RunOptions(Path(begin.out_dir))
+    return run_plan(prepared, SessionExecution(carrier), options, watcher).summary
+
+
+def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
+    """Return what a run is made of, and what it may not do."""
+    root = Path(begin.scenario_root)
+    allowed = AllowedCode(**dict.fromkeys(begin.allowed_code, True))
+
+    def admit(scenario: Scenario) -> None:
+        confine(scenario, root)
+        refuse_python(scenario, allowed)
+
+    inputs = RunInputs(
+        scenario=InputFile(root / "scenario", begin.scenario_text.encode(), "scenario"),
+        rig=InputFile(Path(begin.rig_root) / "rig", begin.rig_text.encode(), "the rack's rig"),
+        run_id=begin.run_id,
+    )
+    return inputs, PrepareOptions(
+        strict=begin.strict,
+        read_plugin=compiling_reader(allowed, root),
+        admit=admit,
+        confine=partial(confined, root),
+        ports=begin.ports,
+        busy_threads=begin.host_threads,
+    )
 
 
 if __name__ == "__main__":

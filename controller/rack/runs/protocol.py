@@ -38,6 +38,8 @@ class Begin:
     """Of `AllowedCode`: the names of what is true."""
     host_threads: dict[str, int]
     """Engine threads of other runs by host: this run's take the cores after them."""
+    strict: bool
+    """Whether what the device's profile contradicts is an error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,7 +230,7 @@ def test_ctrl_c_ends_the_demo_and_its_agents(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
     assert process.returncode == 50, err
-    assert "aborted" in out
+    assert "stopped" in out
     assert "Ctrl-C" in out
     assert (tmp_path / "demo" / "run" / "summary.json").exists()
     alive = [pid for pid in agents if Path(f"/proc/{pid}").exists()]

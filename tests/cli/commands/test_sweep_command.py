@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import pytest
 from etloop.cli.commands.demo import agents, choose_rig, rig_text
 from etloop.cli.main import STOPPED_BY_SIGINT, main
 from etloop.contract.base.errors import ExitCode
-from etloop.controller.run.execute import FinishedRun
-from etloop.controller.run.twin import run_twin
+from etloop.controller.run.pipeline import FinishedRun, RunOptions, Step, run_plan
 from etloop.experiments.sweep import run as sweep_run
 from etloop.experiments.sweep.directory import SweepDirectory
 from etloop.experiments.sweep.points import PointFiles
+from etloop.results.schema.summary import Summary
 from etloop.results.store.run_dir import read_run
 
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
@@ -90,9 +91,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     done: list[tuple[str, int]] = []
     run = sweep_run.Runs.run
 
-    def noted(self: Any, of: Any, texts: PointFiles, number: int, room: Path) -> FinishedRun:
+    def noted(self: Any, of: Any, texts: PointFiles, number: int) -> Summary:
         done.append((of.name, number))
-        return run(self, of, texts, number, room)
+        return run(self, of, texts, number)
 
     monkeypatch.setattr(sweep_run.Runs, "run", noted)
     return done
@@ -108,28 +109,32 @@ def test_a_finished_sweep_goes_on_with_nothing_or_with_more_repeats(
     assert json.loads((files / "out" / "sweep.json").read_text())["repeats"] == 4
 
 
+@pytest.mark.parametrize("inside", [True, False], ids=["in the twin", "while it is held against ideal"])
 def test_ctrl_c_ends_it_cleanly_and_it_goes_on_where_it_was(
     files: Path,
     capsys: pytest.CaptureFixture[str],
     counted: list[tuple[str, int]],
     monkeypatch: pytest.MonkeyPatch,
+    inside: bool,
 ) -> None:
     shutil.rmtree(files / "out")
 
-    def interrupted(*words: Any, **more: Any) -> Any:
-        if len(counted) == 3:
-            words[4].mkdir()
-            (words[4] / "ops.parquet").write_text("half of it")
+    def interrupted(prepared: Any, execution: Any, options: RunOptions, watcher: Any) -> FinishedRun:
+        if len(counted) == 3 and inside:
+            assert options.out_dir is not None
+            options.out_dir.mkdir()
+            (options.out_dir / "ops.parquet").write_text("half of it")
             raise KeyboardInterrupt
-        return run_twin(*words, **more)
+        finished = run_plan(prepared, execution, options, watcher)
+        return replace(finished, stopped_in=Step.EXPECT) if len(counted) == 3 else finished
 
-    monkeypatch.setattr(sweep_run, "run_twin", interrupted)
+    monkeypatch.setattr(sweep_run, "run_plan", interrupted)
     code, _, err = sweep(files, capsys)
     assert code == STOPPED_BY_SIGINT
     assert "2 of 6 runs are kept in" in err
     assert [path.name for path in sorted((files / "out").rglob("*.partial"))] == []
     before = list(counted)
-    monkeypatch.setattr(sweep_run, "run_twin", run_twin)
+    monkeypatch.setattr(sweep_run, "run_plan", run_plan)
     assert sweep(files, capsys, "--resume")[0] == ExitCode.PASS
     assert sorted({*before[:2], *counted[3:]}) == sorted((f"p00{a}", b) for a in range(2) for b in range(3))
     assert len(counted) == 7

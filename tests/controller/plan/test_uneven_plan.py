@@ -14,7 +14,7 @@ import pytest
 from etloop.cli.text.plan import render_plan
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.records import PORT_RECORD
-from etloop.contract.model.run import AgentRecords, RunOutcome
+from etloop.contract.model.run import AgentRecords, RunEnd, RunOutcome
 from etloop.controller.plan import schedule_set
 from etloop.controller.plan.demand import Demand, demand_of
 from etloop.controller.plan.job_set import only
@@ -33,6 +33,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.runs.plan_by_hand import rig_of, scenario_of
+from tests.support.runs.records_by_hand import run_by_hand
 from tests.support.traces.shared_traces import SHARED_TRACES
 from tests.support.traces.splits_by_hand import Matrix, all_to_all_v, with_splits
 from tests.support.traces.traces_by_hand import all_reduce, collective, trace_of
@@ -73,7 +74,7 @@ def outcome_of(plan: Plan, simulated: SimulationOutcome) -> RunOutcome:
         versions={},
         complete=True,
     )
-    return RunOutcome("uneven", "done", "", "2026-01-01T00:00:00Z", 0, (records,))
+    return RunOutcome("uneven", RunEnd.DONE, "", "2026-01-01T00:00:00Z", 0, (records,))
 
 
 def pair_bytes(plan: Plan) -> dict[tuple[int, int], int]:
@@ -243,10 +244,9 @@ def test_the_dlrm_job_moves_exactly_its_splits(tmp_path: Path) -> None:
     reduced = sum(2 * 7 * op["in_bytes"] for op in ops[0] if op["op"] == "allreduce")
     assert sum(pair_bytes(plan).values()) == sum(wanted.values()) + reduced
     simulated = ran(plan)
-    found = write_run(
-        tmp_path / "run", outcome_of(plan, simulated), plan.tables, "", "", plan.connection_rows
-    )
-    assert {check.result for check in found.checks} == {CheckResult.PASS}
+    found = run_by_hand(outcome_of(plan, simulated), plan.tables, rows=plan.connection_rows)
+    write_run(tmp_path / "run", found)
+    assert {check.result for check in found.summary.checks} == {CheckResult.PASS}
     rows = pq.read_table(tmp_path / "run" / "collectives.parquet").to_pylist()
     assert len(rows) == 3 * 8
     for row in rows:

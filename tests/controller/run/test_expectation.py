@@ -20,7 +20,7 @@ from etloop.controller.run.expectation import (
     check_device,
     expect,
 )
-from etloop.controller.run.prepare import prepare
+from etloop.controller.run.prepare import RunInputs, prepare
 from etloop.results.expected.expected_vs_measured import expected_rows
 from etloop.results.measure.collectives import group_ops
 from etloop.results.measure.iterations import measure_iterations
@@ -223,7 +223,7 @@ def test_a_topology_that_cannot_be_read_is_refused_before_anything_is_sent(
     (tmp_path / "s.yaml").write_text(scenario)
     (tmp_path / "r.yaml").write_text(rig + (named["rig"] if where == "rig" else ""))
     with pytest.raises(ConfigError, match=r"t\.yaml"):
-        prepare(tmp_path / "s.yaml", tmp_path / "r.yaml")
+        prepare(RunInputs.of(tmp_path / "s.yaml", tmp_path / "r.yaml"))
 
 
 UDP = (

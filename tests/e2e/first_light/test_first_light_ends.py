@@ -60,16 +60,16 @@ def wait_for_load(controller: Live) -> None:
         controller.process.wait(UNDER_LOAD_S)
 
 
-def assert_broken(controller: Live, place: Place, reason: str) -> Row:
+def assert_broken(controller: Live, place: Place, reason: str, state: str = "aborted") -> Row:
     """The controller ends by itself; its summary gives the reason and its records can be read."""
     ended = controller.ended()
     assert ended.exit_code == RUN_ERROR, ended.err
     assert "Traceback" not in ended.err
     left = commands.left_by(place)
     summary = left.summary
-    assert summary["state"] == "aborted"
+    assert summary["state"] == state
     assert re.search(reason, summary["reason"]), summary["reason"]
-    assert "aborted" in ended.out
+    assert state in ended.out
     # The table breaks lines where it likes.
     assert "".join(summary["reason"].split()) in "".join(ended.out.split())
     rows = left.rows("ops")
@@ -132,7 +132,7 @@ def test_a_user_ends_the_run(place: Place, number: signal.Signals, reason: str) 
     with commands.agents(place, "--once") as live, commands.run_going(place, SCENARIO) as controller:
         wait_for_load(controller)
         controller.process.send_signal(number)
-        summary = assert_broken(controller, place, f"^{reason} while in RUN$")
+        summary = assert_broken(controller, place, f"^{reason} while in RUN$", "stopped")
         assert all(agent["complete"] for agent in summary["agents"]), "all that was measured is handed over"
         for agent in live.values():
             assert "Traceback" not in agent.ended().err

@@ -12,13 +12,16 @@ import pytest
 from etloop.cli import main
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.records import FLOW_RECORD, PORT_RECORD
-from etloop.contract.model.run import AgentRecords, RunOutcome
+from etloop.contract.model.run import AgentRecords, RunEnd, RunOutcome
 from etloop.controller.inputs.collective_spec import Average, BenchSpec, Half, Variant, root_of
+from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.plan.plan import Plan, make_plan
+from etloop.controller.run.prepare import InputFile
 from etloop.experiments.collective.figures import interference, row_figures
 from etloop.experiments.collective.job import BenchJob, bench_job
+from etloop.experiments.collective.result import verdict_of
 from etloop.experiments.collective.scenario import Layout, bench_scenario, followers_of
-from etloop.experiments.collective.table import fitted, render_end, render_heading, render_rows, verdict_of
+from etloop.experiments.collective.table import fitted, render_end, render_heading, render_rows
 from etloop.results.measure.joined import MeasuredOps, match_ops
 from etloop.results.schema.kinds import SEND_RECV
 from etloop.traffic.collectives.core.table import Protocol
@@ -117,7 +120,7 @@ def measured(
         versions={},
         complete=True,
     )
-    return bench, plan, match_ops(RunOutcome("r", "done", "", "", 0, (records,)), plan.tables)
+    return bench, plan, match_ops(RunOutcome("r", RunEnd.DONE, "", "", 0, (records,)), plan.tables)
 
 
 @pytest.mark.parametrize(
@@ -259,21 +262,20 @@ def test_options_stand_over_the_file() -> None:
         b"mapping: {placement: explicit, explicit: {0: a/p0}}\ntransport: {path_mtu: 1024, qps_per_connection: 2}\n"
     )
     layout = Layout(ranks_per_host=4, placement="round_robin")
-    scenario, shown = bench_scenario(text, "s.yaml", Path("lab"), layout, (AR,), Variant(qps=3))
+    made = bench_scenario(InputFile(Path("lab/s.yaml"), text), layout, (AR,), Variant(qps=3))
+    scenario = parse_scenario(made.read(), made.source, Path("lab"))
     assert scenario.mapping.ranks_per_host == 4
     assert scenario.mapping.explicit == ()
     assert scenario.transport.path_mtu_bytes == 1024
     assert scenario.transport.qps_per_connection == 3
     assert (scenario.iterations, scenario.bytes_scale_text) == (1, "1")
-    assert shown.startswith("# Made by etloop collective.\n")
+    assert made.read().startswith(b"# Made by etloop collective.\n")
 
 
 def test_mistakes_of_the_file_are_told_at_its_lines() -> None:
     with pytest.raises(ConfigError, match=r"^s\.yaml:2: transport\.path_mtu: .*1500"):
         bench_scenario(
-            b"workload: {trace: x}\ntransport: {path_mtu: 1500}\n",
-            "s.yaml",
-            Path(),
+            InputFile(Path("s.yaml"), b"workload: {trace: x}\ntransport: {path_mtu: 1500}\n"),
             Layout(),
             (AR,),
             Variant(),
@@ -283,7 +285,8 @@ def test_mistakes_of_the_file_are_told_at_its_lines() -> None:
 def test_pins_bind_the_kinds_that_are_measured() -> None:
     base = b"workload: {trace: x}\ncollectives: {all_reduce: {channels: 4}, broadcast: {algorithm: chain}}\n"
     variant = Variant(shaping="nccl", algorithm="ring", protocol="ll")
-    scenario, _ = bench_scenario(base, "s.yaml", Path(), Layout(), (AR, AG), variant)
+    made = bench_scenario(InputFile(Path("s.yaml"), base), Layout(), (AR, AG), variant)
+    scenario = parse_scenario(made.read(), made.source, Path())
     pins = dict(scenario.collectives.settings.pins)
     assert (pins["all-reduce"].algorithm, pins["all-reduce"].protocol, pins["all-reduce"].channels) == (
         "ring",

@@ -14,28 +14,27 @@ from etloop.contract.model.device_counts import CountedDevice, CountedSource, Co
 from etloop.contract.model.run import RunOutcome
 from etloop.controller.run.verdict import counting_checks
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
-from etloop.results.artifacts import kpi_input, overload_of, verdict_files
+from etloop.results.artifacts import counted_run, kpi_input, run_with_verdict
 from etloop.results.device.class_queues import ExpectedClass, ReceivedClasses, class_queues
 from etloop.results.device.increase import increases_of
 from etloop.results.device.index import device_ports, indexed
 from etloop.results.device.reconcile import AgentPort, DevicePort, PlainDatagrams, reconcile
 from etloop.results.device.summary import DeviceBasis, RigPortFacts
-from etloop.results.kpis.all import key_figures, results_of, vocabulary
+from etloop.results.kpis.all import key_figures, vocabulary
 from etloop.results.schema.device import Agreement, Direction
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.verdict import RequestedCheck, Result
-from etloop.results.store.run_dir import add_device, read_frames, read_run, write_run
+from etloop.results.store.run_dir import read_artifacts, read_run, write_run
 from etloop.results.text.table import render
-from etloop.results.verdict.verdict import EmulatorLimits, check_mistakes, decide_verdict
+from etloop.results.verdict.verdict import Conditions, EmulatorLimits, check_mistakes
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.runs.records_by_hand import (
     START_NS,
-    connection_rows_by_hand,
     outcome_by_hand,
-    tables_by_hand,
+    run_by_hand,
     with_agent,
 )
 
@@ -262,16 +261,13 @@ def with_verdict(
 ) -> Summary:
     """The summary of a run directory that got a device's counters and was judged by conditions."""
     names = {"a": ("p0",), "b": ("p0",)}
-    write_run(run_dir, outcome(), tables_by_hand(), "", "", connection_rows_by_hand(), names)
-    run = replace(read_run(run_dir), summary=add_device(run_dir, device, basis))
-    given = kpi_input(run.summary, *read_frames(run), KPI_BASIS)
-    checks = [RequestedCheck(one, "why", "here") for one in conditions]
-    results = results_of(given, key_figures(given, KPI_BASIS))
-    limits, overload = EmulatorLimits(slip_share=9.0), overload_of(run.summary)
-    return replace(
-        run.summary,
-        verdict=decide_verdict(checks, results, vocabulary(), run.summary, limits, overload=overload),
-    )
+    run = run_by_hand(outcome(), port_names=names)
+    write_run(run_dir, run)
+    counted = counted_run(run, device, basis)
+    write_run(run_dir, counted, run)
+    checks = tuple(RequestedCheck(one, "why", "here") for one in conditions)
+    asked = Conditions(checks, EmulatorLimits(slip_share=9.0))
+    return run_with_verdict(read_artifacts(run_dir), KPI_BASIS, asked, pages=False).summary
 
 
 def test_losses_that_are_not_for_want_of_room_are_told_too(tmp_path: Path) -> None:
@@ -335,9 +331,7 @@ def test_a_run_directory_gets_the_devices_counters(tmp_path: Path) -> None:
     assert [row["increase"] for row in counters if row["counter"] == "pfc_tx"] == [2]
     assert [row["most"] for row in counters if row["counter"] == "current_bytes"] == [400]
     assert pq.read_table(tmp_path / "dut.parquet").num_rows == 2 * 13 + 3
-    run = read_run(tmp_path)
-    _, texts = verdict_files(run, read_frames(run), KPI_BASIS, (), EmulatorLimits())
-    page = texts["report.html"]
+    page = str(run_with_verdict(read_artifacts(tmp_path), KPI_BASIS, Conditions()).texts["report.html"])
     assert "Of agents and device, 4 directions of cables: 4 frame for frame." in page
     assert "counted by the device" in page
 
@@ -359,8 +353,7 @@ def test_key_figures_of_the_device(tmp_path: Path) -> None:
         counted(),
         "dut_dropped_packets == 7 and dut_pfc_tx_frames == 2 and dut_difference_share == 0",
     )
-    run = read_run(tmp_path)
-    kpis = key_figures(kpi_input(run.summary, *read_frames(run), KPI_BASIS), KPI_BASIS)
+    kpis = key_figures(kpi_input(read_artifacts(tmp_path), KPI_BASIS), KPI_BASIS)
     assert kpis.value("dut_dropped_packets") == 7
     assert kpis.value("dut_pfc_tx_frames") == 2
     assert kpis.value("dut_difference_share") == 0

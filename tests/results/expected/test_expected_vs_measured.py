@@ -13,13 +13,14 @@ from etloop.contract.base.errors import InputError
 from etloop.contract.base.ip_address import ip_bytes, ip_column
 from etloop.contract.model.records import OP_RECORD
 from etloop.contract.model.run import AgentRecords, ExpectedRun, RunOutcome
+from etloop.results.artifacts import compared_run
 from etloop.results.expected.expected_vs_measured import compare, compared_rows, expected_rows
 from etloop.results.measure.joined import match_ops
 from etloop.results.measure.summary import Measurement, measure
 from etloop.results.schema.columns import COMPARISON
 from etloop.results.schema.summary import ComparisonSummary, KindComparison, Summary
 from etloop.results.schema.typed_json import to_json
-from etloop.results.store.run_dir import add_comparison, read_run, write_run
+from etloop.results.store.run_dir import read_run, write_run
 from etloop.results.text.expected import comparison_lines
 from etloop.results.text.layout import WIDTH
 from etloop.results.text.table import render
@@ -28,6 +29,7 @@ from tests.support.runs.records_by_hand import (
     aborted_by_hand,
     connection_rows_by_hand,
     outcome_by_hand,
+    run_by_hand,
     tables_by_hand,
     with_agent,
 )
@@ -182,11 +184,11 @@ def test_an_op_that_the_plan_does_not_know_counts_for_nothing() -> None:
 
 
 def left(tmp_path: Path, *runs: ExpectedRun) -> tuple[Path, Summary]:
-    arguments = (outcome_by_hand(), TABLES)
-    write_run(tmp_path, *arguments, "scenario", "rig", connection_rows_by_hand())
-    return tmp_path, add_comparison(
-        tmp_path, *arguments, connection_rows_by_hand(), runs, ("twin: no topology",)
-    )
+    run = run_by_hand(tables=TABLES)
+    write_run(tmp_path, run)
+    found = compared_run(run, measured(), runs, ("twin: no topology",))
+    write_run(tmp_path, found, run)
+    return tmp_path, found.summary
 
 
 def test_a_comparison_is_read_back_as_it_was_written(tmp_path: Path) -> None:

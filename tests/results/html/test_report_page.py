@@ -16,21 +16,21 @@ from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.model.run import RunOutcome
 from etloop.controller.run.verdict import renew_verdict
-from etloop.results.artifacts import verdict_files
+from etloop.results.artifacts import run_with_verdict
 from etloop.results.export.perfetto import lanes_of
 from etloop.results.kpis.port_series import spread
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.typed_json import RunDirError
 from etloop.results.schema.verdict import RequestedCheck, Result
-from etloop.results.store.run_dir import read_frames, read_kpis, read_run, write_run, write_verdict
-from etloop.results.verdict.verdict import EmulatorLimits
+from etloop.results.store.run_dir import read_artifacts, read_kpis, read_run, write_run
+from etloop.results.verdict.verdict import Conditions
 from hypothesis import given as with_given
 from hypothesis import strategies as st
 
 from tests.support.runs.records_by_hand import (
     aborted_by_hand,
-    connection_rows_by_hand,
     outcome_by_hand,
+    run_by_hand,
     tables_by_hand,
 )
 
@@ -55,20 +55,11 @@ def with_verdict(
     run_dir: Path, outcome: RunOutcome | None = None, tables: PlanTables | None = None
 ) -> dict[str, str]:
     """The run by hand with its verdict, in `run_dir`."""
-    write_run(
-        run_dir,
-        outcome or outcome_by_hand(),
-        tables or tables_by_hand(),
-        SCENARIO,
-        RIG,
-        connection_rows_by_hand(),
-    )
-    run = read_run(run_dir)
-    summary, texts = verdict_files(
-        run, read_frames(run), BASIS, CHECKS, EmulatorLimits(), "dut-1", input_texts=(SCENARIO, RIG)
-    )
-    write_verdict(run_dir, summary, texts)
-    return texts
+    run = run_by_hand(outcome, tables, (SCENARIO, RIG))
+    write_run(run_dir, run)
+    found = run_with_verdict(read_artifacts(run_dir), BASIS, Conditions(CHECKS, device="dut-1"))
+    write_run(run_dir, found, run)
+    return {name: str(text) for name, text in found.texts.items()}
 
 
 def page_of(text: str) -> str:

@@ -19,7 +19,7 @@ from etloop.results.kpis.rates import settling_ns
 from etloop.results.measure.job_shares import interference_factor
 from etloop.results.schema.kpis import FIGURES, KindKpis, KpiBasis, KpiSet
 from etloop.results.schema.summary import JobComparison, JobFigures
-from etloop.results.store.run_dir import read_frames, read_run, write_run
+from etloop.results.store.run_dir import read_artifacts, write_run
 from hypothesis import given as with_given
 from hypothesis import strategies as st
 
@@ -28,9 +28,8 @@ from tests.support.runs.records_by_hand import (
     OFFSET_NS,
     START_NS,
     aborted_by_hand,
-    connection_rows_by_hand,
     outcome_by_hand,
-    tables_by_hand,
+    run_by_hand,
     with_agent,
 )
 
@@ -43,9 +42,8 @@ BASIS: Final = KpiBasis({"a/p0": GBPS, "b/p0": 2 * GBPS}, (1000, 2000, 0, 500), 
 
 
 def input_of(run_dir: Path, outcome: RunOutcome | None = None, basis: KpiBasis = BASIS) -> KpiInput:
-    write_run(run_dir, outcome or outcome_by_hand(), tables_by_hand(), "", "", connection_rows_by_hand())
-    run = read_run(run_dir)
-    return kpi_input(run.summary, *read_frames(run), basis)
+    write_run(run_dir, run_by_hand(outcome))
+    return kpi_input(read_artifacts(run_dir), basis)
 
 
 def kpis_of(run_dir: Path, outcome: RunOutcome | None = None, basis: KpiBasis = BASIS) -> KpiSet:

@@ -16,11 +16,16 @@ from etloop.results.measure.summary import measure
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.typed_json import RunDirError
-from etloop.results.store.run_dir import read_frames, read_run, write_run
+from etloop.results.store.run_dir import read_artifacts, write_run
 from etloop.results.text.table import render
 
 from tests.results.kpis.test_key_figures import BASIS
-from tests.support.runs.records_by_hand import connection_rows_by_hand, outcome_by_hand, tables_by_hand
+from tests.support.runs.records_by_hand import (
+    connection_rows_by_hand,
+    outcome_by_hand,
+    run_by_hand,
+    tables_by_hand,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +97,7 @@ def test_background_that_ends_early_is_no_missing_op() -> None:
 
 
 def test_tables_and_figures_of_a_run_directory(tmp_path: Path) -> None:
-    write_run(tmp_path, outcome_by_hand(), paired(), "", "", connection_rows_by_hand())
+    write_run(tmp_path, run_by_hand(tables=paired()))
     rows = pq.read_table(tmp_path / "jobs.parquet").to_pylist()
     assert len(rows) == 8, "two rounds, two jobs, two phases"
     assert {(one["job"], one["phase"], one["jct_ns"]) for one in rows} == {
@@ -103,8 +108,8 @@ def test_tables_and_figures_of_a_run_directory(tmp_path: Path) -> None:
         ("a", "alone", 0),
         ("a", "together", 0),
     ]
-    run = read_run(tmp_path)
-    kpis = key_figures(kpi_input(run.summary, *read_frames(run), BASIS), BASIS)
+    run = read_artifacts(tmp_path)
+    kpis = key_figures(kpi_input(run, BASIS), BASIS)
     assert kpis.value("interference_max") == pytest.approx(20_000 / 19_950)
     assert kpis.value("roofline_ns") is None
     text = render(run.summary, "d")
@@ -113,9 +118,9 @@ def test_tables_and_figures_of_a_run_directory(tmp_path: Path) -> None:
 
 
 def test_conditions_see_jobs_without_background(tmp_path: Path) -> None:
-    write_run(tmp_path, outcome_by_hand(), with_background(), "", "", connection_rows_by_hand())
-    run = read_run(tmp_path)
-    plan, frames = read_frames(run)
+    run = run_by_hand(tables=with_background())
+    write_run(tmp_path, run)
+    plan, frames = run.plan, read_artifacts(tmp_path).frames()
     assert frames["ops"].rows == 16
     found = of_jobs(frames, plan)
     assert found["ops"].rows == 8

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from etloop.contract.model.records import OP_RECORD
-from etloop.contract.model.run import AgentRecords, PlanTables, RunOutcome
+from etloop.contract.model.run import AgentRecords, PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.collectives import group_ops
 from etloop.results.measure.summary import measure, nearest_rank
 from etloop.results.schema.kinds import CONVENTIONS, OP_NAMES, SEND_RECV, OpCode, bus_factor
@@ -308,7 +308,7 @@ def test_a_wrong_byte_fails_an_aborted_run_too() -> None:
 
 
 def test_a_run_without_any_record_has_no_figures() -> None:
-    empty = replace(outcome_by_hand(), state="aborted", agents=())
+    empty = replace(outcome_by_hand(), state=RunEnd.ABORTED, agents=())
     summary = summary_of(empty)
     assert summary.ops.recorded == 0
     assert summary.job.jct_ns is None

@@ -7,13 +7,14 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final, get_args, get_type_hints
 
 import pytest
+from etloop.contract.model.run import RunEnd
 from etloop.results.device.summary import CLASSES, RECONCILIATION
 from etloop.results.device.tables import COUNTERS, DUT
 from etloop.results.measure.checks import check_run
 from etloop.results.measure.joined import match_flows, match_ops
 from etloop.results.schema.columns import COMPARISON, JOBS, TABLES, Column
 from etloop.results.schema.kinds import CONVENTIONS
-from etloop.results.schema.summary import SUMMARY_SCHEMA, CheckResult, RunState, Summary
+from etloop.results.schema.summary import SUMMARY_SCHEMA, CheckResult, Summary
 
 from tests.support.places import ROOT
 from tests.support.runs.records_by_hand import connection_rows_by_hand, outcome_by_hand, tables_by_hand
@@ -78,7 +79,7 @@ def test_every_check_state_and_kind_is_explained() -> None:
     checks = check_run(outcome, tables, match_ops(outcome, tables), flows)
     explained = named(PAGE)
     assert {check.name for check in checks} <= explained
-    assert {str(value) for value in (*CheckResult, *RunState)} <= explained
+    assert {str(value) for value in (*CheckResult, *RunEnd)} <= explained
     assert {convention.name for convention in CONVENTIONS} <= explained
 
 

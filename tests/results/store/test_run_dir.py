@@ -29,6 +29,7 @@ from tests.support.runs.records_by_hand import (
     aborted_by_hand,
     connection_rows_by_hand,
     outcome_by_hand,
+    run_by_hand,
     tables_by_hand,
 )
 
@@ -36,9 +37,9 @@ FILES: Final = {*TABLES, "summary.json", "plan.json", "scenario.yaml", "rig.yaml
 
 
 def write(run_dir: Path, outcome: RunOutcome | None = None) -> Summary:
-    return write_run(
-        run_dir, outcome or outcome_by_hand(), tables_by_hand(), "a: 1\n", "b: 2\n", connection_rows_by_hand()
-    )
+    run = run_by_hand(outcome, texts=("a: 1\n", "b: 2\n"))
+    write_run(run_dir, run)
+    return run.summary
 
 
 def test_a_run_reads_back_as_it_was_written(tmp_path: Path) -> None:
@@ -99,8 +100,7 @@ def test_ports_are_named_as_the_caller_says_or_not_at_all(tmp_path: Path) -> Non
     outcome = replace(outcome, agents=(two, outcome.agents[1]))
     write(tmp_path / "unnamed", outcome)
     assert read_run(tmp_path / "unnamed").ports["port"].to_pylist() == [None, None, "b/p0"]
-    arguments = (outcome, tables_by_hand(), "", "", connection_rows_by_hand())
-    write_run(tmp_path / "named", *arguments, port_names={"a": ("x", "y"), "b": ("z",)})
+    write_run(tmp_path / "named", run_by_hand(outcome, port_names={"a": ("x", "y"), "b": ("z",)}))
     assert read_run(tmp_path / "named").ports["port"].to_pylist() == ["x", "y", "z"]
 
 
@@ -196,7 +196,7 @@ DAMAGES: Final[tuple[tuple[str, Damage, str], ...]] = (
     (
         "an unknown state",
         edit_summary(lambda value: value.update(state="fine")),
-        r'state: expected one of done, aborted, got "fine"',
+        r'state: expected one of done, aborted, stopped, got "fine"',
     ),
     (
         "a wrong element",

@@ -9,7 +9,6 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 from etloop.contract.base.errors import ExitCode
-from etloop.controller.run.execute import FinishedRun
 from etloop.results.measure.summary import measure
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.verdict import RequestedCheck, Result
@@ -19,7 +18,7 @@ from etloop.results.verdict.evaluation import Results, evaluate
 from etloop.results.verdict.junit import junit_xml
 from etloop.results.verdict.parser import Vocabulary, parse
 from etloop.results.verdict.terms import ExpressionError
-from etloop.results.verdict.verdict import EmulatorLimits, decide_verdict
+from etloop.results.verdict.verdict import Conditions, decide_verdict
 from hypothesis import given as with_given
 from hypothesis import strategies as st
 
@@ -179,10 +178,9 @@ CHECKED: Final = Vocabulary({"jct_avg_ns": "ns", "lost_share": "ratio", "rtt_p50
 
 
 def verdict_of(*texts: str, aborted: bool = False, **figures: float | None) -> Verdict:
-    checks = [RequestedCheck(text, "it matters", "scenario.yaml:7") for text in texts]
-    return decide_verdict(
-        checks, results_by_hand(**figures), CHECKED, summary(aborted), EmulatorLimits(), "dut-1"
-    )
+    checks = tuple(RequestedCheck(text, "it matters", "scenario.yaml:7") for text in texts)
+    asked = Conditions(checks, device="dut-1")
+    return decide_verdict(asked, results_by_hand(**figures), CHECKED, summary(aborted))
 
 
 def only(verdict: Verdict) -> CheckOutcome:
@@ -254,8 +252,8 @@ LOSSY: Final = {"own_lost_packets": 3.0}
 def test_the_device_is_not_blamed_for_us(
     sentence: str, own: dict[str, float], text: str, result: Result
 ) -> None:
-    checks = [RequestedCheck(text, "it matters", "scenario.yaml:7")]
-    verdict = decide_verdict(checks, results_by_hand(**own), CHECKED, summary(), EmulatorLimits(), "dut-1")
+    asked = Conditions((RequestedCheck(text, "it matters", "scenario.yaml:7"),))
+    verdict = decide_verdict(asked, results_by_hand(**own), CHECKED, summary())
     assert verdict.result is result, sentence
     if result is Result.INCONCLUSIVE:
         assert "the emulator itself was the limit" in only(verdict).reason
@@ -272,9 +270,8 @@ def test_of_a_run_that_broke_off_nothing_passes_and_failures_stay() -> None:
 
 
 def test_a_profile_that_cannot_be_read_leaves_the_verdict_open() -> None:
-    verdict = decide_verdict(
-        (), results_by_hand(), CHECKED, summary(), EmulatorLimits(), "x", "the profile x cannot be read"
-    )
+    asked = Conditions(device="x", unreadable="the profile x cannot be read")
+    verdict = decide_verdict(asked, results_by_hand(), CHECKED, summary())
     assert (verdict.result, verdict.reasons) == (Result.INCONCLUSIVE, ("the profile x cannot be read",))
 
 
@@ -290,7 +287,7 @@ def test_a_profile_that_cannot_be_read_leaves_the_verdict_open() -> None:
 )
 def test_exit_codes(texts: tuple[str, ...], aborted: bool, code: ExitCode) -> None:
     verdict = verdict_of(*texts, aborted=aborted) if texts else None
-    assert FinishedRun(replace(summary(aborted), verdict=verdict), "").exit_code is code
+    assert replace(summary(aborted), verdict=verdict).result.exit_code is code
 
 
 def test_junit_has_a_case_for_the_run_and_one_for_every_condition() -> None:

@@ -16,11 +16,21 @@ import numpy as np
 from etloop.contract.base.ip_address import NO_ADDRESS, ip_bytes, ip_column
 from etloop.contract.model.assignment import Path
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
-from etloop.contract.model.run import AgentRecords, PlannedConnections, PlannedOps, PlanTables, RunOutcome
+from etloop.contract.model.run import (
+    AgentRecords,
+    PlannedConnections,
+    PlannedOps,
+    PlanTables,
+    RunEnd,
+    RunOutcome,
+)
+from etloop.results.artifacts import RunRecords, measured_run
+from etloop.results.measure.summary import measure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from etloop.results.store.run_dir import RunArtifacts
     from numpy.typing import NDArray
 
 START_NS: Final = 5_000_000_000
@@ -217,7 +227,7 @@ def outcome_by_hand() -> RunOutcome:
         )
     return RunOutcome(
         run_id="r1",
-        state="done",
+        state=RunEnd.DONE,
         reason="",
         started_at="2026-01-02T03:04:05+00:00",
         start_ns=START_NS,
@@ -244,4 +254,19 @@ def aborted_by_hand() -> RunOutcome:
         )
 
     outcome = with_agent(outcome_by_hand(), "b", lose)
-    return replace(outcome, state="aborted", reason="agent b: no heartbeat for 3 s")
+    return replace(outcome, state=RunEnd.ABORTED, reason="agent b: no heartbeat for 3 s")
+
+
+def run_by_hand(
+    outcome: RunOutcome | None = None,
+    tables: PlanTables | None = None,
+    texts: tuple[str, str] = ("", ""),
+    port_names: Mapping[str, tuple[str, ...]] | None = None,
+    rows: Mapping[str, NDArray[np.int32]] | None = None,
+) -> RunArtifacts:
+    """The results of the run above, or of other records; `texts` are its scenario and its rig."""
+    outcome, tables = outcome or outcome_by_hand(), tables or tables_by_hand()
+    rows = connection_rows_by_hand() if rows is None else rows
+    inputs = dict(zip(("scenario.yaml", "rig.yaml"), texts, strict=True))
+    records = RunRecords(outcome, tables, rows, port_names or {}, inputs)
+    return measured_run(records, measure(outcome, tables, rows))

@@ -11,10 +11,11 @@ from etloop.controller.rack.api import Accepted, Rack, RackLimits, Rejected
 from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import JobRequest, JobState, PortDemand
-from etloop.controller.rack.runs.process import prepare
+from etloop.controller.rack.runs.process import inputs_of
 from etloop.controller.rack.runs.protocol import Begin
 from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.controller.rack.store.job_store import JobStore
+from etloop.controller.run.prepare import Prepared, prepare
 
 from tests.controller.rack.test_rack_daemon import place, serving
 from tests.support.first_light.commands import Place, agents
@@ -53,7 +54,14 @@ def rack(root: Path, allowed: AllowedCode) -> Rack:
 
 def begin(root: Path, scenario: str, *allowed: str) -> Begin:
     """What the daemon tells the process of a run."""
-    return Begin("j1", scenario, str(root), RIG, str(root), ("a/p0", "b/p0"), "", tuple(allowed), {})
+    return Begin(
+        "j1", scenario, str(root), RIG, str(root), ("a/p0", "b/p0"), "", tuple(allowed), {}, strict=False
+    )
+
+
+def prepared(begin: Begin) -> Prepared:
+    """What the process of a run makes of it."""
+    return prepare(*inputs_of(begin))
 
 
 @pytest.mark.parametrize(
@@ -74,21 +82,21 @@ def test_code_is_refused_by_its_line_at_submission_and_again_before_it_could_run
     assert "is code, and this rack runs none that a scenario brings" in problem.what
     assert key in problem.remedy
     with pytest.raises(ConfigError, match="is code, and this rack runs none"):
-        prepare(begin(root, scenario))
+        prepared(begin(root, scenario))
 
 
 def test_allowing_one_kind_of_code_allows_no_other(root: Path) -> None:
     with pytest.raises(ConfigError, match=r"mine.py is code"):
-        prepare(begin(root, JOB + PYTHON, "cc_plugins"))
+        prepared(begin(root, JOB + PYTHON, "cc_plugins"))
     with pytest.raises(ConfigError, match=r"aimd.cpp is code"):
-        prepare(begin(root, JOB + PLUGIN.replace("PLACE", "aimd.cpp"), "python_schedules"))
+        prepared(begin(root, JOB + PLUGIN.replace("PLACE", "aimd.cpp"), "python_schedules"))
 
 
 def test_allowed_code_is_run_when_the_job_is_prepared_and_not_before(root: Path) -> None:
     answer = rack(root, BOTH).submit(JobRequest(JOB + PYTHON, PortDemand()), "test")
     assert isinstance(answer, Accepted)
     with pytest.raises(ConfigError, match="reading it raised SystemExit: it ran"):
-        prepare(begin(root, JOB + PYTHON, "python_schedules"))
+        prepared(begin(root, JOB + PYTHON, "python_schedules"))
 
 
 @pytest.mark.parametrize("place", ["../aimd.cpp", "/etc/aimd.cpp", "link.cpp"])
@@ -98,7 +106,7 @@ def test_an_allowed_plugin_lies_below_the_scenario_root(root: Path, place: str) 
     answer = rack(root, BOTH).submit(JobRequest(scenario, PortDemand()), "test")
     assert isinstance(answer, Accepted)
     with pytest.raises(ConfigError, match="lies outside the rack's scenario root"):
-        prepare(begin(root, scenario, "cc_plugins"))
+        prepared(begin(root, scenario, "cc_plugins"))
 
 
 @pytest.mark.parametrize("place", ["../mine.xml", "/etc/mine.xml", "link.xml"])
@@ -107,7 +115,7 @@ def test_a_schedule_file_lies_below_the_scenario_root(root: Path, place: str) ->
     (root / "link.xml").symlink_to(root.parent / "mine.xml")
     scenario = JOB + PYTHON.replace("mine.py", place)
     with pytest.raises(ConfigError, match="is outside the scenario's directory"):
-        prepare(begin(root, scenario))
+        prepared(begin(root, scenario))
 
 
 @pytest.mark.parametrize(

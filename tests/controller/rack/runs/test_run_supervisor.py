@@ -17,7 +17,9 @@ MESSAGE = bytes(4 << 20)
 
 
 def child_in(directory: Path) -> RunChild:
-    begin = Begin("r1", "", str(directory), "", str(directory), (), str(directory / "out"), (), {})
+    begin = Begin(
+        "r1", "", str(directory), "", str(directory), (), str(directory / "out"), (), {}, strict=False
+    )
     return RunChild(begin, directory / "r1.lock", 16 << 30, lambda _: None)
 
 

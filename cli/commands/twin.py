@@ -1,0 +1,114 @@
+"""`etloop twin`: a scenario in virtual time, through the switches of a topology.
+
+Decides what is printed of it; how a run takes place is decided by `controller.run`, what the flow level knows by
+`traffic.flow_level` (docs/flow_level.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from etloop.cli.progress import StatusWatcher, reading_bar
+from etloop.cli.result import CommandResult, to_json
+from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.contract.base.units import approximate_duration
+from etloop.controller.plan.jobs import build_jobs
+from etloop.controller.run.expectation import expect_by_flows
+from etloop.controller.run.pipeline import (
+    PrepareOptions,
+    RunInputs,
+    RunOptions,
+    prepare,
+    refuse_used_directory,
+    run_plan,
+)
+from etloop.controller.run.twin import TWIN_ID, TwinExecution, described_device, twin_notes
+from etloop.results.expected.expected_figures import expected_figures
+from etloop.results.tables.switch_tables import totals
+from etloop.results.text.expected import expected_lines
+from etloop.results.text.switches import render_switches
+from etloop.results.text.table import render
+from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings, seeded
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from etloop.controller.run.pipeline import FinishedRun
+    from etloop.controller.run.prepare import Prepared
+
+
+def twin_command(parsed: argparse.Namespace) -> CommandResult:
+    """Run the twin. Raises an `InputError` with all mistakes of the files, before anything is run."""
+    by_flows = parsed.level == "flow"
+    if by_flows and parsed.out is not None:
+        what = "the flow level has no records to keep"
+        raise ConfigError(Problem("--out", what, "leave out --out, or --level flow; --json has every figure"))
+    if parsed.out is not None:
+        refuse_used_directory(parsed.out)
+    limit_ns = TwinSettings().limit_ns if parsed.limit is None else parsed.limit
+    inputs = RunInputs.of(parsed.scenario, parsed.rig, parsed.topology, TWIN_ID)
+    with reading_bar() as bar:
+        options = PrepareOptions(strict=parsed.strict, jobs=partial(build_jobs, progress=bar))
+        prepared = prepare(inputs, options)
+    if by_flows:
+        return _by_flows(prepared, parsed.seed, limit_ns, as_json=parsed.json)
+    interval_ns = SAMPLE_INTERVAL_NS if parsed.sample is None else parsed.sample
+    settings = TwinSettings(
+        seed=parsed.seed,
+        limit_ns=limit_ns,
+        sample_interval_ns=interval_ns if parsed.out is not None else 0,
+    )
+    kept = RunOptions(parsed.out, expects=False, keeps_topology=True)
+    finished = run_plan(prepared, TwinExecution(settings), kept, StatusWatcher())
+    text = _as_json(prepared, finished) if parsed.json else _as_text(prepared, finished, parsed.out)
+    return CommandResult(text, finished.summary.result.exit_code)
+
+
+def _by_flows(prepared: Prepared, seed: int | None, limit_ns: int, *, as_json: bool) -> CommandResult:
+    """Work the job out without packets. Raises `PlanError` as `expect_by_flows`."""
+    device = described_device(prepared)
+    device = replace(device, topology=seeded(device.topology, seed))
+    expectation = expect_by_flows(prepared.plan, device, limit_ns)
+    figures = expected_figures(expectation.runs, expectation.absent, prepared.plan.tables)
+    is_whole = not figures.absent and all(one.complete for one in figures.expected)
+    code = ExitCode.PASS if is_whole else ExitCode.RUN_ERROR
+    if as_json:
+        return CommandResult(to_json(asdict(figures)), code)
+    return CommandResult("".join(f"{line.rstrip()}\n" for line in expected_lines(figures)), code)
+
+
+def _as_text(prepared: Prepared, finished: FinishedRun, out_dir: Path | None) -> str:
+    outcome = finished.executed.twin
+    assert outcome is not None
+    where = str(out_dir) if out_dir is not None else "not kept; --out DIR keeps them"
+    spent = approximate_duration(outcome.end_ns - outcome.start_ns)
+    notes = "".join(f"note            {note}\n" for note in twin_notes(prepared, outcome))
+    return (
+        render(finished.summary, where)
+        + "\n"
+        + render_switches(described_device(prepared).topology, outcome.switch_ports)
+        + f"virtual time    {spent}, {outcome.packets} packets over {outcome.hops} links\n"
+        + notes
+    )
+
+
+def _as_json(prepared: Prepared, finished: FinishedRun) -> str:
+    outcome = finished.executed.twin
+    assert outcome is not None
+    return to_json(
+        {
+            "summary": asdict(finished.summary),
+            "twin": {
+                "start_ns": outcome.start_ns,
+                "end_ns": outcome.end_ns,
+                "packets": outcome.packets,
+                "hops": outcome.hops,
+                "bad_packets": outcome.bad_packets,
+                "switches": totals(outcome.switch_ports),
+                "notes": twin_notes(prepared, outcome),
+            },
+        }
+    )

@@ -1,0 +1,219 @@
+"""One way through a run: prepare, execute, write, expect, count, decide the verdict.
+
+Every command that makes a run comes through here and differs in its options only: `prepare` takes `PrepareOptions`, `run_plan`
+takes `RunOptions` and where the plan is executed. Decides the order of the steps, and what a run keeps of itself when one of
+them cannot be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.model.run import RunEnd
+from etloop.controller.run.device_counters import device_basis
+from etloop.controller.run.expectation import expect, iterations_reached
+from etloop.controller.run.prepare import InputFile, PrepareOptions, RunInputs, new_run_id, prepare
+from etloop.controller.run.verdict import basis_of, conditions_of_run
+from etloop.results.artifacts import RunRecords, compared_run, counted_run, measured_run, run_with_verdict
+from etloop.results.measure.summary import measure
+from etloop.results.store.run_dir import TOPOLOGY_FILE, RunArtifacts, RunNotWritten, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    from etloop.contract.model.device_counts import CountedDevice
+    from etloop.contract.model.run import RunOutcome
+    from etloop.controller.run.expectation import Expectation
+    from etloop.controller.run.prepare import Prepared
+    from etloop.controller.session.actions import RunProgress
+    from etloop.results.measure.summary import Measurement
+    from etloop.results.schema.summary import Summary
+    from etloop.traffic.twin import TwinOutcome
+    from numpy.typing import NDArray
+
+__all__ = ["InputFile", "PrepareOptions", "RunInputs", "new_run_id", "prepare", "run_plan"]
+
+IS_THE_TWIN: Final = "twin: this run is the twin"
+_T = TypeVar("_T")
+
+
+class Step(Enum):
+    """Where a run stands."""
+
+    PREPARE = "prepared"
+    EXECUTE = "executed"
+    WRITE = "written"
+    EXPECT = "held against what was expected of it"
+    COUNT = "given the device's counters"
+    VERDICT = "given its verdict"
+
+
+class RunStopped(Exception):
+    """Somebody wants the run to end before a piece of work is done."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped")
+
+
+class RunWatcher(Protocol):
+    """Gets what is to be known of a run while it goes on."""
+
+    def report(self, line: str) -> None:
+        """Take a line for people."""
+
+    def enter(self, step: Step) -> None:
+        """Take notice of a step that begins."""
+
+    def progress(self, progress: RunProgress) -> None:
+        """Take how far a session is, about ten times a second."""
+
+
+class SilentWatcher:
+    """Nobody looks."""
+
+    def report(self, line: str) -> None:
+        """See `RunWatcher`."""
+
+    def enter(self, step: Step) -> None:
+        """See `RunWatcher`."""
+
+    def progress(self, progress: RunProgress) -> None:
+        """See `RunWatcher`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """In what those who run a plan differ; the defaults are those of `etloop run`."""
+
+    out_dir: Path | None
+    """Where the results are kept; None: nowhere."""
+    expects: bool = True
+    """Whether the run is held against an ideal network and the twin."""
+    pages: bool = True
+    """Whether the report and the trace for a viewer are made, which `etloop report --verdict` can do later."""
+    keeps_topology: bool = False
+    """Whether the results hold the description of the device."""
+    lab: str = ""
+    """What stands for the device, if it is not the lab that the rig names."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Executed:
+    """What the execution of a plan left."""
+
+    outcome: RunOutcome
+    connection_rows: Mapping[str, NDArray[np.int32]]
+    """Per agent: row i of its connections is this row of the plan's."""
+    counted: CountedDevice | None = None
+    """What was read of the device's counters."""
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    """By name: what only a twin knows."""
+    twin: TwinOutcome | None = None
+    """Of a run in virtual time."""
+
+
+class Execution(Protocol):
+    """How plans are executed: by agents (`execute.SessionExecution`), or in virtual time (`twin.TwinExecution`)."""
+
+    @property
+    def is_twin(self) -> bool:
+        """Return whether it is in virtual time."""
+
+    def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher) -> Executed:
+        """Execute a plan through `lab`, "" if the device is none. Raises an `InputError` before any traffic."""
+
+    def unless_stopped(self, work: Callable[[], _T]) -> _T:
+        """Return what `work` does; raise `RunStopped` as soon as somebody wants the run to end."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedRun:
+    """A run that is over."""
+
+    summary: Summary
+    measurement: Measurement
+    executed: Executed
+    stopped_in: Step | None = None
+    """The step that somebody ended early."""
+
+
+def run_plan(
+    prepared: Prepared, execution: Execution, options: RunOptions, watcher: RunWatcher
+) -> FinishedRun:
+    """Execute a plan, keep the results where the options say, and work out what came of it.
+
+    A run that breaks off is kept like any other, with its reason; so is one that is stopped, which is held against nothing.
+
+    Raises:
+        InputError: rig, device or lab cannot be used; nothing was sent.
+        RunNotWritten: the results cannot be kept.
+    """
+    conditions = conditions_of_run(prepared.scenario, prepared.rig, watcher.report, in_twin=execution.is_twin)
+    watcher.enter(Step.EXECUTE)
+    executed = execution.execute(prepared, options.lab or prepared.rig.lab, watcher)
+    outcome, plan = executed.outcome, prepared.plan
+    measurement = measure(outcome, plan.tables, executed.connection_rows)
+    stopped_in = Step.EXECUTE if outcome.state is RunEnd.STOPPED else None
+    if options.out_dir is None and not conditions:
+        return FinishedRun(measurement.summary, measurement, executed, stopped_in)
+    watcher.enter(Step.WRITE)
+    run = _keep(options, measured_run(_records(prepared, executed, options), measurement))
+    if options.expects and stopped_in is None:
+        watcher.enter(Step.EXPECT)
+        try:
+            found = execution.unless_stopped(lambda: _expectation(prepared, executed, watcher))
+            run = _keep(options, compared_run(run, measurement, found.runs, found.absent), run)
+        except (RunStopped, MemoryError, RunNotWritten) as error:
+            stopped_in = Step.EXPECT if isinstance(error, RunStopped) else None
+            why = str(error) or "out of memory"
+            watcher.report(f"{why}: the run is kept, without ideal network and twin")
+    if executed.counted is not None:
+        watcher.enter(Step.COUNT)
+        basis = device_basis(prepared.scenario, prepared.rig, outcome)
+        run = _keep(options, counted_run(run, executed.counted, basis), run)
+    watcher.enter(Step.VERDICT)
+    figures = basis_of(prepared.scenario, prepared.rig, plan)
+    run = _keep(options, run_with_verdict(run, figures, conditions, pages=options.pages), run)
+    return FinishedRun(run.summary, measurement, executed, stopped_in)
+
+
+def _records(prepared: Prepared, executed: Executed, options: RunOptions) -> RunRecords:
+    plan, texts = prepared.plan, dict[str, str | bytes](prepared.texts)
+    if options.keeps_topology and prepared.device is not None:
+        texts[TOPOLOGY_FILE] = prepared.device.content
+    return RunRecords(
+        executed.outcome, plan.tables, executed.connection_rows, plan.port_names, texts, executed.tables
+    )
+
+
+def _keep(options: RunOptions, now: RunArtifacts, before: RunArtifacts | None = None) -> RunArtifacts:
+    if options.out_dir is not None:
+        write_run(options.out_dir, now, before)
+    return now
+
+
+def _expectation(prepared: Prepared, executed: Executed, watcher: RunWatcher) -> Expectation:
+    """Work out in virtual time what the run should have taken. A twin is held against the ideal network only."""
+    device = prepared.device if executed.twin is None else None
+    watcher.report(f"held against an ideal network{' and the twin' if device else ''}, in virtual time")
+    found = expect(prepared.plan, device, iterations=iterations_reached(executed.outcome))
+    return found if executed.twin is None else replace(found, absent=(IS_THE_TWIN,))
+
+
+def refuse_used_directory(out_dir: Path) -> None:
+    """Raise `ConfigError` unless `out_dir` is absent or an empty directory."""
+    try:
+        used = out_dir.exists() and (not out_dir.is_dir() or next(out_dir.iterdir(), None) is not None)
+    except OSError as error:
+        what = f"cannot be looked into: {error.strerror or error}"
+        raise ConfigError(Problem(str(out_dir), what, "choose a directory that can be written")) from None
+    if used:
+        what = "is not an empty directory, and results are never mixed or overwritten"
+        raise ConfigError(
+            Problem(str(out_dir), what, "name a new directory with --out, or move the old one away")
+        )

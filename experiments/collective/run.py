@@ -1,0 +1,174 @@
+"""Carries a benchmark of collectives out: a session for every variant, each through the pipeline of every run.
+
+One session measures all sizes and collectives of one variant, in the job that `job` makes; every variant is planned before
+the first session begins. Decides nothing that is measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etloop.contract.base.errors import ConfigError, InputError, Problem
+from etloop.controller.inputs.collective_spec import MOST_RANKS, BenchSpec, Variant, check_spec
+from etloop.controller.plan.job_set import JobSet, only
+from etloop.controller.run.execute import SessionExecution
+from etloop.controller.run.pipeline import (
+    InputFile,
+    PrepareOptions,
+    RunInputs,
+    RunOptions,
+    new_run_id,
+    prepare,
+    refuse_used_directory,
+    run_plan,
+)
+from etloop.controller.run.prepare import read_rig
+from etloop.experiments.collective.figures import interference, row_figures
+from etloop.experiments.collective.job import BenchJob, bench_job
+from etloop.experiments.collective.result import RankLine, TestResult, verdict_of
+from etloop.experiments.collective.scenario import Layout, bench_scenario, choice_key, followers_of
+from etloop.results.schema.verdict import RunResult, worst_result
+from etloop.runtime.clock import wall_time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from etloop.controller.inputs.scenario.scenario import Scenario
+    from etloop.controller.run.pipeline import FinishedRun, RunWatcher
+    from etloop.controller.run.prepare import Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    """What is to be measured, and where."""
+
+    spec: BenchSpec
+    rig: InputFile
+    scenario: InputFile | None
+    """Settings for it: all of a scenario but its job."""
+    layout: Layout
+    out_dir: Path | None
+    least_busbw: float | None
+    """Bytes per second."""
+    strict: bool = False
+    """Whether what the device's profile contradicts is an error."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """One session to come."""
+
+    variant: Variant
+    kinds: tuple[int, ...]
+    left_out: tuple[str, ...]
+    """Kinds that cannot be measured in this variant, with the reason."""
+    prepared: Prepared
+    bench: BenchJob
+    directory: Path | None
+
+
+def spec_on(spec: BenchSpec, rig: InputFile) -> BenchSpec:
+    """Return a spec that can be measured, with a rank for every address of the rig if it names no number.
+
+    Raises `ConfigError` where it cannot.
+    """
+    if not spec.ranks:
+        ports = [port for agent in read_rig(rig).agents for port in agent.ports]
+        spec = replace(spec, ranks=min(sum(len(port.addresses) for port in ports), MOST_RANKS))
+    check_spec(spec)
+    return spec
+
+
+def plan_trials(request: BenchRequest) -> tuple[Trial, ...]:
+    """Return a plan for every variant. Raises an `InputError` with the problems of all variants together."""
+    if request.out_dir is not None:
+        refuse_used_directory(request.out_dir)
+    trials: list[Trial] = []
+    problems: dict[Problem, None] = {}
+    for number, variant in enumerate(request.spec.variants):
+        try:
+            trials.append(_trial(request, number, variant))
+        except InputError as error:
+            problems |= dict.fromkeys(error.problems)
+    if problems:
+        raise ConfigError(*problems)
+    return tuple(trials)
+
+
+def _trial(request: BenchRequest, number: int, variant: Variant) -> Trial:
+    spec, out = request.spec, request.out_dir
+    able = followers_of(spec.kinds, variant)
+    # Beside each other all of them run; whoever cannot follow a pin does so as if there were none.
+    kinds = spec.kinds if spec.concurrent else able.kinds
+    apart = "keeps its own choice" if spec.concurrent else "is left out"
+    bench = bench_job(replace(spec, kinds=kinds))
+    scenario = bench_scenario(request.scenario, request.layout, able.kinds, variant)
+
+    def jobs(made: Scenario) -> JobSet:
+        return only(bench.job, made.mapping, made.collectives.settings)
+
+    inputs = RunInputs(scenario, request.rig, run_id=f"{new_run_id()}-{number}")
+    prepared = prepare(inputs, PrepareOptions(strict=request.strict, jobs=jobs))
+    if out is not None and len(spec.variants) > 1:
+        out = out / str(number + 1)
+    notes = tuple(f"{name} {apart}: {why}" for name, why in able.others)
+    return Trial(variant, kinds, notes, prepared, bench, out)
+
+
+def measure_trial(request: BenchRequest, trial: Trial, watcher: RunWatcher) -> tuple[TestResult, ...]:
+    """Return what a session measured, kind by kind. Raises as `run_plan`."""
+    started_at = wall_time_text()
+    options = RunOptions(trial.directory, expects=False)
+    return _tests(request, trial, run_plan(trial.prepared, SessionExecution(), options, watcher), started_at)
+
+
+def _tests(
+    request: BenchRequest, trial: Trial, finished: FinishedRun, started_at: str
+) -> tuple[TestResult, ...]:
+    spec, tables, summary = request.spec, trial.prepared.plan.tables, finished.summary
+    ops, spans = finished.measurement.ops, trial.bench.spans
+    rows = row_figures(ops, tables.ops, spans, spec.ranks, spec.average)
+    failed = [f"{check.name}: {'; '.join(check.examples)}" for check in summary.failed_checks]
+    found = interference(ops, spans, spec.ranks, spec.average) if spec.concurrent else ()
+    tests = []
+    for kind in trial.kinds:
+        own = tuple(row for row in rows if row.kind == kind and not row.together)
+        tests.append(
+            TestResult(
+                kind=kind,
+                variant=trial.variant,
+                places=_places(trial),
+                rows=own,
+                verdict=verdict_of(own, request.least_busbw),
+                interference=tuple(one for one in found if one.kind == kind),
+                choices=tuple(one for one in tables.choices if one.collective == choice_key(kind)),
+                shaping=tables.shaping,
+                notes=(*trial.left_out, *tables.notes, *summary.degraded),
+                errors=tuple(filter(None, (summary.reason, *failed))),
+                started_at=started_at,
+                ended_at=wall_time_text(),
+                summary=summary,
+            )
+        )
+    return tuple(tests)
+
+
+def _places(trial: Trial) -> tuple[RankLine, ...]:
+    placement = trial.prepared.plan.placement
+    return tuple(
+        RankLine(
+            rank,
+            placement.host[rank],
+            placement.ports[port].agent,
+            placement.ports[port].port.name,
+            placement.address_of(rank),
+        )
+        for rank, port in enumerate(placement.port)
+    )
+
+
+def result_of(tests: Iterable[TestResult]) -> RunResult:
+    """Return what came of all tests: the verdicts of their runs, and what the tests themselves find."""
+    return worst_result(result for test in tests for result in (test.summary.result, test.verdict.result))
