@@ -244,8 +244,8 @@ def _tests(
                 errors=errors,
                 started_at=started_at,
                 ended_at=wall_time_text(),
-                retransmitted_packets=summary.transport.retransmitted_packets,
-                sent_packets=summary.transport.tx_packets,
+                retransmitted_packets=summary.transport["retransmitted_packets"],
+                sent_packets=summary.transport["tx_packets"],
             )
         )
     return tests

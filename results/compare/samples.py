@@ -225,7 +225,7 @@ def _things(run: Run) -> dict[str, dict[str, str]]:
     found = {
         "scenario": _values(scenario),
         "rig": _values(rig),
-        "trace": {"source": summary.source, "ranks": str(summary.ranks)},
+        "trace": {"source": summary.workload.source, "ranks": str(summary.workload.ranks)},
         "measured": {"in": VIRTUAL_TIME if summary.started_at == VIRTUAL_TIME else "real time"},
         "hosts": {one.name: one.host for one in summary.agents},
         "versions": {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from etloop.contract.model.counters import CounterObject
+from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.results.device.class_queues import ReceivedClasses, class_queues
 from etloop.results.device.cos import device_cos_table, device_samples_table
 from etloop.results.device.index import device_ports, indexed
@@ -60,28 +60,6 @@ CLASSES: Final = (
     Column("found_packets", ColumnType.INT64, "packets", nullable=True),
 )
 """classes.parquet."""
-_TOTALS: Final = (
-    (CounterObject.QUEUE, "ecn_marked_packets"),
-    (CounterObject.QUEUE, "dropped_packets"),
-    (CounterObject.QUEUE, "trimmed_packets"),
-    (CounterObject.QUEUE, "paused_ns"),
-    (CounterObject.QUEUE, "watchdog_storms"),
-    (CounterObject.QUEUE, "watchdog_dropped_packets"),
-    (CounterObject.GROUP, "dropped_packets"),
-    (CounterObject.PRIORITY, "pfc_rx"),
-    (CounterObject.PRIORITY, "pfc_tx"),
-    (CounterObject.PORT, "rx_dropped_packets"),
-    (CounterObject.PORT, "tx_dropped_packets"),
-    (CounterObject.PORT, "rx_error_packets"),
-    (CounterObject.PORT, "ecn_marked_packets"),
-    (CounterObject.PORT, "link_dropped_packets"),
-    (CounterObject.PORT, "fault_dropped_packets"),
-    (CounterObject.PORT, "fault_corrupted_packets"),
-    (CounterObject.PORT, "no_route_packets"),
-    (CounterObject.PORT, "overload_frames"),
-    (CounterObject.PORT, "np_cnp_sent"),
-    (CounterObject.PORT, "rp_cnp_handled"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,15 +222,16 @@ def _gaps(sources: tuple[IndexedSource, ...], start_ns: int) -> tuple[DeviceGap,
 def _totals(sources: tuple[IndexedSource, ...]) -> dict[str, int]:
     """`queue_dropped_packets` and so on: of every object once, by the first source that tells of it."""
     found: dict[str, int] = {}
-    for kind, counter in _TOTALS:
-        seen: dict[tuple[object, ...], int | None] = {}
-        for one in sources:
-            for at, name in one.numbers:
-                if (at.kind, name) == (kind, counter):
-                    seen.setdefault((*one.place(at.name), at.number), one.increase(at, name))
-        known = [value for value in seen.values() if value is not None]
-        if known:
-            found[f"{kind}_{counter}"] = sum(known)
+    for kind in CounterObject:
+        for counter in counters_of(kind, CounterUse.SUMMED):
+            seen: dict[tuple[object, ...], int | None] = {}
+            for one in sources:
+                for at, name in one.numbers:
+                    if (at.kind, name) == (kind, counter.name):
+                        seen.setdefault((*one.place(at.name), at.number), one.increase(at, name))
+            known = [value for value in seen.values() if value is not None]
+            if known:
+                found[f"{kind}_{counter.name}"] = sum(known)
     return found
 
 

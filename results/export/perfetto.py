@@ -32,7 +32,7 @@ def perfetto_json(given: KpiInput) -> str:
     encoded = [json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in _events(given)]
     about = {
         "run_id": given.summary.run_id,
-        "workload": given.summary.source,
+        "workload": given.summary.workload.source,
         "ops_left_out": _left_out(given),
     }
     return (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.units import approximate_bytes
+from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.results.tables.switch_tables import totals, used_cos
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ _HEADINGS: Final = (
     ("switch/port", "to", "cos", "sent", "packets", "marked", "dropped", "pauses", "", "paused", "queue"),
     ("", "", "", "", "", "", "", "sent", "heard", "us", "max"),
 )
+
+
+_NAMED: Final = frozenset({"ecn_marked_packets", "dropped_packets"})
+"""Totals that the line of totals names whatever they are."""
 
 
 def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> str:
@@ -76,17 +81,10 @@ def _totals(switch_ports: tuple[NDArray[np.void], ...]) -> list[str]:
         f"room, {sums['pfc_tx_frames']} pause frames"
     )
     others = [
-        f"{sums[name]} {words}"
-        for name, words in (
-            ("trimmed_packets", "trimmed"),
-            ("link_dropped_packets", "lost with a link"),
-            ("fault_dropped_packets", "dropped by faults"),
-            ("fault_corrupted_packets", "corrupted by faults"),
-            ("no_route_packets", "without a route"),
-            ("watchdog_storms", "pause storms"),
-            ("watchdog_dropped_packets", "dropped by the watchdog"),
-        )
-        if sums[name]
+        f"{sums[counter.name]} {counter.words}"
+        for owner in (CounterObject.QUEUE, CounterObject.PORT)
+        for counter in counters_of(owner, CounterUse.MODELLED | CounterUse.SUMMED)
+        if counter.words and counter.name not in _NAMED and sums[counter.name]
     ]
     return [f"switches        {', '.join([first, *others])}"]
 

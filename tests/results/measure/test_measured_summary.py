@@ -139,7 +139,7 @@ def test_slip_bytes_counters_and_clock() -> None:
     assert (summary.bytes.wire_tx_bytes, summary.bytes.local_tx_bytes) == (29_000, 24_000)
     assert summary.bytes.trace_bytes == 1000 * summary.bytes.message_bytes
     counts = summary.transport
-    assert (counts.tx_packets, counts.retransmitted_packets, counts.injected_drops) == (120, 1, 2)
+    assert (counts["tx_packets"], counts["retransmitted_packets"], counts["injected_drops"]) == (120, 1, 2)
     assert (summary.clock.error_max_ns, summary.clock.between_agents_error_ns) == (20_000, 21_500)
     assert summary.degraded == ("b: receive buffer is 212992 bytes, 4194304 asked",)
 

@@ -184,6 +184,11 @@ DAMAGES: Final[tuple[tuple[str, Damage, str], ...]] = (
     ),
     ("a key too few", edit_summary(lambda value: value.pop("ops")), r"summary.json.ops: is missing"),
     (
+        "a counter too few",
+        edit_summary(lambda value: value["transport"].pop("naks_tx")),
+        r"summary.json.transport: counters missing or unknown: naks_tx",
+    ),
+    (
         "text for a number",
         edit_summary(lambda value: value.update(ranks="4")),
         r'summary.json.ranks: expected an integer, got "4"',
