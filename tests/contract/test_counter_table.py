@@ -73,7 +73,7 @@ def test_a_counter_of_the_table_is_everywhere() -> None:
         "Parquet"
     )
     header = native_header(table)
-    fields = re.findall(r"FIELD\((\w+)\)", header.split("ETLOOP_PORT_COUNTERS", maxsplit=1)[0])
+    fields = re.findall(r"(?m)^  FIELD\((\w+)\)", header.split("ETLOOP_PORT_COUNTERS", maxsplit=1)[0])
     assert fields[:2] == ["tx_messages", PLANTED.name], "the native record, in the same order"
     schema = json.loads(summary_schema((ROOT / "results/summary.schema.json").read_text(), table))
     transport = schema["properties"]["transport"]
