@@ -435,7 +435,7 @@ ScheduleSet schedule_set_from(nb::handle tables) {
   const Values<int32_t> lane_offsets(tables, "lane_offsets");
   const Values<int32_t> sizes(tables, "size");
   ScheduleSet set;
-  set.cutting = read_cutting(tables);
+  set.cutting = read_cutting(nb::getattr(tables, "schedules"));
   set.sizes = copy(sizes);
   set.lanes = read_lanes(tables);
   set.entries = read_entries(tables);
