@@ -105,8 +105,7 @@ class RackClient:
         self,
         scenario: str,
         *,
-        ports: Sequence[str] = (),
-        port_count: int = 0,
+        ports: Sequence[str] | int = (),
         priority: int = 0,
         client_key: str = "",
         submitter: str = "",
@@ -115,12 +114,14 @@ class RackClient:
     ) -> JobStatus:
         """Queues a job and returns it as it stands; the earlier job if `client_key` was used before.
 
+        `ports`: those to run on, as "agent/port", or how many of any; none named: every port.
+
         Raises `RequestRefused` with everything that is wrong, `RackUnreachable` if nobody answers.
         """
         request = SubmitRequest(
             scenario=scenario,
-            ports=tuple(ports),
-            port_count=port_count,
+            ports=() if isinstance(ports, int) else tuple(ports),
+            port_count=ports if isinstance(ports, int) else 0,
             priority=priority,
             # Without a key of the caller's, one of ours: a request that the broker delivers twice stays one job.
             client_key=client_key or f"{self._name}-{secrets.token_hex(8)}",
