@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.controller.inputs.collective_spec import Half, root_of
 from etloop.results.schema.kinds import CONVENTIONS
+from etloop.results.text.layout import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -237,10 +238,4 @@ def render_sweep(tests: Sequence[SweepLine]) -> str:
                 str(best.amount.size_bytes),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["# Sweep"]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-        cells += [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        lines.append("#  " + "  ".join(cells).rstrip())
-    return "\n".join(lines) + "\n"
+    return "\n".join(["# Sweep", *(f"#  {line}" for line in aligned(rows))]) + "\n"

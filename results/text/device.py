@@ -87,8 +87,7 @@ def _differences(rows: tuple[ReconciledPort, ...]) -> list[str]:
     if not shown:
         return []
     cells = [_HEADINGS, *(_row(row) for row in shown[:MOST_ROWS])]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS))]
-    lines = [f"  {aligned(row, widths, '  ')}" for row in cells]
+    lines = [f"  {line}" for line in aligned(cells)]
     reasons = dict.fromkeys(row.why for row in shown if row.why)
     lines += [line for reason in reasons for line in wrapped("", reason)]
     if len(shown) > MOST_ROWS:

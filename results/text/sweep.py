@@ -8,7 +8,7 @@ from etloop.results.compare.compare import JCT as IN_ALL
 from etloop.results.compare.sweep_results import JCT, P99
 from etloop.results.schema.comparison import Outcome
 from etloop.results.text.compare import WORDS
-from etloop.results.text.layout import printable, wrapped
+from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import value_words
 
 if TYPE_CHECKING:
@@ -90,15 +90,7 @@ def group_table(group: Group, axis: str, results: Mapping[str, PointResult]) -> 
                 *change_cells(result),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if column in {0, 1, len(row) - 1} else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  " + "  ".join(cells).rstrip())
-    return lines
+    return [f"  {line}" for line in aligned(rows, (0, 1, len(rows[0]) - 1))]
 
 
 def shown_columns(group: Group, results: Mapping[str, PointResult]) -> tuple[str, ...]:

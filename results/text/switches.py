@@ -10,6 +10,7 @@ import numpy as np
 from etloop.contract.base.units import approximate_bytes
 from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.results.tables.switch_tables import totals, used_cos
+from etloop.results.text.layout import aligned
 
 if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology
@@ -57,21 +58,11 @@ def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ..
                 approximate_bytes(int(queue["watermark_bytes"])),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS[0]))]
-    lines = [
-        "  ".join(
-            _cell(text, width, column) for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    lines = aligned(rows)
     if len(all_cos) > len(shown):
         lines.append(f"({len(all_cos) - len(shown)} more lanes; all are in switches.parquet with --out)")
     lines += ["", *_totals(switch_ports)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def _cell(text: str, width: int, column: int) -> str:
-    return text.ljust(width) if column < 2 else text.rjust(width)
 
 
 def _totals(switch_ports: tuple[NDArray[np.void], ...]) -> list[str]:

@@ -78,9 +78,9 @@ def _kinds(summary: Summary) -> list[str]:
     if not summary.kinds:
         return ["No collective completed."]
     rows = [*_HEADINGS, *(_kind_row(kind) for kind in summary.kinds)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
-    lines = [aligned(row, widths, gap) for row in rows]
+    lines = aligned(rows)
+    if max(map(len, lines)) > WIDTH:
+        lines = aligned(rows, gap=" ")
     incomplete = sum(kind.incomplete for kind in summary.kinds)
     if incomplete:
         lines.append(f"Not in these figures: {incomplete} of which only some members completed.")
@@ -93,8 +93,7 @@ def _baselines(summary: Summary) -> list[str]:
         return []
     shown = summary.baselines.first[:BASELINES_SHOWN]
     rows = [*_BASELINE_HEADINGS, *(_baseline_row(one) for one in shown)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [aligned(row, widths, "  ") for row in rows]
+    lines = aligned(rows)
     more = summary.baselines.total - len(shown)
     if more:
         lines.append(f"And {more} more in collectives.parquet, column recorded_ns.")
