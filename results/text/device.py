@@ -71,7 +71,7 @@ def agreement_words(device: DeviceSummary) -> str:
         Agreement.EXACT: "frame for frame",
         Agreement.WITHIN: f"within {tolerance}",
         Agreement.BEYOND: f"BEYOND {tolerance}",
-        Agreement.UNKNOWN: "cannot be parts",
+        Agreement.UNKNOWN: "cannot be told",
     }
     counts_text = ", ".join(f"{counts[one]} {words[one]}" for one in Agreement if counts[one])
     return f"of agents and device, {len(rows)} directions of cables: {counts_text}"
