@@ -16,6 +16,7 @@ from etloop.contract.base.errors import ConfigError
 from etloop.contract.base.yaml_tree import values_by_path
 from etloop.results.measure.iterations import counted_iterations
 from etloop.results.schema.jobs import Phase
+from etloop.results.schema.kinds import kind_label
 from etloop.results.schema.kpis import KPI_FILE
 from etloop.results.schema.summary import OVERLOADED, VIRTUAL_TIME, RunState
 from etloop.results.store.run_dir import read_inputs, read_kpis, read_run, read_topology
@@ -149,11 +150,6 @@ def _kinds(collectives: Any) -> dict[str, NDArray[np.float64]]:
     for row in grouped.sort_by([(key, "ascending") for key in keys]).to_pylist():
         found.setdefault(kind_label(row["kind"], row["ranks"]), []).append(row["joined_ns_mean"])
     return {label: np.array(times, np.float64) for label, times in found.items()}
-
-
-def kind_label(kind: str, ranks: int) -> str:
-    """What collectives of one kind and size of group are called."""
-    return f"{kind}, {ranks} ranks"
 
 
 def _bandwidths(summary: Summary) -> dict[str, float]:

@@ -109,7 +109,7 @@ def device_results(
     )
     reported = _agent_ports(frames["ports"], basis)
     # Of a port that the plan leaves unused, nobody counts anything that could be held against the device's.
-    used = (_planned_ports(plan) | {one.port for one in reported}) & basis.ports.keys()
+    used = (frozenset(plan.port_names) | {one.port for one in reported}) & basis.ports.keys()
     ports = device_ports(sources, used)
     rows = reconcile(reported, ports, counted.tolerance_per_million)
     received = _received(frames, plan)
@@ -140,13 +140,8 @@ def _rows_table(columns: tuple[Column, ...], rows: Sequence[DataclassInstance]) 
     return pa.Table.from_pylist([asdict(row) for row in rows], schema=arrow_schema(columns)) if rows else None
 
 
-def _port_of_rank(plan: PlanTables, rank: int) -> str:
-    port = plan.rank_port[rank]
-    return port if "/" in port else f"{plan.rank_agent[rank]}/{port}"
-
-
-def _planned_ports(plan: PlanTables) -> frozenset[str]:
-    return frozenset(_port_of_rank(plan, rank) for rank in range(len(plan.rank_port)))
+def _count(frame: Frame, column: str, row: int) -> int:
+    return int(frame.columns[column][row].item())
 
 
 def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
@@ -160,16 +155,14 @@ def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
         found.append(
             AgentPort(
                 port=name,
-                tx_datagrams=int(columns["tx_datagrams"][row].item()),
-                tx_bytes=int(columns["tx_bytes"][row].item()),
-                rx_datagrams=int(columns["rx_datagrams"][row].item()),
-                rx_bytes=int(columns["rx_bytes"][row].item()),
-                own_lost_datagrams=int(columns["receive_overflows"][row].item()),
+                tx_datagrams=_count(ports, "tx_datagrams", row),
+                tx_bytes=_count(ports, "tx_bytes", row),
+                rx_datagrams=_count(ports, "rx_datagrams", row),
+                rx_bytes=_count(ports, "rx_bytes", row),
+                own_lost_datagrams=_count(ports, "receive_overflows", row),
                 ip_version=facts.ip_version,
                 counts_packets=facts.counts_packets,
-                damaged_datagrams=0
-                if facts.sees_damaged
-                else int(columns["rx_icrc_encapsulated"][row].item()),
+                damaged_datagrams=0 if facts.sees_damaged else _count(ports, "rx_icrc_encapsulated", row),
                 tag_bytes=facts.tag_bytes,
                 plain=basis.plain.get(name, PlainDatagrams()),
             )
@@ -183,14 +176,15 @@ def _received(frames: Mapping[str, Frame], plan: PlanTables) -> tuple[ReceivedCl
     local = np.where(flows["role"] == "sender", flows["src_rank"], flows["dst_rank"]).astype(np.int64)
     notified = flows["rp_cnp_handled"].astype(np.float64) + flows["rp_cnp_ignored"].astype(np.float64)
     cnps: dict[str, int] = {}
+    names = plan.port_names
     for rank, count in zip(local.tolist(), notified.tolist(), strict=True):
-        name = _port_of_rank(plan, rank)
+        name = names[rank]
         cnps[name] = cnps.get(name, 0) + int(count)
-    columns = frames["ports"].columns
+    ports, columns = frames["ports"], frames["ports"].columns
     found = []
-    for row in range(frames["ports"].rows):
+    for row in range(ports.rows):
         name = f"{columns['agent'][row]}/{columns['port'][row]}"
-        came = int(columns["rx_datagrams"][row].item()) + int(columns["receive_overflows"][row].item())
+        came = _count(ports, "rx_datagrams", row) + _count(ports, "receive_overflows", row)
         found.append(ReceivedClasses(name, max(came - cnps.get(name, 0), 0), cnps.get(name, 0)))
     return tuple(found)
 

@@ -16,6 +16,7 @@ from etloop.results.measure.collectives import CollectiveRows, PlannedGroups, me
 from etloop.results.measure.iterations import counted_iterations, measure_iterations
 from etloop.results.measure.job_shares import counted_ops
 from etloop.results.measure.joined import MeasuredOps, match_ops
+from etloop.results.measure.summary import nearest_rank
 from etloop.results.schema.kinds import CONVENTIONS, bus_factor
 from etloop.results.schema.summary import (
     ComparisonSummary,
@@ -338,7 +339,7 @@ def _kind_reasons(
     records = measurement.job_ops.records
     mine = member[measurement.groups.group_of_op[measurement.job_ops.plan_row]]
     slip_ns = np.sort((records["issued_ns"] - records["intended_ns"])[mine])
-    p99_ns = int(slip_ns[-(-len(slip_ns) * 99 // 100) - 1]) if len(slip_ns) else 0
+    p99_ns = nearest_rank(slip_ns, 99) if len(slip_ns) else 0
     if p99_ns > NOTICEABLE * joined_ns:
         found.append(f"our own lateness (slip p99) is more than {NOTICEABLE:.0%} of its time")
     error_ns = measurement.summary.clock.between_agents_error_ns

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from etloop.results.schema.comparison import ComparisonSettings
     from etloop.results.schema.sweep import PointResult, Spread, SweepRecord
 
-COLUMNS: Final = (
-    P99,
-    "share_of_ideal",
-    "retransmitted_share",
-    "ecn_marked_share",
-    "cnps",
-    "pause_frames",
-    "lost_packets",
-)
-"""Key figures that have a column where they are not alike in all points."""
 TITLES: Final = {
     P99: "p99",
     "share_of_ideal": "of ideal",
@@ -37,6 +27,7 @@ TITLES: Final = {
     "pause_frames": "pauses",
     "lost_packets": "lost",
 }
+"""Key figures that have a column where they are not alike in all points, and what it is called."""
 
 
 def render_sweep(
@@ -96,7 +87,7 @@ def group_table(group: Group, axis: str, results: Mapping[str, PointResult]) -> 
 def shown_columns(group: Group, results: Mapping[str, PointResult]) -> tuple[str, ...]:
     """Key figures that tell the points of a group apart."""
     shown = []
-    for name in COLUMNS:
+    for name in TITLES:
         means = {
             one.mean
             for point in group.points

@@ -73,21 +73,8 @@ DEEPEST: Final = 32
 """Parentheses, calls and negations inside each other."""
 
 FUNCTIONS: Final = (
-    "min",
-    "max",
-    "sum",
-    "mean",
-    "count",
-    "cv",
-    "jain",
-    "max_to_mean",
-    "p50",
-    "p90",
-    "p95",
-    "p99",
-    "p999",
-    "all",
-    "any",
+    *("min", "max", "sum", "mean", "count", "cv", "jain", "max_to_mean"),
+    *("p50", "p90", "p95", "p99", "p999", "all", "any"),
 )
 """Of a column, over its rows."""
 OF_TRUTH: Final = ("all", "any", "count")
