@@ -93,7 +93,7 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
     """
     run = read_run(run_dir)
     summary = run.summary
-    iterations = counted_iterations(summary.per_iteration, warm_up)
+    iterations = counted_iterations(summary.job.per_iteration, warm_up)
     counted = tuple(one.iteration for one in iterations)
     collectives = _counted_rows(run.collectives, counted, complete=True)
     kpis = _figures(run_dir)

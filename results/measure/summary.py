@@ -83,7 +83,6 @@ def measure(
         workload=_workload(tables),
         ops=OpCounts(planned=planned, recorded=len(ops), missing=planned - len(ops)),
         job=_job(per_iteration, complete=len(ops) == planned),
-        per_iteration=per_iteration,
         kinds=_kinds(tables, groups, collectives),
         baselines=_baselines(tables, groups, collectives),
         slip=_slip(ops),
@@ -138,6 +137,7 @@ def _job(per_iteration: tuple[IterationSummary, ...], complete: bool) -> JobSumm
         iteration_jct_min_ns=min(whole, default=None),
         iteration_jct_avg_ns=sum(whole) // len(whole) if whole else None,
         iteration_jct_max_ns=max(whole, default=None),
+        per_iteration=per_iteration,
     )
 
 

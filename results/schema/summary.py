@@ -126,6 +126,8 @@ class JobSummary:
     iteration_jct_min_ns: int | None
     iteration_jct_avg_ns: int | None
     iteration_jct_max_ns: int | None
+    per_iteration: tuple[IterationSummary, ...]
+    """Those that left a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +325,6 @@ class Summary:
     workload: WorkloadSummary
     ops: OpCounts
     job: JobSummary
-    per_iteration: tuple[IterationSummary, ...]
     kinds: tuple[KindSummary, ...]
     baselines: Baselines
     slip: SlipSummary | None
