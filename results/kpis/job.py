@@ -70,7 +70,9 @@ def job_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
 
 
 def _iteration_ns(given: KpiInput) -> NDArray[np.float64]:
-    return np.array([one.jct_ns for one in counted_iterations(given.summary.job.per_iteration, 0)], np.float64)
+    return np.array(
+        [one.jct_ns for one in counted_iterations(given.summary.job.per_iteration, 0)], np.float64
+    )
 
 
 def iteration_network_ns(given: KpiInput) -> Value:

@@ -162,7 +162,9 @@ def slip_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     for name in ("p50", "p99", "max"):
         yield f"slip_{name}_ns", "no op completed" if slip is None else float(getattr(slip, f"{name}_ns"))
     jct = {
-        one.iteration: one.jct_ns for one in given.summary.job.per_iteration if one.complete and one.jct_ns > 0
+        one.iteration: one.jct_ns
+        for one in given.summary.job.per_iteration
+        if one.complete and one.jct_ns > 0
     }
     late = given.column("ops", "slip_ns").clip(min=0)
     iteration, rank = given.column("ops", "iteration"), given.column("ops", "rank")
