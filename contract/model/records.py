@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.contract.model.counters import AgentObject, counters_of
 
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
