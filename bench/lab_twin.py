@@ -26,6 +26,7 @@ from etloop.contract.protocol.lab import LabCounters
 from etloop.lab.client import lab_counters, lab_down, lab_up
 from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
+from etloop.results.text.layout import aligned
 from etloop.traffic.topology.topology_file import parse_topology
 
 JCT_PERCENT: Final = 10
@@ -231,9 +232,8 @@ def table(pairs: list[Pair]) -> str:
         own = (one.overload_frames, one.late_frames, one.retransmitted_packets)
         times = (f"{lab.jct_ns / 1e6:.1f}", f"{twin.jct_ns / 1e6:.1f}", f"{apart:+.1f} %")
         rows.append((one.name, *times, *map(str, (*counts, *own)), "met" if one.holds() else "NOT MET"))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.2f}"]
-    lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines += aligned(rows, ())
     return "\n".join(lines) + "\n"
 
 

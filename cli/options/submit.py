@@ -25,10 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--broker", default="127.0.0.1:1883", metavar="HOST[:PORT]", help="MQTT broker of the rack"
     )
     parser.add_argument("--rack", default="rack", metavar="NAME", help="name of the rack (default rack)")
-    parser.add_argument(
+    wanted = parser.add_mutually_exclusive_group()
+    wanted.add_argument(
         "--ports", default="", metavar="A/P,...", help="ports to run on (default: every port)"
     )
-    parser.add_argument("--port-count", type=int, default=0, metavar="N", help="any N ports instead")
+    wanted.add_argument("--port-count", type=int, default=0, metavar="N", help="any N ports instead")
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher starts first")
     parser.add_argument(
         "--key", default="", metavar="KEY", help="submit once: the same key again is the same job"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.units import approximate_bytes, approximate_duration, format_rate
 from etloop.contract.model.edges import edge_words
+from etloop.results.text.layout import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -223,8 +224,6 @@ def rank_ranges(ranks: Sequence[int], most: int = 6) -> str:
 def table_lines(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
     """A table in columns, shortened to `MOST_ROWS`."""
     shown = rows if len(rows) <= MOST_ROWS else rows[: MOST_ROWS - 1]
-    widths = [max(len(row[column]) for row in (heading, *shown)) for column in range(len(heading))]
-    for row in (heading, *shown):
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+    yield from aligned((heading, *shown), range(len(heading)))
     if len(rows) > len(shown):
         yield f"... and {len(rows) - len(shown)} more (--json has all)"

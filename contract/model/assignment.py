@@ -109,15 +109,9 @@ class PortSettings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ScheduleTables:
-    """Step tables in columns: schedule -> table -> lane, each level by offsets into the next, and entries by reference.
+class ScheduleColumns:
+    """What holds for a whole schedule: one value each. Meaning of the values: traffic/collectives/core/table.py."""
 
-    An agent has every schedule, and of each the tables of those positions whose ranks it hosts. Lanes may share entries.
-    A column of lanes or entries has one value per row, or a single one that holds for all of them; `lane_send_to` and
-    `entry_chunk` always have all rows. Meaning of the values: traffic/collectives/core/table.py.
-    """
-
-    # per schedule
     size: NDArray[np.int32]
     """Positions of the whole schedule."""
     chunk_rule: NDArray[np.uint8]
@@ -134,6 +128,18 @@ class ScheduleTables:
     split: NDArray[np.uint8]
     traffic_per_byte: NDArray[np.int64]
     handshake: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScheduleTables:
+    """Step tables in columns: schedule -> table -> lane, each level by offsets into the next, and entries by reference.
+
+    An agent has every schedule, and of each the tables of those positions whose ranks it hosts. Lanes may share entries.
+    A column of lanes or entries has one value per row, or a single one that holds for all of them; `lane_send_to` and
+    `entry_chunk` always have all rows. Meaning of the values: traffic/collectives/core/table.py.
+    """
+
+    schedules: ScheduleColumns
     table_offsets: NDArray[np.int32]
     """Schedule s has the tables [table_offsets[s], table_offsets[s + 1])."""
     # per table

@@ -1,15 +1,17 @@
-"""Counters of devices as everybody agrees on them: which there are, what has them, and what one reading of a device is.
+"""Counters as everybody agrees on them: which there are, what has them, and what one reading of a device is.
 
-The one list of canonical names (`COUNTERS`), after SAI where SAI has them (opencompute/SAI:inc) and after mlx5 for what a
-NIC's transport counts. Readers (controller/counters/) map the names of their source to these and leave out what has none;
-what a device counts differently has a name of its own, never somebody else's. How often is read, and what increases mean,
-is decided elsewhere.
+`COUNTERS` is the one table, of the engine's queue pairs and ports and of devices. From it follow the layout of the
+engine's records (records.py, switch_counters.py and the native header), the columns of Parquet, `transport` and
+`dut.counters` of summary.json with their schema, the lines of totals and the rows of docs/metrics.md. Names are SAI's where
+SAI has them (opencompute/SAI:inc) and mlx5's for what a NIC's transport counts. Readers (counters/readers/) map the names of
+their source to these and leave out what has none; what a device counts differently has a name of its own, never somebody
+else's. How often is read, and what increases mean, is decided elsewhere.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Flag, StrEnum, auto
 from typing import Final
 
 MOST_READINGS: Final = 200_000
@@ -20,14 +22,25 @@ MOST_NUMBER: Final = 63
 """Of a queue, a priority or a priority group."""
 
 
+class AgentObject(StrEnum):
+    """What has counters at an agent."""
+
+    QUEUE_PAIR = "queue_pair"
+    """One end of it."""
+    PORT = "agent_port"
+
+
 class CounterObject(StrEnum):
-    """What has counters."""
+    """What has counters at a device."""
 
     PORT = "port"
     PRIORITY = "priority"
     QUEUE = "queue"
     GROUP = "group"
     POOL = "pool"
+
+
+Owner = AgentObject | CounterObject
 
 
 class CounterNature(StrEnum):
@@ -41,15 +54,30 @@ class CounterNature(StrEnum):
     """The most that was there since the device began to watch, which reading may begin anew."""
 
 
+class CounterUse(Flag):
+    """Where a counter stands beside the tables that hold all of its object."""
+
+    SUMMED = auto()
+    """Its sum over a run is in summary.json: of agents in `transport`, of devices in `dut.counters`."""
+    MODELLED = auto()
+    """The model of a switch counts it, and so do the twin's and the lab's switches."""
+
+
+NO_USE: Final = CounterUse(0)
+
+
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One canonical counter of one kind of object."""
+    """One counter of one kind of object, or of several that count the same."""
 
-    object: CounterObject
+    owners: tuple[Owner, ...]
     name: str
     unit: str
     nature: CounterNature
     meaning: str
+    uses: CounterUse = NO_USE
+    words: str = ""
+    """How a line of totals calls a number of it; "" where no line lists it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -135,15 +163,101 @@ class CounterFailure:
         return f"{self.kind}: {self.what}"
 
 
-_P, _R, _Q, _G, _L = CounterObject
+_QP, _AP = ((one,) for one in AgentObject)
+_P, _R, _Q, _G, _L = ((one,) for one in CounterObject)
+_TRANSPORT = _QP + _P
 _C, _A, _W = CounterNature
+_SUM, _SIM = CounterUse
+_BOTH = _SUM | _SIM
 
 COUNTERS: Final = (
-    # Frames of a port. `_bytes` include the check sequence, as SAI, IF-MIB and OpenConfig count; Linux leaves it out.
-    Counter(_P, "rx_packets", "packets", _C, "received, of every kind"),
-    Counter(_P, "tx_packets", "packets", _C, "sent, of every kind"),
-    Counter(_P, "rx_bytes", "bytes", _C, "received, frames from destination address to check sequence"),
-    Counter(_P, "tx_bytes", "bytes", _C, "sent, the same"),
+    # One end of a queue pair. The order is that of the columns of flows.parquet.
+    Counter(_QP, "tx_messages", "messages", _C, "messages sent; by a receiver of data its clear-to-send writes"),
+    Counter(_QP, "rx_messages", "messages", _C, "messages received; by a sender of data the clear-to-send writes"),
+    Counter(_QP, "tx_payload_bytes", "bytes", _C, "payload sent, retransmissions not counted"),
+    Counter(_QP, "rx_payload_bytes", "bytes", _C, "payload received in order, once"),
+    Counter(_QP, "tx_packets", "packets", _C, "data packets sent, retransmissions included", _SUM),
+    Counter(_QP, "retransmitted_packets", "packets", _C, "data packets sent again", _SUM),
+    Counter(_QP, "rx_packets", "packets", _C, "data packets received"),
+    Counter(_QP, "acks_tx", "packets", _C, "acknowledgements sent"),
+    Counter(_QP, "acks_rx", "packets", _C, "acknowledgements received"),
+    Counter(_QP, "naks_tx", "packets", _C, "negative acknowledgements sent", _SUM),
+    Counter(_QP, "naks_rx", "packets", _C, "negative acknowledgements received", _SUM),
+    # Transport as mlx5 names and counts it (Linux: hw_counters of a port): of one queue pair, and of a NIC's port.
+    Counter(_TRANSPORT, "out_of_sequence", "packets", _C, "requests received ahead of a missing one", _SUM),
+    Counter(_TRANSPORT, "duplicate_request", "packets", _C, "requests received again", _SUM),
+    Counter(_TRANSPORT, "packet_seq_err", "packets", _C, "NAKs of a sequence error that were heeded", _SUM),
+    Counter(_TRANSPORT, "implied_nak_seq_err", "events", _C,
+            "READ or atomic responses passed over, and asked for again", _SUM),
+    Counter(_TRANSPORT, "rnr_nak_retry_err", "packets", _C, "receiver-not-ready NAKs that were waited for", _SUM),
+    Counter(_TRANSPORT, "out_of_buffer", "messages", _C, "messages that came when no receive was posted", _SUM),
+    Counter(_TRANSPORT, "local_ack_timeout_err", "events", _C, "retransmission timeouts", _SUM),
+    Counter(_TRANSPORT, "roce_adp_retrans", "events", _C,
+            "retransmission timeouts below the queue pair's own: the adaptive one", _SUM),
+    Counter(_TRANSPORT, "roce_adp_retrans_to", "events", _C,
+            "retransmission timeouts at the queue pair's own, adaptive or not", _SUM),
+    Counter(_TRANSPORT, "np_ecn_marked_roce_packets", "packets", _C,
+            "requests received with Congestion Experienced", _SUM),
+    Counter(_TRANSPORT, "np_cnp_sent", "packets", _C, "congestion notifications sent", _SUM),
+    Counter(_TRANSPORT, "rp_cnp_handled", "packets", _C, "congestion notifications received that changed a rate", _SUM),
+    Counter(_TRANSPORT, "rp_cnp_ignored", "packets", _C,
+            "congestion notifications received where no rate is controlled", _SUM),
+    Counter(_TRANSPORT, "rx_write_requests", "requests", _C, "RDMA writes carried out for the peer, once each"),
+    Counter(_TRANSPORT, "rx_read_requests", "requests", _C, "RDMA reads carried out for the peer, once each"),
+    Counter(_TRANSPORT, "rx_atomic_requests", "requests", _C, "RDMA atomics carried out for the peer, once each"),
+    Counter(_QP, "read_response_bytes", "bytes", _C, "payload that this end's READs brought"),
+    Counter(_QP, "injected_faults", "packets", _C, "packets on which the scenario's fault rules acted at this end"),
+    # A port of an agent. The order is that of the columns of ports.parquet.
+    Counter(_AP, "tx_datagrams", "datagrams", _C, "RoCEv2 packets sent as UDP datagrams"),
+    Counter(_AP, "rx_datagrams", "datagrams", _C, "RoCEv2 packets received as UDP datagrams"),
+    Counter(_AP, "tx_bytes", "bytes", _C, "UDP payload sent: transport headers and ICRC included"),
+    Counter(_AP, "rx_bytes", "bytes", _C, "UDP payload received: transport headers and ICRC included"),
+    Counter(_AP, "tx_calls", "calls", _C, "system calls that sent, for datagrams per call"),
+    Counter(_AP, "rx_calls", "calls", _C, "system calls that received"),
+    Counter(_AP, "would_block", "calls", _C, "system calls that found the socket's buffer full", _SUM),
+    Counter(_AP, "injected_drops", "datagrams", _C, "datagrams dropped on receipt, on purpose", _SUM),
+    Counter(_AP, "foreign_datagrams", "datagrams", _C,
+            "datagrams that are not RoCEv2, or of an unknown queue pair or a wrong peer", _SUM),
+    Counter(_AP, "rx_icrc_encapsulated", "datagrams", _C,
+            "RoCEv2 packets with a wrong ICRC, dropped; on `udp` ports, which "
+            "cannot check it (docs/ports.md), datagrams that the kernel dropped for a wrong UDP checksum", _SUM),
+    Counter(_AP, "receive_overflows", "datagrams", _C,
+            "datagrams that the kernel dropped because our receive buffer was full: the emulator's "
+            "loss, not the device's (of a `udp` port, as far as /proc/net/snmp of its network namespace says so)", _SUM),
+    Counter(_AP, "receive_buffer_bytes", "bytes", _A,
+            "receive buffer that the kernel granted, the least over the port's sockets"),
+    Counter(_AP, "loop_turns", "turns", _C, "turns of the engine's loop"),
+    Counter(_AP, "idle_turns", "turns", _C, "turns of the engine's loop without work"),
+    Counter(_AP, "blocked_ns", "ns", _C, "time that the engine's loop slept instead of spinning"),
+    Counter(_AP, "rx_pause_frames", "frames", _C, "priority flow control received, where the port sees it"),
+    Counter(_AP, "tx_pause_frames", "frames", _C, "pause frames sent, which only a scenario asks for", _SUM),
+    Counter(_AP, "paused_ns", "ns", _C, "time that priorities were paused, added up"),
+    Counter(_AP, "injected_losses", "packets", _C, "packets that the scenario's faults lost", _SUM, "lost"),
+    Counter(_AP, "injected_duplicates", "packets", _C,
+            "packets that the scenario's faults sent twice", _SUM, "repeated"),
+    Counter(_AP, "injected_reorders", "packets", _C,
+            "packets that the scenario's faults put behind others", _SUM, "put behind others"),
+    Counter(_AP, "injected_delays", "packets", _C, "packets that the scenario's faults delayed", _SUM, "delayed"),
+    Counter(_AP, "injected_bad_icrcs", "packets", _C,
+            "packets that the scenario's faults sent with a wrong ICRC", _SUM, "sent with a wrong ICRC"),
+    Counter(_AP, "injected_marks", "packets", _C,
+            "packets that the scenario's faults marked with Congestion Experienced", _SUM, "marked"),
+    Counter(_AP, "injected_naks", "packets", _C,
+            "NAKs sent for no reason but a rule of the scenario", _SUM, "NAKs sent"),
+    Counter(_AP, "injected_rnr_naks", "packets", _C,
+            "receiver-not-ready NAKs sent for no reason but a rule of the scenario", _SUM, "receiver-not-ready NAKs sent"),
+    Counter(_AP, "injected_cnps", "packets", _C,
+            "congestion notifications sent for no reason but a rule of the scenario", _SUM, "CNPs sent"),
+    Counter(_AP, "scheduled_datagrams", "datagrams", _C,
+            "sent with a departure time that the kernel kept (docs/ports.md)"),
+    Counter(_AP, "stamped_messages", "messages", _C,
+            "received with an arrival stamp; datagrams that the kernel joined share one"),
+    Counter(_AP, "card_stamped_messages", "messages", _C, "received with an arrival stamp of the network card"),
+    # Frames of a device's port. `_bytes` include the check sequence, as SAI, IF-MIB and OpenConfig count; Linux leaves it out.
+    Counter(_P, "rx_packets", "packets", _C, "received, of every kind", _SIM),
+    Counter(_P, "rx_bytes", "bytes", _C, "received, frames from destination address to check sequence", _SIM),
+    Counter(_P, "tx_packets", "packets", _C, "sent, of every kind", _SIM),
+    Counter(_P, "tx_bytes", "bytes", _C, "sent, the same", _SIM),
     Counter(_P, "rx_bytes_without_fcs", "bytes", _C, "received, frames without their check sequence"),
     Counter(_P, "tx_bytes_without_fcs", "bytes", _C, "sent, the same"),
     Counter(_P, "rx_unicast_packets", "packets", _C, "received for one address"),
@@ -152,45 +266,34 @@ COUNTERS: Final = (
     Counter(_P, "tx_unicast_packets", "packets", _C, "sent to one address"),
     Counter(_P, "tx_multicast_packets", "packets", _C, "sent to groups"),
     Counter(_P, "tx_broadcast_packets", "packets", _C, "sent to all"),
-    Counter(_P, "rx_dropped_packets", "packets", _C, "received whole and dropped"),
-    Counter(_P, "tx_dropped_packets", "packets", _C, "dropped instead of sent"),
-    Counter(_P, "rx_error_packets", "packets", _C, "received damaged"),
+    Counter(_P, "rx_dropped_packets", "packets", _C, "received whole and dropped", _SUM, "dropped on arrival"),
+    Counter(_P, "tx_dropped_packets", "packets", _C, "dropped instead of sent", _SUM, "dropped"),
+    Counter(_P, "rx_error_packets", "packets", _C, "received damaged", _SUM, "damaged"),
     Counter(_P, "tx_error_packets", "packets", _C, "not sent because of an error"),
     Counter(_P, "rx_pause_frames", "frames", _C, "pauses received, of IEEE 802.3x and of all priorities together"),
     Counter(_P, "tx_pause_frames", "frames", _C, "pauses sent, the same"),
-    Counter(_P, "ecn_marked_packets", "packets", _C, "sent with a Congestion Experienced that this port set"),
+    Counter(_P, "ecn_marked_packets", "packets", _C,
+            "sent with a Congestion Experienced that this port set", _SUM, "marked"),
     Counter(_P, "trimmed_packets", "packets", _C, "cut down instead of dropped"),
-    Counter(_P, "link_dropped_packets", "packets", _C, "dropped because the link is down"),
-    Counter(_P, "fault_dropped_packets", "packets", _C, "dropped on purpose by a rule"),
-    Counter(_P, "fault_corrupted_packets", "packets", _C, "received and damaged on purpose by a rule"),
-    Counter(_P, "no_route_packets", "packets", _C, "dropped because no way is known"),
-    Counter(_P, "overload_frames", "frames", _C, "lost by the soft switch because its host could not keep up"),
+    Counter(_P, "link_dropped_packets", "packets", _C,
+            "dropped because the link is down", _BOTH, "lost at a link that was down"),
+    Counter(_P, "fault_dropped_packets", "packets", _C,
+            "dropped on purpose by a rule", _BOTH, "dropped by faults of the topology"),
+    Counter(_P, "fault_corrupted_packets", "packets", _C, "received and damaged on purpose by a rule", _BOTH,
+            "corrupted by faults of the topology"),
+    Counter(_P, "no_route_packets", "packets", _C, "dropped because no way is known", _BOTH, "without a route"),
+    Counter(_P, "overload_frames", "frames", _C, "lost by the soft switch because its host could not keep up", _SUM,
+            "LOST BY THE SOFT SWITCH ITSELF"),
     Counter(_P, "late_frames", "frames", _C, "handed over late by the soft switch"),
-    # A NIC's transport, as mlx5 names it (Linux: hw_counters) and the agents' queue pairs count it, too.
     Counter(_P, "roce_rx_packets", "packets", _C, "RDMA packets received"),
     Counter(_P, "roce_tx_packets", "packets", _C, "RDMA packets sent"),
     Counter(_P, "roce_rx_bytes", "bytes", _C, "of RDMA packets received"),
     Counter(_P, "roce_tx_bytes", "bytes", _C, "of RDMA packets sent"),
-    Counter(_P, "out_of_sequence", "packets", _C, "received ahead of a missing one"),
-    Counter(_P, "duplicate_request", "packets", _C, "requests received again"),
-    Counter(_P, "packet_seq_err", "packets", _C, "NAKs for a missing packet received"),
-    Counter(_P, "implied_nak_seq_err", "events", _C, "responses that showed that one before is missing"),
-    Counter(_P, "local_ack_timeout_err", "events", _C, "retransmission timeouts"),
-    Counter(_P, "rnr_nak_retry_err", "packets", _C, "receiver-not-ready NAKs received"),
-    Counter(_P, "out_of_buffer", "messages", _C, "came when no receive was posted"),
-    Counter(_P, "roce_adp_retrans", "events", _C, "adaptive retransmissions"),
-    Counter(_P, "roce_adp_retrans_to", "events", _C, "adaptive retransmissions after a timeout"),
-    Counter(_P, "np_ecn_marked_roce_packets", "packets", _C, "received with Congestion Experienced"),
-    Counter(_P, "np_cnp_sent", "packets", _C, "congestion notifications sent"),
-    Counter(_P, "rp_cnp_handled", "packets", _C, "congestion notifications received and obeyed"),
-    Counter(_P, "rp_cnp_ignored", "packets", _C, "congestion notifications received and not obeyed"),
     Counter(_P, "rx_icrc_encapsulated", "packets", _C, "received with a wrong ICRC"),
-    Counter(_P, "rx_write_requests", "requests", _C, "RDMA writes received"),
-    Counter(_P, "rx_read_requests", "requests", _C, "RDMA reads received"),
-    Counter(_P, "rx_atomic_requests", "requests", _C, "RDMA atomics received"),
     # One PFC priority of a port.
-    Counter(_R, "pfc_rx", "frames", _C, "pauses received for it (SAI_PORT_STAT_PFC_n_RX_PKTS)"),
-    Counter(_R, "pfc_tx", "frames", _C, "pauses sent for it (SAI_PORT_STAT_PFC_n_TX_PKTS)"),
+    Counter(_R, "pfc_rx", "frames", _C,
+            "pauses received for it (SAI_PORT_STAT_PFC_n_RX_PKTS)", _BOTH, "pauses received"),
+    Counter(_R, "pfc_tx", "frames", _C, "pauses sent for it (SAI_PORT_STAT_PFC_n_TX_PKTS)", _BOTH, "pauses sent"),
     Counter(_R, "pfc_rx_paused_ns", "ns", _C, "during which received pauses stopped it"),
     Counter(_R, "pfc_tx_paused_ns", "ns", _C, "during which it asked the other end to stop"),
     Counter(_R, "rx_packets", "packets", _C, "received"),
@@ -199,34 +302,49 @@ COUNTERS: Final = (
     Counter(_R, "tx_bytes", "bytes", _C, "sent, with check sequence"),
     Counter(_R, "rx_dropped_packets", "packets", _C, "received and dropped"),
     Counter(_R, "ecn_marked_packets", "packets", _C, "received and marked by the NIC itself because its buffer filled"),
-    # One egress queue of a port: SAI_QUEUE_STAT_*, contract/model/switch_counters.py.
-    Counter(_Q, "packets", "packets", _C, "sent"),
-    Counter(_Q, "bytes", "bytes", _C, "sent, with check sequence"),
-    Counter(_Q, "dropped_packets", "packets", _C, "dropped for want of buffer"),
-    Counter(_Q, "dropped_bytes", "bytes", _C, "dropped for want of buffer"),
-    Counter(_Q, "ecn_marked_packets", "packets", _C, "marked with Congestion Experienced"),
-    Counter(_Q, "ecn_marked_bytes", "bytes", _C, "marked with Congestion Experienced"),
-    Counter(_Q, "trimmed_packets", "packets", _C, "cut down instead of dropped"),
-    Counter(_Q, "current_bytes", "bytes", _A, "waiting"),
-    Counter(_Q, "watermark_bytes", "bytes", _W, "most that waited"),
-    Counter(_Q, "paused_ns", "ns", _C, "during which a pause held it"),
-    Counter(_Q, "watchdog_storms", "count", _C, "pause storms that the watchdog found"),
-    Counter(_Q, "watchdog_dropped_packets", "packets", _C, "dropped by the watchdog"),
+    # One egress queue of a port: SAI_QUEUE_STAT_*.
+    Counter(_Q, "packets", "packets", _C, "sent", _SIM),
+    Counter(_Q, "bytes", "bytes", _C, "sent, with check sequence", _SIM),
+    Counter(_Q, "dropped_packets", "packets", _C, "dropped for want of buffer", _BOTH, "dropped"),
+    Counter(_Q, "dropped_bytes", "bytes", _C, "dropped for want of buffer", _SIM),
+    Counter(_Q, "ecn_marked_packets", "packets", _C, "marked with Congestion Experienced", _BOTH, "marked"),
+    Counter(_Q, "ecn_marked_bytes", "bytes", _C, "marked with Congestion Experienced", _SIM),
+    Counter(_Q, "trimmed_packets", "packets", _C, "cut down instead of dropped", _BOTH, "trimmed"),
+    Counter(_Q, "current_bytes", "bytes", _A, "waiting", _SIM),
+    Counter(_Q, "watermark_bytes", "bytes", _W, "most that waited", _SIM),
+    Counter(_Q, "paused_ns", "ns", _C, "during which a pause held it", _BOTH),
+    Counter(_Q, "watchdog_storms", "count", _C, "pause storms that the watchdog found", _BOTH, "pause storms"),
+    Counter(_Q, "watchdog_dropped_packets", "packets", _C, "dropped by the watchdog", _BOTH, "dropped by the watchdog"),
     # One ingress priority group of a port: SAI_INGRESS_PRIORITY_GROUP_STAT_*.
     Counter(_G, "packets", "packets", _C, "received into it"),
     Counter(_G, "bytes", "bytes", _C, "received into it, with check sequence"),
-    Counter(_G, "dropped_packets", "packets", _C, "dropped for want of buffer or headroom"),
-    Counter(_G, "dropped_bytes", "bytes", _C, "dropped for want of buffer or headroom"),
-    Counter(_G, "current_bytes", "bytes", _A, "accounted to it"),
-    Counter(_G, "shared_watermark_bytes", "bytes", _W, "most that it used of the shared buffer"),
-    Counter(_G, "headroom_bytes", "bytes", _A, "in its headroom"),
-    Counter(_G, "headroom_watermark_bytes", "bytes", _W, "most that was in its headroom"),
+    Counter(_G, "dropped_packets", "packets", _C,
+            "dropped for want of buffer or headroom", _BOTH, "dropped on arrival"),
+    Counter(_G, "dropped_bytes", "bytes", _C, "dropped for want of buffer or headroom", _SIM),
+    Counter(_G, "current_bytes", "bytes", _A, "accounted to it", _SIM),
+    Counter(_G, "shared_watermark_bytes", "bytes", _W, "most that it used of the shared buffer", _SIM),
+    Counter(_G, "headroom_bytes", "bytes", _A, "in its headroom", _SIM),
+    Counter(_G, "headroom_watermark_bytes", "bytes", _W, "most that was in its headroom", _SIM),
     # The shared buffer: SAI_BUFFER_POOL_STAT_*.
     Counter(_L, "current_bytes", "bytes", _A, "in use"),
     Counter(_L, "watermark_bytes", "bytes", _W, "most that was in use"),
     Counter(_L, "dropped_packets", "packets", _C, "dropped for want of it"),
 )  # fmt: skip
-BY_OBJECT_AND_NAME: Final = {(counter.object, counter.name): counter for counter in COUNTERS}
+"""The one table. A counter of queue pairs or agents' ports that is added here is a field of the engine's record, a column
+of Parquet, and, if it is summed, a key of summary.json with its schema; tools/write_counters.py writes what is no Python."""
+
+
+def counters_of(
+    owner: Owner, uses: CounterUse = NO_USE, table: tuple[Counter, ...] = COUNTERS
+) -> tuple[Counter, ...]:
+    """Return the counters of a kind of object that have all of `uses`, in the table's order."""
+    return tuple(counter for counter in table if owner in counter.owners and uses in counter.uses)
+
+
+BY_OBJECT_AND_NAME: Final = {
+    (one, counter.name): counter for one in CounterObject for counter in counters_of(one)
+}
+"""Counters of devices, which readers give."""
 
 
 def counter_of(reading: CounterReading) -> Counter | None:

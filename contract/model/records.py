@@ -1,15 +1,28 @@
 """Schemas of what is measured: the rows an engine writes and an agent streams, as numpy record types.
 
 Times are nanoseconds of the agent's monotonic clock until the controller maps them to the run's clock. The layouts
-equal the C++ structs of traffic/native/plan/records.h (static asserts there, a size test here).
+equal the C++ structs of traffic/native/plan/records.h, whose counters come from the same table (counters.py); tests
+compare them byte for byte.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.model.counters import AgentObject, counters_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from etloop.contract.model.counters import Counter
+
+
+def counter_fields(counters: Iterable[Counter]) -> list[tuple[str, str]]:
+    """Return what numpy calls the fields of a record that holds these counters: 64-bit integers in this order."""
+    return [(counter.name, "<i8") for counter in counters]
+
 
 OP_RECORD: Final = np.dtype(
     [
@@ -37,80 +50,13 @@ FLOW_RECORD: Final = np.dtype(
         ("remote_qpn", "<u4"),
         ("connection", "<i4"),  # row of Assignment.connections
         ("sends_data", "<i4"),  # 1 at the data sender's end, 0 at the receiver's (which sends CTS)
-        ("tx_messages", "<i8"),
-        ("tx_payload_bytes", "<i8"),  # first transmissions
-        ("tx_packets", "<i8"),  # all data packets, retransmissions included
-        ("retransmitted_packets", "<i8"),
-        ("rx_messages", "<i8"),
-        ("rx_payload_bytes", "<i8"),  # in order, once
-        ("rx_packets", "<i8"),
-        ("acks_tx", "<i8"),
-        ("acks_rx", "<i8"),
-        ("naks_tx", "<i8"),
-        ("naks_rx", "<i8"),
-        # From here on as mlx5 names and counts them (Linux: sysfs hw_counters), but for one queue pair.
-        ("out_of_sequence", "<i8"),  # requests that came ahead of a missing one
-        ("duplicate_request", "<i8"),  # requests that had come before
-        ("packet_seq_err", "<i8"),  # NAKs of a sequence error that were heeded
-        ("implied_nak_seq_err", "<i8"),  # READ or atomic responses that were passed over
-        ("rnr_nak_retry_err", "<i8"),  # receiver-not-ready NAKs that were waited for
-        ("out_of_buffer", "<i8"),  # messages that found no receive posted
-        ("local_ack_timeout_err", "<i8"),
-        ("roce_adp_retrans", "<i8"),  # timeouts below the queue pair's own: the adaptive one
-        ("roce_adp_retrans_to", "<i8"),  # timeouts at the queue pair's own, adaptive or not
-        ("np_ecn_marked_roce_packets", "<i8"),
-        ("np_cnp_sent", "<i8"),
-        ("rp_cnp_handled", "<i8"),
-        ("rp_cnp_ignored", "<i8"),  # received where nothing controls the rate
-        ("rx_write_requests", "<i8"),
-        ("rx_read_requests", "<i8"),
-        ("rx_atomic_requests", "<i8"),
-        ("read_response_bytes", "<i8"),  # payload that our READs brought
-        ("injected_faults", "<i8"),  # packets of this end that fault rules acted on
+        *counter_fields(counters_of(AgentObject.QUEUE_PAIR)),
     ]
 )
-"""One queue pair end at the end of a run. 248 bytes."""
+"""One queue pair end at the end of a run."""
 
-PORT_RECORD: Final = np.dtype(
-    [
-        ("tx_datagrams", "<i8"),
-        ("tx_bytes", "<i8"),  # UDP payload
-        ("rx_datagrams", "<i8"),
-        ("rx_bytes", "<i8"),
-        ("tx_calls", "<i8"),
-        ("rx_calls", "<i8"),
-        ("would_block", "<i8"),
-        ("injected_drops", "<i8"),
-        ("foreign_datagrams", "<i8"),  # not RoCEv2, unknown queue pair or wrong peer
-        (
-            "rx_icrc_encapsulated",
-            "<i8",
-        ),  # RoCEv2 packets with a wrong ICRC, dropped; 0 where a port cannot check
-        ("receive_overflows", "<i8"),  # datagrams the kernel dropped because our receive buffer was full
-        ("receive_buffer_bytes", "<i8"),
-        ("loop_turns", "<i8"),
-        ("idle_turns", "<i8"),
-        ("blocked_ns", "<i8"),
-        ("rx_pause_frames", "<i8"),  # priority flow control; seen by ports that write frames
-        ("tx_pause_frames", "<i8"),
-        ("paused_ns", "<i8"),  # time that priorities were paused, added up
-        # What the scenario's faults did, by action.
-        ("injected_losses", "<i8"),
-        ("injected_duplicates", "<i8"),
-        ("injected_reorders", "<i8"),
-        ("injected_delays", "<i8"),
-        ("injected_bad_icrcs", "<i8"),
-        ("injected_marks", "<i8"),
-        ("injected_naks", "<i8"),
-        ("injected_rnr_naks", "<i8"),
-        ("injected_cnps", "<i8"),
-        ("scheduled_datagrams", "<i8"),  # sent with a departure time that the kernel kept
-        ("stamped_messages", "<i8"),  # received with a stamp of kernel or card; joined datagrams share one
-        ("card_stamped_messages", "<i8"),  # of these, with one of the network card
-    ]
-)
-"""Totals of one port at the end of a run. 240 bytes."""
-
+PORT_RECORD: Final = np.dtype(counter_fields(counters_of(AgentObject.PORT)))
+"""Totals of one port at the end of a run."""
 
 CC_RECORD: Final = np.dtype(
     [

@@ -162,6 +162,12 @@ class PlanTables:
     several: PlannedJobs | None = None
     """None where the plan is of one job, and of nothing beside it."""
 
+    @property
+    def port_names(self) -> list[str]:
+        """Return by rank its port as "agent/port"; a plan of virtual time calls its ports so itself."""
+        places = zip(self.rank_agent, self.rank_port, strict=True)
+        return [port if "/" in port else f"{agent}/{port}" for agent, port in places]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AgentRecords:

@@ -9,51 +9,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
+from etloop.contract.model.records import counter_fields
 from etloop.contract.model.topology import PRIORITIES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
-QUEUE_COUNTERS: Final = np.dtype(
-    [
-        ("packets", "<i8"),
-        ("bytes", "<i8"),
-        ("dropped_packets", "<i8"),
-        ("dropped_bytes", "<i8"),
-        ("ecn_marked_packets", "<i8"),
-        ("ecn_marked_bytes", "<i8"),
-        ("trimmed_packets", "<i8"),
-        ("current_bytes", "<i8"),
-        ("watermark_bytes", "<i8"),
-        ("paused_ns", "<i8"),
-        ("watchdog_storms", "<i8"),
-        ("watchdog_dropped_packets", "<i8"),
-    ]
-)
+
+def _modelled(owner: CounterObject) -> np.dtype[np.void]:
+    return np.dtype(counter_fields(counters_of(owner, CounterUse.MODELLED)))
+
+
+QUEUE_COUNTERS: Final = _modelled(CounterObject.QUEUE)
 """SAI_QUEUE_STAT_*: of one egress queue of one port."""
-GROUP_COUNTERS: Final = np.dtype(
-    [
-        ("dropped_packets", "<i8"),
-        ("dropped_bytes", "<i8"),
-        ("current_bytes", "<i8"),
-        ("shared_watermark_bytes", "<i8"),
-        ("headroom_bytes", "<i8"),
-        ("headroom_watermark_bytes", "<i8"),
-    ]
-)
+GROUP_COUNTERS: Final = _modelled(CounterObject.GROUP)
 """SAI_INGRESS_PRIORITY_GROUP_STAT_*: of one priority group of one port."""
 SWITCH_PORT_COUNTERS: Final = np.dtype(
     [
-        ("rx_packets", "<i8"),
-        ("rx_bytes", "<i8"),
-        ("tx_packets", "<i8"),
-        ("tx_bytes", "<i8"),
-        ("link_dropped_packets", "<i8"),
-        ("fault_dropped_packets", "<i8"),
-        ("fault_corrupted_packets", "<i8"),
-        ("no_route_packets", "<i8"),
-        ("pfc_rx", "<i8", PRIORITIES),
-        ("pfc_tx", "<i8", PRIORITIES),
+        *counter_fields(counters_of(CounterObject.PORT, CounterUse.MODELLED)),
+        *((one.name, "<i8", PRIORITIES) for one in counters_of(CounterObject.PRIORITY, CounterUse.MODELLED)),
         ("queues", QUEUE_COUNTERS, PRIORITIES),
         ("groups", GROUP_COUNTERS, PRIORITIES),
     ]
@@ -72,20 +49,24 @@ CARD_COUNTERS: Final = np.dtype(
     ]
 )
 """Of the network card that stands between a host of the lab and its switch."""
+SAMPLED: Final[Mapping[str, tuple[CounterObject, str]]] = {
+    "queued_bytes": (CounterObject.QUEUE, "current_bytes"),
+    "group_bytes": (CounterObject.GROUP, "current_bytes"),
+    "headroom_bytes": (CounterObject.GROUP, "headroom_bytes"),
+    "tx_packets": (CounterObject.QUEUE, "packets"),
+    "tx_bytes": (CounterObject.QUEUE, "bytes"),
+    "marked_packets": (CounterObject.QUEUE, "ecn_marked_packets"),
+    "dropped_packets": (CounterObject.QUEUE, "dropped_packets"),
+    "trimmed_packets": (CounterObject.QUEUE, "trimmed_packets"),
+    "pfc_rx": (CounterObject.PRIORITY, "pfc_rx"),
+    "pfc_tx": (CounterObject.PRIORITY, "pfc_tx"),
+    "paused_ns": (CounterObject.QUEUE, "paused_ns"),
+}
+"""What is sampled over time of a class of service of a port -> what it is a value of."""
 LANE_SAMPLE: Final = np.dtype(
     [
         ("time_ns", "<i8"),
-        ("queued_bytes", "<i8"),
-        ("group_bytes", "<i8"),
-        ("headroom_bytes", "<i8"),
-        ("tx_packets", "<i8"),
-        ("tx_bytes", "<i8"),
-        ("marked_packets", "<i8"),
-        ("dropped_packets", "<i8"),
-        ("trimmed_packets", "<i8"),
-        ("pfc_rx", "<i8"),
-        ("pfc_tx", "<i8"),
-        ("paused_ns", "<i8"),
+        *((name, "<i8") for name in SAMPLED),
         ("switch", "<i4"),
         ("port", "<u2"),
         ("cos", "<u2"),

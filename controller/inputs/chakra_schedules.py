@@ -149,8 +149,8 @@ def _dependencies(rank: RankTrace, problems: list[Problem]) -> Iterator[tuple[Ke
     index = {int(node): at for at, node in enumerate(rank.node_id.tolist())}
     for at in range(len(rank)):
         found = [
-            *rank.data_deps[rank.data_dep_offsets[at] : rank.data_dep_offsets[at + 1]].tolist(),
-            *rank.ctrl_deps[rank.ctrl_dep_offsets[at] : rank.ctrl_dep_offsets[at + 1]].tolist(),
+            *rank.data_deps[at].tolist(),
+            *rank.ctrl_deps[at].tolist(),
         ]
         missing = [node for node in found if node not in index]
         if missing:
@@ -168,24 +168,24 @@ def _matched(trace: Trace, problems: list[Problem]) -> Iterator[_Message]:
     ranks = len(trace.ranks)
     for rank in trace.ranks:
         for at in _of_kind(rank, NodeKind.COMM_RECV):
-            source = int(rank.comm_src[at])
+            source = int(rank.comm.src[at])
             if not 0 <= source < ranks or source == rank.rank:
                 problems.append(_no_peer(rank, at, "receives from", source, ranks))
                 continue
-            waiting[source, rank.rank, int(rank.comm_tag[at])].append(at)
+            waiting[source, rank.rank, int(rank.comm.tag[at])].append(at)
     for rank in trace.ranks:
         numbers: dict[int, int] = defaultdict(int)
         for at in _of_kind(rank, NodeKind.COMM_SEND):
-            peer, size = int(rank.comm_dst[at]), int(rank.comm_size[at])
+            peer, size = int(rank.comm.dst[at]), int(rank.comm.size[at])
             if not 0 <= peer < ranks or peer == rank.rank:
                 problems.append(_no_peer(rank, at, "sends to", peer, ranks))
                 continue
-            queue = waiting[rank.rank, peer, int(rank.comm_tag[at])]
+            queue = waiting[rank.rank, peer, int(rank.comm.tag[at])]
             if not queue:
                 problems.append(_alone(rank, at, f"sends to rank {peer}, which does not receive it"))
                 continue
             other = queue.popleft()
-            received = int(trace.ranks[peer].comm_size[other])
+            received = int(trace.ranks[peer].comm.size[other])
             if size != received or size <= 0:
                 what = f"sends {size} bytes to rank {peer}, which receives {received}"
                 problems.append(_alone(rank, at, what.replace(str(ABSENT), "unknown")))

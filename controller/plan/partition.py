@@ -27,8 +27,6 @@ from etloop.traffic.collectives.core.columns import select_tables
 from etloop.workload.trace.program import Job, OpKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etloop.contract.model.assignment import PlannedStream
     from etloop.controller.inputs.rig import Rig
     from etloop.controller.inputs.scenario.scenario import Scenario
@@ -76,17 +74,30 @@ def op_bytes(job: Job, demand: Demand, placement: Placement) -> OpBytes:
     return OpBytes(*(np.ascontiguousarray(table[:, column]) for column in range(4)))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanParts:
+    """What a plan was made of."""
+
+    run_id: str
+    scenario: Scenario
+    """With communicators in fault rules looked up."""
+    jobs: JobSet
+    demand: Demand
+    connections: PlacedConnections
+    streams: tuple[PlannedStream, ...]
+    """Plain UDP beside the jobs."""
+
+    @property
+    def job(self) -> Job:
+        """All jobs as one."""
+        return self.jobs.job
+
+
 def partition(
-    run_id: str,
-    scenario: Scenario,
-    rig: Rig,
-    jobs: JobSet,
-    demand: Demand,
-    placement: Placement,
-    connections: PlacedConnections,
-    udp_streams: Sequence[PlannedStream],
+    parts: PlanParts, rig: Rig, placement: Placement
 ) -> tuple[dict[str, Assignment], dict[str, NDArray[np.int32]]]:
     """Per agent that has ranks: its assignment, and the row of the whole job's connections behind each of its own."""
+    scenario, jobs, demand, connections = parts.scenario, parts.jobs, parts.demand, parts.connections
     job = jobs.job
     threads: dict[str, int] = {}
     for place in placement.ports:
@@ -102,7 +113,7 @@ def partition(
     all_members = np.array([rank for group in members for rank in group], np.int32)
     assignments: dict[str, Assignment] = {}
     rows: dict[str, NDArray[np.int32]] = {}
-    streams = streams_of_agents(udp_streams)
+    streams = streams_of_agents(parts.streams)
     captures = captures_of(scenario.transport.capture, placement)
     pauses = pauses_of(scenario.transport.pauses, placement)
     for agent in rig.agents:
@@ -113,7 +124,7 @@ def partition(
         rows[agent.name] = np.flatnonzero(here).astype(np.int32)
         programs, ranks = _ranks(jobs, demand, placement, ports)
         assignments[agent.name] = Assignment(
-            run_id=run_id,
+            run_id=parts.run_id,
             agent=agent.name,
             iterations=scenario.plan_iterations,
             ports=tuple(_port_settings(placement, connections, index, pauses) for index in ports),
@@ -134,15 +145,9 @@ def partition(
     return assignments, rows
 
 
-def whole_job(
-    run_id: str,
-    scenario: Scenario,
-    jobs: JobSet,
-    demand: Demand,
-    placement: Placement,
-    connections: PlacedConnections,
-) -> Assignment:
+def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
     """All agents' parts as one assignment, for virtual time: ports are called "agent/port", connections are all of them."""
+    scenario, jobs, demand, connections = parts.scenario, parts.jobs, parts.demand, parts.connections
     job = jobs.job
     ports = range(len(placement.ports))
     programs, ranks = _ranks(jobs, demand, placement, list(ports))
@@ -150,7 +155,7 @@ def whole_job(
     pauses = pauses_of(scenario.transport.pauses, placement)
     settings = (_port_settings(placement, connections, index, pauses) for index in ports)
     return Assignment(
-        run_id=run_id,
+        run_id=parts.run_id,
         agent="",
         iterations=scenario.plan_iterations,
         ports=tuple(

@@ -19,36 +19,16 @@ from etloop.controller.plan.connections import PlacedConnections, connect
 from etloop.controller.plan.demand import Demand, OpColumns, PairColumns, demand_of
 from etloop.controller.plan.job_placement import place_jobs
 from etloop.controller.plan.job_set import JobSet, only
-from etloop.controller.plan.partition import OpBytes, op_bytes, partition, whole_job
+from etloop.controller.plan.partition import OpBytes, PlanParts, op_bytes, partition, whole_job
 from etloop.controller.plan.placement import Placement
 from etloop.controller.plan.port_settings import fault_notes
 from etloop.controller.plan.udp_streams import plan_streams
 
 if TYPE_CHECKING:
-    from etloop.contract.model.assignment import PlannedStream
     from etloop.controller.inputs.rig import Rig
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.workload.trace.program import Job
     from numpy.typing import NDArray
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanParts:
-    """What a plan was made of."""
-
-    run_id: str
-    scenario: Scenario
-    """With communicators in fault rules looked up."""
-    jobs: JobSet
-    demand: Demand
-    connections: PlacedConnections
-    streams: tuple[PlannedStream, ...]
-    """Plain UDP beside the jobs."""
-
-    @property
-    def job(self) -> Job:
-        """All jobs as one."""
-        return self.jobs.job
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,10 +45,7 @@ class Plan:
 
     def whole(self) -> Assignment:
         """The job as one assignment, for virtual time. Made anew by every call."""
-        parts = self.parts
-        return whole_job(
-            parts.run_id, parts.scenario, parts.jobs, parts.demand, self.placement, parts.connections
-        )
+        return whole_job(self.parts, self.placement)
 
     @property
     def port_names(self) -> dict[str, tuple[str, ...]]:
@@ -100,9 +77,9 @@ def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = "plan") 
     scenario = replace(scenario, transport=replace(transport, faults=faults))
     moved = op_bytes(job, demand, placement)
     streams = plan_streams(scenario.streams, rig, {place.agent for place in placement.ports})
-    assignments, rows = partition(run_id, scenario, rig, jobs, demand, placement, connections, streams)
-    tables = _tables(scenario, jobs, demand, placement, connections, moved)
     parts = PlanParts(run_id, scenario, jobs, demand, connections, streams)
+    assignments, rows = partition(parts, rig, placement)
+    tables = _tables(scenario, jobs, demand, placement, connections, moved)
     return Plan(assignments, rows, tables, placement, parts)
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.model.counters import (
-    BY_OBJECT_AND_NAME,
     CountedObject,
     CounterObject,
     CounterReading,
+    CounterUse,
+    counters_of,
     reading_mistake,
 )
 from etloop.contract.model.switch_counters import (
     GROUP_COUNTERS,
     OVERLOAD_COUNTERS,
     QUEUE_COUNTERS,
-    SWITCH_PORT_COUNTERS,
 )
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from etloop.contract.protocol.lab import LabCounters
 
 MOST_COMPLAINTS: Final = 8
-_PORT: Final = tuple(
-    name for name in SWITCH_PORT_COUNTERS.names or () if (CounterObject.PORT, name) in BY_OBJECT_AND_NAME
+_PORT, _PRIORITY = (
+    tuple(one.name for one in counters_of(owner, CounterUse.MODELLED))
+    for owner in (CounterObject.PORT, CounterObject.PRIORITY)
 )
 
 
@@ -77,7 +78,7 @@ class _Found:
         port = CountedObject(CounterObject.PORT, name)
         for counter in _PORT:
             self.add(port, counter, int(row[counter]))
-        for counter in ("pfc_rx", "pfc_tx"):
+        for counter in _PRIORITY:
             for number, value in enumerate(row[counter].tolist()):
                 self.add(CountedObject(CounterObject.PRIORITY, name, number), counter, value)
         for key, kind, layout in (

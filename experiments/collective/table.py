@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.controller.inputs.collective_spec import Half, root_of
 from etloop.results.schema.kinds import CONVENTIONS
+from etloop.results.text.layout import aligned
 from etloop.results.text.verdict import verdict_lines
 
 if TYPE_CHECKING:
@@ -165,7 +166,8 @@ def render_test(version: str, spec: BenchSpec, test: TestResult, *, per_iteratio
     if test.interference:
         text += render_interference(test.interference)
     text += "".join(f"# ERROR: {line}\n" for error in test.errors for line in error.splitlines())
-    lost = f"{transport.retransmitted_packets} of {transport.tx_packets}"
+    resent, sent = transport["retransmitted_packets"], transport["tx_packets"]
+    lost = f"{resent} of {sent}"
     text += f"# retransmitted {lost} packets of the whole session\n"
     if verdict is not None:
         text += "".join(f"# {line.rstrip()}\n" for line in verdict_lines(verdict))
@@ -214,10 +216,4 @@ def render_sweep(tests: Sequence[SweepLine]) -> str:
                 str(best.amount.size_bytes),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["# Sweep"]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-        cells += [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        lines.append("#  " + "  ".join(cells).rstrip())
-    return "\n".join(lines) + "\n"
+    return "\n".join(["# Sweep", *(f"#  {line}" for line in aligned(rows))]) + "\n"

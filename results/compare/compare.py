@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -172,6 +172,14 @@ def _single_runs(a: Side, b: Side, settings: ComparisonSettings) -> list[str]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    name: str
+    unit: str
+    words: str
+    less_is_better: bool
+
+
 def _lines(a: Side, b: Side, settings: ComparisonSettings) -> tuple[MetricResult, ...]:
     kinds = sorted(_common(a, b, lambda run: run.kinds))
     jobs = sorted(_common(a, b, lambda run: run.jobs))
@@ -218,7 +226,8 @@ def _time_line(
         found = paired_difference(values[0], values[1], confidence, relative=True)
     else:
         found = difference(*means, confidence, relative=True)
-    return _line(name, "ns", words, means, found, settings, less_is_better=True, doubt=_doubt(a, b))
+    thing = _Tested(name, "ns", words, less_is_better=True)
+    return _line(thing, means, found, settings, _doubt(a, b))
 
 
 def _is_the_same(a: Side, b: Side, of: Times) -> bool:
@@ -248,29 +257,25 @@ def _figure_line(
     else:
         found = difference(*means, confidence, relative=relative)
     figure = BY_NAME[name]
-    better = name not in MORE_IS_BETTER
-    return _line(name, figure.unit, figure.words, means, found, settings, less_is_better=better, doubt="")
+    thing = _Tested(name, figure.unit, figure.words, less_is_better=name not in MORE_IS_BETTER)
+    return _line(thing, means, found, settings)
 
 
 def _line(
-    name: str,
-    unit: str,
-    words: str,
+    thing: _Tested,
     means: tuple[Mean, Mean],
     found: Difference,
     settings: ComparisonSettings,
-    *,
-    less_is_better: bool,
-    doubt: str,
+    doubt: str = "",
 ) -> MetricResult:
     a, b = means
     least = settings.least_effect if found.relative else settings.least_effect * abs(a.value)
-    result = outcome(found, least, less_is_better=less_is_better)
+    result = outcome(found, least, less_is_better=thing.less_is_better)
     doubted = result is Outcome.REGRESSION and bool(doubt)
     return MetricResult(
-        name=name,
-        unit=unit,
-        words=words,
+        name=thing.name,
+        unit=thing.unit,
+        words=thing.words,
         a=a.value,
         b=b.value,
         a_cv=a.cv,
@@ -285,7 +290,7 @@ def _line(
         p_value=found.p_value,
         outcome=Outcome.OPEN if doubted else result,
         doubt=doubt if doubted else "",
-        surely_no_regression=surely_no_regression(found, least, less_is_better=less_is_better),
+        surely_no_regression=surely_no_regression(found, least, less_is_better=thing.less_is_better),
     )
 
 

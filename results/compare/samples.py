@@ -17,6 +17,7 @@ from etloop.contract.base.yaml_tree import values_by_path
 from etloop.contract.model.run import RunEnd
 from etloop.results.measure.iterations import counted_iterations
 from etloop.results.schema.jobs import Phase
+from etloop.results.schema.kinds import kind_label
 from etloop.results.schema.kpis import KPI_FILE
 from etloop.results.schema.summary import VIRTUAL_TIME
 from etloop.results.store.run_dir import read_inputs, read_kpis, read_run, read_topology
@@ -93,7 +94,7 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
     """
     run = read_run(run_dir)
     summary = run.summary
-    iterations = counted_iterations(summary.per_iteration, warm_up)
+    iterations = counted_iterations(summary.job.per_iteration, warm_up)
     counted = tuple(one.iteration for one in iterations)
     collectives = _counted_rows(run.collectives, counted, complete=True)
     kpis = _figures(run_dir)
@@ -150,11 +151,6 @@ def _kinds(collectives: Any) -> dict[str, NDArray[np.float64]]:
     for row in grouped.sort_by([(key, "ascending") for key in keys]).to_pylist():
         found.setdefault(kind_label(row["kind"], row["ranks"]), []).append(row["joined_ns_mean"])
     return {label: np.array(times, np.float64) for label, times in found.items()}
-
-
-def kind_label(kind: str, ranks: int) -> str:
-    """What collectives of one kind and size of group are called."""
-    return f"{kind}, {ranks} ranks"
 
 
 def _bandwidths(summary: Summary) -> dict[str, float]:
@@ -226,7 +222,7 @@ def _things(run: Run) -> dict[str, dict[str, str]]:
     found = {
         "scenario": _values(scenario),
         "rig": _values(rig),
-        "trace": {"source": summary.source, "ranks": str(summary.ranks)},
+        "trace": {"source": summary.workload.source, "ranks": str(summary.workload.ranks)},
         "measured": {"in": VIRTUAL_TIME if summary.started_at == VIRTUAL_TIME else "real time"},
         "hosts": {one.name: one.host for one in summary.agents},
         "versions": {

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CountedObject, CounterNature, CounterObject
 from etloop.contract.model.device_counts import SamplePhase
-from etloop.results.tables.switch_tables import LANE_UNITS, SAMPLE_UNITS
+from etloop.contract.model.switch_counters import SAMPLED
+from etloop.results.tables.switch_tables import COS_COUNTERS, LANE_UNITS, SAMPLE_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,20 +25,6 @@ if TYPE_CHECKING:
 
 _PLACE: Final = ("switch", "port", "peer", "cos")
 _KINDS: Final = (CounterObject.QUEUE, CounterObject.GROUP, CounterObject.PRIORITY)
-_SAMPLED: Final[Mapping[str, tuple[CounterObject, str]]] = {
-    "queued_bytes": (CounterObject.QUEUE, "current_bytes"),
-    "group_bytes": (CounterObject.GROUP, "current_bytes"),
-    "headroom_bytes": (CounterObject.GROUP, "headroom_bytes"),
-    "tx_packets": (CounterObject.QUEUE, "packets"),
-    "tx_bytes": (CounterObject.QUEUE, "bytes"),
-    "marked_packets": (CounterObject.QUEUE, "ecn_marked_packets"),
-    "dropped_packets": (CounterObject.QUEUE, "dropped_packets"),
-    "trimmed_packets": (CounterObject.QUEUE, "trimmed_packets"),
-    "pfc_rx": (CounterObject.PRIORITY, "pfc_rx"),
-    "pfc_tx": (CounterObject.PRIORITY, "pfc_tx"),
-    "paused_ns": (CounterObject.QUEUE, "paused_ns"),
-}
-"""Column of queues.parquet -> what it is of a device."""
 _ABSENT: Final = np.iinfo(np.int64).min
 
 
@@ -78,18 +65,9 @@ def device_cos_table(sources: tuple[IndexedSource, ...]) -> pa.Table | None:
     columns: dict[str, list[Any]] = {
         name: [place[index] for place in places] for index, name in enumerate(_PLACE)
     }
-    for name in LANE_UNITS:
-        if name not in _PLACE:
-            kind, counter = _counter_of(name)
-            columns[name] = [_final(cos, kind, counter) for cos in all_cos]
+    for name, (kind, counter) in COS_COUNTERS.items():
+        columns[name] = [_final(cos, kind, counter) for cos in all_cos]
     return _table(columns, LANE_UNITS)
-
-
-def _counter_of(column: str) -> tuple[CounterObject, str]:
-    for prefix, kind in (("queue_", CounterObject.QUEUE), ("group_", CounterObject.GROUP)):
-        if column.startswith(prefix):
-            return kind, column.removeprefix(prefix)
-    return CounterObject.PRIORITY, column
 
 
 def _final(cos: _Cos, kind: CounterObject, counter: str) -> int | None:
@@ -110,7 +88,7 @@ def device_samples_table(sources: tuple[IndexedSource, ...], start_ns: int) -> p
     places = [cos.place() for cos, _ in parts]
     for index, name in enumerate(_PLACE):
         columns[name] = np.repeat(np.array([place[index] for place in places], object), sizes).tolist()
-    for name in _SAMPLED:
+    for name in SAMPLED:
         values = np.concatenate([part[name] for _, part in parts])
         columns[name] = pa.array(values, mask=values == _ABSENT)
     return _table(columns, SAMPLE_UNITS)
@@ -121,7 +99,7 @@ def _samples(cos: _Cos) -> dict[str, NDArray[np.int64]] | None:
     source = cos.source.source
     rows = {
         name: cos.source.rows(number)
-        for name, (kind, counter) in _SAMPLED.items()
+        for name, (kind, counter) in SAMPLED.items()
         if (number := cos.source.numbers.get((cos.at(kind), counter))) is not None
     }
     values = {name: _since_begin(source.row_value[at], name) for name, at in rows.items()}
@@ -131,7 +109,7 @@ def _samples(cos: _Cos) -> dict[str, NDArray[np.int64]] | None:
     times = source.row_time_ns[longest]
     during = source.row_phase[longest] != SamplePhase.BEFORE
     table = {"time_ns": times[during]}
-    for name in _SAMPLED:
+    for name in SAMPLED:
         known = np.full(len(times), _ABSENT, np.int64)
         if name in rows:
             own = source.row_time_ns[rows[name]]
@@ -144,7 +122,7 @@ def _samples(cos: _Cos) -> dict[str, NDArray[np.int64]] | None:
 
 def _since_begin(values: NDArray[np.uint64], name: str) -> NDArray[np.int64]:
     """Counters as increases since the first reading; a counter that was set back goes on from there."""
-    kind, counter = _SAMPLED[name]
+    kind, counter = SAMPLED[name]
     if BY_OBJECT_AND_NAME[kind, counter].nature is not CounterNature.CUMULATIVE or not len(values):
         return values.astype(np.int64)
     steps = (values[1:] - values[:-1]).view(np.int64)

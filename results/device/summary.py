@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from etloop.contract.model.counters import CounterObject
+from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.results.device.class_queues import ReceivedClasses, class_queues
 from etloop.results.device.cos import device_cos_table, device_samples_table
 from etloop.results.device.index import device_ports, indexed
@@ -60,28 +60,6 @@ CLASSES: Final = (
     Column("found_packets", ColumnType.INT64, "packets", nullable=True),
 )
 """classes.parquet."""
-_TOTALS: Final = (
-    (CounterObject.QUEUE, "ecn_marked_packets"),
-    (CounterObject.QUEUE, "dropped_packets"),
-    (CounterObject.QUEUE, "trimmed_packets"),
-    (CounterObject.QUEUE, "paused_ns"),
-    (CounterObject.QUEUE, "watchdog_storms"),
-    (CounterObject.QUEUE, "watchdog_dropped_packets"),
-    (CounterObject.GROUP, "dropped_packets"),
-    (CounterObject.PRIORITY, "pfc_rx"),
-    (CounterObject.PRIORITY, "pfc_tx"),
-    (CounterObject.PORT, "rx_dropped_packets"),
-    (CounterObject.PORT, "tx_dropped_packets"),
-    (CounterObject.PORT, "rx_error_packets"),
-    (CounterObject.PORT, "ecn_marked_packets"),
-    (CounterObject.PORT, "link_dropped_packets"),
-    (CounterObject.PORT, "fault_dropped_packets"),
-    (CounterObject.PORT, "fault_corrupted_packets"),
-    (CounterObject.PORT, "no_route_packets"),
-    (CounterObject.PORT, "overload_frames"),
-    (CounterObject.PORT, "np_cnp_sent"),
-    (CounterObject.PORT, "rp_cnp_handled"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +109,7 @@ def device_results(
     )
     reported = _agent_ports(frames["ports"], basis)
     # Of a port that the plan leaves unused, nobody counts anything that could be held against the device's.
-    used = (_planned_ports(plan) | {one.port for one in reported}) & basis.ports.keys()
+    used = (frozenset(plan.port_names) | {one.port for one in reported}) & basis.ports.keys()
     ports = device_ports(sources, used)
     rows = reconcile(reported, ports, counted.tolerance_per_million)
     received = _received(frames, plan)
@@ -162,13 +140,8 @@ def _rows_table(columns: tuple[Column, ...], rows: Sequence[DataclassInstance]) 
     return pa.Table.from_pylist([asdict(row) for row in rows], schema=arrow_schema(columns)) if rows else None
 
 
-def _port_of_rank(plan: PlanTables, rank: int) -> str:
-    port = plan.rank_port[rank]
-    return port if "/" in port else f"{plan.rank_agent[rank]}/{port}"
-
-
-def _planned_ports(plan: PlanTables) -> frozenset[str]:
-    return frozenset(_port_of_rank(plan, rank) for rank in range(len(plan.rank_port)))
+def _count(frame: Frame, column: str, row: int) -> int:
+    return int(frame.columns[column][row].item())
 
 
 def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
@@ -182,16 +155,14 @@ def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
         found.append(
             AgentPort(
                 port=name,
-                tx_datagrams=int(columns["tx_datagrams"][row].item()),
-                tx_bytes=int(columns["tx_bytes"][row].item()),
-                rx_datagrams=int(columns["rx_datagrams"][row].item()),
-                rx_bytes=int(columns["rx_bytes"][row].item()),
-                own_lost_datagrams=int(columns["receive_overflows"][row].item()),
+                tx_datagrams=_count(ports, "tx_datagrams", row),
+                tx_bytes=_count(ports, "tx_bytes", row),
+                rx_datagrams=_count(ports, "rx_datagrams", row),
+                rx_bytes=_count(ports, "rx_bytes", row),
+                own_lost_datagrams=_count(ports, "receive_overflows", row),
                 ip_version=facts.ip_version,
                 counts_packets=facts.counts_packets,
-                damaged_datagrams=0
-                if facts.sees_damaged
-                else int(columns["rx_icrc_encapsulated"][row].item()),
+                damaged_datagrams=0 if facts.sees_damaged else _count(ports, "rx_icrc_encapsulated", row),
                 tag_bytes=facts.tag_bytes,
                 plain=basis.plain.get(name, PlainDatagrams()),
             )
@@ -205,14 +176,15 @@ def _received(frames: Mapping[str, Frame], plan: PlanTables) -> tuple[ReceivedCl
     local = np.where(flows["role"] == "sender", flows["src_rank"], flows["dst_rank"]).astype(np.int64)
     notified = flows["rp_cnp_handled"].astype(np.float64) + flows["rp_cnp_ignored"].astype(np.float64)
     cnps: dict[str, int] = {}
+    names = plan.port_names
     for rank, count in zip(local.tolist(), notified.tolist(), strict=True):
-        name = _port_of_rank(plan, rank)
+        name = names[rank]
         cnps[name] = cnps.get(name, 0) + int(count)
-    columns = frames["ports"].columns
+    ports, columns = frames["ports"], frames["ports"].columns
     found = []
-    for row in range(frames["ports"].rows):
+    for row in range(ports.rows):
         name = f"{columns['agent'][row]}/{columns['port'][row]}"
-        came = int(columns["rx_datagrams"][row].item()) + int(columns["receive_overflows"][row].item())
+        came = _count(ports, "rx_datagrams", row) + _count(ports, "receive_overflows", row)
         found.append(ReceivedClasses(name, max(came - cnps.get(name, 0), 0), cnps.get(name, 0)))
     return tuple(found)
 
@@ -244,15 +216,16 @@ def _gaps(sources: tuple[IndexedSource, ...], start_ns: int) -> tuple[DeviceGap,
 def _totals(sources: tuple[IndexedSource, ...]) -> dict[str, int]:
     """`queue_dropped_packets` and so on: of every object once, by the first source that tells of it."""
     found: dict[str, int] = {}
-    for kind, counter in _TOTALS:
-        seen: dict[tuple[object, ...], int | None] = {}
-        for one in sources:
-            for at, name in one.numbers:
-                if (at.kind, name) == (kind, counter):
-                    seen.setdefault((*one.place(at.name), at.number), one.increase(at, name))
-        known = [value for value in seen.values() if value is not None]
-        if known:
-            found[f"{kind}_{counter}"] = sum(known)
+    for kind in CounterObject:
+        for counter in counters_of(kind, CounterUse.SUMMED):
+            seen: dict[tuple[object, ...], int | None] = {}
+            for one in sources:
+                for at, name in one.numbers:
+                    if (at.kind, name) == (kind, counter.name):
+                        seen.setdefault((*one.place(at.name), at.number), one.increase(at, name))
+            known = [value for value in seen.values() if value is not None]
+            if known:
+                found[f"{kind}_{counter.name}"] = sum(known)
     return found
 
 

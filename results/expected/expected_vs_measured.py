@@ -16,6 +16,7 @@ from etloop.results.measure.collectives import CollectiveRows, PlannedGroups, me
 from etloop.results.measure.iterations import counted_iterations, measure_iterations
 from etloop.results.measure.job_shares import counted_ops
 from etloop.results.measure.joined import MeasuredOps, match_ops
+from etloop.results.measure.summary import nearest_rank
 from etloop.results.schema.kinds import CONVENTIONS, bus_factor
 from etloop.results.schema.summary import (
     ComparisonSummary,
@@ -41,6 +42,11 @@ NOTICEABLE_OF_JOB: Final = 0.02
 FASTER_THAN_IDEAL: Final = 0.98
 _LOOPBACK_V4: Final = bytes([0] * 10 + [255, 255, 127])
 _LOOPBACK_V6: Final = bytes([0] * 15 + [1])
+_PROVOKED: Final = (
+    *("injected_drops", "injected_losses", "injected_duplicates"),
+    *("injected_reorders", "injected_delays", "injected_bad_icrcs"),
+)
+"""Counters of packets that a scenario lost or changed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -272,14 +278,12 @@ def _run_reasons(measurement: Measurement, tables: PlanTables) -> list[str]:
     if summary.degraded:
         found.append(f"agents did less well than asked, {len(summary.degraded)} times (see degraded)")
     counts = summary.transport
-    if counts.receive_overflows:
-        found.append(f"{counts.receive_overflows} packets were lost in receive buffers of the agents")
-    provoked = counts.injected_drops + counts.injected_losses + counts.injected_duplicates
-    provoked += counts.injected_reorders + counts.injected_delays + counts.injected_bad_icrcs
-    if provoked:
+    if lost := counts["receive_overflows"]:
+        found.append(f"{lost} packets were lost in receive buffers of the agents")
+    if provoked := sum(counts[name] for name in _PROVOKED):
         found.append(f"the scenario lost or changed {provoked} packets on purpose")
-    if counts.tx_pause_frames:
-        found.append(f"the scenario sent {counts.tx_pause_frames} pause frames on purpose")
+    if pauses := counts["tx_pause_frames"]:
+        found.append(f"the scenario sent {pauses} pause frames on purpose")
     connections = tables.connections
     wire = connections.path == 0
     loopback = [address for address in np.unique(connections.src_ip[wire]) if _is_loopback(address.tobytes())]
@@ -334,7 +338,7 @@ def _kind_reasons(
     records = measurement.job_ops.records
     mine = member[measurement.groups.group_of_op[measurement.job_ops.plan_row]]
     slip_ns = np.sort((records["issued_ns"] - records["intended_ns"])[mine])
-    p99_ns = int(slip_ns[-(-len(slip_ns) * 99 // 100) - 1]) if len(slip_ns) else 0
+    p99_ns = nearest_rank(slip_ns, 99) if len(slip_ns) else 0
     if p99_ns > NOTICEABLE * joined_ns:
         found.append(f"our own lateness (slip p99) is more than {NOTICEABLE:.0%} of its time")
     error_ns = measurement.summary.clock.between_agents_error_ns

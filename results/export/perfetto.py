@@ -32,7 +32,7 @@ def perfetto_json(given: KpiInput) -> str:
     encoded = [json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in _events(given)]
     about = {
         "run_id": given.summary.run_id,
-        "workload": given.summary.source,
+        "workload": given.summary.workload.source,
         "ops_left_out": _left_out(given),
     }
     return (
@@ -92,16 +92,7 @@ def _named(what: str, process: int, thread: int, name: str) -> dict[str, object]
 def _arguments(given: KpiInput, row: int) -> dict[str, object]:
     ops = given.frames["ops"].columns
     arguments: dict[str, object] = {}
-    for name in (
-        "iteration",
-        "op",
-        "peer",
-        "sequence",
-        "message_bytes",
-        "wire_tx_bytes",
-        "wire_rx_bytes",
-        "slip_ns",
-    ):
+    for name in "iteration op peer sequence message_bytes wire_tx_bytes wire_rx_bytes slip_ns".split():
         value = float(ops[name][row])
         if not np.isnan(value):
             arguments[name] = int(value)

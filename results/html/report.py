@@ -51,9 +51,10 @@ def report_html(given: KpiInput, kpis: KpiSet, summary: Summary, scenario_text: 
 
 
 def _head(summary: Summary) -> str:
+    work = summary.workload
     about = (
-        f"{summary.source}: {summary.ranks} ranks, {summary.iterations} iterations, bytes x {summary.bytes_scale}, "
-        f"time x {summary.time_scale}; {summary.shaping or 'shaping not named'}; started {summary.started_at}"
+        f"{work.source}: {work.ranks} ranks, {work.iterations} iterations, bytes x {work.bytes_scale}, "
+        f"time x {work.time_scale}; {work.shaping or 'shaping not named'}; started {summary.started_at}"
     )
     return f"<h1>ETLoop run {escape(summary.run_id)}</h1><p class=dim>{escape(about)}</p>"
 
@@ -174,9 +175,10 @@ def _port_notes(given: KpiInput) -> str:
         if "dut" in given.frames
         else "What a rank sends for an op is spread evenly over its time: the device's counters were not read in this run."
     )
+    cnps = marks["rp_cnp_handled"] + marks["rp_cnp_ignored"]
     note = (
-        f"Over the whole run: {marks.np_ecn_marked_roce_packets} packets marked, "
-        f"{marks.rp_cnp_handled + marks.rp_cnp_ignored} CNPs, {marks.retransmitted_packets} retransmissions. {how}"
+        f"Over the whole run: {marks['np_ecn_marked_roce_packets']} packets marked, {cnps} CNPs, "
+        f"{marks['retransmitted_packets']} retransmissions. {how}"
     )
     return f"<p class=dim>{escape(note)}</p>{table(heads, rows, numbers=range(1, 6))}"
 
@@ -208,7 +210,7 @@ def _again(summary: Summary, scenario_text: str, rig_text: str) -> str:
         "# on every agent's host: etloop-agent run --controller tcp://HOST:PORT --name NAME"
     )
     return (
-        f"<h2>Run it again</h2><p>Both files lie beside this page; the trace is {escape(summary.source)}.</p>"
+        f"<h2>Run it again</h2><p>Both files lie beside this page; the trace is {escape(summary.workload.source)}.</p>"
         f"<pre>{escape(commands)}</pre><details><summary>scenario.yaml</summary><pre>{escape(scenario_text)}</pre></details>"
         f"<details><summary>rig.yaml</summary><pre>{escape(rig_text)}</pre></details>"
     )

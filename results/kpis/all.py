@@ -103,7 +103,7 @@ def results_of(given: KpiInput, kpis: KpiSet) -> Results:
     frames = dict(given.frames)
     frames["connections"] = connection_frame(given)
     frames["kinds"] = _frame("kinds", kpis.kinds, KIND_UNITS)
-    frames["iterations"] = _frame("iterations", given.summary.per_iteration, ITERATION_UNITS)
+    frames["iterations"] = _frame("iterations", given.summary.job.per_iteration, ITERATION_UNITS)
     return Results(
         {kpi.name: kpi.value for kpi in kpis.figures}, {kpi.name: kpi.unit for kpi in kpis.figures}, frames
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.results.schema.columns import FLOW_COUNTERS
 from etloop.results.tables.frames import frame_by_hand
 from etloop.results.verdict.evaluation import Frame
 
@@ -19,21 +20,15 @@ if TYPE_CHECKING:
     from etloop.results.schema.summary import Summary
     from numpy.typing import NDArray
 
-CONNECTION_UNITS: Final = {
-    "connection": "id",
-    "src_rank": "id",
-    "dst_rank": "id",
-    "src_port": "name",
-    "dst_port": "name",
-    "tx_packets": "packets",
-    "rx_packets": "packets",
-    "missing_packets": "packets",
-    "retransmitted_packets": "packets",
-    "out_of_sequence": "packets",
-    "np_ecn_marked_roce_packets": "packets",
-    "rp_cnp_handled": "packets",
-    "local_ack_timeout_err": "events",
-}
+_OF_SENDER: Final = ("tx_packets", "retransmitted_packets", "rp_cnp_handled", "local_ack_timeout_err")
+_OF_RECEIVER: Final = ("rx_packets", "out_of_sequence", "np_ecn_marked_roce_packets")
+"""Counters of a connection, by the end that counts them."""
+CONNECTION_UNITS: Final = (
+    dict.fromkeys(("connection", "src_rank", "dst_rank"), "id")
+    | dict.fromkeys(("src_port", "dst_port"), "name")
+    | {"missing_packets": "packets"}
+    | {one.name: one.unit for one in FLOW_COUNTERS if one.name in _OF_SENDER + _OF_RECEIVER}
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,42 +63,28 @@ class KpiInput:
 def connection_frame(given: KpiInput) -> Frame:
     """One row for every direction of a connection that both ends have counted: what was sent, and what came."""
     flows = given.frames["flows"].columns
-    port = [
-        f"{agent}/{name}" if "/" not in name else name
-        for agent, name in zip(given.plan.rank_agent, given.plan.rank_port, strict=True)
-    ]
-    sides = {}
+    port = given.plan.port_names
     sends = np.array(flows["role"] == "sender", bool)
-    for role, chosen in (("sender", sends), ("receiver", ~sends)):
-        sides[role] = _totals(flows, chosen)
-    rows: list[tuple[object, ...]] = []
-    for connection in sorted(sides["sender"].keys() & sides["receiver"].keys()):
-        sender, receiver = sides["sender"][connection], sides["receiver"][connection]
+    senders, receivers = _totals(flows, sends), _totals(flows, ~sends)
+    rows: list[Mapping[str, object]] = []
+    for connection in sorted(senders.keys() & receivers.keys()):
+        sender, receiver = senders[connection], receivers[connection]
         if sender["ends"] != receiver["ends"]:
             continue
-        for one, other, forward in ((sender, receiver, True), (receiver, sender, False)):
-            source, target = int(one["src_rank"]), int(one["dst_rank"])
-            source, target = (source, target) if forward else (target, source)
+        ranks = int(sender["src_rank"]), int(sender["dst_rank"])
+        for one, other, (source, target) in ((sender, receiver, ranks), (receiver, sender, ranks[::-1])):
             rows.append(
-                (connection, source, target, port[source], port[target], one["tx_packets"], other["rx_packets"],
-                 one["tx_packets"] - other["rx_packets"], one["retransmitted_packets"], other["out_of_sequence"],
-                 other["np_ecn_marked_roce_packets"], one["rp_cnp_handled"], one["local_ack_timeout_err"])
-            )  # fmt: skip
-    columns: dict[str, NDArray[np.generic]] = {}
-    for index, (name, unit) in enumerate(CONNECTION_UNITS.items()):
-        columns[name] = np.array([row[index] for row in rows], object if unit == "name" else np.float64)
+                {"connection": connection, "src_rank": source, "dst_rank": target}
+                | {"src_port": port[source], "dst_port": port[target]}
+                | {"missing_packets": one["tx_packets"] - other["rx_packets"]}
+                | {name: one[name] for name in _OF_SENDER}
+                | {name: other[name] for name in _OF_RECEIVER}
+            )
+    columns: dict[str, NDArray[np.generic]] = {
+        name: np.array([row[name] for row in rows], object if unit == "name" else np.float64)
+        for name, unit in CONNECTION_UNITS.items()
+    }
     return frame_by_hand("connections", columns, CONNECTION_UNITS)
-
-
-_ADDED: Final = (
-    "tx_packets",
-    "rx_packets",
-    "retransmitted_packets",
-    "out_of_sequence",
-    "np_ecn_marked_roce_packets",
-    "rp_cnp_handled",
-    "local_ack_timeout_err",
-)
 
 
 def _totals(
@@ -112,16 +93,15 @@ def _totals(
     """Counters of one role, added up by connection."""
     connection = flows["connection"][chosen].astype(np.int64)
     unique, first, member = np.unique(connection, return_index=True, return_inverse=True)
-    added = {
-        name: np.bincount(member, flows[name][chosen].astype(np.float64), len(unique)) for name in _ADDED
+    found = {
+        name: np.bincount(member, flows[name][chosen].astype(np.float64), len(unique))
+        for name in _OF_SENDER + _OF_RECEIVER
     }
-    ends = np.bincount(member, minlength=len(unique))
-    ranks = {name: flows[name][chosen][first] for name in ("src_rank", "dst_rank")}
+    found["ends"] = np.bincount(member, minlength=len(unique)).astype(np.float64)
+    found |= {name: flows[name][chosen][first].astype(np.float64) for name in ("src_rank", "dst_rank")}
     return {
-        int(one): {name: float(values[index]) for name, values in added.items()}
-        | {"ends": float(ends[index])}
-        | {name: float(values[index]) for name, values in ranks.items()}
-        for index, one in enumerate(unique)
+        connection: {name: float(values[index]) for name, values in found.items()}
+        for index, connection in enumerate(unique.tolist())
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from etloop.results.kpis.input import least_network_ns
 from etloop.results.measure.iterations import counted_iterations
 from etloop.results.measure.job_shares import background_ranks, counted_ops
-from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV, BusFactor
+from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV, bus_factor, kind_label
 from etloop.results.schema.kpis import Curve, KindKpis
 from etloop.results.verdict.evaluation import aggregate
 
@@ -70,7 +70,9 @@ def job_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
 
 
 def _iteration_ns(given: KpiInput) -> NDArray[np.float64]:
-    return np.array([one.jct_ns for one in counted_iterations(given.summary.per_iteration, 0)], np.float64)
+    return np.array(
+        [one.jct_ns for one in counted_iterations(given.summary.job.per_iteration, 0)], np.float64
+    )
 
 
 def iteration_network_ns(given: KpiInput) -> Value:
@@ -163,16 +165,8 @@ def _collective_keys(given: KpiInput) -> tuple[NDArray[np.int64], int]:
     """For every row of ops its row of collectives.parquet, and how many of those there are."""
     rows = given.frames["collectives"].columns
     index: dict[tuple[object, ...], int] = {}
-    for row, key in enumerate(
-        zip(
-            rows["iteration"],
-            rows["communicator"],
-            rows["src_rank"],
-            rows["dst_rank"],
-            rows["sequence"],
-            strict=True,
-        )
-    ):
+    names = ("iteration", "communicator", "src_rank", "dst_rank", "sequence")
+    for row, key in enumerate(zip(*(rows[name] for name in names), strict=True)):
         index[_key(*key)] = row
     ops = given.frames["ops"].columns
     receives = ops["kind"] == "receive"
@@ -217,14 +211,13 @@ def _kind(
     given: KpiInput, key: tuple[str, str, int], rows: NDArray[np.int64], least: NDArray[np.float64],
     joined: NDArray[np.float64],
 ) -> KindKpis:  # fmt: skip
-    time_ns, size = (
-        given.column("collectives", "time_ns")[rows],
-        given.column("collectives", "size_bytes")[rows],
+    time_ns, size, busbw = (
+        given.column("collectives", name)[rows] for name in ("time_ns", "size_bytes", "busbw_bytes_per_s")
     )
-    busbw = given.column("collectives", "busbw_bytes_per_s")[rows]
     least_ns, share = float(least[rows].mean()), float(least[rows].sum() / max(joined[rows].sum(), 1))
     crosses = not np.isnan(least_ns) and least_ns > 0
-    factor = _factor(key[0], key[2])
+    kind = [one.name for one in CONVENTIONS].index(key[0])
+    factor = float(bus_factor(np.array([kind]), np.array([key[2]]))[0])
     total_ns, total_bytes = float(time_ns.sum()), float(size.sum())
     return KindKpis(
         *key,
@@ -247,28 +240,17 @@ def _kind(
     )
 
 
-def _factor(kind: str, ranks: int) -> float:
-    factor = next(one.factor for one in CONVENTIONS if one.name == kind)
-    others = (ranks - 1) / max(ranks, 1)
-    return {BusFactor.TWICE_OTHERS: 2 * others, BusFactor.OTHERS: others, BusFactor.ONE: 1.0}[factor]
-
-
 def curves(given: KpiInput) -> tuple[Curve, ...]:
     """Distributions of completion: of collectives by kind and size of group, of ranks' transfers, of iterations."""
     rows = given.frames["collectives"].columns
     complete = rows["complete"] == 1
     taken = given.column("collectives", "time_ns")
-    names = np.array(
-        [f"{kind}, {int(ranks)} ranks" for kind, ranks in zip(rows["kind"], rows["ranks"], strict=True)],
-        object,
-    )
+    names = np.array([kind_label(*one) for one in zip(rows["kind"], rows["ranks"], strict=True)], object)
     found = [
         curve(str(name), taken[complete & (names == name)])
         for name in sorted(set(names[complete]))[: MOST_CURVES - 2]
     ]
-    found.append(curve("transfers of ranks", transfer_ns(given)))
-    jct = _iteration_ns(given)
-    found.append(curve("iterations", jct))
+    found += [curve("transfers of ranks", transfer_ns(given)), curve("iterations", _iteration_ns(given))]
     return tuple(one for one in found if one.count)
 
 

@@ -6,36 +6,18 @@ everything that crossed them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.results.measure.job_shares import background_ranks
+from etloop.results.tables.frames import LazyColumns
 from etloop.results.verdict.evaluation import Frame
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from etloop.contract.model.run import PlanTables
     from numpy.typing import NDArray
-
-
-class _Rows(Mapping[str, "NDArray[np.generic]"]):
-    """Some rows of columns that are made when they are asked for."""
-
-    def __init__(self, columns: Mapping[str, NDArray[np.generic]], rows: NDArray[np.int64]) -> None:
-        self._columns = columns
-        self._rows = rows
-        self._made: dict[str, NDArray[np.generic]] = {}
-
-    def __getitem__(self, name: str) -> NDArray[np.generic]:
-        if name not in self._made:
-            self._made[name] = self._columns[name][self._rows]
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
 
 
 def of_jobs(frames: Mapping[str, Frame], plan: PlanTables) -> dict[str, Frame]:
@@ -55,5 +37,5 @@ def of_jobs(frames: Mapping[str, Frame], plan: PlanTables) -> dict[str, Frame]:
 
 def _only(frame: Frame, chosen: NDArray[np.bool_]) -> Frame:
     rows = np.flatnonzero(chosen)
-    label = frame.label
-    return Frame(_Rows(frame.columns, rows), frame.units, len(rows), lambda row: label(int(rows[row])))
+    columns = LazyColumns(frame.columns, lambda name: frame.columns[name][rows])
+    return Frame(columns, frame.units, len(rows), lambda row: frame.label(int(rows[row])))

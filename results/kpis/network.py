@@ -25,7 +25,7 @@ def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str
     counts = given.summary.transport
     silent = not given.frames["flows"].rows
     received = float(given.column("flows", "rx_packets").sum())
-    sent = float(counts.tx_packets)
+    sent = float(counts["tx_packets"])
     seconds = (given.summary.job.jct_ns or 0) / 1e9
 
     def of(value: float, whole: float, without: str) -> Value:
@@ -38,14 +38,17 @@ def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str
         "lost_share",
         lost if isinstance(lost, str) else of(lost, sent, "nothing was sent through the device"),
     )
-    yield "retransmitted_packets", NO_COUNTERS if silent else float(counts.retransmitted_packets)
-    yield "retransmitted_share", of(counts.retransmitted_packets, sent, "nothing was sent through the device")
-    yield "retransmissions_per_s", of(counts.retransmitted_packets, seconds, "nothing completed")
-    yield "timeouts", NO_COUNTERS if silent else float(counts.local_ack_timeout_err)
+    yield "retransmitted_packets", NO_COUNTERS if silent else float(counts["retransmitted_packets"])
+    yield (
+        "retransmitted_share",
+        of(counts["retransmitted_packets"], sent, "nothing was sent through the device"),
+    )
+    yield "retransmissions_per_s", of(counts["retransmitted_packets"], seconds, "nothing completed")
+    yield "timeouts", NO_COUNTERS if silent else float(counts["local_ack_timeout_err"])
     nothing = "nothing was received"
-    yield "out_of_order_share", of(counts.out_of_sequence, received, nothing)
-    yield "ecn_marked_share", of(counts.np_ecn_marked_roce_packets, received, nothing)
-    yield "cnps", NO_COUNTERS if silent else float(counts.rp_cnp_handled + counts.rp_cnp_ignored)
+    yield "out_of_order_share", of(counts["out_of_sequence"], received, nothing)
+    yield "ecn_marked_share", of(counts["np_ecn_marked_roce_packets"], received, nothing)
+    yield "cnps", NO_COUNTERS if silent else float(counts["rp_cnp_handled"] + counts["rp_cnp_ignored"])
 
 
 def _lost(given: KpiInput, connections: Frame) -> Value:
@@ -55,11 +58,11 @@ def _lost(given: KpiInput, connections: Frame) -> Value:
     counts = given.summary.transport
     missing = float(connections.columns["missing_packets"].astype(np.float64).sum())
     own = (
-        counts.receive_overflows
-        + counts.injected_drops
-        + counts.injected_losses
-        + counts.rx_icrc_encapsulated
-        - counts.injected_duplicates
+        counts["receive_overflows"]
+        + counts["injected_drops"]
+        + counts["injected_losses"]
+        + counts["rx_icrc_encapsulated"]
+        - counts["injected_duplicates"]
     )
     # Overflows also count datagrams that are no requests, so that a clean run could come out below 0.
     return max(missing - own, 0.0)
@@ -159,7 +162,9 @@ def slip_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     for name in ("p50", "p99", "max"):
         yield f"slip_{name}_ns", "no op completed" if slip is None else float(getattr(slip, f"{name}_ns"))
     jct = {
-        one.iteration: one.jct_ns for one in given.summary.per_iteration if one.complete and one.jct_ns > 0
+        one.iteration: one.jct_ns
+        for one in given.summary.job.per_iteration
+        if one.complete and one.jct_ns > 0
     }
     late = given.column("ops", "slip_ns").clip(min=0)
     iteration, rank = given.column("ops", "iteration"), given.column("ops", "rank")

@@ -38,10 +38,7 @@ def port_series(given: KpiInput, bins: int = BINS) -> PortSeries | None:
     sent, received = of_load("wire_tx_bytes"), of_load("wire_rx_bytes")
     if not (sent.any() or received.any()):
         return None
-    names = [
-        port if "/" in port else f"{agent}/{port}"
-        for agent, port in zip(given.plan.rank_agent, given.plan.rank_port, strict=True)
-    ]
+    names = given.plan.port_names
     ports = tuple(dict.fromkeys(names))
     numbers = np.array([ports.index(name) for name in names])
     port = numbers[of_load("rank").astype(np.int64)]

@@ -63,24 +63,16 @@ def counted_ops(tables: PlanTables) -> NDArray[np.bool_]:
     return ~background_ranks(tables)[tables.ops.rank] & (tables.several.turn >= 0)
 
 
-def phase_of_op(tables: PlanTables) -> NDArray[np.int64]:
-    """By planned op its phase; -1 of what belongs to no job, and in a run of one job."""
-    found = np.full(len(tables.ops.rank), -1, np.int64)
+def phase_and_pass_of_op(tables: PlanTables) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """By planned op its phase and its pass within it; -1 of what belongs to no job, and in a run of one job."""
+    phase, number = (np.full(len(tables.ops.rank), -1, np.int64) for _ in range(2))
     if tables.several is not None:
         counted = counted_ops(tables)
         passes = np.array([job.passes for job in tables.several.jobs])[job_of_rank(tables)]
-        found[counted] = tables.several.turn[counted] // passes[tables.ops.rank[counted]]
-    return found
-
-
-def pass_of_op(tables: PlanTables) -> NDArray[np.int64]:
-    """By planned op its pass within the phase; -1 where there is no phase."""
-    found = np.full(len(tables.ops.rank), -1, np.int64)
-    if tables.several is not None:
-        counted = counted_ops(tables)
-        passes = np.array([job.passes for job in tables.several.jobs])[job_of_rank(tables)]
-        found[counted] = tables.several.turn[counted] % passes[tables.ops.rank[counted]]
-    return found
+        phase[counted], number[counted] = np.divmod(
+            tables.several.turn[counted], passes[tables.ops.rank[counted]]
+        )
+    return phase, number
 
 
 def sort_of_phase(several: PlannedJobs, phase: int) -> Phase:
@@ -95,9 +87,8 @@ def pass_rows(ops: MeasuredOps, tables: PlanTables) -> PassRows:
     most = max(job.passes for job in tables.several.jobs)
     counted = counted_ops(tables)
     rank_job = job_of_rank(tables)
-    cell_of_op = (
-        rank_job[tables.ops.rank].astype(np.int64) * phases + phase_of_op(tables)
-    ) * most + pass_of_op(tables)
+    phase_of_op, pass_of_op = phase_and_pass_of_op(tables)
+    cell_of_op = (rank_job[tables.ops.rank].astype(np.int64) * phases + phase_of_op) * most + pass_of_op
     cells = len(tables.several.jobs) * phases * most
     planned = np.bincount(cell_of_op[counted], minlength=cells)
     rows = counted[ops.plan_row]

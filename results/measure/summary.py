@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.contract.model.counters import AgentObject
 from etloop.results.measure.checks import check_run
 from etloop.results.measure.collectives import CollectiveRows, PlannedGroups, group_ops, measure_groups
 from etloop.results.measure.iterations import counted_iterations, measure_iterations
@@ -19,7 +20,9 @@ from etloop.results.schema.kinds import CONVENTIONS, bus_factor
 from etloop.results.schema.summary import (
     MOST_BASELINES,
     SUMMARY_SCHEMA,
+    TRANSPORT_COUNTERS,
     AgentSummary,
+    Baselines,
     BaselineSummary,
     ByteCounts,
     ClockSummary,
@@ -30,7 +33,7 @@ from etloop.results.schema.summary import (
     SlipSummary,
     StreamSummary,
     Summary,
-    TransportCounts,
+    WorkloadSummary,
 )
 
 if TYPE_CHECKING:
@@ -76,21 +79,11 @@ def measure(
         state=outcome.state,
         reason=outcome.reason,
         started_at=outcome.started_at,
-        source=tables.source,
-        ranks=len(tables.rank_agent),
-        iterations=tables.iterations,
-        policy=tables.policy,
-        edges=dict(tables.edges),
-        bytes_scale=tables.bytes_scale,
-        time_scale=tables.time_scale,
-        shaping=tables.shaping,
-        choices=tables.choices,
+        workload=_workload(tables),
         ops=OpCounts(planned=planned, recorded=len(ops), missing=planned - len(ops)),
         job=_job(per_iteration, complete=len(ops) == planned),
-        per_iteration=per_iteration,
         kinds=_kinds(tables, groups, collectives),
         baselines=_baselines(tables, groups, collectives),
-        baselines_total=len(_compared(groups, collectives)),
         slip=_slip(ops),
         bytes=_bytes(tables, ops, counted),
         transport=_transport(
@@ -112,6 +105,20 @@ def measure(
     return Measurement(all_ops, flows, groups, everything, ops, collectives, summary)
 
 
+def _workload(tables: PlanTables) -> WorkloadSummary:
+    return WorkloadSummary(
+        source=tables.source,
+        ranks=len(tables.rank_agent),
+        iterations=tables.iterations,
+        policy=tables.policy,
+        edges=dict(tables.edges),
+        bytes_scale=tables.bytes_scale,
+        time_scale=tables.time_scale,
+        shaping=tables.shaping,
+        choices=tables.choices,
+    )
+
+
 def nearest_rank(ordered: NDArray[np.int64], percent: int) -> int:
     """The smallest value that at least `percent` % of the values do not exceed; `ordered` ascending, not empty."""
     assert 0 < percent <= 100
@@ -130,6 +137,7 @@ def _job(per_iteration: tuple[IterationSummary, ...], complete: bool) -> JobSumm
         iteration_jct_min_ns=min(whole, default=None),
         iteration_jct_avg_ns=sum(whole) // len(whole) if whole else None,
         iteration_jct_max_ns=max(whole, default=None),
+        per_iteration=per_iteration,
     )
 
 
@@ -191,11 +199,10 @@ def _compared(groups: PlannedGroups, rows: CollectiveRows) -> NDArray[np.int64]:
     return np.unique(rows.group[rows.complete & (groups.recorded_ns[rows.group] >= 0)])
 
 
-def _baselines(
-    tables: PlanTables, groups: PlannedGroups, rows: CollectiveRows
-) -> tuple[BaselineSummary, ...]:
+def _baselines(tables: PlanTables, groups: PlannedGroups, rows: CollectiveRows) -> Baselines:
     found = []
-    for group in _compared(groups, rows)[:MOST_BASELINES].tolist():
+    compared = _compared(groups, rows)
+    for group in compared[:MOST_BASELINES].tolist():
         joined_ns = np.sort(rows.joined_ns[rows.complete & (rows.group == group)])
         communicator = int(groups.communicator[group])
         found.append(
@@ -214,7 +221,7 @@ def _baselines(
                 recorded_ranks=int(groups.recorded_ranks[group]),
             )
         )
-    return tuple(found)
+    return Baselines(len(compared), tuple(found))
 
 
 def _rate(size_bytes: int, time_ns: int) -> float | None:
@@ -255,47 +262,13 @@ def _bytes(tables: PlanTables, ops: MeasuredOps, counted: NDArray[np.bool_]) -> 
     )
 
 
-def _transport(outcome: RunOutcome, flows: NDArray[np.void]) -> TransportCounts:
-    def total(column: str) -> int:
-        return int(flows[column].sum())
-
-    def port_total(column: str) -> int:
-        return sum(int(agent.ports[column].sum()) for agent in outcome.agents)
-
-    return TransportCounts(
-        tx_packets=total("tx_packets"),
-        retransmitted_packets=total("retransmitted_packets"),
-        naks_tx=total("naks_tx"),
-        naks_rx=total("naks_rx"),
-        out_of_sequence=total("out_of_sequence"),
-        duplicate_request=total("duplicate_request"),
-        packet_seq_err=total("packet_seq_err"),
-        implied_nak_seq_err=total("implied_nak_seq_err"),
-        rnr_nak_retry_err=total("rnr_nak_retry_err"),
-        out_of_buffer=total("out_of_buffer"),
-        local_ack_timeout_err=total("local_ack_timeout_err"),
-        roce_adp_retrans=total("roce_adp_retrans"),
-        roce_adp_retrans_to=total("roce_adp_retrans_to"),
-        np_ecn_marked_roce_packets=total("np_ecn_marked_roce_packets"),
-        np_cnp_sent=total("np_cnp_sent"),
-        rp_cnp_handled=total("rp_cnp_handled"),
-        rp_cnp_ignored=total("rp_cnp_ignored"),
-        injected_drops=port_total("injected_drops"),
-        rx_icrc_encapsulated=port_total("rx_icrc_encapsulated"),
-        injected_losses=port_total("injected_losses"),
-        injected_duplicates=port_total("injected_duplicates"),
-        injected_reorders=port_total("injected_reorders"),
-        injected_delays=port_total("injected_delays"),
-        injected_bad_icrcs=port_total("injected_bad_icrcs"),
-        injected_marks=port_total("injected_marks"),
-        injected_naks=port_total("injected_naks"),
-        injected_rnr_naks=port_total("injected_rnr_naks"),
-        injected_cnps=port_total("injected_cnps"),
-        tx_pause_frames=port_total("tx_pause_frames"),
-        foreign_datagrams=port_total("foreign_datagrams"),
-        receive_overflows=port_total("receive_overflows"),
-        would_block=port_total("would_block"),
-    )
+def _transport(outcome: RunOutcome, flows: NDArray[np.void]) -> dict[str, int]:
+    ports = [agent.ports for agent in outcome.agents]
+    return {
+        name: sum(int(rows[name].sum()) for rows in records)
+        for owner, records in ((AgentObject.QUEUE_PAIR, [flows]), (AgentObject.PORT, ports))
+        for name in TRANSPORT_COUNTERS[owner]
+    }
 
 
 def _streams(outcome: RunOutcome) -> tuple[StreamSummary, ...]:

@@ -1,13 +1,21 @@
 """The columns of the four Parquet files of a run: name, type, unit, whether a value may be absent.
 
 The one list of them: tables are built by it, a run directory is refused by it, and a test holds docs/metrics.md to it.
+Columns of counters follow from the table of counters (contract/model/counters.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.model.counters import AgentObject, counters_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from etloop.contract.model.counters import Counter
 
 
 class ColumnType(Enum):
@@ -35,6 +43,11 @@ class Column:
 
 def _columns(type_: ColumnType, unit: str, *names: str) -> tuple[Column, ...]:
     return tuple(Column(name, type_, unit) for name in names)
+
+
+def counter_columns(counters: Iterable[Counter]) -> tuple[Column, ...]:
+    """Return a column for each counter, which every row has."""
+    return tuple(Column(counter.name, ColumnType.INT64, counter.unit) for counter in counters)
 
 
 _OF_JOBS: Final = (
@@ -91,28 +104,7 @@ COLLECTIVES: Final = (
     *_OF_JOBS,
 )
 
-FLOW_COUNTERS: Final = (
-    *_columns(ColumnType.INT64, "messages", "tx_messages", "rx_messages"),
-    *_columns(ColumnType.INT64, "bytes", "tx_payload_bytes", "rx_payload_bytes"),
-    *_columns(
-        ColumnType.INT64,
-        "packets",
-        *("tx_packets", "retransmitted_packets", "rx_packets", "acks_tx", "acks_rx", "naks_tx", "naks_rx"),
-    ),
-    *_columns(ColumnType.INT64, "packets", "out_of_sequence", "duplicate_request", "packet_seq_err"),
-    Column("implied_nak_seq_err", ColumnType.INT64, "events"),
-    Column("rnr_nak_retry_err", ColumnType.INT64, "packets"),
-    Column("out_of_buffer", ColumnType.INT64, "messages"),
-    *_columns(ColumnType.INT64, "events", "local_ack_timeout_err", "roce_adp_retrans", "roce_adp_retrans_to"),
-    *_columns(
-        ColumnType.INT64,
-        "packets",
-        *("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored"),
-    ),
-    *_columns(ColumnType.INT64, "requests", "rx_write_requests", "rx_read_requests", "rx_atomic_requests"),
-    Column("read_response_bytes", ColumnType.INT64, "bytes"),
-    Column("injected_faults", ColumnType.INT64, "packets"),
-)
+FLOW_COUNTERS: Final = counter_columns(counters_of(AgentObject.QUEUE_PAIR))
 
 FLOWS: Final = (
     Column("agent", ColumnType.TEXT, "name"),
@@ -127,35 +119,7 @@ FLOWS: Final = (
     Column("job", ColumnType.TEXT, "name", nullable=True),
 )
 
-PORT_COUNTERS: Final = (
-    *_columns(ColumnType.INT64, "datagrams", "tx_datagrams", "rx_datagrams"),
-    *_columns(ColumnType.INT64, "bytes", "tx_bytes", "rx_bytes"),
-    *_columns(ColumnType.INT64, "calls", "tx_calls", "rx_calls", "would_block"),
-    *_columns(
-        ColumnType.INT64,
-        "datagrams",
-        *("injected_drops", "foreign_datagrams", "rx_icrc_encapsulated", "receive_overflows"),
-    ),
-    Column("receive_buffer_bytes", ColumnType.INT64, "bytes"),
-    *_columns(ColumnType.INT64, "turns", "loop_turns", "idle_turns"),
-    Column("blocked_ns", ColumnType.INT64, "ns"),
-    *_columns(ColumnType.INT64, "frames", "rx_pause_frames", "tx_pause_frames"),
-    Column("paused_ns", ColumnType.INT64, "ns"),
-    *_columns(
-        ColumnType.INT64,
-        "packets",
-        *(
-            "injected_losses",
-            "injected_duplicates",
-            "injected_reorders",
-            "injected_delays",
-            "injected_bad_icrcs",
-        ),
-        *("injected_marks", "injected_naks", "injected_rnr_naks", "injected_cnps"),
-    ),
-    Column("scheduled_datagrams", ColumnType.INT64, "datagrams"),
-    *_columns(ColumnType.INT64, "messages", "stamped_messages", "card_stamped_messages"),
-)
+PORT_COUNTERS: Final = counter_columns(counters_of(AgentObject.PORT))
 
 PORTS: Final = (
     *_columns(ColumnType.TEXT, "name", "agent", "host"),

@@ -69,6 +69,11 @@ CONVENTIONS: Final = (
 SEND_RECV: Final = len(CONVENTIONS) - 1
 
 
+def kind_label(kind: str, ranks: float) -> str:
+    """Return what collectives of one kind and size of group are called."""
+    return f"{kind}, {int(ranks)} ranks"
+
+
 def kinds_where(size: SizeRule) -> NDArray[np.bool_]:
     """For every kind, whether its S follows `size`."""
     import numpy as np  # Here, because the command line needs the names of kinds and no arithmetic.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from etloop.contract.model.counters import AgentObject, CounterUse, counters_of
 from etloop.contract.model.run import LinkEvent, PlannedChoice, RunEnd
 from etloop.results.schema.device import DeviceSummary
 from etloop.results.schema.jobs import JobShare
@@ -17,6 +18,10 @@ from etloop.results.schema.verdict import RunResult, Verdict
 
 SUMMARY_SCHEMA: Final = "etloop-summary/1"
 MOST_BASELINES: Final = 64
+TRANSPORT_COUNTERS: Final = {
+    owner: tuple(counter.name for counter in counters_of(owner, CounterUse.SUMMED)) for owner in AgentObject
+}
+"""Names of the counters whose sums are in `transport`, by what has them."""
 VIRTUAL_TIME: Final = "in virtual time"
 """Stands for the wall time at which a run began that took place in none: the same inputs give the same bytes."""
 
@@ -60,6 +65,23 @@ class AgentSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkloadSummary:
+    """What was to be carried, and how."""
+
+    source: str
+    ranks: int
+    iterations: int
+    policy: str
+    edges: dict[str, int]
+    bytes_scale: str
+    time_scale: str
+    shaping: str
+    """Whose traffic it was, such as "nccl 2.30.7"."""
+    choices: tuple[PlannedChoice, ...]
+    """How the collectives were carried out, and why."""
+
+
+@dataclass(frozen=True, slots=True)
 class OpCounts:
     """Network ops of all ranks and iterations."""
 
@@ -95,6 +117,8 @@ class JobSummary:
     iteration_jct_min_ns: int | None
     iteration_jct_avg_ns: int | None
     iteration_jct_max_ns: int | None
+    per_iteration: tuple[IterationSummary, ...]
+    """Those that left a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +167,15 @@ class BaselineSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Baselines:
+    """Replay beside recording."""
+
+    total: int
+    first: tuple[BaselineSummary, ...]
+    """The first `MOST_BASELINES` by communicator and number; all of them are in collectives.parquet."""
+
+
+@dataclass(frozen=True, slots=True)
 class SlipSummary:
     """The emulator's own lateness over all recorded ops."""
 
@@ -166,44 +199,6 @@ class ByteCounts:
     messages: int
     message_bytes: int
     trace_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TransportCounts:
-    """Sums over all queue pair ends and ports whose agents sent their counters."""
-
-    tx_packets: int
-    retransmitted_packets: int
-    naks_tx: int
-    naks_rx: int
-    out_of_sequence: int
-    duplicate_request: int
-    packet_seq_err: int
-    implied_nak_seq_err: int
-    rnr_nak_retry_err: int
-    out_of_buffer: int
-    local_ack_timeout_err: int
-    roce_adp_retrans: int
-    roce_adp_retrans_to: int
-    np_ecn_marked_roce_packets: int
-    np_cnp_sent: int
-    rp_cnp_handled: int
-    rp_cnp_ignored: int
-    injected_drops: int
-    rx_icrc_encapsulated: int
-    injected_losses: int
-    injected_duplicates: int
-    injected_reorders: int
-    injected_delays: int
-    injected_bad_icrcs: int
-    injected_marks: int
-    injected_naks: int
-    injected_rnr_naks: int
-    injected_cnps: int
-    tx_pause_frames: int
-    foreign_datagrams: int
-    receive_overflows: int
-    would_block: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,27 +313,15 @@ class Summary:
     state: RunEnd
     reason: str
     started_at: str
-    source: str
-    ranks: int
-    iterations: int
-    policy: str
-    edges: dict[str, int]
-    bytes_scale: str
-    time_scale: str
-    shaping: str
-    """Whose traffic it was, such as "nccl 2.30.7"."""
-    choices: tuple[PlannedChoice, ...]
-    """How the collectives were carried out, and why."""
+    workload: WorkloadSummary
     ops: OpCounts
     job: JobSummary
-    per_iteration: tuple[IterationSummary, ...]
     kinds: tuple[KindSummary, ...]
-    baselines: tuple[BaselineSummary, ...]
-    """The first `MOST_BASELINES` by communicator and number; all of them are in collectives.parquet."""
-    baselines_total: int
+    baselines: Baselines
     slip: SlipSummary | None
     bytes: ByteCounts
-    transport: TransportCounts
+    transport: dict[str, int]
+    """By name of `TRANSPORT_COUNTERS`: sums over all queue pair ends and ports whose agents sent their counters."""
     clock: ClockSummary
     checks: tuple[Check, ...]
     agents: tuple[AgentSummary, ...]

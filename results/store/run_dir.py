@@ -18,7 +18,7 @@ from etloop.contract.model.run import PlanTables
 from etloop.results.schema.columns import TABLES
 from etloop.results.schema.kpis import KPI_FILE, KPI_SCHEMA, KpiSet
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
-from etloop.results.schema.summary import SUMMARY_SCHEMA, Summary
+from etloop.results.schema.summary import SUMMARY_SCHEMA, TRANSPORT_COUNTERS, Summary
 from etloop.results.schema.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json, to_json
 from etloop.results.tables.arrow_tables import arrow_schema
 from etloop.results.tables.frames import frame_of
@@ -175,6 +175,10 @@ def read_run(run_dir: Path) -> Run:
         what = f"schema is {summary.schema!r}, this version reads {SUMMARY_SCHEMA!r}"
         problem = Problem(str(summary_path), what, OTHER_VERSION)
         raise RunDirError(problem)
+    known = {name for names in TRANSPORT_COUNTERS.values() for name in names}
+    if differing := sorted(known ^ summary.transport.keys()):
+        what = f"counters missing or unknown: {', '.join(differing)[:200]}"
+        raise RunDirError(Problem(f"{summary_path}.transport", what, OTHER_VERSION))
     problems: list[Problem] = []
     found = {name.removesuffix(".parquet"): _read_table(run_dir / name, problems) for name in TABLES}
     if problems:

@@ -13,9 +13,8 @@ from etloop.contract.base.ip_address import ip_text
 from etloop.results.measure.job_shares import (
     background_ranks,
     job_of_rank,
-    pass_of_op,
     pass_rows,
-    phase_of_op,
+    phase_and_pass_of_op,
     sort_of_phase,
 )
 from etloop.results.schema.columns import (
@@ -134,7 +133,7 @@ def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) ->
 def _of_jobs(tables: PlanTables, row: NDArray[np.int64]) -> dict[str, pa.Array]:
     """Job, phase and pass of planned ops; of what stands between jobs none of it."""
     job = job_of_rank(tables)[tables.ops.rank[row]].astype(np.int64)
-    phase, number = phase_of_op(tables)[row], pass_of_op(tables)[row]
+    phase, number = (column[row] for column in phase_and_pass_of_op(tables))
     sorts: list[str] = []
     if tables.several is not None:
         job[tables.several.turn[row] < 0] = -1
@@ -267,14 +266,9 @@ def comparison_table(tables: PlanTables, groups: PlannedGroups, rows: ComparedRo
             "sequence": groups.sequence[group],
             "ranks": groups.ranks[group],
             "size_bytes": groups.size_bytes[group],
-            **{
-                name: _absent(column, column < 0)
-                for name, column in (
-                    ("ideal_ns", rows.ideal_ns),
-                    ("twin_ns", rows.twin_ns),
-                    ("measured_ns", rows.measured_ns),
-                )
-            },
+            "ideal_ns": _absent(rows.ideal_ns, rows.ideal_ns < 0),
+            "twin_ns": _absent(rows.twin_ns, rows.twin_ns < 0),
+            "measured_ns": _absent(rows.measured_ns, rows.measured_ns < 0),
         },
     )
 

@@ -6,7 +6,7 @@ of millions of ops costs only what is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -35,43 +35,37 @@ LABELS: Final[dict[str, tuple[str, ...]]] = {
     "dut": ("source", "object", "counter", "time_ns"),
     "reconciliation": ("port", "device_port", "direction"),
     "classes": (
-        "port",
-        "device_port",
-        "dscp",
-        "expected_queue",
-        "queue_packets",
-        "found_queue",
-        "found_packets",
+        *("port", "device_port", "dscp", "expected_queue"),
+        *("queue_packets", "found_queue", "found_packets"),
     ),
 }
 """Columns that tell a reader which row it is."""
 
 
-class ArrowColumns(Mapping[str, "NDArray[np.generic]"]):
-    """The columns of an Arrow table, converted on first use."""
+class LazyColumns(Mapping[str, "NDArray[np.generic]"]):
+    """Columns of these names, each made when it is first asked for."""
 
-    def __init__(self, table: Any) -> None:
-        self._table = table
-        self._made: dict[str, NDArray[np.generic]] = {}
+    def __init__(self, names: Iterable[str], make: Callable[[str], NDArray[np.generic]]) -> None:
+        self._made: dict[str, NDArray[np.generic] | None] = dict.fromkeys(names)
+        self._make = make
 
     def __getitem__(self, name: str) -> NDArray[np.generic]:
-        if name not in self._made:
-            if name not in self._table.schema.names:
-                raise KeyError(name)
-            self._made[name] = _column(self._table.column(name).combine_chunks())
-        return self._made[name]
+        column = self._made[name]
+        if column is None:
+            column = self._made[name] = self._make(name)
+        return column
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._table.schema.names)
+        return iter(self._made)
 
     def __len__(self) -> int:
-        return len(self._table.schema.names)
+        return len(self._made)
 
 
 def frame_of(name: str, table: Any) -> Frame:
     """An Arrow table with units in its fields' metadata, as a frame."""
     units = {field.name: (field.metadata or {}).get(b"unit", b"").decode() for field in table.schema}
-    columns = ArrowColumns(table)
+    columns = LazyColumns(units, lambda name: _column(table.column(name).combine_chunks()))
     return Frame(columns, units, table.num_rows, _label(name, columns))
 
 

@@ -10,6 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from etloop.contract.model.counters import (
+    BY_OBJECT_AND_NAME,
+    CounterNature,
+    CounterObject,
+    CounterUse,
+    counters_of,
+)
+from etloop.contract.model.switch_counters import SAMPLED
 from etloop.results.tables.arrow_tables import text_column
 
 if TYPE_CHECKING:
@@ -18,38 +26,30 @@ if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology
     from numpy.typing import NDArray
 
-_QUEUE = (
-    ("packets", "packets"),
-    ("bytes", "bytes"),
-    ("dropped_packets", "packets"),
-    ("dropped_bytes", "bytes"),
-    ("ecn_marked_packets", "packets"),
-    ("ecn_marked_bytes", "bytes"),
-    ("trimmed_packets", "packets"),
-    ("watermark_bytes", "bytes"),
-    ("paused_ns", "ns"),
-    ("watchdog_storms", "count"),
-    ("watchdog_dropped_packets", "packets"),
+COS_COUNTERS: Final = {
+    prefix + counter.name: (owner, counter.name)
+    for prefix, owner in (
+        ("queue_", CounterObject.QUEUE),
+        ("group_", CounterObject.GROUP),
+        ("", CounterObject.PRIORITY),
+    )
+    for counter in counters_of(owner, CounterUse.MODELLED)
+    if counter.nature is not CounterNature.GAUGE
+}
+"""Column of switches.parquet -> what it is the value of at the end of a run."""
+_PLACE: Final = {"switch": "name", "port": "name", "peer": "name", "cos": "id"}
+LANE_UNITS: Final = _PLACE | {name: BY_OBJECT_AND_NAME[one].unit for name, one in COS_COUNTERS.items()}
+"""Columns of switches.parquet with their units."""
+_OF_PORT: Final = {CounterObject.QUEUE: "queues", CounterObject.GROUP: "groups"}
+"""Fields of SWITCH_PORT_COUNTERS that hold rows of their own."""
+_TOTALS: Final = {
+    owner: [one.name for one in counters_of(owner, CounterUse.MODELLED | CounterUse.SUMMED)]
+    for owner in (CounterObject.QUEUE, CounterObject.PORT)
+}
+SAMPLE_UNITS: Final = (
+    {"time_ns": "ns"} | _PLACE | {name: BY_OBJECT_AND_NAME[one].unit for name, one in SAMPLED.items()}
 )
-_GROUP = (
-    ("dropped_packets", "packets"),
-    ("dropped_bytes", "bytes"),
-    ("shared_watermark_bytes", "bytes"),
-    ("headroom_watermark_bytes", "bytes"),
-)
-_SAMPLE = (
-    ("queued_bytes", "bytes"),
-    ("group_bytes", "bytes"),
-    ("headroom_bytes", "bytes"),
-    ("tx_packets", "packets"),
-    ("tx_bytes", "bytes"),
-    ("marked_packets", "packets"),
-    ("dropped_packets", "packets"),
-    ("trimmed_packets", "packets"),
-    ("pfc_rx", "frames"),
-    ("pfc_tx", "frames"),
-    ("paused_ns", "ns"),
-)
+"""Columns of queues.parquet with their units."""
 
 
 def used_cos(ports: NDArray[np.void]) -> NDArray[np.bool_]:
@@ -74,29 +74,26 @@ def lanes_table(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) 
         found += [(switch, int(port), int(cos)) for port, cos in np.argwhere(used_cos(ports))]
     rows = [switch_ports[switch][port] for switch, port, _ in found]
     all_cos = [cos for _, _, cos in found]
-    columns: dict[str, tuple[object, str]] = names.columns(
+    columns: dict[str, object] = names.columns(
         np.array([row[0] for row in found], np.int64), np.array([row[1] for row in found], np.int64)
     )
-    columns["cos"] = (np.array(all_cos, np.int32), "id")
-    for name, unit in _QUEUE:
-        values = [int(row["queues"][name][cos]) for row, cos in zip(rows, all_cos, strict=True)]
-        columns[f"queue_{name}"] = (np.array(values, np.int64), unit)
-    for name, unit in _GROUP:
-        values = [int(row["groups"][name][cos]) for row, cos in zip(rows, all_cos, strict=True)]
-        columns[f"group_{name}"] = (np.array(values, np.int64), unit)
-    for name in ("pfc_rx", "pfc_tx"):
-        values = [int(row[name][cos]) for row, cos in zip(rows, all_cos, strict=True)]
-        columns[name] = (np.array(values, np.int64), "frames")
-    return _table(columns)
+    columns["cos"] = np.array(all_cos, np.int32)
+    for column, (owner, name) in COS_COUNTERS.items():
+        of_port = _OF_PORT.get(owner)
+        values = [
+            int(row[of_port][cos][name] if of_port else row[name][cos])
+            for row, cos in zip(rows, all_cos, strict=True)
+        ]
+        columns[column] = np.array(values, np.int64)
+    return _table(columns, LANE_UNITS)
 
 
 def samples_table(topology: Topology, samples: NDArray[np.void], start_ns: int) -> pa.Table:
     """queues.parquet: LANE_SAMPLE rows with names; times from the begin of the job at `start_ns`."""
-    columns: dict[str, tuple[object, str]] = {"time_ns": (samples["time_ns"] - start_ns, "ns")}
+    columns: dict[str, object] = {"time_ns": samples["time_ns"] - start_ns}
     columns |= _Names(topology).columns(samples["switch"].astype(np.int64), samples["port"].astype(np.int64))
-    columns["cos"] = (samples["cos"].astype(np.int32), "id")
-    columns |= {name: (samples[name], unit) for name, unit in _SAMPLE}
-    return _table(columns)
+    columns["cos"] = samples["cos"].astype(np.int32)
+    return _table(columns | {name: samples[name] for name in SAMPLED}, SAMPLE_UNITS)
 
 
 class _Names:
@@ -114,78 +111,36 @@ class _Names:
         for attachment in topology.attachments:
             self._peers[self._first[attachment.end.switch] + attachment.end.port] = attachment.rig_port
 
-    def columns(self, switch: NDArray[np.int64], port: NDArray[np.int64]) -> dict[str, tuple[object, str]]:
+    def columns(self, switch: NDArray[np.int64], port: NDArray[np.int64]) -> dict[str, object]:
         """Columns `switch`, `port` and `peer` of rows that have these numbers."""
         flat = self._first[switch] + port
         return {
-            "switch": (text_column(switch, self._switches), "name"),
-            "port": (text_column(flat, self._ports), "name"),
-            "peer": (text_column(flat, self._peers), "name"),
+            "switch": text_column(switch, self._switches),
+            "port": text_column(flat, self._ports),
+            "peer": text_column(flat, self._peers),
         }
 
 
-def _table(columns: Mapping[str, tuple[object, str]]) -> pa.Table:
-    arrays = {
-        name: values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values))
-        for name, (values, _) in columns.items()
-    }
-    schema = pa.schema(
-        [pa.field(name, arrays[name].type, False, {"unit": unit}) for name, (_, unit) in columns.items()]
-    )
-    return pa.Table.from_arrays(list(arrays.values()), schema=schema)
+def _table(columns: Mapping[str, object], units: Mapping[str, str]) -> pa.Table:
+    arrays = [
+        values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values))
+        for values in map(columns.__getitem__, units)
+    ]
+    fields = zip(units.items(), arrays, strict=True)
+    schema = pa.schema([pa.field(name, array.type, False, {"unit": unit}) for (name, unit), array in fields])
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def totals(switch_ports: tuple[NDArray[np.void], ...]) -> dict[str, int]:
-    """Sums over all switches, in the words of summaries."""
-    sums = dict.fromkeys(
-        (
-            "tx_packets",
-            "ecn_marked_packets",
-            "dropped_packets",
-            "trimmed_packets",
-            "pfc_tx_frames",
-            "paused_ns",
-            "link_dropped_packets",
-            "fault_dropped_packets",
-            "fault_corrupted_packets",
-            "no_route_packets",
-            "watchdog_storms",
-            "watchdog_dropped_packets",
-        ),
-        0,
-    )
+    """Return sums over all switches, in the words of summaries."""
+    sums = dict.fromkeys(("tx_packets", "dropped_packets", "pfc_tx_frames"), 0)
+    sums |= {name: 0 for names in _TOTALS.values() for name in names}
     for ports in switch_ports:
-        queues = ports["queues"]
         sums["tx_packets"] += int(ports["tx_packets"].sum())
-        sums["dropped_packets"] += int(
-            queues["dropped_packets"].sum() + ports["groups"]["dropped_packets"].sum()
-        )
+        sums["dropped_packets"] += int(ports["groups"]["dropped_packets"].sum())
         sums["pfc_tx_frames"] += int(ports["pfc_tx"].sum())
-        for name in (
-            "ecn_marked_packets",
-            "trimmed_packets",
-            "paused_ns",
-            "watchdog_storms",
-            "watchdog_dropped_packets",
-        ):
-            sums[name] += int(queues[name].sum())
-        for name in (
-            "link_dropped_packets",
-            "fault_dropped_packets",
-            "fault_corrupted_packets",
-            "no_route_packets",
-        ):
-            sums[name] += int(ports[name].sum())
+        for owner, names in _TOTALS.items():
+            rows = ports[_OF_PORT[owner]] if owner in _OF_PORT else ports
+            for name in names:
+                sums[name] += int(rows[name].sum())
     return sums
-
-
-_PLACE: Final = {"switch": "name", "port": "name", "peer": "name", "cos": "id"}
-LANE_UNITS: Final = (
-    _PLACE
-    | {f"queue_{name}": unit for name, unit in _QUEUE}
-    | {f"group_{name}": unit for name, unit in _GROUP}
-    | {"pfc_rx": "frames", "pfc_tx": "frames"}
-)
-"""Columns of switches.parquet with their units."""
-SAMPLE_UNITS: Final = {"time_ns": "ns"} | _PLACE | dict(_SAMPLE)
-"""Columns of queues.parquet with their units."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from etloop.results.schema.comparison import Basis, Outcome
-from etloop.results.text.layout import printable, wrapped
+from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import time_words, value_words
 
 if TYPE_CHECKING:
@@ -80,18 +80,7 @@ def _tested(found: Comparison) -> list[str]:
         )
         for line in found.metrics
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    table = [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:], strict=True)),
-            ]
-        )
-        + f"  {row[-1]}"
-        for row in rows
-    ]
-    return [*(line.rstrip() for line in table), false_alarms_text(found) + "."]
+    return [*aligned(rows, (0, len(rows[0]) - 1)), false_alarms_text(found) + "."]
 
 
 def change_words(line: MetricResult) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.results.schema.device import Agreement, Direction
 from etloop.results.text.layout import aligned, us, wrapped
 
@@ -14,23 +15,8 @@ MOST_ROWS: Final = 16
 MOST_GAPS_SHOWN: Final = 8
 WAYS: Final = {Direction.TO_DEVICE: "to the device", Direction.FROM_DEVICE: "from the device"}
 _HEADINGS: Final = ("port", "on", "way", "agent", "device", "difference", "share")
-_COUNTED: Final = (
-    ("queue_ecn_marked_packets", "port_ecn_marked_packets", "marked"),
-    ("queue_dropped_packets", "port_tx_dropped_packets", "dropped"),
-    ("group_dropped_packets", "port_rx_dropped_packets", "dropped on arrival"),
-    ("priority_pfc_tx", "", "pauses sent"),
-    ("priority_pfc_rx", "", "pauses received"),
-    ("queue_watchdog_storms", "", "pause storms"),
-    ("queue_watchdog_dropped_packets", "", "dropped by the watchdog"),
-    ("queue_trimmed_packets", "", "trimmed"),
-    ("port_rx_error_packets", "", "damaged"),
-    ("port_fault_dropped_packets", "", "dropped by faults of the topology"),
-    ("port_fault_corrupted_packets", "", "corrupted by faults of the topology"),
-    ("port_no_route_packets", "", "without a way"),
-    ("port_link_dropped_packets", "", "lost at a link that was down"),
-    ("port_overload_frames", "", "LOST BY THE SOFT SWITCH ITSELF"),
-)
-"""Key of `counters`, the one that stands in for it, words."""
+_COUNTED: Final = (CounterObject.QUEUE, CounterObject.GROUP, CounterObject.PRIORITY, CounterObject.PORT)
+"""A port's counter stands in for those of its queues and groups that are called the same."""
 _ALWAYS: Final = ("marked", "dropped", "pauses sent", "pauses received")
 
 
@@ -67,12 +53,13 @@ def source_words(source: DeviceSource) -> str:
 
 def total_words(device: DeviceSummary) -> str:
     """What tells of congestion and loss; "" where the device counts none of it."""
-    parts = []
-    for key, instead, words in _COUNTED:
-        value = device.counters.get(key, device.counters.get(instead))
-        if value or (value is not None and words in _ALWAYS):
-            parts.append(f"{value} {words}")
-    return ", ".join(parts)
+    parts: dict[str, int] = {}
+    for owner in _COUNTED:
+        for counter in counters_of(owner, CounterUse.SUMMED):
+            value = device.counters.get(f"{owner}_{counter.name}")
+            if counter.words and value is not None:
+                parts.setdefault(counter.words, value)
+    return ", ".join(f"{value} {words}" for words, value in parts.items() if value or words in _ALWAYS)
 
 
 def agreement_words(device: DeviceSummary) -> str:
@@ -100,8 +87,7 @@ def _differences(rows: tuple[ReconciledPort, ...]) -> list[str]:
     if not shown:
         return []
     cells = [_HEADINGS, *(_row(row) for row in shown[:MOST_ROWS])]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS))]
-    lines = [f"  {aligned(row, widths, '  ')}" for row in cells]
+    lines = [f"  {line}" for line in aligned(cells)]
     reasons = dict.fromkeys(row.why for row in shown if row.why)
     lines += [line for reason in reasons for line in wrapped("", reason)]
     if len(shown) > MOST_ROWS:

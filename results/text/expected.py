@@ -37,8 +37,7 @@ _COUNTERS: Final = (
 def comparison_lines(comparison: ComparisonSummary) -> list[str]:
     """The rows of every kind and of the job, then what each side is and what makes comparing them doubtful."""
     rows = [*_HEADINGS, *(_kind_row(kind) for kind in comparison.kinds), _job_row(comparison)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [aligned(row, widths, "  ") for row in rows]
+    lines = aligned(rows)
     for one in comparison.expected:
         lines += wrapped(one.network, _expected_text(one))
     for text in comparison.absent:
@@ -64,8 +63,7 @@ def expected_lines(figures: ExpectedFigures) -> list[str]:
         _ratio(figures.twin_per_ideal, False),
     )
     rows = [*_EXPECTED_HEADINGS, *(_expected_row(kind) for kind in figures.kinds), job]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(job))]
-    lines = [aligned(row, widths, "  ") for row in rows]
+    lines = aligned(rows)
     for one in figures.expected:
         lines += wrapped(one.network, _expected_text(one))
     for text in figures.absent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from etloop.results.text.layout import printable, us
+from etloop.results.text.layout import aligned, printable, us
 
 if TYPE_CHECKING:
     from etloop.results.schema.summary import StreamSummary, Summary
@@ -50,14 +50,7 @@ def job_lines(summary: Summary) -> list[str]:
                 "-" if one.beside_share is None else f"{one.beside_share:.0%}",
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            text.rjust(width) if at else text.ljust(width)
-            for at, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    lines = aligned(rows, (0,))
     for one in summary.jobs:
         if one.background:
             span = (

@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
 WIDTH: Final = 118
 """Columns; only a line of one word, such as a path, may be longer."""
@@ -15,13 +15,16 @@ NS_NOT_SPELT_OUT: Final = 1_000_000_000_000
 """A thousand seconds; longer times would push the table apart."""
 
 
-def aligned(row: Sequence[str], widths: Sequence[int], gap: str) -> str:
-    """Names to the left, numbers to the right."""
-    cells = [
-        text.ljust(width) if column < 2 else text.rjust(width)
-        for column, (text, width) in enumerate(zip(row, widths, strict=True))
+def aligned(rows: Sequence[Sequence[str]], left: Container[int] = (0, 1), gap: str = "  ") -> list[str]:
+    """Rows as lines, every column as wide as its longest cell: those of `left` to the left, all others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        gap.join(
+            text.ljust(width) if column in left else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
     ]
-    return gap.join(cells)
 
 
 def labelled(label: str, text: str) -> list[str]:

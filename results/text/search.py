@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from etloop.results.schema.kpis import BY_NAME
-from etloop.results.text.layout import printable, wrapped
+from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import value_words
 
 if TYPE_CHECKING:
@@ -21,10 +21,7 @@ def render_search(record: SearchRecord, words: Callable[[int], str], where: str)
     """The table, why the first value beyond did not pass, and where all runs are."""
     rows: list[tuple[str, ...]] = [("settings", *_HEADINGS)]
     rows += [_row(point, words) for point in record.points]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    lines = aligned(rows, range(len(rows[0])))
     text = [f"{record.path}, {words(record.begin)} to {words(record.end)}", *lines, ""]
     for point in record.points:
         beyond = _trial(point, point.fails_at)

@@ -8,7 +8,7 @@ from etloop.results.compare.compare import JCT as IN_ALL
 from etloop.results.compare.sweep_results import JCT, P99
 from etloop.results.schema.comparison import Outcome
 from etloop.results.text.compare import WORDS
-from etloop.results.text.layout import printable, wrapped
+from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import value_words
 
 if TYPE_CHECKING:
@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from etloop.results.schema.comparison import ComparisonSettings
     from etloop.results.schema.sweep import PointResult, Spread, SweepRecord
 
-COLUMNS: Final = (
-    P99,
-    "share_of_ideal",
-    "retransmitted_share",
-    "ecn_marked_share",
-    "cnps",
-    "pause_frames",
-    "lost_packets",
-)
-"""Key figures that have a column where they are not alike in all points."""
 TITLES: Final = {
     P99: "p99",
     "share_of_ideal": "of ideal",
@@ -37,6 +27,7 @@ TITLES: Final = {
     "pause_frames": "pauses",
     "lost_packets": "lost",
 }
+"""Key figures that have a column where they are not alike in all points, and what it is called."""
 
 
 def render_sweep(
@@ -90,21 +81,13 @@ def group_table(group: Group, axis: str, results: Mapping[str, PointResult]) -> 
                 *change_cells(result),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if column in {0, 1, len(row) - 1} else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  " + "  ".join(cells).rstrip())
-    return lines
+    return [f"  {line}" for line in aligned(rows, (0, 1, len(rows[0]) - 1))]
 
 
 def shown_columns(group: Group, results: Mapping[str, PointResult]) -> tuple[str, ...]:
     """Key figures that tell the points of a group apart."""
     shown = []
-    for name in COLUMNS:
+    for name in TITLES:
         means = {
             one.mean
             for point in group.points

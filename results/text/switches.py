@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.units import approximate_bytes
+from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.results.tables.switch_tables import totals, used_cos
+from etloop.results.text.layout import aligned
 
 if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology
@@ -19,6 +21,10 @@ _HEADINGS: Final = (
     ("switch/port", "to", "cos", "sent", "packets", "marked", "dropped", "pauses", "", "paused", "queue"),
     ("", "", "", "", "", "", "", "sent", "heard", "us", "max"),
 )
+
+
+_NAMED: Final = frozenset({"ecn_marked_packets", "dropped_packets"})
+"""Totals that the line of totals names whatever they are."""
 
 
 def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> str:
@@ -52,21 +58,11 @@ def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ..
                 approximate_bytes(int(queue["watermark_bytes"])),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS[0]))]
-    lines = [
-        "  ".join(
-            _cell(text, width, column) for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    lines = aligned(rows)
     if len(all_cos) > len(shown):
         lines.append(f"({len(all_cos) - len(shown)} more lanes; all are in switches.parquet with --out)")
     lines += ["", *_totals(switch_ports)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def _cell(text: str, width: int, column: int) -> str:
-    return text.ljust(width) if column < 2 else text.rjust(width)
 
 
 def _totals(switch_ports: tuple[NDArray[np.void], ...]) -> list[str]:
@@ -76,17 +72,10 @@ def _totals(switch_ports: tuple[NDArray[np.void], ...]) -> list[str]:
         f"room, {sums['pfc_tx_frames']} pause frames"
     )
     others = [
-        f"{sums[name]} {words}"
-        for name, words in (
-            ("trimmed_packets", "trimmed"),
-            ("link_dropped_packets", "lost with a link"),
-            ("fault_dropped_packets", "dropped by faults"),
-            ("fault_corrupted_packets", "corrupted by faults"),
-            ("no_route_packets", "without a route"),
-            ("watchdog_storms", "pause storms"),
-            ("watchdog_dropped_packets", "dropped by the watchdog"),
-        )
-        if sums[name]
+        f"{sums[counter.name]} {counter.words}"
+        for owner in (CounterObject.QUEUE, CounterObject.PORT)
+        for counter in counters_of(owner, CounterUse.MODELLED | CounterUse.SUMMED)
+        if counter.words and counter.name not in _NAMED and sums[counter.name]
     ]
     return [f"switches        {', '.join([first, *others])}"]
 

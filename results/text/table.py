@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from etloop.contract.model.counters import AgentObject, CounterUse, counters_of
 from etloop.contract.model.edges import edge_words
 from etloop.contract.model.run import RunEnd
 from etloop.results.measure.timeline import event_words
@@ -18,7 +19,9 @@ from etloop.results.text.layout import WIDTH, aligned, labelled, us, wrapped
 from etloop.results.text.verdict import verdict_lines
 
 if TYPE_CHECKING:
-    from etloop.results.schema.summary import BaselineSummary, KindSummary, Summary, TransportCounts
+    from collections.abc import Mapping
+
+    from etloop.results.schema.summary import BaselineSummary, KindSummary, Summary
 
 _HEADINGS: Final = (
     ("", "", "", "", "total", "S_fab", "time (us)", "", "", "", "algbw", "busbw"),
@@ -29,6 +32,7 @@ _BASELINE_HEADINGS: Final = (
     ("collective", "communicator", "k", "count", "S", "min", "p50", "(us)"),
 )
 BASELINES_SHOWN: Final = 16
+_PROVOKED: Final = [one for one in counters_of(AgentObject.PORT, CounterUse.SUMMED) if one.words]
 _KIND_LIMIT: Final = 20
 _COMMUNICATOR_LIMIT: Final = 20
 _ALGORITHM_LIMIT: Final = 10
@@ -53,15 +57,16 @@ def render(summary: Summary, run_dir: str) -> str:
 
 
 def _header(summary: Summary) -> list[str]:
-    scale = f"bytes x {summary.bytes_scale}, time x {summary.time_scale}"
+    workload = summary.workload
+    scale = f"bytes x {workload.bytes_scale}, time x {workload.time_scale}"
     lines = [
         *wrapped("run", f"{summary.run_id}, started {summary.started_at}, {summary.state.value}"),
         *wrapped(
             "workload",
-            f"{summary.source}: {summary.ranks} ranks, {summary.iterations} iterations, {scale}, "
-            f"dependencies {summary.policy}",
+            f"{workload.source}: {workload.ranks} ranks, {workload.iterations} iterations, {scale}, "
+            f"dependencies {workload.policy}",
         ),
-        *wrapped("edges", edge_words(summary.edges)),
+        *wrapped("edges", edge_words(workload.edges)),
     ]
     if summary.state is not RunEnd.DONE:
         # The wait-for chain of a stall has a line per link; keep its lines.
@@ -74,9 +79,9 @@ def _kinds(summary: Summary) -> list[str]:
     if not summary.kinds:
         return ["No collective completed."]
     rows = [*_HEADINGS, *(_kind_row(kind) for kind in summary.kinds)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
-    lines = [aligned(row, widths, gap) for row in rows]
+    lines = aligned(rows)
+    if max(map(len, lines)) > WIDTH:
+        lines = aligned(rows, gap=" ")
     incomplete = sum(kind.incomplete for kind in summary.kinds)
     if incomplete:
         lines.append(f"Not in these figures: {incomplete} of which only some members completed.")
@@ -85,13 +90,12 @@ def _kinds(summary: Summary) -> list[str]:
 
 def _baselines(summary: Summary) -> list[str]:
     """Replay beside recording, one line a collective; nothing where the trace recorded no times."""
-    if not summary.baselines:
+    if not summary.baselines.total:
         return []
-    shown = summary.baselines[:BASELINES_SHOWN]
+    shown = summary.baselines.first[:BASELINES_SHOWN]
     rows = [*_BASELINE_HEADINGS, *(_baseline_row(one) for one in shown)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [aligned(row, widths, "  ") for row in rows]
-    more = summary.baselines_total - len(shown)
+    lines = aligned(rows)
+    more = summary.baselines.total - len(shown)
     if more:
         lines.append(f"And {more} more in collectives.parquet, column recorded_ns.")
     return [*lines, ""]
@@ -148,19 +152,14 @@ def _figures(summary: Summary) -> list[str]:
             f"{_bytes(carried.wire_tx_bytes)} through the device under test ({_percent(carried.fabric_share)} of what was "
             f"sent), {_bytes(carried.local_tx_bytes)} kept local; {carried.messages} messages",
         ),
-        *wrapped("retransmitted", _retransmissions(summary)),
+        *wrapped("retransmitted", _retransmissions(transport)),
     ]
     if provoked := _provoked(transport):
         lines += wrapped("provoked", provoked)
-    if transport.injected_drops:
-        lines += wrapped(
-            "dropped by us", f"{transport.injected_drops} of the datagrams received, as the scenario asks"
-        )
-    if transport.receive_overflows:
-        lines += wrapped(
-            "our loss",
-            f"{transport.receive_overflows} datagrams, because receive buffers of the agents were full",
-        )
+    if dropped := transport["injected_drops"]:
+        lines += wrapped("dropped by us", f"{dropped} of the datagrams received, as the scenario asks")
+    if lost := transport["receive_overflows"]:
+        lines += wrapped("our loss", f"{lost} datagrams, because receive buffers of the agents were full")
     lines += wrapped(
         "clock error",
         f"at most {us(summary.clock.between_agents_error_ns)} us between agents, none within one",
@@ -168,32 +167,21 @@ def _figures(summary: Summary) -> list[str]:
     return lines
 
 
-def _provoked(counts: TransportCounts) -> str:
+def _provoked(counts: Mapping[str, int]) -> str:
     """What the scenario's fault rules did, in words; empty if nothing."""
-    done = (
-        (counts.injected_losses, "lost"),
-        (counts.injected_duplicates, "repeated"),
-        (counts.injected_reorders, "put behind others"),
-        (counts.injected_delays, "delayed"),
-        (counts.injected_bad_icrcs, "sent with a wrong ICRC"),
-        (counts.injected_marks, "marked"),
-        (counts.injected_naks, "NAKs sent"),
-        (counts.injected_rnr_naks, "receiver-not-ready NAKs sent"),
-        (counts.injected_cnps, "CNPs sent"),
-    )
-    parts = [f"{count} {what}" for count, what in done if count]
+    parts = [f"{counts[one.name]} {one.words}" for one in _PROVOKED if counts[one.name]]
     words = [f"packets {', '.join(parts)}"] if parts else []
-    if counts.tx_pause_frames:  # agents send none of their own accord
-        words.append(f"{counts.tx_pause_frames} pause frames sent")
+    if counts["tx_pause_frames"]:  # agents send none of their own accord
+        words.append(f"{counts['tx_pause_frames']} pause frames sent")
     return f"{', '.join(words)}, as the scenario asks" if words else ""
 
 
-def _retransmissions(summary: Summary) -> str:
-    counts = summary.transport
+def _retransmissions(counts: Mapping[str, int]) -> str:
     return (
-        f"{counts.retransmitted_packets} of {counts.tx_packets} packets; timeouts {counts.local_ack_timeout_err}, "
-        f"NAKs {counts.naks_rx}, ECN marks {counts.np_ecn_marked_roce_packets}, "
-        f"CNPs {counts.rp_cnp_handled + counts.rp_cnp_ignored}"
+        f"{counts['retransmitted_packets']} of {counts['tx_packets']} packets; "
+        f"timeouts {counts['local_ack_timeout_err']}, NAKs {counts['naks_rx']}, "
+        f"ECN marks {counts['np_ecn_marked_roce_packets']}, "
+        f"CNPs {counts['rp_cnp_handled'] + counts['rp_cnp_ignored']}"
     )
 
 

@@ -57,7 +57,7 @@ def junit_xml(summary: Summary, verdict: Verdict | None) -> str:
 
 def _properties(summary: Summary, verdict: Verdict | None) -> tuple[tuple[str, str], ...]:
     asked = () if verdict is None else (("verdict", verdict.result.value), ("device", verdict.device))
-    return (("run_id", summary.run_id), ("workload", summary.source), *asked)
+    return (("run_id", summary.run_id), ("workload", summary.workload.source), *asked)
 
 
 def _case(suite: ET.Element, one: CheckOutcome) -> None:

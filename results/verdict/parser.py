@@ -39,7 +39,6 @@ from etloop.results.verdict.terms import (
     Text,
     Truth,
     Unary,
-    key_of,
 )
 
 if TYPE_CHECKING:
@@ -328,7 +327,7 @@ class _Shapes:
             raise ExpressionError(node.span.first, what, _nearest(node.column, tables[node.table]))
         if node.where is not None:
             self._refuse(node.where, Dimension.TRUTH, self.of(node.where, node.table))
-        return _Shape(_dimension(tables[node.table][node.column]), (node.table, key_of(node.where)))
+        return _Shape(_dimension(tables[node.table][node.column]), (node.table, node.where))
 
     def _call(self, node: Call, inside: str | None) -> _Shape:
         if node.function not in FUNCTIONS:

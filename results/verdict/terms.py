@@ -6,7 +6,7 @@ it against the names that exist; `expression_value` works it out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -73,21 +73,8 @@ DEEPEST: Final = 32
 """Parentheses, calls and negations inside each other."""
 
 FUNCTIONS: Final = (
-    "min",
-    "max",
-    "sum",
-    "mean",
-    "count",
-    "cv",
-    "jain",
-    "max_to_mean",
-    "p50",
-    "p90",
-    "p95",
-    "p99",
-    "p999",
-    "all",
-    "any",
+    *("min", "max", "sum", "mean", "count", "cv", "jain", "max_to_mean"),
+    *("p50", "p90", "p95", "p99", "p999", "all", "any"),
 )
 """Of a column, over its rows."""
 OF_TRUTH: Final = ("all", "any", "count")
@@ -105,7 +92,7 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a part of an expression stands in its text."""
+    """Where a part of an expression stands in its text. Parts that say the same are equal wherever they stand."""
 
     first: int
     end: int
@@ -115,7 +102,7 @@ class Span:
 class Number:
     """A number in ns, bytes, bit/s or as it is."""
 
-    span: Span
+    span: Span = field(compare=False)
     number: float
     dimension: Dimension
 
@@ -124,7 +111,7 @@ class Number:
 class Text:
     """A quoted text."""
 
-    span: Span
+    span: Span = field(compare=False)
     text: str
 
 
@@ -132,7 +119,7 @@ class Text:
 class Truth:
     """`true` or `false`."""
 
-    span: Span
+    span: Span = field(compare=False)
     holds: bool
 
 
@@ -140,7 +127,7 @@ class Truth:
 class Name:
     """A figure of the run; between brackets a column of the table before them."""
 
-    span: Span
+    span: Span = field(compare=False)
     name: str
 
 
@@ -148,7 +135,7 @@ class Name:
 class ColumnOf:
     """A column of the rows of a table for which `where` holds."""
 
-    span: Span
+    span: Span = field(compare=False)
     table: str
     where: Node | None
     column: str
@@ -158,7 +145,7 @@ class ColumnOf:
 class Call:
     """A function over the rows of a column."""
 
-    span: Span
+    span: Span = field(compare=False)
     function: str
     argument: Node
 
@@ -167,7 +154,7 @@ class Call:
 class Unary:
     """`not` or a minus."""
 
-    span: Span
+    span: Span = field(compare=False)
     sign: str
     operand: Node
 
@@ -176,7 +163,7 @@ class Unary:
 class Binary:
     """Arithmetic, a comparison, `and` or `or`."""
 
-    span: Span
+    span: Span = field(compare=False)
     sign: str
     left: Node
     right: Node
@@ -186,29 +173,6 @@ Node = Number | Text | Truth | Name | ColumnOf | Call | Unary | Binary
 
 COMPARISONS: Final = ("<=", ">=", "==", "!=", "<", ">")
 JUNCTIONS: Final = ("and", "or")
-
-
-def key_of(node: Node | None) -> tuple[object, ...]:
-    """What a tree says, wherever it stands: equal for equal selections."""
-    match node:
-        case None:
-            return ()
-        case Number():
-            return ("number", node.number, node.dimension)
-        case Text():
-            return ("text", node.text)
-        case Truth():
-            return ("truth", node.holds)
-        case Name():
-            return ("name", node.name)
-        case ColumnOf():
-            return ("column", node.table, key_of(node.where), node.column)
-        case Call():
-            return ("call", node.function, key_of(node.argument))
-        case Unary():
-            return ("unary", node.sign, key_of(node.operand))
-        case Binary():
-            return ("binary", node.sign, key_of(node.left), key_of(node.right))
 
 
 def comparisons_of(node: Node) -> tuple[Binary, ...]:

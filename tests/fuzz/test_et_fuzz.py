@@ -84,10 +84,10 @@ def assert_ends(source: Path) -> None:
         return
     for rank in ended.ranks:
         count = len(rank)
-        for column in (rank.kind, rank.comm_size, rank.pg_name, rank.duration_us, rank.byte_offset):
+        for column in (rank.kind, rank.comm.size, rank.pg_name, rank.duration_us, rank.byte_offset):
             assert len(column) == count
-        assert rank.data_dep_offsets[count] == len(rank.data_deps)
-        assert rank.ctrl_dep_offsets[count] == len(rank.ctrl_deps)
+        assert rank.data_deps.offsets[count] == len(rank.data_deps.values)
+        assert rank.ctrl_deps.offsets[count] == len(rank.ctrl_deps.values)
         assert rank.name_offsets[count] == len(rank.name_bytes)
         assert all(-1 <= group < len(rank.pg_names) for group in rank.pg_name)
 

@@ -71,7 +71,7 @@ def operations(analysis: Analysis, rank: int, communicator: int) -> dict[str, di
     for kind in np.unique(ops.collective[mine]).tolist():
         of_kind = mine & (ops.collective == kind)
         # A barrier has a payload of our own, so its size is read from the trace.
-        sizes = analysis.trace.ranks[rank].comm_size[ops.node[of_kind]]
+        sizes = analysis.trace.ranks[rank].comm.size[ops.node[of_kind]]
         if kind != CollectiveKind.BARRIER:
             assert (sizes * analysis.unit_bytes == ops.size_bytes[of_kind]).all()
         name = CollectiveKind(kind).name
@@ -104,7 +104,7 @@ def test_dependencies_are_accounted_for(known: KnownSet) -> None:
         data = rank_graph(rank, DependencyPolicy.DATA)
         both = rank_graph(rank, DependencyPolicy.DATA_CTRL)
         assert both.ctrl is not None
-        found["data_edges"] += len(rank.data_deps)
+        found["data_edges"] += len(rank.data_deps.values)
         found["never_ready_data"] += data.never_ready
         found["never_ready_both"] += both.never_ready + both.repair.never_ready
         for sort, edges in (("data", data.data), ("ctrl", both.ctrl)):

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.counters import AgentObject, CounterNature, counters_of
 from etloop.contract.model.records import PORT_RECORD
 
 if TYPE_CHECKING:
     from etloop.contract.model.assignment import Assignment, PortSettings
     from numpy.typing import NDArray
-
-_LEAST_OF_QUEUES: Final = frozenset({"receive_buffer_bytes"})
-"""Of an address's socket: not a total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,8 @@ def gather_counters(rows: NDArray[np.void], port_of: tuple[int, ...]) -> NDArray
     out = np.zeros(max(port_of) + 1, PORT_RECORD)
     for port in range(len(out)):
         of_port = rows[np.array(port_of) == port]
-        for name in PORT_RECORD.fields or ():
-            column = of_port[name]
-            out[name][port] = column.min() if name in _LEAST_OF_QUEUES else column.sum()
+        for counter in counters_of(AgentObject.PORT):
+            column = of_port[counter.name]
+            least = counter.nature is CounterNature.GAUGE  # of an address's socket: not a total
+            out[counter.name][port] = column.min() if least else column.sum()
     return out

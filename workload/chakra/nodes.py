@@ -7,13 +7,16 @@ current feeders read. Attributes that no column holds (operator schemas, tensors
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
 from etloop.workload.trace.trace import ABSENT, NodeKind
 
 if TYPE_CHECKING:
+    import numpy as np
     from etloop.workload.trace.trace import RankTrace
+    from numpy.typing import NDArray
 
 SPLIT_ATTRIBUTE: Final = "in_split_bytes"
 """Ours: what an uneven all-to-all sends to each member of its communicator, in their order, in bytes (int64_list).
@@ -36,10 +39,10 @@ _INT32_MOST: Final = (1 << 31) - 1
 
 def et_nodes(rank: RankTrace) -> Iterator[EtNode]:
     """The nodes of a rank in file order. Times finer than a microsecond are rounded up, so that no node vanishes."""
-    columns = [(name, case, getattr(rank, name).tolist()) for name, case in _COLUMNS]
+    columns = [(name, case, _column(rank, name).tolist()) for name, case in _COLUMNS]
     ids, kinds, groups = rank.node_id.tolist(), rank.kind.tolist(), rank.pg_name.tolist()
-    data, data_at = rank.data_deps.tolist(), rank.data_dep_offsets.tolist()
-    ctrl, ctrl_at = rank.ctrl_deps.tolist(), rank.ctrl_dep_offsets.tolist()
+    data, data_at = rank.data_deps.values.tolist(), rank.data_deps.offsets.tolist()
+    ctrl, ctrl_at = rank.ctrl_deps.values.tolist(), rank.ctrl_deps.offsets.tolist()
     names, name_at = rank.name_bytes, rank.name_offsets.tolist()
     starts, durations = _microseconds(rank)
     streams = None if rank.stream is None else rank.stream.tolist()
@@ -63,6 +66,12 @@ def et_nodes(rank: RankTrace) -> Iterator[EtNode]:
         )
 
 
+def _column(rank: RankTrace, name: str) -> NDArray[np.int64]:
+    """Return the column of an attribute of the schema."""
+    found: NDArray[np.int64] = attrgetter(name.replace("comm_", "comm."))(rank)
+    return found
+
+
 def _kind(kind: int) -> NodeKind:
     """A type that the schema does not have is written as one that means nothing; as such it was read."""
     return NodeKind(kind) if kind <= max(NodeKind) else NodeKind.INVALID
@@ -77,10 +86,7 @@ def _number(name: str, case: ValueCase, value: int) -> EtAttribute:
 
 
 def _splits(rank: RankTrace, index: int) -> tuple[int, ...]:
-    if rank.split_offsets is None or rank.send_split_bytes is None:
-        return ()
-    first, last = int(rank.split_offsets[index]), int(rank.split_offsets[index + 1])
-    return tuple(rank.send_split_bytes[first:last].tolist())
+    return () if rank.send_splits is None else tuple(rank.send_splits[index].tolist())
 
 
 def _microseconds(rank: RankTrace) -> tuple[list[int], list[int]]:

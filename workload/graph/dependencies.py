@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from etloop.workload.graph.recorded import RecordedTimes
     from etloop.workload.trace.findings import FindingLog
     from etloop.workload.trace.settings import DependencyPolicy
-    from etloop.workload.trace.trace import RankTrace
+    from etloop.workload.trace.trace import RankTrace, Rows
     from numpy.typing import NDArray
 
 CYCLE_SEARCHES: Final = 16
@@ -94,16 +94,14 @@ class RankGraph:
     """With `times`: edges that wait for the begin of the other node only, as the recording shows them overlapping."""
 
 
-def clean_edges(
-    node_id: NDArray[np.uint64], dep_offsets: NDArray[np.int64], deps: NDArray[np.uint64]
-) -> CleanEdges:
+def clean_edges(node_id: NDArray[np.uint64], deps: Rows[np.uint64]) -> CleanEdges:
     """Resolves ids to indices and sets aside self, dangling and duplicate edges. Node ids must be unique."""
     count = len(node_id)
     by_id = np.argsort(node_id, kind="stable")
     sorted_ids = node_id[by_id]
-    rows = np.repeat(np.arange(count, dtype=np.int64), np.diff(dep_offsets))
-    at = np.minimum(np.searchsorted(sorted_ids, deps), max(count - 1, 0))
-    known = sorted_ids[at] == deps if count else np.zeros(0, dtype=bool)
+    rows = np.repeat(np.arange(count, dtype=np.int64), np.diff(deps.offsets))
+    at = np.minimum(np.searchsorted(sorted_ids, deps.values), max(count - 1, 0))
+    known = sorted_ids[at] == deps.values if count else np.zeros(0, dtype=bool)
     columns = by_id[at] if count else np.zeros(0, dtype=np.int64)
     on_self = known & (columns == rows)
     kept = known & ~on_self
@@ -113,7 +111,7 @@ def clean_edges(
         awaited=keys % max(count, 1),
         on_self=rows[on_self],
         dangling=rows[~known],
-        dangling_ids=deps[~known],
+        dangling_ids=deps.values[~known],
         duplicates=int(kept.sum()) - len(keys),
     )
 
@@ -121,12 +119,12 @@ def clean_edges(
 def rank_graph(rank: RankTrace, policy: DependencyPolicy) -> RankGraph:
     """The graph of a rank whose node ids are unique."""
     span = max(len(rank), 1)
-    data = clean_edges(rank.node_id, rank.data_dep_offsets, rank.data_deps)
+    data = clean_edges(rank.node_id, rank.data_deps)
     keys = data.waiting * span + data.awaited
     priority = _priority(rank, policy)
     ctrl, repair, ctrl_added = None, NO_REPAIR, 0
     if policy.ctrl:
-        ctrl = clean_edges(rank.node_id, rank.ctrl_dep_offsets, rank.ctrl_deps)
+        ctrl = clean_edges(rank.node_id, rank.ctrl_deps)
         added = np.setdiff1d(ctrl.waiting * span + ctrl.awaited, keys)
         added, repair = _without_cycles(keys, added, priority)
         ctrl_added = len(added)

@@ -82,8 +82,8 @@ def network_ops(
     kind = rank.kind[node]
     is_collective = kind == NodeKind.COMM_COLL
     collective, sound = _collectives(rank, node, is_collective, log)
-    send_splits = rows_of(rank.split_offsets, rank.send_split_bytes, node)
-    recv_splits = rows_of(rank.recv_split_offsets, rank.recv_split_bytes, node)
+    send_splits = rows_of(rank.send_splits, node)
+    recv_splits = rows_of(rank.recv_splits, node)
     for rows in (send_splits, recv_splits):
         _check_splits(rank, node, collective, rows, sound, log)
     size_bytes = _sizes(rank, node, collective, unit_bytes, send_splits, sound, log)
@@ -91,7 +91,7 @@ def network_ops(
     op_kind = np.full(len(node), OpKind.COLLECTIVE, dtype=np.uint8)
     op_kind[kind == NodeKind.COMM_SEND] = OpKind.SEND
     op_kind[kind == NodeKind.COMM_RECV] = OpKind.RECV
-    tag = rank.comm_tag[node]
+    tag = rank.comm.tag[node]
     return RankOps(node, op_kind, collective, size_bytes, src, dst, tag, sound, send_splits, recv_splits)
 
 
@@ -152,7 +152,7 @@ def _stated(column: NDArray[np.int64], index: int) -> str:
 def _collectives(
     rank: RankTrace, node: NDArray[np.int64], is_collective: NDArray[np.bool_], log: FindingLog
 ) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
-    comm_type = rank.comm_type[node]
+    comm_type = rank.comm.type[node]
     absent = is_collective & (comm_type == ABSENT)
     unknown = is_collective & ~absent & ((comm_type < 0) | (comm_type > max(CollectiveKind)))
     mistakes = (
@@ -170,7 +170,7 @@ def _collectives(
             _Mistake(
                 Check.COMM_TYPE_UNKNOWN,
                 f"comm_type 0 to {max(CollectiveKind):d}",
-                lambda index: f"comm_type {rank.comm_type[index]}",
+                lambda index: f"comm_type {rank.comm.type[index]}",
                 "correct the exporter",
             ),
         ),
@@ -201,7 +201,7 @@ def _sizes(
     sound: NDArray[np.bool_],
     log: FindingLog,
 ) -> NDArray[np.int64]:
-    size = rank.comm_size[node]
+    size = rank.comm.size[node]
     sized = collective != CollectiveKind.BARRIER
     split = np.zeros(len(node), np.bool_) if splits is None else splits.counts > 0
     unstated = sized & (size == ABSENT)
@@ -212,7 +212,7 @@ def _sizes(
     outside = _Mistake(
         Check.COMM_SIZE_RANGE,
         f"comm_size between 0 and {limit}",
-        lambda index: _stated(rank.comm_size, index),
+        lambda index: _stated(rank.comm.size, index),
         "correct the exporter, or the size unit",
     )
     _flag(rank, node, absent, nothing, log)
@@ -287,7 +287,7 @@ def _check_splits(
             _Mistake(
                 Check.SPLIT_KIND,
                 "split sizes on ALL_TO_ALL alone",
-                lambda index: f"split sizes on comm_type {_stated(rank.comm_type, index)}",
+                lambda index: f"split sizes on comm_type {_stated(rank.comm.type, index)}",
                 "leave the split sizes out; other uneven collectives cannot be replayed yet",
             ),
         ),
@@ -302,7 +302,7 @@ def _ends(
     """Source and destination rank of sends and receives: the own end may be left out, the other may not."""
     kind = rank.kind[node]
     is_send, is_recv = kind == NodeKind.COMM_SEND, kind == NodeKind.COMM_RECV
-    src, dst = rank.comm_src[node].copy(), rank.comm_dst[node].copy()
+    src, dst = rank.comm.src[node].copy(), rank.comm.dst[node].copy()
     src[is_send & (src == ABSENT)] = rank.rank
     dst[is_recv & (dst == ABSENT)] = rank.rank
     own, peer = np.where(is_send, src, dst), np.where(is_send, dst, src)
@@ -313,7 +313,7 @@ def _ends(
     itself = paired & ~foreign & (peer == rank.rank)
 
     def route(index: int) -> str:
-        return f"{_stated(rank.comm_src, index)} -> {_stated(rank.comm_dst, index)}"
+        return f"{_stated(rank.comm.src, index)} -> {_stated(rank.comm.dst, index)}"
 
     fix = "write the global rank at the other end"
     for wrong, mistake in (

@@ -44,7 +44,7 @@ def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Tra
         return trace
     one = trace.ranks[0]
     # What the recorded rank expected came from others with rows of their own; its copies send what it sent.
-    alike = replace(one, recv_split_offsets=None, recv_split_bytes=None)
+    alike = replace(one, recv_splits=None)
     ranks = (replace(alike, rank=rank, groups=_groups(one.groups, rank, count)) for rank in range(count))
     return replace(trace, ranks=tuple(ranks))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from etloop.workload.trace.trace import Rows
     from numpy.typing import NDArray
 
 
@@ -35,12 +36,11 @@ class SplitRows:
         return np.asarray(self.entry_bytes[self.offsets[at][:, None] + np.arange(members)], np.int64)
 
 
-def rows_of(
-    offsets: NDArray[np.int64] | None, entry_bytes: NDArray[np.int64] | None, node: NDArray[np.int64]
-) -> SplitRows | None:
+def rows_of(splits: Rows[np.int64] | None, node: NDArray[np.int64]) -> SplitRows | None:
     """The rows of the operations at `node`; None if none of them has one."""
-    if offsets is None or entry_bytes is None:
+    if splits is None:
         return None
+    offsets, entry_bytes = splits.offsets, splits.values
     counts = np.diff(offsets)[node]
     if not counts.any():
         return None

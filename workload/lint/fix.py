@@ -139,10 +139,10 @@ def _with_edges(rank: RankTrace, known: dict[bytes, FixedEdges], log: _Log) -> R
     digest = blake2b(digest_size=16)
     for column in (
         rank.node_id,
-        rank.data_dep_offsets,
-        rank.data_deps,
-        rank.ctrl_dep_offsets,
-        rank.ctrl_deps,
+        rank.data_deps.offsets,
+        rank.data_deps.values,
+        rank.ctrl_deps.offsets,
+        rank.ctrl_deps.values,
     ):
         digest.update(len(column).to_bytes(8, "little"))
         digest.update(np.ascontiguousarray(column).data)
@@ -160,13 +160,7 @@ def _with_edges(rank: RankTrace, known: dict[bytes, FixedEdges], log: _Log) -> R
         log.add(rule, len(rows), _at(rank, rows, now, was))
     if not edges.dropped:
         return rank
-    return replace(
-        rank,
-        data_dep_offsets=edges.data.offsets,
-        data_deps=edges.data.deps,
-        ctrl_dep_offsets=edges.ctrl.offsets,
-        ctrl_deps=edges.ctrl.deps,
-    )
+    return replace(rank, data_deps=edges.data, ctrl_deps=edges.ctrl)
 
 
 def _at(rank: RankTrace, nodes: NDArray[np.int64], now: str, was: str) -> Callable[[], Example]:
@@ -192,10 +186,10 @@ def _with_places(rank: RankTrace, log: _Log) -> RankTrace:
     """States for every communication node where it runs."""
     unstated = _is_comm(rank) & (rank.is_cpu_op == ABSENT)
     launches = (
-        unstated & (rank.kind == NodeKind.COMM_COLL) & (rank.comm_type == ABSENT) & (rank.comm_size == ABSENT)
+        unstated & (rank.kind == NodeKind.COMM_COLL) & (rank.comm.type == ABSENT) & (rank.comm.size == ABSENT)
     )
     # Without any typed collective on the rank, the untyped ones are what the job does: that is an error, not a launcher.
-    typed = (rank.kind == NodeKind.COMM_COLL) & (rank.comm_type != ABSENT)
+    typed = (rank.kind == NodeKind.COMM_COLL) & (rank.comm.type != ABSENT)
     launches &= bool(typed.any())
     marked, stated = np.flatnonzero(launches), np.flatnonzero(unstated & ~launches)
     if not len(marked) + len(stated):
@@ -210,15 +204,15 @@ def _with_places(rank: RankTrace, log: _Log) -> RankTrace:
 
 
 def _with_ends(rank: RankTrace, log: _Log) -> RankTrace:
-    no_src = np.flatnonzero((rank.kind == NodeKind.COMM_SEND) & (rank.comm_src == ABSENT))
-    no_dst = np.flatnonzero((rank.kind == NodeKind.COMM_RECV) & (rank.comm_dst == ABSENT))
+    no_src = np.flatnonzero((rank.kind == NodeKind.COMM_SEND) & (rank.comm.src == ABSENT))
+    no_dst = np.flatnonzero((rank.kind == NodeKind.COMM_RECV) & (rank.comm.dst == ABSENT))
     log.add(Rule.FILL_OWN_END, len(no_src), _at(rank, no_src, f"comm_src {rank.rank}", "no comm_src"))
     log.add(Rule.FILL_OWN_END, len(no_dst), _at(rank, no_dst, f"comm_dst {rank.rank}", "no comm_dst"))
     if not len(no_src) + len(no_dst):
         return rank
-    src, dst = rank.comm_src.copy(), rank.comm_dst.copy()
+    src, dst = rank.comm.src.copy(), rank.comm.dst.copy()
     src[no_src] = dst[no_dst] = rank.rank
-    return replace(rank, comm_src=src, comm_dst=dst)
+    return replace(rank, comm=replace(rank.comm, src=src, dst=dst))
 
 
 def _with_groups(rank: RankTrace, keys: Keys, log: _Log) -> RankTrace:
@@ -268,7 +262,7 @@ def _with_bytes(rank: RankTrace, unit_bytes: int, log: _Log) -> RankTrace:
     schema = "" if rank.schema == STAGE_SCHEMA else rank.schema
     limit = np.iinfo(np.int64).max // unit_bytes
     sized = np.flatnonzero(
-        ((rank.comm_size > 0) & (rank.comm_size <= limit))
+        ((rank.comm.size > 0) & (rank.comm.size <= limit))
         | ((rank.tensor_size > 0) & (rank.tensor_size <= limit))
     )
     if rank.schema != STAGE_SCHEMA and unit_bytes == 1:
@@ -280,7 +274,7 @@ def _with_bytes(rank: RankTrace, unit_bytes: int, log: _Log) -> RankTrace:
     return replace(
         rank,
         schema=schema,
-        comm_size=_scaled(rank.comm_size, unit_bytes, int(limit)),
+        comm=replace(rank.comm, size=_scaled(rank.comm.size, unit_bytes, int(limit))),
         tensor_size=_scaled(rank.tensor_size, unit_bytes, int(limit)),
     )
 

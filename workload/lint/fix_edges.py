@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from etloop.workload.graph.cycles import cycle_sets
 from etloop.workload.graph.dependencies import ready_order
+from etloop.workload.trace.trace import Rows
 
 if TYPE_CHECKING:
     from etloop.workload.trace.trace import RankTrace
@@ -19,19 +20,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DepRows:
-    """Dependencies of one sort in compressed rows, as `RankTrace` has them."""
-
-    offsets: NDArray[np.int64]
-    deps: NDArray[np.uint64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class FixedEdges:
     """What is left of a rank's dependencies. The other columns: the waiting node, once for every edge dropped."""
 
-    data: DepRows
-    ctrl: DepRows
+    data: Rows[np.uint64]
+    ctrl: Rows[np.uint64]
     on_self: NDArray[np.int64]
     dangling: NDArray[np.int64]
     repeated: NDArray[np.int64]
@@ -45,8 +38,8 @@ class FixedEdges:
 
 def fix_edges(rank: RankTrace) -> FixedEdges:
     """The dependencies of a rank whose node ids are unique, without the edges that no reader can honour."""
-    data = _Edges(rank.node_id, rank.data_dep_offsets, rank.data_deps)
-    ctrl = _Edges(rank.node_id, rank.ctrl_dep_offsets, rank.ctrl_deps)
+    data = _Edges(rank.node_id, rank.data_deps)
+    ctrl = _Edges(rank.node_id, rank.ctrl_deps)
     component = _components(len(rank), data, ctrl)
     closing = ctrl.kept & (component[ctrl.rows] >= 0) & (component[ctrl.rows] == component[ctrl.columns])
     return FixedEdges(
@@ -64,12 +57,10 @@ class _Edges:
 
     __slots__ = ("columns", "count", "deps", "kept", "known", "on_self", "repeated", "rows")
 
-    def __init__(
-        self, node_id: NDArray[np.uint64], offsets: NDArray[np.int64], deps: NDArray[np.uint64]
-    ) -> None:
+    def __init__(self, node_id: NDArray[np.uint64], given: Rows[np.uint64]) -> None:
         self.count = len(node_id)
-        self.deps = deps
-        self.rows = np.repeat(np.arange(self.count, dtype=np.int64), np.diff(offsets))
+        self.deps = deps = given.values
+        self.rows = np.repeat(np.arange(self.count, dtype=np.int64), np.diff(given.offsets))
         by_id = np.argsort(node_id, kind="stable")
         if self.count:
             at = by_id[np.minimum(np.searchsorted(node_id[by_id], deps), self.count - 1)]
@@ -84,12 +75,12 @@ class _Edges:
         self.kept[sound[first]] = True
         self.repeated = self.known & ~self.on_self & ~self.kept
 
-    def without(self, dropped: NDArray[np.bool_]) -> DepRows:
+    def without(self, dropped: NDArray[np.bool_]) -> Rows[np.uint64]:
         """The edges that stay, `dropped` taken out as well."""
         stays = self.kept & ~dropped
         offsets = np.zeros(self.count + 1, dtype=np.int64)
         np.cumsum(np.bincount(self.rows[stays], minlength=self.count), out=offsets[1:])
-        return DepRows(offsets, self.deps[stays])
+        return Rows(offsets, self.deps[stays])
 
 
 def _components(count: int, data: _Edges, ctrl: _Edges) -> NDArray[np.int64]:

@@ -31,7 +31,7 @@ from etloop.workload.readers.stores import COPY_AGAIN, Store, bounded, file_piec
 from etloop.workload.readers.tar_members import TarFault
 from etloop.workload.trace.shared_columns import ColumnStore
 from etloop.workload.trace.streams import device_streams
-from etloop.workload.trace.trace import RankTrace, Trace
+from etloop.workload.trace.trace import CommColumns, RankTrace, Rows, Trace
 from etloop.workload.trace.trace_names import TraceName, by_prefix, listed, rank_problems, shown
 
 _REMEDIES: Final = {
@@ -244,23 +244,20 @@ def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
         byte_offset=columns.byte_offset,
         name_offsets=columns.name_offsets,
         name_bytes=columns.name_bytes,
-        data_dep_offsets=columns.data_dep_offsets,
-        data_deps=columns.data_deps,
-        ctrl_dep_offsets=columns.ctrl_dep_offsets,
-        ctrl_deps=columns.ctrl_deps,
+        data_deps=Rows(columns.data_dep_offsets, columns.data_deps),
+        ctrl_deps=Rows(columns.ctrl_dep_offsets, columns.ctrl_deps),
         start_us=columns.start_us,
         duration_us=columns.duration_us,
-        comm_type=columns.comm_type,
-        comm_size=columns.comm_size,
-        comm_src=columns.comm_src,
-        comm_dst=columns.comm_dst,
-        comm_tag=columns.comm_tag,
+        comm=CommColumns(
+            columns.comm_type, columns.comm_size, columns.comm_src, columns.comm_dst, columns.comm_tag
+        ),
         is_cpu_op=columns.is_cpu_op,
         num_ops=columns.num_ops,
         tensor_size=columns.tensor_size,
         pg_name=columns.pg_name,
         pg_names=tuple(columns.pg_names),
         stream=device_streams(columns.stream, columns.is_cpu_op),
-        split_offsets=columns.split_offsets if len(columns.send_split_bytes) else None,
-        send_split_bytes=columns.send_split_bytes if len(columns.send_split_bytes) else None,
+        send_splits=Rows(columns.split_offsets, columns.send_split_bytes)
+        if len(columns.send_split_bytes)
+        else None,
     )

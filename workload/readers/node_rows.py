@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace
+from etloop.workload.trace.trace import ABSENT, CommColumns, NodeKind, RankTrace, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,10 +60,8 @@ def rank_trace(
     names = [row.name.encode(errors="replace") for row in rows]
     pg_names = tuple(dict.fromkeys(row.pg_name for row in rows if row.pg_name is not None))
     pg_index = {name: index for index, name in enumerate(pg_names)}
-    data_offsets, data_deps = _packed([row.data_deps for row in rows], np.uint64)
-    ctrl_offsets, ctrl_deps = _packed([row.ctrl_deps for row in rows], np.uint64)
-    split_offsets, splits = _packed([row.splits for row in rows], np.int64)
-    expected_offsets, expected = _packed([row.expected_splits for row in rows], np.int64)
+    sends = _packed([row.splits for row in rows], np.int64)
+    receives = _packed([row.expected_splits for row in rows], np.int64)
     offsets = np.zeros(len(rows) + 1, dtype=np.uint64)
     np.cumsum([len(name) for name in names], out=offsets[1:])
     stream = _column([row.stream for row in rows])
@@ -78,17 +76,17 @@ def rank_trace(
         byte_offset=_column([row.offset for row in rows], np.uint64),
         name_offsets=_fixed(offsets),
         name_bytes=b"".join(names),
-        data_dep_offsets=data_offsets,
-        data_deps=data_deps,
-        ctrl_dep_offsets=ctrl_offsets,
-        ctrl_deps=ctrl_deps,
+        data_deps=_packed([row.data_deps for row in rows], np.uint64),
+        ctrl_deps=_packed([row.ctrl_deps for row in rows], np.uint64),
         start_us=_column([row.start_us for row in rows], np.uint64),
         duration_us=_column([row.duration_us for row in rows], np.uint64),
-        comm_type=_column([row.comm_type for row in rows]),
-        comm_size=_column([row.comm_size for row in rows]),
-        comm_src=_column([row.comm_src for row in rows]),
-        comm_dst=_column([row.comm_dst for row in rows]),
-        comm_tag=_column([row.comm_tag for row in rows]),
+        comm=CommColumns(
+            type=_column([row.comm_type for row in rows]),
+            size=_column([row.comm_size for row in rows]),
+            src=_column([row.comm_src for row in rows]),
+            dst=_column([row.comm_dst for row in rows]),
+            tag=_column([row.comm_tag for row in rows]),
+        ),
         is_cpu_op=_column([row.is_cpu_op for row in rows]),
         num_ops=_column([row.num_ops for row in rows]),
         tensor_size=_column([row.tensor_size for row in rows]),
@@ -97,10 +95,8 @@ def rank_trace(
         stream=_known(stream),
         start_ns=_known(start_ns),
         duration_ns=_known(duration_ns),
-        split_offsets=split_offsets if len(splits) else None,
-        send_split_bytes=splits if len(splits) else None,
-        recv_split_offsets=expected_offsets if len(expected) else None,
-        recv_split_bytes=expected if len(expected) else None,
+        send_splits=sends if len(sends.values) else None,
+        recv_splits=receives if len(receives.values) else None,
         groups=groups or None,
     )
 
@@ -118,7 +114,7 @@ def _known(column: Any) -> Any:
     return column if bool((column != ABSENT).any()) else None
 
 
-def _packed(lists: list[Sequence[int]], dtype: Any) -> tuple[Any, Any]:
+def _packed(lists: list[Sequence[int]], dtype: Any) -> Rows[Any]:
     offsets = np.zeros(len(lists) + 1, dtype=np.int64)
     np.cumsum([len(one) for one in lists], out=offsets[1:])
-    return _fixed(offsets), _column([value for one in lists for value in one], dtype)
+    return Rows(_fixed(offsets), _column([value for one in lists for value in one], dtype))

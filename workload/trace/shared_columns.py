@@ -6,16 +6,17 @@ then grows with the distinct columns of a job, not with ranks times nodes.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
-from etloop.workload.trace.trace import RankTrace
 
 if TYPE_CHECKING:
+    from etloop.workload.trace.trace import RankTrace
     from numpy.typing import NDArray
 
+T = TypeVar("T")
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
@@ -34,14 +35,17 @@ class ColumnStore:
 
     def share(self, rank: RankTrace) -> RankTrace:
         """The same rank, made of columns that equal ranks before it brought, where there are any."""
-        shared: dict[str, object] = {}
-        for name in _COLUMN_NAMES:
-            value = getattr(rank, name)
-            if isinstance(value, np.ndarray):
-                shared[name] = self._array(value)
-            elif isinstance(value, bytes):
-                shared[name] = self._texts.setdefault(blake2b(value, digest_size=16).digest(), value)
-        return replace(rank, **shared)  # type: ignore[arg-type]
+        return self._shared(rank)
+
+    def _shared(self, value: T) -> T:
+        if isinstance(value, np.ndarray):
+            return cast("T", self._array(value))
+        if isinstance(value, bytes):
+            return cast("T", self._texts.setdefault(blake2b(value, digest_size=16).digest(), value))
+        if is_dataclass(value) and not isinstance(value, type):
+            parts = {entry.name: self._shared(getattr(value, entry.name)) for entry in fields(value)}
+            return cast("T", replace(value, **parts))
+        return value
 
     def _array(self, column: NDArray[_Scalar]) -> NDArray[np.generic]:
         flat = np.ascontiguousarray(column)
@@ -55,6 +59,3 @@ class ColumnStore:
             known.flags.writeable = False
             self._arrays[key] = known
         return known
-
-
-_COLUMN_NAMES = tuple(entry.name for entry in fields(RankTrace))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
     from etloop.contract.base.errors import Problem
     from numpy.typing import NDArray
+
+Scalar = TypeVar("Scalar", bound="np.generic")
 
 ABSENT: Final = -(1 << 63)
 """Value of an integer attribute that a node does not carry (the least int64)."""
@@ -49,12 +51,36 @@ class CollectiveKind(IntEnum):
     BARRIER = 9
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows(Generic[Scalar]):
+    """Values of each node in compressed rows."""
+
+    offsets: NDArray[np.int64]
+    """One more than there are nodes."""
+    values: NDArray[Scalar]
+
+    def __getitem__(self, index: int) -> NDArray[Scalar]:
+        """Return the values of the node at `index`."""
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommColumns:
+    """The attributes `comm_type` and so on of a rank's nodes."""
+
+    type: NDArray[np.int64]
+    size: NDArray[np.int64]
+    """As in the file: bytes or elements, see `Trace.size_unit`."""
+    src: NDArray[np.int64]
+    dst: NDArray[np.int64]
+    tag: NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True)
 class RankTrace:
     """The nodes of one rank in file order.
 
-    Dependencies are in compressed rows: those of node i are `data_deps[data_dep_offsets[i]:data_dep_offsets[i + 1]]`,
-    as node ids exactly as the file has them (duplicates, dangling and self references included).
+    Dependencies are node ids exactly as the file has them (duplicates, dangling and self references included).
     """
 
     rank: int
@@ -67,18 +93,11 @@ class RankTrace:
     """Offset of each node's length prefix in the decompressed stream: where an error message points."""
     name_offsets: NDArray[np.uint64]
     name_bytes: bytes
-    data_dep_offsets: NDArray[np.int64]
-    data_deps: NDArray[np.uint64]
-    ctrl_dep_offsets: NDArray[np.int64]
-    ctrl_deps: NDArray[np.uint64]
+    data_deps: Rows[np.uint64]
+    ctrl_deps: Rows[np.uint64]
     start_us: NDArray[np.uint64]
     duration_us: NDArray[np.uint64]
-    comm_type: NDArray[np.int64]
-    comm_size: NDArray[np.int64]
-    """As in the file: bytes or elements, see `Trace.size_unit`."""
-    comm_src: NDArray[np.int64]
-    comm_dst: NDArray[np.int64]
-    comm_tag: NDArray[np.int64]
+    comm: CommColumns
     is_cpu_op: NDArray[np.int64]
     num_ops: NDArray[np.int64]
     tensor_size: NDArray[np.int64]
@@ -91,13 +110,11 @@ class RankTrace:
     """Recorded begin on the rank's own clock, `ABSENT` where unknown; None where the source has no time stamps."""
     duration_ns: NDArray[np.int64] | None = None
     """Recorded duration where the source is finer than `duration_us`; None otherwise."""
-    split_offsets: NDArray[np.int64] | None = None
-    """Uneven all-to-all: node i sends `send_split_bytes[split_offsets[i]:split_offsets[i + 1]]` to the members of its
-    communicator, in their order; an empty row is an even split. None where no node has splits."""
-    send_split_bytes: NDArray[np.int64] | None = None
-    recv_split_offsets: NDArray[np.int64] | None = None
-    """The same for what node i expects from each member: only to be held against what they send."""
-    recv_split_bytes: NDArray[np.int64] | None = None
+    send_splits: Rows[np.int64] | None = None
+    """Uneven all-to-all: the bytes that a node sends to each member of its communicator, in their order; an empty row is
+    an even split. None where no node has splits."""
+    recv_splits: Rows[np.int64] | None = None
+    """The same for what a node expects from each member: only to be held against what they send."""
     groups: dict[str, tuple[int, ...]] | None = None
     """Communicators that this rank itself recorded (process-group records), key -> global ranks in order. The same key
     may mean other ranks on another rank: a communicator is identified by its key and its members together."""

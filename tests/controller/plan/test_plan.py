@@ -119,7 +119,7 @@ def test_programs_name_the_schedules_of_their_group_sizes() -> None:
             schedule = int(program.schedule[program.kind == OpKind.COLLECTIVE][0])
             group = rank.communicators[0]
             first, last = assignment.communicator_offsets[group : group + 2].tolist()
-            assert tables.size[schedule] == last - first
+            assert tables.schedules.size[schedule] == last - first
             position = assignment.communicator_members[first:last].tolist().index(rank.rank)
             here = slice(*tables.table_offsets[schedule : schedule + 2].tolist())
             assert position in tables.table_position[here].tolist()

@@ -279,12 +279,12 @@ def test_the_dlrm_host_traces_tell_the_same_splits_at_both_ends() -> None:
     read = read_trace(PROJECTION.with_name("dlrm_pytorch_et.tar.gz"))
     for ours, theirs in zip(read.ranks, by_hand.ranks, strict=True):
         for one, other in (
-            (ours.send_split_bytes, theirs.send_split_bytes),
-            (ours.recv_split_bytes, theirs.recv_split_bytes),
+            (ours.send_splits, theirs.send_splits),
+            (ours.recv_splits, theirs.recv_splits),
         ):
             assert one is not None
             assert other is not None
-            assert one.tolist() == other.tolist()
+            assert one.values.tolist() == other.values.tolist()
     job, expected = build_job(read, WorkloadSettings()), build_job(by_hand, WorkloadSettings())
     assert [matrix.tolist() for matrix in job.splits] == [matrix.tolist() for matrix in expected.splits]
     assert pair_bytes(planned(job, 8)) == pair_bytes(planned(expected, 8))

@@ -47,14 +47,16 @@ def test_eight_gpus_step_with_their_recorded_compute(place: Place) -> None:
         ended = commands.run_to_end(place, scenario(DLRM, "dependencies: recorded+communicator"))
     assert ended.exit_code == 0, ended.err
     left = commands.left_by(place)
-    assert left.summary["policy"] == "data+stream+communicator+recorded"
-    assert left.summary["edges"]["stream"] == 2212
+    assert left.summary["workload"]["policy"] == "data+stream+communicator+recorded"
+    assert left.summary["workload"]["edges"]["stream"] == 2212
     for iteration in (0, 1):
         rows = [row for row in left.rows("collectives") if row["iteration"] == iteration]
         rows.sort(key=lambda row: row["sequence"])
         assert [row["recorded_ns"] // 1000 for row in rows] == LAST_START_TO_LAST_END_US
         assert all(row["complete"] for row in rows)
-    assert [one["recorded_ns"] // 1000 for one in left.summary["baselines"]] == LAST_START_TO_LAST_END_US
+    assert [
+        one["recorded_ns"] // 1000 for one in left.summary["baselines"]["first"]
+    ] == LAST_START_TO_LAST_END_US
     assert "recorded" in ended.out
 
 
@@ -67,12 +69,12 @@ def test_one_rank_of_a_converted_job_stands_for_both(place: Place) -> None:
     kinds = {one["kind"]: one["count"] for one in left.summary["kinds"]}
     assert kinds == {"all_reduce": 2 * 15, "broadcast": 2 * 6}
     # One of the two ranks was recorded, so what it says of a collective is an upper bound.
-    assert {(one["ranks"], one["recorded_ranks"]) for one in left.summary["baselines"]} == {(2, 1)}
-    assert left.summary["baselines_total"] == 21
+    assert {(one["ranks"], one["recorded_ranks"]) for one in left.summary["baselines"]["first"]} == {(2, 1)}
+    assert left.summary["baselines"]["total"] == 21
     assert "<= " in ended.out
     assert any(note.startswith("ranks-replicated: ") for note in left.summary["notes"])
     # Every all-reduce but the first waits for the one before it on its stream.
-    assert left.summary["edges"]["stream"] == 2 * 3658
+    assert left.summary["workload"]["edges"]["stream"] == 2 * 3658
 
 
 def test_a_linked_trace_keeps_its_recorded_pace(place: Place) -> None:
@@ -81,5 +83,5 @@ def test_a_linked_trace_keeps_its_recorded_pace(place: Place) -> None:
         ended = commands.run_to_end(place, scenario(LINKED, workload, "bytes: 1/64, time: 1/8", iterations=1))
     assert ended.exit_code == 0, ended.err
     left = commands.left_by(place)
-    assert left.summary["edges"]["recorded"] > 0
+    assert left.summary["workload"]["edges"]["recorded"] > 0
     assert {one["kind"]: one["count"] for one in left.summary["kinds"]} == {"all_reduce": 15, "broadcast": 6}

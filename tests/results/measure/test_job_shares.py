@@ -75,10 +75,10 @@ def test_a_round_that_is_not_whole_gives_no_factor() -> None:
 def test_background_is_in_no_figure_of_the_job() -> None:
     summary = summary_of(with_background())
     assert (summary.ops.planned, summary.ops.recorded) == (8, 8), "four of an iteration are background's"
-    assert [one.jct_ns for one in summary.per_iteration] == [40_000, 100_000]
-    assert all(one.ops_recorded == 4 and one.complete for one in summary.per_iteration)
+    assert [one.jct_ns for one in summary.job.per_iteration] == [40_000, 100_000]
+    assert all(one.ops_recorded == 4 and one.complete for one in summary.job.per_iteration)
     assert summary.bytes.wire_tx_bytes == 2 * (500 + 6000 + 1000)
-    assert summary.transport.tx_packets == 10 * 8, (
+    assert summary.transport["tx_packets"] == 10 * 8, (
         "both ends of the four queue pairs that rank 0 or 1 sends on"
     )
     load = summary.jobs[1]

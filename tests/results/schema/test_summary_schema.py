@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from etloop.results.schema.summary import SUMMARY_SCHEMA, Summary
+from etloop.results.schema.summary import SUMMARY_SCHEMA, TRANSPORT_COUNTERS, Summary
 
 from tests.support.places import ROOT
 
@@ -71,6 +71,13 @@ def test_the_schema_file_says_what_the_reader_enforces() -> None:
     assert schema.pop("$schema") == "https://json-schema.org/draft/2020-12/schema"
     assert schema.pop("title") == SUMMARY_SCHEMA
     expected = schema_of(Summary)
+    names = [name for of_owner in TRANSPORT_COUNTERS.values() for name in of_owner]
+    expected["properties"]["transport"] = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": names,
+        "properties": {name: {"type": "integer"} for name in names},
+    }
     expected["properties"]["schema"] = {"const": SUMMARY_SCHEMA}
     assert without_descriptions(schema) == expected
 

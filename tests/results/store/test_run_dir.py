@@ -184,13 +184,18 @@ DAMAGES: Final[tuple[tuple[str, Damage, str], ...]] = (
     ),
     ("a key too few", edit_summary(lambda value: value.pop("ops")), r"summary.json.ops: is missing"),
     (
+        "a counter too few",
+        edit_summary(lambda value: value["transport"].pop("naks_tx")),
+        r"summary.json.transport: counters missing or unknown: naks_tx",
+    ),
+    (
         "text for a number",
-        edit_summary(lambda value: value.update(ranks="4")),
-        r'summary.json.ranks: expected an integer, got "4"',
+        edit_summary(lambda value: value["workload"].update(ranks="4")),
+        r'summary.json.workload.ranks: expected an integer, got "4"',
     ),
     (
         "true for a number",
-        edit_summary(lambda value: value.update(ranks=True)),
+        edit_summary(lambda value: value["workload"].update(ranks=True)),
         r"ranks: expected an integer, got true",
     ),
     (
@@ -228,7 +233,9 @@ def test_a_damaged_run_directory_is_refused(tmp_path: Path, sentence: str, damag
 
 def test_all_mistakes_are_told_together(tmp_path: Path) -> None:
     write(tmp_path)
-    edit_summary(lambda value: (value.update(ranks="4"), value.pop("ops"), value.update(extra=1)))(tmp_path)
+    edit_summary(
+        lambda value: (value["workload"].update(ranks="4"), value.pop("ops"), value.update(extra=1))
+    )(tmp_path)
     with pytest.raises(RunDirError) as raised:
         read_run(tmp_path)
     assert len(raised.value.problems) == 3

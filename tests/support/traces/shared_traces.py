@@ -87,12 +87,12 @@ def nodes_digest(trace: Trace) -> str:
 
 
 def _rank_digest(rank: RankTrace) -> str:
-    data, ctrl = rank.data_deps.tolist(), rank.ctrl_deps.tolist()
-    data_at, ctrl_at = rank.data_dep_offsets.tolist(), rank.ctrl_dep_offsets.tolist()
+    data, ctrl = rank.data_deps.values.tolist(), rank.ctrl_deps.values.tolist()
+    data_at, ctrl_at = rank.data_deps.offsets.tolist(), rank.ctrl_deps.offsets.tolist()
     ids, kinds, durations = rank.node_id.tolist(), rank.kind.tolist(), rank.duration_us.tolist()
     pg_names = [rank.pg_names[index] if index >= 0 else "-" for index in rank.pg_name.tolist()]
-    types, sizes = _texts(rank.comm_type), _texts(rank.comm_size)
-    sources, destinations, tags = _texts(rank.comm_src), _texts(rank.comm_dst), _texts(rank.comm_tag)
+    types, sizes = _texts(rank.comm.type), _texts(rank.comm.size)
+    sources, destinations, tags = _texts(rank.comm.src), _texts(rank.comm.dst), _texts(rank.comm.tag)
     digest = hashlib.sha256()
     for i in sorted(range(len(rank)), key=ids.__getitem__):
         data_text = ",".join(map(str, data[data_at[i] : data_at[i + 1]])) or "-"

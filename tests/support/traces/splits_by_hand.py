@@ -8,38 +8,30 @@ from typing import Final
 
 import numpy as np
 from etloop.workload.trace.findings import Check
-from etloop.workload.trace.trace import CollectiveKind, RankTrace, Trace
-from numpy.typing import NDArray
+from etloop.workload.trace.trace import CollectiveKind, RankTrace, Rows, Trace
 
 from tests.support.traces.traces_by_hand import all_reduce, collective, trace_of
 
 Matrix = tuple[tuple[int, ...], ...]
-Rows = Mapping[tuple[int, int], tuple[int, ...]]
+Sizes = Mapping[tuple[int, int], tuple[int, ...]]
 """(rank, node id) -> bytes to, or from, each member."""
 
 
-def with_splits(trace: Trace, sends: Rows, receives: Rows | None = None) -> Trace:
+def with_splits(trace: Trace, sends: Sizes, receives: Sizes | None = None) -> Trace:
     """The trace with split sizes on some nodes."""
     return replace(trace, ranks=tuple(_with_rows(rank, sends, receives or {}) for rank in trace.ranks))
 
 
-def _with_rows(rank: RankTrace, sends: Rows, receives: Rows) -> RankTrace:
-    sent, received = _columns(rank, sends), _columns(rank, receives)
-    return replace(
-        rank,
-        split_offsets=sent[0],
-        send_split_bytes=sent[1],
-        recv_split_offsets=received[0],
-        recv_split_bytes=received[1],
-    )
+def _with_rows(rank: RankTrace, sends: Sizes, receives: Sizes) -> RankTrace:
+    return replace(rank, send_splits=_columns(rank, sends), recv_splits=_columns(rank, receives))
 
 
-def _columns(rank: RankTrace, rows: Rows) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+def _columns(rank: RankTrace, rows: Sizes) -> Rows[np.int64] | None:
     of_node = [rows.get((rank.rank, node), ()) for node in rank.node_id.tolist()]
     if not any(of_node):
-        return None, None
+        return None
     offsets = np.cumsum([0, *map(len, of_node)]).astype(np.int64)
-    return offsets, np.array([entry for row in of_node for entry in row], np.int64)
+    return Rows(offsets, np.array([entry for row in of_node for entry in row], np.int64))
 
 
 def all_to_all_v(*matrices: Matrix, sized: bool = True, received: bool = False) -> Trace:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, RankTrace, Trace
+from etloop.workload.trace.trace import ABSENT, CollectiveKind, CommColumns, NodeKind, RankTrace, Rows, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +100,11 @@ def _rank(number: int, nodes: list[HandNode], schema: str) -> RankTrace:
         byte_offset=np.arange(len(nodes), dtype=np.uint64),
         name_offsets=np.cumsum([0, *map(len, names)]).astype(np.uint64),
         name_bytes=b"".join(names),
-        data_dep_offsets=np.cumsum([0, *(len(node.data_deps) for node in nodes)]).astype(np.int64),
-        data_deps=np.array([one for node in nodes for one in node.data_deps], dtype=np.uint64),
-        ctrl_dep_offsets=np.cumsum([0, *(len(node.ctrl_deps) for node in nodes)]).astype(np.int64),
-        ctrl_deps=np.array([one for node in nodes for one in node.ctrl_deps], dtype=np.uint64),
+        data_deps=_rows([node.data_deps for node in nodes]),
+        ctrl_deps=_rows([node.ctrl_deps for node in nodes]),
         start_us=np.zeros(len(nodes), dtype=np.uint64),
         duration_us=np.array([node.duration_us for node in nodes], dtype=np.uint64),
-        comm_type=attribute("comm_type"),
-        comm_size=attribute("comm_size"),
-        comm_src=attribute("comm_src"),
-        comm_dst=attribute("comm_dst"),
-        comm_tag=attribute("comm_tag"),
+        comm=CommColumns(*(attribute(f"comm_{name}") for name in ("type", "size", "src", "dst", "tag"))),
         is_cpu_op=attribute("is_cpu_op"),
         num_ops=attribute("num_ops"),
         tensor_size=attribute("tensor_size"),
@@ -122,6 +116,11 @@ def _rank(number: int, nodes: list[HandNode], schema: str) -> RankTrace:
         start_ns=_optional([node.recorded and node.recorded[0] for node in nodes]),
         duration_ns=_optional([node.recorded and node.recorded[1] for node in nodes]),
     )
+
+
+def _rows(of_node: Sequence[Sequence[int]]) -> Rows[np.uint64]:
+    offsets = np.cumsum([0, *map(len, of_node)]).astype(np.int64)
+    return Rows(offsets, np.array([one for row in of_node for one in row], dtype=np.uint64))
 
 
 def _optional(values: Sequence[int | None]) -> np.ndarray | None:

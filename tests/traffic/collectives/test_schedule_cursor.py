@@ -282,7 +282,7 @@ def test_questions_about_what_is_not_there_are_refused_by_name() -> None:
 )
 def test_columns_that_do_not_fit_are_refused_by_name(column: str, index: int, value: int, error: str) -> None:
     tables: ScheduleTables = unpacked(to_columns([SEND_RECV]))
-    getattr(tables, column)[index] = value
+    getattr(tables if hasattr(tables, column) else tables.schedules, column)[index] = value
     with pytest.raises(ValueError) as refused:  # noqa: PT011
         StepTables(tables)
     assert str(refused.value) == error

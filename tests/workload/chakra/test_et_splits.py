@@ -54,10 +54,10 @@ def test_entries_that_are_not_packed_are_read_alike() -> None:
 def test_a_trace_without_splits_has_no_column(tmp_path: Path) -> None:
     write_trace(tmp_path / "a", [[node()]])
     write_trace(tmp_path / "b", [[node(splits(1, 2))]])
-    assert read_trace(tmp_path / "a").ranks[0].send_split_bytes is None
-    entries = read_trace(tmp_path / "b").ranks[0].send_split_bytes
+    assert read_trace(tmp_path / "a").ranks[0].send_splits is None
+    entries = read_trace(tmp_path / "b").ranks[0].send_splits
     assert entries is not None
-    assert entries.tolist() == [1, 2]
+    assert entries.values.tolist() == [1, 2]
 
 
 WRONG = [

@@ -10,6 +10,7 @@ import pytest
 from etloop.contract.model.run import RecordedBaselines
 from etloop.results.measure.summary import measure
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
+from etloop.results.schema.summary import Baselines
 from etloop.results.tables.arrow_tables import collectives_table
 from etloop.results.text.table import render
 from etloop.workload.job import build_job
@@ -125,9 +126,9 @@ def test_the_table_shows_the_replay_beside_the_recording() -> None:
     lines = {line.split()[0]: line.split() for line in text.splitlines() if " -> " in line}
     assert lines["send_recv"][-3:] == ["20.000", "20.000", "11.000"]
     assert text.splitlines()[12].endswith("<= 4.000"), "one of its two ranks recorded it"
-    assert summary.baselines_total == 2
+    assert summary.baselines.total == 2
     without = measure(outcome_by_hand(), tables_by_hand(), connection_rows_by_hand()).summary
-    assert (without.baselines, without.baselines_total) == ((), 0)
+    assert without.baselines == Baselines(0, ())
     assert "all joined" not in render(without, "run")
 
 

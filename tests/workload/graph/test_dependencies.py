@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from etloop.workload.graph.dependencies import RankGraph, clean_edges, cycle_among, rank_graph, ready_order
 from etloop.workload.trace.settings import DependencyPolicy
+from etloop.workload.trace.trace import Rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,5 +93,5 @@ def test_every_dependency_ends_up_in_exactly_one_account(deps: list[int], count:
     if count:
         offsets[-1] = len(deps)
     named = deps if count else []
-    clean = clean_edges(node_id, offsets, np.array(named, dtype=np.uint64))
+    clean = clean_edges(node_id, Rows(offsets, np.array(named, dtype=np.uint64)))
     assert len(clean.waiting) + len(clean.on_self) + len(clean.dangling) + clean.duplicates == len(named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.synthetic.training_step import synthesize
 from etloop.workload.trace.findings import Check
 from etloop.workload.trace.settings import STAGE_SCHEMA, WorkloadSettings
-from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, Trace
+from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, Rows, Trace
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ def rules(fixed: FixedTrace) -> dict[Rule, int]:
 
 
 def ranks_of(fixed: FixedTrace, column: str) -> list[list[int]]:
-    return [getattr(rank, column).tolist() for rank in fixed.trace.ranks]
+    return [attrgetter(column)(rank).tolist() for rank in fixed.trace.ranks]
 
 
 def peer(node: HandNode) -> HandNode:
@@ -83,7 +84,7 @@ def test_edges_that_nobody_can_honour_go(nodes: list[HandNode], expected: dict[R
 
 def test_edges_that_stay_keep_their_order() -> None:
     fixed = fix(trace_of([compute(5), compute(3), compute(9).after(5, 9, 3, 5, 77)]), SETTINGS)
-    assert fixed.trace.ranks[0].data_deps.tolist() == [5, 3]
+    assert fixed.trace.ranks[0].data_deps.values.tolist() == [5, 3]
 
 
 def test_a_cycle_of_data_dependencies_is_left_and_told() -> None:
@@ -99,8 +100,8 @@ def test_ids_used_twice_leave_the_edges_alone() -> None:
 def test_own_ends_are_the_rank_of_the_file() -> None:
     fixed = fix(trace_of([peer(send(1, 1))], [peer(recv(1, 0))]), SETTINGS)
     assert rules(fixed) == {Rule.FILL_OWN_END: 2}
-    assert ranks_of(fixed, "comm_src") == ranks_of(fixed, "comm_src")[:1] * 2 == [[0], [0]]
-    assert ranks_of(fixed, "comm_dst") == [[1], [1]]
+    assert ranks_of(fixed, "comm.src") == ranks_of(fixed, "comm.src")[:1] * 2 == [[0], [0]]
+    assert ranks_of(fixed, "comm.dst") == [[1], [1]]
 
 
 def test_a_collective_of_nobody_becomes_one_of_all_ranks() -> None:
@@ -139,7 +140,7 @@ def test_elements_become_bytes_when_their_size_is_stated() -> None:
     fixed = fix(trace, WorkloadSettings(element_bytes=4))
     assert fixed.in_bytes
     assert rules(fixed) == {Rule.SIZES_TO_BYTES: 2}
-    assert ranks_of(fixed, "comm_size") == [[40, ABSENT]]
+    assert ranks_of(fixed, "comm.size") == [[40, ABSENT]]
     assert ranks_of(fixed, "tensor_size") == [[ABSENT, 28]]
     assert lint(fixed.trace, SETTINGS).size_unit == "bytes"
 
@@ -270,8 +271,7 @@ def test_splits_streams_and_fine_times_are_written() -> None:
         stream=np.array([7, ABSENT]),
         start_ns=np.array([5_999, ABSENT]),
         duration_ns=np.array([1, ABSENT]),
-        split_offsets=np.array([0, 2, 2]),
-        send_split_bytes=np.array([1, 4095]),
+        send_splits=Rows(np.array([0, 2, 2]), np.array([1, 4095])),
     )
     raw = b"".join(encode_trace(et_nodes(rank)))
     _, first, second = official_messages(raw)

@@ -51,7 +51,7 @@ def two(prefix: str, content: bytes, suffix: str = ".json") -> dict[str, bytes]:
 
 
 def is_joined(trace: Trace) -> bool:
-    return [(rank.rank, rank.comm_size.max(), rank.stream is not None) for rank in trace.ranks] == [
+    return [(rank.rank, rank.comm.size.max(), rank.stream is not None) for rank in trace.ranks] == [
         (0, 400, True),
         (1, 400, True),
     ]
@@ -80,7 +80,7 @@ def test_a_directory_a_prefix_and_a_file_are_read(tmp_path: Path, pack: object) 
     write(tmp_path, two("w.", pack(HOST)))
     for source in (tmp_path, tmp_path / "w"):
         trace = read_trace(source)
-        assert [(rank.rank, rank.comm_size.max()) for rank in trace.ranks] == [(0, 400), (1, 400)]
+        assert [(rank.rank, rank.comm.size.max()) for rank in trace.ranks] == [(0, 400), (1, 400)]
         assert "a host trace alone has no times" in trace.remarks[0].what
         assert trace.remarks[0].where == f"{tmp_path}/w.0.json and 1 more"
     assert [rank.rank for rank in read_trace(tmp_path / "w.1.json").ranks] == [0]
@@ -135,7 +135,7 @@ def test_et_files_come_first(tmp_path: Path) -> None:
 
 
 def test_text_of_json_needs_no_name_of_json(tmp_path: Path) -> None:
-    assert read_trace(write(tmp_path, {"graph": GRAPH}) / "graph").ranks[0].comm_size.tolist() == [ABSENT]
+    assert read_trace(write(tmp_path, {"graph": GRAPH}) / "graph").ranks[0].comm.size.tolist() == [ABSENT]
 
 
 REFUSED = [

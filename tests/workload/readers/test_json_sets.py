@@ -84,8 +84,8 @@ def test_workload_graph_sets(name: str) -> None:
     assert (len(rank), len(set(rank.node_id.tolist()))) == (facts["nodes"], facts["distinct_ids"])
     assert {str(kind): count for kind, count in Counter(rank.kind.tolist()).items()} == facts["by_type"]
     for column, offsets, key in (
-        (rank.data_deps, rank.data_dep_offsets, "data_deps"),
-        (rank.ctrl_deps, rank.ctrl_dep_offsets, "ctrlDeps"),
+        (rank.data_deps.values, rank.data_deps.offsets, "data_deps"),
+        (rank.ctrl_deps.values, rank.ctrl_deps.offsets, "ctrlDeps"),
     ):
         ids = set(rank.node_id.tolist())
         rows = [rank.node_id[i] for i in range(len(rank)) for _ in range(offsets[i + 1] - offsets[i])]
@@ -94,7 +94,7 @@ def test_workload_graph_sets(name: str) -> None:
         assert sum(one == own for one, own in zip(column, rows, strict=True)) == facts[f"{key}_self"]
     assert int((rank.is_cpu_op == 1).sum()) == facts["is_cpu_op_true"]
     assert int(rank.duration_us.sum()) == facts["runtime_us_sum"]
-    assert bool((rank.comm_size == ABSENT).all()) is (facts["nodes_with_any_comm_key"] == 0)
+    assert bool((rank.comm.size == ABSENT).all()) is (facts["nodes_with_any_comm_key"] == 0)
     names = Counter(
         rank.name(i).split("(")[0] for i in range(len(rank)) if rank.kind[i] == NodeKind.COMM_COLL
     )
@@ -188,15 +188,14 @@ def check_kineto(kineto: KinetoTrace, facts: Json) -> None:
 
 def rows(rank: RankTrace) -> list[Json]:
     """The network operations as the projection tells them."""
-    assert rank.split_offsets is not None
-    assert rank.send_split_bytes is not None
+    assert rank.send_splits is not None
     assert rank.start_ns is not None
     assert rank.duration_ns is not None
     assert rank.stream is not None
     return [
         {
-            "in_bytes": int(rank.comm_size[i]),
-            "in_splits": rank.send_split_bytes[rank.split_offsets[i] : rank.split_offsets[i + 1]].tolist(),
+            "in_bytes": int(rank.comm.size[i]),
+            "in_splits": rank.send_splits[i].tolist(),
             "kernel": rank.name(i).split("(")[0],
             "ts": int(rank.start_ns[i]) // 1000,
             "dur": int(rank.duration_ns[i]) // 1000,
@@ -225,7 +224,7 @@ def test_dlrm_host_and_kineto_join_to_the_known_projection(place: str) -> None:
         "allreduce": 0,
     }
     wanted = [kinds[one["op"][0]] for one in entry["facts"]["operations"]]
-    assert [int(one) for one in trace.ranks[0].comm_type if one != ABSENT] == wanted
+    assert [int(one) for one in trace.ranks[0].comm.type if one != ABSENT] == wanted
     for index, operation in enumerate(entry["facts"]["operations"]):
         recorded = [rows(rank)[index] for rank in trace.ranks]
         span = max(one["ts"] + one["dur"] for one in recorded) - max(one["ts"] for one in recorded)
@@ -249,10 +248,10 @@ def test_gloo_sends_pair_and_split_matrices_agree() -> None:
     for rank in trace.ranks:
         for i in range(len(rank)):
             key = (
-                int(rank.comm_src[i]),
-                int(rank.comm_dst[i]),
-                int(rank.comm_tag[i]),
-                int(rank.comm_size[i]),
+                int(rank.comm.src[i]),
+                int(rank.comm.dst[i]),
+                int(rank.comm.tag[i]),
+                int(rank.comm.size[i]),
             )
             sends[key] += int(rank.kind[i] == NodeKind.COMM_SEND)
             recvs[key] += int(rank.kind[i] == NodeKind.COMM_RECV)
@@ -263,11 +262,10 @@ def test_gloo_sends_pair_and_split_matrices_agree() -> None:
         sizes = []
         matrix = []
         for rank in trace.ranks:
-            assert rank.split_offsets is not None
-            assert rank.send_split_bytes is not None
-            at = [i for i in range(len(rank)) if rank.comm_type[i] == CollectiveKind.ALL_TO_ALL][index]
-            sizes.append(int(rank.comm_size[at]))
-            matrix.append(rank.send_split_bytes[rank.split_offsets[at] : rank.split_offsets[at + 1]].tolist())
+            assert rank.send_splits is not None
+            at = [i for i in range(len(rank)) if rank.comm.type[i] == CollectiveKind.ALL_TO_ALL][index]
+            sizes.append(int(rank.comm.size[at]))
+            matrix.append(rank.send_splits[at].tolist())
         assert sizes == operation["input_bytes_per_rank"]
         if operation["splits"]:
             assert [sum(row) for row in matrix] == operation["input_bytes_per_rank"]
@@ -283,7 +281,7 @@ def test_a_linked_trace_has_its_nccl_kernels_as_operations() -> None:
     assert rank.stream is not None
     assert int((rank.stream != ABSENT).sum()) == facts["gpu_nodes"]
     for label, kind in (("allreduce", CollectiveKind.ALL_REDUCE), ("broadcast", CollectiveKind.BROADCAST)):
-        size = rank.comm_size[operations & (rank.comm_type == kind)].sum()
+        size = rank.comm.size[operations & (rank.comm.type == kind)].sum()
         assert size == facts["record_param_comms"][label]["input_bytes_sum"]
 
 

@@ -92,12 +92,12 @@ def test_a_directory_holds_all_ranks_and_their_groups(tmp_path: Path) -> None:
     first = trace.ranks[0]
     assert (first.name(0), first.name(1)) == ("matmul", "sum")
     assert first.schema == "1.0.0"
-    assert first.comm_type.tolist() == [ABSENT, 0]
-    assert first.comm_size.tolist() == [ABSENT, 1 << 20]
+    assert first.comm.type.tolist() == [ABSENT, 0]
+    assert first.comm.size.tolist() == [ABSENT, 1 << 20]
     assert first.duration_us.tolist() == [12, 0]
-    assert first.data_deps.tolist() == [5]
-    assert first.data_dep_offsets.tolist() == [0, 0, 1]
-    assert first.ctrl_dep_offsets.tolist() == [0, 1, 1]
+    assert first.data_deps.values.tolist() == [5]
+    assert first.data_deps.offsets.tolist() == [0, 0, 1]
+    assert first.ctrl_deps.offsets.tolist() == [0, 1, 1]
     assert [first.pg_names[index] if index >= 0 else None for index in first.pg_name] == [None, "1"]
     assert not first.node_id.flags.writeable
 

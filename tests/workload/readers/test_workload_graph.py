@@ -51,11 +51,11 @@ def test_every_key_becomes_its_column() -> None:
     assert trace.node_id.tolist() == [1, 2, 3]
     assert trace.kind.tolist() == [NodeKind.COMP, NodeKind.COMM_COLL, NodeKind.COMM_SEND]
     assert trace.duration_us.tolist() == [30, 0, 0]
-    assert trace.data_deps.tolist() == [1]
-    assert trace.ctrl_deps.tolist() == [1, 9]
-    assert trace.comm_type.tolist() == [ABSENT, CollectiveKind.ALL_REDUCE, ABSENT]
-    assert trace.comm_size.tolist() == [ABSENT, 4096, 8]
-    assert (trace.comm_tag[1], trace.comm_src[2], trace.comm_dst[2], trace.tensor_size[2]) == (3, 0, 1, 2)
+    assert trace.data_deps.values.tolist() == [1]
+    assert trace.ctrl_deps.values.tolist() == [1, 9]
+    assert trace.comm.type.tolist() == [ABSENT, CollectiveKind.ALL_REDUCE, ABSENT]
+    assert trace.comm.size.tolist() == [ABSENT, 4096, 8]
+    assert (trace.comm.tag[1], trace.comm.src[2], trace.comm.dst[2], trace.tensor_size[2]) == (3, 0, 1, 2)
     assert trace.is_cpu_op.tolist() == [0, 0, ABSENT]
     assert (trace.pg_names, trace.pg_name.tolist()) == (("5",), [-1, 0, -1])
     assert trace.name(0) == "voId at::gemm"

@@ -242,7 +242,7 @@ def test_written_jobs_are_read_back(tmp_path: Path) -> None:
     assert [len(rank) for rank in trace.ranks] == [len(nodes) for nodes in job.ranks]
     for rank, nodes in zip(trace.ranks, job.ranks, strict=True):
         assert rank.kind.tolist() == [node.kind for node in nodes]
-        assert rank.data_deps.tolist() == [dep for node in nodes for dep in node.data_deps]
+        assert rank.data_deps.values.tolist() == [dep for node in nodes for dep in node.data_deps]
 
 
 BAD_SHAPES: list[tuple[str, SyntheticSpec, tuple[str, ...]]] = [

@@ -87,12 +87,9 @@ def test_the_way_back_is_the_way_there_turned_around(tmp_path: Path) -> None:
 
     def row(rank: int, name: str) -> list[int]:
         ranks = trace.ranks[rank]
-        assert ranks.split_offsets is not None
-        assert ranks.send_split_bytes is not None
+        assert ranks.send_splits is not None
         at = next(i for i in range(len(ranks)) if ranks.name(i) == name)
-        found: list[int] = ranks.send_split_bytes[
-            ranks.split_offsets[at] : ranks.split_offsets[at + 1]
-        ].tolist()
+        found: list[int] = ranks.send_splits[at].tolist()
         return found
 
     there = [row(rank, "mb0.layer0.dispatch") for rank in range(4)]
@@ -185,4 +182,4 @@ def test_the_command_makes_a_skewed_job(tmp_path: Path) -> None:
         "--fsdp",
     ]
     assert main(["synth", str(out), *options]) == 0
-    assert read_trace(out).ranks[0].send_split_bytes is not None
+    assert read_trace(out).ranks[0].send_splits is not None

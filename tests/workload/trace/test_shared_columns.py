@@ -17,7 +17,7 @@ def test_equal_ranks_share_every_column() -> None:
     store = ColumnStore()
     first, second, third = (store.share(rank) for rank in trace.ranks)
     held = len(store)
-    assert first.data_deps is second.data_deps is third.data_deps
+    assert first.data_deps.values is second.data_deps.values is third.data_deps.values
     assert first.name_bytes is second.name_bytes
     assert len(store) == held
     assert [first.rank, second.rank, third.rank] == [0, 1, 2]
@@ -49,12 +49,12 @@ def test_columns_cannot_be_written_by_one_rank_for_all() -> None:
 
 def test_absent_columns_stay_absent() -> None:
     (rank,) = trace_of([compute(1)]).ranks
-    assert ColumnStore().share(rank).send_split_bytes is None
+    assert ColumnStore().share(rank).send_splits is None
 
 
 def test_a_read_job_holds_each_column_once() -> None:
     trace = known_set("gpt_8").read()
     assert nodes_digest(trace) == known_set("gpt_8").facts["nodes_digest"]
     # Two stages of four ranks: the heavy columns exist twice, whatever the number of ranks.
-    assert len({id(rank.data_deps) for rank in trace.ranks}) == 2
+    assert len({id(rank.data_deps.values) for rank in trace.ranks}) == 2
     assert len({id(rank.name_bytes) for rank in trace.ranks}) == 2

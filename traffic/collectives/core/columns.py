@@ -11,7 +11,7 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from etloop.contract.model.assignment import ScheduleTables
+from etloop.contract.model.assignment import ScheduleColumns, ScheduleTables
 from etloop.traffic.collectives.core.lazy_tables import LazyTables, TableColumns
 
 if TYPE_CHECKING:
@@ -52,6 +52,16 @@ def to_columns(
     wanted = positions if positions is not None else [None] * len(schedules)
     parts = [_columns_of(schedule, which) for schedule, which in zip(schedules, wanted, strict=True)]
     return ScheduleTables(
+        schedules=_schedule_columns(schedules),
+        table_offsets=_offsets(len(part.position) for part in parts),
+        table_position=_joined([part.position for part in parts], np.int32),
+        lane_offsets=_offsets(chain.from_iterable(part.lane_count.tolist() for part in parts)),
+        **_lane_and_entry_columns(parts),
+    )
+
+
+def _schedule_columns(schedules: Sequence[Schedule]) -> ScheduleColumns:
+    return ScheduleColumns(
         size=np.array([s.size for s in schedules], np.int32),
         chunk_rule=np.array([s.chunk_rule for s in schedules], np.uint8),
         chunk_bytes=np.array([s.chunk_bytes for s in schedules], np.int64),
@@ -67,10 +77,6 @@ def to_columns(
         split=np.array([s.split for s in schedules], np.uint8),
         traffic_per_byte=np.array([s.traffic_per_byte for s in schedules], np.int64),
         handshake=np.array([s.handshake for s in schedules], np.uint8),
-        table_offsets=_offsets(len(part.position) for part in parts),
-        table_position=_joined([part.position for part in parts], np.int32),
-        lane_offsets=_offsets(chain.from_iterable(part.lane_count.tolist() for part in parts)),
-        **_lane_and_entry_columns(parts),
     )
 
 
@@ -93,18 +99,21 @@ def select_tables(
     counts = np.diff(tables.lane_offsets)[rows]
     lanes = _ranges(tables.lane_offsets[:-1][rows], counts)
     all_lanes, all_entries = len(tables.lane_send_to), len(tables.entry_chunk)
-    columns = {name: _taken(getattr(tables, name), lanes, all_lanes) for name in _LANE_COLUMNS}
+    columns: dict[str, Any] = {
+        name: _taken(getattr(tables, name), lanes, all_lanes) for name in _LANE_COLUMNS
+    }
     entries, columns["lane_first_entry"] = _entries_in_use(
         columns["lane_first_entry"], columns["lane_entry_count"]
     )
     columns |= {name: _taken(getattr(tables, name), entries, all_entries) for name in _ENTRY_COLUMNS}
+    columns = {name: _packed(name, column) for name, column in columns.items()}
     of_schedule = np.searchsorted(asked, np.arange(len(per_schedule) + 1, dtype=np.int64) << 32)
     return replace(
         tables,
         table_offsets=of_schedule.astype(np.int32),
         table_position=tables.table_position[rows],
         lane_offsets=_offsets(counts.tolist()),
-        **{name: _packed(name, column) for name, column in columns.items()},
+        **columns,
     )
 
 
@@ -112,9 +121,10 @@ def unpacked(tables: ScheduleTables) -> ScheduleTables:
     """The same tables with all rows in all columns."""
     lanes, entries = len(tables.lane_send_to), len(tables.entry_chunk)
     whole = dict.fromkeys(_LANE_COLUMNS, lanes) | dict.fromkeys(_ENTRY_COLUMNS, entries)
-    return replace(
-        tables, **{name: _taken(getattr(tables, name), np.arange(rows), rows) for name, rows in whole.items()}
-    )
+    columns: dict[str, Any] = {
+        name: _taken(getattr(tables, name), np.arange(rows), rows) for name, rows in whole.items()
+    }
+    return replace(tables, **columns)
 
 
 def columns_of_tables(tables: Iterable[tuple[int, tuple[Lane, ...]]]) -> TableColumns:

@@ -433,9 +433,10 @@ ScheduleSet schedule_set_from(nb::handle tables) {
   const Values<int32_t> table_offsets(tables, "table_offsets");
   const Values<int32_t> table_position(tables, "table_position");
   const Values<int32_t> lane_offsets(tables, "lane_offsets");
-  const Values<int32_t> sizes(tables, "size");
+  const nb::object schedules = nb::getattr(tables, "schedules");
+  const Values<int32_t> sizes(schedules, "size");
   ScheduleSet set;
-  set.cutting = read_cutting(tables);
+  set.cutting = read_cutting(schedules);
   set.sizes = copy(sizes);
   set.lanes = read_lanes(tables);
   set.entries = read_entries(tables);

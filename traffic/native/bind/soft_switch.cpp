@@ -13,6 +13,7 @@
 #include "bind/plan.h"
 #include "bind/switch.h"
 #include "bind/value_or_throw.h"
+#include "plan/records.h"
 
 namespace nb = nanobind;
 
@@ -106,6 +107,8 @@ void bind_soft_switch(nb::module_& module) {
       .def("set_link", &BoundSoftSwitch::set_link, nb::arg("switch"), nb::arg("port"), nb::arg("up"))
       .def("snapshot", &BoundSoftSwitch::snapshot);
   nb::dict sizes;
+  sizes["queue_pair"] = sizeof(FlowRecord);
+  sizes["agent_port"] = sizeof(PortRecord);
   sizes["queue"] = sizeof(QueueCounters);
   sizes["group"] = sizeof(GroupCounters);
   sizes["switch_port"] = sizeof(SwitchPortCounters);

@@ -1,7 +1,9 @@
-// What the engine measures, laid out as contract/model/records.py reads it.
+// What the engine measures, laid out as contract/model/records.py reads it. Counters are those of contract/model/counters.py.
 #pragma once
 
 #include <cstdint>
+
+#include "base/counter_fields.h"
 
 namespace etloop {
 
@@ -28,73 +30,16 @@ struct FlowRecord {
   uint32_t remote_qpn;
   int32_t connection;
   int32_t sends_data;
-  int64_t tx_messages;
-  int64_t tx_payload_bytes;
-  int64_t tx_packets;
-  int64_t retransmitted_packets;
-  int64_t rx_messages;
-  int64_t rx_payload_bytes;
-  int64_t rx_packets;
-  int64_t acks_tx;
-  int64_t acks_rx;
-  int64_t naks_tx;
-  int64_t naks_rx;
-  // From here on as mlx5 names and counts them (Linux: sysfs hw_counters), but for one queue pair.
-  int64_t out_of_sequence;
-  int64_t duplicate_request;
-  int64_t packet_seq_err;
-  int64_t implied_nak_seq_err;
-  int64_t rnr_nak_retry_err;
-  int64_t out_of_buffer;
-  int64_t local_ack_timeout_err;
-  int64_t roce_adp_retrans;
-  int64_t roce_adp_retrans_to;
-  int64_t np_ecn_marked_roce_packets;
-  int64_t np_cnp_sent;
-  int64_t rp_cnp_handled;
-  int64_t rp_cnp_ignored;
-  int64_t rx_write_requests;
-  int64_t rx_read_requests;
-  int64_t rx_atomic_requests;
-  int64_t read_response_bytes;
-  int64_t injected_faults;
+#define ETLOOP_FIELD(name) int64_t name;
+  ETLOOP_QUEUE_PAIR_COUNTERS(ETLOOP_FIELD)
+#undef ETLOOP_FIELD
 };
-static_assert(sizeof(FlowRecord) == 248);
 
 struct PortRecord {
-  int64_t tx_datagrams;
-  int64_t tx_bytes;
-  int64_t rx_datagrams;
-  int64_t rx_bytes;
-  int64_t tx_calls;
-  int64_t rx_calls;
-  int64_t would_block;
-  int64_t injected_drops;
-  int64_t foreign_datagrams;
-  int64_t rx_icrc_encapsulated;
-  int64_t receive_overflows;
-  int64_t receive_buffer_bytes;
-  int64_t loop_turns;
-  int64_t idle_turns;
-  int64_t blocked_ns;
-  int64_t rx_pause_frames;
-  int64_t tx_pause_frames;
-  int64_t paused_ns;
-  // Faults of the scenario, by action (fault_rules.h).
-  int64_t injected_losses;
-  int64_t injected_duplicates;
-  int64_t injected_reorders;
-  int64_t injected_delays;
-  int64_t injected_bad_icrcs;
-  int64_t injected_marks;
-  int64_t injected_naks;
-  int64_t injected_rnr_naks;
-  int64_t injected_cnps;
-  int64_t scheduled_datagrams;  // sent with a departure time, which the kernel kept
-  int64_t stamped_messages;     // received with a stamp of the kernel or the card; several datagrams may share one
-  int64_t card_stamped_messages;
+#define ETLOOP_FIELD(name) int64_t name;
+  ETLOOP_PORT_COUNTERS(ETLOOP_FIELD)
+#undef ETLOOP_FIELD
 };
-static_assert(sizeof(PortRecord) == 240);
 
 // The rate control of one queue pair at one moment.
 struct CcRecord {

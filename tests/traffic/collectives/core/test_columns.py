@@ -42,7 +42,7 @@ def lanes_of(tables: ScheduleTables) -> dict[tuple[int, int], list[tuple[Row, li
     names = ("batch", "send_to", "recv_from", "part", "parts", "span", "share", "shares", "bytes", "channel")
     rows = list(zip(*(getattr(whole_tables, f"lane_{name}").tolist() for name in names), strict=True))
     found: dict[tuple[int, int], list[tuple[Row, list[Row]]]] = {}
-    for schedule in range(len(tables.size)):
+    for schedule in range(len(tables.schedules.size)):
         for table in range(*tables.table_offsets[schedule : schedule + 2].tolist()):
             lanes = found.setdefault((schedule, int(tables.table_position[table])), [])
             for lane in range(*tables.lane_offsets[table : table + 2].tolist()):

@@ -34,9 +34,7 @@ def read(*nodes: Json) -> RankTrace:
 
 def waits_for(trace: RankTrace, node_id: int) -> list[int]:
     index = trace.node_id.tolist().index(node_id)
-    found: list[int] = trace.data_deps[
-        trace.data_dep_offsets[index] : trace.data_dep_offsets[index + 1]
-    ].tolist()
+    found: list[int] = trace.data_deps[index].tolist()
     return found
 
 
@@ -51,7 +49,7 @@ OTHER = at(call(15, "other", thread=5), 120, 9)
 def test_the_kernel_is_the_operation_and_its_caller_tells_what() -> None:
     trace = read(CALL, KERNELS, RECORD, GEMM, LAUNCH, OTHER)
     assert trace.kind[:6].tolist() == [NodeKind.COMP, NodeKind.COMM_COLL, *[NodeKind.COMP] * 4]
-    assert (trace.comm_type[1], trace.comm_size[1], trace.pg_names) == (CollectiveKind.ALL_REDUCE, 16, ("0",))
+    assert (trace.comm.type[1], trace.comm.size[1], trace.pg_names) == (CollectiveKind.ALL_REDUCE, 16, ("0",))
     assert trace.groups == {"0": (0, 1)}
     assert trace.is_cpu_op[:4].tolist() == [1, 0, 1, 0]
     assert trace.stream is not None
@@ -74,7 +72,7 @@ def test_devices_wait_for_their_launch_and_calls_for_their_thread() -> None:
 def test_a_kernel_whose_caller_tells_nothing_is_an_operation_of_unknown_size() -> None:
     document = read_document(iter([host(KERNELS, at(call(10, "graph"), 1, 1))]))
     trace, remarks = rank_of((document,), "w", 0, 2, alone=False)
-    assert (trace.kind[0], trace.comm_type[0], trace.comm_size[0]) == (
+    assert (trace.kind[0], trace.comm.type[0], trace.comm.size[0]) == (
         NodeKind.COMM_COLL,
         CollectiveKind.ALL_REDUCE,
         ABSENT,

@@ -94,13 +94,13 @@ def test_a_kernel_with_arguments_tells_everything() -> None:
         )
     )
     assert trace.kind.tolist() == [NodeKind.COMM_COLL, NodeKind.COMM_SEND, NodeKind.COMM_RECV]
-    assert trace.comm_type.tolist() == [CollectiveKind.ALL_TO_ALL, ABSENT, ABSENT]
-    assert trace.comm_size.tolist() == [24] * 3
-    assert trace.send_split_bytes is not None
-    assert trace.recv_split_bytes is not None
-    assert trace.send_split_bytes.tolist() == [6, 18]
-    assert trace.recv_split_bytes.tolist() == [12, 12]
-    assert (trace.comm_dst[1], trace.comm_src[2]) == (1, 1)
+    assert trace.comm.type.tolist() == [CollectiveKind.ALL_TO_ALL, ABSENT, ABSENT]
+    assert trace.comm.size.tolist() == [24] * 3
+    assert trace.send_splits is not None
+    assert trace.recv_splits is not None
+    assert trace.send_splits.values.tolist() == [6, 18]
+    assert trace.recv_splits.values.tolist() == [12, 12]
+    assert (trace.comm.dst[1], trace.comm.src[2]) == (1, 1)
     assert trace.groups == {"0": (0, 1)}
 
 
@@ -119,7 +119,7 @@ def test_lists_that_the_profiler_shortened_are_told() -> None:
     trace, remarks = reported(
         kineto(kernel(SEND_RECV, 1, 2, **arguments), kernel(ALL_REDUCE, 4, 2, **barrier))
     )
-    assert (trace.split_offsets, trace.comm_size.tolist()) == (None, [360, 0])
+    assert (trace.send_splits, trace.comm.size.tolist()) == (None, [360, 0])
     assert (trace.groups, trace.pg_names) == (None, ("9",))
     (remark,) = remarks
     assert (
@@ -130,8 +130,8 @@ def test_lists_that_the_profiler_shortened_are_told() -> None:
 
 def test_kernels_without_arguments_are_named_as_what_is_missing() -> None:
     trace, remarks = reported(kineto(kernel(ALL_REDUCE, 1, 2), kernel(SEND_RECV, 4, 2)))
-    assert trace.comm_type.tolist() == [CollectiveKind.ALL_REDUCE, ABSENT]
-    assert trace.comm_size.tolist() == [ABSENT, ABSENT]
+    assert trace.comm.type.tolist() == [CollectiveKind.ALL_REDUCE, ABSENT]
+    assert trace.comm.size.tolist() == [ABSENT, ABSENT]
     assert [remark.what[:50] for remark in remarks] == ["2 NCCL kernels carry no collective arguments (prof"]
     (remark,) = reported(kineto(kernel("gemm", 1, 2)))[1]
     assert remark.what.startswith("has no NCCL kernel")
@@ -197,19 +197,19 @@ def test_host_and_device_of_one_group_join_by_order() -> None:
     trace = read(
         HOST, kineto(kernel(SEND_RECV, 9, 4, 84), kernel("gemm", 1, 1), kernel(ALL_REDUCE, 3, 2, 84))
     )
-    assert trace.comm_type.tolist() == [ABSENT, CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL]
-    assert trace.comm_size.tolist() == [ABSENT, 400, 16]
+    assert trace.comm.type.tolist() == [ABSENT, CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL]
+    assert trace.comm.size.tolist() == [ABSENT, 400, 16]
     assert trace.stream is not None
     assert trace.start_ns is not None
-    assert trace.send_split_bytes is not None
+    assert trace.send_splits is not None
     assert trace.stream.tolist() == [7, 84, 84]
     assert trace.start_ns.tolist() == [1000, 3000, 9000]
-    assert trace.send_split_bytes.tolist() == [4, 12]
+    assert trace.send_splits.values.tolist() == [4, 12]
 
 
 def test_the_order_of_the_two_files_does_not_matter() -> None:
     device = kineto(kernel(SEND_RECV, 9, 4, 84), kernel(ALL_REDUCE, 3, 2, 84))
-    assert read(HOST, device).comm_size.tolist() == read(device, HOST).comm_size.tolist()
+    assert read(HOST, device).comm.size.tolist() == read(device, HOST).comm.size.tolist()
 
 
 def test_record_ids_join_where_the_order_would_not() -> None:
@@ -224,7 +224,7 @@ def test_record_ids_join_where_the_order_would_not() -> None:
         kernel(ALL_REDUCE, 1, 1, **{"External id": 902}),
         kernel(ALL_REDUCE, 5, 1, **{"External id": 901}),
     )
-    assert read(host(*nodes), device).comm_size.tolist() == [16, 400]
+    assert read(host(*nodes), device).comm.size.tolist() == [16, 400]
 
 
 TWO_GROUPS = host(
@@ -236,7 +236,7 @@ TWO_GROUPS = host(
 
 def test_groups_on_streams_of_their_own_join_if_only_one_way_fits() -> None:
     device = [kernel(BROADCAST, 1, 1, 20), kernel(ALL_REDUCE, 2, 1, 30)]
-    assert read(TWO_GROUPS, kineto(*device)).comm_size.tolist() == [16, 400]
+    assert read(TWO_GROUPS, kineto(*device)).comm.size.tolist() == [16, 400]
     both = host(
         groups(3, {"pg_name": "a", "ranks": [0, 1]}, {"pg_name": "b", "ranks": [1, 0]}),
         comms(10, "allreduce", [tensor(5, 6, 100)], group=("a", "")),
@@ -248,7 +248,7 @@ def test_groups_on_streams_of_their_own_join_if_only_one_way_fits() -> None:
         kernel(ALL_REDUCE, 1, 1, 20, **{"Process Group Name": "b"}),
         kernel(ALL_REDUCE, 2, 1, 30, **{"Process Group Name": "a"}),
     ]
-    assert read(both, kineto(*named)).comm_size.tolist() == [16, 400]
+    assert read(both, kineto(*named)).comm.size.tolist() == [16, 400]
 
 
 UNFIT = [
@@ -296,4 +296,4 @@ def test_without_a_gpu_the_calls_of_the_host_get_their_own_times() -> None:
     assert trace.duration_ns[:3].tolist() == [14_500, 20_500, 0]
     assert trace.start_ns[:3].tolist() == [100_000, 110_000, 112_000]
     assert trace.start_ns[3] == ABSENT
-    assert (trace.kind[1], trace.comm_size[1], trace.pg_names) == (NodeKind.COMM_COLL, 16, ("0",))
+    assert (trace.kind[1], trace.comm.size[1], trace.pg_names) == (NodeKind.COMM_COLL, 16, ("0",))

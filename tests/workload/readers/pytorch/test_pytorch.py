@@ -33,15 +33,14 @@ def index_of(trace: RankTrace, node_id: int) -> int:
 
 def waits_for(trace: RankTrace, node_id: int) -> list[int]:
     at = index_of(trace, node_id)
-    found: list[int] = trace.data_deps[trace.data_dep_offsets[at] : trace.data_dep_offsets[at + 1]].tolist()
+    found: list[int] = trace.data_deps[at].tolist()
     return found
 
 
 def splits(trace: RankTrace, node_id: int) -> list[int]:
-    assert trace.split_offsets is not None
-    assert trace.send_split_bytes is not None
+    assert trace.send_splits is not None
     at = index_of(trace, node_id)
-    found: list[int] = trace.send_split_bytes[trace.split_offsets[at] : trace.split_offsets[at + 1]].tolist()
+    found: list[int] = trace.send_splits[at].tolist()
     return found
 
 
@@ -75,10 +74,10 @@ def test_every_operation_of_nccl_is_known_in_both_layouts(
     lists = [[tensor(5, 6, 100), tensor(7, 8, 20, 2)]]
     trace = read(host(comms(10, name, lists), schema=schema))
     at = index_of(trace, 10)
-    assert (trace.kind[at], trace.comm_type[at], trace.is_cpu_op[at]) == (NodeKind.COMM_COLL, kind, 0)
-    assert trace.comm_size[at] == 440
+    assert (trace.kind[at], trace.comm.type[at], trace.is_cpu_op[at]) == (NodeKind.COMM_COLL, kind, 0)
+    assert trace.comm.size[at] == 440
     assert (trace.kind != NodeKind.COMP).sum() == 1
-    assert (trace.ctrl_deps[trace.ctrl_dep_offsets[at]], trace.name(at)) == (2, "record_param_comms")
+    assert (trace.ctrl_deps[at][0], trace.name(at)) == (2, "record_param_comms")
 
 
 def test_an_operation_that_is_not_known_is_refused_with_its_place() -> None:
@@ -104,9 +103,9 @@ def test_peers_are_ranks_of_their_group() -> None:
     assert trace.groups == {"0": (0, 1, 2, 3), "7": (3, 1)}
     sent, received = index_of(trace, 10), index_of(trace, 11)
     assert trace.kind[[sent, received]].tolist() == [NodeKind.COMM_SEND, NodeKind.COMM_RECV]
-    assert (trace.comm_src[sent], trace.comm_dst[sent], trace.comm_size[sent]) == (3, 1, 16)
-    assert (trace.comm_src[received], trace.comm_dst[received]) == (1, 3)
-    assert set(trace.comm_tag.tolist()) == {ABSENT}
+    assert (trace.comm.src[sent], trace.comm.dst[sent], trace.comm.size[sent]) == (3, 1, 16)
+    assert (trace.comm.src[received], trace.comm.dst[received]) == (1, 3)
+    assert set(trace.comm.tag.tolist()) == {ABSENT}
 
 
 SPELLINGS = [
@@ -203,9 +202,9 @@ def test_gloo_operations_are_the_calls_themselves() -> None:
     )
     names = ["-" if index < 0 else trace.pg_names[index] for index in trace.pg_name.tolist()]
     assert names[1:8] == ["<Object>", "7", "7", "0", "-", "-", "<Object>"]
-    assert trace.comm_size[1:8].tolist() == [64, 64, 128, 64, 64, 64, 0]
+    assert trace.comm.size[1:8].tolist() == [64, 64, 128, 64, 64, 64, 0]
     assert splits(trace, 13) == [4, 8, 12, 40]
-    assert (trace.comm_dst[5], trace.comm_tag[5], trace.comm_src[6], trace.comm_tag[6]) == (2, 5, 3, 6)
+    assert (trace.comm.dst[5], trace.comm.tag[5], trace.comm.src[6], trace.comm.tag[6]) == (2, 5, 3, 6)
 
 
 def test_a_call_of_nccl_is_one_operation_however_many_layers_it_has() -> None:
