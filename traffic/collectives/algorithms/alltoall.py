@@ -136,17 +136,17 @@ def _lanes(position: int, request: Request, channels: int) -> tuple[Lane, ...]:
     for number, (send_to, recv_from) in enumerate(order[1:], 1):
         sent, received = (splits[position][send_to], splits[recv_from][position]) if splits else (-1, -1)
         send_parts, recv_parts = _parts(request, sent), _parts(request, received)
-        sending = (entry(SEND, 0, position * size + send_to),)
-        receiving = (entry(KEEP, 0, recv_from * size + position),)
+        sending = entry(SEND, 0, position * size + send_to)
+        receiving = entry(KEEP, 0, recv_from * size + position)
         for part in range(max(send_parts, recv_parts)):
             channel, batch = batches.place(number, part)
             if part < send_parts:
                 own = (part, send_parts)
-                lanes.append(Lane(batch, send_to, -1, send_to, size, sending, sent, channel, 1, *own))
+                lanes.append(Lane(batch, send_to, -1, send_to, size, (sending,), sent, channel, 1, *own))
             if part < recv_parts:
                 own = (part, recv_parts)
                 lanes.append(
-                    Lane(batch, -1, recv_from, position, size, receiving, received, channel, 1, *own)
+                    Lane(batch, -1, recv_from, position, size, (receiving,), received, channel, 1, *own)
                 )
     return tuple(sorted(lanes, key=lambda lane: lane.batch))
 
