@@ -28,6 +28,8 @@ from etloop.traffic.threads.port_queues import gather_counters, spread_queues
 from etloop.traffic.udp_streams import UdpStreams
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from etloop.contract.model.assignment import Assignment
     from etloop.traffic.capture import CaptureTarget
     from etloop.traffic.threads.port_queues import Spread
@@ -284,16 +286,16 @@ class Engine:
 
     def flows(self) -> NDArray[np.void]:
         """Counters of every queue pair end as FLOW_RECORD rows. Stops the loops."""
-        self.stop()
-        return np.concatenate(
-            [rows(self._loops.flows(port), FLOW_RECORD) for port in range(self._loops.ports())]
-        )
+        return self._all_rows(self._loops.flows, FLOW_RECORD)
 
     def ports(self) -> NDArray[np.void]:
         """One PORT_RECORD row per port of the rig, its queues added up. Stops the loops."""
+        return gather_counters(self._all_rows(self._loops.counters, PORT_RECORD), self._port_of)
+
+    def _all_rows(self, read: Callable[[int], bytes], layout: np.dtype[np.void]) -> NDArray[np.void]:
+        """Records of all loops, which are stopped."""
         self.stop()
-        loops = [rows(self._loops.counters(loop), PORT_RECORD) for loop in range(self._loops.ports())]
-        return gather_counters(np.concatenate(loops), self._port_of)
+        return np.concatenate([rows(read(loop), layout) for loop in range(self._loops.ports())])
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -308,10 +310,7 @@ class Engine:
 
     def rates(self) -> NDArray[np.void]:
         """Rates and windows over time as CC_RECORD rows, where the assignment asks for them. Stops the loops."""
-        self.stop()
-        return np.concatenate(
-            [rows(self._loops.rates(port), CC_RECORD) for port in range(self._loops.ports())]
-        )
+        return self._all_rows(self._loops.rates, CC_RECORD)
 
     def late_turns(self) -> NDArray[np.int64]:
         """When a loop would have taken a turn and did not, and when it did: rows of both, by loop. Stops the loops."""

@@ -6,7 +6,6 @@ Decides in which order the questions are asked, and stops asking across ranks wh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +22,7 @@ from etloop.workload.graph.replication import replicated
 from etloop.workload.graph.splits import NO_SPLITS, SplitMatrices, check_counts, report_uneven, split_matrices
 from etloop.workload.trace.findings import Check, FindingLog, job_example, rank_example
 from etloop.workload.trace.settings import DEFAULT_ELEMENT_BYTES, STAGE_SCHEMA, SizeUnit
+from etloop.workload.trace.shared_columns import columns_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,28 +158,11 @@ def _graphs(
 
 def _columns_key(rank: RankTrace, policy: DependencyPolicy) -> bytes:
     """Hash of the columns that shape a rank's graph; names, peers, tags and communicators are left out."""
-    digest = blake2b(digest_size=16)
     start_ns = recorded_start_ns(rank) if policy.stream else None
-    for column in (
-        rank.stream if policy.stream else None,
-        start_ns,
-        rank.duration_ns,
-        rank.node_id,
-        rank.kind,
-        rank.data_dep_offsets,
-        rank.data_deps,
-        rank.ctrl_dep_offsets,
-        rank.ctrl_deps,
-        rank.duration_us,
-        rank.num_ops,
-        rank.tensor_size,
-        rank.is_cpu_op,
-    ):
-        digest.update((0 if column is None else len(column) + 1).to_bytes(8, "little"))
-        if column is None:
-            continue
-        digest.update(np.ascontiguousarray(column).data)
-    return digest.digest()
+    edges = (rank.data_dep_offsets, rank.data_deps, rank.ctrl_dep_offsets, rank.ctrl_deps)
+    work = (rank.duration_us, rank.num_ops, rank.tensor_size, rank.is_cpu_op)
+    stream = rank.stream if policy.stream else None
+    return columns_digest((stream, start_ns, rank.duration_ns, rank.node_id, rank.kind, *edges, *work))
 
 
 def _report_repeated_ids(rank: RankTrace, log: FindingLog) -> bool:
