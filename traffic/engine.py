@@ -19,6 +19,7 @@ from etloop.contract.model.records import (
     WAIT_RECORD,
     StreamCount,
 )
+from etloop.contract.model.switch_counters import rows
 from etloop.contract.protocol.messages import QueuePairEnd
 from etloop.traffic import _native
 from etloop.traffic.capture import plan_capture
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from etloop.traffic.capture import CaptureTarget
     from etloop.traffic.threads.port_queues import Spread
     from numpy.typing import NDArray
+
 
 AMPLE_RECEIVE_BUFFER_BYTES: Final = 4 << 20
 """Below this, windows shrink so much that the rate may suffer."""
@@ -87,11 +89,6 @@ class _Verdict(Enum):
     NO_REPLY = 2
     WRONG_TRAFFIC_CLASS = 3
     TOO_LARGE = 4
-
-
-def rows(raw: bytes, dtype: np.dtype[np.void]) -> NDArray[np.void]:
-    """Records of a native layout as a numpy array."""
-    return np.frombuffer(raw, dtype=dtype)
 
 
 class Engine:
