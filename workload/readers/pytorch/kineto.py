@@ -46,20 +46,16 @@ ITEM_BYTES: Final = {
 
 _DEVICE_CATEGORIES: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _HOST_CATEGORIES: Final = frozenset({"cpu_op", "user_annotation"})
-_ARGUMENTS: Final = frozenset(
-    {
-        *(
-            "Collective name",
-            "In msg nelems",
-            "Out msg nelems",
-            "Group size",
-            "dtype",
-            "In split size",
-            "Out split size",
-        ),
-        *("Process Group Name", "Process Group Ranks", "Src Rank", "Dst Rank"),
-    }
+_COUNTED: Final = (
+    "In msg nelems",
+    "Out msg nelems",
+    "In split size",
+    "Out split size",
+    "Group size",
+    "dtype",
 )
+_PLACED: Final = ("Process Group Name", "Process Group Ranks", "Src Rank", "Dst Rank")
+_ARGUMENTS: Final = frozenset(("Collective name", *_COUNTED, *_PLACED))
 
 
 class _Filled(Enum):
