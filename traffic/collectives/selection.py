@@ -47,7 +47,8 @@ def choose_for(
     follow.
     """
     name = _checked(collective, size, ranks_per_host)
-    return choose(_schedule_name(name), Layout(size, min(size, ranks_per_host)), op_bytes, settings)
+    named = name.name.removesuffix("_BLOCK").lower().replace("_", "-")
+    return choose(named, Layout(size, min(size, ranks_per_host)), op_bytes, settings)
 
 
 def choose_for_send(op_bytes: int, settings: Settings) -> Choice:
@@ -74,24 +75,18 @@ def op_bytes_for(collective: CollectiveName | int, message_bytes: int) -> int:
 
 def _checked(collective: int, size: int, ranks_per_host: int) -> CollectiveName:
     problems: list[Problem] = []
-    name = _supported(collective)
+    name = CollectiveName(collective) if collective in set(CollectiveName) else None
+    what = f"collective {int(collective) if name is None else name.name.lower()}"
     if name is None:
-        problems.append(_unknown(collective))
-    what = f"collective {name.name.lower()}" if name is not None else f"collective {int(collective)}"
+        known = ", ".join(f"{each.name.lower()} ({each.value})" for each in CollectiveName)
+        remedy = f"use one of {known}, or express it as sends and receives"
+        problems.append(Problem(what, "it has no schedule", remedy))
     if not 2 <= size <= MAX_SIZE:
-        problems.append(
-            Problem(
-                what,
-                f"its group has {size} ranks, and schedules exist for 2 to {MAX_SIZE}",
-                "leave out collectives over one rank, or split a larger group",
-            )
-        )
+        found = f"its group has {size} ranks, and schedules exist for 2 to {MAX_SIZE}"
+        problems.append(Problem(what, found, "leave out collectives over one rank, or split a larger group"))
     if ranks_per_host < 1:
-        problems.append(
-            Problem(
-                what, f"ranks_per_host is {ranks_per_host}", "write how many ranks a host has, at least 1"
-            )
-        )
+        remedy = "write how many ranks a host has, at least 1"
+        problems.append(Problem(what, f"ranks_per_host is {ranks_per_host}", remedy))
     if problems or name is None:
         raise PlanError(*problems)
     return name
@@ -111,26 +106,3 @@ def _checked_splits(splits: Sequence[Sequence[int]], ranks_per_host: int) -> tup
         wrong = wrong or f"ranks_per_host is {ranks_per_host}"
         raise PlanError(Problem(what, wrong, "correct the split sizes of the trace"))
     return tuple(map(tuple, splits))
-
-
-def _supported(collective: int) -> CollectiveName | None:
-    try:
-        return CollectiveName(collective)
-    except ValueError:
-        return None
-
-
-def _unknown(collective: int) -> Problem:
-    supported = ", ".join(f"{name.name.lower()} ({name.value})" for name in CollectiveName)
-    return Problem(
-        f"collective {int(collective)}",
-        "it has no schedule",
-        f"use one of {supported}, or express it as sends and receives",
-    )
-
-
-def _schedule_name(name: CollectiveName) -> str:
-    """As in `Schedule.collective`."""
-    if name is CollectiveName.REDUCE_SCATTER_BLOCK:
-        name = CollectiveName.REDUCE_SCATTER
-    return name.name.lower().replace("_", "-")
