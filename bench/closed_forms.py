@@ -9,18 +9,13 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from etloop.controller.inputs.rig import parse_rig
-from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.plan.plan import make_plan
+from etloop.bench.one_operation import plan_one_operation
 from etloop.traffic.collectives.algorithms.deepep import TOKEN
 from etloop.traffic.collectives.algorithms.halving_doubling import Folding
 from etloop.traffic.collectives.core.hosts import hosts_of, tree_place
 from etloop.traffic.simulation import SimulationSettings, simulate
-from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
 from etloop.workload.trace.trace import CollectiveKind
 
 if TYPE_CHECKING:
@@ -177,281 +172,139 @@ def _written_by_token(point: Point) -> float:
     return tokens * token_bytes * 8e9 / LINK_BPS
 
 
+def _both_phases(point: Point) -> float:
+    """Every block but the own one twice: to be added up, and back."""
+    return wire_ns(2 * (point.ranks - 1) * point.block)
+
+
+def _blocks(point: Point) -> float:
+    """Every block but the own one."""
+    return wire_ns((point.ranks - 1) * point.block)
+
+
+def _buffers(point: Point) -> float:
+    """All that the others put in."""
+    return wire_ns((point.ranks - 1) * point.size_bytes)
+
+
+def _bruck(point: Point) -> float:
+    blocks = sum(_blocks_with_bit(point.ranks, step) for step in range(point.steps))
+    return wire_ns(blocks * point.block)
+
+
+def _chunks_along(point: Point) -> float:
+    """The buffer, chunk behind chunk along a chain."""
+    return wire_ns(point.size_bytes + (point.ranks - 2) * TREE_CHUNK_BYTES)
+
+
+def _by_steps(point: Point) -> float:
+    return wire_ns(point.steps * point.size_bytes)
+
+
+def _two_levels(point: Point) -> float:
+    inside = inside_ns(2 * (point.per_host - 1) * point.size_bytes / point.per_host)
+    return inside + wire_ns(2 * (point.hosts - 1) * point.block)
+
+
+def _two_level_exchange(point: Point) -> float:
+    inside = inside_ns((point.per_host - 1) * point.hosts * point.block)
+    return inside + wire_ns((point.hosts - 1) * point.per_host * point.block)
+
+
+def _other_rails(point: Point) -> float:
+    return wire_ns((point.ranks - point.per_host) * point.block)
+
+
+def _times(count: int) -> Callable[[Point], float]:
+    return lambda _: count
+
+
+def _rounds(count: int) -> Callable[[Point], float]:
+    return lambda point: count * (point.ranks - 1)
+
+
+def _steps(count: int) -> Callable[[Point], float]:
+    return lambda point: count * point.steps
+
+
+def _ranks(point: Point) -> float:
+    return point.ranks
+
+
+_FOLDED: Final = (4, 5, 6, 8)
+_ON_CHAINS: Final = "protocol: simple, channels: 1"
+
 FORMS: Final = (
-    Form(
-        "all_reduce",
-        "ring",
-        "plain",
-        lambda p: wire_ns(2 * (p.ranks - 1) * p.block),
-        lambda p: 4 * (p.ranks - 1),
-    ),
-    Form("all_reduce", "ring", "nccl", lambda p: wire_ns(2 * (p.ranks - 1) * p.block), lambda p: 0),
-    Form(
-        "all_gather",
-        "ring",
-        "plain",
-        lambda p: wire_ns((p.ranks - 1) * p.size_bytes),
-        lambda p: 2 * (p.ranks - 1),
-    ),
-    Form(
-        "reduce_scatter",
-        "ring",
-        "plain",
-        lambda p: wire_ns((p.ranks - 1) * p.block),
-        lambda p: 2 * (p.ranks - 1),
-    ),
-    Form("all_gather", "ring", "nccl", lambda p: wire_ns((p.ranks - 1) * p.size_bytes), lambda p: 0),
-    Form("reduce_scatter", "ring", "nccl", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 0),
-    Form(
-        "all_gather",
-        "bidirectional_ring",
-        "nccl",
-        lambda p: wire_ns((p.ranks - 1) * p.size_bytes),
-        lambda p: 0,
-        pins="channels: 2",
-    ),
-    Form(
-        "reduce_scatter",
-        "bidirectional_ring",
-        "nccl",
-        lambda p: wire_ns((p.ranks - 1) * p.block),
-        lambda p: 0,
-        pins="channels: 2",
-    ),
-    Form(
-        "all_reduce",
-        "bidirectional_ring",
-        "nccl",
-        lambda p: wire_ns(2 * (p.ranks - 1) * p.block),
-        lambda p: 0,
-        pins="channels: 2",
-    ),
-    Form(
-        "all_reduce",
-        "gloo_ring",
-        "gloo",
-        lambda p: wire_ns(2 * (p.ranks - 1) * p.block),
-        lambda p: 2 * (p.ranks - 1),
-    ),
-    Form(
-        "all_reduce",
-        "halving_doubling",
-        "plain",
-        _halved_all_reduce,
-        lambda p: 4 * p.steps,
-        ranks=(4, 5, 6, 8),
-    ),
-    Form(
-        "reduce_scatter",
-        "halving_doubling",
-        "plain",
-        _halved_reduce_scatter,
-        lambda p: 3 * p.steps,
-        ranks=(4, 5, 8, 12),
-    ),
-    Form(
-        "all_reduce",
-        "recursive_doubling",
-        "plain",
-        _doubled_all_reduce,
-        lambda p: 2 * p.steps,
-        ranks=(4, 5, 6, 8),
-    ),
-    Form(
-        "all_gather",
-        "recursive_doubling",
-        "plain",
-        _doubled_all_gather,
-        lambda p: 3 * p.steps,
-        ranks=(4, 5, 7, 8),
-    ),
-    Form(
-        "all_gather",
-        "pat",
-        "plain",
-        lambda p: wire_ns((p.ranks - 1) * p.size_bytes),
-        lambda p: 2 * p.steps,
-    ),
-    Form(
-        "reduce_scatter",
-        "pat",
-        "plain",
-        lambda p: wire_ns((p.ranks - 1) * p.block),
-        lambda p: 2 * p.steps,
-    ),
+    Form("all_reduce", "ring", "plain", _both_phases, _rounds(4)),
+    Form("all_reduce", "ring", "nccl", _both_phases, _times(0)),
+    Form("all_gather", "ring", "plain", _buffers, _rounds(2)),
+    Form("reduce_scatter", "ring", "plain", _blocks, _rounds(2)),
+    Form("all_gather", "ring", "nccl", _buffers, _times(0)),
+    Form("reduce_scatter", "ring", "nccl", _blocks, _times(0)),
+    Form("all_gather", "bidirectional_ring", "nccl", _buffers, _times(0), pins="channels: 2"),
+    Form("reduce_scatter", "bidirectional_ring", "nccl", _blocks, _times(0), pins="channels: 2"),
+    Form("all_reduce", "bidirectional_ring", "nccl", _both_phases, _times(0), pins="channels: 2"),
+    Form("all_reduce", "gloo_ring", "gloo", _both_phases, _rounds(2)),
+    Form("all_reduce", "halving_doubling", "plain", _halved_all_reduce, _steps(4), _FOLDED),
+    Form("reduce_scatter", "halving_doubling", "plain", _halved_reduce_scatter, _steps(3), (4, 5, 8, 12)),
+    Form("all_reduce", "recursive_doubling", "plain", _doubled_all_reduce, _steps(2), _FOLDED),
+    Form("all_gather", "recursive_doubling", "plain", _doubled_all_gather, _steps(3), (4, 5, 7, 8)),
+    Form("all_gather", "pat", "plain", _buffers, _steps(2)),
+    Form("reduce_scatter", "pat", "plain", _blocks, _steps(2)),
     Form(
         "all_reduce",
         "tree",
         "nccl",
         _busiest_of_trees,
-        lambda p: 4 * p.steps,
-        ranks=(4, 5, 6, 8),
+        _steps(4),
+        _FOLDED,
         pins="protocol: simple, channels: 2",
     ),
-    Form("all_reduce", "direct", "plain", lambda p: wire_ns(2 * (p.ranks - 1) * p.block), lambda p: 4),
-    Form("all_gather", "direct", "plain", lambda p: wire_ns((p.ranks - 1) * p.size_bytes), lambda p: 2),
-    Form("reduce_scatter", "direct", "plain", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 2),
-    Form("all_to_all", "direct", "plain", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 2),
-    Form("all_to_all", "deepep", "plain", _written_by_token, lambda p: 2),
-    Form("all_gather", "pat", "nccl", lambda p: wire_ns((p.ranks - 1) * p.size_bytes), lambda p: 2 * p.steps),
-    Form("reduce_scatter", "pat", "nccl", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 2 * p.steps),
-    Form("all_to_all", "p2p", "nccl", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 2),
-    Form(
-        "all_to_all",
-        "pairwise",
-        "plain",
-        lambda p: wire_ns((p.ranks - 1) * p.block),
-        lambda p: 3 * (p.ranks - 1),
-    ),
-    Form(
-        "reduce_scatter",
-        "pairwise",
-        "plain",
-        lambda p: wire_ns((p.ranks - 1) * p.block),
-        lambda p: 3 * (p.ranks - 1),
-    ),
-    Form("all_to_all", "scattered", "plain", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 2),
-    Form(
-        "all_to_all",
-        "bruck",
-        "plain",
-        lambda p: wire_ns(sum(_blocks_with_bit(p.ranks, k) for k in range(p.steps)) * p.block),
-        lambda p: 2 * p.steps,
-    ),
-    Form(
-        "all_gather", "bruck", "plain", lambda p: wire_ns((p.ranks - 1) * p.size_bytes), lambda p: 2 * p.steps
-    ),
-    Form("broadcast", "chain", "plain", lambda p: wire_ns((p.ranks - 1) * p.size_bytes), lambda p: p.ranks),
-    Form(
-        "broadcast",
-        "chain",
-        "nccl",
-        lambda p: wire_ns(p.size_bytes + (p.ranks - 2) * TREE_CHUNK_BYTES),
-        lambda p: p.ranks,
-        pins="protocol: simple, channels: 1",
-    ),
-    Form("reduce", "chain", "plain", lambda p: wire_ns((p.ranks - 1) * p.size_bytes), lambda p: p.ranks),
-    Form(
-        "reduce",
-        "chain",
-        "nccl",
-        lambda p: wire_ns(p.size_bytes + (p.ranks - 2) * TREE_CHUNK_BYTES),
-        lambda p: p.ranks,
-        pins="protocol: simple, channels: 1",
-    ),
-    Form(
-        "broadcast",
-        "binomial",
-        "plain",
-        lambda p: wire_ns(p.steps * p.size_bytes),
-        lambda p: 3 * p.steps,
-    ),
-    Form(
-        "reduce",
-        "binomial",
-        "plain",
-        lambda p: wire_ns(p.steps * p.size_bytes),
-        lambda p: 2 * p.steps,
-    ),
-    Form(
-        "gather",
-        "binomial",
-        "plain",
-        lambda p: wire_ns((p.ranks - 1) * p.size_bytes),
-        lambda p: 2 * p.steps,
-    ),
-    Form(
-        "scatter",
-        "binomial",
-        "plain",
-        lambda p: wire_ns((p.ranks - 1) * p.block),
-        lambda p: 3 * p.steps,
-    ),
-    Form("gather", "linear", "plain", lambda p: wire_ns((p.ranks - 1) * p.size_bytes), lambda p: 3),
-    Form("scatter", "linear", "plain", lambda p: wire_ns((p.ranks - 1) * p.block), lambda p: 3),
-    Form(
-        "all_reduce",
-        "hierarchical",
-        "plain",
-        lambda p: (
-            inside_ns(2 * (p.per_host - 1) * p.size_bytes / p.per_host) + wire_ns(2 * (p.hosts - 1) * p.block)
-        ),
-        lambda p: 4 * (p.hosts - 1),
-        ranks=(4, 8),
-        per_host=2,
-    ),
-    Form(
-        "all_to_all",
-        "hierarchical",
-        "plain",
-        lambda p: (
-            inside_ns((p.per_host - 1) * p.hosts * p.block) + wire_ns((p.hosts - 1) * p.per_host * p.block)
-        ),
-        lambda p: 3,
-        ranks=(4, 8),
-        per_host=2,
-    ),
-    Form(
-        "all_to_all",
-        "pxn",
-        "plain",
-        lambda p: wire_ns((p.ranks - p.per_host) * p.block),
-        lambda p: 3,
-        ranks=(4, 8),
-        per_host=2,
-    ),
+    Form("all_reduce", "direct", "plain", _both_phases, _times(4)),
+    Form("all_gather", "direct", "plain", _buffers, _times(2)),
+    Form("reduce_scatter", "direct", "plain", _blocks, _times(2)),
+    Form("all_to_all", "direct", "plain", _blocks, _times(2)),
+    Form("all_to_all", "deepep", "plain", _written_by_token, _times(2)),
+    Form("all_gather", "pat", "nccl", _buffers, _steps(2)),
+    Form("reduce_scatter", "pat", "nccl", _blocks, _steps(2)),
+    Form("all_to_all", "p2p", "nccl", _blocks, _times(2)),
+    Form("all_to_all", "pairwise", "plain", _blocks, _rounds(3)),
+    Form("reduce_scatter", "pairwise", "plain", _blocks, _rounds(3)),
+    Form("all_to_all", "scattered", "plain", _blocks, _times(2)),
+    Form("all_to_all", "bruck", "plain", _bruck, _steps(2)),
+    Form("all_gather", "bruck", "plain", _buffers, _steps(2)),
+    Form("broadcast", "chain", "plain", _buffers, _ranks),
+    Form("broadcast", "chain", "nccl", _chunks_along, _ranks, pins=_ON_CHAINS),
+    Form("reduce", "chain", "plain", _buffers, _ranks),
+    Form("reduce", "chain", "nccl", _chunks_along, _ranks, pins=_ON_CHAINS),
+    Form("broadcast", "binomial", "plain", _by_steps, _steps(3)),
+    Form("reduce", "binomial", "plain", _by_steps, _steps(2)),
+    Form("gather", "binomial", "plain", _buffers, _steps(2)),
+    Form("scatter", "binomial", "plain", _blocks, _steps(3)),
+    Form("gather", "linear", "plain", _buffers, _times(3)),
+    Form("scatter", "linear", "plain", _blocks, _times(3)),
+    Form("all_reduce", "hierarchical", "plain", _two_levels, lambda p: 4 * (p.hosts - 1), (4, 8), 2),
+    Form("all_to_all", "hierarchical", "plain", _two_level_exchange, _times(3), (4, 8), 2),
+    Form("all_to_all", "pxn", "plain", _other_rails, _times(3), (4, 8), 2),
 )
 
 
-def rig_and_scenario(form: Form, ranks: int) -> tuple[str, str]:
-    """A port with one address for every rank, all on one agent; the algorithm pinned."""
-    ports = "".join(
-        f"      - {{name: p{rank}, addresses: 10.0.{rank}.1, link: 100Gbps}}\n" for rank in range(ranks)
-    )
+def scenario_of(form: Form) -> str:
+    """The scenario that pins the algorithm."""
     pins = ", ".join(filter(None, (f"algorithm: {form.algorithm}", form.pins)))
-    scenario = (
-        "workload: {trace: none}\n"
-        f"mapping: {{placement: round_robin, ranks_per_host: {form.per_host}"
-        + (f", nics_per_host: {form.per_host}" if form.per_host > 1 else "")
-        + "}\n"
+    nics = f", nics_per_host: {form.per_host}" if form.per_host > 1 else ""
+    return (
+        f"mapping: {{placement: round_robin, ranks_per_host: {form.per_host}{nics}}}\n"
         f"scale_up: {{bandwidth: {SCALE_UP_BPS // 10**9}Gbps, latency: {SCALE_UP_LATENCY_NS}ns}}\n"
         "transport: {path_mtu: 4096, timeout: 10s, window_packets: 4096, ack_every: 16}\n"
         f"collectives: {{shaping: {form.shaping}, {form.collective}: {{{pins}}}}}\n"
-    )
-    return f"agents:\n  - name: a\n    ports:\n{ports}", scenario
-
-
-def one_operation(kind: CollectiveKind, ranks: int, message_bytes: int) -> Job:
-    """A job of a single collective over all ranks."""
-    program = Program(
-        kind=np.array([OpKind.COLLECTIVE], np.uint8),
-        collective=np.array([kind], np.int8),
-        slot=np.zeros(1, np.int32),
-        sequence=np.zeros(1, np.int32),
-        message_bytes=np.array([message_bytes], np.int64),
-        delay_ns=np.zeros(1, np.int64),
-        dep_offsets=np.zeros(2, np.int64),
-        deps=np.zeros(0, np.int32),
-    )
-    node_id = np.zeros(1, np.uint64)
-    return Job(
-        source="closed forms",
-        communicators=(Communicator(0, "all", tuple(range(ranks))),),
-        programs=(program,),
-        ranks=tuple(RankProgram(rank, 0, (0,), (), node_id) for rank in range(ranks)),
-        policy="data",
-        edges={},
-        notes=(),
     )
 
 
 def simulated_ns(form: Form, point: Point) -> int:
     """Time of the operation in virtual time, from the common start to the last completion."""
-    rig_text, scenario_text = rig_and_scenario(form, point.ranks)
-    rig = parse_rig(rig_text.encode(), "rig.yaml", Path())
-    scenario = parse_scenario(scenario_text.encode(), "scenario.yaml", Path())
-    job = one_operation(CollectiveKind[form.collective.upper()], point.ranks, point.size_bytes)
-    plan = make_plan(scenario, rig, job)
+    kind = CollectiveKind[form.collective.upper()]
+    plan = plan_one_operation(scenario_of(form), kind, point.ranks, point.size_bytes)
     assert form.algorithm in plan.tables.algorithms
     settings = SimulationSettings(
         latency_ns=LATENCY_NS, receiver_links=True, fair_links=True, transmit_queue_ns=TRANSMIT_QUEUE_NS

@@ -12,26 +12,22 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from etloop.bench.closed_forms import one_operation
-from etloop.controller.inputs.rig import parse_rig
-from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.plan.plan import Plan, make_plan
+from etloop.bench.one_operation import plan_one_operation
+from etloop.bench.processes import BAR_MISSED, measured_apart, print_figures
+from etloop.controller.plan.plan import Plan
 from etloop.traffic.flow_level import flow_level, ideal_network
 from etloop.workload.trace.trace import CollectiveKind
 
 MIB: Final = 1 << 20
 LINK_GBPS: Final = 400
-BAR_MISSED: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +77,9 @@ class Cost:
 
 def planned(case: Case, ranks: int) -> Plan:
     """The collective over so many ranks."""
-    ports = "".join(
-        f"      - {{name: p{rank}, addresses: 10.{rank >> 8}.{rank & 255}.1, link: {LINK_GBPS}Gbps}}\n"
-        for rank in range(ranks)
-    )
     nics = f", nics_per_host: {case.per_host}" if case.per_host > 1 else ""
-    scenario = (
-        f"workload: {{trace: none}}\ncollectives: {{shaping: {case.pins}}}\n"
-        f"mapping: {{ranks_per_host: {case.per_host}{nics}}}\n"
-    )
-    return make_plan(
-        parse_scenario(scenario.encode(), "scenario.yaml", Path()),
-        parse_rig(f"agents:\n  - name: a\n    ports:\n{ports}".encode(), "rig.yaml", Path()),
-        one_operation(case.kind, ranks, case.message_bytes),
-    )
+    scenario = f"collectives: {{shaping: {case.pins}}}\nmapping: {{ranks_per_host: {case.per_host}{nics}}}\n"
+    return plan_one_operation(scenario, case.kind, ranks, case.message_bytes, link_gbps=LINK_GBPS)
 
 
 def measure(case: Case, ranks: int) -> Cost:
@@ -137,9 +122,7 @@ def _status_bytes(name: str) -> int:
 
 
 def _apart(number: int, ranks: int, factor: int) -> Cost:
-    command = [sys.executable, "-m", "etloop.bench.flow_level", "--only", f"{number},{ranks},{factor}"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200)
-    return Cost(**json.loads(done.stdout))
+    return measured_apart(Cost, "etloop.bench.flow_level", "--only", f"{number},{ranks},{factor}")
 
 
 def _line(case: Case, ranks: int, cost: Cost) -> str:
@@ -161,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         number, ranks, factor = map(int, chosen.only.split(","))
         case = CASES[number]
         larger = Case(case.name, case.kind, case.pins, case.message_bytes * factor, case.per_host)
-        print(json.dumps(asdict(measure(larger, ranks))))
+        print_figures(measure(larger, ranks))
         return 0
     met = True
     print(

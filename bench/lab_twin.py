@@ -13,13 +13,13 @@ import contextlib
 import io
 import json
 import os
-import socket
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from etloop.bench.soak import free_port
 from etloop.cli.main import main as etloop
 from etloop.contract.base.errors import EtloopError
 from etloop.contract.protocol.lab import LabCounters
@@ -118,47 +118,22 @@ class Pair:
 def run_job(job: LabJob) -> Pair:
     """One job in the lab and in the twin. Raises `EtloopError` where a lab cannot be had or every attempt is aborted."""
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
-        bind = f"tcp://127.0.0.1:{_free_port()}"
+        bind = f"tcp://127.0.0.1:{free_port()}"
         topology = parse_topology(job.topology.encode(), "topology.yaml")
         Path("topology.yaml").write_text(job.topology)
         Path("scenario.yaml").write_text(SCENARIO.replace("ALGORITHM", job.algorithm))
         Path("rig.yaml").write_text(rig_text(plan_lab(topology, bind=bind), topology="topology.yaml"))
         sizes = f"{job.message}-{job.message}"
-        _etloop(
-            "synth",
-            "trace",
-            "--sweep",
-            job.collective,
-            "--sizes",
-            sizes,
-            "--ranks",
-            str(len(topology.attachments)),
-        )
+        ranks = str(len(topology.attachments))
+        _etloop("synth", "trace", "--sweep", job.collective, "--sizes", sizes, "--ranks", ranks)
         twin = json.loads(_etloop("twin", "scenario.yaml", "--rig", "rig.yaml", "--json"))
         lab = f"twin-{os.getpid()}"
         for attempt in range(1, ATTEMPTS + 1):
-            lab_up(
-                LabOrder(
-                    lab,
-                    job.topology,
-                    "topology.yaml",
-                    bind=bind,
-                    agents=True,
-                    measure=False,
-                    owner=os.getpid(),
-                )
-            )
+            order = LabOrder(lab, job.topology, "topology.yaml", bind=bind, agents=True, measure=False)
+            lab_up(replace(order, owner=os.getpid()))
             try:
-                _etloop(
-                    "run",
-                    "scenario.yaml",
-                    "--rig",
-                    "rig.yaml",
-                    "--out",
-                    f"run{attempt}",
-                    "--no-twin",
-                    "--no-progress",
-                )
+                to = ("--rig", "rig.yaml", "--out", f"run{attempt}")
+                _etloop("run", "scenario.yaml", *to, "--no-twin", "--no-progress")
                 counters = lab_counters(lab)
             except EtloopError:
                 if attempt == ATTEMPTS:
@@ -203,28 +178,12 @@ def _etloop(*words: str) -> str:
     return out.getvalue()
 
 
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def table(pairs: list[Pair]) -> str:
     """Both sides of every job, for people."""
-    columns = (
-        "job",
-        "JCT lab",
-        "twin (ms)",
-        "apart",
-        "marks lab",
-        "twin",
-        "pauses lab",
-        "twin",
-        "drops lab",
-        "twin",
-    )
-    rows: list[tuple[str, ...]] = [(*columns, "overload", "late", "resent", "bars")]
+    both = ("marks lab", "twin", "pauses lab", "twin", "drops lab", "twin")
+    rows: list[tuple[str, ...]] = [
+        ("job", "JCT lab", "twin (ms)", "apart", *both, "overload", "late", "resent", "bars")
+    ]
     for one in pairs:
         apart = 100 * (one.lab.jct_ns - one.twin.jct_ns) / one.twin.jct_ns
         lab, twin = one.lab, one.twin

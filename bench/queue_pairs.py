@@ -10,15 +10,13 @@ a process of its own; memory is what the process grew by over the smallest count
 from __future__ import annotations
 
 import argparse
-import json
-import resource
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
+from etloop.bench.processes import BAR_MISSED, measured_apart, peak_bytes, print_figures
 from etloop.traffic.simulation import SimulationSettings, simulate
 
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
@@ -32,7 +30,6 @@ PACKET_COST_BAR: Final = 2.0
 """Processor time of a packet with the most queue pairs over that with the fewest."""
 MEMORY_BAR_BYTES: Final = 8_192
 """Of one queue pair, both ends together."""
-BAR_MISSED: Final = 30
 TURNS: Final = 3
 
 
@@ -73,14 +70,7 @@ def measure(queue_pairs: int) -> Cost:
             raise SystemExit(outcome.failure)
         packets = outcome.packets
         best_ns = min(best_ns or spent_ns, spent_ns)
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Cost(each * peers, packets, best_ns / packets, peak_bytes)
-
-
-def _apart(queue_pairs: int) -> Cost:
-    command = [sys.executable, "-m", "etloop.bench.queue_pairs", "--only", str(queue_pairs)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
-    return Cost(**json.loads(done.stdout))
+    return Cost(each * peers, packets, best_ns / packets, peak_bytes())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,9 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.only is not None:
-        print(json.dumps(asdict(measure(chosen.only))))
+        print_figures(measure(chosen.only))
         return 0
-    costs = [_apart(int(count)) for count in chosen.counts.split(",")]
+    module = "etloop.bench.queue_pairs"
+    costs = [measured_apart(Cost, module, "--only", count) for count in chosen.counts.split(",")]
     least = costs[0]
     met = True
     print("queue pairs   packets   ns per packet   over the fewest   bytes per queue pair")

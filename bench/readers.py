@@ -13,17 +13,15 @@ Without TRACE a synthetic job is written to a temporary directory. --check ends 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from etloop.bench.processes import BAR_MISSED, measured_apart, peak_bytes, print_figures
 from etloop.workload.graph.analysis import analyse
 from etloop.workload.job import build_job
 from etloop.workload.lint.report import report_of
@@ -41,7 +39,6 @@ JOB_BAR_TIMES: Final = 10.0
 """Reading, linting and planning over reading the bytes twice ..."""
 JOB_BAR_S: Final = 15.0
 """... or this long, whichever is more."""
-BAR_MISSED: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +134,7 @@ def compare_readers(paths: Sequence[Path], turns: int) -> Readers:
 
 def measure_job(directory: Path) -> JobFigures:
     """Reads, lints and plans in this process; its peak memory is that of this process."""
-    start_peak = _peak_bytes()
+    start_peak = peak_bytes()
     paths = sorted(directory.glob("*.et"))
     began = time.perf_counter()
     for _ in range(2):
@@ -147,7 +144,7 @@ def measure_job(directory: Path) -> JobFigures:
     settings = WorkloadSettings()
     began = time.perf_counter()
     trace = read_trace(directory)
-    read_s, read_peak = time.perf_counter() - began, _peak_bytes()
+    read_s, read_peak = time.perf_counter() - began, peak_bytes()
     began = time.perf_counter()
     report = report_of(analyse(trace, settings))
     lint_s = time.perf_counter() - began
@@ -165,19 +162,13 @@ def measure_job(directory: Path) -> JobFigures:
         programs=len(job.programs),
         start_peak_bytes=start_peak,
         read_peak_bytes=read_peak,
-        peak_bytes=_peak_bytes(),
+        peak_bytes=peak_bytes(),
     )
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def job_in_a_process(directory: Path) -> JobFigures:
     """`measure_job` in a fresh process: peak memory never goes down in this one."""
-    command = [sys.executable, "-m", "etloop.bench.readers", str(directory), "--job-only"]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
-    return JobFigures(**json.loads(answer.stdout))
+    return measured_apart(JobFigures, "etloop.bench.readers", str(directory), "--job-only")
 
 
 def report_text(readers: Readers, job: JobFigures) -> str:
@@ -215,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{directory} has no .et files: give a directory of them, unpacked and not compressed"
             )
         if parsed.job_only:
-            sys.stdout.write(json.dumps(asdict(measure_job(directory))))
+            print_figures(measure_job(directory))
             return 0
         readers = compare_readers(sorted(directory.glob("*.et"))[: parsed.files], parsed.turns)
         figures = job_in_a_process(directory)

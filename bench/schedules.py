@@ -11,17 +11,15 @@ when a bar is not met.
 from __future__ import annotations
 
 import argparse
-import json
-import resource
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Final
 
 import numpy as np
+from etloop.bench.processes import BAR_MISSED, measured_apart, peak_bytes, print_figures
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.core.columns import select_tables, to_columns
@@ -33,7 +31,6 @@ TIME_BAR_S: Final = 5.0
 SHIPPED_BAR_BYTES: Final = 64_000_000
 MEMORY_BAR_BYTES: Final = 100_000_000
 """What an agent's share adds to its memory."""
-NOT_MET: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +98,20 @@ def request_of(name: str, size: int, channels: int) -> tuple[str, Request]:
 def measure(name: str, size: int, hosted: int, channels: int) -> Figures:
     """In this process, which should be a fresh one."""
     algorithm, request = request_of(name, size, channels)
-    idle = _peak_bytes()
+    idle = peak_bytes()
     begin = time.process_time()
     schedule = ALGORITHMS[algorithm].build(request)
     tables = to_columns((schedule,), [range(hosted)])
     shipped = sum(getattr(tables, field.name).nbytes for field in fields(tables))
-    before = _peak_bytes()
+    before = peak_bytes()
     loading = time.process_time()
     StepTables(tables)
-    load_s, loaded = time.process_time() - loading, _peak_bytes()
+    load_s, loaded = time.process_time() - loading, peak_bytes()
     begin = time.process_time()
     everything = to_columns((schedule,))
     own = np.arange(hosted, dtype=np.int32)
     select_tables(everything, np.zeros(hosted, np.int32), own)
-    return Figures(name, time.process_time() - begin, _peak_bytes() - idle, shipped, load_s, loaded - before)
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Figures(name, time.process_time() - begin, peak_bytes() - idle, shipped, load_s, loaded - before)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -134,14 +127,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--here", choices=(*NCCL, *OTHERS), help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.here:
-        print(json.dumps(asdict(measure(asked.here, asked.size, asked.hosted, asked.channels))))
+        print_figures(measure(asked.here, asked.size, asked.hosted, asked.channels))
         return 0
     misses = []
     for name in asked.only or chain(NCCL, OTHERS):
         sizes = ["--size", str(asked.size), "--hosted", str(asked.hosted), "--channels", str(asked.channels)]
-        command = [sys.executable, "-m", "etloop.bench.schedules", "--here", name, *sizes]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        figures = Figures(**json.loads(output))
+        figures = measured_apart(Figures, "etloop.bench.schedules", "--here", name, *sizes)
         print(
             f"{name} of {asked.size} ranks: made in {figures.make_s:.2f} s with {figures.make_bytes / 1e6:.0f} MB; "
             f"{asked.hosted} ranks are {figures.shipped_bytes / 1e6:.1f} MB on the way, "
@@ -150,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         misses += figures.misses()
     for miss in misses:
         print(f"bar not met: {miss}")
-    return NOT_MET if misses and asked.check else 0
+    return BAR_MISSED if misses and asked.check else 0
 
 
 if __name__ == "__main__":

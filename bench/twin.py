@@ -14,21 +14,17 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from etloop.bench.closed_forms import one_operation
+from etloop.bench.one_operation import plan_one_operation
+from etloop.bench.processes import BAR_MISSED
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.topology import Topology
-from etloop.controller.inputs.rig import parse_rig
-from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.plan.plan import make_plan
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.traffic.twin import TwinOutcome, TwinSettings, twin
 from etloop.workload.trace.trace import CollectiveKind
 
 BAR_HOPS_PER_S: Final = 2_000_000
-BAR_MISSED: Final = 30
 MIB: Final = 1 << 20
 
 
@@ -57,19 +53,11 @@ CASES: Final = (
 def planned(case: Case, message_bytes: int) -> tuple[Assignment, Topology]:
     """The job, and the network that it crosses."""
     names = [f"p{rank}" for rank in range(case.ranks)]
-    ports = "".join(
-        f"      - {{name: {name}, addresses: 10.{rank >> 8}.{rank & 255}.1, link: 100Gbps}}\n"
-        for rank, name in enumerate(names)
-    )
     scenario = (
-        "workload: {trace: none}\ncollectives: {shaping: plain}\nmapping: {ranks_per_host: 1}\n"
+        "collectives: {shaping: plain}\nmapping: {ranks_per_host: 1}\n"
         f"transport: {{cc: {{algorithm: {case.control}}}}}\n"
     )
-    plan = make_plan(
-        parse_scenario(scenario.encode(), "scenario.yaml", Path()),
-        parse_rig(f"agents:\n  - name: a\n    ports:\n{ports}".encode(), "rig.yaml", Path()),
-        one_operation(case.kind, case.ranks, message_bytes),
-    )
+    plan = plan_one_operation(scenario, case.kind, case.ranks, message_bytes)
     return plan.whole(), parse_topology(_topology(case, names).encode(), "topology.yaml")
 
 

@@ -19,6 +19,7 @@ from etloop.contract.model.records import (
     WAIT_RECORD,
     StreamCount,
 )
+from etloop.contract.model.switch_counters import rows
 from etloop.contract.protocol.messages import QueuePairEnd
 from etloop.traffic import _native
 from etloop.traffic.capture import plan_capture
@@ -28,10 +29,13 @@ from etloop.traffic.threads.port_queues import gather_counters, spread_queues
 from etloop.traffic.udp_streams import UdpStreams
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from etloop.contract.model.assignment import Assignment
     from etloop.traffic.capture import CaptureTarget
     from etloop.traffic.threads.port_queues import Spread
     from numpy.typing import NDArray
+
 
 AMPLE_RECEIVE_BUFFER_BYTES: Final = 4 << 20
 """Below this, windows shrink so much that the rate may suffer."""
@@ -85,11 +89,6 @@ class _Verdict(Enum):
     NO_REPLY = 2
     WRONG_TRAFFIC_CLASS = 3
     TOO_LARGE = 4
-
-
-def rows(raw: bytes, dtype: np.dtype[np.void]) -> NDArray[np.void]:
-    """Records of a native layout as a numpy array."""
-    return np.frombuffer(raw, dtype=dtype)
 
 
 class Engine:
@@ -284,16 +283,16 @@ class Engine:
 
     def flows(self) -> NDArray[np.void]:
         """Counters of every queue pair end as FLOW_RECORD rows. Stops the loops."""
-        self.stop()
-        return np.concatenate(
-            [rows(self._loops.flows(port), FLOW_RECORD) for port in range(self._loops.ports())]
-        )
+        return self._all_rows(self._loops.flows, FLOW_RECORD)
 
     def ports(self) -> NDArray[np.void]:
         """One PORT_RECORD row per port of the rig, its queues added up. Stops the loops."""
+        return gather_counters(self._all_rows(self._loops.counters, PORT_RECORD), self._port_of)
+
+    def _all_rows(self, read: Callable[[int], bytes], layout: np.dtype[np.void]) -> NDArray[np.void]:
+        """Records of all loops, which are stopped."""
         self.stop()
-        loops = [rows(self._loops.counters(loop), PORT_RECORD) for loop in range(self._loops.ports())]
-        return gather_counters(np.concatenate(loops), self._port_of)
+        return np.concatenate([rows(read(loop), layout) for loop in range(self._loops.ports())])
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -308,10 +307,7 @@ class Engine:
 
     def rates(self) -> NDArray[np.void]:
         """Rates and windows over time as CC_RECORD rows, where the assignment asks for them. Stops the loops."""
-        self.stop()
-        return np.concatenate(
-            [rows(self._loops.rates(port), CC_RECORD) for port in range(self._loops.ports())]
-        )
+        return self._all_rows(self._loops.rates, CC_RECORD)
 
     def late_turns(self) -> NDArray[np.int64]:
         """When a loop would have taken a turn and did not, and when it did: rows of both, by loop. Stops the loops."""

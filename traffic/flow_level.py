@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.model.assignment import Path
-from etloop.contract.model.records import OP_RECORD, WAIT_RECORD
 from etloop.traffic import _native
-from etloop.traffic.engine import rows
+from etloop.traffic.outcome import outcome_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from etloop.contract.model.assignment import Assignment, PlannedStream, UdpStream
     from numpy.typing import NDArray
@@ -45,6 +44,10 @@ class FlowNetwork:
     """The part of the flow that takes the link: below 1 where it is spread over several."""
     latency_ns: NDArray[np.int64]
     """By way, from the last bit sent to the last bit received; grants and acknowledgements take it too."""
+
+
+Between = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.float32]", "NDArray[np.int64]"]
+"""(queue pair, link between the ports, share of the flow on it) of every part, and latency by queue pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +90,7 @@ def flow_level(
     Raises ValueError if assignment or network do not hold together.
     """
     outcome = _native.flow_level(assignment, network, settings or FlowLevelSettings())
-    return FlowLevelOutcome(
-        ops=rows(outcome["records"], OP_RECORD),
-        waits=rows(outcome["waits"], WAIT_RECORD),
-        link_bytes=np.frombuffer(outcome["link_bytes"], np.int64),
-        failure=outcome["failure"],
-        too_many_messages=outcome["too_many_messages"],
-        end_ns=outcome["end_ns"],
-        messages=outcome["messages"],
-        most_live_flows=outcome["most_live_flows"],
-        settlings=outcome["settlings"],
-        looks=outcome["looks"],
-        loosened=outcome["loosened"],
-    )
+    return outcome_of(FlowLevelOutcome, outcome, link_bytes=np.frombuffer(outcome["link_bytes"], np.int64))
 
 
 def ideal_network(assignment: Assignment, latency_ns: int = 0) -> FlowNetwork:
@@ -107,32 +98,63 @@ def ideal_network(assignment: Assignment, latency_ns: int = 0) -> FlowNetwork:
 
     `latency_ns` is that of every way through the device.
     """
-    ports = len(assignment.ports)
+
+    def nothing_between(src: NDArray[np.int32], _: NDArray[np.int32]) -> Between:
+        none = np.zeros(0, np.int64)
+        return none, none, np.zeros(0, np.float32), np.full(len(src), latency_ns, np.int64)
+
+    return network_with(assignment, nothing_between)
+
+
+def network_with(
+    assignment: Assignment,
+    between: Callable[[NDArray[np.int32], NDArray[np.int32]], Between],
+    names: tuple[str, ...] = (),
+    link_bps: NDArray[np.int64] | None = None,
+) -> FlowNetwork:
+    """Build the network of the endpoints' links and of `names` at `link_bps`.
+
+    `between` tells, of the ports that every queue pair on the wire goes from and to, which of `names` it takes.
+    """
     connections = assignment.connections
-    path = connections.path
+    endpoint = EndpointLinks.of(assignment)
     src_port, dst_port = ports_of_connections(assignment)
-    qps = np.diff(connections.qp_offsets).astype(np.int64)
-    wire, scale_up, hairpin = (path == which for which in (Path.WIRE, Path.SCALE_UP, Path.HAIRPIN))
-    local = EndpointLinks.of(assignment)
-    first = np.select(
-        [wire, scale_up, hairpin], [src_port, local.of_rank(connections.src_rank), local.hairpin + src_port]
+    wire, scale_up, hairpin = (
+        connections.path == which for which in (Path.WIRE, Path.SCALE_UP, Path.HAIRPIN)
     )
-    parts = np.where(wire, 2, np.where(scale_up, int(assignment.scale_up_bps > 0), 1))
+    qps = np.diff(connections.qp_offsets).astype(np.int64)
     ways = np.where(wire, qps, 1)
-    counts = np.repeat(parts, ways)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    link = np.empty(int(offsets[-1]), np.int32)
-    has_first, has_second = counts > 0, counts > 1
-    link[offsets[:-1][has_first]] = np.repeat(first, ways)[has_first]
-    link[offsets[:-1][has_second] + 1] = np.repeat(ports + dst_port, ways)[has_second]
-    latency = np.select([wire, scale_up], [latency_ns, assignment.scale_up_latency_ns], 0)
+    first_way = np.concatenate([[0], np.cumsum(ways)])
+    within = np.arange(int(qps[wire].sum())) - np.repeat(np.cumsum(qps[wire]) - qps[wire], qps[wire])
+    wire_way = np.repeat(first_way[:-1][wire], qps[wire]) + within
+    wire_src, wire_dst = np.repeat(src_port[wire], qps[wire]), np.repeat(dst_port[wire], qps[wire])
+    latency = np.repeat(np.where(scale_up, assignment.scale_up_latency_ns, 0), ways)
+    rows, links, shares, latency[wire_way] = between(wire_src, wire_dst)
+    shared = scale_up if assignment.scale_up_bps > 0 else np.zeros_like(scale_up)
+    way = np.concatenate(
+        [wire_way, wire_way[rows], wire_way, first_way[:-1][shared], first_way[:-1][hairpin]]
+    )
+    link = np.concatenate(
+        [
+            wire_src,
+            len(endpoint.names) + links,
+            endpoint.ports + wire_dst,
+            endpoint.of_rank(connections.src_rank[shared]),
+            endpoint.hairpin + src_port[hairpin],
+        ]
+    )
+    share = np.ones(len(way), np.float32)
+    share[len(wire_way) : len(wire_way) + len(rows)] = shares
+    order = np.argsort(way, kind="stable")
+    counts = np.bincount(way, minlength=int(first_way[-1]))
+    own_bps = endpoint.link_bps
     return FlowNetwork(
-        link_names=local.names,
-        link_bps=local.link_bps,
-        way_offsets=offsets,
-        part_link=link,
-        part_share=np.ones(len(link), np.float32),
-        latency_ns=np.repeat(latency, ways).astype(np.int64),
+        link_names=(*endpoint.names, *names),
+        link_bps=own_bps if link_bps is None else np.concatenate([own_bps, link_bps]),
+        way_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        part_link=link[order].astype(np.int32),
+        part_share=share[order],
+        latency_ns=latency.astype(np.int64),
     )
 
 

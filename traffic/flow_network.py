@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.contract.model.assignment import Path
 from etloop.contract.model.topology import LoadBalancing
 from etloop.traffic import _native
-from etloop.traffic.flow_level import EndpointLinks, FlowNetwork, ports_of_connections
+from etloop.traffic.flow_level import network_with
 from etloop.traffic.topology.routes import routes
 from etloop.traffic.twin import attachments_of
 
 if TYPE_CHECKING:
     from etloop.contract.model.assignment import Assignment
     from etloop.contract.model.topology import Topology
+    from etloop.traffic.flow_level import Between, FlowNetwork
     from etloop.traffic.topology.routes import Routes
     from numpy.typing import NDArray
 
@@ -50,52 +50,13 @@ def network_of(assignment: Assignment, rig_ports: tuple[str, ...], topology: Top
     table = routes(topology)
     attachments = np.array(attachments_of(assignment, rig_ports, topology, table), np.int64)
     walk = _Walk(topology, table, assignment.transport.path_mtu_bytes)
-    connections = assignment.connections
-    endpoint = EndpointLinks.of(assignment)
-    src_port, dst_port = ports_of_connections(assignment)
-    wire = connections.path == Path.WIRE
-    qps = np.diff(connections.qp_offsets).astype(np.int64)
-    ways = np.where(wire, qps, 1)
-    first_way = np.concatenate([[0], np.cumsum(ways)])
-    wire_way = np.repeat(first_way[:-1][wire], qps[wire]) + _within(qps[wire])
-    wire_src, wire_dst = np.repeat(src_port[wire], qps[wire]), np.repeat(dst_port[wire], qps[wire])
     keys = np.frombuffer(_native.flow_keys(assignment), np.uint64)
-    latency = np.repeat(np.where(connections.path == Path.SCALE_UP, assignment.scale_up_latency_ns, 0), ways)
-    rows, links, shares, latency[wire_way] = walk.follow(attachments[wire_src], attachments[wire_dst], keys)
-    scale_up = connections.path == Path.SCALE_UP
-    shared = scale_up if assignment.scale_up_bps > 0 else np.zeros_like(scale_up)
-    hairpin = connections.path == Path.HAIRPIN
-    everywhere = len(endpoint.names)
-    way = np.concatenate(
-        [wire_way, wire_way[rows], wire_way, first_way[:-1][shared], first_way[:-1][hairpin]]
+    return network_with(
+        assignment,
+        lambda src, dst: walk.follow(attachments[src], attachments[dst], keys),
+        walk.names,
+        walk.link_bps,
     )
-    link = np.concatenate(
-        [
-            wire_src,
-            everywhere + links,
-            endpoint.ports + wire_dst,
-            endpoint.of_rank(connections.src_rank[shared]),
-            endpoint.hairpin + src_port[hairpin],
-        ]
-    )
-    share = np.ones(len(way), np.float32)
-    share[len(wire_way) : len(wire_way) + len(rows)] = shares
-    order = np.argsort(way, kind="stable")
-    counts = np.bincount(way, minlength=int(first_way[-1]))
-    return FlowNetwork(
-        link_names=(*endpoint.names, *walk.names),
-        link_bps=np.concatenate([endpoint.link_bps, walk.link_bps]),
-        way_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        part_link=link[order].astype(np.int32),
-        part_share=share[order],
-        latency_ns=latency.astype(np.int64),
-    )
-
-
-def _within(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0 ... n-1 for every count n, one after another."""
-    before = np.concatenate([[0], np.cumsum(counts)[:-1]]) if len(counts) else np.zeros(0, np.int64)
-    return np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(before, counts)
 
 
 class _Walk:
@@ -135,9 +96,7 @@ class _Walk:
     def _link_at(self, switch: int, port: int) -> int:
         return int(self._first_link[switch]) + port
 
-    def follow(
-        self, src: NDArray[np.int64], dst: NDArray[np.int64], keys: NDArray[np.uint64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+    def follow(self, src: NDArray[np.int64], dst: NDArray[np.int64], keys: NDArray[np.uint64]) -> Between:
         """Ways between attachments: (flow, egress link, share of the flow on it) of every part, and latency by flow."""
         flow = np.arange(len(src), dtype=np.int64)
         here, share = self._home[src], np.ones(len(src), np.float64)

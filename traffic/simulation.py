@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, WAIT_RECORD
+from etloop.contract.model.switch_counters import rows
 from etloop.traffic import _native
-from etloop.traffic.engine import rows
+from etloop.traffic.outcome import outcome_of
 
 if TYPE_CHECKING:
     from etloop.contract.model.assignment import Assignment
@@ -106,22 +106,6 @@ class SimulationOutcome:
 def simulate(assignment: Assignment, settings: SimulationSettings) -> SimulationOutcome:
     """Runs the assignment to its end, a failure or the time limit. Raises ValueError if it does not hold together."""
     outcome = _native.simulate(assignment, settings)
-    return SimulationOutcome(
-        ops=rows(outcome["records"], OP_RECORD),
-        flows=rows(outcome["flows"], FLOW_RECORD),
-        waits=rows(outcome["waits"], WAIT_RECORD),
-        probe_verdicts=tuple(probe[2] for probe in outcome["probes"]),
-        failure=outcome["failure"],
-        failed_connection=outcome["failed_connection"],
-        end_ns=outcome["end_ns"],
-        packets=outcome["packets"],
-        lost=outcome["lost"],
-        duplicated=outcome["duplicated"],
-        reordered=outcome["reordered"],
-        corrupted=outcome["corrupted"],
-        bad_icrc=outcome["bad_icrc"],
-        marked=outcome["marked"],
-        queue_dropped=outcome["queue_dropped"],
-        rates=rows(outcome["rates"], CC_RECORD),
-        queue=rows(outcome["queue"], QUEUE_SAMPLE),
-    )
+    verdicts = tuple(probe[2] for probe in outcome["probes"])
+    queue = rows(outcome["queue"], QUEUE_SAMPLE)
+    return outcome_of(SimulationOutcome, outcome, probe_verdicts=verdicts, queue=queue)

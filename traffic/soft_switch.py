@@ -17,6 +17,7 @@ from etloop.contract.model.switch_counters import (
     rows,
 )
 from etloop.traffic import _native
+from etloop.traffic.outcome import outcome_of
 from etloop.traffic.topology.routes import routes
 
 if TYPE_CHECKING:
@@ -127,18 +128,13 @@ class SoftSwitch:
     def snapshot(self) -> SoftSnapshot:
         """All counters as of now. Waits for the switch's thread, which answers between two turns."""
         taken: dict[str, Any] = self._native.snapshot()
-        return SoftSnapshot(
-            at_ns=taken["at_ns"],
-            begin_ns=taken["begin_ns"],
+        return outcome_of(
+            SoftSnapshot,
+            taken,
             switch_ports=tuple(rows(content, SWITCH_PORT_COUNTERS) for content in taken["switch_ports"]),
             down=frozenset(taken["down"]),
             pools=tuple(taken["pools"]),
             cards=rows(taken["cards"], CARD_COUNTERS),
             ports=rows(taken["ports"], SOFT_PORT_COUNTERS),
             lateness=tuple(taken["lateness"]),
-            worst_lateness_ns=taken["worst_lateness_ns"],
-            processor_ns=taken["processor_ns"],
-            turns=taken["turns"],
-            frames_inside=taken["frames_inside"],
-            real_time=taken["real_time"],
         )

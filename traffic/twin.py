@@ -13,12 +13,12 @@ import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.ip_address import ip_bytes
 from etloop.contract.model.assignment import Path
-from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, WAIT_RECORD, StreamCount
-from etloop.contract.model.switch_counters import CARD_COUNTERS, LANE_SAMPLE, SWITCH_PORT_COUNTERS
+from etloop.contract.model.records import StreamCount
+from etloop.contract.model.switch_counters import CARD_COUNTERS, LANE_SAMPLE, SWITCH_PORT_COUNTERS, rows
 from etloop.contract.model.transport import FaultAction
 from etloop.traffic import _native
 from etloop.traffic.cc_library import library_for
-from etloop.traffic.engine import rows
+from etloop.traffic.outcome import outcome_of
 from etloop.traffic.topology.routes import routes
 
 if TYPE_CHECKING:
@@ -132,24 +132,13 @@ def twin(
     library = settings.cc_library or library_for(assignment.transport.congestion)
     settings = replace(settings, cc_library=library)
     found = _native.twin(assignment, topology, table, attachments, paths, settings)
-    return TwinOutcome(
-        ops=rows(found["records"], OP_RECORD),
-        flows=rows(found["flows"], FLOW_RECORD),
-        waits=rows(found["waits"], WAIT_RECORD),
-        rates=rows(found["rates"], CC_RECORD),
-        failure=found["failure"],
-        failed_connection=found["failed_connection"],
-        too_many_packets=found["too_many_packets"],
-        start_ns=found["start_ns"],
-        end_ns=found["end_ns"],
-        packets=found["packets"],
-        hops=found["hops"],
-        bad_packets=found["bad_packets"],
+    return outcome_of(
+        TwinOutcome,
+        found,
         switch_ports=tuple(rows(raw, SWITCH_PORT_COUNTERS) for raw in found["switch_ports"]),
         pool_watermark_bytes=tuple(found["pool_watermark_bytes"]),
         cards=rows(found["cards"], CARD_COUNTERS),
         faults=np.frombuffer(found["faults"], np.int64).reshape(-1, len(FaultAction)),
-        sample_interval_ns=found["sample_interval_ns"],
         samples=rows(found["samples"], LANE_SAMPLE),
         streams=tuple(
             _stream_counts(path.stream, *counted)

@@ -8,34 +8,16 @@ class_to_queue: identity
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_reader import Section, integer, one_of
-from etloop.dut_profiles.model.profile import DSCPS, MOST_CLASSES, MOST_QUEUES, PRIORITIES, Maps, Trust
+from etloop.dut_profiles.model.profile import DSCPS, MOST_CLASSES, MOST_QUEUES, PRIORITIES, Trust
 from etloop.dut_profiles.reading.quantities import number_range
+from etloop.dut_profiles.reading.statements import one, word
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from etloop.dut_profiles.reading.statements import Statements
-
-
-def read_maps(section: Section, statements: Statements) -> Maps:
-    """The maps of a profile; mistakes go to its file."""
-    here = statements.within(section)
-    to_class = MOST_CLASSES
-    maps = Maps(
-        trust=here.value(section, "trust", one_of({trust.value: trust for trust in Trust}), Trust.DSCP),
-        dscp_to_class=here.read(section, "dscp_to_class", _map_of(DSCPS, to_class)),
-        pcp_to_class=here.read(section, "pcp_to_class", _map_of(PRIORITIES, to_class)),
-        class_to_queue=here.read(section, "class_to_queue", _map_of(PRIORITIES, MOST_QUEUES, MOST_CLASSES)),
-        class_to_group=here.read(section, "class_to_group", _map_of(PRIORITIES, PRIORITIES, MOST_CLASSES)),
-        group_to_priority=here.read(section, "group_to_priority", _map_of(PRIORITIES, PRIORITIES)),
-        priority_to_queue=here.read(section, "priority_to_queue", _map_of(PRIORITIES, MOST_QUEUES)),
-    )
-    section.close()
-    return maps
 
 
 def _map_of(keys: int, values: int, most_keys: int = 0) -> Callable[[Section, str], tuple[int, ...]]:
@@ -72,3 +54,14 @@ def _map_of(keys: int, values: int, most_keys: int = 0) -> Callable[[Section, st
         return tuple(chosen.get(number, default or 0) for number in range(length))
 
     return read
+
+
+MAPS: Final = {
+    "trust": one(word(Trust)),
+    "dscp_to_class": _map_of(DSCPS, MOST_CLASSES),
+    "pcp_to_class": _map_of(PRIORITIES, MOST_CLASSES),
+    "class_to_queue": _map_of(PRIORITIES, MOST_QUEUES, MOST_CLASSES),
+    "class_to_group": _map_of(PRIORITIES, PRIORITIES, MOST_CLASSES),
+    "group_to_priority": _map_of(PRIORITIES, PRIORITIES),
+    "priority_to_queue": _map_of(PRIORITIES, MOST_QUEUES),
+}

@@ -15,21 +15,27 @@ Decides these forms and that nothing is stated without a source. Which values th
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import date
-from typing import TYPE_CHECKING, Final, TypeVar
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from etloop.contract.base.units import QuantityError, parse_name
 from etloop.contract.base.yaml_reader import Section, one_of, words
 from etloop.dut_profiles.model.stated import Basis, Claim, Source, Stated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+P = TypeVar("P")
+Reader = Callable[[Section, str], Any]
+"""Reads the value of a key of a section."""
 
 MOST_SOURCES: Final = 64
 LONGEST_TEXT: Final = 2000
 _BASES: Final = {basis.value: basis for basis in Basis}
+_UNIT: Final = re.compile("_(bytes|bps|ns|packets|per_million|per_s)$")
 _UNKNOWN: Final = Source("?", "?", "", date(1970, 1, 1))
 _REMEDY: Final = "write {declared: VALUE, source: NAME}, or give the section a basis and a source"
 
@@ -49,17 +55,17 @@ class Statements:
         basis = section.optional("basis", one_of(_BASES), self._basis)
         return Statements(self.sources, basis, self._source_at(section))
 
-    def value(self, section: Section, key: str, parse: Callable[[str], T], stand_in: T) -> Stated[T]:
-        """One value under `key`, as `parse` reads it."""
-        return self.read(section, key, lambda place, name: place.optional(name, parse, stand_in))
+    def fields(self, section: Section, readers: Mapping[str, Reader]) -> dict[str, Any]:
+        """Read fields of a part of a profile, each under its name without the unit."""
+        return {name: self.read(section, _UNIT.sub("", name), reader) for name, reader in readers.items()}
 
-    def values(
-        self, section: Section, key: str, parse: Callable[[str], T], stand_in: T
-    ) -> Stated[tuple[T, ...]]:
-        """A list of values under `key`; `[]` states that there are none."""
-        return self.read(section, key, lambda place, name: place.texts(name, parse, stand_in))
+    def part(self, section: Section, kind: type[P], readers: Mapping[str, Reader], **others: object) -> P:
+        """Read a part of a profile that has a section to itself, and close that; `others` are read already."""
+        found = self.within(section).fields(section, readers)
+        section.close()
+        return kind(**found, **others)
 
-    def read(self, section: Section, key: str, reader: Callable[[Section, str], T]) -> Stated[T]:
+    def read(self, section: Section, key: str, reader: Reader) -> Stated[Any]:
         """What is stated under `key`; `reader` reads a value from a section and a key of it."""
         if not section.has(key):
             return Stated()
@@ -67,7 +73,7 @@ class Statements:
             return self._plain(section, key, reader)
         inner = section.section(key)
         common = self._source_at(inner)
-        claims: dict[str, Claim[T]] = {}
+        claims: dict[str, Claim[Any]] = {}
         for basis in _BASES:
             if not inner.has(basis):
                 continue
@@ -83,7 +89,7 @@ class Statements:
         inner.close()
         return Stated(**claims)
 
-    def _plain(self, section: Section, key: str, reader: Callable[[Section, str], T]) -> Stated[T]:
+    def _plain(self, section: Section, key: str, reader: Reader) -> Stated[Any]:
         value = reader(section, key)
         if self._basis is None or self._source is None:
             missing = "a basis" if self._basis is None else "a source"
@@ -98,6 +104,21 @@ class Statements:
             if section.has("source")
             else self._source
         )
+
+
+def one(parse: Callable[[str], object]) -> Reader:
+    """Read one value, as `parse` does. What stands in for a mistake is never looked at: the file is refused."""
+    return lambda place, name: place.optional(name, parse, None)
+
+
+def several(parse: Callable[[str], object]) -> Reader:
+    """Read a list of values; `[]` states that there are none."""
+    return lambda place, name: place.texts(name, parse, None)
+
+
+def word(words_of: type[E]) -> Callable[[str], E]:
+    """Parse one of the words of an enum."""
+    return one_of({each.value: each for each in words_of})
 
 
 def read_sources(top: Section) -> dict[str, Source]:

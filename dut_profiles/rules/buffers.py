@@ -53,13 +53,8 @@ def _thresholds(profile: DutProfile) -> Iterator[Problem | NotStated]:
         if not ecn.enabled.value:
             continue
         kmin, kmax = ecn.kmin_bytes.value, ecn.kmax_bytes.value
-        for name, stated in (
-            ("kmin", ecn.kmin_bytes),
-            ("kmax", ecn.kmax_bytes),
-            ("pmax", ecn.pmax_per_million),
-        ):
-            if stated.best is None:
-                yield NotStated(f"{path}.{name}")
+        sought = (("kmin", ecn.kmin_bytes), ("kmax", ecn.kmax_bytes), ("pmax", ecn.pmax_per_million))
+        yield from (NotStated(f"{path}.{name}") for name, stated in sought if stated.best is None)
         if kmin is not None and kmax is not None and kmin > kmax:
             what = f"Kmin {format_bytes(kmin)} of queue {queue.queue} is above Kmax {format_bytes(kmax)}"
             yield Problem(where(ecn.kmin_bytes, path), what, "state Kmin at or below Kmax")
@@ -130,13 +125,12 @@ def _headroom(profile: DutProfile) -> Iterator[Problem | NotStated]:
 
 def _needed_for_headroom(ports: PortGroup, group: int, headroom_absent: bool) -> Iterator[NotStated]:
     path = f"ports[{ports.name}]"
-    for name, stated in (
+    sought = (
         ("speed", ports.speed_bps),
         ("ip_mtu", ports.ip_mtu_bytes),
         ("cable_metres", ports.cable_metres),
-    ):
-        if stated.best is None:
-            yield NotStated(f"{path}.{name}")
+    )
+    yield from (NotStated(f"{path}.{name}") for name, stated in sought if stated.best is None)
     if headroom_absent:
         yield NotStated(f"groups[{group}].headroom")
 

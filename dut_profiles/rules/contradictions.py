@@ -170,12 +170,9 @@ def _other_than_declared(profile: DutProfile) -> Iterator[Problem | NotStated]:
     for path, stated in stated_values(profile):
         declared, best = stated.declared, stated.best
         basis = stated.basis
-        if (
-            declared is None
-            or best is None
-            or basis is Basis.DECLARED
-            or not disagree(declared.value, best.value)
-        ):
+        if declared is None or best is None or basis is Basis.DECLARED:
+            continue
+        if not disagree(declared.value, best.value):
             continue
         what = f"{path} is {value_text(path, best.value)} as {basis}, {value_text(path, declared.value)} as declared"
         yield Problem(best.where or path, what, f"the {basis} value is used")

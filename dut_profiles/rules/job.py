@@ -111,9 +111,8 @@ def _unmapped(case: ProfiledJob) -> Iterator[NotStated]:
 
 def _marked(case: ProfiledJob) -> str:
     if case.profile.maps.trust.value is Trust.PCP:
-        return (
-            f"PCP {case.job.pcp}" if case.job.pcp is not None else "untagged frames (the device trusts PCP)"
-        )
+        pcp = case.job.pcp
+        return "untagged frames (the device trusts PCP)" if pcp is None else f"PCP {pcp}"
     return f"DSCP {case.job.dscp}"
 
 
@@ -129,12 +128,9 @@ def _lossy_class(case: ProfiledJob) -> Iterator[Problem | NotStated]:
         return
     lossless, priorities = profile.group(way.group).lossless.value, profile.pfc.priorities.value
     place = f"{_marked(case)} is class {way.traffic_class}, queue {way.queue}, priority group {way.group}"
-    better = _lossless_marks(profile)
-    remedy = (
-        f"send on {better}, map it to a lossless class, or write lossless: false"
-        if better
-        else ("the device has no lossless class: write lossless: false, or configure PFC")
-    )
+    remedy = "the device has no lossless class: write lossless: false, or configure PFC"
+    if better := _lossless_marks(profile):
+        remedy = f"send on {better}, map it to a lossless class, or write lossless: false"
     where = case.at("transport.dscp")
     if lossless is None and priorities is None:
         yield NotStated(f"groups[{way.group}].lossless")
@@ -151,11 +147,8 @@ def _nic_without_pauses(case: ProfiledJob) -> Iterator[Problem | NotStated]:
     if priorities.value is None:
         yield NotStated("pfc.priorities")
     elif not priorities.value or (priority is not None and priority not in priorities.value):
-        off = (
-            ""
-            if not priorities.value or priority is None
-            else f" for priority {priority}, that of {_marked(case)}"
-        )
+        here = f" for priority {priority}, that of {_marked(case)}"
+        off = "" if not priorities.value or priority is None else here
         what = f"PFC of the NIC is off{off}, while the job expects no loss"
         remedy = "it neither stops when it is paused nor pauses anybody: enable PFC, or write lossless: false"
         yield Problem(case.at("transport.dscp"), what, remedy)
@@ -285,12 +278,8 @@ def _order(case: ProfiledJob) -> Iterator[Problem | NotStated]:
 
 def _same_queue(case: ProfiledJob) -> Iterator[Problem | NotStated]:
     job, way = case.job, case.way
-    if (
-        job.cnp_dscp is None
-        or not job.needs_marks
-        or way is None
-        or case.profile.maps.trust.value is Trust.PCP
-    ):
+    trusts_pcp = case.profile.maps.trust.value is Trust.PCP
+    if job.cnp_dscp is None or not job.needs_marks or way is None or trusts_pcp:
         return
     back = way_of_packet(case.profile, job.cnp_dscp, None)
     if back is None or back.queue is None:

@@ -23,11 +23,12 @@ from etloop.contract.model.transport import RecoverySettings
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.collectives.algorithms.deepep import low_latency_dispatch
 from etloop.traffic.collectives.core.table import Schedule
-from etloop.traffic.collectives.selection import CollectiveName, schedule_for
+from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.engine import Engine, EngineState
 
 from tests.support.first_light.packet_socket import icrc_holds
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
+from tests.support.traffic.one_channel_schedules import schedule_for
 
 ADDRESSES: Final = ("127.81.0.1", "127.81.0.2")
 PATIENCE_S: Final = 60

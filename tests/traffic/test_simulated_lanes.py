@@ -12,7 +12,7 @@ from etloop.traffic.collectives.algorithms.deepep import low_latency_dispatch, n
 from etloop.traffic.collectives.core.columns import to_columns
 from etloop.traffic.collectives.core.table import Entry, EntryKind, Handshake, Lane, Protocol, Schedule, Split
 from etloop.traffic.collectives.proof.validate import validate
-from etloop.traffic.collectives.selection import CollectiveName, schedule_for
+from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
 
 from tests.support.traffic.algorithm_cases import (
@@ -25,6 +25,7 @@ from tests.support.traffic.algorithm_cases import (
     whole,
 )
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
+from tests.support.traffic.one_channel_schedules import schedule_for
 
 A2A = CollectiveName.ALL_TO_ALL
 """The name under which every schedule of this file runs; what it does, it says itself."""

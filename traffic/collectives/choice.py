@@ -29,7 +29,6 @@ from etloop.traffic.collectives.nccl.tuning import (
     why_disabled,
 )
 from etloop.traffic.collectives.other_shapings import (
-    MPI_THROTTLE,
     Pick,
     ShapingRequest,
     gloo_pick,
@@ -233,7 +232,7 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
         return _grouped(collective, op_bytes, tuning, pin)
     function = _function(collective)
     nbytes = _buffer_bytes(collective, layout, op_bytes)
-    if pin.algorithm and not _tuned(pin.algorithm):
+    if pin.algorithm and pin.algorithm not in {"chain", *NcclAlgorithm}:
         # NCCL has no such algorithm: cut as its trees are, one step a chunk, on one channel unless pinned.
         cutting = cutting_of(
             function,
@@ -268,10 +267,6 @@ def _function(collective: str) -> Function:
     return Function.ALL_GATHER if collective == "broadcast" else Function(collective)
 
 
-def _tuned(algorithm: str) -> bool:
-    return algorithm == "chain" or algorithm in set(NcclAlgorithm)
-
-
 def _name(algorithm: NcclAlgorithm, collective: str) -> str:
     """NCCL's broadcast and reduce along the ring are chains."""
     rooted = collective in ("broadcast", "reduce")
@@ -303,11 +298,8 @@ def _grouped(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> Choice
     transfer = -(-op_bytes // ranks) if "all-to-all" in collective else op_bytes
     cutting = p2p_cutting(tuning, transfer, pin.channels)
     reason = "NCCL's grouped sends" if not pin.algorithm else "pinned"
-    return _chosen(pin.algorithm or _grouped_name(collective), collective, tuning.layout, cutting, reason)
-
-
-def _grouped_name(collective: str) -> str:
-    return "linear" if collective in ("gather", "scatter") else P2P
+    own = "linear" if collective in ("gather", "scatter") else P2P
+    return _chosen(pin.algorithm or own, collective, tuning.layout, cutting, reason)
 
 
 def _other(collective: str, layout: Layout, op_bytes: int, settings: Settings, pin: Pin) -> Choice:
@@ -315,23 +307,16 @@ def _other(collective: str, layout: Layout, op_bytes: int, settings: Settings, p
     pick = _picked(settings.shaping, request)
     if pin.algorithm:
         pick = Pick(pin.algorithm, "pinned")
-    if pick.algorithm == GLOO_RING:
-        cutting = gloo_ring_cutting(request)
-    else:
-        cutting = whole_buffers(MPI_THROTTLE if pick.algorithm == "scattered" else 0, max(1, pin.channels))
+    gloo = pick.algorithm == GLOO_RING
+    cutting = gloo_ring_cutting(request) if gloo else whole_buffers(max(1, pin.channels))
     return _chosen(pick.algorithm, collective, layout, cutting, pick.reason)
 
 
 def _picked(shaping: Shaping, request: ShapingRequest) -> Pick:
     if request.collective in (POINT_TO_POINT, UNEVEN):
         return Pick(P2P, f"{shaping}: one message to each peer")
-    match shaping:
-        case Shaping.GLOO:
-            return gloo_pick(request)
-        case Shaping.MPI:
-            return mpi_pick(request)
-        case _:
-            return plain_pick(request)
+    picks = {Shaping.GLOO: gloo_pick, Shaping.MPI: mpi_pick}
+    return picks.get(shaping, plain_pick)(request)
 
 
 def _custom(custom: Custom, collective: str, layout: Layout, nbytes: int, settings: Settings) -> Choice:

@@ -15,8 +15,6 @@ from etloop.traffic.collectives.core.table import Protocol
 WHOLE_BYTES: Final = 1 << 30
 """Largest message of all: an RDMA write of RoCE has at most 2 GiB, NCCL_MAX_NET_SIZE is 1 GiB."""
 _GLOO_SEGMENT_BYTES: Final = 1024 * KIB
-MPI_THROTTLE: Final = 32
-"""MPIR_CVAR_ALLTOALL_THROTTLE: peers that a scattered all-to-all serves side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,8 @@ class Pick:
     reason: str
 
 
-def whole_buffers(window: int = 0, channels: int = 1) -> Cutting:
-    """What a step moves is one message a channel; `window` peers side by side, 0 for all."""
+def whole_buffers(channels: int = 1) -> Cutting:
+    """What a step moves is one message a channel."""
     return Cutting(
         protocol=Protocol.SIMPLE,
         channels=channels,
@@ -52,7 +50,6 @@ def whole_buffers(window: int = 0, channels: int = 1) -> Cutting:
         slices=1,
         min_slice_bytes=0,
         slots=8,
-        window=window,
     )
 
 

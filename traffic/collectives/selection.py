@@ -1,28 +1,25 @@
 """The door to schedules: an op's collective by its Chakra number, its group and its bytes in, what carries it out.
 
-`choose_for` and `choose_for_splits` ask `choice`, and a schedule is made once for equal requests. `schedule_for` is the
-one that ignores bytes: NCCL's algorithm for large messages on one channel. The plan decides which collective an op is;
-the engine decides when its messages go.
+All functions ask `choice`. The plan decides which collective an op is; the engine decides when its messages go.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import PlanError, Problem
-from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.choice import POINT_TO_POINT, UNEVEN, Choice, Settings, choose, with_splits
-from etloop.traffic.collectives.core.cutting import KIB, Cutting, PeerParts, Request
-from etloop.traffic.collectives.core.table import MAX_LANE_BYTES, Protocol, Schedule
-from etloop.traffic.collectives.nccl.barrier import BARRIER_BYTES
+from etloop.traffic.collectives.core.table import MAX_LANE_BYTES
 from etloop.traffic.collectives.nccl.hardware import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_SIZE: Final = 1024
+BARRIER_BYTES: Final = 4
+"""NCCL has no barrier: frameworks issue an all-reduce of one 4-byte element. Its schedule orders all positions whatever
+byte count it is given; this one puts NCCL's bytes on the wire."""
 
 
 class CollectiveName(IntEnum):
@@ -41,48 +38,17 @@ class CollectiveName(IntEnum):
     BARRIER = 9
 
 
-_RING: Final = Cutting(Protocol.SIMPLE, 1, 2048 * KIB, 2, 32 * KIB, 4)
-_CHAIN: Final = Cutting(Protocol.SIMPLE, 1, 512 * KIB, 1, 16 * KIB, 8)
-_P2P: Final = Cutting(
-    Protocol.SIMPLE, 1, 128 * KIB, 1, 16 * KIB, 8, peers=PeerParts(1, 1, 1, 64 * KIB, 128 * KIB)
-)
-
-SEND_RECV: Final = ALGORITHMS["p2p"].build(Request("point-to-point", 2, 1, _P2P))
-"""The schedule of every send (position 0) and receive (position 1)."""
-
-
-def schedule_for(collective: CollectiveName | int, size: int, *, ranks_per_host: int = 1) -> Schedule:
-    """The schedule of a collective over `size` positions, of which each host has `ranks_per_host` consecutive ones.
-
-    Raises `PlanError` for a collective without a schedule or a group size outside 2..1024.
-    """
-    name = _checked(collective, size, ranks_per_host)
-    # Only the order of an all-to-all depends on hosts; more ranks than there are make one host.
-    hosts = min(ranks_per_host, size) if name is CollectiveName.ALL_TO_ALL else 1
-    return _make(name, size, hosts)
-
-
-def schedule_for_splits(splits: Sequence[Sequence[int]], *, ranks_per_host: int = 1) -> Schedule:
-    """The schedule of an all-to-all in which position i sends `splits[i][j]` bytes to position j; one for each matrix.
-
-    Raises `PlanError` for a matrix that is not square, is of a size outside 2..1024, or has an entry outside 0..64 TiB.
-    """
-    matrix = _checked_splits(splits, ranks_per_host)
-    size = len(matrix)
-    return ALGORITHMS["p2p"].build(
-        Request("uneven all-to-all", size, min(ranks_per_host, size), _P2P, splits=matrix)
-    )
-
-
 def choose_for(
     collective: CollectiveName | int, size: int, op_bytes: int, settings: Settings, *, ranks_per_host: int = 1
 ) -> Choice:
     """How an op of `op_bytes` (as `op_bytes_for` gives them) is carried out.
 
-    Raises `PlanError` as `schedule_for`, and for a pin that the op cannot follow.
+    Raises `PlanError` for a collective without a schedule, a group size outside 2..1024 and a pin that the op cannot
+    follow.
     """
     name = _checked(collective, size, ranks_per_host)
-    return choose(_schedule_name(name), Layout(size, min(size, ranks_per_host)), op_bytes, settings)
+    named = name.name.removesuffix("_BLOCK").lower().replace("_", "-")
+    return choose(named, Layout(size, min(size, ranks_per_host)), op_bytes, settings)
 
 
 def choose_for_send(op_bytes: int, settings: Settings) -> Choice:
@@ -93,7 +59,10 @@ def choose_for_send(op_bytes: int, settings: Settings) -> Choice:
 def choose_for_splits(
     splits: Sequence[Sequence[int]], settings: Settings, *, ranks_per_host: int = 1
 ) -> Choice:
-    """How an all-to-all of one matrix of splits is carried out. Raises as `schedule_for_splits`."""
+    """How an all-to-all is carried out in which position i sends `splits[i][j]` bytes to position j.
+
+    Raises `PlanError` for a matrix that is not square, is of a size outside 2..1024, or has an entry outside 0..64 TiB.
+    """
     matrix = _checked_splits(splits, ranks_per_host)
     layout = Layout(len(matrix), min(len(matrix), ranks_per_host))
     return with_splits(choose(UNEVEN, layout, max(map(sum, matrix)), settings), matrix)
@@ -106,24 +75,18 @@ def op_bytes_for(collective: CollectiveName | int, message_bytes: int) -> int:
 
 def _checked(collective: int, size: int, ranks_per_host: int) -> CollectiveName:
     problems: list[Problem] = []
-    name = _supported(collective)
+    name = CollectiveName(collective) if collective in set(CollectiveName) else None
+    what = f"collective {int(collective) if name is None else name.name.lower()}"
     if name is None:
-        problems.append(_unknown(collective))
-    what = f"collective {name.name.lower()}" if name is not None else f"collective {int(collective)}"
+        known = ", ".join(f"{each.name.lower()} ({each.value})" for each in CollectiveName)
+        remedy = f"use one of {known}, or express it as sends and receives"
+        problems.append(Problem(what, "it has no schedule", remedy))
     if not 2 <= size <= MAX_SIZE:
-        problems.append(
-            Problem(
-                what,
-                f"its group has {size} ranks, and schedules exist for 2 to {MAX_SIZE}",
-                "leave out collectives over one rank, or split a larger group",
-            )
-        )
+        found = f"its group has {size} ranks, and schedules exist for 2 to {MAX_SIZE}"
+        problems.append(Problem(what, found, "leave out collectives over one rank, or split a larger group"))
     if ranks_per_host < 1:
-        problems.append(
-            Problem(
-                what, f"ranks_per_host is {ranks_per_host}", "write how many ranks a host has, at least 1"
-            )
-        )
+        remedy = "write how many ranks a host has, at least 1"
+        problems.append(Problem(what, f"ranks_per_host is {ranks_per_host}", remedy))
     if problems or name is None:
         raise PlanError(*problems)
     return name
@@ -143,38 +106,3 @@ def _checked_splits(splits: Sequence[Sequence[int]], ranks_per_host: int) -> tup
         wrong = wrong or f"ranks_per_host is {ranks_per_host}"
         raise PlanError(Problem(what, wrong, "correct the split sizes of the trace"))
     return tuple(map(tuple, splits))
-
-
-def _supported(collective: int) -> CollectiveName | None:
-    try:
-        return CollectiveName(collective)
-    except ValueError:
-        return None
-
-
-def _unknown(collective: int) -> Problem:
-    supported = ", ".join(f"{name.name.lower()} ({name.value})" for name in CollectiveName)
-    return Problem(
-        f"collective {int(collective)}",
-        "it has no schedule",
-        f"use one of {supported}, or express it as sends and receives",
-    )
-
-
-@lru_cache(maxsize=64)
-def _make(name: CollectiveName, size: int, ranks_per_host: int) -> Schedule:
-    algorithm, cutting = {
-        CollectiveName.REDUCE: ("chain", _CHAIN),
-        CollectiveName.BROADCAST: ("chain", _CHAIN),
-        CollectiveName.ALL_TO_ALL: ("p2p", _P2P),
-        CollectiveName.GATHER: ("linear", _P2P),
-        CollectiveName.SCATTER: ("linear", _P2P),
-    }.get(name, ("ring", _RING))
-    return ALGORITHMS[algorithm].build(Request(_schedule_name(name), size, ranks_per_host, cutting))
-
-
-def _schedule_name(name: CollectiveName) -> str:
-    """As in `Schedule.collective`."""
-    if name is CollectiveName.REDUCE_SCATTER_BLOCK:
-        name = CollectiveName.REDUCE_SCATTER
-    return name.name.lower().replace("_", "-")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
+from etloop.workload.chakra.encoder import EtAttribute, EtNode, Scalar, ValueCase
 from etloop.workload.trace.trace import ABSENT, NodeKind
 
 if TYPE_CHECKING:
@@ -24,22 +24,33 @@ The schema has no attribute for it. Readers that do not know it see an even all-
 
 _NS_PER_US: Final = 1000
 
-_COLUMNS: Final = (
-    ("is_cpu_op", ValueCase.BOOL),
-    ("comm_type", ValueCase.INT64),
-    ("comm_size", ValueCase.INT64),
-    ("comm_src", ValueCase.INT32),
-    ("comm_dst", ValueCase.INT32),
-    ("comm_tag", ValueCase.INT32),
-    ("num_ops", ValueCase.INT64),
-    ("tensor_size", ValueCase.UINT64),
-)
+_COLUMNS: Final = {
+    "is_cpu_op": ValueCase.BOOL,
+    "comm_type": ValueCase.INT64,
+    "comm_size": ValueCase.INT64,
+    "comm_src": ValueCase.INT32,
+    "comm_dst": ValueCase.INT32,
+    "comm_tag": ValueCase.INT32,
+    "num_ops": ValueCase.INT64,
+    "tensor_size": ValueCase.UINT64,
+}
+_CASES: Final = {
+    **_COLUMNS,
+    "pg_name": ValueCase.STRING,
+    "stream": ValueCase.INT64,
+    SPLIT_ATTRIBUTE: ValueCase.INT64,
+}
 _INT32_MOST: Final = (1 << 31) - 1
+
+
+def attributes_of(**values: Scalar | tuple[Scalar, ...]) -> tuple[EtAttribute, ...]:
+    """Return attributes by name, each in its usual value case."""
+    return tuple(EtAttribute(name, _CASES[name], value) for name, value in values.items())
 
 
 def et_nodes(rank: RankTrace) -> Iterator[EtNode]:
     """The nodes of a rank in file order. Times finer than a microsecond are rounded up, so that no node vanishes."""
-    columns = [(name, case, _column(rank, name).tolist()) for name, case in _COLUMNS]
+    columns = [(name, case, _column(rank, name).tolist()) for name, case in _COLUMNS.items()]
     ids, kinds, groups = rank.node_id.tolist(), rank.kind.tolist(), rank.pg_name.tolist()
     data, data_at = rank.data_deps.values.tolist(), rank.data_deps.offsets.tolist()
     ctrl, ctrl_at = rank.ctrl_deps.values.tolist(), rank.ctrl_deps.offsets.tolist()
@@ -49,11 +60,11 @@ def et_nodes(rank: RankTrace) -> Iterator[EtNode]:
     for i, node_id in enumerate(ids):
         attributes = [_number(name, case, column[i]) for name, case, column in columns if column[i] != ABSENT]
         if groups[i] >= 0:
-            attributes.append(EtAttribute("pg_name", ValueCase.STRING, rank.pg_names[groups[i]]))
+            attributes += attributes_of(pg_name=rank.pg_names[groups[i]])
         if streams is not None and streams[i] != ABSENT:
-            attributes.append(EtAttribute("stream", ValueCase.INT64, streams[i]))
+            attributes += attributes_of(stream=streams[i])
         if splits := _splits(rank, i):
-            attributes.append(EtAttribute(SPLIT_ATTRIBUTE, ValueCase.INT64, splits))
+            attributes += attributes_of(**{SPLIT_ATTRIBUTE: splits})
         yield EtNode(
             node_id,
             names[name_at[i] : name_at[i + 1]].decode(errors="replace"),

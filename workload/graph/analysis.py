@@ -6,11 +6,9 @@ Decides in which order the questions are asked, and stops asking across ranks wh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.contract.base.errors import Severity
 from etloop.workload.graph.communicators import resolve_communicators
 from etloop.workload.graph.compute import delays_ns, report_delays
 from etloop.workload.graph.dangling_collectives import report_leaves
@@ -22,8 +20,9 @@ from etloop.workload.graph.network_ops import RankOps, network_ops
 from etloop.workload.graph.recorded import recorded_start_ns
 from etloop.workload.graph.replication import replicated
 from etloop.workload.graph.splits import NO_SPLITS, SplitMatrices, check_counts, report_uneven, split_matrices
-from etloop.workload.trace.findings import Check, Example, FindingLog, node_example
+from etloop.workload.trace.findings import Check, FindingLog, job_example, rank_example
 from etloop.workload.trace.settings import DEFAULT_ELEMENT_BYTES, STAGE_SCHEMA, SizeUnit
+from etloop.workload.trace.shared_columns import columns_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,11 +71,11 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     trace = replicated(trace, settings, log)
     size_unit, unit_bytes = _unit(trace, settings, log)
     if not trace.ranks:
-        nowhere = Example(trace.source, None, None, "", "the traces of one or more ranks", "none")
-        log.add(Check.NO_RANKS, Severity.ERROR, "name a directory with PREFIX.<rank>.et files", nowhere)
+        nowhere = job_example(trace.source, "the traces of one or more ranks", "none")
+        log.add(Check.NO_RANKS, "name a directory with PREFIX.<rank>.et files", nowhere)
     for remark in trace.remarks:
-        left_out = Example(remark.where, None, None, "", "a source that tells all of it", remark.what)
-        log.add(Check.SOURCE_REMARK, Severity.WARNING, remark.remedy, left_out)
+        left_out = job_example(remark.where, "a source that tells all of it", remark.what)
+        log.add(Check.SOURCE_REMARK, remark.remedy, left_out)
     keys, graphs, delays = _graphs(trace, settings, unit_bytes, log)
     ops = tuple(
         network_ops(rank, graph.order, unit_bytes, len(trace.ranks), log)
@@ -85,8 +84,8 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     for rank, graph, rank_ops in zip(trace.ranks, graphs, ops, strict=True):
         report_leaves(rank, graph, rank_ops, settings.dependencies, log)
     if trace.ranks and not any(len(rank_ops) for rank_ops in ops):
-        nowhere = Example(trace.source, None, None, "", "communication nodes", "none on any rank")
-        log.add(Check.NO_NETWORK, Severity.WARNING, "there is nothing to replay in this trace", nowhere)
+        nowhere = job_example(trace.source, "communication nodes", "none on any rank")
+        log.add(Check.NO_NETWORK, "there is nothing to replay in this trace", nowhere)
     communicators, communicator_of = resolve_communicators(trace, ops, log)
     check_counts(trace, ops, communicators, communicator_of, log)
     matching = match(trace, ops, communicators, communicator_of, log)
@@ -120,31 +119,22 @@ def _unit(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> tuple[Si
     from_stage = [rank for rank in trace.ranks if rank.schema == STAGE_SCHEMA]
     unit = settings.size_unit
     if from_stage and unit is SizeUnit.BYTES:
-        example = Example(
-            from_stage[0].path, from_stage[0].rank, None, "", "size_unit elements", "size_unit bytes"
-        )
-        log.add(Check.SIZE_UNIT, Severity.ERROR, "STAGE traces count elements: leave size_unit out", example)
+        example = rank_example(from_stage[0], "size_unit elements", "size_unit bytes")
+        log.add(Check.SIZE_UNIT, "STAGE traces count elements: leave size_unit out", example)
     if unit is SizeUnit.AUTO:
         unit = SizeUnit.ELEMENTS if from_stage else SizeUnit.BYTES
         if from_stage and len(from_stage) < len(trace.ranks):
             other = next(rank for rank in trace.ranks if rank.schema != STAGE_SCHEMA)
-            example = Example(
-                other.path, other.rank, None, "", f'schema "{STAGE_SCHEMA}" as in other ranks', "another"
-            )
-            log.add(Check.SIZE_UNIT, Severity.ERROR, "use traces of one source, or state size_unit", example)
+            example = rank_example(other, f'schema "{STAGE_SCHEMA}" as in other ranks', "another")
+            log.add(Check.SIZE_UNIT, "use traces of one source, or state size_unit", example)
     if unit is SizeUnit.BYTES:
         return unit, 1
     if settings.element_bytes is None and trace.ranks:
-        first = (from_stage or trace.ranks)[0]
-        example = Example(
-            first.path,
-            first.rank,
-            None,
-            "",
-            "element_bytes, as sizes count elements",
-            f"none: {DEFAULT_ELEMENT_BYTES} (bf16) taken",
+        taken = f"none: {DEFAULT_ELEMENT_BYTES} (bf16) taken"
+        example = rank_example(
+            (from_stage or trace.ranks)[0], "element_bytes, as sizes count elements", taken
         )
-        log.add(Check.ELEMENT_BYTES, Severity.WARNING, "state workload.element_bytes", example)
+        log.add(Check.ELEMENT_BYTES, "state workload.element_bytes", example)
     return unit, settings.element_bytes or DEFAULT_ELEMENT_BYTES
 
 
@@ -168,45 +158,19 @@ def _graphs(
 
 def _columns_key(rank: RankTrace, policy: DependencyPolicy) -> bytes:
     """Hash of the columns that shape a rank's graph; names, peers, tags and communicators are left out."""
-    digest = blake2b(digest_size=16)
     start_ns = recorded_start_ns(rank) if policy.stream else None
-    for column in (
-        rank.stream if policy.stream else None,
-        start_ns,
-        rank.duration_ns,
-        rank.node_id,
-        rank.kind,
-        rank.data_deps.offsets,
-        rank.data_deps.values,
-        rank.ctrl_deps.offsets,
-        rank.ctrl_deps.values,
-        rank.duration_us,
-        rank.num_ops,
-        rank.tensor_size,
-        rank.is_cpu_op,
-    ):
-        digest.update((0 if column is None else len(column) + 1).to_bytes(8, "little"))
-        if column is None:
-            continue
-        digest.update(np.ascontiguousarray(column).data)
-    return digest.digest()
+    edges = (rank.data_deps.offsets, rank.data_deps.values, rank.ctrl_deps.offsets, rank.ctrl_deps.values)
+    work = (rank.duration_us, rank.num_ops, rank.tensor_size, rank.is_cpu_op)
+    stream = rank.stream if policy.stream else None
+    return columns_digest((stream, start_ns, rank.duration_ns, rank.node_id, rank.kind, *edges, *work))
 
 
 def _report_repeated_ids(rank: RankTrace, log: FindingLog) -> bool:
     by_id = np.argsort(rank.node_id, kind="stable")
-    repeated = by_id[1:][rank.node_id[by_id][1:] == rank.node_id[by_id][:-1]]
-    if not len(repeated):
-        return False
-    log.add(
-        Check.DUPLICATE_NODE_ID,
-        Severity.ERROR,
-        "give every node of a rank its own id",
-        node_example(
-            rank, int(repeated.min()), "an id that no other node of the rank has", "one used before"
-        ),
-        count=len(repeated),
-    )
-    return True
+    repeated = np.sort(by_id[1:][rank.node_id[by_id][1:] == rank.node_id[by_id][:-1]])
+    expected, remedy = "an id that no other node of the rank has", "give every node of a rank its own id"
+    log.add_nodes(Check.DUPLICATE_NODE_ID, remedy, rank, repeated, expected, "one used before")
+    return bool(len(repeated))
 
 
 def _file_order(rank: RankTrace) -> RankGraph:
@@ -259,17 +223,7 @@ def _order(lowered: tuple[LoweredRank, ...], index: OpIndex, log: FindingLog) ->
     if len(order) < len(graph.priority):
         report_deadlock(graph, order, index, log)
         return None
-    log.add(
-        Check.NEEDS_EAGER_SENDS,
-        Severity.INFO,
-        "replayed with eager sends, as the exporter must have meant",
-        Example(
-            index.trace.source,
-            None,
-            None,
-            "",
-            "sends that may wait for their receive",
-            "an order that only works if a send can finish before its receive begins",
-        ),
-    )
+    found = "an order that only works if a send can finish before its receive begins"
+    example = job_example(index.trace.source, "sends that may wait for their receive", found)
+    log.add(Check.NEEDS_EAGER_SENDS, "replayed with eager sends, as the exporter must have meant", example)
     return Lowering(lowered, order)

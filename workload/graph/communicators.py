@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.contract.base.errors import Severity
-from etloop.workload.trace.findings import Check, Example, node_example
+from etloop.workload.trace.findings import Check, job_example
 from etloop.workload.trace.program import Communicator, OpKind
 from etloop.workload.trace.trace_names import shown
 
@@ -95,26 +94,17 @@ def _candidates(
     for name_index in np.unique(names[is_collective]).tolist():
         nodes = is_collective & (names == name_index)
         key = "" if name_index < 0 else rank.pg_names[name_index]
-        first = int(ops.node[np.flatnonzero(nodes)[0]])
         if key in candidate_of:
             column[nodes] = candidate_of[key]
         elif key in WORLD_KEYS:
             column[nodes] = world
-            log.add(
-                Check.COMMUNICATOR_WORLD,
-                Severity.INFO,
-                "all ranks are taken",
-                node_example(rank, first, "a communicator's name", f'"{shown(key)}"' if key else "none"),
-                count=int(nodes.sum()),
-            )
+            remedy, named = "all ranks are taken", f'"{shown(key)}"' if key else "none"
+            here = ops.node[nodes]
+            log.add_nodes(Check.COMMUNICATOR_WORLD, remedy, rank, here, "a communicator's name", named)
         else:
-            log.add(
-                Check.COMMUNICATOR_UNKNOWN,
-                Severity.ERROR,
-                'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]})',
-                node_example(rank, first, _known_keys(candidate_of), f'"{shown(key)}"'),
-                count=int(nodes.sum()),
-            )
+            remedy = 'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]})'
+            expected, here = _known_keys(candidate_of), ops.node[nodes]
+            log.add_nodes(Check.COMMUNICATOR_UNKNOWN, remedy, rank, here, expected, f'"{shown(key)}"')
     return column
 
 
@@ -137,19 +127,10 @@ def _members_fit(trace: Trace, communicator: Communicator, log: FindingLog) -> b
     elif len(set(members)) < len(members):
         found = "a rank listed twice"
     if found:
-        log.add(
-            Check.COMMUNICATOR_MEMBERS,
-            Severity.ERROR,
-            "correct the group file, or add the traces of the missing ranks",
-            Example(
-                trace.source,
-                None,
-                None,
-                "",
-                f'communicator "{shown(communicator.name)}" among ranks 0 to {len(trace.ranks) - 1} of the trace',
-                found,
-            ),
-        )
+        last = len(trace.ranks) - 1
+        expected = f'communicator "{shown(communicator.name)}" among ranks 0 to {last} of the trace'
+        remedy = "correct the group file, or add the traces of the missing ranks"
+        log.add(Check.COMMUNICATOR_MEMBERS, remedy, job_example(trace.source, expected, found))
     return not found
 
 
@@ -163,37 +144,18 @@ def _check_membership(
 ) -> None:
     for index in np.unique(column[column >= 0]).tolist():
         communicator = communicators[index]
-        nodes = np.flatnonzero(column == index)
+        nodes, name = np.flatnonzero(column == index), f'"{shown(communicator.name)}"'
         if rank.rank not in communicator.members:
-            members = ", ".join(map(str, communicator.members[:8])) + (
-                ", ..." if len(communicator.members) > 8 else ""
-            )
-            log.add(
-                Check.COMMUNICATOR_NOT_MEMBER,
-                Severity.ERROR,
-                "correct the group file or the node's pg_name",
-                node_example(
-                    rank,
-                    int(ops.node[nodes[0]]),
-                    f"a communicator that rank {rank.rank} is a member of",
-                    f'"{shown(communicator.name)}" of ranks {members}',
-                ),
-                count=len(nodes),
-            )
+            more = ", ..." if len(communicator.members) > 8 else ""
+            members = ", ".join(map(str, communicator.members[:8])) + more
+            expected = f"a communicator that rank {rank.rank} is a member of"
+            found, remedy = f"{name} of ranks {members}", "correct the group file or the node's pg_name"
+            log.add_nodes(Check.COMMUNICATOR_NOT_MEMBER, remedy, rank, ops.node[nodes], expected, found)
             ops.sound[nodes] = False
             column[nodes] = -1
         elif not sound[index]:
             column[nodes] = -1
         elif len(communicator.members) == 1:
-            log.add(
-                Check.COMMUNICATOR_OF_ONE,
-                Severity.INFO,
-                "it moves nothing and takes no time",
-                node_example(
-                    rank,
-                    int(ops.node[nodes[0]]),
-                    "two or more members",
-                    f'"{shown(communicator.name)}" of one rank',
-                ),
-                count=len(nodes),
-            )
+            expected, remedy = "two or more members", "it moves nothing and takes no time"
+            found = f"{name} of one rank"
+            log.add_nodes(Check.COMMUNICATOR_OF_ONE, remedy, rank, ops.node[nodes], expected, found)

@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.contract.base.errors import Severity
 from etloop.workload.trace.findings import Check, node_example
 from etloop.workload.trace.trace import ABSENT, NodeKind
 
@@ -79,45 +78,24 @@ def report_delays(
     rank: RankTrace, delay_ns: NDArray[np.int64], settings: WorkloadSettings, log: FindingLog
 ) -> None:
     """Notes durations out of range and compute nodes that take no time because nothing says how long they take."""
+
+    def stated(node: int) -> str:
+        return (
+            f"duration_micros {int(rank.duration_us[node])}, num_ops {int(rank.num_ops[node])}, "
+            f"tensor_size {int(rank.tensor_size[node])}"
+        )
+
     wrong = np.flatnonzero(delay_ns < 0)
-    if len(wrong):
-        index = int(wrong[0])
-        log.add(
-            Check.COMPUTE_RANGE,
-            Severity.ERROR,
-            "correct duration_micros, num_ops or tensor_size, or the compute speed and scale.time",
-            node_example(
-                rank,
-                index,
-                "a delay of at most one day",
-                f"duration_micros {int(rank.duration_us[index])}, "
-                f"num_ops {int(rank.num_ops[index])}, tensor_size {int(rank.tensor_size[index])}",
-            ),
-            count=len(wrong),
-        )
-    elif sum(delay_ns.tolist()) > MAX_RANK_DELAY_NS:
-        log.add(
-            Check.COMPUTE_RANGE,
-            Severity.ERROR,
-            "correct the durations, or make scale.time smaller",
-            node_example(rank, 0, "delays that add up to less than 146 years", "more"),
-        )
+    remedy = "correct duration_micros, num_ops or tensor_size, or the compute speed and scale.time"
+    log.add_nodes(Check.COMPUTE_RANGE, remedy, rank, wrong, "a delay of at most one day", stated)
+    if not len(wrong) and sum(delay_ns.tolist()) > MAX_RANK_DELAY_NS:
+        remedy = "correct the durations, or make scale.time smaller"
+        example = node_example(rank, 0, "delays that add up to less than 146 years", "more")
+        log.add(Check.COMPUTE_RANGE, remedy, example)
     unknown = np.flatnonzero((rank.kind == NodeKind.COMP) & (_durations_ns(rank) == 0) & (delay_ns == 0))
-    if len(unknown):
-        stated = settings.flops is not None or settings.memory_bandwidth_bytes_per_s is not None
-        log.add(
-            Check.COMPUTE_WITHOUT_DURATION,
-            Severity.WARNING,
-            "it takes no time"
-            if stated
-            else "it takes no time; state workload.compute.flops, memory_bandwidth or both to derive one",
-            node_example(
-                rank,
-                int(unknown[0]),
-                "duration_micros, or num_ops or tensor_size that the compute speed turns into one"
-                if stated
-                else "duration_micros, or a compute speed to derive it",
-                "neither",
-            ),
-            count=len(unknown),
-        )
+    expected = "duration_micros, or a compute speed to derive it"
+    remedy = "it takes no time; state workload.compute.flops, memory_bandwidth or both to derive one"
+    if settings.flops is not None or settings.memory_bandwidth_bytes_per_s is not None:
+        expected = "duration_micros, or num_ops or tensor_size that the compute speed turns into one"
+        remedy = "it takes no time"
+    log.add_nodes(Check.COMPUTE_WITHOUT_DURATION, remedy, rank, unknown, expected, "neither")

@@ -39,20 +39,12 @@ def report_leaves(
     if not len(leaves):
         return
     none_awaited = len(leaves) == len(collectives)
-    log.add(
-        Check.NOTHING_WAITS,
-        Severity.WARNING if none_awaited else Severity.INFO,
-        _remedy(rank, policy)
-        if none_awaited
-        else "an iteration may end with these; their times delay no other node",
-        node_example(
-            rank,
-            int(leaves[0]),
-            "a node that waits for this collective",
-            f"none: {len(leaves)} of {len(collectives)} collectives of the rank are waited for by nothing",
-        ),
-        count=len(leaves),
-    )
+    severity, remedy = Severity.INFO, "an iteration may end with these; their times delay no other node"
+    if none_awaited:
+        severity, remedy = Severity.WARNING, _remedy(rank, policy)
+    found = f"none: {len(leaves)} of {len(collectives)} collectives of the rank are waited for by nothing"
+    example = node_example(rank, int(leaves[0]), "a node that waits for this collective", found)
+    log.add(Check.NOTHING_WAITS, remedy, example, count=len(leaves), severity=severity)
 
 
 def _remedy(rank: RankTrace, policy: DependencyPolicy) -> str:

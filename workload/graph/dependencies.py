@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.contract.base.errors import Severity
 from etloop.workload.graph.cycles import cycle_sets
 from etloop.workload.graph.recorded import (
     overlapped_edges,
@@ -284,39 +283,26 @@ def report_graph(rank: RankTrace, graph: RankGraph, policy: DependencyPolicy, lo
     if policy.recorded:
         report_times(rank, log)
     if policy.stream and len(rank) and not has_streams(rank):
-        log.add(
-            Check.NO_STREAMS,
-            Severity.WARNING,
-            "stream order adds nothing on this rank",
-            node_example(rank, 0, "nodes with a GPU stream", "none on this rank"),
-        )
+        example = node_example(rank, 0, "nodes with a GPU stream", "none on this rank")
+        log.add(Check.NO_STREAMS, "stream order adds nothing on this rank", example)
     _report_edges(rank, graph.data, "data_deps", log)
     if graph.ctrl is not None:
         _report_edges(rank, graph.ctrl, "ctrl_deps", log)
-    if len(graph.repair.dropped):
-        log.add(
-            Check.CTRL_CYCLE,
-            Severity.WARNING,
-            "the ctrl_deps between nodes that wait for each other are dropped",
-            node_example(
-                rank,
-                int(graph.repair.dropped[0]),
-                "dependencies without a cycle",
-                _cycle_words(rank, graph.repair.cycle, graph.repair.never_ready),
-            ),
-            count=len(graph.repair.dropped),
-        )
+    expected, repair = "dependencies without a cycle", graph.repair
+    remedy = "the ctrl_deps between nodes that wait for each other are dropped"
+    log.add_nodes(
+        Check.CTRL_CYCLE,
+        remedy,
+        rank,
+        repair.dropped,
+        expected,
+        lambda _: _cycle_words(rank, repair.cycle, repair.never_ready),
+    )
     if graph.cycle:
+        found = _cycle_words(rank, graph.cycle, graph.never_ready)
+        example = node_example(rank, graph.cycle[0], expected, found)
         log.add(
-            Check.DEPENDENCY_CYCLE,
-            Severity.ERROR,
-            "break the cycle in the exporter: data_deps are never dropped",
-            node_example(
-                rank,
-                graph.cycle[0],
-                "dependencies without a cycle",
-                _cycle_words(rank, graph.cycle, graph.never_ready),
-            ),
+            Check.DEPENDENCY_CYCLE, "break the cycle in the exporter: data_deps are never dropped", example
         )
 
 
@@ -331,28 +317,14 @@ def _cycle_words(rank: RankTrace, cycle: tuple[int, ...], never_ready: int) -> s
 
 
 def _report_edges(rank: RankTrace, edges: CleanEdges, sort: str, log: FindingLog) -> None:
-    if len(edges.on_self):
-        log.add(
-            Check.DEPENDENCY_SELF,
-            Severity.WARNING,
-            "the edge is dropped",
-            node_example(rank, int(edges.on_self[0]), f"{sort} on other nodes", "a dependency on itself"),
-            count=len(edges.on_self),
-        )
-    if len(edges.dangling):
-        found = f"node {edges.dangling_ids[0]}, which the rank does not have"
-        log.add(
-            Check.DEPENDENCY_DANGLING,
-            Severity.WARNING,
-            "the edge is dropped",
-            node_example(rank, int(edges.dangling[0]), f"{sort} on nodes of the rank", found),
-            count=len(edges.dangling),
-        )
+    remedy, others = "the edge is dropped", f"{sort} on other nodes"
+    log.add_nodes(Check.DEPENDENCY_SELF, remedy, rank, edges.on_self, others, "a dependency on itself")
+
+    def unknown(_: int) -> str:
+        return f"node {edges.dangling_ids[0]}, which the rank does not have"
+
+    inside = f"{sort} on nodes of the rank"
+    log.add_nodes(Check.DEPENDENCY_DANGLING, remedy, rank, edges.dangling, inside, unknown)
     if edges.duplicates:
-        log.add(
-            Check.DEPENDENCY_DUPLICATE,
-            Severity.WARNING,
-            "the edge counts once",
-            node_example(rank, 0, f"each of the {sort} once", "dependencies named more than once"),
-            count=edges.duplicates,
-        )
+        example = node_example(rank, 0, f"each of the {sort} once", "dependencies named more than once")
+        log.add(Check.DEPENDENCY_DUPLICATE, "the edge counts once", example, count=edges.duplicates)

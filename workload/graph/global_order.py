@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.contract.base.errors import Severity
 from etloop.workload.graph.dependencies import cycle_among, ready_order
-from etloop.workload.trace.findings import Check, Example, node_words
+from etloop.workload.trace.findings import Check, job_example, node_words
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
 from etloop.workload.trace.trace_names import shown
@@ -147,16 +146,7 @@ def report_deadlock(graph: JobGraph, order: NDArray[np.int64], index: OpIndex, l
         later, rank = awaited, -1
     steps_text = "; ".join(steps[:8]) + (f"; and {len(steps) - 8} more steps" if len(steps) > 8 else "")
     blocked = int(stuck[:count].sum())
-    log.add(
-        Check.DEADLOCK,
-        Severity.ERROR,
-        "the ranks disagree in the order of these operations: correct the exporter, or honour fewer dependencies",
-        Example(
-            index.trace.source,
-            None,
-            None,
-            "",
-            "an order in which all operations can finish",
-            f"{blocked} operations that never can: {steps_text}",
-        ),
-    )
+    remedy = "the ranks disagree in the order of these operations: correct the exporter, or honour fewer dependencies"
+    found = f"{blocked} operations that never can: {steps_text}"
+    example = job_example(index.trace.source, "an order in which all operations can finish", found)
+    log.add(Check.DEADLOCK, remedy, example)

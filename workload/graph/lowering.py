@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from etloop.workload.graph.recorded import paced
 from etloop.workload.trace.contraction import Dag, contract
+from etloop.workload.trace.streams import neighbours
 
 if TYPE_CHECKING:
     from etloop.workload.graph.dependencies import RankGraph
@@ -80,7 +81,8 @@ def lower_rank(
     position[graph.order] = np.arange(count)
     op_at = np.full(count, -1, dtype=np.int64)
     op_at[position[op_node[moves]]] = np.flatnonzero(moves)
-    before, after = _chain_edges(position[op_node], op_chain, moves)
+    chained = np.flatnonzero((op_chain >= 0) & moves)
+    before, after = neighbours(position[op_node[chained]], op_chain[chained])
     span = max(count, 1)
     edges = position[graph.waiting] * span + position[graph.awaited]
     keys = np.unique(edges)
@@ -108,13 +110,3 @@ def lower_rank(
         deps=small.dag.deps,
         order_edges=len(added),
     )
-
-
-def _chain_edges(
-    op_position: NDArray[np.int64], op_chain: NDArray[np.int64], moves: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(earlier, later) positions of neighbours on one chain. Operations come in issue order."""
-    chained = np.flatnonzero((op_chain >= 0) & moves)
-    by_chain = chained[np.argsort(op_chain[chained], kind="stable")]
-    neighbours = op_chain[by_chain][1:] == op_chain[by_chain][:-1]
-    return op_position[by_chain[:-1][neighbours]], op_position[by_chain[1:][neighbours]]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.contract.base.errors import Severity
 from etloop.workload.trace.findings import Check, node_example, node_words
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import ABSENT, CollectiveKind
@@ -136,34 +135,22 @@ def _compare(
     where = np.flatnonzero(differs)
     if len(where):
         k = int(where[0])
-        log.add(
-            Check.COLLECTIVE_DIFFERS,
-            Severity.ERROR,
-            "the members must issue the same operations in the same order: correct the exporter, or the group file",
-            node_example(
-                other.rank,
-                other.node(k),
-                f'operation {k} of communicator "{shown(communicator.name)}" alike on all members: {one.call(k)}',
-                other.call(k),
-            ),
-            count=len(where),
-        )
+        name = shown(communicator.name)
+        expected = f'operation {k} of communicator "{name}" alike on all members: {one.call(k)}'
+        remedy = "the members must issue the same operations in the same order: correct the exporter, or the group file"
+        example = node_example(other.rank, other.node(k), expected, other.call(k))
+        log.add(Check.COLLECTIVE_DIFFERS, remedy, example, count=len(where))
 
 
 def _report_count(communicator: Communicator, one: _Side, other: _Side, log: FindingLog) -> None:
     longer, shorter = (one, other) if len(one.at) > len(other.at) else (other, one)
     k = len(shorter.at)
-    log.add(
-        Check.COLLECTIVE_COUNT,
-        Severity.ERROR,
-        "every member must take part in every operation: add the missing nodes, or correct the group file",
-        node_example(
-            longer.rank,
-            longer.node(k),
-            f'operation {k} of communicator "{shown(communicator.name)}" on rank {shorter.rank.rank} too',
-            f"{len(longer.at)} operations on rank {longer.rank.rank} and {k} on rank {shorter.rank.rank}",
-        ),
+    expected = f'operation {k} of communicator "{shown(communicator.name)}" on rank {shorter.rank.rank} too'
+    found = f"{len(longer.at)} operations on rank {longer.rank.rank} and {k} on rank {shorter.rank.rank}"
+    remedy = (
+        "every member must take part in every operation: add the missing nodes, or correct the group file"
     )
+    log.add(Check.COLLECTIVE_COUNT, remedy, node_example(longer.rank, longer.node(k), expected, found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,18 +203,10 @@ def _compare_sizes(trace: Trace, ops: Sequence[RankOps], send: _End, recv: _End,
     received = int(ops[recv.rank].size_bytes[recv.position])
     if sent != received:
         rank, node = trace.ranks[recv.rank], int(ops[recv.rank].node[recv.position])
-        sender, sender_node = trace.ranks[send.rank], int(ops[send.rank].node[send.position])
-        log.add(
-            Check.P2P_SIZE_DIFFERS,
-            Severity.ERROR,
-            "a receive must expect what is sent: correct comm_size or comm_tag",
-            node_example(
-                rank,
-                node,
-                f"the {sent} bytes that rank {send.rank} {node_words(sender, sender_node)} sends",
-                f"{received} bytes",
-            ),
-        )
+        sender = node_words(trace.ranks[send.rank], int(ops[send.rank].node[send.position]))
+        expected = f"the {sent} bytes that rank {send.rank} {sender} sends"
+        remedy = "a receive must expect what is sent: correct comm_size or comm_tag"
+        log.add(Check.P2P_SIZE_DIFFERS, remedy, node_example(rank, node, expected, f"{received} bytes"))
 
 
 def _report_alone(
@@ -246,10 +225,6 @@ def _report_alone(
     ):
         if ends:
             rank, node = trace.ranks[ends[0].rank], int(ops[ends[0].rank].node[ends[0].position])
-            log.add(
-                check,
-                Severity.ERROR,
-                "every send needs its receive: correct comm_src, comm_dst or comm_tag, or add the node",
-                node_example(rank, node, f"{partner} on rank {peer} for {route}", "none left"),
-                count=len(ends),
-            )
+            remedy = "every send needs its receive: correct comm_src, comm_dst or comm_tag, or add the node"
+            example = node_example(rank, node, f"{partner} on rank {peer} for {route}", "none left")
+            log.add(check, remedy, example, count=len(ends))

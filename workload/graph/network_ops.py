@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.contract.base.errors import Severity
 from etloop.workload.graph.split_rows import rows_of
 from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, node_example
 from etloop.workload.trace.program import OpKind
@@ -81,13 +80,15 @@ def network_ops(
     node = order[is_comm & ~on_cpu]
     kind = rank.kind[node]
     is_collective = kind == NodeKind.COMM_COLL
-    collective, sound = _collectives(rank, node, is_collective, log)
+    sound = np.ones(len(node), dtype=np.bool_)
+    mistakes = _Mistakes(rank, node, sound, log)
+    collective = _collectives(mistakes, is_collective)
     send_splits = rows_of(rank.send_splits, node)
     recv_splits = rows_of(rank.recv_splits, node)
     for rows in (send_splits, recv_splits):
-        _check_splits(rank, node, collective, rows, sound, log)
-    size_bytes = _sizes(rank, node, collective, unit_bytes, send_splits, sound, log)
-    src, dst = _ends(rank, node, rank_count, sound, log)
+        _check_splits(mistakes, collective, rows)
+    size_bytes = _sizes(mistakes, collective, unit_bytes, send_splits)
+    src, dst = _ends(mistakes, rank_count)
     op_kind = np.full(len(node), OpKind.COLLECTIVE, dtype=np.uint8)
     op_kind[kind == NodeKind.COMM_SEND] = OpKind.SEND
     op_kind[kind == NodeKind.COMM_RECV] = OpKind.RECV
@@ -98,50 +99,33 @@ def network_ops(
 def _report_nodes(
     rank: RankTrace, on_cpu: NDArray[np.int64], unknown: NDArray[np.int64], log: FindingLog
 ) -> None:
-    if len(on_cpu):
-        log.add(
-            Check.CPU_COMM_NODE,
-            Severity.INFO,
-            "it launches an operation that has its own node, and is not replayed",
-            node_example(rank, int(on_cpu[0]), "communication on the device", "is_cpu_op true"),
-            count=len(on_cpu),
-        )
-    if len(unknown):
-        index = int(unknown[0])
-        log.add(
-            Check.NODE_KIND,
-            Severity.WARNING,
-            "it is taken as a node that costs no time",
-            node_example(rank, index, "a node type of the schema (0 to 9)", f"type {rank.kind[index]}"),
-            count=len(unknown),
-        )
+    remedy = "it launches an operation that has its own node, and is not replayed"
+    log.add_nodes(Check.CPU_COMM_NODE, remedy, rank, on_cpu, "communication on the device", "is_cpu_op true")
+    remedy, expected = "it is taken as a node that costs no time", "a node type of the schema (0 to 9)"
+    log.add_nodes(Check.NODE_KIND, remedy, rank, unknown, expected, lambda node: f"type {rank.kind[node]}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Mistake:
-    """A mistake that many operations of a rank may have; `found` tells that of the node at an index."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mistakes:
+    """Gathers mistakes that many operations of a rank may have, and marks those operations as not sound."""
 
-    check: Check
-    expected: str
-    found: Callable[[int], str]
-    remedy: str
+    rank: RankTrace
+    node: NDArray[np.int64]
+    sound: NDArray[np.bool_]
+    log: FindingLog
 
-
-def _flag(
-    rank: RankTrace, node: NDArray[np.int64], wrong: NDArray[np.bool_], mistake: _Mistake, log: FindingLog
-) -> None:
-    """Notes the operations marked `wrong`."""
-    indices = node[wrong]
-    if len(indices):
-        examples = (
-            node_example(rank, index, mistake.expected, mistake.found(index))
-            for index in indices[:EXAMPLES_KEPT].tolist()
-        )
-        log.add(mistake.check, Severity.ERROR, mistake.remedy, *examples, count=len(indices))
-
-
-def _none(_: int) -> str:
-    return "none"
+    def note(
+        self,
+        check: Check,
+        wrong: NDArray[np.bool_],
+        expected: str,
+        found: str | Callable[[int], str],
+        remedy: str,
+    ) -> None:
+        """Note the operations marked `wrong`; `found` may depend on the index of the node."""
+        nodes = self.node[wrong]
+        self.log.add_nodes(check, remedy, self.rank, nodes, expected, found, examples=EXAMPLES_KEPT)
+        self.sound[wrong] = False
 
 
 def _stated(column: NDArray[np.int64], index: int) -> str:
@@ -149,82 +133,54 @@ def _stated(column: NDArray[np.int64], index: int) -> str:
     return "none" if value == ABSENT else str(value)
 
 
-def _collectives(
-    rank: RankTrace, node: NDArray[np.int64], is_collective: NDArray[np.bool_], log: FindingLog
-) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
+def _collectives(mistakes: _Mistakes, is_collective: NDArray[np.bool_]) -> NDArray[np.int8]:
+    rank, node = mistakes.rank, mistakes.node
     comm_type = rank.comm.type[node]
     absent = is_collective & (comm_type == ABSENT)
     unknown = is_collective & ~absent & ((comm_type < 0) | (comm_type > max(CollectiveKind)))
-    mistakes = (
-        (
-            absent,
-            _Mistake(
-                Check.COMM_TYPE_ABSENT,
-                "comm_type on a collective",
-                _none,
-                "write comm_type; absent it would read as ALL_REDUCE, which is 0 in the schema",
-            ),
-        ),
-        (
-            unknown,
-            _Mistake(
-                Check.COMM_TYPE_UNKNOWN,
-                f"comm_type 0 to {max(CollectiveKind):d}",
-                lambda index: f"comm_type {rank.comm.type[index]}",
-                "correct the exporter",
-            ),
-        ),
+    remedy = "write comm_type; absent it would read as ALL_REDUCE, which is 0 in the schema"
+    mistakes.note(Check.COMM_TYPE_ABSENT, absent, "comm_type on a collective", "none", remedy)
+    mistakes.note(
+        Check.COMM_TYPE_UNKNOWN,
+        unknown,
+        f"comm_type 0 to {max(CollectiveKind):d}",
+        lambda index: f"comm_type {rank.comm.type[index]}",
+        "correct the exporter",
     )
-    for wrong, mistake in mistakes:
-        _flag(rank, node, wrong, mistake, log)
-    sound = ~(absent | unknown)
-    collective = np.where(is_collective & sound, comm_type, -1).astype(np.int8)
+    collective = np.where(is_collective & ~(absent | unknown), comm_type, -1).astype(np.int8)
     collective[collective == CollectiveKind.REDUCE_SCATTER_BLOCK] = CollectiveKind.REDUCE_SCATTER
-    rooted = np.flatnonzero(np.isin(collective, _ROOTED))
-    if len(rooted):
-        log.add(
-            Check.ROOT_UNKNOWN,
-            Severity.INFO,
-            "position 0 of the communicator is taken",
-            node_example(rank, int(node[rooted[0]]), "a root", "none: the schema has no attribute for it"),
-            count=len(rooted),
-        )
-    return collective, sound
+    rooted, found = np.isin(collective, _ROOTED), "none: the schema has no attribute for it"
+    remedy = "position 0 of the communicator is taken"
+    mistakes.log.add_nodes(Check.ROOT_UNKNOWN, remedy, rank, node[rooted], "a root", found)
+    return collective
 
 
 def _sizes(
-    rank: RankTrace,
-    node: NDArray[np.int64],
-    collective: NDArray[np.int8],
-    unit_bytes: int,
-    splits: SplitRows | None,
-    sound: NDArray[np.bool_],
-    log: FindingLog,
+    mistakes: _Mistakes, collective: NDArray[np.int8], unit_bytes: int, splits: SplitRows | None
 ) -> NDArray[np.int64]:
+    rank, node, sound = mistakes.rank, mistakes.node, mistakes.sound
     size = rank.comm.size[node]
     sized = collective != CollectiveKind.BARRIER
     split = np.zeros(len(node), np.bool_) if splits is None else splits.counts > 0
     unstated = sized & (size == ABSENT)
-    absent = unstated & ~split
     limit = MAX_OP_BYTES // unit_bytes
     wrong = sized & ~unstated & ((size < 0) | (size > limit))
-    nothing = _Mistake(Check.COMM_SIZE_ABSENT, "comm_size", _none, "write how much the rank puts in")
-    outside = _Mistake(
+    remedy = "write how much the rank puts in"
+    mistakes.note(Check.COMM_SIZE_ABSENT, unstated & ~split, "comm_size", "none", remedy)
+    mistakes.note(
         Check.COMM_SIZE_RANGE,
+        wrong,
         f"comm_size between 0 and {limit}",
         lambda index: _stated(rank.comm.size, index),
         "correct the exporter, or the size unit",
     )
-    _flag(rank, node, absent, nothing, log)
-    _flag(rank, node, wrong, outside, log)
-    sound &= ~(absent | wrong)
     size_bytes = (np.where(sized & ~unstated & ~wrong, size, 0) * unit_bytes).astype(np.int64)
     size_bytes[~sized] = BARRIER_BYTES
     if splits is not None:
         sums = splits.sums()
         stated = split & sized & sound
         differs = stated & ~unstated & (sums != size_bytes)
-        _report_sums(rank, node, sums, size_bytes, differs, log)
+        _report_sums(rank, node, sums, size_bytes, differs, mistakes.log)
         sound &= ~differs
         size_bytes[stated] = sums[stated]
     return size_bytes
@@ -238,68 +194,48 @@ def _report_sums(
     differs: NDArray[np.bool_],
     log: FindingLog,
 ) -> None:
-    wrong = np.flatnonzero(differs)
+    wrong, expected = np.flatnonzero(differs), "splits that add up to the {} bytes of comm_size"
     if len(wrong):
         examples = (
-            node_example(
-                rank,
-                int(node[at]),
-                f"splits that add up to the {size_bytes[at]} bytes of comm_size",
-                f"{sums[at]} bytes",
-            )
+            node_example(rank, int(node[at]), expected.format(size_bytes[at]), f"{sums[at]} bytes")
             for at in wrong[:EXAMPLES_KEPT].tolist()
         )
         remedy = "correct comm_size or the split sizes; both count what the rank sends, its own part included"
-        log.add(Check.SPLIT_SUM, Severity.ERROR, remedy, *examples, count=len(wrong))
+        log.add(Check.SPLIT_SUM, remedy, *examples, count=len(wrong))
 
 
-def _check_splits(
-    rank: RankTrace,
-    node: NDArray[np.int64],
-    collective: NDArray[np.int8],
-    splits: SplitRows | None,
-    sound: NDArray[np.bool_],
-    log: FindingLog,
-) -> None:
+def _check_splits(mistakes: _Mistakes, collective: NDArray[np.int8], splits: SplitRows | None) -> None:
     """Splits belong to an all-to-all, and each is a number of bytes."""
     if splits is None:
         return
+    rank, node = mistakes.rank, mistakes.node
     # Sums are exact where they matter: a row with an entry of another size is wrong whatever its sum wraps to.
     outside = (splits.entry_bytes < 0) | (splits.entry_bytes > MAX_OP_BYTES)
     row = np.repeat(np.arange(len(node)), splits.counts)
     wrong = splits.sums() > MAX_OP_BYTES
     wrong[row[outside]] = True
-    elsewhere = (splits.counts > 0) & (collective != CollectiveKind.ALL_TO_ALL) & sound
+    elsewhere = (splits.counts > 0) & (collective != CollectiveKind.ALL_TO_ALL) & mistakes.sound
     worst = dict(zip(node[wrong].tolist(), splits.sums()[wrong].tolist(), strict=True))
     worst |= dict(zip(node[row[outside]].tolist(), splits.entry_bytes[outside].tolist(), strict=True))
-    for found, mistake in (
-        (
-            wrong,
-            _Mistake(
-                Check.SPLIT_RANGE,
-                f"split sizes of 0 to {MAX_OP_BYTES} bytes, alone and together",
-                lambda index: f"{worst[index]}",
-                "correct the exporter",
-            ),
-        ),
-        (
-            elsewhere,
-            _Mistake(
-                Check.SPLIT_KIND,
-                "split sizes on ALL_TO_ALL alone",
-                lambda index: f"split sizes on comm_type {_stated(rank.comm.type, index)}",
-                "leave the split sizes out; other uneven collectives cannot be replayed yet",
-            ),
-        ),
-    ):
-        _flag(rank, node, found, mistake, log)
-        sound &= ~found
+    mistakes.note(
+        Check.SPLIT_RANGE,
+        wrong,
+        f"split sizes of 0 to {MAX_OP_BYTES} bytes, alone and together",
+        lambda index: f"{worst[index]}",
+        "correct the exporter",
+    )
+    mistakes.note(
+        Check.SPLIT_KIND,
+        elsewhere,
+        "split sizes on ALL_TO_ALL alone",
+        lambda index: f"split sizes on comm_type {_stated(rank.comm.type, index)}",
+        "leave the split sizes out; other uneven collectives cannot be replayed yet",
+    )
 
 
-def _ends(
-    rank: RankTrace, node: NDArray[np.int64], rank_count: int, sound: NDArray[np.bool_], log: FindingLog
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _ends(mistakes: _Mistakes, rank_count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Source and destination rank of sends and receives: the own end may be left out, the other may not."""
+    rank, node = mistakes.rank, mistakes.node
     kind = rank.kind[node]
     is_send, is_recv = kind == NodeKind.COMM_SEND, kind == NodeKind.COMM_RECV
     src, dst = rank.comm.src[node].copy(), rank.comm.dst[node].copy()
@@ -316,22 +252,13 @@ def _ends(
         return f"{_stated(rank.comm.src, index)} -> {_stated(rank.comm.dst, index)}"
 
     fix = "write the global rank at the other end"
-    for wrong, mistake in (
-        (absent, _Mistake(Check.PEER_ABSENT, "comm_dst on a SEND, comm_src on a RECV", _none, fix)),
-        (
-            outside,
-            _Mistake(Check.PEER_OUT_OF_RANGE, f"a peer among ranks 0 to {rank_count - 1}", route, fix),
-        ),
-        (foreign, _Mistake(Check.WRONG_END, f"rank {rank.rank} at its own end", route, fix)),
-        (
-            itself,
-            _Mistake(
-                Check.PEER_SELF, "another rank", lambda index: f"a message to itself ({route(index)})", fix
-            ),
-        ),
+    for check, wrong, expected, found in (
+        (Check.PEER_ABSENT, absent, "comm_dst on a SEND, comm_src on a RECV", "none"),
+        (Check.PEER_OUT_OF_RANGE, outside, f"a peer among ranks 0 to {rank_count - 1}", route),
+        (Check.WRONG_END, foreign, f"rank {rank.rank} at its own end", route),
+        (Check.PEER_SELF, itself, "another rank", lambda index: f"a message to itself ({route(index)})"),
     ):
-        _flag(rank, node, wrong, mistake, log)
-        sound &= ~wrong
+        mistakes.note(check, wrong, expected, found, fix)
     src[~paired] = -1
     dst[~paired] = -1
     return src, dst

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.contract.base.errors import Severity
 from etloop.workload.trace.contraction import Dag
 from etloop.workload.trace.findings import Check, node_example
 from etloop.workload.trace.trace import ABSENT
@@ -94,29 +93,22 @@ def report_times(rank: RankTrace, log: FindingLog) -> None:
     start_ns = recorded_start_ns(rank)
     if start_ns is None:
         if len(rank):
+            remedy = 'leave "recorded" out of the dependencies, or give the Kineto trace of the same run'
             log.add(
-                Check.NO_TIMES,
-                Severity.ERROR,
-                'leave "recorded" out of the dependencies, or give the Kineto trace of the same run',
-                node_example(rank, 0, "recorded start times", "none on this rank"),
+                Check.NO_TIMES, remedy, node_example(rank, 0, "recorded start times", "none on this rank")
             )
         return
-    wrong = np.flatnonzero(_unbelievable(rank, start_ns))
-    if len(wrong):
-        node = int(wrong[0])
-        log.add(
-            Check.RECORDED_RANGE,
-            Severity.ERROR,
-            "correct the times, or leave recorded gaps out of the dependencies",
-            node_example(
-                rank,
-                node,
-                "start times and durations within one week",
-                f"start {int(start_ns[node])} ns, duration {int(recorded_duration_ns(rank)[node])} ns, "
-                f"first of the rank {int(start_ns[start_ns != ABSENT].min())} ns",
-            ),
-            count=len(wrong),
-        )
+    first_ns, duration_ns = int(start_ns[start_ns != ABSENT].min()), recorded_duration_ns(rank)
+    log.add_nodes(
+        Check.RECORDED_RANGE,
+        "correct the times, or leave recorded gaps out of the dependencies",
+        rank,
+        np.flatnonzero(_unbelievable(rank, start_ns)),
+        "start times and durations within one week",
+        lambda node: (
+            f"start {int(start_ns[node])} ns, duration {int(duration_ns[node])} ns, first of the rank {first_ns} ns"
+        ),
+    )
 
 
 def overlapped_edges(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import Severity
 from etloop.workload.graph.communicators import WORLD_KEYS
-from etloop.workload.trace.findings import Check, Example
+from etloop.workload.trace.findings import Check, job_example
 
 if TYPE_CHECKING:
     from etloop.workload.trace.findings import FindingLog
@@ -39,7 +39,7 @@ def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Tra
     wanted = (
         f"the traces of all {count} ranks" if len(trace.ranks) == 1 else "the trace of one rank to replicate"
     )
-    log.add(Check.RANKS_REPLICATED, severity, remedy, Example(trace.source, None, None, "", wanted, found))
+    log.add(Check.RANKS_REPLICATED, remedy, job_example(trace.source, wanted, found), severity=severity)
     if len(trace.ranks) != 1:
         return trace
     one = trace.ranks[0]

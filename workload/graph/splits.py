@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.contract.base.errors import Severity
-from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, Example, node_example, node_words
+from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, job_example, node_example, node_words
 from etloop.workload.trace.trace_names import shown
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from etloop.workload.graph.network_ops import RankOps
     from etloop.workload.trace.findings import FindingLog
     from etloop.workload.trace.program import Communicator
-    from etloop.workload.trace.trace import RankTrace, Trace
+    from etloop.workload.trace.trace import Trace
     from numpy.typing import NDArray
 
 MAX_SPLITS: Final = 1 << 25
@@ -71,7 +70,7 @@ def check_counts(
                     for at in wrong[:EXAMPLES_KEPT].tolist()
                 )
                 remedy = "correct the split sizes, or the ranks of the communicator"
-                log.add(Check.SPLIT_COUNT, Severity.ERROR, remedy, *examples, count=len(wrong))
+                log.add(Check.SPLIT_COUNT, remedy, *examples, count=len(wrong))
 
 
 def split_matrices(
@@ -98,7 +97,9 @@ def split_matrices(
     matrices: list[NDArray[np.int64]] = []
     sizes = np.array([len(one.members) for one in communicators] + [0], dtype=np.int64)
     if int((sizes[communicator_of_item[uneven]] ** 2).sum()) > MAX_SPLITS:
-        _report_too_many(trace, int(uneven.sum()), log)
+        expected = f"uneven all-to-alls with at most {MAX_SPLITS} splits together, members squared each"
+        example = job_example(trace.source, expected, f"more in {int(uneven.sum())} operations")
+        log.add(Check.SPLIT_VOLUME, "replay fewer steps of the job", example)
         return NO_SPLITS
     for communicator in communicators:
         items = np.flatnonzero(uneven & (communicator_of_item == communicator.index))
@@ -146,46 +147,15 @@ def _stack(
             differing = np.argwhere(stack[stated, :, position] != expected)
             for k, source in differing[:EXAMPLES_KEPT].tolist():
                 op, sender = int(stated[k]), communicator.members[source]
-                sending = _Place(trace.ranks[sender], int(ops[sender].node[at_of[source][op]]))
-                receiving = _Place(trace.ranks[member], int(ops[member].node[at_of[position][op]]))
-                _report_ends(
-                    sending, int(stack[op, source, position]), receiving, int(expected[k, source]), log
+                sending = node_words(trace.ranks[sender], int(ops[sender].node[at_of[source][op]]))
+                sent = f"the {stack[op, source, position]} bytes that rank {sender} {sending} sends to it"
+                receiving = int(ops[member].node[at_of[position][op]])
+                example = node_example(trace.ranks[member], receiving, sent, f"{expected[k, source]} bytes")
+                remedy = (
+                    "what one member sends to another must be what that one expects: correct the split sizes"
                 )
+                log.add(Check.SPLIT_DIFFERS, remedy, example)
     return stack
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A node of a rank."""
-
-    rank: RankTrace
-    node: int
-
-
-def _report_ends(sending: _Place, sent: int, receiving: _Place, expected: int, log: FindingLog) -> None:
-    log.add(
-        Check.SPLIT_DIFFERS,
-        Severity.ERROR,
-        "what one member sends to another must be what that one expects: correct the split sizes",
-        node_example(
-            receiving.rank,
-            receiving.node,
-            f"the {sent} bytes that rank {sending.rank.rank} {node_words(sending.rank, sending.node)} sends to it",
-            f"{expected} bytes",
-        ),
-    )
-
-
-def _report_too_many(trace: Trace, operations: int, log: FindingLog) -> None:
-    example = Example(
-        trace.source,
-        None,
-        None,
-        "",
-        f"uneven all-to-alls with at most {MAX_SPLITS} splits together, members squared each",
-        f"more in {operations} operations",
-    )
-    log.add(Check.SPLIT_VOLUME, Severity.ERROR, "replay fewer steps of the job", example)
 
 
 def report_uneven(
@@ -204,13 +174,9 @@ def report_uneven(
         f"between {int(between.min())} and {int(between.max())} bytes from one member to another, "
         f"{int((between == 0).sum())} of {between.size} pairs without any"
     )
-    log.add(
-        Check.UNEVEN,
-        Severity.INFO,
-        "every pair is sent its own bytes; a pair of zero bytes is sent nothing",
-        node_example(trace.ranks[rank], int(ops[rank].node[position]), "an all-to-all", found),
-        count=count,
-    )
+    remedy = "every pair is sent its own bytes; a pair of zero bytes is sent nothing"
+    example = node_example(trace.ranks[rank], int(ops[rank].node[position]), "an all-to-all", found)
+    log.add(Check.UNEVEN, remedy, example, count=count)
 
 
 def _even_rows(total_bytes: NDArray[np.int64], members: int) -> NDArray[np.int64]:

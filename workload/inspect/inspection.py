@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,13 +16,13 @@ from etloop.workload.graph.compute import delays_ns
 from etloop.workload.inspect.critical_path import CriticalPath, IdealNetwork, critical_path, rank_durations_ns
 from etloop.workload.inspect.parallelism import Role, Shape, guess_roles, guess_stages
 from etloop.workload.inspect.traffic import KindBytes, Traffic, traffic_of
+from etloop.workload.trace.shared_columns import columns_digest
 from etloop.workload.trace.trace import NodeKind
 
 if TYPE_CHECKING:
     from etloop.workload.graph.analysis import Analysis
     from etloop.workload.trace.settings import WorkloadSettings
-    from etloop.workload.trace.trace import RankTrace, Trace
-    from numpy.typing import NDArray
+    from etloop.workload.trace.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,26 +146,12 @@ def _compute_ns(trace: Trace, analysis: Analysis, settings: WorkloadSettings) ->
     """Sum of the delays of each rank; ranks with equal columns are added up once."""
     known: dict[bytes, int] = {}
     for rank in trace.ranks:
-        key = _key(rank)
+        work = (rank.kind, rank.duration_us, rank.num_ops, rank.tensor_size, rank.duration_ns)
+        key = columns_digest(work)
         if key not in known:
             delays = delays_ns(rank, settings, analysis.unit_bytes)
             known[key] = sum(delays[delays > 0].tolist())
         yield known[key]
-
-
-def _key(rank: RankTrace) -> bytes:
-    digest = blake2b(digest_size=16)
-    columns: tuple[NDArray[np.generic] | None, ...] = (
-        rank.kind,
-        rank.duration_us,
-        rank.num_ops,
-        rank.tensor_size,
-        rank.duration_ns,
-    )
-    for column in columns:
-        if column is not None:
-            digest.update(np.ascontiguousarray(column).data)
-    return digest.digest()
 
 
 def _spread(values: Iterator[int]) -> Spread:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from etloop.workload.lint.fix_edges import FixedEdges, fix_edges
 from etloop.workload.lint.fix_groups import Keys, fixed_keys
 from etloop.workload.trace.findings import Example, node_example
 from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit, WorkloadSettings
+from etloop.workload.trace.shared_columns import columns_digest
 from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace, Trace
 
 if TYPE_CHECKING:
@@ -136,17 +136,8 @@ def _counts_elements(trace: Trace, settings: WorkloadSettings) -> bool:
 def _with_edges(rank: RankTrace, known: dict[bytes, FixedEdges], log: _Log) -> RankTrace:
     if len(np.unique(rank.node_id)) < len(rank):
         return rank  # which node an id means is not known, so no edge is known to be wrong
-    digest = blake2b(digest_size=16)
-    for column in (
-        rank.node_id,
-        rank.data_deps.offsets,
-        rank.data_deps.values,
-        rank.ctrl_deps.offsets,
-        rank.ctrl_deps.values,
-    ):
-        digest.update(len(column).to_bytes(8, "little"))
-        digest.update(np.ascontiguousarray(column).data)
-    key = digest.digest()
+    edges_of = (rank.data_deps.offsets, rank.data_deps.values, rank.ctrl_deps.offsets, rank.ctrl_deps.values)
+    key = columns_digest((rank.node_id, *edges_of))
     if key not in known:
         known[key] = fix_edges(rank)
     edges = known[key]

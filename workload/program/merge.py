@@ -17,6 +17,7 @@ import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.run import PlannedJob, RecordedBaselines
 from etloop.workload.graph.network_ops import BARRIER_BYTES
+from etloop.workload.program.writer import program_of
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
 from etloop.workload.trace.trace import CollectiveKind
 
@@ -234,18 +235,12 @@ class _Writer:
     def add(self, step: _Step) -> None:
         """The passes of one phase, and what ends it."""
         if step.wait_ns:
-            self._single(OpKind.DELAY, -1, -1, -1, 0, step.wait_ns)
+            self._single((OpKind.DELAY, -1, -1, -1, 0, step.wait_ns))
         for number in range(step.passes):
             self._one_pass(step.phase * step.passes + number)
         if self._barrier_slot >= 0:
-            self._single(
-                OpKind.COLLECTIVE,
-                CollectiveKind.BARRIER,
-                self._barrier_slot,
-                self._barriers,
-                BARRIER_BYTES,
-                0,
-            )
+            meeting = (CollectiveKind.BARRIER, self._barrier_slot, self._barriers, BARRIER_BYTES, 0)
+            self._single((OpKind.COLLECTIVE, *meeting))
             self._barriers += 1
 
     def _one_pass(self, turn: int) -> None:
@@ -253,16 +248,8 @@ class _Writer:
         if not count:
             return
         sequence = np.where(program.sequence >= 0, program.sequence + self._done * self._per_pass, -1)
-        self._columns.append(
-            (
-                program.kind,
-                program.collective,
-                program.slot,
-                sequence,
-                program.message_bytes,
-                program.delay_ns,
-            )
-        )
+        what = (program.kind, program.collective, program.slot)
+        self._columns.append((*what, sequence, program.message_bytes, program.delay_ns))
         deps = program.deps.astype(np.int64) + self._length
         counts = self._counts
         if self._gate != _FREE:
@@ -281,22 +268,12 @@ class _Writer:
         if len(sinks) == 1:
             self._gate = int(sinks[0])
         else:
-            self._single(OpKind.DELAY, -1, -1, -1, 0, 0, sinks)
+            self._single((OpKind.DELAY, -1, -1, -1, 0, 0), sinks)
 
-    def _single(
-        self,
-        kind: OpKind,
-        collective: int,
-        slot: int,
-        sequence: int,
-        message_bytes: int,
-        delay_ns: int,
-        after: NDArray[np.int64] | None = None,
-    ) -> None:
+    def _single(self, row: tuple[int, ...], after: NDArray[np.int64] | None = None) -> None:
         """One op that waits for `after`, else for all before it; all behind it wait for it."""
         if after is None:
             after = np.array([self._gate] if self._gate != _FREE else [], np.int64)
-        row = (kind, collective, slot, sequence, message_bytes, delay_ns)
         self._columns.append(tuple(np.array([value]) for value in row))
         self._dep_counts.append(np.array([len(after)], np.int64))
         self._deps.append(after)
@@ -311,16 +288,7 @@ class _Writer:
             np.concatenate([row[at] for row in self._columns] or [np.empty(0, np.int64)]) for at in range(6)
         ]
         counts = np.concatenate(self._dep_counts or [np.empty(0, np.int64)])
-        return Program(
-            kind=columns[0].astype(np.uint8),
-            collective=columns[1].astype(np.int8),
-            slot=columns[2].astype(np.int32),
-            sequence=columns[3].astype(np.int32),
-            message_bytes=columns[4].astype(np.int64),
-            delay_ns=columns[5].astype(np.int64),
-            dep_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            deps=np.concatenate(self._deps or [np.empty(0, np.int64)]).astype(np.int32),
-        )
+        return program_of(columns, counts, np.concatenate(self._deps or [np.empty(0, np.int64)]))
 
 
 def _uses(program: Program) -> NDArray[np.int64]:

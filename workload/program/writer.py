@@ -10,6 +10,8 @@ from etloop.workload.trace.program import OpKind, Program
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
 
 class ProgramWriter:
     """Ops of one rank's program in order."""
@@ -38,15 +40,25 @@ class ProgramWriter:
 
     def program(self) -> Program:
         """What has been written."""
-        columns = np.array(self._rows, np.int64).reshape(-1, 6)
-        offsets = np.concatenate([[0], np.cumsum([len(deps) for deps in self._deps])])
-        return Program(
-            kind=columns[:, 0].astype(np.uint8),
-            collective=columns[:, 1].astype(np.int8),
-            slot=columns[:, 2].astype(np.int32),
-            sequence=columns[:, 3].astype(np.int32),
-            message_bytes=columns[:, 4].copy(),
-            delay_ns=columns[:, 5].copy(),
-            dep_offsets=offsets.astype(np.int64),
-            deps=np.array([dep for deps in self._deps for dep in deps], np.int32),
+        rows = np.array(self._rows, np.int64).reshape(-1, 6)
+        counts = np.array([len(deps) for deps in self._deps], np.int64)
+        return program_of(
+            list(rows.T), counts, np.array([dep for deps in self._deps for dep in deps], np.int32)
         )
+
+
+def program_of(
+    columns: Sequence[NDArray[np.generic]], dep_counts: NDArray[np.int64], deps: NDArray[np.integer]
+) -> Program:
+    """Return the program of columns in the order of `Program`'s, with how many ops each op waits for."""
+    kind, collective, slot, sequence, message_bytes, delay_ns = columns
+    return Program(
+        kind=kind.astype(np.uint8),
+        collective=collective.astype(np.int8),
+        slot=slot.astype(np.int32),
+        sequence=sequence.astype(np.int32),
+        message_bytes=message_bytes.astype(np.int64),
+        delay_ns=delay_ns.astype(np.int64),
+        dep_offsets=np.concatenate([[0], np.cumsum(dep_counts)]).astype(np.int64),
+        deps=deps.astype(np.int32),
+    )

@@ -13,7 +13,7 @@ from etloop.workload.readers.node_rows import MAX_NODE_ID, NodeRow
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 GRAPH_KEY: Final = "workload_graph"
 
@@ -57,11 +57,7 @@ def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
     if "is_cpu_op" in fields:
         value = fields["is_cpu_op"]
         row.is_cpu_op = int(value) if isinstance(value, bool) else as_int(value, f"{place}.is_cpu_op", 0, 1)
-    for name in _INTEGERS:
-        if name in fields:
-            setattr(row, name, as_int(fields[name], f"{place}.{name}"))
-    if "comm_type" in fields:
-        row.comm_type = collective_number(fields["comm_type"], f"{place}.comm_type")
+    fill_integers(row, fields, place)
     for name in ("pg_name", "comm_group"):
         if name in fields:
             value = fields[name]
@@ -81,7 +77,16 @@ def _ids(value: object, place: str) -> list[int]:
     return [as_int(one, f"{place}[{index}]", 0, MAX_NODE_ID) for index, one in enumerate(found)]
 
 
-def collective_number(value: object, place: str) -> int:
+def fill_integers(row: NodeRow, stated: Mapping[str, Any], place: str) -> None:
+    """Take over the attributes of a node that are integers, and its collective."""
+    for name in _INTEGERS:
+        if name in stated:
+            setattr(row, name, as_int(stated[name], f"{place}.{name}"))
+    if "comm_type" in stated:
+        row.comm_type = _collective_number(stated["comm_type"], f"{place}.comm_type")
+
+
+def _collective_number(value: object, place: str) -> int:
     """A collective by its number or by its name in the schema."""
     if isinstance(value, str) and value.upper() in CollectiveKind.__members__:
         return int(CollectiveKind[value.upper()])

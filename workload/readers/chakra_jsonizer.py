@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from etloop.workload.readers.amd_workload_graph import MAX_US, collective_number
+from etloop.workload.readers.amd_workload_graph import MAX_US, fill_integers
 from etloop.workload.readers.json_stream import (
     JsonFault,
     as_int,
@@ -31,7 +31,6 @@ NODE_KEYS: Final = frozenset({"id", "name", "type", "ctrlDeps", "dataDeps", "dur
 """Keys of a printed `Node`."""
 
 _METADATA_KEYS: Final = frozenset({"version", "attr"})
-_INTEGERS: Final = ("comm_size", "comm_src", "comm_dst", "comm_tag", "num_ops", "tensor_size")
 _STREAM: Final = "stream"
 
 
@@ -67,23 +66,16 @@ def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
         start_us=as_int(node.get("startTimeMicros", 0), f"{place}.startTimeMicros", 0, MAX_US),
         duration_us=as_int(node.get("durationMicros", 0), f"{place}.durationMicros", 0, MAX_US),
     )
-    for name in _INTEGERS:
-        if name in attributes:
-            setattr(row, name, as_int(attributes[name], f"{place}.{name}"))
-    if "comm_type" in attributes:
-        row.comm_type = collective_number(attributes["comm_type"], f"{place}.comm_type")
+    fill_integers(row, attributes, place)
     if "is_cpu_op" in attributes:
-        row.is_cpu_op = int(_flag(attributes["is_cpu_op"], f"{place}.is_cpu_op"))
+        on_cpu = attributes["is_cpu_op"]
+        row.is_cpu_op = int(on_cpu if isinstance(on_cpu, bool) else as_int(on_cpu, f"{place}.is_cpu_op") != 0)
     for name in ("pg_name", "comm_group"):
         if name in attributes:
             row.pg_name = str(attributes[name])
     if _STREAM in attributes and row.is_cpu_op != 1:
         row.stream = as_int(attributes[_STREAM], f"{place}.{_STREAM}")
     return row
-
-
-def _flag(value: object, place: str) -> bool:
-    return value if isinstance(value, bool) else as_int(value, place) != 0
 
 
 def _attributes(message: dict[str, Any], place: str) -> dict[str, Any]:

@@ -16,10 +16,7 @@ _MAGICS: Final = (
     (b"\x04\x22\x4d\x18", "an lz4 stream, which is not read; use gzip or zstd"),
     (b"PAR1", "a Parquet file"),
     (b"\x89PNG", "an image"),
-    (b"\x80\x02", "a Python pickle"),
-    (b"\x80\x03", "a Python pickle"),
-    (b"\x80\x04", "a Python pickle"),
-    (b"\x80\x05", "a Python pickle"),
+    *((bytes((0x80, version)), "a Python pickle") for version in range(2, 6)),
 )
 # First tags that a GlobalMetadata or a Node can have: version or id, attributes or name, type.
 _FIRST_TAGS: Final = (0x0A, 0x08, 0x12, 0x18)

@@ -30,10 +30,7 @@ class GroupFile:
 def parse_groups(where: str, text: bytes, rank_count: int) -> GroupFile:
     """Reads a group file of a trace with ranks 0..`rank_count`-1; collects every problem."""
     if len(text) > MAX_GROUP_FILE_BYTES:
-        problem = Problem(
-            where, f"is over the limit of {MAX_GROUP_FILE_BYTES >> 20} MiB for a group file", _REMEDY
-        )
-        return GroupFile(None, False, (problem,))
+        return _none(where, f"is over the limit of {MAX_GROUP_FILE_BYTES >> 20} MiB for a group file")
     twice: list[str] = []
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -47,21 +44,20 @@ def parse_groups(where: str, text: bytes, rank_count: int) -> GroupFile:
     try:
         content: object = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
-        problem = Problem(where, f"is not JSON ({error})", _REMEDY)
-        return GroupFile(None, False, (problem,))
-    if (
-        not isinstance(content, dict)
-        or not content
-        or not all(isinstance(value, list) for value in content.values())
-    ):
-        problem = Problem(where, "is not a group file: a JSON object of lists was expected", _REMEDY)
-        return GroupFile(None, False, (problem,))
+        return _none(where, f"is not JSON ({error})")
+    listed = isinstance(content, dict) and all(isinstance(value, list) for value in content.values())
+    if not isinstance(content, dict) or not content or not listed:
+        return _none(where, "is not a group file: a JSON object of lists was expected")
     problems = [Problem(where, f'group "{shown(key)}" is given twice', "leave one of them") for key in twice]
     for key, members in content.items():
         problems += _member_problems(f'{where}: group "{shown(key)}"', members, rank_count)
     if problems:
         return GroupFile(None, True, tuple(problems))
     return GroupFile({key: tuple(members) for key, members in content.items()}, True, ())
+
+
+def _none(where: str, what: str) -> GroupFile:
+    return GroupFile(None, False, (Problem(where, what, _REMEDY),))
 
 
 def _member_problems(where: str, members: list[object], rank_count: int) -> list[Problem]:
@@ -71,11 +67,8 @@ def _member_problems(where: str, members: list[object], rank_count: int) -> list
     seen: set[int] = set()
     for member in members:
         if not isinstance(member, int) or isinstance(member, bool):
-            problems.append(
-                Problem(
-                    where, f"has the member {shown(repr(member)[:40])}, a rank number was expected", _REMEDY
-                )
-            )
+            what = f"has the member {shown(repr(member)[:40])}, a rank number was expected"
+            problems.append(Problem(where, what, _REMEDY))
         elif not 0 <= member < rank_count:
             what = f"has rank {member}, but the trace has ranks 0 to {rank_count - 1}"
             problems.append(Problem(where, what, "give the files of all ranks, or correct the group"))

@@ -41,15 +41,10 @@ class NodeRow:
     splits: Sequence[int] = ()
     expected_splits: Sequence[int] = ()
 
-
-def timed(start_ns: int, duration_ns: int) -> dict[str, int]:
-    """The time fields of a row in all their units."""
-    return {
-        "start_us": max(start_ns, 0) // 1000,
-        "duration_us": (duration_ns + 500) // 1000,
-        "start_ns": start_ns,
-        "duration_ns": duration_ns,
-    }
+    def time(self, start_ns: int, duration_ns: int) -> None:
+        """State begin and duration in all their units."""
+        self.start_us, self.duration_us = max(start_ns, 0) // 1000, (duration_ns + 500) // 1000
+        self.start_ns, self.duration_ns = start_ns, duration_ns
 
 
 def rank_trace(

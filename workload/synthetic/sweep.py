@@ -9,7 +9,8 @@ from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import format_bytes
-from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
+from etloop.workload.chakra.encoder import EtNode
+from etloop.workload.chakra.nodes import attributes_of
 from etloop.workload.synthetic.spec import SWEPT, SweepSpec
 from etloop.workload.synthetic.training_step import MAX_NODES, SyntheticJob
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
@@ -33,12 +34,7 @@ def sweep(spec: SweepSpec) -> SyntheticJob:
 
 
 def _operation(kind: CollectiveKind, size_bytes: int, before: int) -> EtNode:
-    attributes = (
-        EtAttribute("is_cpu_op", ValueCase.BOOL, False),
-        EtAttribute("comm_type", ValueCase.INT64, int(kind)),
-        EtAttribute("comm_size", ValueCase.INT64, size_bytes),
-        EtAttribute("pg_name", ValueCase.STRING, _GROUP),
-    )
+    attributes = attributes_of(is_cpu_op=False, comm_type=int(kind), comm_size=size_bytes, pg_name=_GROUP)
     name = f"{kind.name.lower()}.{format_bytes(size_bytes)}"
     deps = (before,) if before else ()
     return EtNode(before + 1, name, NodeKind.COMM_COLL, deps, attributes=attributes)

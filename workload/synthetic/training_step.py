@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
-from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
-from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE
+from etloop.workload.chakra.encoder import EtAttribute, EtNode
+from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE, attributes_of
 from etloop.workload.graph.moe import MOST_SKEW, Matrix, combine_splits, dispatch_splits, token_histogram
 from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
@@ -346,14 +346,14 @@ class _RankStep:
         if self.splits:
             matrix = combine_splits(self.splits[draw]) if is_return else self.splits[draw]
             sent = matrix[self.groups.members[group].index(self.rank)]
-            size_bytes, more = sum(sent), (EtAttribute(SPLIT_ATTRIBUTE, ValueCase.INT64, sent),)
+            size_bytes, more = sum(sent), attributes_of(**{SPLIT_ATTRIBUTE: sent})
         return self._collective(name, deps, CollectiveKind.ALL_TO_ALL, size_bytes, group, more)
 
     def _compute(self, name: str, after: int | None, flop: int, *also_after: int | None) -> int:
         deps = tuple(node for node in (after, *also_after) if node is not None)
         duration_us = _microseconds(flop, self.spec.device_flops)
-        operations = (EtAttribute("num_ops", ValueCase.INT64, flop),)
-        return self._timed(name, deps, duration_us, self.sizes.activation_bytes, operations)
+        activation_bytes = self.sizes.activation_bytes
+        return self._timed(name, deps, duration_us, activation_bytes, attributes_of(num_ops=flop))
 
     def _timed(
         self,
@@ -366,7 +366,7 @@ class _RankStep:
         # A device computes one thing at a time. Readers commonly honour data dependencies only, so that order is one.
         if self._last_compute is not None:
             deps += (self._last_compute,)
-        attributes = (*more, EtAttribute("tensor_size", ValueCase.UINT64, tensor_bytes))
+        attributes = (*more, *attributes_of(tensor_size=tensor_bytes))
         self._compute_before_last = self._last_compute
         self._last_compute = self._add(name, NodeKind.COMP, deps, attributes, duration_us)
         return self._last_compute
@@ -380,13 +380,8 @@ class _RankStep:
         group: str,
         more: tuple[EtAttribute, ...] = (),
     ) -> int:
-        attributes = (
-            EtAttribute("comm_type", ValueCase.INT64, int(kind)),
-            EtAttribute("comm_size", ValueCase.INT64, size_bytes),
-            EtAttribute("pg_name", ValueCase.STRING, group),
-            *more,
-        )
-        return self._add(name, NodeKind.COMM_COLL, deps, attributes)
+        attributes = attributes_of(comm_type=int(kind), comm_size=size_bytes, pg_name=group)
+        return self._add(name, NodeKind.COMM_COLL, deps, (*attributes, *more))
 
     def _recv(self, name: str, source: int, tag: int) -> int | None:
         """None on the stage that begins: nothing is before it."""
@@ -400,13 +395,9 @@ class _RankStep:
             self._last_sends.append(self._transfer(f"{name}.send", NodeKind.COMM_SEND, (after,), key))
 
     def _transfer(self, name: str, kind: NodeKind, deps: tuple[int, ...], key: tuple[int, int, int]) -> int:
-        attributes = (
-            *(
-                EtAttribute(attribute, ValueCase.INT32, value)
-                for attribute, value in zip(("comm_src", "comm_dst", "comm_tag"), key, strict=True)
-            ),
-            EtAttribute("comm_size", ValueCase.INT64, self.sizes.activation_bytes),
-        )
+        src, dst, tag = key
+        size_bytes = self.sizes.activation_bytes
+        attributes = attributes_of(comm_src=src, comm_dst=dst, comm_tag=tag, comm_size=size_bytes)
         return self._add(name, kind, deps, attributes)
 
     def _add(
@@ -418,7 +409,7 @@ class _RankStep:
         duration_us: int = 0,
     ) -> int:
         node_id = len(self._nodes) + 1
-        every = (EtAttribute("is_cpu_op", ValueCase.BOOL, False), *attributes)
+        every = (*attributes_of(is_cpu_op=False), *attributes)
         unique = tuple(dict.fromkeys(deps))
         self._nodes.append(EtNode(node_id, name, kind, unique, duration_us=duration_us, attributes=every))
         return node_id

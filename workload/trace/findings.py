@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from etloop.contract.base.errors import Problem, Severity
 from etloop.workload.trace.trace_names import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
     from etloop.workload.trace.trace import RankTrace
+    from numpy.typing import NDArray
 
 EXAMPLES_KEPT: Final = 5
 """Examples of one check that a report shows; a broken exporter repeats one mistake for every node."""
@@ -23,31 +27,40 @@ NAME_SHOWN: Final = 80
 
 
 class Check(StrEnum):
-    """Every check there is; the value is its stable name in reports."""
+    """Every check there is, with how much it matters (an error unless it says otherwise); the value is its stable name
+    in reports."""
+
+    severity: Severity
+
+    def __new__(cls, name: str, severity: Severity = Severity.ERROR) -> Self:
+        made = str.__new__(cls, name)
+        made._value_ = name
+        made.severity = severity
+        return made
 
     NO_RANKS = "no-ranks"
     SIZE_UNIT = "size-unit"
-    ELEMENT_BYTES = "element-bytes-assumed"
+    ELEMENT_BYTES = "element-bytes-assumed", Severity.WARNING
     DUPLICATE_NODE_ID = "duplicate-node-id"
-    NODE_KIND = "node-kind-unknown"
-    CPU_COMM_NODE = "cpu-comm-node-ignored"
+    NODE_KIND = "node-kind-unknown", Severity.WARNING
+    CPU_COMM_NODE = "cpu-comm-node-ignored", Severity.INFO
     COMM_TYPE_ABSENT = "comm-type-absent"
     COMM_TYPE_UNKNOWN = "comm-type-unknown"
     COMM_SIZE_ABSENT = "comm-size-absent"
     COMM_SIZE_RANGE = "comm-size-out-of-range"
-    ROOT_UNKNOWN = "root-unknown"
+    ROOT_UNKNOWN = "root-unknown", Severity.INFO
     COMMUNICATOR_UNKNOWN = "communicator-unknown"
     COMMUNICATOR_MEMBERS = "communicator-members"
     COMMUNICATOR_NOT_MEMBER = "rank-not-in-communicator"
-    COMMUNICATOR_WORLD = "no-communicator-named"
-    COMMUNICATOR_OF_ONE = "communicator-of-one"
+    COMMUNICATOR_WORLD = "no-communicator-named", Severity.INFO
+    COMMUNICATOR_OF_ONE = "communicator-of-one", Severity.INFO
     SPLIT_KIND = "split-sizes-unexpected"
     SPLIT_RANGE = "split-size-out-of-range"
     SPLIT_SUM = "split-sizes-sum"
     SPLIT_COUNT = "split-sizes-count"
     SPLIT_DIFFERS = "split-sizes-differ"
     SPLIT_VOLUME = "split-sizes-too-many"
-    UNEVEN = "uneven-all-to-all"
+    UNEVEN = "uneven-all-to-all", Severity.INFO
     COLLECTIVE_COUNT = "collective-count-differs"
     COLLECTIVE_DIFFERS = "collective-differs"
     PEER_ABSENT = "peer-absent"
@@ -57,22 +70,22 @@ class Check(StrEnum):
     SEND_UNMATCHED = "send-without-receive"
     RECV_UNMATCHED = "receive-without-send"
     P2P_SIZE_DIFFERS = "send-receive-size-differs"
-    DEPENDENCY_SELF = "dependency-on-self"
-    DEPENDENCY_DANGLING = "dependency-dangling"
-    DEPENDENCY_DUPLICATE = "dependency-duplicate"
+    DEPENDENCY_SELF = "dependency-on-self", Severity.WARNING
+    DEPENDENCY_DANGLING = "dependency-dangling", Severity.WARNING
+    DEPENDENCY_DUPLICATE = "dependency-duplicate", Severity.WARNING
     DEPENDENCY_CYCLE = "dependency-cycle"
-    CTRL_CYCLE = "ctrl-cycle-dropped"
-    NO_STREAMS = "no-streams"
+    CTRL_CYCLE = "ctrl-cycle-dropped", Severity.WARNING
+    NO_STREAMS = "no-streams", Severity.WARNING
     NO_TIMES = "no-recorded-times"
     RECORDED_RANGE = "recorded-time-out-of-range"
-    NOTHING_WAITS = "nothing-waits-for-collectives"
-    RANKS_REPLICATED = "ranks-replicated"
+    NOTHING_WAITS = "nothing-waits-for-collectives", Severity.WARNING
+    RANKS_REPLICATED = "ranks-replicated", Severity.WARNING
     DEADLOCK = "deadlock"
-    NEEDS_EAGER_SENDS = "needs-eager-sends"
+    NEEDS_EAGER_SENDS = "needs-eager-sends", Severity.INFO
     COMPUTE_RANGE = "duration-out-of-range"
-    COMPUTE_WITHOUT_DURATION = "compute-without-duration"
-    NO_NETWORK = "no-network-operation"
-    SOURCE_REMARK = "source-leaves-out"
+    COMPUTE_WITHOUT_DURATION = "compute-without-duration", Severity.WARNING
+    NO_NETWORK = "no-network-operation", Severity.WARNING
+    SOURCE_REMARK = "source-leaves-out", Severity.WARNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +147,37 @@ class FindingLog:
     _examples: dict[tuple[Check, Severity, str], list[Example]] = field(default_factory=dict)
 
     def add(
-        self, check: Check, severity: Severity, remedy: str, *examples: Example, count: int | None = None
+        self,
+        check: Check,
+        remedy: str,
+        *examples: Example,
+        count: int | None = None,
+        severity: Severity | None = None,
     ) -> None:
-        """Notes `count` occurrences (by default as many as examples are given)."""
+        """Note `count` occurrences (by default as many as examples are given) of the check's severity or another."""
         assert examples
-        key = (check, severity, remedy)
+        key = (check, severity or check.severity, remedy)
         self._counts[key] = self._counts.get(key, 0) + (len(examples) if count is None else count)
         kept = self._examples.setdefault(key, [])
         kept.extend(examples[: EXAMPLES_KEPT - len(kept)])
+
+    def add_nodes(
+        self,
+        check: Check,
+        remedy: str,
+        rank: RankTrace,
+        nodes: NDArray[np.int64],
+        expected: str,
+        found: str | Callable[[int], str],
+        *,
+        examples: int = 1,
+    ) -> None:
+        """Note nodes of a rank, if there are any, the first ones as examples; `found` may depend on the node."""
+        shown_nodes = nodes[:examples].tolist()
+        if shown_nodes:
+            say = (lambda _: found) if isinstance(found, str) else found
+            places = (node_example(rank, node, expected, say(node)) for node in shown_nodes)
+            self.add(check, remedy, *places, count=len(nodes))
 
     def has_errors(self) -> bool:
         return any(severity is Severity.ERROR for _, severity, _ in self._counts)
@@ -158,6 +194,16 @@ class FindingLog:
 def node_words(rank: RankTrace, index: int) -> str:
     """A node as messages name it. Names come from outside: control characters are escaped, long ones cut."""
     return f'node {rank.node_id[index]} "{_name(rank, index)}"'
+
+
+def job_example(source: str, expected: str, found: str) -> Example:
+    """An example that concerns a whole job, or a whole file of it."""
+    return Example(source, None, None, "", expected, found)
+
+
+def rank_example(rank: RankTrace, expected: str, found: str) -> Example:
+    """An example that concerns a whole rank."""
+    return Example(rank.path, rank.rank, None, "", expected, found)
 
 
 def node_example(rank: RankTrace, index: int, expected: str, found: str) -> Example:

@@ -13,11 +13,23 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from etloop.workload.trace.trace import RankTrace
     from numpy.typing import NDArray
 
 T = TypeVar("T")
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+def columns_digest(columns: Iterable[NDArray[np.generic] | None]) -> bytes:
+    """Return the hash of some columns, each with its length; None is a column that is not there."""
+    digest = blake2b(digest_size=16)
+    for column in columns:
+        digest.update((0 if column is None else len(column) + 1).to_bytes(8, "little"))
+        if column is not None:
+            digest.update(np.ascontiguousarray(column).data)
+    return digest.digest()
 
 
 class ColumnStore:

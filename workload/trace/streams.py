@@ -36,6 +36,13 @@ def stream_neighbours(
         nothing = np.zeros(0, dtype=np.int64)
         return nothing, nothing
     placed = order[rank.stream[order] != ABSENT]
-    by_stream = placed[np.argsort(rank.stream[placed], kind="stable")]
-    alike = rank.stream[by_stream][1:] == rank.stream[by_stream][:-1]
-    return by_stream[:-1][alike], by_stream[1:][alike]
+    return neighbours(placed, rank.stream[placed])
+
+
+def neighbours(
+    nodes: NDArray[np.int64], group: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(earlier, later) nodes next to each other in one group, in the order of `nodes`."""
+    by_group = np.argsort(group, kind="stable")
+    alike = group[by_group][1:] == group[by_group][:-1]
+    return nodes[by_group[:-1][alike]], nodes[by_group[1:][alike]]

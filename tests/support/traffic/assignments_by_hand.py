@@ -17,7 +17,9 @@ from etloop.contract.model.assignment import (
 )
 from etloop.traffic.collectives.core.columns import to_columns
 from etloop.traffic.collectives.core.table import Schedule
-from etloop.traffic.collectives.selection import SEND_RECV, CollectiveName, schedule_for, schedule_for_splits
+from etloop.traffic.collectives.selection import CollectiveName
+
+from tests.support.traffic.one_channel_schedules import SEND_RECV, schedule_for, schedule_for_splits
 
 Splits = tuple[tuple[int, ...], ...]
 

@@ -11,11 +11,12 @@ from etloop.contract.model.assignment import ScheduleTables
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.core.columns import to_columns, unpacked
 from etloop.traffic.collectives.core.table import EntryKind, Schedule
-from etloop.traffic.collectives.selection import SEND_RECV, CollectiveName, schedule_for
+from etloop.traffic.collectives.selection import CollectiveName
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.places import SHARED
+from tests.support.traffic.one_channel_schedules import SEND_RECV, schedule_for
 
 ORACLE: Final = SHARED / "facts" / "schedules.json"
 KIND_NAMES: Final = {

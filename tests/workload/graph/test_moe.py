@@ -6,10 +6,11 @@ import random
 
 import pytest
 from etloop.traffic.collectives.proof.validate import validate
-from etloop.traffic.collectives.selection import schedule_for_splits
 from etloop.workload.graph.moe import combine_splits, dispatch_splits, token_histogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.support.traffic.one_channel_schedules import schedule_for_splits
 
 
 @given(

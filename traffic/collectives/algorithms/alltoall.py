@@ -16,9 +16,9 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from etloop.traffic.collectives.algorithms.point_to_point import p2p_schedule
+from etloop.traffic.collectives.core.draft import KEEP, SEND, entry
 from etloop.traffic.collectives.core.lazy_tables import LazyTables
 from etloop.traffic.collectives.core.regular_columns import ExchangeShape, exchange_columns
-from etloop.traffic.collectives.core.steps import recv, send
 from etloop.traffic.collectives.core.table import Lane
 
 if TYPE_CHECKING:
@@ -89,10 +89,9 @@ def p2p_all_to_all(request: Request) -> Schedule:
     cutting = request.cutting
     channels = cutting.channels if cutting.peers is not None else 1
     assert channels & (channels - 1) == 0
-    lanes_of = _uneven_lanes if request.splits else _even_lanes
     placed = replace(request, ranks_per_host=min(request.ranks_per_host, size))
     columns = None if request.splits else partial(exchange_columns, _exchange_shape(placed, channels))
-    tables = LazyTables(size, lambda position: lanes_of(position, placed, channels), columns)
+    tables = LazyTables(size, lambda position: _lanes(position, placed, channels), columns)
     schedule = p2p_schedule(request, tables, empty_message=False)
     return replace(schedule, algorithm=UNEVEN) if request.splits else schedule
 
@@ -114,22 +113,6 @@ class _Batches:
         return channel, batch
 
 
-def _even_lanes(position: int, request: Request, channels: int) -> tuple[Lane, ...]:
-    size, parts = request.size, request.cutting.parts
-    batches = _Batches(request, channels)
-    lanes: list[Lane] = []
-    # The self round is a copy inside the accelerator; it takes no place in a batch.
-    order = p2p_order(position, size, request.ranks_per_host)
-    for number, (send_to, recv_from) in enumerate(order[1:], 1):
-        for part in range(parts):
-            channel, batch = batches.place(number, part)
-            sent, received = send(0, position * size + send_to), recv(0, recv_from * size + position)
-            place = {"channel": channel, "share": part, "shares": parts}
-            lanes.append(Lane(batch, send_to, -1, send_to, size, (sent,), **place))
-            lanes.append(Lane(batch, -1, recv_from, position, size, (received,), **place))
-    return _in_batches(lanes)
-
-
 def _exchange_shape(request: Request, channels: int) -> ExchangeShape:
     size, parts = request.size, request.cutting.parts
     group = _group_size(size, request.ranks_per_host)
@@ -143,55 +126,37 @@ def _exchange_shape(request: Request, channels: int) -> ExchangeShape:
     )
 
 
-def _uneven_lanes(position: int, request: Request, channels: int) -> tuple[Lane, ...]:
-    size, splits, peers = request.size, request.splits, request.cutting.peers
+def _lanes(position: int, request: Request, channels: int) -> tuple[Lane, ...]:
+    """A lane for every part sent and one for every part received; without splits their bytes follow from the op's."""
+    size, splits = request.size, request.splits
     batches = _Batches(request, channels)
     lanes: list[Lane] = []
+    # The self round is a copy inside the accelerator; it takes no place in a batch.
     order = p2p_order(position, size, request.ranks_per_host)
     for number, (send_to, recv_from) in enumerate(order[1:], 1):
-        sent, received = splits[position][send_to], splits[recv_from][position]
-        send_parts, recv_parts = (
-            (peers.parts_of(moved) if peers is not None else 1) if moved else 0 for moved in (sent, received)
-        )
+        sent, received = (splits[position][send_to], splits[recv_from][position]) if splits else (-1, -1)
+        send_parts, recv_parts = _parts(request, sent), _parts(request, received)
+        sending = entry(SEND, 0, position * size + send_to)
+        receiving = entry(KEEP, 0, recv_from * size + position)
         for part in range(max(send_parts, recv_parts)):
             channel, batch = batches.place(number, part)
             if part < send_parts:
-                entries = (send(0, position * size + send_to),)
-                lanes.append(
-                    Lane(
-                        batch,
-                        send_to,
-                        -1,
-                        send_to,
-                        size,
-                        entries,
-                        sent,
-                        channel,
-                        share=part,
-                        shares=send_parts,
-                    )
-                )
+                own = (part, send_parts)
+                lanes.append(Lane(batch, send_to, -1, send_to, size, (sending,), sent, channel, 1, *own))
             if part < recv_parts:
-                entries = (recv(0, recv_from * size + position),)
+                own = (part, recv_parts)
                 lanes.append(
-                    Lane(
-                        batch,
-                        -1,
-                        recv_from,
-                        position,
-                        size,
-                        entries,
-                        received,
-                        channel,
-                        share=part,
-                        shares=recv_parts,
-                    )
+                    Lane(batch, -1, recv_from, position, size, (receiving,), received, channel, 1, *own)
                 )
-    return _in_batches(lanes)
-
-
-def _in_batches(lanes: list[Lane]) -> tuple[Lane, ...]:
     return tuple(sorted(lanes, key=lambda lane: lane.batch))
+
+
+def _parts(request: Request, moved_bytes: int) -> int:
+    """Parts of a transfer; -1: of any of an even all-to-all."""
+    if moved_bytes < 0:
+        return request.cutting.parts
+    peers = request.cutting.peers
+    return 0 if not moved_bytes else 1 if peers is None else peers.parts_of(moved_bytes)
 
 
 def _group_size(size: int, ranks_per_host: int) -> int:

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etloop.traffic.collectives.core.draft import on_channels, schedule_of
-from etloop.traffic.collectives.core.hosts import hosts_of, ring_order
-from etloop.traffic.collectives.core.steps import (
-    recv,
-    recv_copy_send,
-    recv_reduce_copy,
-    recv_reduce_send,
-    send,
+from etloop.traffic.collectives.core.draft import (
+    ADD,
+    FINISH,
+    KEEP,
+    SEND,
+    entry,
+    on_channels,
+    schedule_of,
 )
-from etloop.traffic.collectives.core.table import Entry, Lane
+from etloop.traffic.collectives.core.hosts import hosts_of, ring_order
+from etloop.traffic.collectives.core.table import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etloop.traffic.collectives.core.cutting import Request
     from etloop.traffic.collectives.core.table import Schedule
 
@@ -36,28 +35,11 @@ def chain(request: Request) -> Schedule:
         order = ring_order(hosts, channel)
         at = order.index(0)
         order = order[at:] + order[:at]
-        reduces = request.collective == "reduce"
-        lanes = _reduce_lanes(order[1:] + order[:1]) if reduces else _broadcast_lanes(order)
-        for position, of_position in lanes.items():
-            tables[position].append(of_position)
+        kinds = (SEND, KEEP | SEND, KEEP)
+        if request.collective == "reduce":
+            order, kinds = order[1:] + order[:1], (SEND, ADD | SEND, FINISH)
+        for place, position in enumerate(order):
+            kind = kinds[0 if place == 0 else 2 if position == order[-1] else 1]
+            before, behind = (-1, *order)[place], (*order, -1)[place + 1]
+            tables[position].append((Lane(0, behind, before, 0, 1, (entry(kind, 0, 0),)),))
     return schedule_of(request, "chain", tuple(on_channels(table) for table in tables))
-
-
-def _broadcast_lanes(order: Sequence[int]) -> dict[int, tuple[Lane, ...]]:
-    lanes: dict[int, tuple[Lane, ...]] = {order[0]: (_lane(order[1], -1, send(0, 0)),)}
-    for before, position, behind in zip(order, order[1:], order[2:], strict=False):
-        lanes[position] = (_lane(behind, before, recv_copy_send(0, 0)),)
-    lanes[order[-1]] = (_lane(-1, order[-2], recv(0, 0)),)
-    return lanes
-
-
-def _reduce_lanes(order: Sequence[int]) -> dict[int, tuple[Lane, ...]]:
-    lanes: dict[int, tuple[Lane, ...]] = {order[0]: (_lane(order[1], -1, send(0, 0)),)}
-    for before, position, behind in zip(order, order[1:], order[2:], strict=False):
-        lanes[position] = (_lane(behind, before, recv_reduce_send(0, 0)),)
-    lanes[order[-1]] = (_lane(-1, order[-2], recv_reduce_copy(0, 0)),)
-    return lanes
-
-
-def _lane(send_to: int, recv_from: int, entry: Entry) -> Lane:
-    return Lane(batch=0, send_to=send_to, recv_from=recv_from, part=0, parts=1, entries=(entry,))

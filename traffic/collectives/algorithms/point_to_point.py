@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from etloop.traffic.collectives.core.draft import schedule_of
-from etloop.traffic.collectives.core.steps import recv, send
+from etloop.traffic.collectives.core.draft import KEEP, SEND, entry, schedule_of
 from etloop.traffic.collectives.core.table import ChunkRule, Lane
 
 if TYPE_CHECKING:
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 def point_to_point(request: Request) -> Schedule:
     """The schedule of a send and its receive."""
     parts = request.cutting.parts
-    senders = tuple(
-        Lane(0, 1, -1, 0, 1, (send(0, 0),), channel=part, share=part, shares=parts) for part in range(parts)
-    )
-    receivers = tuple(
-        Lane(0, -1, 0, 0, 1, (recv(0, 0),), channel=part, share=part, shares=parts) for part in range(parts)
+    senders, receivers = (
+        tuple(
+            Lane(0, to, source, 0, 1, (entry(kind, 0, 0),), -1, part, 1, part, parts) for part in range(parts)
+        )
+        for to, source, kind in ((1, -1, SEND), (-1, 0, KEEP))
     )
     return p2p_schedule(request, (senders, receivers), empty_message=True)
 

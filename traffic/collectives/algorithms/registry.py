@@ -55,43 +55,31 @@ def _grouped(request: Request) -> Schedule:
 
 def _even_channels(request: Request) -> str:
     channels = request.cutting.channels
-    return no_limit(request) or (
-        f"it needs an even number of channels, one half for each direction, and has {channels}"
-        if channels % 2
-        else ""
-    )
+    what = f"it needs an even number of channels, one half for each direction, and has {channels}"
+    return no_limit(request) or what * (channels % 2)
 
 
 def _one_channel(request: Request) -> str:
     channels = request.cutting.channels
-    return no_limit(request) or (f"it has one channel, not {channels}" if channels != 1 else "")
+    return no_limit(request) or f"it has one channel, not {channels}" * (channels != 1)
 
 
 def _full_hosts(request: Request) -> str:
     size, ranks = request.size, request.ranks_per_host
-    return no_limit(request) or (
-        f"it needs hosts of equally many positions, and {size} do not fill hosts of {ranks}"
-        if size % ranks
-        else ""
-    )
+    what = f"it needs hosts of equally many positions, and {size} do not fill hosts of {ranks}"
+    return no_limit(request) or what * (size % ranks > 0)
 
 
 def _two_levels(request: Request) -> str:
     size, ranks = request.size, request.ranks_per_host
-    return _full_hosts(request) or (
-        f"it needs at least two hosts of at least two positions, and {size} on hosts of {ranks} are not"
-        if ranks < 2 or size < 2 * ranks
-        else ""
-    )
+    what = f"it needs at least two hosts of at least two positions, and {size} on hosts of {ranks} are not"
+    return _full_hosts(request) or what * (ranks < 2 or size < 2 * ranks)
 
 
 def _two_hosts(request: Request) -> str:
     size, ranks = request.size, request.ranks_per_host
-    return _full_hosts(request) or (
-        f"it needs at least two hosts, and {size} positions on hosts of {ranks} have one"
-        if size < 2 * ranks
-        else ""
-    )
+    what = f"it needs at least two hosts, and {size} positions on hosts of {ranks} have one"
+    return _full_hosts(request) or what * (size < 2 * ranks)
 
 
 def _serves(*collectives: str) -> frozenset[str]:

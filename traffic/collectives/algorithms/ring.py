@@ -12,25 +12,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from etloop.traffic.collectives.core.draft import on_channels, schedule_of
+from etloop.traffic.collectives.core.draft import (
+    ADD,
+    FINISH,
+    KEEP,
+    SEND,
+    entry,
+    on_channels,
+    schedule_of,
+)
 from etloop.traffic.collectives.core.hosts import hosts_of, ring_order
 from etloop.traffic.collectives.core.lazy_tables import LazyTables
 from etloop.traffic.collectives.core.regular_columns import RingShape, ring_columns
-from etloop.traffic.collectives.core.steps import (
-    recv,
-    recv_copy_send,
-    recv_reduce_copy,
-    recv_reduce_copy_send,
-    recv_reduce_send,
-    send,
-)
-from etloop.traffic.collectives.core.table import Entry, Lane
+from etloop.traffic.collectives.core.table import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.table import Schedule
+    from etloop.traffic.collectives.core.table import Entry, Schedule
 
 
 def ring(request: Request) -> Schedule:
@@ -45,38 +45,32 @@ def bidirectional_ring(request: Request) -> Schedule:
 
 def all_reduce_entries(place: int, size: int) -> tuple[Entry, ...]:
     """What the position at a place of the ring does in a loop; chunk and block of that number are final there first."""
-    first, last = (place - 1) % size, (place + 1) % size
+    blocks = [(place - distance) % size for distance in range(1, size)]
     return (
-        send(first, first),
-        *(recv_reduce_send(c, c) for c in _backwards(place, range(2, size), size)),
-        recv_reduce_copy_send(place, place),
-        *(recv_copy_send(c, c) for c in _backwards(place, range(1, size - 1), size)),
-        recv(last, last),
+        entry(SEND, blocks[0], blocks[0]),
+        *(entry(ADD | SEND, block, block) for block in blocks[1:]),
+        entry(FINISH | SEND, place, place),
+        *(entry(KEEP | SEND, block, block) for block in blocks[:-1]),
+        entry(KEEP, blocks[-1], blocks[-1]),
     )
 
 
 def _all_gather_entries(order: Sequence[int], place: int) -> tuple[Entry, ...]:
-    size = len(order)
+    blocks = [order[place - distance] for distance in range(len(order))]
     return (
-        send(0, order[place]),
-        *(recv_copy_send(0, order[p]) for p in _backwards(place, range(1, size - 1), size)),
-        recv(0, order[(place + 1) % size]),
+        entry(SEND, 0, blocks[0]),
+        *(entry(KEEP | SEND, 0, block) for block in blocks[1:-1]),
+        entry(KEEP, 0, blocks[-1]),
     )
 
 
 def _reduce_scatter_entries(order: Sequence[int], place: int) -> tuple[Entry, ...]:
-    size = len(order)
-    first, own = order[(place - 1) % size], order[place]
-    passed = (order[p] for p in _backwards(place, range(2, size), size))
+    blocks = [order[place - distance] for distance in range(1, len(order) + 1)]
     return (
-        send(first, first),
-        *(recv_reduce_send(block, block) for block in passed),
-        recv_reduce_copy(own, own),
+        entry(SEND, blocks[0], blocks[0]),
+        *(entry(ADD | SEND, block, block) for block in blocks[1:-1]),
+        entry(FINISH, blocks[-1], blocks[-1]),
     )
-
-
-def _backwards(place: int, distances: range, size: int) -> tuple[int, ...]:
-    return tuple((place - distance) % size for distance in distances)
 
 
 def _ring(request: Request, algorithm: str, *, bidirectional: bool) -> Schedule:

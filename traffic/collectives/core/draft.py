@@ -67,6 +67,11 @@ def _entry(kind: int, chunk: int, block: int, after_lane: int, after_entry: int)
     return Entry(EntryKind(kind), chunk, block, after_lane=after_lane, after_entry=after_entry)
 
 
+def entry(kind: EntryKind, chunk: int, block: int) -> Entry:
+    """Return the entry that waits for nothing; equal ones are one value."""
+    return _entry(int(kind), chunk, block, -1, -1)
+
+
 @lru_cache(_DISTINCT_MESSAGES)
 def _gathered(kind: int, moves: tuple[Move, ...]) -> tuple[Entry, ...]:
     """The entries of one message. Positions of one half of a group send the same ones, of hundreds of blocks."""

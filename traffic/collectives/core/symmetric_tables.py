@@ -8,7 +8,7 @@ the definition; a property test holds these columns equal to them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -98,25 +98,22 @@ def symmetric_tables(table: tuple[Lane, ...], symmetry: Symmetry, positions: Seq
         # What only waits names no chunk.
         idle = np.tile(first.entry_kind == 0, count)
         chunk[idle] = np.tile(first.entry_chunk, count)[idle]
-    return TableColumns(
+    turned = replace(
+        first,
         position=position,
         lane_count=np.full(count, lanes, np.int32),
-        lane_batch=_repeated(first.lane_batch, count),
         lane_send_to=peers(first.lane_send_to),
         lane_recv_from=peers(first.lane_recv_from),
-        lane_part=_repeated(first.lane_part, count),
-        lane_parts=_repeated(first.lane_parts, count),
-        lane_span=_repeated(first.lane_span, count),
-        lane_share=_repeated(first.lane_share, count),
-        lane_shares=_repeated(first.lane_shares, count),
-        lane_bytes=_repeated(first.lane_bytes, count),
-        lane_channel=_repeated(first.lane_channel, count),
         lane_first_entry=first_entry,
-        lane_entry_count=_repeated(first.lane_entry_count, count),
-        entry_kind=_repeated(first.entry_kind, copies),
         entry_chunk=chunk,
-        entry_after_lane=_repeated(first.entry_after_lane, copies),
-        entry_after_entry=_repeated(first.entry_after_entry, copies),
+    )
+    return replace(
+        turned,
+        **{
+            name: _repeated(getattr(first, name), copies if name.startswith("entry") else count)
+            for name in (field.name for field in fields(TableColumns))
+            if getattr(turned, name) is getattr(first, name) and name != "entry_chunk"
+        },
     )
 
 

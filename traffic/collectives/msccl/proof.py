@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.traffic.collectives.msccl.reader import (
     RECEIVING,
+    REDUCING,
     SENDING,
     Algorithm,
     Buffer,
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MOST_PROBLEMS: Final = 20
-_REDUCING: Final = frozenset(
-    {
-        StepType.RECV_REDUCE_SEND,
-        StepType.RECV_REDUCE_COPY,
-        StepType.RECV_REDUCE_COPY_SEND,
-        StepType.REDUCE,
-    }
-)
 
 
 class Chunk(NamedTuple):
@@ -141,7 +134,7 @@ class _Run:
                 )
         else:
             chunks = tuple(self._at(gpu, step.src, step.src_offset + i) for i in range(step.count))
-        if step.kind in _REDUCING:
+        if step.kind in REDUCING:
             # A local reduction adds to its target; one of a message to what the step names as its source.
             buffer, first = (
                 (step.dst, step.dst_offset) if step.kind is StepType.REDUCE else (step.src, step.src_offset)
@@ -363,7 +356,7 @@ def _step_mistakes(algorithm: Algorithm, gpu: Gpu, block: ThreadBlock, step: Ste
     if step.count < 1:
         yield "moves no chunk"
     uses: list[tuple[Buffer, int]] = []
-    if step.kind not in RECEIVING or step.kind in _REDUCING:
+    if step.kind not in RECEIVING or step.kind in REDUCING:
         uses.append((step.src, step.src_offset))
     if step.kind not in (StepType.SEND, StepType.RECV_REDUCE_SEND):
         uses.append((step.dst, step.dst_offset))

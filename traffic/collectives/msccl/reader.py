@@ -51,23 +51,10 @@ class StepType(StrEnum):
     NOP = "nop"
 
 
-SENDING: Final = frozenset(
-    {
-        StepType.SEND,
-        StepType.RECV_COPY_SEND,
-        StepType.RECV_REDUCE_SEND,
-        StepType.RECV_REDUCE_COPY_SEND,
-    }
-)
-RECEIVING: Final = frozenset(
-    {
-        StepType.RECV,
-        StepType.RECV_COPY_SEND,
-        StepType.RECV_REDUCE_SEND,
-        StepType.RECV_REDUCE_COPY,
-        StepType.RECV_REDUCE_COPY_SEND,
-    }
-)
+# A value spells the parts of its step in order: r(eceive), r(educe), c(opy), s(end).
+SENDING: Final = frozenset(kind for kind in StepType if kind.endswith("s"))
+RECEIVING: Final = frozenset(kind for kind in StepType if kind.startswith("r")) - {StepType.REDUCE}
+REDUCING: Final = frozenset(kind for kind in StepType if kind.startswith("rr")) | {StepType.REDUCE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,28 +127,12 @@ COLLECTIVES: Final = {
 _PROTOCOLS: Final = ("Simple", "LL", "LL128")
 _KNOWN: Final = {
     "algo": (
-        frozenset({"name", "proto", "ngpus", "coll"}),
-        frozenset(
-            {
-                "nchannels",
-                "nchunksperloop",
-                "inplace",
-                "outofplace",
-                "minBytes",
-                "maxBytes",
-                "redop",
-                "instances",
-                "nthreadblocks",
-                "nthreads",
-            }
-        ),
+        "name proto ngpus coll",
+        "nchannels nchunksperloop inplace outofplace minBytes maxBytes redop instances nthreadblocks nthreads",
     ),
-    "gpu": (frozenset({"id"}), frozenset({"i_chunks", "o_chunks", "s_chunks"})),
-    "tb": (frozenset({"id", "send", "recv"}), frozenset({"chan"})),
-    "step": (
-        frozenset({"s", "type"}),
-        frozenset({"srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "depid", "deps", "hasdep"}),
-    ),
+    "gpu": ("id", "i_chunks o_chunks s_chunks"),
+    "tb": ("id send recv", "chan"),
+    "step": ("s type", "srcbuf srcoff dstbuf dstoff cnt depid deps hasdep"),
 }
 """Element -> (attributes it must have, attributes it may have)."""
 _INSIDE: Final = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb"}
@@ -204,7 +175,7 @@ class _Reader:
         elif _INSIDE[name] != outer:
             self.mistake(line, f"<{name}> stands in <{outer[:64]}>", f"put it into <{_INSIDE[name]}>")
         else:
-            required, optional = _KNOWN[name]
+            required, optional = (frozenset(words.split()) for words in _KNOWN[name])
             for missing in sorted(required - attributes.keys()):
                 self.mistake(line, f"<{name}> has no {missing}", f'write {missing}="..."')
             for unknown in sorted(attributes.keys() - required - optional):

@@ -76,8 +76,6 @@ class Graph:
     """Bandwidth between hosts; that inside on one host."""
     channels: int
     """After doubling: the most that a collective uses."""
-    nics: int
-    """Cards in use per host; 0 on one host."""
     plain_tree: bool
     """Whether the tree pattern is the plain one, which one accelerator a host gives (graph/search.cc)."""
 
@@ -139,7 +137,7 @@ def graph_of(hardware: Hardware, layout: Layout) -> Graph:
     channels = min(MAX_CHANNELS, 2 * search)
     if hardware.gpu >= Gpu.HOPPER and intra > _DOUBLED_ABOVE_GBYTES and channels < _DOUBLED_BELOW_CHANNELS:
         channels *= 2
-    return Graph(search, intra, inter, channels, nics, plain_tree=alone)
+    return Graph(search, intra, inter, channels, plain_tree=alone)
 
 
 def _one_host(hardware: Hardware) -> Graph:
@@ -148,7 +146,7 @@ def _one_host(hardware: Hardware) -> Graph:
     else:
         rings = _NVLINK_CHANNELS[hardware.gpu]
         speed = _NVLINK_GBYTES[hardware.gpu] / rings
-    return Graph(rings, speed, speed, 2 * rings, 0, plain_tree=False)
+    return Graph(rings, speed, speed, 2 * rings, plain_tree=False)
 
 
 def _fitting(speeds: tuple[float, ...], gbytes: float) -> float:

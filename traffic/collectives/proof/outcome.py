@@ -23,19 +23,19 @@ ALL_OTHERS: Final = -2
 NOBODY: Final = -3
 
 SUPPORTED: Final = frozenset(
-    {
-        "all-reduce",
-        "barrier",
-        "reduce-scatter",
-        "reduce",
-        "all-gather",
-        "gather",
-        "broadcast",
-        "scatter",
-        "all-to-all",
-        "uneven all-to-all",
-        "point-to-point",
-    }
+    (
+        *(
+            "all-reduce",
+            "barrier",
+            "reduce-scatter",
+            "reduce",
+            "all-gather",
+            "gather",
+            "broadcast",
+            "scatter",
+        ),
+        *("all-to-all", "uneven all-to-all", "point-to-point"),
+    )
 )
 """Values of `Schedule.collective` that have a known outcome."""
 

@@ -122,10 +122,8 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
     assert node.comm is not None
     at = next((i for i, one in enumerate(values) if isinstance(one, str) and meaning_of(one)), -1)
     if at < 3:
-        named = node.comm.attributes.get("collective_name")
-        raise JsonFault(
-            node.place, f"{PARAM_COMMS} of an operation that is not known: {spelled(named or values)}"
-        )
+        named = spelled(node.comm.collective_name or values)
+        raise JsonFault(node.place, f"{PARAM_COMMS} of an operation that is not known: {named}")
     label = values[at]
     meaning = meaning_of(label)
     assert meaning is not None

@@ -29,17 +29,6 @@ PARAM_COMMS: Final = "record_param_comms"
 C10D: Final = "c10d::"
 
 _MAX_TENSOR_DEPTH: Final = 6
-_KEPT_ATTRIBUTES: Final = frozenset(
-    {
-        "collective_name",
-        "pg_name",
-        "pg_size",
-        "global_rank_start",
-        "global_rank_stride",
-        "dst_rank",
-        "src_rank",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +50,8 @@ class CommArguments:
 
     inputs: list[Any]
     outputs: list[Any]
-    attributes: dict[str, Any]
+    collective_name: Any
+    """What it calls the operation; None where it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +164,6 @@ def _node(node: dict[str, Any], place: str, offset: int, host: HostTrace) -> Hos
     if INIT_NAME in name and inputs:
         host.groups += parse_init(inputs[0], f"{place}.inputs")
     communicates = name == PARAM_COMMS or name.startswith(C10D) or "nccl" in name.lower()
-    kept = {key: attributes[key] for key in _KEPT_ATTRIBUTES & attributes.keys()} if communicates else {}
     return HostNode(
         node_id=as_int(node.get("id"), f"{place}.id", 0, MAX_NODE_ID),
         name=name,
@@ -183,7 +172,7 @@ def _node(node: dict[str, Any], place: str, offset: int, host: HostTrace) -> Hos
         record=as_int(attributes.get("rf_id", -1), f"{place}.rf_id"),
         reads=_storages(inputs),
         writes=_storages(outputs),
-        comm=CommArguments(inputs, outputs, kept) if communicates else None,
+        comm=CommArguments(inputs, outputs, attributes.get("collective_name")) if communicates else None,
         times=_times(node, place) if "ts" in node else None,
         offset=offset,
         place=place,

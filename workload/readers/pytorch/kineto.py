@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_ns, as_text, kept, members
-from etloop.workload.readers.node_rows import NodeRow, timed
+from etloop.workload.readers.node_rows import NodeRow
 from etloop.workload.readers.pytorch.comms import Role, meaning_of, split_bytes
 from etloop.workload.readers.pytorch.nccl_kernels import is_nccl_kernel, kernel_collective
 from etloop.workload.readers.pytorch.process_groups import (
@@ -46,20 +46,16 @@ ITEM_BYTES: Final = {
 
 _DEVICE_CATEGORIES: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _HOST_CATEGORIES: Final = frozenset({"cpu_op", "user_annotation"})
-_ARGUMENTS: Final = frozenset(
-    {
-        *(
-            "Collective name",
-            "In msg nelems",
-            "Out msg nelems",
-            "Group size",
-            "dtype",
-            "In split size",
-            "Out split size",
-        ),
-        *("Process Group Name", "Process Group Ranks", "Src Rank", "Dst Rank"),
-    }
+_COUNTED: Final = (
+    "In msg nelems",
+    "Out msg nelems",
+    "In split size",
+    "Out split size",
+    "Group size",
+    "dtype",
 )
+_PLACED: Final = ("Process Group Name", "Process Group Ranks", "Src Rank", "Dst Rank")
+_ARGUMENTS: Final = frozenset(("Collective name", *_COUNTED, *_PLACED))
 
 
 class _Filled(Enum):
@@ -196,8 +192,7 @@ def _device_event(event: dict[str, Any], arguments: dict[str, Any], place: str, 
 def device_row(node_id: int, event: DeviceEvent) -> NodeRow:
     """A GPU operation as a compute node."""
     row = NodeRow(node_id, event.name, NodeKind.COMP, offset=event.offset, is_cpu_op=0, stream=event.stream)
-    for name, value in timed(event.start_ns, event.duration_ns).items():
-        setattr(row, name, value)
+    row.time(event.start_ns, event.duration_ns)
     return row
 
 

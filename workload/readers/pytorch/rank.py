@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from etloop.workload.readers.json_stream import JsonFault
-from etloop.workload.readers.node_rows import NodeRow, timed
+from etloop.workload.readers.node_rows import NodeRow
 from etloop.workload.readers.pytorch.comms import UNKNOWN_GROUP, CommOp, Role, comm_op
 from etloop.workload.readers.pytorch.execution_trace import PARAM_COMMS, HostNode, HostTrace
 from etloop.workload.readers.pytorch.groups import GroupBook
@@ -101,15 +101,14 @@ def read_host(host: HostTrace, rank: int, book: GroupBook, times: Mapping[int, C
             node.name,
             _kind(node),
             waits_for[node.node_id],
-            _caller(node),
+            (node.parent,),
             node.offset,
             is_cpu_op=1,
         )
         at = times.get(node.record)
         if at is not None:
             runs = op is not None and op.role is not Role.WAIT
-            for name, value in timed(at.start_ns, at.duration_ns if runs else spent[node.node_id]).items():
-                setattr(row, name, value)
+            row.time(at.start_ns, at.duration_ns if runs else spent[node.node_id])
         if op is not None and op.role is not Role.WAIT:
             fill_operation(row, op, rank, book)
         rows.append(row)
@@ -147,13 +146,12 @@ def read_linked(host: HostTrace, rank: int, book: GroupBook) -> RankRead:
             node.name,
             _kind(node),
             list(dict.fromkeys(awaited)),
-            _caller(node),
+            (node.parent,),
             node.offset,
             is_cpu_op=0 if on_device else 1,
         )
         if times is not None:
-            for name, value in timed(times.start_ns, times.exclusive_ns).items():
-                setattr(row, name, value)
+            row.time(times.start_ns, times.exclusive_ns)
         if times is not None and times.stream is not None:
             row.stream = times.stream
             if is_nccl_kernel(node.name):
@@ -205,10 +203,6 @@ def _learn(host: HostTrace, ops: Mapping[int, CommOp], book: GroupBook) -> None:
 
 def _kind(node: HostNode) -> NodeKind:
     return NodeKind.METADATA if INIT_NAME in node.name else NodeKind.COMP
-
-
-def _caller(node: HostNode) -> tuple[int, ...]:
-    return (node.parent,)
 
 
 def _own_times(host: HostTrace, times: Mapping[int, CallTimes]) -> dict[int, int]:

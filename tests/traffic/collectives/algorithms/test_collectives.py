@@ -10,22 +10,23 @@ import pytest
 from etloop.contract.base.errors import PlanError
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.algorithms.alltoall import PEERS_PER_BATCH, p2p_order
+from etloop.traffic.collectives.choice import Settings
 from etloop.traffic.collectives.core.columns import to_columns, unpacked
 from etloop.traffic.collectives.core.table import Schedule
-from etloop.traffic.collectives.nccl.barrier import BARRIER_BYTES
 from etloop.traffic.collectives.proof.outcome import share_bytes
 from etloop.traffic.collectives.selection import (
+    BARRIER_BYTES,
     MAX_SIZE,
-    SEND_RECV,
     CollectiveName,
+    choose_for,
     op_bytes_for,
-    schedule_for,
 )
 from etloop.workload.trace.trace import CollectiveKind
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.places import SHARED
+from tests.support.traffic.one_channel_schedules import SEND_RECV, schedule_for
 
 ORACLE: Final = SHARED / "facts" / "schedules.json"
 BYTES: Final = st.one_of(st.integers(0, 5000), st.integers(0, 1 << 40))
@@ -185,12 +186,6 @@ def test_the_numbers_of_collectives_are_the_trace_schema_s() -> None:
         assert CollectiveKind[name.name] == int(name)
 
 
-def test_schedules_are_made_once() -> None:
-    assert schedule_for(0, 6) is schedule_for(CollectiveName.ALL_REDUCE, 6, ranks_per_host=3)
-    assert schedule_for(6, 6, ranks_per_host=6) is schedule_for(6, 6, ranks_per_host=8)
-    assert schedule_for(6, 6, ranks_per_host=3) is not schedule_for(6, 6, ranks_per_host=1)
-
-
 SUPPORTED: Final = (
     "all_reduce (0), reduce (1), all_gather (2), gather (3), scatter (4), broadcast (5), all_to_all (6), "
     "reduce_scatter (7), reduce_scatter_block (8), barrier (9)"
@@ -231,7 +226,7 @@ def test_what_has_no_schedule_is_refused_with_what_has(
     collective: int, size: int, ranks_per_host: int, text: str
 ) -> None:
     with pytest.raises(PlanError) as refused:
-        schedule_for(collective, size, ranks_per_host=ranks_per_host)
+        choose_for(collective, size, 0, Settings(), ranks_per_host=ranks_per_host)
     assert str(refused.value) == text
 
 

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from etloop.contract.base.errors import PlanError
 from etloop.traffic.collectives.algorithms.alltoall import UNEVEN
+from etloop.traffic.collectives.choice import Settings
 from etloop.traffic.collectives.core.table import MAX_LANE_BYTES, Schedule
 from etloop.traffic.collectives.proof.validate import validate
-from etloop.traffic.collectives.selection import CollectiveName, schedule_for, schedule_for_splits
+from etloop.traffic.collectives.selection import CollectiveName, choose_for_splits
 from etloop.traffic.simulation import SimulationSettings, simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.traffic.assignments_by_hand import HandOp, Splits, assignment
+from tests.support.traffic.one_channel_schedules import schedule_for, schedule_for_splits
 
 A2A = CollectiveName.ALL_TO_ALL
 BAD_NETWORK = SimulationSettings(
@@ -187,7 +189,7 @@ def test_a_schedule_that_is_not_its_matrix_is_refused(schedule: Schedule, line: 
 )
 def test_a_matrix_that_is_none_is_refused(splits: Splits, what: str) -> None:
     with pytest.raises(PlanError) as refused:
-        schedule_for_splits(splits)
+        choose_for_splits(splits, Settings())
     assert str(refused.value) == (
         f"collective all_to_all with uneven splits: {what}; correct the split sizes of the trace"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from etloop.contract.base.errors import PlanError
-from etloop.traffic.collectives.core.steps import recv, send
+from etloop.traffic.collectives.core.draft import KEEP, SEND, entry
 from etloop.traffic.collectives.core.table import Entry, EntryKind, Lane, Schedule
 from etloop.traffic.collectives.proof.validate import validate
 from etloop.traffic.collectives.selection import CollectiveName
@@ -31,11 +31,11 @@ def schedule_of(*tables: tuple[Lane, ...]) -> Schedule:
 
 
 def sends(to: int, batch: int, channel: int) -> Lane:
-    return Lane(batch, to, -1, 0, 1, (send(0, 0),), channel=channel)
+    return Lane(batch, to, -1, 0, 1, (entry(SEND, 0, 0),), channel=channel)
 
 
 def receives(source: int, batch: int, channel: int) -> Lane:
-    return Lane(batch, -1, source, 0, 1, (recv(0, 0),), channel=channel)
+    return Lane(batch, -1, source, 0, 1, (entry(KEEP, 0, 0),), channel=channel)
 
 
 def run(schedule: Schedule, late: int = -1, settings: SimulationSettings | None = None) -> SimulationOutcome:
