@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/probe.h"
+#include "core/packets/probe.h"
 #include "support/check.h"
 
 using namespace etloop;
