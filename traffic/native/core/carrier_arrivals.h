@@ -19,7 +19,7 @@
 
 namespace etloop {
 
-class CarrierArrivals {
+class CarrierArrivals final : public CarrierSink {
  public:
   // What it works with; all of it outlives it.
   struct Parts {
@@ -38,12 +38,12 @@ class CarrierArrivals {
         lanes_(parts.lanes),
         failure_(parts.failure) {}
 
-  // From a card (CarrierSink).
-  void on_grant(uint32_t end, const ClearToSend& grant, Nanos now);
-  void on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now);
-  void on_closing(uint32_t end, uint32_t tag, uint64_t added, Nanos now);
-  void on_carried(uint32_t end, const WorkRequest& request, Nanos now);
-  void on_carrier_fault(uint32_t end, const std::string& reason);
+  // From a card.
+  void on_grant(uint32_t end, const ClearToSend& grant, Nanos now) override;
+  void on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now) override;
+  void on_closing(uint32_t end, uint32_t tag, uint64_t added, Nanos now) override;
+  void on_carried(uint32_t end, const WorkRequest& request, Nanos now) override;
+  void on_carrier_fault(uint32_t end, const std::string& reason) override;
 
   // The network has brought a grant, a message or part of one, and the acknowledgement of it, to its end (MessageCarrier).
   void on_granted(int32_t connection, uint32_t tag, uint32_t index, Nanos now);

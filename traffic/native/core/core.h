@@ -43,7 +43,7 @@
 
 namespace etloop {
 
-class Core final : public PortSink, public CarrierSink {
+class Core final : public PortSink {
  public:
   // `receive_buffer_bytes` (least over the port's addresses) sizes the windows offered to peers.
   // What the queue pairs are made of comes from `memory`, which outlives the core.
@@ -77,14 +77,7 @@ class Core final : public PortSink, public CarrierSink {
   void on_datagram(const Datagram& datagram, Nanos now) override { packets_.on_datagram(datagram, now); }
   // A datagram for the queue pair of this number comes next.
   void expect_datagram(uint32_t dest_qpn) const { queue_pairs_.expect_packet(dest_qpn); }
-  void on_grant(uint32_t end, const ClearToSend& grant, Nanos now) override { carried_.on_grant(end, grant, now); }
-  void on_message(uint32_t end, uint32_t number, uint32_t bytes, Nanos now) override {
-    carried_.on_message(end, number, bytes, now);
-  }
-  void on_closing(uint32_t end, uint32_t tag, uint64_t added, Nanos now) override { carried_.on_closing(end, tag, added, now); }
-  void on_carried(uint32_t end, const WorkRequest& request, Nanos now) override { carried_.on_carried(end, request, now); }
-  void on_carrier_fault(uint32_t end, const std::string& reason) override { carried_.on_carrier_fault(end, reason); }
-  // Of `make_carried`: where its network hands in what it has brought.
+  // Where a card, or the network of `make_carried`, hands in what it has brought.
   CarrierArrivals& carried() { return carried_; }
   // Another port of the host hands something over; it takes effect when it is due.
   void on_scale_up(const ScaleUpMessage& message);

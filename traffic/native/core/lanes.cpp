@@ -137,7 +137,7 @@ void Lanes::connect_sending(LaneRun& lane, uint32_t number) {
   Ends& here = ends(lane.send_connection);
   here.sending.add(lane.tag, number);
   if (!here.early.take(lane)) refuse_grant(lane.send_connection, lane.tag);
-  if (lane.one_sided && !lane.posting.done()) lane.closing_out = LaneRun::Closing::open;
+  if (lane.one_sided && !lane.posting.done()) lane.sending.closing = LaneSender::Closing::open;
 }
 
 // Makes a lane known to the connection that it receives on, where messages of it may have arrived already.
@@ -145,8 +145,8 @@ void Lanes::connect_receiving(LaneRun& lane, uint32_t number) {
   const int32_t connection = lane.recv_connection;
   Ends& here = ends(connection);
   here.receiving.add(lane.tag, number);
-  lane.parts_in = static_cast<uint8_t>(connections_.parts_of(connection, lane.one_sided));
-  lane.closed_in = !lane.one_sided || lane.granting.done();
+  lane.receiving.parts = static_cast<uint8_t>(connections_.parts_of(connection, lane.one_sided));
+  lane.receiving.closed = !lane.one_sided || lane.granting.done();
   const EarlyArrivals::Item early = here.early_arrivals.take(lane.tag);
   records_.note_received(lane.op_run, static_cast<int32_t>(early.messages), early.bytes, connections_.on_wire(connection));
   bool fits = lane.arrive_early(early.messages, early.bytes);
@@ -155,7 +155,7 @@ void Lanes::connect_receiving(LaneRun& lane, uint32_t number) {
     failure_.set(connection, connections_.text(connection) + ": op #" + std::to_string(lane.tag) +
                                  ": what arrived before it began is not what its schedule says");
   }
-  if (!lane.closed_in) paths_.expect_closing(connection, lane.tag);
+  if (!lane.receiving.closed) paths_.expect_closing(connection, lane.tag);
 }
 
 void Lanes::end_lane(uint32_t lane, Nanos now) {
@@ -209,7 +209,7 @@ void Lanes::move_lane(uint32_t lane, Nanos now) {
   while (may_grant(lanes_[lane])) grant_next(lane, now);
   while (lanes_[lane].may_post()) send_next(lane, now);
   if (lanes_[lane].may_close()) {
-    lanes_[lane].closing_out = LaneRun::Closing::posted;
+    lanes_[lane].sending.closing = LaneSender::Closing::posted;
     paths_.close(lane, lanes_[lane], now);
   }
   if (executed) wake_dependents(lanes_[lane].op_run, lanes_[lane].number);
@@ -252,16 +252,16 @@ void Lanes::grant_next(uint32_t lane, Nanos now) {
 }
 
 void Lanes::send_next(uint32_t lane, Nanos now) {
-  LaneRun& sending = lanes_[lane];
+  LaneRun& sender = lanes_[lane];
   int64_t bytes = 0;
-  const uint32_t index = sending.post(bytes, connections_.parts_of(sending.send_connection, sending.one_sided));
-  if (!paths_.accepts(sending.send_connection, index, bytes)) return;
-  if (sending.one_sided && bytes == 0) {
-    sending.acknowledge(index);  // nothing to write; the closing message says the rest
+  const uint32_t index = sender.post(bytes, connections_.parts_of(sender.send_connection, sender.one_sided));
+  if (!paths_.accepts(sender.send_connection, index, bytes)) return;
+  if (sender.one_sided && bytes == 0) {
+    sender.acknowledge(index);  // nothing to write; the closing message says the rest
     return;
   }
-  ++sending.written;
-  paths_.send(lane, sending, index, bytes, now);
+  ++sender.sending.written;
+  paths_.send(lane, sender, index, bytes, now);
 }
 
 void Lanes::on_grant(int32_t connection, uint32_t tag, const Grant& grant, Nanos now) {
@@ -273,12 +273,12 @@ void Lanes::on_grant(int32_t connection, uint32_t tag, const Grant& grant, Nanos
     }
     return;
   }
-  LaneRun& sending = lanes_[lane];
-  if (sending.one_sided || sending.credits - sending.posted >= kMaxSlots) {
+  LaneRun& sender = lanes_[lane];
+  if (sender.one_sided || sender.sending.credits - sender.sending.posted >= kMaxSlots) {
     refuse_grant(connection, tag);
     return;
   }
-  sending.credit(grant);
+  sender.credit(grant);
   pump(lane, now);
 }
 
@@ -290,7 +290,7 @@ void Lanes::on_message(const ArrivedMessage& message, Nanos now) {
     refuse_message(message, arrival);
     return;
   }
-  const bool whole = lanes_[lane].missing_parts[message.index % kMaxSlots] == 0;
+  const bool whole = lanes_[lane].receiving.missing_parts[message.index % kMaxSlots] == 0;
   count_arrival(lane, whole ? 1 : 0, message.part_bytes, now);
 }
 
@@ -324,21 +324,21 @@ int64_t Lanes::on_unseen(int32_t connection, uint32_t tag, uint64_t messages, Na
 }
 
 void Lanes::on_acknowledged(uint32_t lane, uint32_t index, Nanos now) {
-  LaneRun& sending = lanes_[lane];
-  assert(sending.in_use);
+  LaneRun& sender = lanes_[lane];
+  assert(sender.in_use);
   if (index == kClosingIndex) {
-    sending.closing_out = LaneRun::Closing::over;
+    sender.sending.closing = LaneSender::Closing::over;
   } else {
-    sending.acknowledge(index);
+    sender.acknowledge(index);
   }
-  records_.note_progress(sending.op_run, now);
+  records_.note_progress(sender.op_run, now);
   pump(lane, now);
 }
 
 void Lanes::count_arrival(uint32_t lane, int32_t messages, int64_t bytes, Nanos now) {
-  const LaneRun& receiving = lanes_[lane];
-  records_.note_received(receiving.op_run, messages, bytes, connections_.on_wire(receiving.recv_connection));
-  records_.note_progress(receiving.op_run, now);
+  const LaneRun& receiver = lanes_[lane];
+  records_.note_received(receiver.op_run, messages, bytes, connections_.on_wire(receiver.recv_connection));
+  records_.note_progress(receiver.op_run, now);
   records_.set_trigger(now);
   pump(lane, now);
   records_.set_trigger(0);
@@ -346,7 +346,7 @@ void Lanes::count_arrival(uint32_t lane, int32_t messages, int64_t bytes, Nanos 
 
 int64_t Lanes::granted_bytes(int32_t connection, uint32_t tag, uint32_t index) const {
   const uint32_t lane = ends(connection).receiving.find(tag);
-  return lane == ActiveLanes::kNone ? -1 : int64_t{lanes_[lane].expected_bytes[index % kMaxSlots]};
+  return lane == ActiveLanes::kNone ? -1 : int64_t{lanes_[lane].receiving.expected_bytes[index % kMaxSlots]};
 }
 
 void Lanes::refuse_grant(int32_t connection, uint32_t tag) {
@@ -382,16 +382,16 @@ void Lanes::add_waits(const LaneRun& lane, const QueuePairs& queue_pairs, std::v
     wait.connection = lane.send_connection;
     wait.peer_rank = connections_.planned(lane.send_connection).dst_rank;
   };
-  if (lane.send_connection >= 0 && lane.posted < lane.handed) {
+  if (lane.send_connection >= 0 && lane.sending.posted < lane.sending.handed) {
     wait_to_send(WaitKind::clear_to_send);
-    wait.messages_done = static_cast<int32_t>(lane.posted);
+    wait.messages_done = static_cast<int32_t>(lane.sending.posted);
     wait.messages_total = wait.messages_done + total(lane.posting, kEntrySend);
     out.push_back(wait);
   }
-  if (lane.send_connection >= 0 && lane.acknowledged < lane.posted) {
+  if (lane.send_connection >= 0 && lane.sending.acknowledged < lane.sending.posted) {
     wait_to_send(WaitKind::acknowledgement);
-    wait.messages_done = static_cast<int32_t>(lane.acknowledged);
-    wait.messages_total = static_cast<int32_t>(lane.posted);
+    wait.messages_done = static_cast<int32_t>(lane.sending.acknowledged);
+    wait.messages_total = static_cast<int32_t>(lane.sending.posted);
     for (const uint32_t qp : connections_[lane.send_connection].send_qps) {
       if (queue_pairs[qp].deadline() != kNever) wait.psn = queue_pairs[qp].oldest_unacknowledged();
     }
@@ -403,7 +403,7 @@ void Lanes::add_waits(const LaneRun& lane, const QueuePairs& queue_pairs, std::v
   } else if ((lane.execution.step().kind & kEntryRecv) != 0 && !lane.received()) {
     wait.kind = WaitKind::data;
     wait.connection = lane.recv_connection;
-    wait.messages_done = static_cast<int32_t>(lane.consumed);
+    wait.messages_done = static_cast<int32_t>(lane.receiving.consumed);
     wait.messages_total = wait.messages_done + total(lane.execution, kEntryRecv);
     wait.peer_rank = connections_.planned(lane.recv_connection).src_rank;
     wait.psn = 0;
@@ -417,7 +417,7 @@ WaitRecord Lanes::wait_for_lane(const LaneRun& lane, WaitRecord wait) const {
   if (other < kLaneOver) {
     const LaneRun& awaited = lanes_[other];
     wait.connection = awaited.recv_connection >= 0 ? awaited.recv_connection : awaited.send_connection;
-    wait.messages_done = static_cast<int32_t>(awaited.consumed);
+    wait.messages_done = static_cast<int32_t>(awaited.receiving.consumed);
   }
   if (wait.connection >= 0) {
     const PlannedConnection& c = connections_.planned(wait.connection);

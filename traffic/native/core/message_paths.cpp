@@ -98,7 +98,7 @@ void MessagePaths::send_request(uint32_t number, const LaneRun& lane, uint32_t i
   request.trigger_ns = records_.trigger_ns();
   Grant target{buffer_address(lane.tag, index), ends.data_rkey, 0};
   if (!lane.one_sided) {
-    target = lane.grants[index % kMaxSlots];
+    target = lane.sending.grants[index % kMaxSlots];
     if (card.rkey != 0) request.imm = target.number;  // a card does not say where a message went
   } else if (card.rkey != 0) {
     target = {card.va, card.rkey, 0};
@@ -135,7 +135,7 @@ void MessagePaths::close(uint32_t number, const LaneRun& lane, Nanos now) {
   WorkRequest request;
   request.kind = WorkKind::fetch_add;
   request.bytes = kAtomicOperandBytes;
-  request.swap_add = ~static_cast<uint64_t>(lane.written);  // -(n + 1)
+  request.swap_add = ~static_cast<uint64_t>(lane.sending.written);  // -(n + 1)
   request.va = card.rkey != 0 ? card.closing_va + (lane.tag % kCardClosings) * kAtomicOperandBytes
                               : buffer_address(lane.tag, kClosingIndex);
   request.rkey = card.rkey != 0 ? card.rkey : ends.data_rkey;

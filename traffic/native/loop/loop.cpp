@@ -329,7 +329,7 @@ void PortLoop::run() {
     }
     const int64_t done_before = core_->status().ops_done;
     const size_t received =
-        verbs_ != nullptr ? verbs_->receive(*core_, kReceiveBudget) : port_->receive(*core_, kReceiveBudget);
+        verbs_ != nullptr ? verbs_->receive(core_->carried(), kReceiveBudget) : port_->receive(*core_, kReceiveBudget);
     const bool handed_over = board_->mesh().take(index_, kReceiveBudget, [this](const ScaleUpMessage& message) {
       core_->on_scale_up(message);
     });
