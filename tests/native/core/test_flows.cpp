@@ -46,6 +46,9 @@ void a_queue_pair_that_was_slowed_down_rests_until_its_timer() {
   test::CoreParts port(plan, 0);
   port.open();
   StillClock clock;
+  PacketRun first = middles(1);
+  CHECK_EQ(port.flows.allowed(0, first, 0, clock), 1u);
+  port.flows.sent(0, first, 1, 0);
   CHECK(port.flows.notified(0, 0));  // the rate is cut when the algorithm next looks
   clock.now_ns = 10'000;
   uint32_t sent = 0;
