@@ -19,7 +19,7 @@ class EarlyPackets {
         accepts_(params.out_of_order_accept || params.selective_repeat) {}
 
   bool empty() const { return count_ == 0; }
-  // So many are kept as may overtake one that is missing; or more, and it counts as lost.
+  // What is missing counts as lost once as many overtook it as may.
   bool missing_may_be_late() const { return count_ < patience_; }
   bool reached_patience() const { return count_ == patience_; }
 
