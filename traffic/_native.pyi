@@ -294,10 +294,11 @@ class QueuePair:
         content: bytes = b"",
         read_bytes: int = 0,
         imm: int = 0,
-        swap_add: int = 0,
-        compare: int = 0,
     ) -> int:
-        """Posts a write, write_imm, send, send_imm, read, fetch_add or compare_swap; returns its mark."""
+        """Post a write, write_imm, send, send_imm or read; return its mark."""
+
+    def post_atomic(self, kind: str, va: int, rkey: int, swap_add: int, compare: int = 0) -> int:
+        """Post a fetch_add or compare_swap; return its mark."""
 
     def post_receive(self, room_bytes: int) -> None: ...
     def datagrams(self, flow: IpFlow, now_ns: int) -> list[bytes]:

@@ -82,7 +82,7 @@ class ProbeOutcome:
 
 
 class _Verdict(Enum):
-    """`ProbeVerdict` of traffic/native/core/probe.h."""
+    """`ProbeVerdict` of traffic/native/core/packets/probe.h."""
 
     PENDING = 0
     GOOD = 1

@@ -124,15 +124,15 @@ def test_atomics_both_ways(machine: Machine, rxe_peer: Path) -> None:
     with joined(machine, rxe_peer, Setting()) as (end, peer):
         qp = end.queue_pair
         peer.command_peer("poke 800 " + (1000).to_bytes(8, "little").hex())
-        assert end.complete(qp.post("fetch_add", va=peer.va + 800, rkey=peer.rkey, swap_add=5))[3] == 1000
+        assert end.complete(qp.post_atomic("fetch_add", va=peer.va + 800, rkey=peer.rkey, swap_add=5))[3] == 1000
         assert (
-            end.complete(qp.post("compare_swap", va=peer.va + 800, rkey=peer.rkey, compare=1005, swap_add=7))[
+            end.complete(qp.post_atomic("compare_swap", va=peer.va + 800, rkey=peer.rkey, compare=1005, swap_add=7))[
                 3
             ]
             == 1005
         )
         assert (
-            end.complete(qp.post("compare_swap", va=peer.va + 800, rkey=peer.rkey, compare=1005, swap_add=9))[
+            end.complete(qp.post_atomic("compare_swap", va=peer.va + 800, rkey=peer.rkey, compare=1005, swap_add=9))[
                 3
             ]
             == 7
@@ -274,7 +274,7 @@ def test_what_comes_twice_counts_once(machine: Machine, rxe_peer: Path) -> None:
         for expected in range(5):
             assert (
                 end.complete(
-                    end.queue_pair.post("fetch_add", va=peer.va + 500_000, rkey=peer.rkey, swap_add=1)
+                    end.queue_pair.post_atomic("fetch_add", va=peer.va + 500_000, rkey=peer.rkey, swap_add=1)
                 )[3]
                 == expected
             )

@@ -1,5 +1,5 @@
 // Rules against what passes: which packets are selected, what becomes of them, and that the rest is untouched.
-#include "core/faults.h"
+#include "core/packets/faults.h"
 
 #include <memory>
 #include <vector>

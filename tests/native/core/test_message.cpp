@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/probe.h"
+#include "core/packets/probe.h"
 #include "support/check.h"
 
 using namespace etloop;
@@ -39,31 +39,31 @@ void a_receive_releases_the_send_behind_it() {
   LaneRun lane = forwarding_lane(1000, 4);
   int64_t bytes = 0;
   while (lane.may_execute()) lane.execute();
-  CHECK_EQ(lane.handed, 2u);  // both slices of the first entry; the second waits for data
+  CHECK_EQ(lane.sending.handed, 2u);  // both slices of the first entry; the second waits for data
   CHECK(!lane.may_post());    // nothing is granted to us yet
   while (lane.may_grant()) lane.grant(bytes);
-  CHECK_EQ(lane.granted, 4u);
-  lane.credits = 4;
+  CHECK_EQ(lane.receiving.granted, 4u);
+  lane.sending.credits = 4;
   CHECK(lane.may_post());
   CHECK_EQ(lane.post(bytes, 1), 0u);
   CHECK_EQ(bytes, 500);
   CHECK(lane.arrive(0, 500) == LaneRun::Arrival::accepted);
   CHECK(lane.may_execute());
   lane.execute();
-  CHECK_EQ(lane.handed, 3u);
-  CHECK_EQ(lane.consumed, 1u);
+  CHECK_EQ(lane.sending.handed, 3u);
+  CHECK_EQ(lane.receiving.consumed, 1u);
   CHECK(!lane.may_execute());  // slice 1 has not arrived
 }
 
 void slots_bound_what_is_unacknowledged() {
   LaneRun lane = forwarding_lane(10'000, 2);
   while (lane.may_execute()) lane.execute();
-  CHECK_EQ(lane.handed, 2u);
-  lane.credits = 8;
+  CHECK_EQ(lane.sending.handed, 2u);
+  lane.sending.credits = 8;
   int64_t bytes = 0;
   while (lane.may_post()) lane.post(bytes, 1);
   lane.acknowledge(0);
-  CHECK_EQ(lane.acknowledged, 1u);
+  CHECK_EQ(lane.sending.acknowledged, 1u);
   CHECK(!lane.may_execute());  // its next entry needs data first
   CHECK(!lane.over());
 }
@@ -87,16 +87,16 @@ void grants_that_come_early_wait_for_their_op() {
   LaneRun five;
   five.tag = 5;
   CHECK(early.take(five));
-  CHECK_EQ(five.credits, 2u);
-  CHECK_EQ(five.grants[0].va, 100u);  // in the order in which they came
-  CHECK_EQ(five.grants[1].va, 300u);
-  CHECK_EQ(five.grants[1].rkey, 3u);
+  CHECK_EQ(five.sending.credits, 2u);
+  CHECK_EQ(five.sending.grants[0].va, 100u);  // in the order in which they came
+  CHECK_EQ(five.sending.grants[1].va, 300u);
+  CHECK_EQ(five.sending.grants[1].rkey, 3u);
   CHECK(early.take(five));
-  CHECK_EQ(five.credits, 2u);
+  CHECK_EQ(five.sending.credits, 2u);
   LaneRun nine;
   nine.tag = 9;
   CHECK(early.take(nine));
-  CHECK_EQ(nine.credits, 1u);
+  CHECK_EQ(nine.sending.credits, 1u);
   for (uint32_t i = 0; i <= kMaxSlots; ++i) CHECK(early.add(7, {}));
   LaneRun seven;
   seven.tag = 7;
@@ -108,25 +108,25 @@ void grants_that_come_early_wait_for_their_op() {
 
 void a_slot_is_free_when_all_before_it_are_and_all_parts_are_acknowledged() {
   LaneRun lane = forwarding_lane(10'000, 4);
-  lane.handed = 4;
-  lane.credits = 4;
+  lane.sending.handed = 4;
+  lane.sending.credits = 4;
   int64_t bytes = 0;
   while (lane.may_post()) lane.post(bytes, 2);
   lane.acknowledge(1);
   lane.acknowledge(1);
-  CHECK_EQ(lane.acknowledged, 0u);  // message 0 is still under way on another queue pair
+  CHECK_EQ(lane.sending.acknowledged, 0u);  // message 0 is still under way on another queue pair
   lane.acknowledge(0);
-  CHECK_EQ(lane.acknowledged, 0u);
+  CHECK_EQ(lane.sending.acknowledged, 0u);
   lane.acknowledge(0);
-  CHECK_EQ(lane.acknowledged, 2u);
+  CHECK_EQ(lane.sending.acknowledged, 2u);
   lane.acknowledge(2);
   lane.acknowledge(2);
-  CHECK_EQ(lane.acknowledged, 3u);
+  CHECK_EQ(lane.sending.acknowledged, 3u);
 }
 
 void a_message_in_parts_is_here_when_all_its_parts_are() {
   LaneRun lane = forwarding_lane(1000, 4);
-  lane.parts_in = 3;
+  lane.receiving.parts = 3;
   int64_t bytes = 0;
   while (lane.may_grant()) lane.grant(bytes);
   while (lane.may_execute()) lane.execute();
@@ -164,7 +164,7 @@ LaneRun one_sided_receiver(int64_t op_bytes) {
   cutting.handshake = Handshake::one_sided;
   LaneRun lane;
   lane.one_sided = true;
-  lane.closed_in = false;
+  lane.receiving.closed = false;
   lane.slots = 8;
   lane.execution = LaneCursor(shape, kReceive, cutting, op_bytes);
   lane.granting = lane.execution;

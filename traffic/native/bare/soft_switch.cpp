@@ -67,6 +67,16 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
     uint32_t attachment;
     SwitchFrame frame;  // of a pause: `handle` is kPauseHandle, `destination` its priority, `frame_bytes` its quanta
   };
+  // What other threads ask of the switch's, and what it answers.
+  struct Exchange {
+    std::mutex mutex;  // of everything below
+    std::condition_variable answered;
+    bool wanted = false;
+    bool ended = false;
+    std::string failure;
+    SoftSnapshot last;
+    std::vector<std::pair<FabricEnd, bool>> link_orders;
+  };
   struct Due {
     Nanos at_ns = 0;
     uint32_t handle = 0;  // kPauseHandle: a pause
@@ -97,13 +107,7 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
   std::thread thread;
   std::atomic<bool> stopping{false};
   std::atomic<bool> asked{false};
-  std::mutex mutex;  // of everything below
-  std::condition_variable answered;
-  bool wanted = false;
-  bool ended = false;
-  std::string failure;
-  SoftSnapshot last;
-  std::vector<std::pair<FabricEnd, bool>> link_orders;
+  Exchange exchange;
 };
 
 // ---- opening
@@ -263,8 +267,8 @@ void SoftSwitch::State::arrive(const soft::Headers& headers, uint32_t handle, Na
 bool SoftSwitch::State::receive(Nanos& horizon_ns) {
   horizon_ns = monotonic_ns();
   if (poll(polled.data(), polled.size(), 0) < 0 && errno != EINTR) {
-    const std::lock_guard lock(mutex);
-    failure = "cannot look at the sockets: " + errno_text(errno);
+    const std::lock_guard lock(exchange.mutex);
+    exchange.failure = "cannot look at the sockets: " + errno_text(errno);
     return false;
   }
   for (receiving = 0; receiving < sockets.size(); ++receiving) {
@@ -400,13 +404,13 @@ void SoftSwitch::State::wait() {
 }
 
 void SoftSwitch::State::answer() {
-  const std::lock_guard lock(mutex);
-  for (const auto& [end, up] : link_orders) fabric->set_link(end, up, monotonic_ns());
-  link_orders.clear();
-  if (!wanted) return;
-  wanted = false;
-  last = take_snapshot();
-  answered.notify_all();
+  const std::lock_guard lock(exchange.mutex);
+  for (const auto& [end, up] : exchange.link_orders) fabric->set_link(end, up, monotonic_ns());
+  exchange.link_orders.clear();
+  if (!exchange.wanted) return;
+  exchange.wanted = false;
+  exchange.last = take_snapshot();
+  exchange.answered.notify_all();
 }
 
 SoftSnapshot SoftSwitch::State::take_snapshot() {
@@ -444,10 +448,10 @@ void SoftSwitch::State::run() {
     turn();
     if (!stopping) wait();
   }
-  const std::lock_guard lock(mutex);
-  last = take_snapshot();
-  ended = true;
-  answered.notify_all();
+  const std::lock_guard lock(exchange.mutex);
+  exchange.last = take_snapshot();
+  exchange.ended = true;
+  exchange.answered.notify_all();
 }
 
 // ---- the face
@@ -475,23 +479,23 @@ void SoftSwitch::stop() {
 }
 
 std::string SoftSwitch::failure() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->failure;
+  const std::lock_guard lock(state_->exchange.mutex);
+  return state_->exchange.failure;
 }
 
 SoftSnapshot SoftSwitch::snapshot() {
-  std::unique_lock lock(state_->mutex);
-  if (!state_->thread.joinable() || state_->ended) return state_->last;
-  state_->wanted = true;
+  std::unique_lock lock(state_->exchange.mutex);
+  if (!state_->thread.joinable() || state_->exchange.ended) return state_->exchange.last;
+  state_->exchange.wanted = true;
   state_->asked = true;
   eventfd_write(state_->wake.get(), 1);
-  state_->answered.wait(lock, [this] { return !state_->wanted || state_->ended; });
-  return state_->last;
+  state_->exchange.answered.wait(lock, [this] { return !state_->exchange.wanted || state_->exchange.ended; });
+  return state_->exchange.last;
 }
 
 void SoftSwitch::set_link(const FabricEnd& end, bool up) {
-  const std::lock_guard lock(state_->mutex);
-  state_->link_orders.emplace_back(end, up);
+  const std::lock_guard lock(state_->exchange.mutex);
+  state_->exchange.link_orders.emplace_back(end, up);
   state_->asked = true;
   eventfd_write(state_->wake.get(), 1);
 }

@@ -51,14 +51,12 @@ class BoundQp {
   }
 
   uint32_t post(const std::string& kind, uint64_t va, uint32_t rkey, const nb::bytes& content, uint32_t read_bytes,
-                uint32_t imm, uint64_t swap_add, uint64_t compare) {
+                uint32_t imm) {
     WorkRequest request;
     request.kind = kind_of(kind);
     request.va = va;
     request.rkey = rkey;
     request.imm = imm;
-    request.swap_add = swap_add;
-    request.compare = compare;
     request.lane = next_mark_++;
     request.bytes = static_cast<uint32_t>(content.size());
     const auto* begin = static_cast<const uint8_t*>(content.data());
@@ -70,6 +68,19 @@ class BoundQp {
     } else if (content.size() > 0) {
       request.source = buffers_.back().data();
     }
+    qp_.post(request);
+    return request.lane;
+  }
+
+  uint32_t post_atomic(const std::string& kind, uint64_t va, uint32_t rkey, uint64_t swap_add, uint64_t compare) {
+    WorkRequest request;
+    request.kind = kind_of(kind);
+    request.va = va;
+    request.rkey = rkey;
+    request.swap_add = swap_add;
+    request.compare = compare;
+    request.lane = next_mark_++;
+    buffers_.emplace_back();
     qp_.post(request);
     return request.lane;
   }
@@ -185,7 +196,8 @@ void bind_qp(nb::module_& module) {
       .def(nb::init<uint32_t, uint32_t, const TransportParams&, uint64_t, uint32_t, size_t>(), "local_qpn"_a, "remote_qpn"_a,
            "settings"_a, "memory_va"_a = 0x7F00'0000'0000, "memory_rkey"_a = 0x77, "memory_bytes"_a = 1 << 20)
       .def("post", &BoundQp::post, "kind"_a, "va"_a = 0, "rkey"_a = 0, "content"_a = nb::bytes("", 0), "read_bytes"_a = 0,
-           "imm"_a = 0, "swap_add"_a = 0, "compare"_a = 0)
+           "imm"_a = 0)
+      .def("post_atomic", &BoundQp::post_atomic, "kind"_a, "va"_a, "rkey"_a, "swap_add"_a, "compare"_a = 0)
       .def("post_receive", &BoundQp::post_receive, "room_bytes"_a)
       .def("datagrams", &BoundQp::datagrams, "flow"_a, "now_ns"_a)
       .def("on_datagram", &BoundQp::on_datagram, "datagram"_a, "now_ns"_a)

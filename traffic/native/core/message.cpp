@@ -13,10 +13,10 @@ void seek(LaneCursor& cursor, uint8_t flag) {
 void LaneRun::execute() {
   const LaneStep step = execution.step();
   if ((step.kind & kEntryRecv) != 0) {
-    arrived >>= 1;
-    ++consumed;
+    receiving.arrived >>= 1;
+    ++receiving.consumed;
   }
-  if ((step.kind & kEntrySend) != 0) ++handed;
+  if ((step.kind & kEntrySend) != 0) ++sending.handed;
   execution.advance();
 }
 
@@ -29,44 +29,44 @@ MessagePart message_part(int64_t message_bytes, uint32_t part, uint32_t parts) {
 
 uint32_t LaneRun::grant(int64_t& bytes) {
   bytes = granting.step().wire_bytes;
-  expected_bytes[granted % kMaxSlots] = static_cast<uint32_t>(bytes);
-  missing_parts[granted % kMaxSlots] = parts_in;
+  receiving.expected_bytes[receiving.granted % kMaxSlots] = static_cast<uint32_t>(bytes);
+  receiving.missing_parts[receiving.granted % kMaxSlots] = receiving.parts;
   granting.advance();
   seek(granting, kEntryRecv);
-  return granted++;
+  return receiving.granted++;
 }
 
 uint32_t LaneRun::post(int64_t& bytes, uint32_t parts) {
   bytes = posting.step().wire_bytes;
-  unacknowledged_parts[posted % kMaxSlots] = static_cast<uint8_t>(parts);
+  sending.unacknowledged_parts[sending.posted % kMaxSlots] = static_cast<uint8_t>(parts);
   posting.advance();
   seek(posting, kEntrySend);
-  return posted++;
+  return sending.posted++;
 }
 
 void LaneRun::acknowledge(uint32_t index) {
-  assert(index >= acknowledged && index < posted);
-  if (--unacknowledged_parts[index % kMaxSlots] != 0) return;
-  acknowledged_ahead |= uint64_t{1} << (index - acknowledged);
+  assert(index >= sending.acknowledged && index < sending.posted);
+  if (--sending.unacknowledged_parts[index % kMaxSlots] != 0) return;
+  sending.acknowledged_ahead |= uint64_t{1} << (index - sending.acknowledged);
   // A slot is free when all before it are: NCCL's proxy tests its requests in order.
-  const auto in_order = static_cast<uint32_t>(std::countr_one(acknowledged_ahead));
-  acknowledged_ahead = in_order == kMaxSlots ? 0 : acknowledged_ahead >> in_order;
-  acknowledged += in_order;
+  const auto in_order = static_cast<uint32_t>(std::countr_one(sending.acknowledged_ahead));
+  sending.acknowledged_ahead = in_order == kMaxSlots ? 0 : sending.acknowledged_ahead >> in_order;
+  sending.acknowledged += in_order;
 }
 
 LaneRun::Arrival LaneRun::arrive(uint32_t index, int64_t bytes) {
-  if (one_sided || index >= granted) return Arrival::not_granted;
-  if (index < consumed) return Arrival::repeated;
-  const uint64_t bit = uint64_t{1} << (index - consumed);
-  if ((arrived & bit) != 0) return Arrival::repeated;
-  if (expected_bytes[index % kMaxSlots] != bytes) return Arrival::wrong_size;
-  if (--missing_parts[index % kMaxSlots] == 0) arrived |= bit;
+  if (one_sided || index >= receiving.granted) return Arrival::not_granted;
+  if (index < receiving.consumed) return Arrival::repeated;
+  const uint64_t bit = uint64_t{1} << (index - receiving.consumed);
+  if ((receiving.arrived & bit) != 0) return Arrival::repeated;
+  if (receiving.expected_bytes[index % kMaxSlots] != bytes) return Arrival::wrong_size;
+  if (--receiving.missing_parts[index % kMaxSlots] == 0) receiving.arrived |= bit;
   return Arrival::accepted;
 }
 
 LaneRun::Arrival LaneRun::arrive_next(int64_t bytes) {
-  if (!one_sided || closed_in) return Arrival::not_granted;
-  for (; !granting.done() && granting.step().wire_bytes == 0; ++granted) {
+  if (!one_sided || receiving.closed) return Arrival::not_granted;
+  for (; !granting.done() && granting.step().wire_bytes == 0; ++receiving.granted) {
     granting.advance();
     seek(granting, kEntryRecv);
   }
@@ -74,38 +74,38 @@ LaneRun::Arrival LaneRun::arrive_next(int64_t bytes) {
   if (granting.step().wire_bytes != bytes) return Arrival::wrong_size;
   granting.advance();
   seek(granting, kEntryRecv);
-  ++granted;
+  ++receiving.granted;
   return Arrival::accepted;
 }
 
 LaneRun::Arrival LaneRun::close() {
-  if (!one_sided || closed_in) return Arrival::not_granted;
-  for (; !granting.done(); ++granted) {
+  if (!one_sided || receiving.closed) return Arrival::not_granted;
+  for (; !granting.done(); ++receiving.granted) {
     if (granting.step().wire_bytes != 0) return Arrival::not_granted;
     granting.advance();
     seek(granting, kEntryRecv);
   }
-  closed_in = true;
+  receiving.closed = true;
   return Arrival::accepted;
 }
 
 bool LaneRun::arrive_unseen(uint64_t messages, int64_t& bytes) {
-  if (!one_sided || closed_in) return false;
+  if (!one_sided || receiving.closed) return false;
   bytes = 0;
   uint64_t counted = 0;
-  for (; !granting.done(); ++granted) {
+  for (; !granting.done(); ++receiving.granted) {
     const int64_t next = granting.step().wire_bytes;
     bytes += next;
     if (next != 0) ++counted;
     granting.advance();
     seek(granting, kEntryRecv);
   }
-  closed_in = true;
+  receiving.closed = true;
   return counted == messages;
 }
 
 bool LaneRun::arrive_early(uint32_t messages, int64_t bytes) {
-  for (; messages > 0 && !granting.done(); ++granted) {
+  for (; messages > 0 && !granting.done(); ++receiving.granted) {
     const int64_t next = granting.step().wire_bytes;
     bytes -= next;
     if (next != 0) --messages;
@@ -162,7 +162,7 @@ bool EarlyGrants::take(LaneRun& lane) {
   const auto mine = [&](const Item& item) { return item.tag == lane.tag; };
   for (const Item& item : early_) {
     if (!mine(item)) continue;
-    if (lane.credits >= kMaxSlots) return false;
+    if (lane.sending.credits >= kMaxSlots) return false;
     lane.credit(item.grant);
   }
   early_.erase(std::remove_if(early_.begin(), early_.end(), mine), early_.end());

@@ -49,6 +49,32 @@ struct MessagePart {
 };
 MessagePart message_part(int64_t message_bytes, uint32_t part, uint32_t parts);
 
+// The messages that a lane sends. Indices count the lane's messages, from 0.
+struct LaneSender {
+  enum class Closing : uint8_t { none, open, posted, over };
+
+  uint32_t handed = 0;
+  uint32_t credits = 0;
+  uint32_t posted = 0;
+  uint32_t acknowledged = 0;
+  uint64_t acknowledged_ahead = 0;                     // bit i: message acknowledged + i is
+  std::array<Grant, kMaxSlots> grants{};               // of message index % 64
+  std::array<uint8_t, kMaxSlots> unacknowledged_parts{};
+  Closing closing = Closing::none;                    // of a one-sided lane
+  uint32_t written = 0;                                // of a one-sided lane: messages that were not empty
+};
+
+// The messages that a lane receives.
+struct LaneReceiver {
+  uint32_t granted = 0;                                // one-sided: arrived
+  uint32_t consumed = 0;
+  uint64_t arrived = 0;                                // bit i: message consumed + i is here
+  std::array<uint32_t, kMaxSlots> expected_bytes{};    // of message index % 64
+  std::array<uint8_t, kMaxSlots> missing_parts{};
+  uint8_t parts = 1;                                   // of every message that arrives
+  bool closed = true;                                  // of a one-sided lane: nothing more will come
+};
+
 // Counters obey posted <= handed, posted <= credits (unless one-sided), acknowledged <= posted, consumed <= granted.
 struct LaneRun {
   uint32_t op_run = 0;
@@ -67,43 +93,24 @@ struct LaneRun {
   LaneCursor posting;   // at the next message to post, if any is left
   LaneCursor granting;  // at the next message to grant, if any is left
 
-  // sending
-  uint32_t handed = 0;
-  uint32_t credits = 0;
-  uint32_t posted = 0;
-  uint32_t acknowledged = 0;
-  uint64_t acknowledged_ahead = 0;                     // bit i: message acknowledged + i is
-  std::array<Grant, kMaxSlots> grants{};               // of message index % 64
-  std::array<uint8_t, kMaxSlots> unacknowledged_parts{};
-  enum class Closing : uint8_t { none, open, posted, over };
-  Closing closing_out = Closing::none;                 // of a one-sided lane that sends
-  uint32_t written = 0;                                // of a one-sided lane: messages that were not empty
-  // receiving
-  uint32_t granted = 0;                                // one-sided: arrived
-  uint32_t consumed = 0;
-  uint64_t arrived = 0;                                // bit i: message consumed + i is here
-  std::array<uint32_t, kMaxSlots> expected_bytes{};    // of message index % 64
-  std::array<uint8_t, kMaxSlots> missing_parts{};
-  uint8_t parts_in = 1;                                // of every message that arrives
-  bool closed_in = true;                               // of a one-sided lane that receives: nothing more will come
+  LaneSender sending;
+  LaneReceiver receiving;
 
-  Nanos trigger_ns = 0;  // when the message that last moved this lane arrived
-
-  bool may_grant() const { return !one_sided && !granting.done() && granted < consumed + slots; }
-  bool may_post() const { return posted < handed && (one_sided || posted < credits); }
-  bool may_close() const { return closing_out == Closing::open && posting.done() && posted == handed; }
-  bool received() const { return one_sided ? consumed < granted : (arrived & 1) != 0; }
+  bool may_grant() const { return !one_sided && !granting.done() && receiving.granted < receiving.consumed + slots; }
+  bool may_post() const { return sending.posted < sending.handed && (one_sided || sending.posted < sending.credits); }
+  bool may_close() const { return sending.closing == LaneSender::Closing::open && posting.done() && sending.posted == sending.handed; }
+  bool received() const { return one_sided ? receiving.consumed < receiving.granted : (receiving.arrived & 1) != 0; }
   // The next entry has what it waits for, apart from other lanes.
   bool may_execute() const {
     if (execution.done()) return false;
     const LaneStep step = execution.step();
     if ((step.kind & kEntryRecv) != 0 && !received()) return false;
-    return (step.kind & kEntrySend) == 0 || handed - acknowledged < slots;
+    return (step.kind & kEntrySend) == 0 || sending.handed - sending.acknowledged < slots;
   }
   void execute();
   // Index and wire bytes of the granted message.
   uint32_t grant(int64_t& bytes);
-  void credit(const Grant& grant) { grants[credits++ % kMaxSlots] = grant; }
+  void credit(const Grant& grant) { sending.grants[sending.credits++ % kMaxSlots] = grant; }
   // Index and wire bytes of the posted message, which goes out in so many parts.
   uint32_t post(int64_t& bytes, uint32_t parts);
   // A part of message `index` is acknowledged.
@@ -120,8 +127,8 @@ struct LaneRun {
   // Whether messages that were here before the lane was opened are its first ones.
   bool arrive_early(uint32_t messages, int64_t bytes);
   bool over() const {
-    const bool closed = closing_out == Closing::none || closing_out == Closing::over;
-    return execution.done() && acknowledged == handed && closed && closed_in;
+    const bool closed = sending.closing == LaneSender::Closing::none || sending.closing == LaneSender::Closing::over;
+    return execution.done() && sending.acknowledged == sending.handed && closed && receiving.closed;
   }
 };
 

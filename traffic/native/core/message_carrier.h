@@ -1,5 +1,5 @@
 // Who brings whole messages from rank to rank where no packets are made (flow_level). A core hands them over; it is told
-// what became of them by its `on_granted`, `on_arrived` and `on_acknowledged`, during the call or later.
+// what became of them by its `carried()`, during the call or later.
 #pragma once
 
 #include <cstdint>

@@ -12,6 +12,12 @@
 
 namespace etloop {
 
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual Nanos now() = 0;
+};
+
 // would_block: nothing leaves now; held: this cannot, but what answers the peer still may (a card's queue is full, or its
 // priority is paused).
 enum class TxResult : uint8_t { sent, would_block, held, failed };

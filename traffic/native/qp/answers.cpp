@@ -79,47 +79,14 @@ void Requester::on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcom
   }
 }
 
-// An acknowledgement stands for everything before it but READs and atomics: those complete by their responses alone.
-uint32_t Requester::acknowledgeable_to(uint32_t end) const {
-  if (waiting_ == 0) return end;
-  for (uint64_t position = head_; position != tail_; ++position) {
-    const WorkRequest& request = entry(position);
-    if (psn_distance(request.first_psn, end) >= 0) return end;
-    if (waits_for_response(request.kind)) return psn_distance(request.first_psn, una_) > 0 ? request.first_psn : una_;
-  }
-  return end;
-}
-
 // False: a response in between is missing, and is asked for again.
 bool Requester::acknowledge_before(uint32_t end, Nanos now, AckOutcome& outcome) {
   if (psn_distance(end, una_) <= 0) return true;
-  const uint32_t reached = acknowledgeable_to(end);
+  const uint32_t reached = requests_.acknowledgeable_to(end, una_);
   advance_to(reached, now, outcome);
   if (reached == end) return true;
   implied_nak(now, outcome);
   return false;
-}
-
-void Requester::complete_requests(AckOutcome& outcome) {
-  while (head_ != tail_) {
-    const WorkRequest& oldest = entry(head_);
-    const bool carries = !waits_for_response(oldest.kind);
-    if (psn_distance(advance(oldest.first_psn, oldest.packets), una_) > 0) {
-      if (!carries || psn_distance(una_, oldest.first_psn) <= 0) return;
-      const auto bytes = static_cast<uint32_t>(psn_distance(una_, oldest.first_psn)) << mtu_shift_;
-      outcome.bytes += bytes - head_bytes_counted_;
-      head_bytes_counted_ = bytes;
-      return;
-    }
-    if (carries) {
-      outcome.bytes += oldest.bytes - head_bytes_counted_;
-    } else {
-      --waiting_;
-      if (head_ < sending_) --outstanding_;
-    }
-    head_bytes_counted_ = 0;
-    ++head_;
-  }
 }
 
 void Requester::advance_to(uint32_t end, Nanos now, AckOutcome& outcome) {
@@ -127,41 +94,19 @@ void Requester::advance_to(uint32_t end, Nanos now, AckOutcome& outcome) {
   if (moved <= 0) return;
   outcome.packets += static_cast<uint32_t>(moved);
   una_ = end;
-  retries_ = 0;
   rnr_retries_ = 0;
-  timer_base_ = now;
-  progress_ns_ = now;
+  timer_.note_progress(now);
   implied_told_ = false;
-  complete_requests(outcome);
-  sample_rtt(end, now, outcome);
+  requests_.complete_before(una_, outcome);
+  timer_.measure(end, now, outcome.rtt_ns);
   if (selective_) trim_resend();
   // After a rewind, the acknowledgement of earlier transmissions can overtake what would be sent again.
   if (psn_distance(next_psn_, una_) < 0) rewind(una_);
-  if (sending_ < head_) sending_ = head_;
-}
-
-// RFC 6298's averages, of packets sent once (Karn).
-void Requester::sample_rtt(uint32_t end, Nanos now, AckOutcome& outcome) {
-  while (sample_count_ > 0 && psn_distance(end, samples_[sample_head_].psn) > 0) {
-    outcome.rtt_ns = now - samples_[sample_head_].sent_ns;
-    sample_head_ = (sample_head_ + 1) % static_cast<uint32_t>(samples_.size());
-    --sample_count_;
-  }
-  if (outcome.rtt_ns < 0) return;
-  doublings_ = 0;
-  if (smoothed_rtt_ns_ < 0) {
-    smoothed_rtt_ns_ = outcome.rtt_ns;
-    rtt_deviation_ns_ = outcome.rtt_ns / 2;
-    return;
-  }
-  const Nanos error_ns = outcome.rtt_ns - smoothed_rtt_ns_;
-  rtt_deviation_ns_ += ((error_ns < 0 ? -error_ns : error_ns) - rtt_deviation_ns_) / 4;
-  smoothed_rtt_ns_ += error_ns / 8;
 }
 
 void Requester::on_response(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
-  if (waiting_ == 0 || psn_distance(packet.psn, una_) < 0) return;
-  WorkRequest& request = entry(position_of(packet.psn));
+  if (!requests_.any_responses() || psn_distance(packet.psn, una_) < 0) return;
+  WorkRequest& request = requests_.at_psn(packet.psn);
   if (!waits_for_response(request.kind)) return;  // not to anything that was asked
   // Whoever answers a request has taken every one before it.
   if (!acknowledge_before(request.first_psn, now, outcome)) return;
@@ -210,18 +155,18 @@ void Requester::implied_nak(Nanos now, AckOutcome& outcome) {
 
 // Everything from `psn` on again.
 void Requester::recover(uint32_t psn, Nanos now) {
-  timer_base_ = now;
+  timer_.restart(now);
   if (!selective_) {
     rewind(psn);
     return;
   }
-  sample_count_ = 0;
+  timer_.forget_sent();
   examined_to_ = sent_end_;
   recovered_to_ = sent_end_;
   resend_.clear();
   uint32_t from = psn;
   while (psn_distance(sent_end_, from) > 0) {  // by request, for a READ is one packet of many numbers
-    const WorkRequest& request = entry(position_of(from));
+    const WorkRequest& request = requests_.at_psn(from);
     const uint32_t end = advance(request.first_psn, request.packets);
     const uint32_t stop = psn_distance(end, sent_end_) < 0 ? end : sent_end_;
     resend_.push_back({from, static_cast<uint32_t>(psn_distance(stop, from))});
@@ -231,18 +176,8 @@ void Requester::recover(uint32_t psn, Nanos now) {
 
 void Requester::rewind(uint32_t psn) {
   next_psn_ = psn;
-  sample_count_ = 0;
-  sending_ = head_;
-  outstanding_ = 0;
-  while (sending_ != tail_) {
-    const WorkRequest& candidate = entry(sending_);
-    if (psn_distance(advance(candidate.first_psn, candidate.packets), psn) > 0) break;
-    ++sending_;
-  }
-  if (waiting_ == 0) return;
-  for (uint64_t position = head_; position != sending_; ++position) {
-    if (waits_for_response(entry(position).kind)) ++outstanding_;
-  }
+  timer_.forget_sent();
+  requests_.rewind(psn);
 }
 
 // Bit i of the bitmap: packet.psn + 1 + i has arrived. What is not there below the highest that is, is missing.
@@ -251,8 +186,8 @@ void Requester::recover_missing(const wire::Packet& packet, Nanos now) {
   while (bits > 0 && !has_bit(packet.payload, bits - 1)) --bits;
   const uint32_t top = advance(packet.psn, bits + (bits > 0 ? 0 : 1));
   if (psn_distance(top, sent_end_) >= 0) return;  // speaks of what was never sent
-  sample_count_ = 0;
-  timer_base_ = now;
+  timer_.forget_sent();
+  timer_.restart(now);
   if (psn_distance(top, recovered_to_) >= 0) {
     // Something sent after the last recovery has arrived: whatever is still missing was lost again.
     resend_.clear();
@@ -268,7 +203,7 @@ void Requester::add_holes(const wire::Packet& packet, uint32_t from, uint32_t to
   for (uint32_t psn = from; psn_distance(top, psn) > 0; psn = advance(psn, 1)) {
     const auto above = static_cast<uint32_t>(psn_distance(psn, packet.psn));
     if (above > 0 && has_bit(packet.payload, above - 1)) continue;
-    const WorkRequest& request = entry(position_of(psn));
+    const WorkRequest& request = requests_.at_psn(psn);
     const bool continues = !resend_.empty() && advance(resend_.back().psn, resend_.back().count) == psn &&
                            psn != request.first_psn;
     if (continues) {

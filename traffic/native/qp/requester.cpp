@@ -13,10 +13,6 @@ using wire::psn_distance;
 
 namespace {
 
-constexpr size_t kFirstRing = 4;
-constexpr uint32_t kMostDoublings = 20;
-constexpr Nanos kTimeBaseNs = 4096;  // timeouts are 4.096 us times a power of two
-
 constexpr uint32_t advance(uint32_t psn, uint32_t by) { return (psn + by) & wire::kPsnMask; }
 
 // The opcodes of a message of several packets and of one alone.
@@ -45,8 +41,6 @@ constexpr Forms forms(WorkKind kind) {
   return {Opcode::write_first, Opcode::write_middle, Opcode::write_last, Opcode::write_only};
 }
 
-constexpr bool is_atomic(WorkKind kind) { return kind == WorkKind::fetch_add || kind == WorkKind::compare_swap; }
-
 }  // namespace
 
 Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& params, FlowRecord& counters,
@@ -56,19 +50,15 @@ Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& pa
       next_psn_(una_),
       sent_end_(una_),
       selective_(params.selective_repeat),
-      adaptive_(params.adaptive_timeout),
       path_mtu_(params.path_mtu),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
-      ring_(&memory),
+      requests_(una_, mtu_shift_, memory),
       remote_qpn_(remote_qpn),
       flow_(flow),
-      timeout_ns_(params.timeout_ns),
-      timeout_floor_ns_(std::min(params.timeout_floor_ns, params.timeout_ns)),
-      post_psn_(una_),
+      timer_(params),
       examined_to_(una_),
       recovered_to_(una_),
       ack_every_limit_(params.ack_every),
-      retry_limit_(params.retry_limit),
       rnr_retry_limit_(params.rnr_retry),
       outstanding_limit_(std::max(1U, params.max_rd_atomic)) {
   set_window(params.window_packets == 0 ? 64 : params.window_packets);
@@ -81,40 +71,14 @@ void Requester::set_window(uint32_t packets) {
   ack_every_ = std::max(1U, std::min(ack_every_limit_, window_ / 2));
 }
 
-void Requester::post(const WorkRequest& request) {
-  if (ring_.empty()) ring_.resize(kFirstRing);
-  if (tail_ - completed_ == ring_.size()) {
-    std::pmr::vector<WorkRequest> larger(ring_.size() * 2, ring_.get_allocator());
-    for (uint64_t i = completed_; i < tail_; ++i) larger[i & (larger.size() - 1)] = entry(i);
-    ring_ = std::move(larger);
-  }
-  WorkRequest& slot = entry(tail_);
-  slot = request;
-  if (is_atomic(request.kind)) slot.bytes = kAtomicOperandBytes;
-  slot.first_psn = post_psn_;
-  slot.packets = slot.bytes == 0 ? 1 : (slot.bytes + path_mtu_ - 1) >> mtu_shift_;
-  assert(slot.packets <= kMostPacketsPerRequest);
-  post_psn_ = advance(post_psn_, slot.packets);
-  if (waits_for_response(request.kind)) ++waiting_;
-  ++tail_;
-  if (fault_ != QpFault::none) fail(fault_);  // it goes the way of the others
-}
-
-// The posted request that a sequence number belongs to; requires one.
-uint64_t Requester::position_of(uint32_t psn) const {
-  uint64_t position = head_;
-  while (psn_distance(advance(entry(position).first_psn, entry(position).packets), psn) <= 0) ++position;
-  return position;
-}
-
 PacketRun Requester::next_run(uint32_t max_run) {
   if (resend_.empty()) {
     const uint32_t room = window_ - static_cast<uint32_t>(psn_distance(next_psn_, una_));
-    return build(entry(sending_), next_psn_, room, max_run);
+    return build(requests_.next(), next_psn_, room, max_run);
   }
   // The last of what is missing asks for an acknowledgement, so that its loss is noticed before the timeout.
   const PsnRange missing = resend_.front();
-  PacketRun run = build(entry(position_of(missing.psn)), missing.psn, std::max(1U, missing.count - 1), max_run);
+  PacketRun run = build(requests_.at_psn(missing.psn), missing.psn, std::max(1U, missing.count - 1), max_run);
   if (missing.count <= span_of(run)) run.head.ack_req = true;
   return run;
 }
@@ -180,8 +144,8 @@ uint32_t Requester::span_of(const PacketRun& run) const {
 
 const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
   counters_.tx_packets += run.count;
-  if (una_ == sent_end_) progress_ns_ = now;
-  if (next_psn_ == una_) timer_base_ = now;
+  if (una_ == sent_end_) timer_.note_start(now);
+  if (next_psn_ == una_) timer_.restart(now);
   const uint32_t span = span_of(run);
   const uint32_t end = advance(run.head.psn, span);
   if (!resend_.empty()) {
@@ -194,25 +158,20 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
     }
     return nullptr;
   }
-  WorkRequest& request = entry(sending_);
+  WorkRequest& request = requests_.next();
   const bool begins = run.head.psn == request.first_psn && sent_end_ == run.head.psn;
   if (psn_distance(end, sent_end_) > 0) {
     const auto fresh = static_cast<uint32_t>(psn_distance(end, sent_end_));
     if (span == run.count) counters_.retransmitted_packets += run.count - std::min(fresh, run.count);
     sent_end_ = end;
     if (!waits_for_response(request.kind)) {
-      if (const uint32_t asked = last_asked(run); asked != kNoPacket && sample_count_ < samples_.size()) {
-        samples_[(sample_head_ + sample_count_++) % samples_.size()] = {asked, now};
-      }
+      if (const uint32_t asked = last_asked(run); asked != kNoPacket) timer_.note_sent(asked, now);
     }
   } else {
     counters_.retransmitted_packets += run.count;
   }
   next_psn_ = end;
-  if (psn_distance(end, request.first_psn) == static_cast<int32_t>(request.packets)) {
-    if (waits_for_response(request.kind)) ++outstanding_;
-    ++sending_;
-  }
+  if (psn_distance(end, request.first_psn) == static_cast<int32_t>(request.packets)) requests_.advance();
   if (!begins) return nullptr;
   if (request.kind == WorkKind::probe) return &request;
   if (request.kind != WorkKind::clear_to_send) ++counters_.tx_messages;
@@ -222,66 +181,36 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
   return &request;
 }
 
-bool Requester::pop_completed(WorkRequest& done) {
-  if (completed_ == head_) return false;
-  done = entry(completed_++);
-  return true;
-}
-
-// The wait before the next retry: the spec's fixed timeout, or from what round trips took, doubling in silence. It stays
-// doubled until a round trip is measured again (RFC 6298, 5.7): what is acknowledged after a resend says nothing of how long
-// that took, and where round trips outgrew the wait, a wait that began anew would resend every window before its answer.
-Nanos Requester::wait_ns() const {
-  if (!adaptive_) return timeout_ns_;
-  Nanos first_ns = smoothed_rtt_ns_ < 0 ? 0 : smoothed_rtt_ns_ + 4 * rtt_deviation_ns_;
-  if (first_ns == 0 && timeout_floor_ns_ == 0) first_ns = timeout_ns_;
-  first_ns = std::min(std::max(first_ns, timeout_floor_ns_), timeout_ns_);
-  if (first_ns > timeout_floor_ns_) {
-    Nanos step_ns = kTimeBaseNs;
-    while (step_ns < first_ns) step_ns *= 2;
-    first_ns = step_ns;
-  }
-  return std::min(timeout_ns_, first_ns << doublings_);
-}
-
 Nanos Requester::deadline() const {
   if (holding_) return hold_until_ns_;
   if (fault_ != QpFault::none || sent_end_ == una_) return kNever;
-  return timer_base_ + wait_ns();
+  return timer_.deadline();
 }
 
-// Another try without progress. Adaptive: as long as all tries together last no longer than the fixed ones would, and never
-// fewer of them: time that passed while this end did not run is not the peer's silence.
 bool Requester::may_retry(Nanos now) {
-  const bool tried_enough = retries_ >= retry_limit_;
-  const bool exhausted =
-      tried_enough && (!adaptive_ || now - progress_ns_ >= timeout_ns_ * static_cast<Nanos>(retry_limit_));
-  if (!exhausted) {
-    ++retries_;
-    return true;
-  }
+  if (timer_.may_retry(now)) return true;
   fail(QpFault::retries_exceeded);
   return false;
 }
 
 void Requester::on_timer(Nanos now) {
   if (deadline() > now) return;
-  timer_base_ = now;
+  timer_.restart(now);
   if (holding_) {
     holding_ = false;
-    progress_ns_ = now;
+    timer_.note_start(now);
     return;
   }
   ++counters_.local_ack_timeout_err;
-  if (adaptive_) ++(wait_ns() < timeout_ns_ ? counters_.roce_adp_retrans : counters_.roce_adp_retrans_to);
-  doublings_ = std::min(doublings_ + 1, kMostDoublings);
+  if (timer_.adaptive()) ++(timer_.is_short() ? counters_.roce_adp_retrans : counters_.roce_adp_retrans_to);
+  timer_.expire();
   if (!may_retry(now)) return;
   if (!selective_) {
     rewind(una_);
     return;
   }
   // The oldest and the newest: the answer to both says what is missing between them.
-  sample_count_ = 0;
+  timer_.forget_sent();
   examined_to_ = una_;
   recovered_to_ = una_;
   resend_.assign(1, {una_, 1});
@@ -293,10 +222,7 @@ void Requester::fail(QpFault fault) {
   fault_ = fault;
   holding_ = false;
   resend_.clear();
-  for (; head_ != tail_; ++head_) entry(head_).flushed = true;
-  sending_ = head_;
-  waiting_ = 0;
-  outstanding_ = 0;
+  requests_.flush();
 }
 
 }  // namespace etloop

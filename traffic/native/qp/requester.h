@@ -3,7 +3,6 @@
 // adaptive timeout: docs/transport.md. What a NAK calls for is go-back-N or, between ends that agreed, selective repeat.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory_resource>
 #include <vector>
@@ -12,6 +11,8 @@
 #include "cc/ack_outcome.h"
 #include "plan/plan.h"
 #include "plan/records.h"
+#include "qp/answer_timer.h"
+#include "qp/request_ring.h"
 #include "qp/work.h"
 #include "wire/clear_to_send.h"
 #include "wire/packet_run.h"
@@ -24,12 +25,15 @@ class Requester {
   Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& params, FlowRecord& counters,
             std::pmr::memory_resource& memory);
 
-  void post(const WorkRequest& request);
+  void post(const WorkRequest& request) {
+    requests_.post(request);
+    if (fault_ != QpFault::none) fail(fault_);  // it goes the way of the others
+  }
   bool has_run() const;
   PacketRun next_run(uint32_t max_run);
   const WorkRequest* run_sent(const PacketRun& run, Nanos now);
   AckOutcome on_answer(const wire::Packet& packet, Nanos now);
-  bool pop_completed(WorkRequest& done);
+  bool pop_completed(WorkRequest& done) { return requests_.pop_completed(done); }
 
   Nanos deadline() const;
   void on_timer(Nanos now);
@@ -38,36 +42,26 @@ class Requester {
   QpFault fault() const { return fault_; }
   uint32_t oldest_unacknowledged() const { return una_; }
   // How often something was sent again since anything moved, and since when nothing has.
-  uint32_t retries() const { return retries_; }
-  Nanos progress_ns() const { return progress_ns_; }
+  uint32_t retries() const { return timer_.retries(); }
+  Nanos progress_ns() const { return timer_.progress_ns(); }
   // Packets sent and not yet acknowledged, and their payload bytes, were they all full.
   uint32_t in_flight_packets() const { return static_cast<uint32_t>(wire::psn_distance(next_psn_, una_)); }
   int64_t in_flight_bytes() const;
   // The next run is soon asked for: what it is built of is needed.
-  void expect_run() const {
-    if (!ring_.empty()) prefetch(&entry(sending_));
-  }
-  bool idle() const { return head_ == tail_; }
+  void expect_run() const { requests_.expect_next(); }
+  bool idle() const { return requests_.empty(); }
   // What it sends next was sent before.
   bool repeats() const { return !resend_.empty() || next_psn_ != sent_end_; }
   void set_window(uint32_t packets);
   void set_remote_qpn(uint32_t qpn) { remote_qpn_ = qpn; }
-  Nanos smoothed_rtt_ns() const { return smoothed_rtt_ns_; }
-  size_t ring_bytes() const { return ring_.capacity() * sizeof(WorkRequest); }
+  Nanos smoothed_rtt_ns() const { return timer_.smoothed_rtt_ns(); }
 
  private:
   struct PsnRange {
     uint32_t psn;
     uint32_t count;
   };
-  struct RttSample {
-    uint32_t psn;
-    Nanos sent_ns;
-  };
 
-  WorkRequest& entry(uint64_t position) { return ring_[position & (ring_.size() - 1)]; }
-  const WorkRequest& entry(uint64_t position) const { return ring_[position & (ring_.size() - 1)]; }
-  uint64_t position_of(uint32_t psn) const;
   PacketRun build(const WorkRequest& request, uint32_t psn, uint32_t room, uint32_t max_run);
   void put_clear_to_send(const WorkRequest& request);
   uint32_t span_of(const PacketRun& run) const;
@@ -78,15 +72,11 @@ class Requester {
   bool take_response(WorkRequest& request, const wire::Packet& packet);
   bool acknowledge_before(uint32_t end, Nanos now, AckOutcome& outcome);
   void advance_to(uint32_t end, Nanos now, AckOutcome& outcome);
-  uint32_t acknowledgeable_to(uint32_t end) const;
   void implied_nak(Nanos now, AckOutcome& outcome);
-  void complete_requests(AckOutcome& outcome);
   void recover(uint32_t psn, Nanos now);
   void recover_missing(const wire::Packet& packet, Nanos now);
   void rewind(uint32_t psn);
   void trim_resend();
-  void sample_rtt(uint32_t end, Nanos now, AckOutcome& outcome);
-  Nanos wait_ns() const;
   bool may_retry(Nanos now);
   void add_holes(const wire::Packet& packet, uint32_t from, uint32_t top);
 
@@ -96,45 +86,22 @@ class Requester {
   uint32_t next_psn_;
   uint32_t sent_end_;  // first PSN never sent
   uint32_t window_ = 0;
-  // Requests [head_, tail_) are posted, [head_, sending_) fully sent at least up to next_psn_, [completed_, head_) over.
-  uint64_t sending_ = 0;
-  uint64_t tail_ = 0;
   QpFault fault_ = QpFault::none;
   bool holding_ = false;  // the peer was not ready to receive
   bool selective_;
-  bool adaptive_;
   bool implied_told_ = false;  // one implied NAK until something moves
-  uint32_t waiting_ = 0;       // READs and atomics in [head_, tail_)
-  uint32_t outstanding_ = 0;   // of those, in [head_, sending_)
+  uint32_t ack_every_ = 0;
   uint32_t path_mtu_;
   uint32_t mtu_shift_;
-
-  std::vector<PsnRange> resend_;   // selective repeat: what is missing at the peer, in order
-  std::pmr::vector<WorkRequest> ring_;  // power of two, empty until something is posted
-  uint64_t head_ = 0;
+  std::vector<PsnRange> resend_;  // selective repeat: what is missing at the peer, in order
+  RequestRing requests_;
   uint32_t remote_qpn_;
   FlowId flow_;
+  AnswerTimer timer_;
 
-  uint32_t ack_every_ = 0;
-  uint32_t retries_ = 0;  // since anything moved
-  uint32_t doublings_ = 0;  // of the adaptive wait, since a round trip was measured
-  Nanos timer_base_ = 0;
-  Nanos progress_ns_ = 0;  // since when nothing has moved; starts with the first packet under way
-  Nanos smoothed_rtt_ns_ = -1;
-  Nanos rtt_deviation_ns_ = 0;
-  Nanos timeout_ns_;
-  Nanos timeout_floor_ns_;
-  uint32_t sample_head_ = 0;
-  uint32_t sample_count_ = 0;
-  std::array<RttSample, 4> samples_{};
-
-  uint64_t completed_ = 0;
-  uint32_t post_psn_;
-  uint32_t head_bytes_counted_ = 0;  // payload of entry(head_) that an AckOutcome already told
-  uint32_t examined_to_;             // holes below it were resent once
-  uint32_t recovered_to_;            // and what was sent from here on came after that
+  uint32_t examined_to_;   // holes below it were resent once
+  uint32_t recovered_to_;  // and what was sent from here on came after that
   uint32_t ack_every_limit_;
-  uint32_t retry_limit_;
   uint32_t rnr_retry_limit_;
   uint32_t rnr_retries_ = 0;
   uint32_t outstanding_limit_;
@@ -147,8 +114,8 @@ class Requester {
 inline bool Requester::has_run() const {
   if (fault_ != QpFault::none || holding_) return false;
   if (!resend_.empty()) return true;
-  if (sending_ == tail_ || static_cast<uint32_t>(wire::psn_distance(next_psn_, una_)) >= window_) return false;
-  return waiting_ == 0 || outstanding_ < outstanding_limit_ || !waits_for_response(entry(sending_).kind);
+  if (!requests_.any_to_send() || static_cast<uint32_t>(wire::psn_distance(next_psn_, una_)) >= window_) return false;
+  return requests_.may_begin(outstanding_limit_);
 }
 
 inline int64_t Requester::in_flight_bytes() const {

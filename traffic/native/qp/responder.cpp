@@ -24,13 +24,12 @@ Responder::Responder(uint32_t remote_qpn, FlowId flow, const TransportParams& pa
       path_mtu_(params.path_mtu),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
       expected_psn_(params.initial_psn & wire::kPsnMask),
-      keeps_early_(params.out_of_order_accept || params.selective_repeat),
       selective_(params.selective_repeat),
+      early_(params),
       resources_(resources),
       remote_qpn_(remote_qpn),
       flow_(flow),
       reply_limit_(std::max(1U, params.max_rd_atomic)),
-      reorder_packets_(params.out_of_order_accept ? params.reorder_packets : 1),
       rnr_timer_(params.min_rnr_timer & wire::kRnrTimerMask) {}
 
 Responder::Step Responder::refuse(uint8_t syndrome, QpFault fault) {
@@ -45,18 +44,8 @@ Responder::Step Responder::advance_by(uint32_t packets) {
   // A NAK found due in this batch but not yet sent still holds: what came ahead of its turn was dropped.
   nak_sent_ = nak_due_;
   expected_psn_ = advance(expected_psn_, packets);
-  furthest_ -= std::min(furthest_, packets);
-  if (packets > 1 && early_count_ > 0) drop_passed();
+  early_.advance(packets, expected_psn_);
   return Step::taken;
-}
-
-// A READ takes many numbers at once; no write can have had one of them.
-void Responder::drop_passed() {
-  for (Early& held : early_) {
-    if (!held.here || psn_distance(held.packet.psn, expected_psn_) >= 0) continue;
-    held.here = false;
-    --early_count_;
-  }
 }
 
 bool Responder::on_request(const wire::Packet& packet, Delivered& delivered) {
@@ -72,17 +61,14 @@ bool Responder::on_request(const wire::Packet& packet, Delivered& delivered) {
     return false;
   }
   const Step step = accept(packet, delivered);
-  return step == Step::whole || (step == Step::taken && early_count_ > 0 && next_delivered(delivered));
+  return step == Step::whole || (step == Step::taken && !early_.empty() && next_delivered(delivered));
 }
 
 bool Responder::next_delivered(Delivered& delivered) {
-  while (early_count_ > 0 && fault_ == QpFault::none) {
-    Early& next = early_[expected_psn_ & (early_.size() - 1)];
-    if (!next.here || next.packet.psn != expected_psn_) return false;
-    next.here = false;
-    --early_count_;
-    if (next.has_payload) next.packet.payload = next.payload.data();
-    const Step step = accept(next.packet, delivered);
+  while (!early_.empty() && fault_ == QpFault::none) {
+    const wire::Packet* next = early_.take(expected_psn_);
+    if (next == nullptr) return false;
+    const Step step = accept(*next, delivered);
     if (step != Step::taken) return step == Step::whole;
   }
   return false;
@@ -106,21 +92,21 @@ Responder::Step Responder::accept(const wire::Packet& packet, Delivered& deliver
 
 // Checks what a FIRST or ONLY says of its message. False: refused.
 bool Responder::begin_message(const wire::Packet& packet, const wire::Shape& shape) {
-  message_received_ = 0;
-  message_into_ = nullptr;
+  message_.received = 0;
+  message_.into = nullptr;
   if (shape.role == Role::send) {
     message_va_ = 0;
-    message_bytes_ = UINT32_MAX;  // a SEND says nothing of its length; the receive bounds it
+    message_.bytes = UINT32_MAX;  // a SEND says nothing of its length; the receive bounds it
     return take_receive();
   }
   message_va_ = packet.va;
-  message_bytes_ = packet.dma_bytes;
+  message_.bytes = packet.dma_bytes;
   // A write of no bytes is not checked against a memory region (9.7.4.2: zero-length RDMA WRITE).
   if (packet.dma_bytes == 0 || packet.rkey == resources_.pattern_rkey) return true;
   if (resources_.memory != nullptr && packet.rkey == resources_.memory->rkey()) {
-    message_into_ = resources_.memory->at(packet.va, packet.dma_bytes);
+    message_.into = resources_.memory->at(packet.va, packet.dma_bytes);
   }
-  if (message_into_ != nullptr) return true;
+  if (message_.into != nullptr) return true;
   refuse(wire::kSyndromeNakRemoteAccess, QpFault::refused_access);
   return false;
 }
@@ -140,19 +126,19 @@ Responder::Step Responder::accept_carrier(const wire::Packet& packet, const wire
   if (!fits_sequence || !fits_mtu) return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
   if (shape.begins && !begin_message(packet, shape)) return Step::refused;
   if (kind == Open::send) {
-    if (packet.payload_bytes > receive_.bytes - message_received_) {
+    if (packet.payload_bytes > receive_.bytes - message_.received) {
       return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
     }
-    if (receive_.into != nullptr) message_into_ = receive_.into;
+    if (receive_.into != nullptr) message_.into = receive_.into;
   } else {
-    const uint32_t left = message_bytes_ - message_received_;
+    const uint32_t left = message_.bytes - message_.received;
     if (shape.ends ? packet.payload_bytes != left : packet.payload_bytes >= left) {
       return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
     }
     if (shape.has.imm && !take_receive()) return Step::refused;
   }
   store(packet);
-  message_received_ += packet.payload_bytes;
+  message_.received += packet.payload_bytes;
   open_ = shape.ends ? Open::nothing : kind;
   acknowledge_due_ = acknowledge_due_ || packet.ack_req;
   advance_by(1);
@@ -161,7 +147,7 @@ Responder::Step Responder::accept_carrier(const wire::Packet& packet, const wire
   msn_ = advance(msn_, 1);
   delivered.va = message_va_;
   delivered.is_atomic = false;
-  delivered.bytes = message_received_;
+  delivered.bytes = message_.received;
   delivered.has_imm = shape.has.imm;
   delivered.imm = packet.imm;
   delivered.is_send = kind == Open::send;
@@ -172,17 +158,17 @@ Responder::Step Responder::accept_carrier(const wire::Packet& packet, const wire
   if (kind == Open::write) ++counters_.rx_write_requests;
   if (delivered.has_imm || delivered.is_send) {
     ++counters_.rx_messages;
-    counters_.rx_payload_bytes += message_received_;
+    counters_.rx_payload_bytes += message_.received;
   }
   return Step::whole;
 }
 
 void Responder::store(const wire::Packet& packet) {
-  if (message_into_ == nullptr || packet.payload_bytes == 0) return;
+  if (message_.into == nullptr || packet.payload_bytes == 0) return;
   if (packet.payload != nullptr) {
-    std::memcpy(message_into_ + message_received_, packet.payload, packet.payload_bytes);
+    std::memcpy(message_.into + message_.received, packet.payload, packet.payload_bytes);
   } else {
-    std::memset(message_into_ + message_received_, wire::kPatternByte, packet.payload_bytes);
+    std::memset(message_.into + message_.received, wire::kPatternByte, packet.payload_bytes);
   }
 }
 

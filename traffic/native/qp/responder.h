@@ -10,6 +10,7 @@
 
 #include "plan/plan.h"
 #include "plan/records.h"
+#include "qp/early_packets.h"
 #include "qp/memory.h"
 #include "qp/work.h"
 #include "wire/packet_run.h"
@@ -67,12 +68,11 @@ class Responder {
     std::vector<Reply> atomics;   // the last results, for duplicates
     size_t next_atomic = 0;
   };
-  // A packet that came ahead of its turn.
-  struct Early {
-    bool here = false;
-    bool has_payload = false;
-    wire::Packet packet;
-    std::vector<uint8_t> payload;  // kept only where content matters
+  // A message of which more packets are to come.
+  struct OpenMessage {
+    uint32_t bytes = 0;
+    uint32_t received = 0;
+    uint8_t* into = nullptr;
   };
 
   Step accept(const wire::Packet& packet, Delivered& delivered);
@@ -84,13 +84,9 @@ class Responder {
   void store(const wire::Packet& packet);
   void on_duplicate(const wire::Packet& packet);
   void on_early(const wire::Packet& packet, uint32_t ahead);
-  enum class Kept : uint8_t { no, new_one, again };
-  Kept keep(const wire::Packet& packet, uint32_t ahead);
-  void drop_passed();
   bool reply(const Reply& reply);
   bool find_read(const wire::Packet& packet, Reply& reply);
   Replies& replies();
-  void put_bitmap();
   PacketRun reply_packet(const Reply& reply) const;
   Step refuse(uint8_t syndrome, QpFault fault);
   Step advance_by(uint32_t packets);
@@ -103,18 +99,14 @@ class Responder {
   uint32_t msn_ = 0;
   QpFault fault_ = QpFault::none;
   Open open_ = Open::nothing;
-  bool keeps_early_;
   bool selective_;
   bool acknowledge_due_ = false;
   bool nak_due_ = false;
   bool nak_sent_ = false;
   bool echo_congestion_ = false;
-  uint32_t message_bytes_ = 0;
-  uint32_t message_received_ = 0;
-  uint8_t* message_into_ = nullptr;
+  OpenMessage message_;
   std::unique_ptr<Replies> replies_;
-  uint32_t early_count_ = 0;
-  uint32_t furthest_ = 0;  // sequence numbers beyond expected_psn_ that have been seen
+  EarlyPackets early_;
 
   uint64_t message_va_ = 0;
   QpResources resources_;
@@ -122,10 +114,8 @@ class Responder {
   uint32_t remote_qpn_;
   FlowId flow_;
   uint32_t reply_limit_;
-  uint32_t reorder_packets_;
   uint8_t rnr_timer_;
   uint8_t nak_syndrome_ = 0;
-  std::vector<Early> early_;  // ring by sequence number, grown to how far packets really overtake
   uint8_t bitmap_[wire::kSelectiveBitmapBytes] = {};
 };
 

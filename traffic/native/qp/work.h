@@ -49,6 +49,7 @@ struct alignas(kLineBytes) WorkRequest {
   uint64_t swap_add = 0;    // FETCH_ADD: addend; CMP_SWAP: what to put in place of `compare`
   uint64_t compare = 0;
   uint64_t original = 0;    // of a completed atomic: what stood there before
+  uint32_t op = 0;          // the owner's second mark, for `Qp::run_sent`
 };
 static_assert(sizeof(WorkRequest) == 2 * kLineBytes);
 

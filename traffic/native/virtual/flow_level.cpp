@@ -125,7 +125,7 @@ class FlowLevel final : public MessageCarrier {
   void carry_grant(int32_t connection, uint32_t tag, uint32_t index, Nanos now) override {
     const Nanos latency_ns = network_.latency_ns[first_way_[static_cast<size_t>(connection)]];
     if (latency_ns == 0) {
-      core_->on_granted(connection, tag, index, now);
+      core_->carried().on_granted(connection, tag, index, now);
     } else {
       wait(now + latency_ns, Due::Kind::grant, {0, 0, connection, 0, tag, index, false});
     }
@@ -275,11 +275,11 @@ void FlowLevel::depart(uint32_t number, Nanos now) {
   touch(number);
   const Nanos latency_ns = network_.latency_ns[stream.way];
   const bool on_wire = plan_.connections[static_cast<size_t>(message.connection)].path == Path::wire;
-  // Inside a host a message is over for its sender when it is out (core/core_messages.cpp: send_local).
+  // Inside a host a message is over for its sender when it is out (core/message_paths.h).
   const Nanos acknowledged_ns = now + (on_wire ? 2 * latency_ns : 0);
   if (latency_ns == 0) {
-    core_->on_arrived(message, now);
-    core_->on_acknowledged(message, now);
+    core_->carried().on_arrived(message, now);
+    core_->carried().on_acknowledged(message, now);
     return;
   }
   wait(now + latency_ns, Due::Kind::arrival, message);
@@ -303,9 +303,9 @@ void FlowLevel::deliver(Nanos now) {
     const Due due = due_.back();
     due_.pop_back();
     switch (due.kind) {
-      case Due::Kind::grant: core_->on_granted(due.message.connection, due.message.tag, due.message.index, now); break;
-      case Due::Kind::arrival: core_->on_arrived(due.message, now); break;
-      case Due::Kind::acknowledgement: core_->on_acknowledged(due.message, now); break;
+      case Due::Kind::grant: core_->carried().on_granted(due.message.connection, due.message.tag, due.message.index, now); break;
+      case Due::Kind::arrival: core_->carried().on_arrived(due.message, now); break;
+      case Due::Kind::acknowledgement: core_->carried().on_acknowledged(due.message, now); break;
     }
   }
 }

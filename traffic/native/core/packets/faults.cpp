@@ -1,4 +1,4 @@
-#include "core/faults.h"
+#include "core/packets/faults.h"
 
 #include <algorithm>
 

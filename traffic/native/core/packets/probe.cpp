@@ -1,4 +1,4 @@
-#include "core/probe.h"
+#include "core/packets/probe.h"
 
 #include <algorithm>
 

@@ -1,8 +1,4 @@
 // Requests out of their turn, and the answers that go back.
-#include <algorithm>
-#include <bit>
-#include <cstring>
-
 #include "qp/responder.h"
 
 namespace etloop {
@@ -14,7 +10,6 @@ using wire::Role;
 namespace {
 
 constexpr uint32_t advance(uint32_t psn, uint32_t by) { return (psn + by) & wire::kPsnMask; }
-constexpr size_t kFirstEarly = 16;
 
 }  // namespace
 
@@ -43,53 +38,18 @@ void Responder::on_duplicate(const wire::Packet& packet) {
 
 void Responder::on_early(const wire::Packet& packet, uint32_t ahead) {
   ++counters_.out_of_sequence;
-  const Kept kept = keeps_early_ ? keep(packet, ahead) : Kept::no;
+  using Kept = EarlyPackets::Kept;
+  const Kept kept = early_.keep(packet, ahead, resources_.memory != nullptr || packet.payload_bytes <= kClearToSendBytes);
   if (kept == Kept::no) {
     if (!nak_sent_) refuse(wire::kSyndromeNakSequence, QpFault::none);
     return;
   }
-  const bool opens_gap = furthest_ == 0 || ahead > furthest_ + 1;
-  furthest_ = std::max(furthest_, ahead);
+  if (kept == Kept::again) ++counters_.duplicate_request;
+  const bool opens_gap = early_.note_gap(ahead);
   const bool asked_again = kept == Kept::again && packet.ack_req;  // the peer's timer: it does not know what is here
-  if (early_count_ < reorder_packets_ && !asked_again) return;     // what is missing may only be late
-  if (selective_ ? opens_gap || packet.ack_req || early_count_ == reorder_packets_ : !nak_sent_) {
+  if (early_.missing_may_be_late() && !asked_again) return;        // what is missing may only be late
+  if (selective_ ? opens_gap || packet.ack_req || early_.reached_patience() : !nak_sent_) {
     refuse(wire::kSyndromeNakSequence, QpFault::none);
-  }
-}
-
-// Keeps a write that came ahead of its turn; what cannot be kept must come again.
-Responder::Kept Responder::keep(const wire::Packet& packet, uint32_t ahead) {
-  if (wire::shape(packet.opcode).role != Role::write || ahead > kReorderWindow) return Kept::no;
-  if (ahead >= early_.size()) {
-    std::vector<Early> larger(std::max(kFirstEarly, std::bit_ceil(size_t{ahead} + 1)));
-    for (Early& held : early_) {
-      if (held.here) larger[held.packet.psn & (larger.size() - 1)] = std::move(held);
-    }
-    early_ = std::move(larger);
-  }
-  Early& place = early_[packet.psn & (early_.size() - 1)];
-  if (place.here) {
-    ++counters_.duplicate_request;
-    return Kept::again;
-  }
-  place.here = true;
-  place.packet = packet;
-  // The receive buffer is used again before its turn comes; bulk whose content nobody reads is not copied.
-  const bool matters = resources_.memory != nullptr || packet.payload_bytes <= kClearToSendBytes;
-  place.has_payload = packet.payload != nullptr && matters;
-  if (place.has_payload) place.payload.assign(packet.payload, packet.payload + packet.payload_bytes);
-  place.packet.payload = nullptr;
-  ++early_count_;
-  return Kept::new_one;
-}
-
-void Responder::put_bitmap() {
-  std::fill(std::begin(bitmap_), std::end(bitmap_), uint8_t{0});
-  const uint32_t seen = std::min<uint32_t>(furthest_, wire::kSelectiveBitmapBytes * 8);
-  for (uint32_t i = 0; i < seen; ++i) {
-    const uint32_t psn = advance(expected_psn_, i + 1);
-    const Early& held = early_[psn & (early_.size() - 1)];
-    if (held.here && held.packet.psn == psn) bitmap_[i / 8] = static_cast<uint8_t>(bitmap_[i / 8] | 1U << (i % 8));
   }
 }
 
@@ -133,8 +93,8 @@ PacketRun Responder::answer() {
   }
   run.head.psn = expected_psn_;
   run.head.syndrome = nak_syndrome_;
-  if (selective_ && early_count_ > 0 && nak_syndrome_ == wire::kSyndromeNakSequence) {
-    put_bitmap();
+  if (selective_ && !early_.empty() && nak_syndrome_ == wire::kSyndromeNakSequence) {
+    early_.put_bitmap(expected_psn_, bitmap_);
     run.head.opcode = Opcode::selective_nak;
     run.head.payload = bitmap_;
     run.head.payload_bytes = wire::kSelectiveBitmapBytes;

@@ -1,0 +1,136 @@
+// What leaves a port first: one run of each queue pair, then answers, then the rest; and what a full port keeps waiting.
+#include "core/packets/transmission.h"
+
+#include <string>
+#include <vector>
+
+#include "support/check.h"
+#include "support/core_parts.h"
+
+using namespace etloop;
+
+namespace {
+
+class RecordingPort final : public TxPort {
+ public:
+  TxResult send(const PacketRun& run) override {
+    if (answer != TxResult::sent) return answer;
+    sent.push_back(run);
+    return TxResult::sent;
+  }
+  std::string last_error() const override { return "the cable is gone"; }
+  uint32_t max_run(uint32_t) const override { return 2; }
+
+  TxResult answer = TxResult::sent;
+  std::vector<PacketRun> sent;
+};
+
+class StillClock final : public Clock {
+ public:
+  Nanos now() override { return now_ns; }
+  Nanos now_ns = 100;
+};
+
+WorkRequest write(uint32_t bytes, uint32_t op = 0) {
+  WorkRequest request;
+  request.kind = WorkKind::write_imm;
+  request.bytes = bytes;
+  request.op = op;
+  return request;
+}
+
+struct Sender : test::CoreParts {
+  Sender() : CoreParts(test::one_send(4096), 0) {
+    open();
+    run = records.open(0, 0, 0, true);
+  }
+  bool turn(size_t budget = 100) { return transmission.transmit(port, clock, budget); }
+
+  RecordingPort port;
+  StillClock clock;
+  uint32_t run = 0;
+};
+
+void queue_pairs_take_turns() {
+  Sender sender;
+  sender.transmission.post(0, write(4 * test::kMtu));
+  sender.transmission.post(1, write(test::kMtu));
+  CHECK(!sender.turn());
+  std::vector<uint32_t> flows;
+  for (const PacketRun& run : sender.port.sent) flows.push_back(run.flow);
+  CHECK(flows == (std::vector<uint32_t>{0, 1, 0, 0}));  // FIRST and the only one, then the middles, then LAST
+  CHECK_EQ(sender.queue_pairs[0].counters.tx_packets, 4);
+}
+
+void the_first_packet_dates_its_op() {
+  Sender sender;
+  WorkRequest request = write(test::kMtu, sender.run);
+  request.trigger_ns = 40;
+  sender.transmission.post(0, request);
+  sender.turn();
+  CHECK_EQ(sender.records[sender.run].first_tx_ns, 100);
+  CHECK_EQ(sender.records.turnarounds()[turnaround_bucket(60)], 1u);
+}
+
+void a_budget_bounds_a_turn() {
+  Sender sender;
+  sender.transmission.post(0, write(8 * test::kMtu));
+  CHECK(sender.turn(1));
+  CHECK_EQ(sender.port.sent.size(), 1u);
+}
+
+void a_full_port_keeps_the_turn_and_a_window_ends_it() {
+  Sender sender;
+  sender.transmission.post(0, write(20 * test::kMtu));
+  sender.port.answer = TxResult::would_block;
+  CHECK(!sender.turn());
+  CHECK_EQ(sender.queue_pairs[0].counters.tx_packets, 0);
+  sender.port.answer = TxResult::sent;
+  CHECK(!sender.turn());
+  CHECK_EQ(sender.queue_pairs[0].counters.tx_packets, 8);  // the window
+  CHECK(sender.events.next_due() != kNever);               // and a timer waits for its acknowledgement
+}
+
+void a_port_that_fails_ends_the_run() {
+  Sender sender;
+  sender.transmission.post(0, write(test::kMtu));
+  sender.port.answer = TxResult::failed;
+  CHECK(!sender.turn());
+  CHECK_EQ(sender.failure.reason(), std::string("rank 0 -> rank 1 (10.0.0.1 -> 10.0.0.2): the cable is gone"));
+}
+
+void notifications_go_before_data_of_later_runs() {
+  Sender sender;
+  sender.transmission.post(0, write(4 * test::kMtu));
+  sender.transmission.queue_notification(1);
+  sender.turn();
+  CHECK(sender.port.sent[0].head.opcode == wire::Opcode::write_first);
+  CHECK(sender.port.sent[1].head.opcode == wire::Opcode::cnp);
+  CHECK_EQ(sender.queue_pairs[1].counters.np_cnp_sent, 1);
+}
+
+void every_peer_is_asked_once() {
+  Sender sender;
+  sender.probing.start();
+  sender.turn();
+  CHECK_EQ(sender.port.sent.size(), 2u);
+  for (const PacketRun& run : sender.port.sent) {
+    CHECK(run.head.opcode == wire::Opcode::ud_send_only);
+    CHECK_EQ(run.head.qkey, kProbeRequestKey);
+    CHECK_EQ(run.head.payload_bytes, test::kMtu);
+  }
+  CHECK(sender.probing.under_way());
+}
+
+}  // namespace
+
+int main() {
+  queue_pairs_take_turns();
+  the_first_packet_dates_its_op();
+  a_budget_bounds_a_turn();
+  a_full_port_keeps_the_turn_and_a_window_ends_it();
+  a_port_that_fails_ends_the_run();
+  notifications_go_before_data_of_later_runs();
+  every_peer_is_asked_once();
+  return test::failures();
+}

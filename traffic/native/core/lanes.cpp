@@ -1,0 +1,429 @@
+#include "core/lanes.h"
+
+#include <cassert>
+#include <string>
+#include <utility>
+
+namespace etloop {
+
+void Lanes::load(OpSink& ops) {
+  op_sink_ = &ops;
+  ends_.resize(connections_.places());
+}
+
+bool Lanes::open(uint32_t run, const OpWork& work, Nanos now) {
+  begin(run, work);
+  ++ops_[run].open_lanes;  // held meanwhile, so that no lane ends the op
+  const std::vector<int32_t>& batch_channels = plan_.schedules.batch_channels;
+  if (batch_channels.empty() || batch_channels[static_cast<size_t>(work.table)] == 0) {
+    for (int32_t row = ops_[run].first_lane; row < ops_[run].end_lane && failure_.none(); ++row) open_lane(run, row, now);
+  } else {
+    open_first_batches(run, now);
+  }
+  return failure_.none() && --ops_[run].open_lanes == 0;
+}
+
+void Lanes::begin(uint32_t run, const OpWork& work) {
+  if (run >= ops_.size()) ops_.resize(run + 1);
+  const ScheduleSet& set = plan_.schedules;
+  const auto table = static_cast<size_t>(work.table);
+  OpLanes& begun = ops_[run];
+  begun.work = work;
+  begun.first_lane = set.lane_offsets[table];
+  begun.end_lane = set.lane_offsets[table + 1];
+  begun.open_lanes = 0;
+  begun.lane_runs.clear();
+  begun.channels.clear();
+  if (!set.dependent_offsets.empty()) begun.lane_runs.assign(static_cast<size_t>(begun.end_lane - begun.first_lane), kNone);
+}
+
+// In the order of the table, which goes from channel to channel as its peers come.
+void Lanes::open_first_batches(uint32_t run, Nanos now) {
+  const ScheduleSet& set = plan_.schedules;
+  const int32_t channels = set.batch_channels[static_cast<size_t>(ops_[run].work.table)];
+  ops_[run].channels.assign(static_cast<size_t>(channels), ChannelRun{});
+  for (int32_t row = ops_[run].first_lane; row < ops_[run].end_lane; ++row) {
+    const Lane& lane = set.lanes[static_cast<size_t>(row)];
+    ChannelRun& channel = ops_[run].channels[static_cast<size_t>(lane.channel)];
+    if (channel.open_lanes == 0) {
+      channel = {row, lane.batch, 1};  // held until the other channels have begun, too
+    }
+    if (channel.batch != lane.batch) continue;
+    channel.next_lane = set.next_on_channel[static_cast<size_t>(row)];
+    open_lane(run, row, now);
+    if (!failure_.none()) return;
+  }
+  for (int32_t c = 0; c < channels && failure_.none(); ++c) {
+    ChannelRun& channel = ops_[run].channels[static_cast<size_t>(c)];
+    if (channel.open_lanes != 0 && --channel.open_lanes == 0) open_next_batch(run, c, now);
+  }
+}
+
+// Opens the next batch of a channel that has any work.
+void Lanes::open_next_batch(uint32_t run, int32_t channel, Nanos now) {
+  const ScheduleSet& set = plan_.schedules;
+  const auto on = [&]() -> ChannelRun& { return ops_[run].channels[static_cast<size_t>(channel)]; };
+  while (on().next_lane >= 0) {
+    on().batch = set.lanes[static_cast<size_t>(on().next_lane)].batch;
+    ++on().open_lanes;  // held while the batch is opened, so that no lane of it ends it
+    while (on().next_lane >= 0 && set.lanes[static_cast<size_t>(on().next_lane)].batch == on().batch) {
+      const int32_t row = on().next_lane;
+      on().next_lane = set.next_on_channel[static_cast<size_t>(row)];
+      open_lane(run, row, now);
+      if (!failure_.none()) return;
+    }
+    if (--on().open_lanes != 0) return;
+  }
+}
+
+bool Lanes::find_connections(const OpWork& work, const Lane& lane, int32_t& send_connection, int32_t& recv_connection) const {
+  if (work.send_to != nullptr && (work.point_to_point || lane.send_to >= 0)) {
+    send_connection = work.send_to->find(lane.channel, work.point_to_point ? 0 : lane.send_to);
+  }
+  if (work.recv_from != nullptr && (work.point_to_point || lane.recv_from >= 0)) {
+    recv_connection = work.recv_from->find(lane.channel, work.point_to_point ? 0 : lane.recv_from);
+  }
+  return (lane.send_to < 0 || send_connection >= 0) && (lane.recv_from < 0 || recv_connection >= 0);
+}
+
+void Lanes::open_lane(uint32_t run, int32_t lane_row, Nanos now) {
+  const OpWork& work = ops_[run].work;
+  const Lane& lane = plan_.schedules.lanes[static_cast<size_t>(lane_row)];
+  const int32_t number = lane_row - ops_[run].first_lane;
+  const Cutting& cutting = *work.cutting;
+  const LaneCursor cursor(lane, plan_.schedules.entries.data(), cutting, work.message_bytes);
+  if (cursor.done()) {
+    if (ops_[run].lane_runs.empty()) return;
+    ops_[run].lane_runs[static_cast<size_t>(number)] = kLaneOver;
+    wake_dependents(run, number);
+    move_lanes(now);
+    return;
+  }
+  int32_t send_connection = kNoConnection;
+  int32_t recv_connection = kNoConnection;
+  if (!find_connections(work, lane, send_connection, recv_connection)) {
+    const OpRecord& record = records_[run];
+    failure_.set(kNoConnection, "rank " + std::to_string(record.rank) + " op " + std::to_string(record.op) +
+                                    ": the plan has no connection for a step of its schedule");
+    return;
+  }
+  const uint32_t index = lanes_.open();
+  LaneRun& opened = lanes_[index];
+  opened.op_run = run;
+  opened.number = number;
+  opened.tag = work.tag;
+  opened.channel = lane.channel;
+  opened.send_connection = send_connection;
+  opened.recv_connection = recv_connection;
+  opened.slots = static_cast<uint32_t>(cutting.slots);
+  opened.slot_bytes = static_cast<uint32_t>(cutting.wire_bytes(cutting.chunk_bytes / cutting.slices));
+  opened.one_sided = cutting.handshake == Handshake::one_sided;
+  opened.execution = cursor;
+  opened.posting = cursor;
+  opened.granting = cursor;
+  seek(opened.posting, kEntrySend);
+  seek(opened.granting, kEntryRecv);
+  OpLanes& op = ops_[run];
+  ++op.open_lanes;
+  if (!op.channels.empty()) ++op.channels[static_cast<size_t>(lane.channel)].open_lanes;
+  if (!op.lane_runs.empty()) op.lane_runs[static_cast<size_t>(number)] = index;
+  if (send_connection >= 0) connect_sending(opened, index);
+  if (recv_connection >= 0) connect_receiving(opened, index);
+  pump(index, now);
+}
+
+// Makes a lane known to the connection that it sends on, which may have grants for it already.
+void Lanes::connect_sending(LaneRun& lane, uint32_t number) {
+  Ends& here = ends(lane.send_connection);
+  here.sending.add(lane.tag, number);
+  if (!here.early.take(lane)) refuse_grant(lane.send_connection, lane.tag);
+  if (lane.one_sided && !lane.posting.done()) lane.sending.closing = LaneSender::Closing::open;
+}
+
+// Makes a lane known to the connection that it receives on, where messages of it may have arrived already.
+void Lanes::connect_receiving(LaneRun& lane, uint32_t number) {
+  const int32_t connection = lane.recv_connection;
+  Ends& here = ends(connection);
+  here.receiving.add(lane.tag, number);
+  lane.receiving.parts = static_cast<uint8_t>(connections_.parts_of(connection, lane.one_sided));
+  lane.receiving.closed = !lane.one_sided || lane.granting.done();
+  const EarlyArrivals::Item early = here.early_arrivals.take(lane.tag);
+  records_.note_received(lane.op_run, static_cast<int32_t>(early.messages), early.bytes, connections_.on_wire(connection));
+  bool fits = lane.arrive_early(early.messages, early.bytes);
+  if (early.closed) fits = fits && lane.close() == LaneRun::Arrival::accepted;
+  if (!fits) {
+    failure_.set(connection, connections_.text(connection) + ": op #" + std::to_string(lane.tag) +
+                                 ": what arrived before it began is not what its schedule says");
+  }
+  if (!lane.receiving.closed) paths_.expect_closing(connection, lane.tag);
+}
+
+void Lanes::end_lane(uint32_t lane, Nanos now) {
+  const LaneRun& over = lanes_[lane];
+  const uint32_t run = over.op_run;
+  if (over.send_connection >= 0) ends(over.send_connection).sending.remove(over.tag);
+  if (over.recv_connection >= 0) ends(over.recv_connection).receiving.remove(over.tag);
+  const int32_t number = over.number;
+  const int32_t channel = over.channel;
+  lanes_.close(lane);
+  if (!ops_[run].lane_runs.empty()) {
+    ops_[run].lane_runs[static_cast<size_t>(number)] = kLaneOver;
+    wake_dependents(run, number);
+  }
+  if (!ops_[run].channels.empty() && --ops_[run].channels[static_cast<size_t>(channel)].open_lanes == 0) {
+    open_next_batch(run, channel, now);
+  }
+  if (--ops_[run].open_lanes == 0 && failure_.none()) op_sink_->on_lanes_over(run, now);
+}
+
+// Lets a lane do all it can, and with it every lane that it releases.
+void Lanes::pump(uint32_t lane, Nanos now) {
+  queue_lane(lane);
+  move_lanes(now);
+}
+
+// Works off the lanes that may be able to move, those that this releases included. Within itself it only queues.
+void Lanes::move_lanes(Nanos now) {
+  if (is_moving_) return;
+  is_moving_ = true;
+  for (size_t next = 0; next < moving_.size(); ++next) {
+    lanes_[moving_[next]].queued = false;
+    if (lanes_[moving_[next]].in_use) move_lane(moving_[next], now);
+  }
+  moving_.clear();
+  is_moving_ = false;
+}
+
+void Lanes::queue_lane(uint32_t lane) {
+  if (lanes_[lane].queued) return;
+  lanes_[lane].queued = true;
+  moving_.push_back(lane);
+}
+
+void Lanes::move_lane(uint32_t lane, Nanos now) {
+  bool executed = false;
+  while (lanes_[lane].may_execute() && released(lanes_[lane])) {
+    lanes_[lane].execute();
+    executed = true;
+  }
+  while (may_grant(lanes_[lane])) grant_next(lane, now);
+  while (lanes_[lane].may_post()) send_next(lane, now);
+  if (lanes_[lane].may_close()) {
+    lanes_[lane].sending.closing = LaneSender::Closing::posted;
+    paths_.close(lane, lanes_[lane], now);
+  }
+  if (executed) wake_dependents(lanes_[lane].op_run, lanes_[lane].number);
+  if (lanes_[lane].over()) end_lane(lane, now);
+}
+
+// Whether the other lane that the next entry waits for is far enough; requires that there is a next entry.
+bool Lanes::released(const LaneRun& lane) const {
+  const LaneStep step = lane.execution.step();
+  if (step.after_lane < 0) return true;
+  const uint32_t other = ops_[lane.op_run].lane_runs[static_cast<size_t>(step.after_lane)];
+  if (other == kLaneOver) return true;
+  if (other == kNone || step.after_entry < 0) return false;
+  const LaneCursor& execution = lanes_[other].execution;
+  return execution.done() || execution.taken() > execution.step_number(step.loop, step.after_entry, step.slice);
+}
+
+// Whether the next message may be granted; one that comes in its turn not before its entry is what the lane stands at.
+bool Lanes::may_grant(const LaneRun& lane) const {
+  if (!lane.may_grant()) return false;
+  if ((lane.granting.step().kind & kEntryInTurn) == 0) return true;
+  return lane.granting.taken() == lane.execution.taken() && released(lane);
+}
+
+void Lanes::wake_dependents(uint32_t run, int32_t lane_number) {
+  if (ops_[run].lane_runs.empty()) return;
+  const ScheduleSet& set = plan_.schedules;
+  const auto row = static_cast<size_t>(ops_[run].first_lane + lane_number);
+  for (int32_t d = set.dependent_offsets[row]; d < set.dependent_offsets[row + 1]; ++d) {
+    const uint32_t lane = ops_[run].lane_runs[static_cast<size_t>(set.dependents[static_cast<size_t>(d)])];
+    if (lane < kLaneOver) queue_lane(lane);
+  }
+}
+
+void Lanes::grant_next(uint32_t lane, Nanos now) {
+  LaneRun& granting = lanes_[lane];
+  int64_t bytes = 0;
+  const uint32_t index = granting.grant(bytes);
+  if (paths_.accepts(granting.recv_connection, index, bytes)) paths_.grant(granting, index, bytes, now);
+}
+
+void Lanes::send_next(uint32_t lane, Nanos now) {
+  LaneRun& sender = lanes_[lane];
+  int64_t bytes = 0;
+  const uint32_t index = sender.post(bytes, connections_.parts_of(sender.send_connection, sender.one_sided));
+  if (!paths_.accepts(sender.send_connection, index, bytes)) return;
+  if (sender.one_sided && bytes == 0) {
+    sender.acknowledge(index);  // nothing to write; the closing message says the rest
+    return;
+  }
+  ++sender.sending.written;
+  paths_.send(lane, sender, index, bytes, now);
+}
+
+void Lanes::on_grant(int32_t connection, uint32_t tag, const Grant& grant, Nanos now) {
+  Ends& here = ends(connection);
+  const uint32_t lane = here.sending.find(tag);
+  if (lane == ActiveLanes::kNone) {
+    if (!here.early.add(tag, grant)) {
+      failure_.set(connection, connections_.text(connection) + ": too many messages are granted ahead");
+    }
+    return;
+  }
+  LaneRun& sender = lanes_[lane];
+  if (sender.one_sided || sender.sending.credits - sender.sending.posted >= kMaxSlots) {
+    refuse_grant(connection, tag);
+    return;
+  }
+  sender.credit(grant);
+  pump(lane, now);
+}
+
+void Lanes::on_message(const ArrivedMessage& message, Nanos now) {
+  const uint32_t lane = ends(message.connection).receiving.find(message.tag);
+  const auto arrival =
+      lane == ActiveLanes::kNone ? LaneRun::Arrival::not_granted : lanes_[lane].arrive(message.index, message.bytes);
+  if (arrival != LaneRun::Arrival::accepted) {
+    refuse_message(message, arrival);
+    return;
+  }
+  const bool whole = lanes_[lane].receiving.missing_parts[message.index % kMaxSlots] == 0;
+  count_arrival(lane, whole ? 1 : 0, message.part_bytes, now);
+}
+
+void Lanes::on_one_sided(int32_t connection, uint32_t tag, uint32_t index, int64_t bytes, Nanos now) {
+  Ends& here = ends(connection);
+  const uint32_t lane = here.receiving.find(tag);
+  const bool closing = index == kClosingIndex;
+  if (lane == ActiveLanes::kNone) {
+    if (here.early_arrivals.add(tag, bytes, closing)) return;
+    failure_.set(connection, connections_.text(connection) + ": too much was written ahead of the ops it belongs to");
+    return;
+  }
+  const auto arrival = closing ? lanes_[lane].close() : lanes_[lane].arrive_next(bytes);
+  if (arrival != LaneRun::Arrival::accepted) {
+    refuse_message({connection, tag, index, bytes, bytes}, arrival);
+    return;
+  }
+  count_arrival(lane, closing ? 0 : 1, closing ? 0 : bytes, now);
+}
+
+int64_t Lanes::on_unseen(int32_t connection, uint32_t tag, uint64_t messages, Nanos now) {
+  const uint32_t lane = ends(connection).receiving.find(tag);
+  int64_t bytes = 0;
+  if (lane == ActiveLanes::kNone || !lanes_[lane].arrive_unseen(messages, bytes)) {
+    failure_.set(connection, connections_.text(connection) + ": op #" + std::to_string(tag) + " was closed as one of " +
+                                 std::to_string(messages) + " messages, which is not what its schedule says");
+    return -1;
+  }
+  count_arrival(lane, static_cast<int32_t>(messages), bytes, now);
+  return bytes;
+}
+
+void Lanes::on_acknowledged(uint32_t lane, uint32_t index, Nanos now) {
+  LaneRun& sender = lanes_[lane];
+  assert(sender.in_use);
+  if (index == kClosingIndex) {
+    sender.sending.closing = LaneSender::Closing::over;
+  } else {
+    sender.acknowledge(index);
+  }
+  records_.note_progress(sender.op_run, now);
+  pump(lane, now);
+}
+
+void Lanes::count_arrival(uint32_t lane, int32_t messages, int64_t bytes, Nanos now) {
+  const LaneRun& receiver = lanes_[lane];
+  records_.note_received(receiver.op_run, messages, bytes, connections_.on_wire(receiver.recv_connection));
+  records_.note_progress(receiver.op_run, now);
+  records_.set_trigger(now);
+  pump(lane, now);
+  records_.set_trigger(0);
+}
+
+int64_t Lanes::granted_bytes(int32_t connection, uint32_t tag, uint32_t index) const {
+  const uint32_t lane = ends(connection).receiving.find(tag);
+  return lane == ActiveLanes::kNone ? -1 : int64_t{lanes_[lane].receiving.expected_bytes[index % kMaxSlots]};
+}
+
+void Lanes::refuse_grant(int32_t connection, uint32_t tag) {
+  failure_.set(connection, connections_.text(connection) + ": more messages of op #" + std::to_string(tag) +
+                               " are granted than it has slots");
+}
+
+void Lanes::refuse_message(const ArrivedMessage& message, LaneRun::Arrival arrival) {
+  const char* what = arrival == LaneRun::Arrival::not_granted ? "was never granted"
+                     : arrival == LaneRun::Arrival::repeated  ? "had already arrived"
+                                                              : "has another size than the schedule says";
+  failure_.set(message.connection, connections_.text(message.connection) + ": message " + std::to_string(message.index) +
+                                       " of op #" + std::to_string(message.tag) + " (" + std::to_string(message.bytes) +
+                                       " bytes) " + what);
+}
+
+void Lanes::add_waits(const QueuePairs& queue_pairs, std::vector<WaitRecord>& out) const {
+  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (lanes_[lane].in_use) add_waits(lanes_[lane], queue_pairs, out);
+  }
+}
+
+void Lanes::add_waits(const LaneRun& lane, const QueuePairs& queue_pairs, std::vector<WaitRecord>& out) const {
+  const OpRecord& record = records_[lane.op_run];
+  WaitRecord wait{record.rank, record.op, record.iteration, WaitKind::data, -1, -1, -1, 0, 0, 0};
+  const auto total = [](LaneCursor cursor, uint8_t flag) {
+    int32_t count = 0;
+    for (; !cursor.done(); cursor.advance()) count += (cursor.step().kind & flag) != 0 ? 1 : 0;
+    return count;
+  };
+  const auto wait_to_send = [&](WaitKind kind) {
+    wait.kind = kind;
+    wait.connection = lane.send_connection;
+    wait.peer_rank = connections_.planned(lane.send_connection).dst_rank;
+  };
+  if (lane.send_connection >= 0 && lane.sending.posted < lane.sending.handed) {
+    wait_to_send(WaitKind::clear_to_send);
+    wait.messages_done = static_cast<int32_t>(lane.sending.posted);
+    wait.messages_total = wait.messages_done + total(lane.posting, kEntrySend);
+    out.push_back(wait);
+  }
+  if (lane.send_connection >= 0 && lane.sending.acknowledged < lane.sending.posted) {
+    wait_to_send(WaitKind::acknowledgement);
+    wait.messages_done = static_cast<int32_t>(lane.sending.acknowledged);
+    wait.messages_total = static_cast<int32_t>(lane.sending.posted);
+    for (const uint32_t qp : connections_[lane.send_connection].send_qps) {
+      if (queue_pairs[qp].deadline() != kNever) wait.psn = queue_pairs[qp].oldest_unacknowledged();
+    }
+    out.push_back(wait);
+  }
+  if (lane.execution.done()) return;
+  if (!released(lane)) {
+    out.push_back(wait_for_lane(lane, wait));
+  } else if ((lane.execution.step().kind & kEntryRecv) != 0 && !lane.received()) {
+    wait.kind = WaitKind::data;
+    wait.connection = lane.recv_connection;
+    wait.messages_done = static_cast<int32_t>(lane.receiving.consumed);
+    wait.messages_total = wait.messages_done + total(lane.execution, kEntryRecv);
+    wait.peer_rank = connections_.planned(lane.recv_connection).src_rank;
+    wait.psn = 0;
+    out.push_back(wait);
+  }
+}
+
+WaitRecord Lanes::wait_for_lane(const LaneRun& lane, WaitRecord wait) const {
+  const uint32_t other = ops_[lane.op_run].lane_runs[static_cast<size_t>(lane.execution.step().after_lane)];
+  wait.kind = WaitKind::lane;
+  if (other < kLaneOver) {
+    const LaneRun& awaited = lanes_[other];
+    wait.connection = awaited.recv_connection >= 0 ? awaited.recv_connection : awaited.send_connection;
+    wait.messages_done = static_cast<int32_t>(awaited.receiving.consumed);
+  }
+  if (wait.connection >= 0) {
+    const PlannedConnection& c = connections_.planned(wait.connection);
+    wait.peer_rank = c.src_rank == wait.rank ? c.dst_rank : c.src_rank;
+  }
+  return wait;
+}
+
+}  // namespace etloop

@@ -1,0 +1,129 @@
+#include "core/local_ranks.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace etloop {
+
+void ConnectionIndex::finish() {
+  std::sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) { return a.key < b.key; });
+}
+
+int32_t ConnectionIndex::find(int32_t channel, int32_t position) const {
+  const uint64_t wanted = key(channel, position);
+  const auto at = std::lower_bound(items_.begin(), items_.end(), wanted,
+                                   [](const Item& item, uint64_t value) { return item.key < value; });
+  return at == items_.end() || at->key != wanted ? -1 : at->connection;
+}
+
+bool LocalRanks::load(const EnginePlan& plan, int32_t port, std::string& error) {
+  for (const PlannedRank& planned : plan.ranks) {
+    if (port == kEveryPort || planned.port == port) add(plan, planned);
+  }
+  constexpr int64_t kMostRecords = 1LL << 26;
+  if (total_records_ <= kMostRecords) return true;
+  error = "a port would record " + std::to_string(total_records_) + " ops, more than 2^26; run fewer iterations";
+  return false;
+}
+
+void LocalRanks::add(const EnginePlan& plan, const PlannedRank& planned) {
+  const auto index = static_cast<uint32_t>(ranks_.size());
+  const Program& program = plan.programs[static_cast<size_t>(planned.program)];
+  const int32_t iterations = planned.background ? 1 : plan.iterations;
+  LocalRank rank{planned.rank, RankRun(index, program, iterations), {}, {}, {}, {}};
+  for (const int32_t c : planned.communicators) {
+    const auto first = plan.communicator_members.begin() + plan.communicator_offsets[static_cast<size_t>(c)];
+    const auto last = plan.communicator_members.begin() + plan.communicator_offsets[static_cast<size_t>(c) + 1];
+    rank.communicators.push_back({c, static_cast<int32_t>(std::find(first, last, planned.rank) - first), 0, {}, {}});
+  }
+  for (const int32_t peer : planned.peers) rank.peers.push_back({peer, 0, 0, {}, {}});
+  std::map<uint32_t, std::vector<std::pair<int32_t, int32_t>>> receives;  // slot -> (sequence, op)
+  for (size_t op = 0; op < program.size(); ++op) {
+    const auto slot = static_cast<size_t>(program.slot[op]);
+    switch (program.kind[op]) {
+      case OpKind::delay: break;
+      case OpKind::collective: ++rank.communicators[slot].ops; break;
+      case OpKind::send: ++rank.peers[slot].sends; break;
+      case OpKind::recv:
+        ++rank.peers[slot].recvs;
+        receives[static_cast<uint32_t>(slot)].emplace_back(program.sequence[op], static_cast<int32_t>(op));
+        break;
+    }
+  }
+  for (auto& [slot, ops] : receives) {
+    std::sort(ops.begin(), ops.end());
+    EagerQueue queue{slot, {}, 0};
+    for (const auto& [sequence, op] : ops) queue.ops.push_back(op);
+    rank.eager.push_back(std::move(queue));
+  }
+  rank.awaited = !planned.background;
+  rank.traffic_class = planned.traffic_class < 0 ? plan.transport.traffic_class : static_cast<uint8_t>(planned.traffic_class);
+  awaited_ += rank.awaited ? 1 : 0;
+  total_ops_ += rank.awaited ? program.network_ops * plan.iterations : 0;
+  total_records_ += program.network_ops * iterations;
+  ranks_.push_back(std::move(rank));
+}
+
+std::map<int32_t, uint32_t> LocalRanks::indices() const {
+  std::map<int32_t, uint32_t> local;
+  for (uint32_t i = 0; i < ranks_.size(); ++i) local[ranks_[i].rank] = i;
+  return local;
+}
+
+LocalRanks::Positions LocalRanks::positions(const EnginePlan& plan) const {
+  Positions positions;
+  for (const LocalRank& rank : ranks_) {
+    for (const CommunicatorSlot& slot : rank.communicators) {
+      const auto [at, is_new] = positions.try_emplace(slot.communicator);
+      const int32_t first = plan.communicator_offsets[static_cast<size_t>(slot.communicator)];
+      const int32_t last = plan.communicator_offsets[static_cast<size_t>(slot.communicator) + 1];
+      for (int32_t m = first; is_new && m < last; ++m) at->second[plan.communicator_members[static_cast<size_t>(m)]] = m - first;
+    }
+  }
+  return positions;
+}
+
+bool LocalRanks::connect(const EnginePlan& plan, const Connections& connections, std::string& error) {
+  // Connections of other ports are theirs to look at.
+  std::vector<int32_t> here;
+  std::vector<std::tuple<int32_t, int32_t, int32_t, int32_t>> keys;
+  for (int32_t row = 0; row < static_cast<int32_t>(connections.size()); ++row) {
+    if (connections.place(row) == 0) continue;
+    const PlannedConnection& c = connections.planned(row);
+    here.push_back(row);
+    keys.emplace_back(c.communicator, c.channel, c.src_rank, c.dst_rank);
+  }
+  std::sort(keys.begin(), keys.end());
+  if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end()) {
+    error = "connections: rank " + std::to_string(std::get<2>(*twice)) + " -> rank " + std::to_string(std::get<3>(*twice)) +
+            " of one channel twice";
+    return false;
+  }
+  const Positions known = positions(plan);
+  for (const int32_t row : here) {
+    const PlannedConnection& c = connections.planned(row);
+    for (const bool sends : {true, false}) {
+      const uint32_t index = sends ? connections[row].src_index : connections[row].dst_index;
+      if (index == kNotHere) continue;
+      const int32_t peer = sends ? c.dst_rank : c.src_rank;
+      for (PeerSlot& slot : ranks_[index].peers) {
+        if (c.communicator < 0 && slot.peer == peer) (sends ? slot.send_to : slot.recv_from).add(c.channel, 0, row);
+      }
+      for (CommunicatorSlot& slot : ranks_[index].communicators) {
+        if (slot.communicator != c.communicator) continue;
+        const auto& members = known.at(c.communicator);
+        if (const auto position = members.find(peer); position != members.end()) {
+          (sends ? slot.send_to : slot.recv_from).add(c.channel, position->second, row);
+        }
+      }
+    }
+  }
+  for (LocalRank& rank : ranks_) {
+    for (CommunicatorSlot& slot : rank.communicators) slot.send_to.finish(), slot.recv_from.finish();
+    for (PeerSlot& slot : rank.peers) slot.send_to.finish(), slot.recv_from.finish();
+  }
+  return true;
+}
+
+}  // namespace etloop

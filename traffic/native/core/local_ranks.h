@@ -1,0 +1,103 @@
+// The ranks of a port as the plan has them: their programs, and which connection a step of an op takes, by its channel and
+// the position of the peer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/connections.h"
+#include "core/rank.h"
+#include "plan/plan.h"
+
+namespace etloop {
+
+inline constexpr int32_t kEveryPort = -1;
+
+// (channel, position) -> connection.
+class ConnectionIndex {
+ public:
+  void add(int32_t channel, int32_t position, int32_t connection) { items_.push_back({key(channel, position), connection}); }
+  // After the last `add`, before the first `find`.
+  void finish();
+  // -1: there is none.
+  int32_t find(int32_t channel, int32_t position) const;
+
+ private:
+  struct Item {
+    uint64_t key;
+    int32_t connection;
+  };
+  static uint64_t key(int32_t channel, int32_t position) {
+    return static_cast<uint64_t>(channel) << 32 | static_cast<uint32_t>(position);
+  }
+  std::vector<Item> items_;
+};
+
+struct CommunicatorSlot {
+  int32_t communicator = 0;
+  int32_t position = 0;
+  uint32_t ops = 0;  // collectives per iteration
+  ConnectionIndex send_to;
+  ConnectionIndex recv_from;
+};
+
+struct PeerSlot {
+  int32_t peer = 0;
+  uint32_t sends = 0;  // per iteration
+  uint32_t recvs = 0;
+  ConnectionIndex send_to;  // by channel; position 0
+  ConnectionIndex recv_from;
+};
+
+// Receives of one pair, by sequence, of which some are granted ahead of their op.
+struct EagerQueue {
+  uint32_t slot;
+  std::vector<int32_t> ops;
+  size_t next = 0;
+};
+
+struct LocalRank {
+  int32_t rank;
+  RankRun run;
+  std::vector<CommunicatorSlot> communicators;
+  std::vector<PeerSlot> peers;
+  std::vector<EagerQueue> eager;
+  std::vector<uint32_t> receive_run;  // by op, of RECVs: `Ops` keeps here which were opened ahead
+  bool awaited = true;  // by the run; else its progress is none
+  uint8_t traffic_class = 0;
+};
+
+class LocalRanks {
+ public:
+  // Those of `port`, or of every one. False: the error says what the engine cannot hold.
+  bool load(const EnginePlan& plan, int32_t port, std::string& error);
+  // Finds each rank's connections. False: the plan has one twice.
+  bool connect(const EnginePlan& plan, const Connections& connections, std::string& error);
+
+  size_t size() const { return ranks_.size(); }
+  LocalRank& operator[](size_t index) { return ranks_[index]; }
+  const LocalRank& operator[](size_t index) const { return ranks_[index]; }
+  auto begin() const { return ranks_.begin(); }
+  auto end() const { return ranks_.end(); }
+  std::map<int32_t, uint32_t> indices() const;
+  size_t awaited() const { return awaited_; }
+  // Network ops of the ranks that are awaited, over all iterations; and the records that all ranks leave.
+  int64_t total_ops() const { return total_ops_; }
+  int64_t total_records() const { return total_records_; }
+
+ private:
+  void add(const EnginePlan& plan, const PlannedRank& planned);
+
+  using Positions = std::map<int32_t, std::map<int32_t, int32_t>>;  // communicator -> rank -> position
+  Positions positions(const EnginePlan& plan) const;
+
+  std::vector<LocalRank> ranks_;
+  size_t awaited_ = 0;
+  int64_t total_ops_ = 0;
+  int64_t total_records_ = 0;
+};
+
+}  // namespace etloop

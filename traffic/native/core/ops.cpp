@@ -1,0 +1,186 @@
+#include "core/ops.h"
+
+#include <utility>
+
+namespace etloop {
+
+void Ops::start(Nanos now) {
+  for (uint32_t r = 0; r < ranks_.size(); ++r) begin_iteration(r, now);
+}
+
+void Ops::begin_iteration(uint32_t rank_index, Nanos now) {
+  LocalRank& rank = ranks_[rank_index];
+  // A rank without any op has nothing to complete it: its iterations are over as they begin.
+  do {
+    rank.run.begin_iteration(now, ready_);
+  } while (rank.run.iteration_over() && !rank.run.finished());
+  if (rank.run.finished()) {
+    if (rank.awaited) ++ranks_finished_;
+    return;
+  }
+  if (!rank.eager.empty() && rank.receive_run.empty()) rank.receive_run.assign(rank.run.program().size(), kNone);
+  for (EagerQueue& queue : rank.eager) {
+    queue.next = 0;
+    for (const int32_t op : queue.ops) rank.receive_run[static_cast<size_t>(op)] = kNone;
+    for (size_t ahead = 0; ahead < kEagerReceives; ++ahead) open_eager(rank_index, queue, now);
+  }
+}
+
+// Grants the next receive of a pair whose op has not begun by itself.
+void Ops::open_eager(uint32_t rank_index, EagerQueue& queue, Nanos now) {
+  LocalRank& rank = ranks_[rank_index];
+  while (queue.next < queue.ops.size()) {
+    const int32_t op = queue.ops[queue.next++];
+    if (rank.receive_run[static_cast<size_t>(op)] == kBegun) continue;
+    const uint32_t run = open_record(rank_index, op);
+    rank.receive_run[static_cast<size_t>(op)] = run;
+    open_lanes(run, now);
+    return;
+  }
+}
+
+void Ops::issue_ready(Nanos now) {
+  while (failure_.none() && ready_head_ < ready_.size()) {
+    const ReadyOp next = ready_[ready_head_++];
+    records_.set_trigger(next.trigger_ns);
+    issue_op(next, now);
+    records_.set_trigger(0);
+  }
+  if (ready_head_ == ready_.size()) {
+    ready_.clear();
+    ready_head_ = 0;
+  }
+}
+
+void Ops::issue_op(const ReadyOp& ready, Nanos now) {
+  LocalRank& rank = ranks_[ready.rank_index];
+  const Program& program = rank.run.program();
+  const auto op = static_cast<size_t>(ready.op);
+  if (program.kind[op] == OpKind::delay) {
+    const Nanos due_ns = ready.intended_ns + program.delay_ns[op];
+    if (due_ns <= now) {
+      complete(ready.rank_index, ready.op, due_ns);
+    } else {
+      events_.push(due_ns, EventKind::delay_over, ready.rank_index, static_cast<uint32_t>(ready.op));
+    }
+    return;
+  }
+  uint32_t run = kNone;
+  if (program.kind[op] == OpKind::recv) run = std::exchange(rank.receive_run[op], kBegun);
+  const bool opened_ahead = run != kNone;
+  if (!opened_ahead) run = open_record(ready.rank_index, ready.op);
+  runs_[run].issued = true;
+  records_[run].intended_ns = ready.intended_ns;
+  records_[run].issued_ns = now;
+  if (!opened_ahead) {
+    open_lanes(run, now);
+  } else if (lanes_.over(run)) {
+    finish_op(run, now);
+  }
+}
+
+uint32_t Ops::open_record(uint32_t rank_index, int32_t op) {
+  const LocalRank& rank = ranks_[rank_index];
+  const uint32_t run = records_.open(rank.rank, op, rank.run.iteration(), rank.awaited);
+  if (run >= runs_.size()) runs_.resize(run + 1);
+  runs_[run] = {rank_index, false};
+  return run;
+}
+
+OpWork Ops::work_of(const LocalRank& rank, int32_t op) const {
+  const Program& program = rank.run.program();
+  const auto index = static_cast<size_t>(op);
+  const auto slot = static_cast<size_t>(program.slot[index]);
+  OpWork work;
+  int32_t position = 0;
+  uint32_t ops = 0;  // of the same kind and peers, per iteration
+  switch (program.kind[index]) {
+    case OpKind::collective: {
+      const CommunicatorSlot& communicator = rank.communicators[slot];
+      work.send_to = &communicator.send_to;
+      work.recv_from = &communicator.recv_from;
+      position = communicator.position;
+      ops = communicator.ops;
+      break;
+    }
+    case OpKind::send:
+      work.send_to = &rank.peers[slot].send_to;
+      work.point_to_point = true;
+      ops = rank.peers[slot].sends;
+      break;
+    case OpKind::recv:
+      work.recv_from = &rank.peers[slot].recv_from;
+      work.point_to_point = true;
+      position = 1;
+      ops = rank.peers[slot].recvs;
+      break;
+    case OpKind::delay: break;
+  }
+  work.table = plan_.schedules.table(program.schedule[index], position);
+  work.cutting = &plan_.schedules.cutting[static_cast<size_t>(program.schedule[index])];
+  work.message_bytes = program.message_bytes[index];
+  work.tag = static_cast<uint32_t>(rank.run.iteration()) * ops + static_cast<uint32_t>(program.sequence[index]);
+  return work;
+}
+
+void Ops::open_lanes(uint32_t run, Nanos now) {
+  const OpWork work = work_of(ranks_[runs_[run].rank_index], records_[run].op);
+  if (lanes_.open(run, work, now) && runs_[run].issued) finish_op(run, now);
+}
+
+void Ops::on_lanes_over(uint32_t run, Nanos now) {
+  const uint32_t rank_index = runs_[run].rank_index;
+  LocalRank& rank = ranks_[rank_index];
+  const Program& program = rank.run.program();
+  const auto op = static_cast<size_t>(records_[run].op);
+  if (program.kind[op] == OpKind::recv) {
+    for (EagerQueue& queue : rank.eager) {
+      if (queue.slot == static_cast<uint32_t>(program.slot[op])) open_eager(rank_index, queue, now);
+    }
+  }
+  if (runs_[run].issued) finish_op(run, now);
+}
+
+void Ops::finish_op(uint32_t run, Nanos now) {
+  const uint32_t rank_index = runs_[run].rank_index;
+  const int32_t op = records_[run].op;
+  complete(rank_index, op, records_.close(run, now));
+}
+
+void Ops::complete(uint32_t rank_index, int32_t op, Nanos at_ns) {
+  LocalRank& rank = ranks_[rank_index];
+  const size_t known = ready_.size();
+  rank.run.complete(op, at_ns, ready_);
+  for (size_t i = known; i < ready_.size(); ++i) ready_[i].trigger_ns = records_.trigger_ns();
+  records_.note_progress(rank.awaited, at_ns);
+  if (!rank.run.iteration_over()) return;
+  if (rank.run.finished()) {
+    if (rank.awaited) ++ranks_finished_;
+  } else {
+    begin_iteration(rank_index, rank.run.last_completion_ns());
+  }
+}
+
+void Ops::add_waits(std::vector<WaitRecord>& out) const {
+  constexpr size_t kMostPerRank = 4096;
+  for (const LocalRank& rank : ranks_) {
+    if (!rank.run.started() || rank.run.finished()) continue;
+    const Program& program = rank.run.program();
+    size_t reported = 0;
+    for (size_t op = 0; op < program.size() && reported < kMostPerRank; ++op) {
+      const auto index = static_cast<int32_t>(op);
+      if (!rank.run.pending(index)) continue;
+      WaitRecord wait{rank.rank, index, rank.run.iteration(), WaitKind::delay, -1, -1, -1, 0, 0, 0};
+      if (rank.run.waits_for_dependency(index)) {
+        wait.kind = WaitKind::dependency;
+        wait.blocking_op = rank.run.blocking_dependency(index);
+      } else if (program.kind[op] != OpKind::delay) {
+        continue;  // its lanes have spoken for it
+      }
+      out.push_back(wait);
+      ++reported;
+    }
+  }
+}
+
+}  // namespace etloop

@@ -1,0 +1,209 @@
+#include "core/packets/packet_arrivals.h"
+
+#include <string>
+#include <vector>
+
+#include "wire/clear_to_send.h"
+
+namespace etloop {
+
+using wire::Role;
+
+namespace {
+
+constexpr uint8_t kEcnMask = 0x03;
+constexpr uint8_t kEcnCongestionExperienced = 0x03;
+
+// Whether a dead peer or a slow one was given up is told by how long it was waited for.
+std::string patience_text(const Qp& qp, Nanos now) {
+  constexpr Nanos kNsPerMs = 1'000'000;
+  return std::to_string(qp.retries()) + " retries in " + std::to_string((now - qp.progress_ns()) / kNsPerMs) + " ms";
+}
+
+}  // namespace
+
+void PacketArrivals::release_held(Nanos now) {
+  Datagram released;
+  std::vector<uint8_t> content;
+  while (faults_->take_released(now, released, content)) accept(released, true, now);
+}
+
+void PacketArrivals::accept(const Datagram& datagram, bool faultless, Nanos now) {
+  wire::Packet packet;
+  if (wire::decode(datagram.bytes, datagram.datagram_bytes, packet) != wire::Malformed::none) {
+    ++foreign_;
+    return;
+  }
+  const uint32_t index = queue_pairs_.find(packet.dest_qpn);
+  if (index == QueuePairs::kNone || queue_pairs_.place(index).peer_ip != datagram.src_ip) {
+    ++foreign_;
+    return;
+  }
+  if (faultless) {
+    dispatch(index, packet, datagram, now);
+    return;
+  }
+  Datagram changed = datagram;
+  const uint32_t expected_psn = queue_pairs_[index].expected_psn();
+  for (uint32_t times = faults_->on_received(index, packet, expected_psn, changed, now); times > 0; --times) {
+    dispatch(index, packet, changed, now);
+  }
+}
+
+void PacketArrivals::dispatch(uint32_t index, const wire::Packet& packet, const Datagram& datagram, Nanos now) {
+  const bool marked = (datagram.traffic_class & kEcnMask) == kEcnCongestionExperienced;
+  switch (wire::shape(packet.opcode).role) {
+    case Role::write:
+    case Role::send:
+    case Role::read:
+    case Role::atomic: on_request(index, packet, marked, now); return;
+    case Role::response:
+    case Role::acknowledgement: on_answer(index, packet, datagram.hops, now); return;
+    case Role::notification: on_notification(index, now); return;
+    case Role::datagram: on_probe(index, packet, datagram.traffic_class, now); return;
+    case Role::unknown: return;
+  }
+}
+
+void PacketArrivals::on_request(uint32_t index, const wire::Packet& packet, bool marked, Nanos now) {
+  Qp& qp = queue_pairs_[index];
+  if (marked) notify_congestion(index, now);
+  Delivered delivered;
+  for (bool whole = qp.on_request(packet, delivered); whole; whole = qp.next_delivered(delivered)) {
+    if (qp.answer_due()) transmission_.queue_acknowledgement(index, now);
+    on_delivered(index, delivered, now);
+    if (!failure_.none()) return;
+  }
+  if (qp.answer_due()) transmission_.queue_acknowledgement(index, now);
+  if (qp.fault() != QpFault::none) retire(index, now);
+}
+
+void PacketArrivals::on_answer(uint32_t index, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now) {
+  Qp& qp = queue_pairs_[index];
+  flows_.acknowledged(index, qp.on_answer(packet, now), hops, now);
+  transmission_.settle_window(index);
+  retire(index, now);
+  if (qp.fault() == QpFault::none) queue_pairs_.arm_timer(index);
+}
+
+void PacketArrivals::on_notification(uint32_t index, Nanos now) {
+  FlowRecord& counters = queue_pairs_[index].counters;
+  if (!flows_.notified(index, now)) {
+    ++counters.rp_cnp_ignored;
+    return;
+  }
+  ++counters.rp_cnp_handled;
+  transmission_.forget_held(index);
+}
+
+// A marked packet of data or grants: the peer hears of it by a CNP now and then, and by BECN in the next acknowledgement.
+void PacketArrivals::notify_congestion(uint32_t index, Nanos now) {
+  Qp& qp = queue_pairs_[index];
+  ++qp.counters.np_ecn_marked_roce_packets;
+  qp.note_congestion();
+  if (plan_.transport.cnp_interval_ns < 0) return;
+  Nanos& after_ns = plan_.transport.cnp_scope == CnpScope::port ? cnp_after_ns_ : qp.cnp_after_ns;
+  if (now < after_ns) return;
+  after_ns = now + plan_.transport.cnp_interval_ns;
+  transmission_.queue_notification(index);
+}
+
+void PacketArrivals::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
+  const QpPlace& place = queue_pairs_.place(index);
+  if (place.sends_data) {
+    on_grant(place, delivered, now);
+  } else if (delivered.has_imm) {
+    on_data(place, delivered, now);
+  } else if (delivered.is_atomic) {
+    lanes_.on_one_sided(place.connection, address_tag(delivered.va), kClosingIndex, 0, now);
+  } else if (address_index(delivered.va) != kProbeIndex) {
+    FlowRecord& counters = queue_pairs_[index].counters;
+    ++counters.rx_messages;
+    counters.rx_payload_bytes += delivered.bytes;
+    lanes_.on_one_sided(place.connection, address_tag(delivered.va), address_index(delivered.va), delivered.bytes, now);
+  }
+}
+
+void PacketArrivals::on_grant(const QpPlace& place, const Delivered& delivered, Nanos now) {
+  if (delivered.has_imm || delivered.bytes != kClearToSendBytes || delivered.payload == nullptr) {
+    failure_.set(place.connection, connections_.text(place.connection) + ": a clear-to-send of " +
+                                       std::to_string(delivered.bytes) + " bytes arrived, 64 were expected");
+    return;
+  }
+  const ClearToSend grant = read_grant(std::span<const uint8_t, kGrantWireBytes>(delivered.payload, kGrantWireBytes));
+  if (!failure_.none()) return;
+  lanes_.on_grant(place.connection, grant.tag, {grant.va, grant.rkey, static_cast<uint32_t>(grant.number)}, now);
+}
+
+// The immediate tells the size of the whole message, of which this may be the part of one queue pair.
+void PacketArrivals::on_data(const QpPlace& place, const Delivered& delivered, Nanos now) {
+  const uint32_t parts = connections_.parts_of(place.connection, false);
+  const MessagePart part = parts == 1 ? MessagePart{0, delivered.imm} : message_part(delivered.imm, place.ordinal, parts);
+  if (part.bytes != delivered.bytes) {
+    failure_.set(place.connection, connections_.text(place.connection) + ": a data message of " +
+                                       std::to_string(delivered.bytes) + " bytes says in its immediate that it has " +
+                                       std::to_string(delivered.imm));
+    return;
+  }
+  const uint64_t va = delivered.va - part.offset;
+  lanes_.on_message({place.connection, address_tag(va), address_index(va), delivered.imm, delivered.bytes}, now);
+}
+
+void PacketArrivals::retire(uint32_t index, Nanos now) {
+  transmission_.forget_held(index);
+  Qp& qp = queue_pairs_[index];
+  WorkRequest done;
+  while (qp.pop_completed(done)) {
+    if (done.flushed || done.kind == WorkKind::clear_to_send) continue;
+    if (done.kind == WorkKind::probe) {
+      probing_.on_written(index, now);
+    } else {
+      lanes_.on_acknowledged(done.lane, static_cast<uint32_t>(done.index), now);
+    }
+  }
+  if (qp.fault() != QpFault::none) {
+    report_fault(index, now);
+  } else if (qp.has_run()) {
+    transmission_.queue(index);
+  }
+}
+
+void PacketArrivals::report_fault(uint32_t index, Nanos now) {
+  const Qp& qp = queue_pairs_[index];
+  const int32_t connection = queue_pairs_.place(index).connection;
+  failure_.set(connection, connections_.text(connection) + ": " + describe(qp.fault()) + " (queue pair " +
+                               std::to_string(qp.local_qpn()) + ", packet " + std::to_string(qp.oldest_unacknowledged()) +
+                               (qp.fault() == QpFault::retries_exceeded ? ", " + patience_text(qp, now) : "") + ")");
+}
+
+void PacketArrivals::on_probe(uint32_t index, const wire::Packet& packet, uint8_t traffic_class, Nanos now) {
+  if (packet.qkey == kProbeRequestKey) {
+    probing_.on_request(index, packet, traffic_class);
+    return;
+  }
+  if (packet.qkey != kProbeReplyKey || packet.payload_bytes != kProbeReplyBytes || packet.payload == nullptr) {
+    ++foreign_;
+    return;
+  }
+  Probing::Offer offer;
+  if (!probing_.on_reply(index, packet, now, offer)) return;
+  flows_.probed(index, offer.round_trip_ns, offer.window_packets);
+  queue_pairs_[index].set_window(offer.window_packets);
+  transmission_.offer(index, offer.share);
+}
+
+void PacketArrivals::on_timer(uint32_t index, Nanos now) {
+  Qp& qp = queue_pairs_[index];
+  if (qp.timer_due_ns <= now) qp.timer_due_ns = kNever;
+  if (qp.deadline() <= now) {
+    const int64_t timeouts = qp.counters.local_ack_timeout_err;
+    qp.on_timer(now);
+    transmission_.settle_window(index);
+    if (qp.counters.local_ack_timeout_err != timeouts) flows_.timed_out(index, now);
+    retire(index, now);
+    if (qp.fault() != QpFault::none) return;
+  }
+  queue_pairs_.arm_timer(index);
+}
+
+}  // namespace etloop

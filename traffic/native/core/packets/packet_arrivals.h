@@ -1,0 +1,84 @@
+// What arrives at a port: each packet finds its queue pair, and what a queue pair makes of it - messages, grants,
+// completions, notifications, probes - goes to whom it concerns. Timers of queue pairs come here too, as they end requests.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/time.h"
+#include "core/connections.h"
+#include "core/failure.h"
+#include "core/packets/faults.h"
+#include "core/lanes.h"
+#include "core/packets/flows.h"
+#include "core/packets/probing.h"
+#include "core/packets/queue_pairs.h"
+#include "core/packets/transmission.h"
+#include "core/port.h"
+#include "plan/plan.h"
+#include "wire/wire.h"
+
+namespace etloop {
+
+class PacketArrivals {
+ public:
+  // What it works with; all of it outlives it.
+  struct Parts {
+    const EnginePlan& plan;
+    const Connections& connections;
+    QueuePairs& queue_pairs;
+    Transmission& transmission;
+    Flows& flows;
+    Probing& probing;
+    Lanes& lanes;
+    Failure& failure;
+  };
+  explicit PacketArrivals(const Parts& parts)
+      : plan_(parts.plan),
+        connections_(parts.connections),
+        queue_pairs_(parts.queue_pairs),
+        transmission_(parts.transmission),
+        flows_(parts.flows),
+        probing_(parts.probing),
+        lanes_(parts.lanes),
+        failure_(parts.failure) {}
+
+  // What arrives passes here first; nullptr: nothing does.
+  void set_faults(FaultInjector* faults) { faults_ = faults; }
+  void on_datagram(const Datagram& datagram, Nanos now) { accept(datagram, faults_ == nullptr, now); }
+  // Takes in what was held back on purpose and whose time has come.
+  void release_held(Nanos now);
+  void on_timer(uint32_t index, Nanos now);
+
+  // Datagrams that are not of this run.
+  int64_t foreign() const { return foreign_; }
+
+ private:
+  void accept(const Datagram& datagram, bool faultless, Nanos now);
+  void dispatch(uint32_t index, const wire::Packet& packet, const Datagram& datagram, Nanos now);
+  void on_request(uint32_t index, const wire::Packet& packet, bool marked, Nanos now);
+  void on_answer(uint32_t index, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now);
+  void on_notification(uint32_t index, Nanos now);
+  void on_probe(uint32_t index, const wire::Packet& packet, uint8_t traffic_class, Nanos now);
+  void on_delivered(uint32_t index, const Delivered& delivered, Nanos now);
+  void on_grant(const QpPlace& place, const Delivered& delivered, Nanos now);
+  void on_data(const QpPlace& place, const Delivered& delivered, Nanos now);
+  void notify_congestion(uint32_t index, Nanos now);
+  void retire(uint32_t index, Nanos now);
+  void report_fault(uint32_t index, Nanos now);
+
+  const EnginePlan& plan_;
+  const Connections& connections_;
+  QueuePairs& queue_pairs_;
+  Transmission& transmission_;
+  Flows& flows_;
+  Probing& probing_;
+  Lanes& lanes_;
+  Failure& failure_;
+  FaultInjector* faults_ = nullptr;
+  Nanos cnp_after_ns_ = 0;  // of the whole port
+  int64_t foreign_ = 0;
+};
+
+}  // namespace etloop

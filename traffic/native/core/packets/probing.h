@@ -1,0 +1,94 @@
+// The probes of a port: what it asks of its peers before any load, and what it answers to theirs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/card_ends.h"
+#include "core/packets/queue_pairs.h"
+#include "core/port.h"
+#include "core/packets/probe.h"
+#include "plan/plan.h"
+#include "wire/wire.h"
+
+namespace etloop {
+
+class Probing {
+ public:
+  Probing(const EnginePlan& plan, const QueuePairs& queue_pairs, const CardEnds& cards)
+      : plan_(plan), queue_pairs_(queue_pairs), cards_(cards) {}
+
+  // Once the queue pairs are open: every sending end will be asked for.
+  void load();
+  void start() { prober_.start(); }
+  const Prober& prober() const { return prober_; }
+  bool under_way() const { return prober_.running() && !prober_.over(); }
+
+  // Peers that wait for a reply.
+  bool replies_due() const { return !replies_.empty(); }
+  // sent: all of them are on their way.
+  TxResult send_replies(TxPort& port);
+  // Asks the peers whose turn it is; those that answer by their queue pairs alone get a write: `post(queue pair, request)`.
+  // False: nothing more leaves now.
+  template <typename Post>
+  bool send_requests(TxPort& port, Nanos now, Post&& post) {
+    for (int64_t next = prober_.next(now); next >= 0; next = prober_.next(now)) {
+      const auto target = static_cast<size_t>(next);
+      if (cards_.probed_by_write(prober_.qp(target))) {
+        send_write(target, now, post);
+        continue;
+      }
+      switch (port.send(request(target))) {
+        case TxResult::sent: prober_.sent(target, now); break;
+        case TxResult::would_block: return false;
+        case TxResult::held: return true;
+        case TxResult::failed: prober_.too_large(target); break;
+      }
+    }
+    return true;
+  }
+  // At a card, which takes writes alone.
+  template <typename Post>
+  void send_writes(Nanos now, Post&& post) {
+    for (int64_t next = prober_.next(now); next >= 0; next = prober_.next(now)) {
+      send_write(static_cast<size_t>(next), now, post);
+    }
+  }
+
+  // A peer asks; more of them at once than can wait are forgotten, and ask again.
+  void on_request(uint32_t qp, const wire::Packet& packet, uint8_t traffic_class);
+  // A peer's reply to what was asked of this queue pair: what it offers. False: it is no reply to that.
+  struct Offer {
+    uint32_t window_packets = 0;
+    uint32_t share = 0;
+    Nanos round_trip_ns = 0;
+  };
+  bool on_reply(uint32_t qp, const wire::Packet& packet, Nanos now, Offer& offer);
+  // The write of a probe came through, or its queue pair cannot reach the peer.
+  void on_written(uint32_t qp, Nanos now);
+  void on_unreachable(uint32_t qp);
+
+ private:
+  struct Reply {
+    uint32_t qp;
+    uint32_t target;
+    uint8_t traffic_class;
+  };
+
+  PacketRun request(size_t target) const;
+  // One write; the transport repeats it as it repeats any other.
+  template <typename Post>
+  void send_write(size_t target, Nanos now, Post&& post) {
+    const bool fresh = prober_.fresh(target);
+    prober_.sent(target, now, kWriteProbeTimeoutNs);
+    if (fresh) post(prober_.qp(target), cards_.probe_request(prober_.qp(target)));
+  }
+
+  const EnginePlan& plan_;
+  const QueuePairs& queue_pairs_;
+  const CardEnds& cards_;
+  Prober prober_;
+  std::vector<Reply> replies_;
+};
+
+}  // namespace etloop

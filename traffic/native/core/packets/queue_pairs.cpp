@@ -1,0 +1,153 @@
+#include "core/packets/queue_pairs.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "qp/window_pools.h"
+
+namespace etloop {
+
+namespace {
+
+// Kernel memory that one received full-size packet occupies beside its payload (socket buffer overhead), as a factor.
+constexpr int64_t kBufferPerPayload = 2;
+constexpr uint32_t kLeastWindow = 2;
+// What all senders to a port together may have under way. More would only stand in its receive buffers, and wait there
+// longer than a retransmission timeout when the host is busy.
+constexpr int64_t kMostInFlightBytes = 8 << 20;
+
+}  // namespace
+
+bool QueuePairs::open(const LocalRanks& ranks, const FlowOpener& open_flow, std::string& error) {
+  by_number_.assign(plan_.ports[static_cast<size_t>(port_)].qpn_count, kNone);
+  return open_all(
+      ranks,
+      [&](const EndSettings& end, const PlannedQp& planned, std::string& why) {
+        return open_end_at_port(end, planned, open_flow, why);
+      },
+      error);
+}
+
+bool QueuePairs::open(const LocalRanks& ranks, Carrier& carrier, std::string& error) {
+  return open_all(
+      ranks,
+      [&](const EndSettings& end, const PlannedQp& planned, std::string& why) {
+        if (const auto added = carrier.add_end(end); !added) {
+          why = added.error().text;
+          return false;
+        }
+        // Records name an end by its number in the plan; the card's own is in `Carrier::endpoint`.
+        add(end, planned, 0, {});
+        return true;
+      },
+      error);
+}
+
+bool QueuePairs::open_all(const LocalRanks& ranks, const EndOpener& open_end, std::string& error) {
+  const size_t queue_pairs = count_here();
+  qps_.reserve(queue_pairs);
+  places_.reserve(queue_pairs);
+  const std::vector<IpAddress>& addresses = plan_.ports[static_cast<size_t>(port_)].addresses;
+  for (int32_t row = 0; row < static_cast<int32_t>(connections_.size()); ++row) {
+    if (connections_.place(row) == 0 || !connections_.on_wire(row)) continue;
+    const PlannedConnection& c = connections_.planned(row);
+    ConnectionEnds& ends = connections_[row];
+    ends.data_rkey = (plan_.qps[static_cast<size_t>(c.first_qp)].dst_qpn << 8) | 0x01;
+    for (int32_t q = 0; q < c.qp_count; ++q) {
+      for (const bool sends : {true, false}) {
+        const uint32_t rank = sends ? ends.src_index : ends.dst_index;
+        if (rank == kNotHere) continue;
+        const auto own = std::find(addresses.begin(), addresses.end(), sends ? c.src_ip : c.dst_ip);
+        const auto address = static_cast<uint16_t>(own - addresses.begin());
+        const EndSettings end{row, q, sends, address, sends ? c.dst_ip : c.src_ip, ranks[rank].traffic_class};
+        if (own == addresses.end()) {
+          error = not_ours(end);
+          return false;
+        }
+        if (!open_end(end, plan_.qps[static_cast<size_t>(c.first_qp + q)], error)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool QueuePairs::open_end_at_port(const EndSettings& end, const PlannedQp& planned, const FlowOpener& open_flow,
+                                  std::string& error) {
+  const uint32_t offset = (end.sends_data ? planned.src_qpn : planned.dst_qpn) - plan_.ports[static_cast<size_t>(port_)].qpn_base;
+  if (offset >= by_number_.size()) {
+    error = not_ours(end);
+    return false;
+  }
+  FlowId flow = 0;
+  const uint16_t src_port = end.sends_data ? planned.src_udp_port : planned.dst_udp_port;
+  if (!open_flow(end.address, end.peer_ip, src_port, end.traffic_class, flow, error)) return false;
+  ConnectionEnds& ends = connections_[end.connection];
+  if (by_number_[offset] != kNone) {
+    error = connections_.text(end.connection) + ": queue pair number " +
+            std::to_string(end.sends_data ? planned.src_qpn : planned.dst_qpn) + " is used twice";
+    return false;
+  }
+  by_number_[offset] = static_cast<uint32_t>(qps_.size());
+  if (!end.sends_data && ends.receives == nullptr) ends.receives = std::make_unique<ReceiveQueue>();
+  // The sending end accepts clear-to-send writes, the receiving end data.
+  const uint32_t accepts = end.sends_data ? (planned.src_qpn << 8) | 0xF1 : ends.data_rkey;
+  add(end, planned, flow, {accepts, nullptr, end.sends_data ? nullptr : ends.receives.get()});
+  return true;
+}
+
+void QueuePairs::add(const EndSettings& end, const PlannedQp& planned, FlowId flow, const QpResources& resources) {
+  const auto index = static_cast<uint32_t>(qps_.size());
+  const uint32_t local = end.sends_data ? planned.src_qpn : planned.dst_qpn;
+  const uint32_t remote = end.sends_data ? planned.dst_qpn : planned.src_qpn;
+  Qp& qp = qps_.emplace_back(local, remote, flow, plan_.transport, resources, *places_.get_allocator().resource());
+  qp.counters.connection = end.connection;
+  qp.counters.sends_data = end.sends_data ? 1 : 0;
+  places_.push_back({end.connection, end.sends_data, end.peer_ip, end.address, static_cast<uint32_t>(end.ordinal),
+                     end.traffic_class});
+  ConnectionEnds& ends = connections_[end.connection];
+  (end.sends_data ? ends.send_qps : ends.recv_qps).push_back(index);
+}
+
+std::string QueuePairs::not_ours(const EndSettings& end) const {
+  return connections_.text(end.connection) + ": its address or queue pair number is not of port " +
+         plan_.ports[static_cast<size_t>(port_)].name;
+}
+
+size_t QueuePairs::count_here() const {
+  size_t count = 0;
+  for (int32_t row = 0; row < static_cast<int32_t>(connections_.size()); ++row) {
+    if (!connections_.on_wire(row)) continue;
+    const ConnectionEnds& here = connections_[row];
+    const size_t ends = (here.src_index != kNotHere ? 1U : 0U) + (here.dst_index != kNotHere ? 1U : 0U);
+    count += ends * static_cast<size_t>(connections_.planned(row).qp_count);
+  }
+  return count;
+}
+
+void QueuePairs::offer_windows(int64_t receive_buffer_bytes) {
+  const PlannedPort& port = plan_.ports[static_cast<size_t>(port_)];
+  std::vector<int64_t> inbound(port.addresses.size(), 0);
+  for (const QpPlace& place : places_) inbound[place.address] += place.sends_data ? 0 : 1;
+  const int64_t per_packet = kBufferPerPayload * (plan_.transport.path_mtu + 256);
+  const int64_t all_qps = std::max<int64_t>(std::accumulate(inbound.begin(), inbound.end(), int64_t{0}), 1);
+  const int64_t most_packets = kMostInFlightBytes / port.queues / plan_.transport.path_mtu;
+  const int64_t share_packets = most_packets / all_qps;
+  for (const int64_t qps : inbound) {
+    const int64_t held_packets = receive_buffer_bytes / per_packet / std::max<int64_t>(qps, 1);
+    const int64_t packets = std::min(held_packets, share_packets);
+    const int64_t share =
+        std::min(receive_buffer_bytes / per_packet * WindowPools::kSharesPerPacket / std::max<int64_t>(qps, 1),
+                 most_packets * WindowPools::kSharesPerPacket / all_qps);
+    offered_window_.push_back(static_cast<uint32_t>(std::clamp<int64_t>(packets, kLeastWindow, kMostWindow)));
+    offered_share_.push_back(static_cast<uint32_t>(std::clamp<int64_t>(share, 1, WindowPools::kMostShare)));
+  }
+}
+
+std::vector<FlowRecord> QueuePairs::records() const {
+  std::vector<FlowRecord> records;
+  records.reserve(qps_.size());
+  for (const Qp& qp : qps_) records.push_back(qp.counters);
+  return records;
+}
+
+}  // namespace etloop

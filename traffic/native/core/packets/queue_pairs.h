@@ -1,0 +1,109 @@
+// The queue pairs of a port: which there are, where each belongs, what its receiving ends offer their peers, and when its
+// timer is due. Of a network card's queue pairs, only the counters are here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory_resource>
+#include <string>
+#include <vector>
+
+#include "base/fixed_row.h"
+#include "base/ip_address.h"
+#include "base/prefetch.h"
+#include "base/time.h"
+#include "core/carrier.h"
+#include "core/connections.h"
+#include "core/events.h"
+#include "core/local_ranks.h"
+#include "plan/plan.h"
+#include "plan/records.h"
+#include "qp/qp.h"
+
+namespace etloop {
+
+// Opens the five-tuple (local address index, peer, UDP source port) with its traffic class at the port. False: the text says why.
+using FlowOpener = std::function<bool(uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
+                                      FlowId& flow, std::string& error)>;
+
+// Packets that one queue pair may have under way, whatever its peer offers.
+inline constexpr uint32_t kMostWindow = 256;
+
+// Where a queue pair belongs.
+struct QpPlace {
+  int32_t connection;
+  bool sends_data;
+  IpAddress peer_ip;
+  uint16_t address;  // index of the port's address
+  uint32_t ordinal;  // among those of its connection
+  uint8_t traffic_class;
+};
+
+class QueuePairs {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  // `memory` outlives them.
+  QueuePairs(const EnginePlan& plan, int32_t port, Connections& connections, EventHeap& events, std::pmr::memory_resource& memory)
+      : plan_(plan), port_(port), connections_(connections), events_(events), qps_(memory), places_(&memory) {}
+
+  // Opens those of all connections with an end here, at a port of packets.
+  bool open(const LocalRanks& ranks, const FlowOpener& open_flow, std::string& error);
+  // The same at a card.
+  bool open(const LocalRanks& ranks, Carrier& carrier, std::string& error);
+  // Shares the receive buffers of the port (the least of its addresses) out among its receiving ends.
+  void offer_windows(int64_t receive_buffer_bytes);
+
+  size_t size() const { return qps_.size(); }
+  Qp& operator[](uint32_t index) { return qps_[index]; }
+  const Qp& operator[](uint32_t index) const { return qps_[index]; }
+  const QpPlace& place(uint32_t index) const { return places_[index]; }
+  // By the number that packets have; kNone: of no queue pair here.
+  uint32_t find(uint32_t qpn) const {
+    const uint32_t offset = qpn - plan_.ports[static_cast<size_t>(port_)].qpn_base;
+    return offset < by_number_.size() ? by_number_[offset] : kNone;
+  }
+  // A packet for the queue pair of this number comes next.
+  void expect_packet(uint32_t qpn) const {
+    const uint32_t index = find(qpn);
+    if (index == kNone) return;
+    prefetch(&places_[index]);
+    qps_[index].expect_packet();
+  }
+
+  // What peers of receiving ends may have under way: in packets, and before it is rounded, in parts of a packet.
+  uint32_t offered_window(uint32_t index) const { return offered_window_[places_[index].address]; }
+  uint32_t offered_share(uint32_t index) const { return offered_share_[places_[index].address]; }
+
+  void arm_timer(uint32_t index) {
+    Qp& qp = qps_[index];
+    const Nanos deadline = qp.deadline();
+    if (deadline >= qp.timer_due_ns) return;  // a timer that comes too early arms the next
+    qp.timer_due_ns = deadline;
+    events_.push(deadline, EventKind::qp_timer, index);
+  }
+
+  std::vector<FlowRecord> records() const;
+
+ private:
+  // Opens one end, and adds it.
+  using EndOpener = std::function<bool(const EndSettings& end, const PlannedQp& planned, std::string& error)>;
+  bool open_all(const LocalRanks& ranks, const EndOpener& open_end, std::string& error);
+  bool open_end_at_port(const EndSettings& end, const PlannedQp& planned, const FlowOpener& open_flow, std::string& error);
+  void add(const EndSettings& end, const PlannedQp& planned, FlowId flow, const QpResources& resources);
+  std::string not_ours(const EndSettings& end) const;
+  size_t count_here() const;
+
+  const EnginePlan& plan_;
+  int32_t port_;
+  Connections& connections_;
+  EventHeap& events_;
+  std::vector<uint32_t> by_number_;  // qpn - qpn_base -> index
+  FixedRow<Qp> qps_;
+  std::pmr::vector<QpPlace> places_;
+  std::vector<uint32_t> offered_window_;  // by local address
+  std::vector<uint32_t> offered_share_;
+};
+
+}  // namespace etloop

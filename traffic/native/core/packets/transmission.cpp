@@ -1,0 +1,215 @@
+#include "core/packets/transmission.h"
+
+#include <algorithm>
+
+#include "wire/wire.h"
+
+namespace etloop {
+
+void Transmission::load() {
+  for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
+    const QpPlace& place = queue_pairs_.place(i);
+    if (place.sends_data && plan_.transport.window_packets == 0) pools_.add(i, place.peer_ip);
+  }
+  data_ring_.resize(queue_pairs_.size());
+  grant_ring_.resize(queue_pairs_.size());
+  acknowledgements_.reserve(queue_pairs_.size());
+  patient_acknowledgements_.reserve(queue_pairs_.size());
+}
+
+void Transmission::queue_acknowledgement(uint32_t index, Nanos now) {
+  const bool is_patient = answer_patience_ns_ > 0 && queue_pairs_.place(index).sends_data;
+  if (is_patient && queue_pairs_[index].nak_due()) patient_since_ns_ = 0;
+  if (queue_pairs_[index].ack_queued) return;
+  queue_pairs_[index].ack_queued = true;
+  if (is_patient && patient_acknowledgements_.empty()) patient_since_ns_ = queue_pairs_[index].nak_due() ? 0 : now;
+  (is_patient ? patient_acknowledgements_ : acknowledgements_).push_back(index);
+}
+
+bool Transmission::patience_is_over(Clock& clock) const {
+  return !patient_acknowledgements_.empty() && clock.now() - patient_since_ns_ >= answer_patience_ns_;
+}
+
+// Cuts a run to what its queue pair's pool has room for. 0: it waits for others to the same address. What is sent again was
+// lost, and takes nobody's room.
+uint32_t Transmission::room_for(uint32_t index, const PacketRun& run) {
+  if (!queue_pairs_[index].repeats()) return pools_.allowed(index, run.count);
+  pools_.pass(index);
+  return run.count;
+}
+
+void Transmission::wake_windows(uint32_t index) {
+  for (uint32_t awake = 0; pools_.take_awake(index, awake);) queue(awake);
+}
+
+// A card that is full is asked again at every turn, several times for each packet that leaves. Until something happens to the
+// queue pair in front, the answer takes neither its run nor its state.
+bool Transmission::still_held(const TransmitRing& ring, TxPort& port, Clock& clock) const {
+  return ring.held.qp == ring.front() && clock.now() < ring.held.until_ns && port.holds(ring.held.flow);
+}
+
+void Transmission::keep_held(TransmitRing& ring) {
+  const uint32_t index = ring.front();
+  ring.held.qp = HeldFront::kNone;
+  // Where others wait for the same room, a second try gives up the turn.
+  if (!queue_pairs_[index].repeats() && pools_.anyone_waits(index)) return;
+  ring.held = {index, queue_pairs_[index].flow(), flows_.settled_until_ns(index)};
+}
+
+// Of the queue pair two turns ahead its state is asked for, of the next one what that state speaks of.
+void Transmission::expect_turns(const TransmitRing& ring) const {
+  if (ring.size() < 2) return;
+  const uint32_t last = ring.behind_front(std::min<size_t>(ring.size() - 1, 2));
+  queue_pairs_[last].expect_turn();
+  flows_.expect(last);
+  pools_.expect(last);
+  if (ring.size() == 2) return;
+  const uint32_t next = ring.behind_front(1);
+  queue_pairs_[next].expect_run();
+  pools_.expect_pool(next);
+}
+
+// One run of the next queue pair in turn. failed: the core says why; held and would_block leave the queue pair in front.
+TxResult Transmission::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
+  if (still_held(ring, port, clock)) return TxResult::held;
+  expect_turns(ring);
+  const TxResult result = transmit_run(ring, port, clock);
+  if (result == TxResult::held) {
+    keep_held(ring);
+  } else {
+    forget_held();
+  }
+  return result;
+}
+
+TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clock) {
+  const uint32_t index = ring.front();
+  Qp& qp = queue_pairs_[index];
+  if (qp.has_run()) {
+    PacketRun run = qp.next_run(port.max_run(plan_.transport.path_mtu));
+    const uint32_t wanted = run.count;
+    run.count = room_for(index, run);
+    if (run.count > 0) run.count = flows_.allowed(index, run, port.departure_horizon_ns(), clock);
+    if (run.count == 0) {
+      ring.pop();
+      qp.queued = false;
+      wake_windows(index);
+      return TxResult::sent;
+    }
+    if (!qp.repeats()) pools_.ask(index, run, run.count < wanted);
+    flows_.ask(index, run);
+    const int64_t sent_before = qp.counters.tx_packets - qp.counters.retransmitted_packets;
+    switch (port.send(run)) {
+      case TxResult::sent: break;
+      case TxResult::would_block: return TxResult::would_block;
+      case TxResult::held: return TxResult::held;
+      case TxResult::failed:
+        failure_.set(queue_pairs_.place(index).connection,
+                     connections_.text(queue_pairs_.place(index).connection) + ": " + port.last_error());
+        return TxResult::failed;
+    }
+    const Nanos now = clock.now();
+    const Nanos leaves_ns = std::max(now, run.departs_ns);  // round trips and timeouts count from there
+    if (const WorkRequest* begun = qp.run_sent(run, leaves_ns); begun != nullptr && carries_data(begun->kind)) {
+      records_.note_departure(begun->op, leaves_ns);
+      records_.note_turnaround(begun->trigger_ns, leaves_ns);
+    }
+    pools_.sent(index, run, qp.in_flight_packets());
+    flows_.sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);
+    queue_pairs_.arm_timer(index);
+  }
+  if (qp.has_run() && pools_.goes_on(index)) return TxResult::sent;  // still in front
+  ring.pop();
+  qp.queued = false;
+  if (qp.has_run()) {
+    queue(index);
+  } else {
+    pools_.pass(index);
+  }
+  wake_windows(index);
+  return TxResult::sent;
+}
+
+// False: nothing more leaves now. What is held alone does not keep the rest.
+bool Transmission::transmit_answers(TxPort& port, std::vector<uint32_t>& waiting) {
+  while (!waiting.empty()) {
+    Qp& qp = queue_pairs_[waiting.back()];
+    while (qp.answer_due()) {
+      const PacketRun run = qp.answer();
+      if (const TxResult result = port.send(run); result != TxResult::sent) return result == TxResult::held;
+      qp.answer_sent(run);
+    }
+    qp.ack_queued = false;
+    waiting.pop_back();
+  }
+  return true;
+}
+
+bool Transmission::transmit_notifications(TxPort& port) {
+  while (!notifications_.empty()) {
+    Qp& qp = queue_pairs_[notifications_.back()];
+    PacketRun run;
+    run.flow = qp.flow();
+    run.traffic_class = plan_.transport.cnp_traffic_class;
+    run.head.opcode = wire::Opcode::cnp;
+    run.head.dest_qpn = qp.remote_qpn();
+    run.head.becn = true;
+    if (const TxResult result = port.send(run); result != TxResult::sent) return result == TxResult::held;
+    ++qp.counters.np_cnp_sent;
+    notifications_.pop_back();
+  }
+  return true;
+}
+
+bool Transmission::transmit_probes(TxPort& port, Clock& clock) {
+  if (const TxResult result = probing_.send_replies(port); result != TxResult::sent) return result == TxResult::held;
+  if (!probing_.under_way()) return true;
+  return probing_.send_requests(port, clock.now(), [this](uint32_t qp, const WorkRequest& request) { post(qp, request); });
+}
+
+bool Transmission::any_answers() const {
+  return !acknowledgements_.empty() || !patient_acknowledgements_.empty() || grant_ring_.size() > 0 || !notifications_.empty() ||
+         probing_.replies_due() || probing_.under_way();
+}
+
+// What other hosts wait for, beside data. False: the port takes no more now.
+bool Transmission::transmit_all_answers(TxPort& port, Clock& clock) {
+  if (!any_answers()) return true;
+  if (!transmit_notifications(port) || !transmit_answers(port, acknowledgements_)) return false;
+  if (patience_is_over(clock) && !transmit_answers(port, patient_acknowledgements_)) return false;
+  if (!transmit_probes(port, clock)) return false;
+  while (grant_ring_.size() > 0 && failure_.none()) {
+    const TxResult result = transmit_one(grant_ring_, port, clock);
+    if (result == TxResult::held) break;
+    if (result != TxResult::sent) return false;
+  }
+  return true;
+}
+
+bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
+  // A port that was full before the answers had their turn, or held a grant, would else be full of data every time.
+  if (answers_wait_ && !transmit_all_answers(port, clock)) return false;
+  answers_wait_ = true;
+  // First one run of every sender, so that what a message released leaves before that message's acknowledgement,
+  // before new grants and before longer bursts of others.
+  bool held = false;
+  const auto send_one = [&](TransmitRing& ring) {
+    const TxResult result = transmit_one(ring, port, clock);
+    held = result == TxResult::held;
+    return result == TxResult::sent || held;
+  };
+  for (size_t turn = data_ring_.size(); turn > 0 && budget > 0 && !held && failure_.none(); --turn, --budget) {
+    if (!send_one(data_ring_)) return false;
+  }
+  if (!transmit_all_answers(port, clock)) return false;
+  answers_wait_ = grant_ring_.size() > 0;
+  while (budget > 0 && data_ring_.size() > 0 && !held && failure_.none()) {
+    if (!send_one(data_ring_)) return false;
+    --budget;
+  }
+  const bool more = data_ring_.size() > 0 && !held && failure_.none();
+  if (!more) transmit_answers(port, patient_acknowledgements_);  // their time would pass while the loop sleeps
+  return more;
+}
+
+}  // namespace etloop

@@ -1,0 +1,126 @@
+// What leaves a port, and in which order: queue pairs with something to send take turns; acknowledgements, notifications,
+// grants and probes go between them. Tells queue pairs and their congestion control what was sent.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+#include "core/connections.h"
+#include "core/failure.h"
+#include "core/packets/faults.h"
+#include "core/op_records.h"
+#include "core/packets/flows.h"
+#include "core/packets/probing.h"
+#include "core/packets/queue_pairs.h"
+#include "core/packets/transmit_ring.h"
+#include "core/port.h"
+#include "plan/plan.h"
+#include "qp/window_pools.h"
+#include "qp/work.h"
+#include "wire/packet_run.h"
+
+namespace etloop {
+
+class Transmission {
+ public:
+  // What it works with; all of it outlives it.
+  struct Parts {
+    const EnginePlan& plan;
+    const Connections& connections;
+    QueuePairs& queue_pairs;
+    Flows& flows;
+    Probing& probing;
+    OpRecords& records;
+    Failure& failure;
+  };
+  explicit Transmission(const Parts& parts)
+      : plan_(parts.plan),
+        connections_(parts.connections),
+        queue_pairs_(parts.queue_pairs),
+        flows_(parts.flows),
+        probing_(parts.probing),
+        records_(parts.records),
+        failure_(parts.failure) {}
+
+  // Once the queue pairs are open.
+  void load();
+  // What is sent passes here first; nullptr: nothing does.
+  void set_faults(FaultInjector* faults) { faults_ = faults; }
+  // Acknowledgements of grants, for which nobody waits, may stay so long while there is data to send.
+  void set_answer_patience(Nanos patience_ns) { answer_patience_ns_ = patience_ns; }
+
+  // Gives a queue pair something to send.
+  void post(uint32_t index, const WorkRequest& request) {
+    queue_pairs_[index].post(request);
+    queue(index);
+  }
+  // The queue pair may have something to send.
+  void queue(uint32_t index) {
+    Qp& qp = queue_pairs_[index];
+    if (qp.queued) return;
+    qp.queued = true;
+    (queue_pairs_.place(index).sends_data ? data_ring_ : grant_ring_).push(index);
+  }
+  void queue_acknowledgement(uint32_t index, Nanos now);
+  void queue_notification(uint32_t index) { notifications_.push_back(index); }
+
+  // Packets that the queue pairs to its peer's address may have under way; 0: not bounded together.
+  uint32_t limit_packets(uint32_t index) const { return pools_.limit_packets(index); }
+  // What the peer offered the queue pair.
+  void offer(uint32_t index, uint32_t share) { pools_.offer(index, share); }
+  // Something of the queue pair was acknowledged, or is no longer under way.
+  void settle_window(uint32_t index) {
+    pools_.settle(index, queue_pairs_[index].in_flight_packets());
+    wake_windows(index);
+  }
+  // Something happened that another try of what was held may depend on: to one queue pair, or to any.
+  void forget_held(uint32_t index) {
+    if (data_ring_.held.qp == index) data_ring_.held.qp = HeldFront::kNone;
+    if (grant_ring_.held.qp == index) grant_ring_.held.qp = HeldFront::kNone;
+  }
+  void forget_held() { data_ring_.held.qp = grant_ring_.held.qp = HeldFront::kNone; }
+
+  // Sends at most `budget` runs of data. True: there is more that could be sent now.
+  bool transmit(TxPort& port, Clock& clock, size_t budget) {
+    if (faults_ == nullptr) return transmit_all(port, clock, budget);
+    return faults_->attach(port, clock.now()) && transmit_all(*faults_, clock, budget);
+  }
+
+ private:
+  bool transmit_all(TxPort& port, Clock& clock, size_t budget);
+  bool any_answers() const;
+  bool transmit_all_answers(TxPort& port, Clock& clock);
+  bool transmit_answers(TxPort& port, std::vector<uint32_t>& waiting);
+  bool transmit_notifications(TxPort& port);
+  bool transmit_probes(TxPort& port, Clock& clock);
+  TxResult transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
+  TxResult transmit_run(TransmitRing& ring, TxPort& port, Clock& clock);
+  void expect_turns(const TransmitRing& ring) const;
+  bool still_held(const TransmitRing& ring, TxPort& port, Clock& clock) const;
+  void keep_held(TransmitRing& ring);
+  uint32_t room_for(uint32_t index, const PacketRun& run);
+  void wake_windows(uint32_t index);
+  bool patience_is_over(Clock& clock) const;
+
+  const EnginePlan& plan_;
+  const Connections& connections_;
+  QueuePairs& queue_pairs_;
+  Flows& flows_;
+  Probing& probing_;
+  OpRecords& records_;
+  Failure& failure_;
+  FaultInjector* faults_ = nullptr;
+  // What every turn looks at, whatever came, is together: a host of many ports goes from one to the other.
+  bool answers_wait_ = false;  // the port took no more before their turn came
+  TransmitRing data_ring_;     // of sending ends
+  TransmitRing grant_ring_;    // of receiving ends: clear-to-send writes
+  std::vector<uint32_t> acknowledgements_;
+  std::vector<uint32_t> patient_acknowledgements_;  // those that nobody waits for, since then
+  Nanos patient_since_ns_ = 0;
+  Nanos answer_patience_ns_ = 0;
+  std::vector<uint32_t> notifications_;
+  WindowPools pools_;
+};
+
+}  // namespace etloop

@@ -1,0 +1,47 @@
+// Queue pairs that may have something to send, in turn.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+#include "wire/packet_run.h"
+
+namespace etloop {
+
+// The queue pair in front of a ring when the port held its run, while another try before `until_ns` would come to the same.
+struct HeldFront {
+  static constexpr uint32_t kNone = UINT32_MAX;
+  uint32_t qp = kNone;
+  FlowId flow = 0;
+  Nanos until_ns = 0;
+};
+
+// Each queue pair is in it at most once.
+class TransmitRing {
+ public:
+  HeldFront held;
+  void resize(size_t queue_pairs) { slots_.assign(queue_pairs + 1, 0); }
+  size_t size() const { return count_; }
+  uint32_t front() const { return slots_[head_]; }
+  // The one whose turn is so many after the front's; requires as many more.
+  uint32_t behind_front(size_t turns) const { return slots_[place(turns)]; }
+  void push(uint32_t qp) { slots_[place(count_++)] = qp; }
+  void pop() {
+    head_ = place(1);
+    --count_;
+  }
+
+ private:
+  size_t place(size_t behind_front) const {
+    const size_t at = head_ + behind_front;
+    return at < slots_.size() ? at : at - slots_.size();
+  }
+
+  std::vector<uint32_t> slots_;
+  size_t head_ = 0;
+  size_t count_ = 0;
+};
+
+}  // namespace etloop
