@@ -30,7 +30,7 @@ ConnectionEnds& Connections::make(size_t row) {
   return ends_[place_[row]];
 }
 
-bool Connections::find_other_ports(int32_t port, std::string& error) {
+Result<void> Connections::find_other_ports(int32_t port) {
   std::map<int32_t, int32_t> port_of;
   for (const PlannedRank& rank : plan_.ranks) port_of[rank.rank] = rank.port;
   for (int32_t row = 0; row < static_cast<int32_t>(size()); ++row) {
@@ -40,13 +40,12 @@ bool Connections::find_other_ports(int32_t port, std::string& error) {
     if (ends.src_index != kNotHere && ends.dst_index != kNotHere) continue;
     const auto other = port_of.find(ends.src_index == kNotHere ? c.src_rank : c.dst_rank);
     if (other == port_of.end() || (c.path == Path::hairpin && !queues_of_one(plan_, port, other->second))) {
-      error = text(row) + ": does not cross the wire, but its ranks are on different " +
-              (other == port_of.end() ? "agents" : "ports");
-      return false;
+      return Error{text(row) + ": does not cross the wire, but its ranks are on different " +
+                   (other == port_of.end() ? "agents" : "ports")};
     }
     ends.other_port = other->second;
   }
-  return true;
+  return {};
 }
 
 std::string Connections::text(int32_t row) const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "plan/plan.h"
 #include "qp/memory.h"
 
@@ -32,8 +33,8 @@ class Connections {
 
   // Finds the ends that are here: `local` has the index of every local rank.
   void load(const std::map<int32_t, uint32_t>& local);
-  // Finds where the other ends of connections inside the host are. False: one leaves the host of `port`.
-  bool find_other_ports(int32_t port, std::string& error);
+  // Finds where the other ends of connections inside the host are. Fails if one leaves the host of `port`.
+  Result<void> find_other_ports(int32_t port);
 
   // Rows of the plan, with or without an end here.
   size_t size() const { return place_.size(); }

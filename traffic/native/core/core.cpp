@@ -17,13 +17,13 @@ Core::Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memo
       packets_({plan, connections_, queue_pairs_, transmission_, flows_, probing_, lanes_, failure_}),
       carried_({connections_, queue_pairs_, cards_, probing_, lanes_, failure_}) {}
 
-std::unique_ptr<Core> Core::make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
-                                 const FlowOpener& open_flow, std::string& error, std::pmr::memory_resource& memory) {
+Result<std::unique_ptr<Core>> Core::make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
+                                         const FlowOpener& open_flow, std::pmr::memory_resource& memory) {
   std::unique_ptr<Core> core(new Core(plan, port, memory));
-  if (!core->load_ranks(error) || !core->connections_.find_other_ports(port, error) ||
-      !core->queue_pairs_.open(core->ranks_, open_flow, error)) {
-    return nullptr;
-  }
+  Result<void> loaded = core->load_ranks();
+  if (loaded) loaded = core->connections_.find_other_ports(port);
+  if (loaded) loaded = core->queue_pairs_.open(core->ranks_, open_flow);
+  if (!loaded) return loaded.error();
   core->queue_pairs_.offer_windows(receive_buffer_bytes);
   core->probing_.load();
   core->transmission_.load();
@@ -32,12 +32,12 @@ std::unique_ptr<Core> Core::make(const EnginePlan& plan, int32_t port, int64_t r
   return core;
 }
 
-std::unique_ptr<Core> Core::make(const EnginePlan& plan, int32_t port, Carrier& carrier, std::string& error) {
+Result<std::unique_ptr<Core>> Core::make(const EnginePlan& plan, int32_t port, Carrier& carrier) {
   std::unique_ptr<Core> core(new Core(plan, port));
-  if (!core->load_ranks(error) || !core->connections_.find_other_ports(port, error) ||
-      !core->queue_pairs_.open(core->ranks_, carrier, error)) {
-    return nullptr;
-  }
+  Result<void> loaded = core->load_ranks();
+  if (loaded) loaded = core->connections_.find_other_ports(port);
+  if (loaded) loaded = core->queue_pairs_.open(core->ranks_, carrier);
+  if (!loaded) return loaded.error();
   core->cards_.attach(carrier);
   core->probing_.load();
   core->flows_.load();
@@ -45,21 +45,21 @@ std::unique_ptr<Core> Core::make(const EnginePlan& plan, int32_t port, Carrier& 
   return core;
 }
 
-std::unique_ptr<Core> Core::make_carried(const EnginePlan& plan, MessageCarrier& network, std::string& error) {
+Result<std::unique_ptr<Core>> Core::make_carried(const EnginePlan& plan, MessageCarrier& network) {
   std::unique_ptr<Core> core(new Core(plan, kEveryPort));
-  if (!core->load_ranks(error)) return nullptr;
+  if (const auto loaded = core->load_ranks(); !loaded) return loaded.error();
   core->paths_.set_network(network);
   return core;
 }
 
-bool Core::load_ranks(std::string& error) {
-  if (!ranks_.load(plan_, port_, error)) return false;
+Result<void> Core::load_ranks() {
+  if (auto loaded = ranks_.load(plan_, port_); !loaded) return loaded;
   records_.reserve(static_cast<size_t>(ranks_.total_records()));
   connections_.load(ranks_.indices());
-  if (!ranks_.connect(plan_, connections_, error)) return false;
+  if (auto connected = ranks_.connect(plan_, connections_); !connected) return connected;
   paths_.load(ranks_.size());
   lanes_.load(ops_);
-  return true;
+  return {};
 }
 
 void Core::load_faults() {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "base/time.h"
 #include "core/card_ends.h"
 #include "core/carrier.h"
@@ -47,13 +48,13 @@ class Core final : public PortSink {
  public:
   // `receive_buffer_bytes` (least over the port's addresses) sizes the windows offered to peers.
   // What the queue pairs are made of comes from `memory`, which outlives the core.
-  static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
-                                    const FlowOpener& open_flow, std::string& error,
-                                    std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
+  static Result<std::unique_ptr<Core>> make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
+                                            const FlowOpener& open_flow,
+                                            std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   // The same over a network card that carries whole messages; `carrier` outlives the core.
-  static std::unique_ptr<Core> make(const EnginePlan& plan, int32_t port, Carrier& carrier, std::string& error);
+  static Result<std::unique_ptr<Core>> make(const EnginePlan& plan, int32_t port, Carrier& carrier);
   // All ranks of the plan, on whatever port, without packets: `network` takes their messages and outlives the core.
-  static std::unique_ptr<Core> make_carried(const EnginePlan& plan, MessageCarrier& network, std::string& error);
+  static Result<std::unique_ptr<Core>> make_carried(const EnginePlan& plan, MessageCarrier& network);
 
   // What peers must know of ends that were not ours to number; empty over packets.
   std::vector<Endpoint> endpoints() const { return cards_.endpoints(); }
@@ -112,7 +113,7 @@ class Core final : public PortSink {
 
  private:
   Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
-  bool load_ranks(std::string& error);
+  Result<void> load_ranks();
   void load_faults();
   void on_due(Nanos now);
   void on_event(const Event& event, Nanos now);

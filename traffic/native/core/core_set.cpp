@@ -7,14 +7,16 @@ namespace etloop {
 bool CoreSet::make(int64_t receive_buffer_bytes) {
   for (size_t p = 0; p < plan_.ports.size(); ++p) {
     const auto index = static_cast<int32_t>(p);
-    const auto open = [this, index](uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
-                                    FlowId& flow, std::string& error) {
-      return ports_.add_flow(index, address, dst_ip, src_port, traffic_class, flow, error);
+    const auto open = [this, index](uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) {
+      return ports_.add_flow(index, address, dst_ip, src_port, traffic_class);
     };
-    auto core = Core::make(plan_, index, receive_buffer_bytes, open, run_.failure, tables_);
-    if (core == nullptr) return false;
-    core->join(*this);
-    cores_.push_back(std::move(core));
+    auto core = Core::make(plan_, index, receive_buffer_bytes, open, tables_);
+    if (!core) {
+      run_.failure = core.error().text;
+      return false;
+    }
+    cores_.push_back(*std::move(core));
+    cores_.back()->join(*this);
     told_.push_back(0);
   }
   return true;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "core/core.h"
 #include "plan/plan.h"
 #include "plan/records.h"
@@ -38,8 +39,8 @@ class VirtualPorts {
  public:
   virtual ~VirtualPorts() = default;
   virtual TxPort& port(int32_t index) = 0;
-  virtual bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow,
-                        std::string& error) = 0;
+  virtual Result<FlowId> add_flow(int32_t index, uint16_t address, const IpAddress& dst_ip, uint16_t src_port,
+                                  uint8_t traffic_class) = 0;
   // The core wants its turn at `due_ns`.
   virtual void wake(int32_t index, Nanos due_ns) = 0;
   // Neither sends nor receives any more.

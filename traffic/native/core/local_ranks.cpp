@@ -17,14 +17,13 @@ int32_t ConnectionIndex::find(int32_t channel, int32_t position) const {
   return at == items_.end() || at->key != wanted ? -1 : at->connection;
 }
 
-bool LocalRanks::load(const EnginePlan& plan, int32_t port, std::string& error) {
+Result<void> LocalRanks::load(const EnginePlan& plan, int32_t port) {
   for (const PlannedRank& planned : plan.ranks) {
     if (port == kEveryPort || planned.port == port) add(plan, planned);
   }
   constexpr int64_t kMostRecords = 1LL << 26;
-  if (total_records_ <= kMostRecords) return true;
-  error = "a port would record " + std::to_string(total_records_) + " ops, more than 2^26; run fewer iterations";
-  return false;
+  if (total_records_ <= kMostRecords) return {};
+  return Error{"a port would record " + std::to_string(total_records_) + " ops, more than 2^26; run fewer iterations"};
 }
 
 void LocalRanks::add(const EnginePlan& plan, const PlannedRank& planned) {
@@ -84,7 +83,7 @@ LocalRanks::Positions LocalRanks::positions(const EnginePlan& plan) const {
   return positions;
 }
 
-bool LocalRanks::connect(const EnginePlan& plan, const Connections& connections, std::string& error) {
+Result<void> LocalRanks::connect(const EnginePlan& plan, const Connections& connections) {
   // Connections of other ports are theirs to look at.
   std::vector<int32_t> here;
   std::vector<std::tuple<int32_t, int32_t, int32_t, int32_t>> keys;
@@ -96,9 +95,8 @@ bool LocalRanks::connect(const EnginePlan& plan, const Connections& connections,
   }
   std::sort(keys.begin(), keys.end());
   if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end()) {
-    error = "connections: rank " + std::to_string(std::get<2>(*twice)) + " -> rank " + std::to_string(std::get<3>(*twice)) +
-            " of one channel twice";
-    return false;
+    return Error{"connections: rank " + std::to_string(std::get<2>(*twice)) + " -> rank " +
+                 std::to_string(std::get<3>(*twice)) + " of one channel twice"};
   }
   const Positions known = positions(plan);
   for (const int32_t row : here) {
@@ -123,7 +121,7 @@ bool LocalRanks::connect(const EnginePlan& plan, const Connections& connections,
     for (CommunicatorSlot& slot : rank.communicators) slot.send_to.finish(), slot.recv_from.finish();
     for (PeerSlot& slot : rank.peers) slot.send_to.finish(), slot.recv_from.finish();
   }
-  return true;
+  return {};
 }
 
 }  // namespace etloop

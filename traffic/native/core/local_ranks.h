@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "core/connections.h"
 #include "core/rank.h"
 #include "plan/plan.h"
@@ -72,10 +73,10 @@ struct LocalRank {
 
 class LocalRanks {
  public:
-  // Those of `port`, or of every one. False: the error says what the engine cannot hold.
-  bool load(const EnginePlan& plan, int32_t port, std::string& error);
-  // Finds each rank's connections. False: the plan has one twice.
-  bool connect(const EnginePlan& plan, const Connections& connections, std::string& error);
+  // Those of `port`, or of every one. Fails if there is more than the engine holds.
+  Result<void> load(const EnginePlan& plan, int32_t port);
+  // Finds each rank's connections. Fails if the plan has one twice.
+  Result<void> connect(const EnginePlan& plan, const Connections& connections);
 
   size_t size() const { return ranks_.size(); }
   LocalRank& operator[](size_t index) { return ranks_[index]; }

@@ -5,20 +5,11 @@
 namespace etloop {
 
 Result<std::unique_ptr<Core>> DatagramPort::make_core(const EnginePlan& plan, int32_t port) {
-  const auto open_flow = [this](uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow,
-                                std::string& why) {
-    const Result<FlowId> added = add_flow(address, dst_ip, src_port, traffic_class);
-    if (added) {
-      flow = *added;
-    } else {
-      why = added.error().text;
-    }
-    return static_cast<bool>(added);
+  const auto open_flow = [this](uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) {
+    return add_flow(address, dst_ip, src_port, traffic_class);
   };
-  std::string error;
-  auto core = Core::make(plan, port, receive_buffer_bytes(), open_flow, error);
-  if (core == nullptr) return Error{std::move(error)};
-  core->set_answer_patience(answer_patience_ns());
+  auto core = Core::make(plan, port, receive_buffer_bytes(), open_flow);
+  if (core) (*core)->set_answer_patience(answer_patience_ns());
   return core;
 }
 

@@ -108,8 +108,12 @@ class FlowLevel final : public MessageCarrier {
   }
 
   FlowLevelOutcome run() {
-    core_ = Core::make_carried(plan_, *this, outcome_.failure);
-    if (core_ == nullptr) return std::move(outcome_);
+    auto core = Core::make_carried(plan_, *this);
+    if (!core) {
+      outcome_.failure = core.error().text;
+      return std::move(outcome_);
+    }
+    core_ = *std::move(core);
     core_->start(0);
     while (step()) {
     }

@@ -63,11 +63,10 @@ class Network;
 class SimPort final : public TxPort {
  public:
   SimPort(Network& network, int32_t port) : network_(network), port_(port) {}
-  bool add_flow(IpAddress src_ip, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class, FlowId& flow) {
-    flow = static_cast<FlowId>(flows_.size());
+  FlowId add_flow(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) {
     flows_.push_back({src_ip, dst_ip, src_port, wire::kRoceUdpPort});
     classes_.push_back(traffic_class);
-    return true;
+    return static_cast<FlowId>(flows_.size() - 1);
   }
   TxResult send(const PacketRun& run) override;
   std::string last_error() const override { return {}; }
@@ -117,10 +116,10 @@ class Network final : public VirtualPorts {
     return false;
   }
   TxPort& port(int32_t index) override { return *ports_[static_cast<size_t>(index)]; }
-  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
-                FlowId& flow, std::string&) override {
+  Result<FlowId> add_flow(int32_t index, uint16_t address, const IpAddress& dst_ip, uint16_t src_port,
+                          uint8_t traffic_class) override {
     const IpAddress src_ip = plan_.ports[static_cast<size_t>(index)].addresses[address];
-    return ports_[static_cast<size_t>(index)]->add_flow(src_ip, dst_ip, src_port, traffic_class, flow);
+    return ports_[static_cast<size_t>(index)]->add_flow(src_ip, dst_ip, src_port, traffic_class);
   }
   void wake(int32_t port, Nanos due_ns) override {
     Nanos& scheduled = wake_ns_[static_cast<size_t>(port)];

@@ -122,14 +122,11 @@ class Network final : public VirtualPorts, public FabricSink {
 
   TxPort& port(int32_t index) override { return ports_[static_cast<size_t>(index)].card; }
 
-  bool add_flow(int32_t index, uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
-                FlowId& flow, std::string& error) override {
+  Result<FlowId> add_flow(int32_t index, uint16_t address, const IpAddress& dst_ip, uint16_t src_port,
+                          uint8_t traffic_class) override {
     const PlannedPort& planned = plan_.ports[static_cast<size_t>(index)];
     const auto place = place_of_.find(dst_ip);
-    if (place == place_of_.end()) {
-      error = "no port of the plan has the address of a peer";
-      return false;
-    }
+    if (place == place_of_.end()) return Error{"no port of the plan has the address of a peer"};
     Flow made;
     made.src_ip = planned.addresses[address];
     made.src_port = src_port;
@@ -140,9 +137,8 @@ class Network final : public VirtualPorts, public FabricSink {
     made.key = key_of(made.src_ip, dst_ip, src_port);
     const int64_t on_link_bytes = dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6;
     made.around_bytes = static_cast<uint32_t>(on_link_bytes - kLineOverheadBytes) + planned.tag_bytes;
-    flow = static_cast<FlowId>(flows_.size());
     flows_.push_back(made);
-    return true;
+    return static_cast<FlowId>(flows_.size() - 1);
   }
 
   void wake(int32_t index, Nanos due_ns) override {

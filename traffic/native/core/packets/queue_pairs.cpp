@@ -18,32 +18,23 @@ constexpr int64_t kMostInFlightBytes = 8 << 20;
 
 }  // namespace
 
-bool QueuePairs::open(const LocalRanks& ranks, const FlowOpener& open_flow, std::string& error) {
+Result<void> QueuePairs::open(const LocalRanks& ranks, const FlowOpener& open_flow) {
   by_number_.assign(plan_.ports[static_cast<size_t>(port_)].qpn_count, kNone);
-  return open_all(
-      ranks,
-      [&](const EndSettings& end, const PlannedQp& planned, std::string& why) {
-        return open_end_at_port(end, planned, open_flow, why);
-      },
-      error);
+  return open_all(ranks, [&](const EndSettings& end, const PlannedQp& planned) {
+    return open_end_at_port(end, planned, open_flow);
+  });
 }
 
-bool QueuePairs::open(const LocalRanks& ranks, Carrier& carrier, std::string& error) {
-  return open_all(
-      ranks,
-      [&](const EndSettings& end, const PlannedQp& planned, std::string& why) {
-        if (const auto added = carrier.add_end(end); !added) {
-          why = added.error().text;
-          return false;
-        }
-        // Records name an end by its number in the plan; the card's own is in `Carrier::endpoint`.
-        add(end, planned, 0, {});
-        return true;
-      },
-      error);
+Result<void> QueuePairs::open(const LocalRanks& ranks, Carrier& carrier) {
+  return open_all(ranks, [&](const EndSettings& end, const PlannedQp& planned) {
+    auto added = carrier.add_end(end);
+    // Records name an end by its number in the plan; the card's own is in `Carrier::endpoint`.
+    if (added) add(end, planned, 0, {});
+    return added;
+  });
 }
 
-bool QueuePairs::open_all(const LocalRanks& ranks, const EndOpener& open_end, std::string& error) {
+Result<void> QueuePairs::open_all(const LocalRanks& ranks, const EndOpener& open_end) {
   const size_t queue_pairs = count_here();
   qps_.reserve(queue_pairs);
   places_.reserve(queue_pairs);
@@ -60,39 +51,31 @@ bool QueuePairs::open_all(const LocalRanks& ranks, const EndOpener& open_end, st
         const auto own = std::find(addresses.begin(), addresses.end(), sends ? c.src_ip : c.dst_ip);
         const auto address = static_cast<uint16_t>(own - addresses.begin());
         const EndSettings end{row, q, sends, address, sends ? c.dst_ip : c.src_ip, ranks[rank].traffic_class};
-        if (own == addresses.end()) {
-          error = not_ours(end);
-          return false;
-        }
-        if (!open_end(end, plan_.qps[static_cast<size_t>(c.first_qp + q)], error)) return false;
+        if (own == addresses.end()) return not_ours(end);
+        if (auto opened = open_end(end, plan_.qps[static_cast<size_t>(c.first_qp + q)]); !opened) return opened;
       }
     }
   }
-  return true;
+  return {};
 }
 
-bool QueuePairs::open_end_at_port(const EndSettings& end, const PlannedQp& planned, const FlowOpener& open_flow,
-                                  std::string& error) {
+Result<void> QueuePairs::open_end_at_port(const EndSettings& end, const PlannedQp& planned, const FlowOpener& open_flow) {
   const uint32_t offset = (end.sends_data ? planned.src_qpn : planned.dst_qpn) - plan_.ports[static_cast<size_t>(port_)].qpn_base;
-  if (offset >= by_number_.size()) {
-    error = not_ours(end);
-    return false;
-  }
-  FlowId flow = 0;
+  if (offset >= by_number_.size()) return not_ours(end);
   const uint16_t src_port = end.sends_data ? planned.src_udp_port : planned.dst_udp_port;
-  if (!open_flow(end.address, end.peer_ip, src_port, end.traffic_class, flow, error)) return false;
+  const Result<FlowId> flow = open_flow(end.address, end.peer_ip, src_port, end.traffic_class);
+  if (!flow) return flow.error();
   ConnectionEnds& ends = connections_[end.connection];
   if (by_number_[offset] != kNone) {
-    error = connections_.text(end.connection) + ": queue pair number " +
-            std::to_string(end.sends_data ? planned.src_qpn : planned.dst_qpn) + " is used twice";
-    return false;
+    return Error{connections_.text(end.connection) + ": queue pair number " +
+                 std::to_string(end.sends_data ? planned.src_qpn : planned.dst_qpn) + " is used twice"};
   }
   by_number_[offset] = static_cast<uint32_t>(qps_.size());
   if (!end.sends_data && ends.receives == nullptr) ends.receives = std::make_unique<ReceiveQueue>();
   // The sending end accepts clear-to-send writes, the receiving end data.
   const uint32_t accepts = end.sends_data ? (planned.src_qpn << 8) | 0xF1 : ends.data_rkey;
-  add(end, planned, flow, {accepts, nullptr, end.sends_data ? nullptr : ends.receives.get()});
-  return true;
+  add(end, planned, *flow, {accepts, nullptr, end.sends_data ? nullptr : ends.receives.get()});
+  return {};
 }
 
 void QueuePairs::add(const EndSettings& end, const PlannedQp& planned, FlowId flow, const QpResources& resources) {
@@ -108,9 +91,9 @@ void QueuePairs::add(const EndSettings& end, const PlannedQp& planned, FlowId fl
   (end.sends_data ? ends.send_qps : ends.recv_qps).push_back(index);
 }
 
-std::string QueuePairs::not_ours(const EndSettings& end) const {
-  return connections_.text(end.connection) + ": its address or queue pair number is not of port " +
-         plan_.ports[static_cast<size_t>(port_)].name;
+Error QueuePairs::not_ours(const EndSettings& end) const {
+  return {connections_.text(end.connection) + ": its address or queue pair number is not of port " +
+          plan_.ports[static_cast<size_t>(port_)].name};
 }
 
 size_t QueuePairs::count_here() const {

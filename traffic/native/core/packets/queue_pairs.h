@@ -12,6 +12,7 @@
 #include "base/fixed_row.h"
 #include "base/ip_address.h"
 #include "base/prefetch.h"
+#include "base/result.h"
 #include "base/time.h"
 #include "core/carrier.h"
 #include "core/connections.h"
@@ -23,9 +24,9 @@
 
 namespace etloop {
 
-// Opens the five-tuple (local address index, peer, UDP source port) with its traffic class at the port. False: the text says why.
-using FlowOpener = std::function<bool(uint16_t address, IpAddress dst_ip, uint16_t src_port, uint8_t traffic_class,
-                                      FlowId& flow, std::string& error)>;
+// Opens the five-tuple (local address index, peer, UDP source port) with its traffic class at the port.
+using FlowOpener =
+    std::function<Result<FlowId>(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class)>;
 
 // Packets that one queue pair may have under way, whatever its peer offers.
 inline constexpr uint32_t kMostWindow = 256;
@@ -49,9 +50,9 @@ class QueuePairs {
       : plan_(plan), port_(port), connections_(connections), events_(events), qps_(memory), places_(&memory) {}
 
   // Opens those of all connections with an end here, at a port of packets.
-  bool open(const LocalRanks& ranks, const FlowOpener& open_flow, std::string& error);
+  Result<void> open(const LocalRanks& ranks, const FlowOpener& open_flow);
   // The same at a card.
-  bool open(const LocalRanks& ranks, Carrier& carrier, std::string& error);
+  Result<void> open(const LocalRanks& ranks, Carrier& carrier);
   // Shares the receive buffers of the port (the least of its addresses) out among its receiving ends.
   void offer_windows(int64_t receive_buffer_bytes);
 
@@ -88,11 +89,11 @@ class QueuePairs {
 
  private:
   // Opens one end, and adds it.
-  using EndOpener = std::function<bool(const EndSettings& end, const PlannedQp& planned, std::string& error)>;
-  bool open_all(const LocalRanks& ranks, const EndOpener& open_end, std::string& error);
-  bool open_end_at_port(const EndSettings& end, const PlannedQp& planned, const FlowOpener& open_flow, std::string& error);
+  using EndOpener = std::function<Result<void>(const EndSettings& end, const PlannedQp& planned)>;
+  Result<void> open_all(const LocalRanks& ranks, const EndOpener& open_end);
+  Result<void> open_end_at_port(const EndSettings& end, const PlannedQp& planned, const FlowOpener& open_flow);
   void add(const EndSettings& end, const PlannedQp& planned, FlowId flow, const QpResources& resources);
-  std::string not_ours(const EndSettings& end) const;
+  Error not_ours(const EndSettings& end) const;
   size_t count_here() const;
 
   const EnginePlan& plan_;

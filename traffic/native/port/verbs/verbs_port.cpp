@@ -76,10 +76,7 @@ Result<std::unique_ptr<VerbsPort>> VerbsPort::open(const VerbsPortConfig& config
 }
 
 Result<std::unique_ptr<Core>> VerbsPort::make_core(const EnginePlan& plan, int32_t port) {
-  std::string error;
-  auto core = Core::make(plan, port, *this, error);
-  if (core == nullptr) return Error{std::move(error)};
-  return core;
+  return Core::make(plan, port, *this);
 }
 
 size_t VerbsPort::receive_into(Core& core, size_t budget) { return receive(core.carried(), budget); }
