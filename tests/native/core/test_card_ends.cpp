@@ -14,9 +14,9 @@ namespace {
 
 class RecordingCarrier final : public Carrier {
  public:
-  bool add_end(const EndSettings& settings, std::string&) override {
+  Result<void> add_end(const EndSettings& settings) override {
     ends.push_back(settings);
-    return true;
+    return {};
   }
   Endpoint endpoint(uint32_t end) const override {
     Endpoint made;
@@ -24,10 +24,10 @@ class RecordingCarrier final : public Carrier {
     made.qpn = 0x900 + end;
     return made;
   }
-  bool connect(uint32_t end, const Endpoint& peer, std::string&) override {
+  Result<void> connect(uint32_t end, const Endpoint& peer) override {
     joined.resize(ends.size());
     joined[end] = peer.qpn;
-    return true;
+    return {};
   }
   void post(uint32_t, const WorkRequest& request) override { posted.push_back(request); }
   uint64_t room(uint32_t, uint32_t, uint32_t& rkey) override {
@@ -46,8 +46,7 @@ class RecordingCarrier final : public Carrier {
 struct CardPort : test::CoreParts {
   CardPort(const EnginePlan& from, int32_t port)
       : CoreParts(from, port), carried({connections, queue_pairs, cards, probing, lanes, failure}) {
-    std::string error;
-    CHECK(queue_pairs.open(ranks, carrier, error));
+    CHECK_EQ(test::failure_of(queue_pairs.open(ranks, carrier)), std::string());
     cards.attach(carrier);
     probing.load();
   }

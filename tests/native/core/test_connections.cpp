@@ -57,8 +57,7 @@ void a_connection_inside_the_host_knows_its_other_port() {
   plan.connections[0].path = Path::scale_up;
   Connections connections(plan);
   connections.load({{0, 0}});
-  std::string error;
-  CHECK(connections.find_other_ports(0, error));
+  CHECK_EQ(test::failure_of(connections.find_other_ports(0)), std::string());
   CHECK_EQ(connections[0].other_port, 1);
 }
 
@@ -67,19 +66,17 @@ void a_hairpin_between_ports_is_refused() {
   plan.connections[0].path = Path::hairpin;
   Connections connections(plan);
   connections.load({{0, 0}});
-  std::string error;
-  CHECK(!connections.find_other_ports(0, error));
-  CHECK_EQ(error, std::string("rank 0 -> rank 1: does not cross the wire, but its ranks are on different ports"));
+  CHECK_EQ(test::failure_of(connections.find_other_ports(0)),
+           std::string("rank 0 -> rank 1: does not cross the wire, but its ranks are on different ports"));
 }
 
 void a_rank_finds_its_peer_by_channel() {
   const EnginePlan plan = test::one_send(4096);
   LocalRanks ranks;
   Connections connections(plan);
-  std::string error;
-  CHECK(ranks.load(plan, 0, error));
+  CHECK_EQ(test::failure_of(ranks.load(plan, 0)), std::string());
   connections.load(ranks.indices());
-  CHECK(ranks.connect(plan, connections, error));
+  CHECK_EQ(test::failure_of(ranks.connect(plan, connections)), std::string());
   CHECK_EQ(ranks.size(), 1u);
   CHECK_EQ(ranks.total_ops(), 1);
   CHECK_EQ(ranks[0].peers[0].send_to.find(0, 0), 0);
@@ -92,11 +89,10 @@ void one_connection_twice_is_refused() {
   plan.connections.push_back(plan.connections.front());
   LocalRanks ranks;
   Connections connections(plan);
-  std::string error;
-  CHECK(ranks.load(plan, 0, error));
+  CHECK_EQ(test::failure_of(ranks.load(plan, 0)), std::string());
   connections.load(ranks.indices());
-  CHECK(!ranks.connect(plan, connections, error));
-  CHECK_EQ(error, std::string("connections: rank 0 -> rank 1 of one channel twice"));
+  CHECK_EQ(test::failure_of(ranks.connect(plan, connections)),
+           std::string("connections: rank 0 -> rank 1 of one channel twice"));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "core/packets/transmission.h"
 #include "plan/plan.h"
 #include "support/check.h"
+#include "support/failure_of.h"
 
 namespace etloop::test {
 
@@ -88,10 +89,7 @@ inline EnginePlan one_send(int64_t op_bytes, int32_t queue_pairs = 2, Handshake 
 class FlowCounter {
  public:
   FlowOpener opener() {
-    return [this](uint16_t, IpAddress, uint16_t, uint8_t, FlowId& flow, std::string&) {
-      flow = next_++;
-      return true;
-    };
+    return [this](uint16_t, const IpAddress&, uint16_t, uint8_t) { return Result<FlowId>(next_++); };
   }
 
  private:
@@ -110,20 +108,18 @@ struct CoreParts {
         paths({plan, port, connections, transmission, cards, events, records, failure}),
         lanes({plan, connections, paths, records, failure}),
         ops(plan, ranks, lanes, records, events, failure) {
-    std::string error;
     CHECK_EQ(validate(plan), std::string());
-    CHECK(ranks.load(plan, port, error));
+    CHECK_EQ(failure_of(ranks.load(plan, port)), std::string());
     connections.load(ranks.indices());
-    CHECK(ranks.connect(plan, connections, error));
+    CHECK_EQ(failure_of(ranks.connect(plan, connections)), std::string());
     paths.load(ranks.size());
     lanes.load(ops);
   }
 
   // Queue pairs of ours.
   void open() {
-    std::string error;
     FlowCounter flows_opened;
-    CHECK(queue_pairs.open(ranks, flows_opened.opener(), error));
+    CHECK_EQ(failure_of(queue_pairs.open(ranks, flows_opened.opener())), std::string());
     queue_pairs.offer_windows(8 << 20);
     probing.load();
     transmission.load();

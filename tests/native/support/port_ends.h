@@ -8,6 +8,7 @@
 
 #include "port/datagram_port.h"
 #include "support/check.h"
+#include "support/failure_of.h"
 
 namespace etloop::test {
 
@@ -26,12 +27,6 @@ class Keeper final : public PortSink {
   }
   std::vector<Kept> kept;
 };
-
-// What went wrong; "" where nothing did.
-template <typename T>
-std::string failure_of(const Result<T>& result) {
-  return result ? std::string() : result.error().text;
-}
 
 // A port as `open` opens it; without one there is nothing to test, so the program ends with the reason.
 template <typename Open>
