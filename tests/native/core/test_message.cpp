@@ -235,11 +235,11 @@ void lanes_are_reused() {
   const uint32_t first = pool.open();
   const uint32_t second = pool.open();
   CHECK(first != second);
-  pool[first].handed = 3;
+  pool[first].sending.handed = 3;
   pool.close(first);
   const uint32_t again = pool.open();
   CHECK_EQ(again, first);
-  CHECK_EQ(pool[again].handed, 0u);
+  CHECK_EQ(pool[again].sending.handed, 0u);
 }
 
 void probes_are_repeated_and_then_given_up() {

@@ -61,7 +61,7 @@ inline EnginePlan one_send(int64_t op_bytes, int32_t queue_pairs = 2, Handshake 
   }
   for (const int32_t rank : {0, 1}) {
     PlannedPort port{};
-    port.name = "p" + std::to_string(rank);
+    port.name = std::string("p").append(std::to_string(rank));  // gcc 12 warns of `+` without need
     port.addresses = {rank == 0 ? connection.src_ip : connection.dst_ip};
     port.link_bps = 100'000'000'000;
     port.qpn_base = rank == 0 ? 0x100 : 0x200;
