@@ -97,12 +97,14 @@ class Execution:
 
 
 def ran(
-    out_dir: Path | None, scenario: str = SCENARIO, execution: Execution | None = None, **options: bool
+    out_dir: Path | None,
+    scenario: str = SCENARIO,
+    execution: Execution | None = None,
+    options: RunOptions | None = None,
 ) -> tuple[FinishedRun, Seen]:
     seen = Seen()
-    finished = run_plan(
-        prepare(inputs(scenario)), execution or Execution(), RunOptions(out_dir, **options), seen
-    )
+    options = replace(options or RunOptions(None), out_dir=out_dir)
+    finished = run_plan(prepare(inputs(scenario)), execution or Execution(), options, seen)
     return finished, seen
 
 
@@ -121,7 +123,7 @@ def test_a_run_goes_through_every_step_and_keeps_what_each_leaves(tmp_path: Path
 
 
 def test_options_leave_steps_and_files_out(tmp_path: Path) -> None:
-    _, seen = ran(tmp_path / "run", expects=False, pages=False, keeps_topology=True)
+    _, seen = ran(tmp_path / "run", options=RunOptions(None, expects=False, pages=False, keeps_topology=True))
     assert seen.steps == [Step.EXECUTE, Step.WRITE, Step.VERDICT]
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert not left & {"report.html", "trace.perfetto.json", "comparison.parquet"}
@@ -249,16 +251,17 @@ def test_who_prepares_for_others_may_refuse_a_scenario_and_watch_what_is_read() 
 
 
 CONTRADICTED = RIG + "dut: {profile: sonic-tomahawk5}\n"
+"""No port of this device has their speed."""
 
 
 def test_what_the_profile_contradicts_is_a_note_or_where_it_is_strict_an_error(tmp_path: Path) -> None:
-    prepared = prepare(inputs(SCENARIO + "transport: {dscp: 3}\n", CONTRADICTED))
+    prepared = prepare(inputs(SCENARIO, CONTRADICTED))
     seen = Seen()
     finished = run_plan(prepared, Execution(), RunOptions(tmp_path / "run", expects=False), seen)
     (note, *_) = [note for note in finished.summary.notes if "says otherwise" in note]
     assert f"warning: {note}" in seen.lines
     with pytest.raises(ConfigError):
-        prepare(inputs(SCENARIO + "transport: {dscp: 3}\n", CONTRADICTED), PrepareOptions(strict=True))
+        prepare(inputs(SCENARIO, CONTRADICTED), PrepareOptions(strict=True))
 
 
 def test_results_never_mix_with_others(tmp_path: Path) -> None:
