@@ -83,7 +83,8 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
             return await waited(rack, parsed.follow, parsed)
         job = await rack.submit(
             read_text(parsed.scenario),
-            ports=[port.strip() for port in parsed.ports.split(",") if port.strip()] or parsed.port_count,
+            ports=[port.strip() for port in parsed.ports.split(",") if port.strip()],
+            port_count=parsed.port_count,
             priority=parsed.priority,
             client_key=parsed.key,
             labels=_labels(parsed.label),

@@ -81,7 +81,7 @@ def test_a_jobs_time_is_the_sum_of_its_steps(study: Path) -> None:
 
 def test_damaged_runs_are_refused_by_name(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, text, reported in (
-        ("kpis.json", "{}", "kpis.json.schema: missing"),
+        ("kpis.json", "{}", "kpis.json.schema: is missing"),
         ("collectives.parquet", "PAR", "collectives.parquet: cannot be read"),
     ):
         file = Path(point(files, 0)) / "r000" / name
