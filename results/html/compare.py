@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import plotly.graph_objects as go
-from etloop.results.html.page import page, table
-from etloop.results.html.plots import piece
+from etloop.results.html.page import listed, page, table
+from etloop.results.html.plots import distributions, piece
 from etloop.results.kpis.job import curve
 from etloop.results.schema.comparison import Basis, Outcome
 from etloop.results.text.compare import WORDS, change_words, false_alarms_text, interval_words
@@ -42,6 +42,11 @@ MOST_KINDS: Final = 8
 COLOURS: Final = ("#2f6db3", "#d9822b", "#3a9a5b", "#b3261e", "#7d5ba6", "#5c6b77", "#c2a83e", "#2aa3a3")
 
 
+def colour(number: int) -> str:
+    """That of a side or setting, by its number."""
+    return COLOURS[number % len(COLOURS)]
+
+
 def comparison_html(found: Comparison, a: Side, b: Side) -> str:
     """The page."""
     sides = (("A", a), ("B", b))
@@ -64,9 +69,8 @@ def comparison_html(found: Comparison, a: Side, b: Side) -> str:
 
 def verdict_part(found: Comparison) -> str:
     """Verdict, why, and what to be warned of."""
-    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in found.reasons)
     warnings = "".join(f"<p><b>Mind:</b> {escape(warning)}</p>" for warning in found.warnings)
-    return f"<p>{badge(found.verdict)}</p><ul>{reasons}</ul>{warnings}"
+    return f"<p>{badge(found.verdict)}</p>{listed(found.reasons)}{warnings}"
 
 
 def badge(outcome: Outcome) -> str:
@@ -121,7 +125,7 @@ def change_figure(lines: Sequence[MetricResult]) -> Any:
     for line in shown:
         low = line.change if line.low is None else line.low
         high = line.change if line.high is None else line.high
-        colour = {"fail": "#b3261e", "pass": "#1b7f4b"}.get(BADGES[line.outcome], "#9a6b00")
+        of_outcome = {"fail": "#b3261e", "pass": "#1b7f4b"}.get(BADGES[line.outcome], "#9a6b00")
         figure.add_trace(
             go.Scatter(
                 x=[100 * line.change],
@@ -133,7 +137,7 @@ def change_figure(lines: Sequence[MetricResult]) -> Any:
                     "arrayminus": [100 * (line.change - low)],
                 },
                 mode="markers",
-                marker={"color": colour, "size": 9},
+                marker={"color": of_outcome, "size": 9},
                 showlegend=False,
             )
         )
@@ -154,7 +158,7 @@ def iterations_figure(sides: Sequence[tuple[str, Side]]) -> Any:
                     legendgroup=name,
                     showlegend=False,
                     boxpoints="all",
-                    marker={"color": COLOURS[number % len(COLOURS)], "size": 3},
+                    marker={"color": colour(number), "size": 3},
                 )
             )
     figure.update_layout(height=380, yaxis={"title": "iteration (us)"}, xaxis={"title": "run"})
@@ -163,32 +167,26 @@ def iterations_figure(sides: Sequence[tuple[str, Side]]) -> Any:
 
 def completion_figure(sides: Sequence[tuple[str, Side]]) -> Any:
     """Distributions of the times of iterations, and of collectives by kind: one line a side."""
-    figure = go.Figure()
     kinds = sorted(set.intersection(*(set(run.kinds) for _, side in sides for run in side.runs)))
     things: list[tuple[str, Callable[[RunSamples], NDArray[np.float64]]]] = [
         ("iteration", lambda run: run.jct_ns)
     ]
     things += [(kind, lambda run, kind=kind: run.kinds[kind]) for kind in kinds[: MOST_KINDS - 1]]  # type: ignore[misc]
-    for place, (thing, of) in enumerate(things):
-        for number, (name, side) in enumerate(sides):
-            found = curve(thing, np.concatenate([of(run) for run in side.runs]))
-            figure.add_trace(
-                go.Scatter(
-                    x=[time_ns / 1000 for time_ns in found.time_ns],
-                    y=found.shares,
-                    name=escape(f"{name}: {thing} ({found.count})"),
-                    mode="lines",
-                    line_shape="hv",
-                    line={"color": COLOURS[number % len(COLOURS)]},
-                    visible=True if place == 0 else "legendonly",
-                )
+    return distributions(
+        (
+            (
+                curve(f"{name}: {thing}", np.concatenate([of(run) for run in side.runs])),
+                {
+                    "mode": "lines",
+                    "line_color": colour(number),
+                    "visible": True if place == 0 else "legendonly",
+                },
             )
-    figure.update_layout(
-        height=420,
-        xaxis={"title": "time (us), of collectives the mean of an iteration", "type": "log"},
-        yaxis={"title": "share", "range": [0, 1.02]},
+            for place, (thing, of) in enumerate(things)
+            for number, (name, side) in enumerate(sides)
+        ),
+        "time (us), of collectives the mean of an iteration",
     )
-    return figure
 
 
 def carriers_part(found: Comparison) -> str:

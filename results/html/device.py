@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from etloop.results.html.page import table
+from etloop.results.html.page import listed, table
 from etloop.results.schema.device import Agreement
 from etloop.results.text.device import WAYS, agreement_words, share_text, source_words, total_words
 
@@ -31,17 +31,15 @@ def device_section(summary: Summary) -> str:
     device = summary.dut
     if device is None:
         return ""
-    sources = "".join(f"<li>{escape(source_words(source))}</li>" for source in device.sources)
-    notes = "".join(f"<li>{escape(note)}</li>" for note in device.notes)
     totals = total_words(device)
     agree = f"<p>{escape(agreement_words(device).capitalize())}.</p>" if device.reconciliation else ""
     return (
-        f"<h2>Counters of the device</h2><ul>{sources}</ul>"
+        f"<h2>Counters of the device</h2>{listed(map(source_words, device.sources))}"
         + (f"<p>{escape(totals.capitalize())}.</p>" if totals else "")
         + agree
         + _reconciliation(device)
         + _gaps(device)
-        + (f"<ul>{notes}</ul>" if notes else "")
+        + listed(device.notes)
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import plotly.graph_objects as go
+from etloop.results.html.plots import distributions
 from etloop.results.kpis.job import curve
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
 
@@ -46,18 +47,11 @@ def bandwidth_figure(given: KpiInput) -> Any | None:
 def completion_by_phase(given: KpiInput) -> Any | None:
     """Distributions of the times of collectives by job, kind and phase."""
     taken = given.column("collectives", "time_ns")
-    figure = go.Figure()
-    for name, phase, rows in _series(given.frames["collectives"], np.ones(len(taken), np.bool_)):
-        one = curve(name, taken[rows])
-        times_us = [time_ns / 1000 for time_ns in one.time_ns]
-        figure.add_trace(
-            go.Scatter(x=times_us, y=one.shares, name=escape(f"{name}, {phase} ({one.count})"), mode="lines+markers",
-                       line={"shape": "hv", "dash": _DASHES.get(phase, "dot")})
-        )  # fmt: skip
-    figure.update_layout(
-        height=420, xaxis={"title": "time (us)", "type": "log"}, yaxis={"title": "share", "range": [0, 1.02]}
+    series = _series(given.frames["collectives"], np.ones(len(taken), np.bool_))
+    return distributions(
+        (curve(f"{name}, {phase}", taken[rows]), {"line_dash": _DASHES.get(phase, "dot")})
+        for name, phase, rows in series
     )
-    return figure if figure.data else None
 
 
 def _series(frame: Frame, usable: NDArray[np.bool_]) -> Iterator[tuple[str, str, NDArray[np.int64]]]:

@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from etloop.results.html.job_plots import bandwidth_figure, completion_by_phase
-from etloop.results.html.page import table
+from etloop.results.html.page import listed, table
 from etloop.results.html.plots import piece
 from etloop.results.measure.timeline import event_words
 from etloop.results.text.jobs import stream_words
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def jobs_section(given: KpiInput, summary: Summary) -> str:
     """Tables and plots of the jobs; "" where the run is of one."""
-    streams = "".join(f"<li>{escape(one.name)}: {escape(stream_words(one))}</li>" for one in summary.streams)
-    udp = f"<h2>Background of plain UDP</h2><ul>{streams}</ul>" if streams else ""
+    streams = listed(f"{one.name}: {stream_words(one)}" for one in summary.streams)
+    udp = f"<h2>Background of plain UDP</h2>{streams}" if streams else ""
     if not summary.jobs:
         return udp
     jobs = [one for one in summary.jobs if not one.background]
@@ -53,10 +53,7 @@ def jobs_section(given: KpiInput, summary: Summary) -> str:
 
 def events_list(events: Sequence[LinkEvent]) -> str:
     """What became of the timeline; "" where there was none."""
-    if not events:
-        return ""
-    items = "".join(f"<li>{escape(event_words(event))}</li>" for event in events)
-    return f"<h2>Timeline</h2><ul>{items}</ul>"
+    return f"<h2>Timeline</h2>{listed(map(event_words, events))}" if events else ""
 
 
 def _job_row(one: JobShare) -> tuple[str, ...]:

@@ -36,6 +36,12 @@ def page(title: str, parts: Sequence[str]) -> str:
     )
 
 
+def listed(lines: Iterable[str]) -> str:
+    """A list of texts; "" of none."""
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<ul>{items}</ul>" if items else ""
+
+
 def table(heads: Sequence[str], rows: Sequence[tuple[str, ...]], numbers: Iterable[int] = ()) -> str:
     """A table; `heads` are text, `rows` hold HTML already, columns of `numbers` stand to the right."""
     if not rows:

@@ -18,8 +18,10 @@ from etloop.results.measure.job_shares import background_ranks
 from plotly.subplots import make_subplots
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from etloop.results.kpis.input import KpiInput
-    from etloop.results.schema.kpis import KpiSet
+    from etloop.results.schema.kpis import Curve, KpiSet
 
 MOST_LINES: Final = 16
 MOST_RANKS: Final = 256
@@ -38,19 +40,20 @@ def piece(figure: Any, name: str) -> str:
 
 def completion_figure(kpis: KpiSet) -> Any | None:
     """How long things took, as distributions."""
-    if not kpis.curves:
-        return None
+    return distributions((one, {}) for one in kpis.curves[:MOST_LINES])
+
+
+def distributions(curves: Iterable[tuple[Curve, dict[str, Any]]], title: str = "time (us)") -> Any | None:
+    """Curves as steps over an axis of that title, each with options of its line; None where there is none."""
     figure = go.Figure()
-    for curve in kpis.curves[:MOST_LINES]:
-        times_us = [time_ns / 1000 for time_ns in curve.time_ns]
-        name = f"{escape(curve.name)} ({curve.count})"
-        figure.add_trace(
-            go.Scatter(x=times_us, y=curve.shares, name=name, mode="lines+markers", line_shape="hv")
-        )
+    for one, options in curves:
+        shown = {"mode": "lines+markers", "line_shape": "hv", "name": escape(f"{one.name} ({one.count})")}
+        times_us = [time_ns / 1000 for time_ns in one.time_ns]
+        figure.add_trace(go.Scatter(x=times_us, y=one.shares, **(shown | options)))
     figure.update_layout(
-        height=420, xaxis={"title": "time (us)", "type": "log"}, yaxis={"title": "share", "range": [0, 1.02]}
+        height=420, xaxis={"title": title, "type": "log"}, yaxis={"title": "share", "range": [0, 1.02]}
     )
-    return figure
+    return figure if figure.data else None
 
 
 def port_figure(given: KpiInput) -> Any | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.model.run import RunEnd
 from etloop.results.html.device import device_section
 from etloop.results.html.jobs import events_list, jobs_section
-from etloop.results.html.page import page, table
+from etloop.results.html.page import listed, page, table
 from etloop.results.html.plots import completion_figure, matrix_figure, piece, port_figure
 from etloop.results.html.slowest import slowest_transfers
 from etloop.results.schema.kpis import BY_NAME, Nature
@@ -75,12 +75,9 @@ def _verdict(summary: Summary) -> str:
         return f"<p><span class='badge none'>no verdict was asked for</span></p>{broke}"
     device = f" {escape(verdict.device)}" if verdict.device else ""
     head = f"<p><span class='badge {verdict.result.value}'>{WORDS[verdict.result]}</span>{device}</p>"
-    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict.reasons)
     own = "".join(f"<p><b>The emulator was the limit:</b> {escape(word)}</p>" for word in verdict.emulator)
     rows = [_check_row(one) for one in verdict.checks]
-    return (
-        f"{head}<ul>{reasons}</ul>{own}{broke}{table(('result', 'condition', 'found', 'limit', 'why'), rows)}"
-    )
+    return f"{head}{listed(verdict.reasons)}{own}{broke}{table(('result', 'condition', 'found', 'limit', 'why'), rows)}"
 
 
 def _check_row(one: CheckOutcome) -> tuple[str, ...]:
@@ -90,7 +87,7 @@ def _check_row(one: CheckOutcome) -> tuple[str, ...]:
         found += f"<br><span class=dim>{escape(one.reason)}</span>"
     if one.rows:
         count = f"{one.broken} of {one.checked} rows break it" if one.checked > 1 else ""
-        found += f"<br>{count}<ul>{''.join(f'<li>{escape(row)}</li>' for row in one.rows)}</ul>"
+        found += f"<br>{count}{listed(one.rows)}"
     passed = one.result is Result.PASS
     return (
         badge,
@@ -198,9 +195,9 @@ def _degraded(summary: Summary) -> str:
          escape(", ".join(f"{name} {version}" for name, version in one.versions.items())))
         for one in summary.agents[:MOST_ROWS]
     ]  # fmt: skip
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines) or "<li class=dim>nothing</li>"
+    items = listed(lines) or "<p class=dim>Nothing.</p>"
     heads = ("agent", "host", "ranks", "ops", "clock error", "versions")
-    return f"<h2>Degraded, and worth knowing</h2><ul>{items}</ul>{table(heads, agents)}"
+    return f"<h2>Degraded, and worth knowing</h2>{items}{table(heads, agents)}"
 
 
 def _again(summary: Summary, scenario_text: str, rig_text: str) -> str:

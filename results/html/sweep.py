@@ -12,10 +12,10 @@ import numpy as np
 import plotly.graph_objects as go
 from etloop.results.compare.sweep_results import JCT
 from etloop.results.html.compare import (
-    COLOURS,
     badge,
     carriers_part,
     change_figure,
+    colour,
     completion_figure,
     differing_part,
     tested_table,
@@ -80,7 +80,7 @@ def overview_figure(record: SweepRecord, found: Sequence[Group], results: Mappin
                 y=[_jct(results[point.name]) / base for point in there],
                 name=escape(group.words),
                 mode="lines+markers",
-                line={"color": COLOURS[number % len(COLOURS)]},
+                line={"color": colour(number)},
             )
         )
     figure.update_layout(
@@ -134,17 +134,8 @@ def _table(record: SweepRecord, group: Group, results: Mapping[str, PointResult]
                 f"<span class=dim>{escape(word)}</span>",
             )
         )
-    heads = (
-        record.compare,
-        "runs",
-        "iteration",
-        "CV",
-        *(TITLES[name] for name in shown),
-        "change",
-        "interval",
-        "",
-        "",
-    )
+    titles = (TITLES[name] for name in shown)
+    heads = (record.compare, "runs", "iteration", "CV", *titles, "change", "interval", "", "")
     return table(heads, rows, numbers=range(1, len(heads) - 2))
 
 
@@ -160,7 +151,7 @@ def times_figure(there: Sequence[tuple[str, Side]]) -> Any:
                 boxmean=True,
                 pointpos=0,
                 text=[escape(name) for name in side.repeats],
-                marker={"color": COLOURS[number % len(COLOURS)]},
+                marker={"color": colour(number)},
                 showlegend=False,
             )
         )
@@ -186,7 +177,7 @@ def bandwidth_figure(there: Sequence[tuple[str, Side]]) -> Any:
                     "array": [float(np.std(one, ddof=1)) if len(one) > 1 else 0 for one in values],
                 },
                 name=escape(label),
-                marker={"color": COLOURS[number % len(COLOURS)]},
+                marker={"color": colour(number)},
             )
         )
     figure.update_layout(
