@@ -25,16 +25,13 @@
 #include "switch/station_table.h"
 
 namespace etloop {
-
 namespace {
-
 constexpr size_t kSocketBudget = 512;  // joined frames of one socket in a turn
 constexpr Nanos kLongestSleepNs = 100'000'000;
 constexpr Nanos kRetryNs = 50'000;  // after the kernel had no room, which no readiness event ever ends
 constexpr uint32_t kPauseHandle = FramePool::kNone;
 constexpr uint32_t kNowhere = StationTable::kNowhere;
 constexpr soft::OffloadHeader kNoOffload{};
-
 }  // namespace
 
 struct SoftSwitch::State final : FabricSink, FrameSink {

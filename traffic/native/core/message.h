@@ -98,7 +98,9 @@ struct LaneRun {
 
   bool may_grant() const { return !one_sided && !granting.done() && receiving.granted < receiving.consumed + slots; }
   bool may_post() const { return sending.posted < sending.handed && (one_sided || sending.posted < sending.credits); }
-  bool may_close() const { return sending.closing == LaneSender::Closing::open && posting.done() && sending.posted == sending.handed; }
+  bool may_close() const {
+    return sending.closing == LaneSender::Closing::open && posting.done() && sending.posted == sending.handed;
+  }
   bool received() const { return one_sided ? receiving.consumed < receiving.granted : (receiving.arrived & 1) != 0; }
   // The next entry has what it waits for, apart from other lanes.
   bool may_execute() const {
