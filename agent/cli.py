@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import zmq.auth
 from etloop.agent import preflight
 from etloop.agent.host_facts import host_facts
 from etloop.agent.presence import PresenceSettings, add_presence, presence_published, presence_settings
 from etloop.agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
 from etloop.contract.base.units import QuantityError, parse_bytes, parse_name
+from etloop.runtime.curve_keys import make_key_pairs
 from etloop.runtime.garbage_collection import freeze_startup_objects
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.threads.cleared_cores import cleared_cores
@@ -200,19 +200,8 @@ def _preflight(*, as_json: bool) -> ExitCode:
 
 
 def _keygen(out: Path, name: str) -> ExitCode:
-    public, secret = out / f"{name}.key", out / f"{name}.key_secret"
-    taken = [path for path in (public, secret) if path.exists()]
-    if taken or Path(name).name != name:
-        what = "exists already" if taken else "is no plain file name"
-        raise ConfigError(Problem(str(taken[0] if taken else name), what, "choose another name or directory"))
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        zmq.auth.create_certificates(out, name)
-        secret.chmod(0o600)
-    except OSError as error:
-        what = f"cannot be written: {error.strerror}"
-        raise ConfigError(Problem(str(out), what, "choose a directory that you may write to")) from None
-    print(f"{public} (public: give it to the other side)\n{secret} (secret: keep it here)")
+    (pair,) = make_key_pairs(out, (name,))
+    print("\n".join(pair.lines()))
     return ExitCode.PASS
 
 

@@ -12,10 +12,7 @@ import contextlib
 import logging
 import os
 import socket
-import ssl
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,12 +21,17 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError, parse_name
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.contract.protocol.presence import FORMAT, AgentProcess, ProcessState, process_bytes, process_topic
-from etloop.runtime.mqtt_version import MqttVersion, is_version_refusal
-from paho.mqtt.reasoncodes import ReasonCode
+from etloop.runtime.broker_connection import broker_connection, tls_context
+from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
+from etloop.runtime.clock import wall_time_text
+from etloop.runtime.own_version import etloop_version
+from etloop.runtime.task_shutdown import end, is_ending
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator
+
+    from etloop.runtime.mqtt_version import MqttVersion
 
 _LOG: Final = logging.getLogger(__name__)
 _QOS: Final = 1
@@ -42,19 +44,10 @@ _END_AGAIN_S: Final = _GOODBYE_S + 1
 
 @dataclass(frozen=True, slots=True)
 class PresenceSettings:
-    """Which broker is told, and as whom."""
+    """Which broker is told, and of which rack."""
 
-    host: str
-    port: int
+    broker: BrokerSettings
     rack: str
-    username: str = ""
-    password: str = ""
-    ca_file: Path | None = None
-    """Encrypt, and verify the broker against this authority."""
-
-    def __repr__(self) -> str:
-        """Without the password."""
-        return f"PresenceSettings({self.host}:{self.port}, rack {self.rack}, user {self.username or '-'})"
 
 
 def add_presence(parser: argparse.ArgumentParser) -> None:
@@ -74,9 +67,11 @@ def presence_settings(options: argparse.Namespace) -> PresenceSettings | None:
     if options.mqtt is None:
         return None
     problems: list[Problem] = []
-    host, _, port = options.mqtt.rpartition(":") if ":" in options.mqtt else (options.mqtt, "", "")
-    if not host or (port and not (port.isdecimal() and 0 < int(port) < 1 << 16)):
-        problems.append(Problem("--mqtt", f'"{options.mqtt[:64]}" is no broker', "write HOST or HOST:PORT"))
+    host, port = "", None
+    try:
+        host, port = parse_broker_address(options.mqtt)
+    except QuantityError as error:
+        problems.append(Problem("--mqtt", error.what, error.remedy))
     try:
         parse_name(options.rack)
     except QuantityError as error:
@@ -97,14 +92,15 @@ def presence_settings(options: argparse.Namespace) -> PresenceSettings | None:
         problems.append(Problem("--mqtt", what, "give --mqtt-ca FILE, or --insecure in a closed lab"))
     if problems:
         raise ConfigError(*problems)
-    return PresenceSettings(
+    broker = BrokerSettings(
         host=host,
-        port=int(port) if port else (1883 if options.mqtt_ca is None else 8883),
-        rack=options.rack,
+        port=port or default_port(encrypted=options.mqtt_ca is not None),
         username=options.mqtt_username,
         password=password,
         ca_file=options.mqtt_ca,
     )
+    tls_context(broker)  # The file may change later; one that cannot be used now is told now.
+    return PresenceSettings(broker, options.rack)
 
 
 @contextlib.asynccontextmanager
@@ -113,19 +109,20 @@ async def presence_published(settings: PresenceSettings | None, name: str) -> As
     if settings is None:
         yield
         return
-    started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
     alive = AgentProcess(
-        FORMAT, name, ProcessState.ALIVE, socket.gethostname(), os.getpid(), _version(), started_at
+        FORMAT,
+        name,
+        ProcessState.ALIVE,
+        socket.gethostname(),
+        os.getpid(),
+        etloop_version(),
+        wall_time_text(),
     )
     publishing = asyncio.create_task(_keep_published(settings, alive))
     try:
         yield
     finally:
-        # Python 3.11 forgets a cancellation that comes in the moment in which `asyncio.wait_for` has what it waits for.
-        while not publishing.done():
-            publishing.cancel()
-            await asyncio.wait((publishing,), timeout=_END_AGAIN_S)
-        await asyncio.gather(publishing, return_exceptions=True)
+        await end((publishing,), again_s=_END_AGAIN_S)
 
 
 async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> None:
@@ -133,7 +130,7 @@ async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> No
     silent = False
     while True:
         try:
-            async with _client(settings, await _spoken(settings), alive) as client:
+            async with _connection(settings, alive) as (client, _):
                 # A broker may have passed the word on before it is known here: the goodbye is owed from now on.
                 try:
                     await _publish(client, settings, alive)
@@ -144,61 +141,29 @@ async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> No
                     async with asyncio.timeout(_GOODBYE_S):
                         await _publish(client, settings, replace(alive, state=ProcessState.STOPPED))
                     raise
-        except (aiomqtt.MqttError, OSError) as error:
-            if _ends():
+        except (aiomqtt.MqttError, OSError, ConfigError) as error:
+            if is_ending():
                 return
             if not silent:
-                _LOG.warning("broker %s:%d is not told: %s", settings.host, settings.port, error)
+                broker = settings.broker
+                _LOG.warning("broker %s:%d is not told: %s", broker.host, broker.port, error)
             silent = True
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
 
-async def _spoken(settings: PresenceSettings) -> MqttVersion:
-    """Asked without a last will: a broker that does not know version 5 cannot read past one, and would not answer."""
-    try:
-        async with _client(settings, MqttVersion.V5):
-            return MqttVersion.V5
-    except aiomqtt.MqttCodeError as error:
-        if is_version_refusal(error.rc.value if isinstance(error.rc, ReasonCode) else error.rc):
-            return MqttVersion.V311
-        raise
-
-
-def _ends() -> bool:
-    """Whether the task was cancelled, though what broke on the way out hides it."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _client(
-    settings: PresenceSettings, version: MqttVersion, alive: AgentProcess | None = None
-) -> aiomqtt.Client:
-    """With the name and the last will of `alive`, if it is given."""
-    will = None
-    if alive is not None:
-        lost = process_bytes(replace(alive, state=ProcessState.LOST))
-        will = aiomqtt.Will(process_topic(settings.rack, alive.name), lost, qos=_QOS, retain=True)
-    return aiomqtt.Client(
-        settings.host,
-        settings.port,
-        protocol=aiomqtt.ProtocolVersion(version),
-        username=settings.username or None,
-        password=settings.password or None,
-        identifier="" if alive is None else f"etloop-agent-{settings.rack}-{alive.name}",
-        will=will,
+def _connection(
+    settings: PresenceSettings, alive: AgentProcess
+) -> contextlib.AbstractAsyncContextManager[tuple[aiomqtt.Client, MqttVersion]]:
+    lost = process_bytes(replace(alive, state=ProcessState.LOST))
+    return broker_connection(
+        settings.broker,
+        f"etloop-agent-{settings.rack}-{alive.name}",
+        will=aiomqtt.Will(process_topic(settings.rack, alive.name), lost, qos=_QOS, retain=True),
         keepalive=_KEEPALIVE_S,
-        tls_context=None if settings.ca_file is None else ssl.create_default_context(cafile=settings.ca_file),
     )
 
 
 async def _publish(client: aiomqtt.Client, settings: PresenceSettings, process: AgentProcess) -> None:
     topic = process_topic(settings.rack, process.name)
     await client.publish(topic, process_bytes(process), qos=_QOS, retain=True)
-
-
-def _version() -> str:
-    try:
-        return version("etloop")
-    except PackageNotFoundError:
-        return "source"

@@ -10,11 +10,9 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +21,6 @@ from typing import Final
 import numpy as np
 import zmq
 import zmq.asyncio
-import zmq.auth
 from etloop.agent.engine_protocol import Engine, EnginePhase, phase_of
 from etloop.agent.host_facts import versions
 from etloop.agent.host_fit import misfits
@@ -58,7 +55,10 @@ from etloop.contract.protocol.messages import (
     Pong,
 )
 from etloop.contract.protocol.wire import decode_from_controller, encode
+from etloop.runtime.clock import monotonic_ns
+from etloop.runtime.curve_keys import secure_client
 from etloop.runtime.garbage_collection import collect_cycles
+from etloop.runtime.stop_signals import stop_reasons
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads
 
@@ -83,7 +83,7 @@ OpenEngineCall = Callable[[Assignment], Engine]
 
 @dataclass(frozen=True, slots=True)
 class CurveClient:
-    """Keys of an encrypted control connection, as files written by `etloop-agent keygen`."""
+    """Keys of an encrypted control connection, as files (`runtime.curve_keys`)."""
 
     controller_key_file: Path
     """The controller's public certificate (`.key`)."""
@@ -140,7 +140,7 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
         raise ConfigError(Problem(settings.controller, what, remedy))
     context = zmq.asyncio.Context()
     # Held until the end, so that an impatient second Ctrl-C does not cut off the goodbye.
-    with _stop_signals() as stops:
+    with stop_reasons() as stops:
         try:
             return await Slots(lambda slot: _Agent(settings, open_engine, context, slot), settings.once).live(
                 stops
@@ -160,7 +160,7 @@ class _Agent:
         self._settings = settings
         self._open_engine = open_engine
         self._context = context
-        self._life = AgentLife(hello, settings.controller, once=settings.once, now_ns=time.monotonic_ns())
+        self._life = AgentLife(hello, settings.controller, once=settings.once, now_ns=monotonic_ns())
         self._dealer = self._connected()
         """What the controller speaks, as far as it has said; until then our own."""
         self._outbox: deque[AgentMessage] = deque()
@@ -174,7 +174,7 @@ class _Agent:
         self._handing: asyncio.Future[HandedOver] | None = None
         self._closing: set[asyncio.Future[None]] = set()
         self._exit_code: ExitCode | None = None
-        self._next_look_ns = time.monotonic_ns() + _LOOK_AT_HOST_NS
+        self._next_look_ns = monotonic_ns() + _LOOK_AT_HOST_NS
         self._look: asyncio.Future[Capabilities] | None = None
 
     @property
@@ -190,7 +190,7 @@ class _Agent:
     async def live(self, stops: list[str]) -> ExitCode:
         """Loops until the life asks to leave."""
         while True:
-            await self._perform(self._life.on_tick(time.monotonic_ns()))
+            await self._perform(self._life.on_tick(monotonic_ns()))
             await self._look_at_work()
             await self._look_at_engine()
             await self._look_at_host()
@@ -227,7 +227,9 @@ class _Agent:
             # A connection that breaks and heals within the heartbeat's patience stays the same member.
             dealer.setsockopt(zmq.IDENTITY, b"\x01" + os.urandom(16))
             if self._settings.curve is not None:
-                _secure(dealer, self._settings.curve)
+                secure_client(
+                    dealer, self._settings.curve.controller_key_file, self._settings.curve.secret_key_file
+                )
             dealer.connect(self._settings.controller)
         except zmq.ZMQError as error:
             dealer.close(linger=0)
@@ -247,7 +249,7 @@ class _Agent:
                 frames = await dealer.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            now_ns = time.monotonic_ns()
+            now_ns = monotonic_ns()
             try:
                 message = decode_from_controller(b"".join(frames))
                 actions = self._life.on_message(message, now_ns)
@@ -273,7 +275,7 @@ class _Agent:
 
     async def _sent(self, message: AgentMessage) -> bool:
         if isinstance(message, Pong):
-            message = replace(message, send_ns=time.monotonic_ns())
+            message = replace(message, send_ns=monotonic_ns())
         try:
             await self._dealer.send(encode(message), zmq.NOBLOCK)
         except zmq.Again:
@@ -306,7 +308,7 @@ class _Agent:
         return self._life.on_opened(self._engine.degraded, self._engine.ends, self._engine.capabilities)
 
     async def _look_at_engine(self) -> None:
-        engine, now_ns = self._engine, time.monotonic_ns()
+        engine, now_ns = self._engine, monotonic_ns()
         if engine is None or self._outbox:
             return
         try:
@@ -321,7 +323,7 @@ class _Agent:
                 self._next_report_ns = now_ns + self._life.report_ns
                 status = engine.status()
                 ops = engine.take_records() if self._started else np.empty(0, OP_RECORD)
-                await self._perform(self._life.on_status(status, ops, time.monotonic_ns()))
+                await self._perform(self._life.on_status(status, ops, monotonic_ns()))
         except ENGINE_ERRORS as error:
             # As above: an engine that fails in an unforeseen way ends the run by name, not this process.
             _log.exception("the engine failed")
@@ -329,7 +331,7 @@ class _Agent:
 
     async def _look_at_host(self) -> None:
         """Addresses and links come and go while an agent waits for work; in a run its thread has better to do."""
-        now_ns = time.monotonic_ns()
+        now_ns = monotonic_ns()
         if self._look is None and now_ns >= self._next_look_ns and not self.in_run:
             self._look = asyncio.get_running_loop().run_in_executor(self._worker, read_capabilities)
         if self._look is None or not self._look.done():
@@ -443,37 +445,3 @@ def _hand_over(engine: Engine | None, started: bool) -> HandedOver:
 
 
 _ENDS: Final = {EnginePhase.DONE: EngineEnd.DONE, EnginePhase.FAILED: EngineEnd.FAILED}
-
-
-def _secure(dealer: zmq.asyncio.Socket, curve: CurveClient) -> None:
-    controller_public, _ = _certificate(curve.controller_key_file)
-    public, secret = _certificate(curve.secret_key_file)
-    if secret is None:
-        remedy = "give the .key_secret file that etloop-agent keygen wrote"
-        raise ConfigError(Problem(str(curve.secret_key_file), "holds no secret key", remedy))
-    dealer.curve_serverkey = controller_public
-    dealer.curve_publickey = public
-    dealer.curve_secretkey = secret
-
-
-def _certificate(path: Path) -> tuple[bytes, bytes | None]:
-    try:
-        return zmq.auth.load_certificate(path)
-    except (OSError, ValueError) as error:
-        remedy = "give a file that etloop-agent keygen wrote"
-        raise ConfigError(Problem(str(path), f"is no readable key file: {error}", remedy)) from None
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[list[str]]:
-    """Collects SIGINT and SIGTERM as reasons to stop while it is open."""
-    stops: list[str] = []
-    loop = asyncio.get_running_loop()
-    reasons = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
-    for number, reason in reasons.items():
-        loop.add_signal_handler(number, stops.append, reason)
-    try:
-        yield stops
-    finally:
-        for number in reasons:
-            loop.remove_signal_handler(number)

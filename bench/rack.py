@@ -24,15 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from etloop.bench.soak import await_rack, end_whole_on_sigterm, free_port, started, status
+from etloop.bench.soak import await_rack, free_port, started, status
 from etloop.cli.main import main as etloop
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.job import ENDED, JobState
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.messages import JobStatus
 from etloop.lab.client import lab_down, lab_up
 from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
+from etloop.runtime.broker_settings import BrokerSettings
+from etloop.runtime.stop_signals import terminate_as_interrupt
 from etloop.traffic.topology.topology_file import parse_topology
 
 PORTS: Final = 4
@@ -286,7 +287,6 @@ def main() -> None:
     parsed = parser.parse_args()
     if not 1 <= parsed.agents <= 1000 or parsed.jobs < 1:
         parser.error("--agents: 1 to 1000; --jobs: at least 1")
-    end_whole_on_sigterm()
     figures = {}
     for name, measure, count in (
         ("scale", measure_scale, parsed.agents),
@@ -296,7 +296,8 @@ def main() -> None:
         if measure is measure_lab_latency and os.geteuid() != 0:
             sys.stderr.write("no latency on a lab: that needs root\n")
             continue
-        with tempfile.TemporaryDirectory(prefix="etloop-rack-") as directory:
+        # What it started would outlive it otherwise.
+        with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="etloop-rack-") as directory:
             figures[name] = measure(Path(directory), count)
     if parsed.json:
         rows = {

@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import signal
 import socket
 import statistics
 import subprocess
@@ -29,7 +28,8 @@ from typing import Final
 import aiomqtt
 from etloop.cli.main import main as etloop
 from etloop.controller.rack.client.client import RackClient
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+from etloop.runtime.broker_settings import BrokerSettings
+from etloop.runtime.stop_signals import terminate_as_interrupt
 
 MOST_GROWTH_BYTES: Final = 8 << 10
 """A leak of one message or record batch a run is more; what the allocators of Python and Arrow drift by is less."""
@@ -95,15 +95,6 @@ def soak_verdicts(samples: Sequence[Sample]) -> tuple[Verdict, ...]:
 
 
 # ---- the rack
-
-
-def end_whole_on_sigterm() -> None:
-    """Lets SIGTERM end this process as Ctrl-C does, or what it started would outlive it."""
-
-    def on_sigterm(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGTERM, on_sigterm)
 
 
 @contextlib.contextmanager
@@ -287,8 +278,8 @@ def main() -> None:
     parsed = parser.parse_args()
     if parsed.runs < LEAST_RUNS:
         parser.error(f"--runs: at least {LEAST_RUNS}, or there is nothing to compare")
-    end_whole_on_sigterm()
-    with tempfile.TemporaryDirectory(prefix="etloop-soak-") as directory:
+    # What it started would outlive it otherwise.
+    with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="etloop-soak-") as directory:
         verdicts = soak(parsed.runs, Path(directory))
     if parsed.json:
         rows = [

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from etloop.controller.plan.report import PlanReport as PlanReport
     from etloop.controller.rack.client.blocking import BlockingRack as BlockingRack
     from etloop.controller.rack.client.client import RackClient as RackClient
-    from etloop.controller.rack.mqtt.broker_settings import BrokerSettings as BrokerSettings
+    from etloop.runtime.broker_settings import BrokerSettings as BrokerSettings
     from etloop.results.schema.summary import Summary as Summary
     from etloop.results.store.run_dir import Run as Run
     from etloop.workload.lint.report import LintReport as LintReport
@@ -58,7 +58,7 @@ __all__ = [
 
 _TYPES: Final = {
     "BlockingRack": "controller.rack.client.blocking",
-    "BrokerSettings": "controller.rack.mqtt.broker_settings",
+    "BrokerSettings": "runtime.broker_settings",
     "DependencyPolicy": "workload.trace.settings",
     "EtloopError": "contract.base.errors",
     "InputError": "contract.base.errors",

@@ -39,6 +39,7 @@ from etloop.contract.protocol.lab import (
 from etloop.lab.request import LOG_FILE, ORDER_FILE, LabOrder, order_bytes
 from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
 from etloop.runtime.own_module import own_module
+from etloop.runtime.stop_signals import ignore_stops
 from etloop.runtime.unix_socket import connected
 
 UP_TIMEOUT_S: Final = 60
@@ -163,15 +164,11 @@ def lab_exec(name: str, agent: str, command: Sequence[str]) -> int:
     with _conversation(name) as line, _process(status.pid) as gone:
         line.ask(WatchRequest(), Done)
         process = subprocess.Popen(own_module("etloop.lab.exec", *where, "--", *command))
-        with _process(process.pid) as ended:
-            previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the command
-            try:
-                ready = select.select([ended, gone], [], [])[0]
-                if ended not in ready:
-                    process.terminate()
-                code = process.wait()
-            finally:
-                signal.signal(signal.SIGINT, previous)
+        with _process(process.pid) as ended, ignore_stops(signal.SIGINT):  # it is for the command
+            ready = select.select([ended, gone], [], [])[0]
+            if ended not in ready:
+                process.terminate()
+            code = process.wait()
     return code if code >= 0 else 128 - code
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from etloop.counters.readers.gnmi_settings import GNMI_PORT
 from etloop.counters.readers.soft_switch import SoftSwitchCounters
 from etloop.lab.request import GNMI_READY
 from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
+from etloop.runtime.stop_signals import event_set_by_stop
 from etloop.runtime.unix_socket import short_path
 
 if TYPE_CHECKING:
@@ -115,21 +115,19 @@ async def _serve(order: GnmiOrder, server: GnmiServer, keys: ServerKeys | None) 
         what = f'no lab called "{order.lab}" is up'
         raise RigError(Problem("lab", what, "start one with etloop lab up TOPOLOGY")) from None
     end = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, end.set)
     try:
-        port = await server.open(order.bind, keys)
-        where = Address(order.bind.host, port)
-        print(f"{GNMI_READY}{where}{', with TLS' if keys else ', in clear text'}", flush=True)
-        writer.write(TO_LAB.encode(WatchRequest()))
-        watching = asyncio.create_task(_ended(reader))
-        ending = asyncio.create_task(end.wait())
-        done, _ = await asyncio.wait({watching, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if watching in done:
-            print(f"the lab {order.lab} ended", file=sys.stderr, flush=True)
-        for task in (watching, ending):
-            task.cancel()
+        with event_set_by_stop(end):
+            port = await server.open(order.bind, keys)
+            where = Address(order.bind.host, port)
+            print(f"{GNMI_READY}{where}{', with TLS' if keys else ', in clear text'}", flush=True)
+            writer.write(TO_LAB.encode(WatchRequest()))
+            watching = asyncio.create_task(_ended(reader))
+            ending = asyncio.create_task(end.wait())
+            done, _ = await asyncio.wait({watching, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if watching in done:
+                print(f"the lab {order.lab} ended", file=sys.stderr, flush=True)
+            for task in (watching, ending):
+                task.cancel()
     finally:
         await server.close()
         writer.close()

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import select
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -52,6 +51,7 @@ from etloop.lab.setup import lab_place
 from etloop.lab.status import counters_of, description_of
 from etloop.runtime.lab_directory import SOCKET_FILE
 from etloop.runtime.own_module import own_module
+from etloop.runtime.stop_signals import event_set_by_stop
 from etloop.runtime.unix_socket import listening
 from etloop.traffic.soft_switch import SoftSwitch
 from etloop.traffic.topology.topology_file import parse_topology
@@ -126,12 +126,10 @@ class Lab:
         Its agents have ended when this returns.
         """
         self._directory = directory
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._end.set)
         async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(event_set_by_stop(self._end))
             if self._order.owner:
-                self._end_with(self._order.owner, loop, stack)
+                self._end_with(self._order.owner, stack)
             host, port = endpoint_of(self._plan.bind)
             for namespace in self._namespaces.values():
                 stack.push_async_callback(_close, await relay_from(namespace, host, port))
@@ -154,9 +152,8 @@ class Lab:
                     return trouble
             return ""
 
-    def _end_with(
-        self, owner: int, loop: asyncio.AbstractEventLoop, stack: contextlib.AsyncExitStack
-    ) -> None:
+    def _end_with(self, owner: int, stack: contextlib.AsyncExitStack) -> None:
+        loop = asyncio.get_running_loop()
         try:
             descriptor = os.pidfd_open(owner)
         except ProcessLookupError:

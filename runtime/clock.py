@@ -1,4 +1,4 @@
-"""The controller's clocks: the only place beside the service shells that reads one."""
+"""Read the clocks of this machine."""
 
 from __future__ import annotations
 

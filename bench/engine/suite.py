@@ -7,10 +7,8 @@ both. Where the ends stand is decided by `bench_place`, what a measurement is by
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
-import signal
 import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, assert_never
@@ -34,11 +32,11 @@ from etloop.bench.engine.rounds import BYTES_PER_MIB, SMALL_LENGTHS, Bench, note
 from etloop.bench.engine.wire import ALL_PORTS, WirePorts, wire_sections
 from etloop.bench.engine.workers import bench_workers
 from etloop.results.measure.summary import nearest_rank
+from etloop.runtime.stop_signals import terminate_as_interrupt
 from etloop.workload.trace.trace import CollectiveKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from types import FrameType
+    from collections.abc import Sequence
 
     import numpy as np
     from etloop.bench.engine.measure import EngineRun
@@ -82,7 +80,7 @@ def run_bench(
     # The load of others, not that of the bench itself.
     load_average = os.getloadavg()[0]
     usable = tuple(sorted(os.sched_getaffinity(0)))
-    with _ended_in_order(), bench_place() as place, bench_workers(place) as workers:
+    with terminate_as_interrupt(), bench_place() as place, bench_workers(place) as workers:
         bench = Bench(place, workers, lengths, _print_status, realtime, usable, clear_cores)
         _print_status(f"bench over {place.path}")
         sections = tuple(
@@ -180,20 +178,6 @@ def _sections(benchmark: Benchmark, bench: Bench, ports: WirePorts) -> tuple[Sec
 def _busbw(load: BenchLoad, duration_ns: int) -> int:
     """As docs/metrics.md defines it for all-reduce: S / t times 2 (n - 1) / n. Rounded down."""
     return bytes_per_s(2 * (load.ranks - 1) * load.message_bytes * load.iterations // load.ranks, duration_ns)
-
-
-@contextlib.contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """SIGTERM ends the block like Ctrl-C, so that what it made is removed."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _print_status(text: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from etloop.contract.protocol.typed_form import FILE_RULES
 from etloop.controller.inputs.files import read_file
 from etloop.lab.client import lab_down, lab_exec, lab_status, set_link
 from etloop.lab.request import LabOrder
+from etloop.runtime.stop_signals import terminate_as_interrupt
 
 if TYPE_CHECKING:
     from etloop.contract.protocol.lab import LabStatus
@@ -114,8 +114,6 @@ def _attach(parsed: argparse.Namespace) -> CommandResult:
         measure=not parsed.unmeasured,
         allow_overcommit=parsed.allow_overcommit,
     )
-    # While it waits for interfaces; the first process of a container ends by no signal that it does not handle.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def shown(status: LabStatus) -> str:
         return to_json(plain(status, FILE_RULES)) if parsed.json else status_text(status)
@@ -123,9 +121,11 @@ def _attach(parsed: argparse.Namespace) -> CommandResult:
     def report(status: LabStatus) -> None:
         print(shown(status), flush=True)
 
-    return CommandResult(
-        *last_words(serve_attached(order, tuple(parsed.port), parsed.wait / NS_PER_S, report), shown)
-    )
+    # While it waits for interfaces; the first process of a container ends by no signal that it does not handle.
+    with terminate_as_interrupt():
+        return CommandResult(
+            *last_words(serve_attached(order, tuple(parsed.port), parsed.wait / NS_PER_S, report), shown)
+        )
 
 
 def _plug(parsed: argparse.Namespace) -> CommandResult:

@@ -25,8 +25,9 @@ from etloop.contract.base.yaml_reader import (
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.agent_pool import MOST_SLOTS
 from etloop.controller.rack.api import RackLimits
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+from etloop.controller.rack.mqtt.gateway_settings import GatewaySettings
 from etloop.controller.rack.runs.submitted_code import AllowedCode
+from etloop.runtime.broker_settings import BrokerSettings, default_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +60,7 @@ class Retention:
 class BrokerConfig:
     """Where the rack API is, its password still in its file."""
 
-    settings: BrokerSettings
+    settings: GatewaySettings
     password_file: Path | None
     embedded: bool
     """Start a broker of our own at that address, for a rack on one machine."""
@@ -129,8 +130,9 @@ def parse_rack_config(
     limits = top.section("limits")
     retention = top.section("retention")
     allow = top.section("allow")
+    rack = top.optional("rack", parse_name, "rack")
     config = RackConfig(
-        rack=top.optional("rack", parse_name, "rack"),
+        rack=rack,
         rig=directory / top.required("rig", words, "", "name the rig file"),
         state_dir=directory / top.required("state_dir", words, "", "name a directory for jobs and results"),
         scenario_root=directory
@@ -152,7 +154,7 @@ def parse_rack_config(
             cc_plugins=allow.optional("cc_plugins", yes_or_no, False),
         ),
         log_format=top.optional("logs", one_of({each.value: each for each in LogFormat}), LogFormat.JSON),
-        broker=_read_broker(top.section("mqtt"), directory, embedded=embedded_broker)
+        broker=_read_broker(top.section("mqtt"), rack, directory, embedded=embedded_broker)
         if top.has("mqtt") or embedded_broker
         else None,
         http=_read_http(top.section("http")) if top.has("http") else None,
@@ -174,19 +176,23 @@ def _read_retention(section: Section) -> Retention:
     )
 
 
-def _read_broker(section: Section, directory: Path, *, embedded: bool) -> BrokerConfig:
+def _read_broker(section: Section, rack: str, directory: Path, *, embedded: bool) -> BrokerConfig:
     tls = section.section("tls")
     embedded = section.optional("embedded", yes_or_no, False) or embedded
     encrypted = section.has("tls")
     span = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
-    settings = BrokerSettings(
+    broker = BrokerSettings(
         host=section.optional("host", words, "127.0.0.1"),
-        port=section.optional("port", integer(1, 65535), 8883 if encrypted else 1883),
+        port=section.optional("port", integer(1, 65535), default_port(encrypted=encrypted)),
         username=section.optional("username", words, ""),
         ca_file=_path(tls, "ca", directory),
         cert_file=_path(tls, "cert", directory),
         key_file=_path(tls, "key", directory),
         tls=encrypted,
+    )
+    settings = GatewaySettings(
+        rack=rack,
+        broker=broker,
         progress_interval_ns=section.optional("progress_interval", span, NS_PER_S),
         requests_per_s=section.optional("requests_per_s", integer(1, 100_000), 100),
         request_bytes=section.optional("request", _size, 16 << 20),
@@ -194,24 +200,24 @@ def _read_broker(section: Section, directory: Path, *, embedded: bool) -> Broker
     )
     password_file = _path(section, "password_file", directory)
     insecure = section.optional("insecure", yes_or_no, False)
-    exposed = not encrypted and not is_loopback(f"tcp://{settings.host}:{settings.port}")
+    exposed = not encrypted and not is_loopback(f"tcp://{broker.host}:{broker.port}")
     if exposed and not insecure and not embedded:
-        what = f"what is said to {settings.host} crosses the network unencrypted, passwords included"
+        what = f"what is said to {broker.host} crosses the network unencrypted, passwords included"
         remedy = (
             "add tls: {ca: FILE}, or set insecure: true if everybody on this network may command the rack"
         )
         section.mistake("host", what, remedy)
-    if password_file is not None and not settings.username:
+    if password_file is not None and not broker.username:
         section.mistake(
             "password_file", "a password without a username is never sent", "add username, or leave it out"
         )
-    if (settings.cert_file is None) != (settings.key_file is None):
+    if (broker.cert_file is None) != (broker.key_file is None):
         section.mistake(
             "tls",
             "a certificate needs its key, and a key its certificate",
             "write both cert and key, or neither",
         )
-    if embedded and settings.username:
+    if embedded and broker.username:
         section.mistake("username", "the embedded broker knows no users", "leave it out, or run Mosquitto")
     if embedded and encrypted:
         section.mistake("tls", "the embedded broker is for one machine and does not encrypt", "run Mosquitto")

@@ -37,13 +37,14 @@ from etloop.controller.rack.store import artifacts
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.store.orphaned_runs import InheritedRuns, lock_of
 from etloop.controller.rack.store.retention import Retaining
-from etloop.controller.rack.task_shutdown import end
 from etloop.controller.rack.telemetry.metrics import Tallies
 from etloop.controller.session.actions import Send
-from etloop.controller.session.service import RouterLink, open_router, stop_signals
+from etloop.controller.session.service import RouterLink, open_router
 from etloop.controller.session.settings import CurveServer
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.garbage_collection import collect_cycles
+from etloop.runtime.stop_signals import stop_reasons
+from etloop.runtime.task_shutdown import end, is_ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,7 +139,7 @@ class Daemon:
 
     async def _served(self) -> ExitCode:
         async with open_router(self.rig.bind, CurveServer.of(self.rig.security)) as router:
-            with stop_signals() as stops:
+            with stop_reasons() as stops:
                 link = RouterLink(router)
                 self._inherited = InheritedRuns(self.rack, self.config.state_dir, self.log)
                 self._inherited.take_over(monotonic_ns())
@@ -178,8 +179,7 @@ class Daemon:
                 self.log.rack(
                     "a gateway failed", gateway=type(gateway).__name__, why=f"{type(error).__name__}: {error}"
                 )
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if is_ending():
                 return  # It failed because it was told to end.
             await asyncio.sleep(_GATEWAY_PAUSE_S)
 

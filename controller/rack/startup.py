@@ -19,8 +19,6 @@ from etloop.controller.rack.agent_pool import Hub
 from etloop.controller.rack.api import Rack
 from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, Gateway
 from etloop.controller.rack.dispatch import RackPort
-from etloop.controller.rack.malloc_tuning import give_memory_back
-from etloop.controller.rack.mqtt.broker_connection import tls_context
 from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
 from etloop.controller.rack.mqtt.gateway import MqttGateway
 from etloop.controller.rack.runs.confinement import within
@@ -29,7 +27,9 @@ from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.telemetry.http import HttpGateway
 from etloop.controller.rack.telemetry.metrics import RackCollector
 from etloop.controller.session.settings import CurveServer, SessionSettings, check_exposure
+from etloop.runtime.broker_connection import tls_context
 from etloop.runtime.garbage_collection import freeze_startup_objects
+from etloop.runtime.malloc_tuning import give_memory_back
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +93,7 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
     if config.broker is not None:
         mqtt = _mqtt_gateway(daemon, config.broker)
         daemon.open_gateway(
-            EmbeddedBroker(config.broker.settings, mqtt, log) if config.broker.embedded else mqtt
+            EmbeddedBroker(config.broker.settings.broker, mqtt, log) if config.broker.embedded else mqtt
         )
     if config.http is not None:
         daemon.open_gateway(_http_gateway(daemon, config.http, mqtt))
@@ -104,18 +104,10 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
 
 def _mqtt_gateway(daemon: Daemon, broker: BrokerConfig) -> MqttGateway:
     settings = broker.settings
-    tls_context(settings)  # Files may change later; those that cannot be used now are told now.
+    tls_context(settings.broker)  # Files may change later; those that cannot be used now are told now.
     if broker.password_file is not None:
-        settings = replace(settings, password=_secret(broker.password_file))
-    return MqttGateway(
-        daemon.rack,
-        daemon.presence,
-        daemon.summary_of,
-        daemon.config.rack,
-        settings,
-        daemon.log,
-        daemon.tallies,
-    )
+        settings = replace(settings, broker=replace(settings.broker, password=_secret(broker.password_file)))
+    return MqttGateway(daemon.rack, daemon.presence, daemon.summary_of, settings, daemon.log, daemon.tallies)
 
 
 def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) -> HttpGateway:

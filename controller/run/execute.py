@@ -15,9 +15,10 @@ from etloop.contract.base.errors import RigError
 from etloop.controller.run.device_counters import counted_run, counting_of
 from etloop.controller.run.link_timeline import LinkTimeline
 from etloop.controller.run.pipeline import Executed, RunStopped
-from etloop.controller.session.service import own_link, run, stop_signals
+from etloop.controller.session.service import own_link, run
 from etloop.controller.session.settings import CurveServer, SessionSettings
 from etloop.lab.client import lab_counters
+from etloop.runtime.stop_signals import stop_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -51,7 +52,7 @@ class OwnCarrier:
     """A ROUTER where the rig says, and the signals of this process."""
 
     open = staticmethod(own_link)
-    stops = staticmethod(stop_signals)
+    stops = staticmethod(stop_reasons)
 
     def live(self, session: Coroutine[Any, Any, _T]) -> _T:
         """See `Carrier`."""

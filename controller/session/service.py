@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Final, Protocol
 
 import zmq
 import zmq.asyncio
-import zmq.auth
 from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.errors import ConfigError, PlanError, Problem, ProtocolError, RigError
 from etloop.contract.model.assignment import Assignment
@@ -27,7 +24,8 @@ from etloop.controller.session.actions import Action, RunProgress, Send
 from etloop.controller.session.session import Session
 from etloop.controller.session.settings import CurveServer, SessionSettings, check_exposure
 from etloop.runtime.clock import monotonic_ns, wall_time_text
-from zmq.auth.asyncio import AsyncioAuthenticator
+from etloop.runtime.curve_keys import secure_server
+from etloop.runtime.stop_signals import stop_reasons
 
 _TICK_MS: Final = 20
 """The finest spacing of pings that a session asks for."""
@@ -99,7 +97,7 @@ async def own_link(settings: SessionSettings, _: tuple[str, ...]) -> AsyncIterat
     """
     check_exposure(settings)
     async with open_router(settings.bind, settings.curve) as router:
-        with stop_signals() as stops:
+        with stop_reasons() as stops:
             yield RouterLink(router), stops
 
 
@@ -203,8 +201,8 @@ def check_sendable(assignments: Mapping[str, Assignment]) -> None:
 async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[zmq.asyncio.Socket]:
     """A ROUTER that listens at `bind` while it is open. Raises `ConfigError` for an address or keys that cannot be used."""
     context = zmq.asyncio.Context()
-    authenticator: AsyncioAuthenticator | None = None
     router = context.socket(zmq.ROUTER)
+    stopping = contextlib.ExitStack()
     try:
         router.setsockopt(zmq.LINGER, _LINGER_MS)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -212,7 +210,8 @@ async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[zmq
         router.setsockopt(zmq.RCVHWM, _QUEUED_MESSAGES)
         router.setsockopt(zmq.IPV6, 1)
         if curve is not None:
-            authenticator = _secure(router, context, curve)
+            admitting = secure_server(router, context, curve.secret_key_file, curve.agent_keys_dir)
+            stopping.callback(admitting.stop)
         try:
             router.bind(bind)
         except zmq.ZMQError as error:
@@ -222,54 +221,5 @@ async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[zmq
         yield router
     finally:
         router.close()
-        if authenticator is not None:
-            authenticator.stop()
+        stopping.close()
         await asyncio.to_thread(context.term)
-
-
-def _secure(
-    router: zmq.asyncio.Socket, context: zmq.asyncio.Context, curve: CurveServer
-) -> AsyncioAuthenticator:
-    """Encrypts the socket and admits only the agents whose public key is on the allow-list."""
-    public, secret = load_secret_key(curve.secret_key_file)
-    if not any(curve.agent_keys_dir.glob("*.key")):
-        remedy = "put the .key file of every agent there (etloop-agent keygen makes them)"
-        raise ConfigError(Problem(str(curve.agent_keys_dir), "holds no agent key (*.key)", remedy))
-    authenticator = AsyncioAuthenticator(context)
-    authenticator.start()
-    authenticator.configure_curve(domain="*", location=str(curve.agent_keys_dir))
-    router.curve_secretkey = secret
-    router.curve_publickey = public
-    router.curve_server = True
-    return authenticator
-
-
-def load_secret_key(path: Path) -> tuple[bytes, bytes]:
-    """Public and secret key of a certificate file. Raises `ConfigError`."""
-    remedy = "make a key pair with etloop-agent keygen and give the .key_secret file"
-    try:
-        public, secret = zmq.auth.load_certificate(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(Problem(str(path), f"is no readable key file: {error}", remedy)) from None
-    if secret is None:
-        raise ConfigError(Problem(str(path), "holds no secret key", remedy))
-    return public, secret
-
-
-@contextlib.contextmanager
-def stop_signals() -> Iterator[list[str]]:
-    """Collects SIGINT and SIGTERM as reasons to stop while it is open; outside the main thread there are none."""
-    stops: list[str] = []
-    loop = asyncio.get_running_loop()
-    taken: list[signal.Signals] = []
-    for number, reason in ((signal.SIGINT, "stopped by Ctrl-C"), (signal.SIGTERM, "stopped by SIGTERM")):
-        try:
-            loop.add_signal_handler(number, stops.append, reason)
-            taken.append(number)
-        except (ValueError, RuntimeError):
-            break
-    try:
-        yield stops
-    finally:
-        for number in taken:
-            loop.remove_signal_handler(number)

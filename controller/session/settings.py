@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CurveServer:
-    """Keys of an encrypted control connection, as files written by `etloop-agent keygen`."""
+    """Keys of an encrypted control connection, as files (`runtime.curve_keys`)."""
 
     secret_key_file: Path
     """The controller's own certificate (`.key_secret`)."""
@@ -96,7 +96,7 @@ def check_exposure(settings: SessionSettings) -> None:
         Problem(
             settings.bind,
             "is reachable from other machines, and neither keys are configured nor is the session declared insecure",
-            "give the controller a secret key and a directory of agent keys (etloop-agent keygen makes them), "
+            "give the controller a secret key and a directory of agent keys (etloop keys make, etloop keys allow), "
             "or set insecure: true if everybody on this network may send and receive traffic",
         )
     )

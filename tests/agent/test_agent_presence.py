@@ -21,6 +21,7 @@ from etloop.contract.protocol.json_schema import schema_of
 from etloop.contract.protocol.presence import AgentProcess, ProcessState, process_topic
 from etloop.contract.protocol.typed_form import JSON_RULES
 from etloop.controller.rack.mqtt.topics import Topics
+from etloop.runtime.broker_settings import BrokerSettings
 
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, free_port, mosquitto
 from tests.controller.rack.test_rack_daemon import place, serving
@@ -109,7 +110,7 @@ async def test_the_broker_may_come_later_and_go(
     mosquitto: Mosquitto, caplog: pytest.LogCaptureFixture
 ) -> None:
     mosquitto.kill()
-    settings = PresenceSettings("127.0.0.1", mosquitto.port, "rack1")
+    settings = PresenceSettings(BrokerSettings("127.0.0.1", mosquitto.port), "rack1")
     async with presence_published(settings, "a"):
         async with asyncio.timeout(PATIENCE_S):
             while "is not told" not in caplog.text:  # noqa: ASYNC110 - a log has no event
@@ -127,7 +128,7 @@ async def test_the_broker_may_come_later_and_go(
 async def test_the_example_acl_lets_an_agent_speak_for_itself_only(secured: Secured) -> None:
     """User a under the name a is heard, under the name b not; both over TLS."""
     own = secured.settings("a")
-    presence = PresenceSettings("127.0.0.1", secured.port, "rack1", "a", own.password, own.ca_file)
+    presence = PresenceSettings(own, "rack1")
     viewer = secured.settings("viewer")
     client = aiomqtt.Client(
         "127.0.0.1",
@@ -157,7 +158,7 @@ async def test_the_embedded_broker_is_told_too(place: Place) -> None:
     async with serving(place) as rack:
         await rack.until(lambda: any(entry["event"] == "broker joined" for entry in rack.log()))
         async with listening(ears, "rack") as reported:
-            async with presence_published(PresenceSettings("127.0.0.1", port, "rack"), "a"):
+            async with presence_published(PresenceSettings(BrokerSettings("127.0.0.1", port), "rack"), "a"):
                 assert await state_in(reported) == ProcessState.ALIVE
             assert await state_in(reported) == ProcessState.STOPPED
 

@@ -124,7 +124,7 @@ def test_keygen_writes_a_pair_once(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(arguments) == ExitCode.PASS
     assert (tmp_path / "keys" / "a.key_secret").stat().st_mode & 0o777 == 0o600
     assert main(arguments) == ExitCode.PREPARATION_FAILED
-    assert "a.key: exists already; choose another name or directory" in capsys.readouterr().err
+    assert "a.key: exists already; remove it to make a new pair" in capsys.readouterr().err
 
 
 REFUSED = {

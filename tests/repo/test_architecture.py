@@ -73,7 +73,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "bench/engine": "contract runtime workload traffic results controller",
     "cli": "contract runtime workload traffic dut_profiles results counters lab controller experiments bench/engine",
     "etloop": "contract runtime workload traffic dut_profiles results controller experiments cli",
-    "bench": "contract workload traffic results lab controller cli",
+    "bench": "contract runtime workload traffic results lab controller cli",
 }
 """Room -> the rooms it may import, besides itself. A room that is named as a whole ("results") may be imported with all that
 is in it; what stands directly in a folder with rooms ("results") may import those rooms."""

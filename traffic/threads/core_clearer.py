@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from etloop.runtime.stop_signals import ignore_stops
 from etloop.traffic.threads.core_clearing import HostThread, coming_back, leaving
 
 if TYPE_CHECKING:
@@ -31,10 +31,13 @@ WORKQUEUES: Final = Path("/sys/devices/virtual/workqueue/cpumask")
 
 def main() -> int:
     """Clears the cores that its arguments name."""
-    cleared = frozenset(map(int, sys.argv[1:]))
     # Who asked for it ends it by closing its input; a signal to a whole group would end it before the threads are back.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    with ignore_stops():
+        _clear(frozenset(map(int, sys.argv[1:])))
+    return 0
+
+
+def _clear(cleared: frozenset[int]) -> None:
     mask = sum(1 << core for core in cleared)
     before: dict[int, frozenset[int]] = {}
     moved_in_all = refused = 0
@@ -61,7 +64,6 @@ def main() -> int:
             back, _ = _move(coming_back(_threads(), before, cleared))
             if not back:
                 break
-    return 0
 
 
 def _threads() -> Iterator[HostThread]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError, parse_name
-from etloop.controller.rack.mqtt.broker_connection import tls_context
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+from etloop.runtime.broker_connection import tls_context
+from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-_ADDRESS: Final = re.compile(r"(?P<host>[^:\[\]\s]+|\[[^\[\]\s]+\])(:(?P<port>[0-9]{1,5}))?")
 
 
 def broker_settings(
@@ -24,19 +21,13 @@ def broker_settings(
     ca: Path | None = None,
 ) -> BrokerSettings:
     """How HOST[:PORT] is reached, over TLS if there is a `ca`. Raises `ConfigError` for what cannot be meant or read."""
-    address = _ADDRESS.fullmatch(broker)
-    host, port = (address["host"].strip("[]"), address["port"] or "") if address else ("", "")
-    if not host or (port and not 0 < int(port) < 65536):
-        raise ConfigError(
-            Problem(
-                "broker",
-                f'"{broker[:64]}" is no broker',
-                "write HOST or HOST:PORT, an IPv6 address as [::1]:1883",
-            )
-        )
+    try:
+        host, port = parse_broker_address(broker)
+    except QuantityError as error:
+        raise ConfigError(Problem("broker", error.what, error.remedy)) from None
     settings = BrokerSettings(
         host=host,
-        port=int(port) if port else (8883 if ca else 1883),
+        port=port or default_port(encrypted=ca is not None),
         username=username,
         password=read_text(password_file).strip() if password_file else "",
         ca_file=ca,

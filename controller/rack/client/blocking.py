@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from types import TracebackType
 
-    from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
     from etloop.controller.rack.mqtt.messages import (
         ControllerStatus,
         InventoryResponse,
         JobStatus,
         ResultStatus,
     )
+    from etloop.runtime.broker_settings import BrokerSettings
 
 T = TypeVar("T")
 

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
 import aiomqtt
 from etloop.contract.base.errors import EtloopError, ExitCode, InputError, Problem
 from etloop.controller.rack.job import ENDED
-from etloop.controller.rack.mqtt.broker_connection import broker_connection, properties_of
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.encoding import ContentType, decode_published, encode
 from etloop.controller.rack.mqtt.messages import (
     CancelRequest,
@@ -39,6 +37,8 @@ from etloop.controller.rack.mqtt.messages import (
     SubmitResponse,
 )
 from etloop.controller.rack.mqtt.topics import Topics
+from etloop.runtime.broker_connection import broker_connection, properties_of
+from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.mqtt_version import MqttVersion
 from paho.mqtt.reasoncodes import ReasonCode
 

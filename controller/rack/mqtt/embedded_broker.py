@@ -16,8 +16,8 @@ from etloop.contract.protocol.endpoint import is_loopback
 
 if TYPE_CHECKING:
     from etloop.controller.rack.log import RackLog
-    from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
     from etloop.controller.rack.mqtt.gateway import MqttGateway
+    from etloop.runtime.broker_settings import BrokerSettings
 
 _ENDING_S: Final = 5.0
 

@@ -14,7 +14,6 @@ import functools
 import json
 import logging
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
 import aiomqtt
@@ -31,9 +30,8 @@ from etloop.controller.rack.events import (
     RackEvent,
 )
 from etloop.controller.rack.job import ENDED, JobRequest, JobState, PortDemand
-from etloop.controller.rack.mqtt.broker_connection import broker_connection, properties_of
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.encoding import ContentType, content_type, decode_request, encode
+from etloop.controller.rack.mqtt.gateway_settings import GatewaySettings
 from etloop.controller.rack.mqtt.messages import (
     FORMAT,
     CancelRequest,
@@ -56,9 +54,11 @@ from etloop.controller.rack.mqtt.messages import (
 from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.controller.rack.store.job_store import StoreFailed
-from etloop.controller.rack.task_shutdown import end
+from etloop.runtime.broker_connection import broker_connection, properties_of
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.mqtt_version import MqttVersion
+from etloop.runtime.own_version import etloop_version
+from etloop.runtime.task_shutdown import end, is_ending
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -114,16 +114,14 @@ class MqttGateway:
         rack: Rack,
         presence: Callable[[], tuple[AgentPresence, ...]],
         summary_of: Callable[[Job], str],
-        rack_name: str,
-        settings: BrokerSettings,
+        settings: GatewaySettings,
         log: RackLog,
         tallies: Tallies,
     ) -> None:
         self._rack = rack
         self._presence = presence
         self._summary_of = summary_of
-        self._topics = Topics(rack_name)
-        self._rack_name = rack_name
+        self._topics = Topics(settings.rack)
         self._settings = settings
         self._log = log
         self._progress_published_ns: dict[str, int] = {}
@@ -136,7 +134,7 @@ class MqttGateway:
         self.connected = False
         self._tallies = tallies
         # Of this gateway alone: one of the process's loggers would keep the handlers of gateways that are gone.
-        self._library_log = logging.Logger(f"mqtt of {rack_name}", logging.WARNING)  # noqa: LOG001
+        self._library_log = logging.Logger(f"mqtt of {settings.rack}", logging.WARNING)  # noqa: LOG001
         self._library_log.addHandler(_Overflow(tallies))
 
     async def live(self) -> None:
@@ -147,13 +145,12 @@ class MqttGateway:
             try:
                 async with self._connection() as (client, self._protocol):
                     self.connected = True
-                    broker = f"{self._settings.host}:{self._settings.port}"
+                    broker = f"{self._settings.broker.host}:{self._settings.broker.port}"
                     self._log.rack("broker joined", broker=broker, mqtt=str(self._protocol))
                     await self._serve(client)
             except (aiomqtt.MqttError, OSError, ConfigError) as error:
                 why = str(error) or type(error).__name__
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
+                if is_ending():
                     return  # The broker went away as well; a cancellation must not be lost over it.
             finally:
                 self.connected = False
@@ -178,8 +175,8 @@ class MqttGateway:
     ) -> contextlib.AbstractAsyncContextManager[tuple[aiomqtt.Client, MqttVersion]]:
         lost = encode(ControllerStatus(FORMAT, RackStatus.LOST, etloop_version()), ContentType.JSON)
         return broker_connection(
-            self._settings,
-            f"etloop-controller-{self._rack_name}" + ("-last" if last else ""),
+            self._settings.broker,
+            f"etloop-controller-{self._settings.rack}" + ("-last" if last else ""),
             will=None if last else aiomqtt.Will(self._topics.controller_status, lost, qos=_QOS, retain=True),
             keepalive=_KEEPALIVE_S,
             max_queued_incoming_messages=_MOST_INCOMING,
@@ -424,14 +421,6 @@ class MqttGateway:
         await client.publish(
             topic, encode(message, ContentType.JSON), qos=_QOS, retain=True, properties=properties
         )
-
-
-def etloop_version() -> str:
-    """The version of the installed package; "source" when run from a work tree."""
-    try:
-        return version("etloop")
-    except PackageNotFoundError:
-        return "source"
 
 
 def _parsed(summary: str) -> Any:

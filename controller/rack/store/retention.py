@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.controller.rack.store import artifacts
-from etloop.controller.rack.task_shutdown import end
+from etloop.runtime.task_shutdown import end
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.base.clock import NS_PER_S
 from etloop.controller.rack.events import JobChanged
 from etloop.controller.rack.job import ENDED
-from etloop.controller.rack.mqtt.gateway import etloop_version
 from etloop.controller.rack.telemetry.otel_points import EndedJob, metrics_data
 from etloop.runtime.clock import wall_ns
+from etloop.runtime.own_version import etloop_version
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import MetricExportResult
 

@@ -20,12 +20,12 @@ from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.config import LogFormat, Retention, parse_rack_config
 from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.log import RackLog
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus
 from etloop.controller.rack.startup import open_daemon
 from etloop.controller.rack.store import artifacts
 from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.store.retention import Retaining
+from etloop.runtime.broker_settings import BrokerSettings
 
 from tests.support.first_light.commands import PATIENCE_S
 

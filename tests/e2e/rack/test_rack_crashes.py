@@ -15,7 +15,7 @@ import subprocess
 import pytest
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.job import ENDED, Job
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+from etloop.runtime.broker_settings import BrokerSettings
 
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, mosquitto
 from tests.controller.rack.mqtt.test_rack_republishing import retained_states

@@ -24,8 +24,8 @@ from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.client.client import RackClient, RackUnreachable
 from etloop.controller.rack.config import RackConfig, parse_rack_config
 from etloop.controller.rack.job import JobState
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.topics import Topics
+from etloop.runtime.broker_settings import BrokerSettings
 
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto
 from tests.controller.rack.test_rack_daemon import SCENARIO, Serving, place, serving
@@ -272,7 +272,8 @@ def test_one_option_makes_the_laptop_example_a_rack_with_its_own_broker() -> Non
     broker = parse_rack_config(text, "c", directory, embedded_broker=True).broker
     assert broker is not None
     assert broker.embedded
-    assert (broker.settings.host, broker.settings.port) == ("127.0.0.1", 1883)
+    reached = broker.settings.broker
+    assert (reached.host, reached.port) == ("127.0.0.1", 1883)
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,11 @@ from typing import Final
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.job import ENDED, Job, JobState
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.messages import ResultStatus
 from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.store.orphaned_runs import lock_of
+from etloop.runtime.broker_settings import BrokerSettings
 
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto
 from tests.controller.rack.test_rack_daemon import SCENARIO

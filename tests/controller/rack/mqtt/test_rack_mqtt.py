@@ -23,7 +23,6 @@ from etloop.contract.protocol.json_schema import schema_of
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.client.client import RackClient, RequestRefused
 from etloop.controller.rack.job import JobState
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.encoding import REQUEST_RULES, decode_published
 from etloop.controller.rack.mqtt.messages import PUBLISHED as PUBLISHED_KINDS
 from etloop.controller.rack.mqtt.messages import (
@@ -34,6 +33,7 @@ from etloop.controller.rack.mqtt.messages import (
     ResultStatus,
 )
 from etloop.controller.rack.mqtt.publish_schemas import file_name, schema_files
+from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.mqtt_version import MqttVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties

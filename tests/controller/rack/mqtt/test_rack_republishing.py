@@ -13,8 +13,8 @@ from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.client.client import RackClient, RackUnreachable
 from etloop.controller.rack.job import JobState
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
 from etloop.controller.rack.mqtt.messages import JobStatus
+from etloop.runtime.broker_settings import BrokerSettings
 
 from tests.controller.rack.mqtt.test_rack_mqtt import Broker, Mosquitto, mosquitto, rack_with
 from tests.controller.rack.test_rack_daemon import SCENARIO, Serving, place

@@ -13,12 +13,18 @@ from typing import Any, Final
 _AGAIN_S: Final = 1
 
 
-async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Returns when all have ended, in whatever way."""
+async def end(tasks: Collection[asyncio.Task[Any]], again_s: float = _AGAIN_S) -> None:
+    """Cancel tasks, and those that have not ended `again_s` later once more; return when all have, in whatever way."""
     waiting = set(tasks)
     while waiting:
         for task in waiting:
             task.cancel()
-        _, waiting = await asyncio.wait(waiting, timeout=_AGAIN_S)
+        _, waiting = await asyncio.wait(waiting, timeout=again_s)
     # What they raised has been seen: nobody else asks.
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def is_ending() -> bool:
+    """Whether the task that asks was cancelled, though what broke on its way out hides it."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

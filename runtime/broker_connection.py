@@ -1,4 +1,4 @@
-"""One connection to a broker, for the controller's gateway and for clients alike. A shell: aiomqtt, TLS.
+"""One connection to a broker, for agents, the controller's gateway and clients alike. A shell: aiomqtt, TLS.
 
 A broker is asked for MQTT 5 first, and 3.1.1 taken of one that refuses it, such as the embedded one. Decides nothing about
 what is said.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiomqtt
 from etloop.contract.base.errors import ConfigError, Problem
-from etloop.controller.rack.mqtt.broker_settings import BrokerSettings
+from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.mqtt_version import MqttVersion, is_version_refusal
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties

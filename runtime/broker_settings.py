@@ -1,0 +1,48 @@
+"""How an MQTT broker is reached, as people write it and as a value. Pure, for agents, gateways and clients."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.units import QuantityError
+
+_PORT: Final = 1883
+_TLS_PORT: Final = 8883
+_ADDRESS: Final = re.compile(r"(?P<host>[^:\[\]\s]+|\[[^\[\]\s]+\])(:(?P<port>[0-9]{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """How the broker is reached."""
+
+    host: str
+    port: int
+    username: str = ""
+    password: str = ""
+    ca_file: Path | None = None
+    """Verify the broker against this authority; with it or `tls`, the connection is encrypted."""
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    tls: bool = False
+
+    def __repr__(self) -> str:
+        """Without the password."""
+        return f"BrokerSettings({self.host}:{self.port}, user {self.username or '-'})"
+
+
+def parse_broker_address(text: str) -> tuple[str, int | None]:
+    """Parse HOST or HOST:PORT into both; None where no port is written. Raises `QuantityError`."""
+    address = _ADDRESS.fullmatch(text)
+    host, port = (address["host"].strip("[]"), address["port"] or "") if address else ("", "")
+    if not host or (port and not 0 < int(port) < 1 << 16):
+        remedy = "write HOST or HOST:PORT, an IPv6 address as [::1]:1883"
+        raise QuantityError(f'"{text[:64]}" is no broker', remedy)
+    return host, int(port) if port else None
+
+
+def default_port(*, encrypted: bool) -> int:
+    """Return the port that IANA has for MQTT, or for MQTT over TLS."""
+    return _TLS_PORT if encrypted else _PORT

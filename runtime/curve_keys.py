@@ -1,0 +1,158 @@
+"""Make and read the key pairs of the control connection, and set them on its sockets. A shell: key files, ZeroMQ.
+
+A pair is two files of one directory, `NAME.key` (public) and `NAME.key_secret` (both). Which connection a key admits is
+ZeroMQ's to decide (CURVE, ZAP).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import zmq.asyncio
+import zmq.auth
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.units import QuantityError, parse_name
+from zmq.auth.asyncio import AsyncioAuthenticator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_LARGEST_KEY_FILE_BYTES: Final = 65_536
+_KEY_CHARACTERS: Final = 40
+"""Of a key in Z85."""
+_MAKE: Final = "as etloop keys make and etloop-agent keygen write it"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """The two files of one name."""
+
+    public: Path
+    secret: Path
+
+    def lines(self) -> tuple[str, str]:
+        """Return both files with what to do with each, for people."""
+        return (
+            f"{self.public}  public: give it to the other side",
+            f"{self.secret}  secret: never leaves its host",
+        )
+
+
+def key_pair(directory: Path, name: str) -> KeyPair:
+    """Return where the pair of `name` lies, whether it is there or not."""
+    return KeyPair(directory / f"{name}.key", directory / f"{name}.key_secret")
+
+
+def make_key_pairs(directory: Path, names: Sequence[str], *, keep: bool = False) -> tuple[KeyPair, ...]:
+    """Make a pair for every name; a secret is readable by its owner alone from its first byte on.
+
+    Raises `ConfigError`, before anything is made, for names that cannot be file names and, unless `keep`, for pairs that
+    exist; and for a directory that cannot be written. Of one thread only: it changes the umask while it writes.
+    """
+    problems = name_problems(names)
+    wanted = []
+    for name in dict.fromkeys(names):
+        pair = key_pair(directory, name)
+        taken = [path for path in (pair.public, pair.secret) if path.exists()]
+        if taken and not (keep and len(taken) == 2):
+            remedy = "remove it to make a new pair; whoever holds the old one is then locked out"
+            problems.append(Problem(str(taken[0]), "exists already", remedy))
+        elif not taken:
+            wanted.append((name, pair))
+    if problems:
+        raise ConfigError(*problems)
+    before = os.umask(0o077)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, pair in wanted:
+            zmq.auth.create_certificates(directory, name)
+            pair.public.chmod(0o644)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror}"
+        raise ConfigError(
+            Problem(str(directory), what, "name a directory that this user may write to")
+        ) from None
+    finally:
+        os.umask(before)
+    return tuple(pair for _, pair in wanted)
+
+
+def name_problems(names: Sequence[str]) -> list[Problem]:
+    """Return what keeps names from being names of key files."""
+    problems = []
+    for name in names:
+        try:
+            parse_name(name)
+        except QuantityError as error:
+            problems.append(Problem(f'"{name[:64]}"', error.what, error.remedy))
+    return problems
+
+
+def public_key_problem(path: Path) -> Problem | None:
+    """Return why a file is not a public key to be given away; None for one that is."""
+    try:
+        read_public_key(path)
+    except ConfigError as error:
+        return error.problems[0]
+    return None
+
+
+def read_public_key(path: Path) -> bytes:
+    """Read the key of a `.key` file. Raises `ConfigError`, also for a file that holds a secret."""
+    public, secret = _read(path)
+    if secret is not None:
+        remedy = "give the .key file; the secret stays on its own host"
+        raise ConfigError(Problem(str(path), "holds a secret key", remedy))
+    return public
+
+
+def read_key_pair(path: Path) -> tuple[bytes, bytes]:
+    """Read the public and the secret key of a `.key_secret` file. Raises `ConfigError`."""
+    public, secret = _read(path)
+    if secret is None:
+        raise ConfigError(Problem(str(path), "holds no secret key", f"give a .key_secret file {_MAKE}"))
+    return public, secret
+
+
+def secure_client(socket: zmq.asyncio.Socket, server_key_file: Path, secret_key_file: Path) -> None:
+    """Encrypt a socket before it connects, to the one server of that key. Raises `ConfigError`."""
+    socket.curve_serverkey = read_public_key(server_key_file)
+    socket.curve_publickey, socket.curve_secretkey = read_key_pair(secret_key_file)
+
+
+def secure_server(
+    socket: zmq.asyncio.Socket, context: zmq.asyncio.Context, secret_key_file: Path, allowed_dir: Path
+) -> AsyncioAuthenticator:
+    """Encrypt a socket before it binds, and admit those whose public key lies in `allowed_dir`.
+
+    The caller stops what is returned when the socket is closed. Raises `ConfigError`.
+    """
+    public, secret = read_key_pair(secret_key_file)
+    if not any(allowed_dir.glob("*.key")):
+        remedy = f"put the .key file of every agent there, {_MAKE}"
+        raise ConfigError(Problem(str(allowed_dir), "holds no agent key (*.key)", remedy))
+    authenticator = AsyncioAuthenticator(context)
+    authenticator.start()
+    authenticator.configure_curve(domain="*", location=str(allowed_dir))
+    socket.curve_publickey, socket.curve_secretkey = public, secret
+    socket.curve_server = True
+    return authenticator
+
+
+def _read(path: Path) -> tuple[bytes, bytes | None]:
+    try:
+        if path.stat().st_size > _LARGEST_KEY_FILE_BYTES:
+            raise ConfigError(Problem(str(path), "is too large for a key file", f"name a key file {_MAKE}"))
+        public, secret = zmq.auth.load_certificate(path)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it holds no public key"
+        raise ConfigError(
+            Problem(str(path), f"is no readable key file: {why}", f"name a key file {_MAKE}")
+        ) from None
+    if len(public) != _KEY_CHARACTERS:
+        what = f"holds no public key of {_KEY_CHARACTERS} characters"
+        raise ConfigError(Problem(str(path), what, f"name a key file {_MAKE}"))
+    return public, secret

@@ -1,0 +1,85 @@
+"""Take the signals that end a process. The only place that installs handlers of SIGINT, SIGTERM and SIGHUP.
+
+Four ways, by what the process is doing: an event loop winds up for a reason or when an event is set, code in the middle of
+something is interrupted as by Ctrl-C, and a process that others end in their own way does not listen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
+
+_REASONS: Final = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""All by which a person, a supervisor or a closed terminal ends a process."""
+
+
+@contextlib.contextmanager
+def stop_reasons() -> Iterator[list[str]]:
+    """Collect SIGINT and SIGTERM as reasons to stop while it is open; outside the main thread there are none."""
+    stops: list[str] = []
+    with _loop_calls(tuple(_REASONS), lambda number: stops.append(_REASONS[number])):
+        yield stops
+
+
+@contextlib.contextmanager
+def event_set_by_stop(event: asyncio.Event) -> Iterator[None]:
+    """Set `event` at SIGTERM, SIGINT and SIGHUP while it is open."""
+    with _loop_calls(_ENDING, lambda _: event.set()):
+        yield
+
+
+@contextlib.contextmanager
+def terminate_as_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt at SIGTERM while it is open, so that what was made is removed; of the main thread only."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handled((signal.SIGTERM,), interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def ignore_stops(*numbers: signal.Signals) -> Iterator[None]:
+    """Let SIGTERM, SIGINT and SIGHUP, or only `numbers`, pass by while it is open; of the main thread only."""
+    with _handled(numbers or _ENDING, signal.SIG_IGN):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(
+    numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None] | signal.Handlers
+) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+@contextlib.contextmanager
+def _loop_calls(numbers: Sequence[signal.Signals], call: Callable[[signal.Signals], None]) -> Iterator[None]:
+    # Late: small processes that only ignore signals start without an event loop's modules.
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    taken: list[signal.Signals] = []
+    for number in numbers:
+        try:
+            loop.add_signal_handler(number, call, number)
+        except (ValueError, RuntimeError):
+            break  # Not the main thread, which alone hears signals.
+        taken.append(number)
+    try:
+        yield
+    finally:
+        for number in taken:
+            loop.remove_signal_handler(number)
