@@ -16,6 +16,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
 from etloop.traffic.collectives.core.table import EntryKind, Handshake
 
 if TYPE_CHECKING:
@@ -94,35 +95,17 @@ def _has(lane: Lane, kind: EntryKind) -> bool:
 
 
 def _strongly_connected(needs: dict[_LaneKey, dict[_LaneKey, None]]) -> dict[_LaneKey, int]:
-    """Lane -> number of its group, in which all need each other (Tarjan's algorithm, without recursion)."""
-    order: dict[_LaneKey, int] = {}
-    lowest: dict[_LaneKey, int] = {}
-    group_of: dict[_LaneKey, int] = {}
-    stack: list[_LaneKey] = []
-    for root, needed in needs.items():
-        if root in order:
-            continue
-        path = [(root, iter(needed))]
-        order[root] = lowest[root] = len(order)
-        stack.append(root)
-        while path:
-            lane, left = path[-1]
-            for other in left:
-                if other not in order:
-                    order[other] = lowest[other] = len(order)
-                    stack.append(other)
-                    path.append((other, iter(needs[other])))
-                    break
-                if other not in group_of:
-                    lowest[lane] = min(lowest[lane], order[other])
-            else:
-                path.pop()
-                if path:
-                    lowest[path[-1][0]] = min(lowest[path[-1][0]], lowest[lane])
-                if lowest[lane] == order[lane]:
-                    while lane not in group_of:
-                        group_of[stack.pop()] = order[lane]
-    return group_of
+    """Return per lane the number of its group, in which all need each other."""
+    # Late: it takes a quarter of a second, and few schedules wait for whole lanes.
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    number = {lane: index for index, lane in enumerate(needs)}
+    pairs = [(number[lane], number[other]) for lane, others in needs.items() for other in others]
+    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    edges = csr_array((np.ones(len(pairs), dtype=np.int8), (rows, columns)), shape=(len(needs), len(needs)))
+    _, group_of = connected_components(edges, directed=True, connection="strong")
+    return dict(zip(needs, group_of.tolist(), strict=True))
 
 
 def _way(needs: dict[_LaneKey, dict[_LaneKey, None]], first: _LaneKey, last: _LaneKey) -> list[_LaneKey]:
