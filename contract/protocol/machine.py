@@ -32,7 +32,9 @@ class RunState(Enum):
     RUN = auto()
     """Traffic flows from the common start on."""
     COLLECT = auto()
-    """Engines are stopped and hand over what they measured, after success and after a break alike."""
+    """Engines are stopped and hand over what they measured."""
+    ABORTING = auto()
+    """The same after a break: what there is of the records is worth waiting for, but not for long."""
     DONE = auto()
     ABORTED = auto()
 
@@ -49,7 +51,7 @@ class RunEvent(Enum):
     """Something that the run needs failed, or somebody stopped it."""
     COLLECTED = auto()
     GAVE_UP = auto()
-    """Collected what there was of a run that broke."""
+    """Somebody did not hand over in time."""
 
 
 class AgentState(Enum):
@@ -93,11 +95,16 @@ class AgentEvent(Enum):
 
 RUN_TRANSITIONS: Final[Mapping[RunState, Mapping[RunEvent, RunState]]] = {
     RunState.GATHER: {RunEvent.ALL_JOINED: RunState.ASSIGN, RunEvent.BROKEN: RunState.ABORTED},
-    RunState.ASSIGN: {RunEvent.ALL_LOADED: RunState.CONNECT, RunEvent.BROKEN: RunState.COLLECT},
-    RunState.CONNECT: {RunEvent.ALL_CONNECTED: RunState.ARM, RunEvent.BROKEN: RunState.COLLECT},
-    RunState.ARM: {RunEvent.ALL_ARMED: RunState.RUN, RunEvent.BROKEN: RunState.COLLECT},
-    RunState.RUN: {RunEvent.ALL_COMPLETED: RunState.COLLECT, RunEvent.BROKEN: RunState.COLLECT},
-    RunState.COLLECT: {RunEvent.COLLECTED: RunState.DONE, RunEvent.GAVE_UP: RunState.ABORTED},
+    RunState.ASSIGN: {RunEvent.ALL_LOADED: RunState.CONNECT, RunEvent.BROKEN: RunState.ABORTING},
+    RunState.CONNECT: {RunEvent.ALL_CONNECTED: RunState.ARM, RunEvent.BROKEN: RunState.ABORTING},
+    RunState.ARM: {RunEvent.ALL_ARMED: RunState.RUN, RunEvent.BROKEN: RunState.ABORTING},
+    RunState.RUN: {RunEvent.ALL_COMPLETED: RunState.COLLECT, RunEvent.BROKEN: RunState.ABORTING},
+    RunState.COLLECT: {
+        RunEvent.COLLECTED: RunState.DONE,
+        RunEvent.BROKEN: RunState.ABORTING,
+        RunEvent.GAVE_UP: RunState.ABORTED,
+    },
+    RunState.ABORTING: {RunEvent.COLLECTED: RunState.ABORTED, RunEvent.GAVE_UP: RunState.ABORTED},
     RunState.DONE: {},
     RunState.ABORTED: {},
 }
@@ -165,15 +172,16 @@ Event = TypeVar("Event", bound=Enum)
 
 def advance_run(state: RunState, event: RunEvent) -> RunState:
     """The state after `event`. Raises `IllegalTransition` where the table has no entry."""
-    return _advance("run", RUN_TRANSITIONS, state, event)
+    return advance("run", RUN_TRANSITIONS, state, event)
 
 
 def advance_agent(state: AgentState, event: AgentEvent) -> AgentState:
     """The state after `event`. Raises `IllegalTransition` where the table has no entry."""
-    return _advance("agent", AGENT_TRANSITIONS, state, event)
+    return advance("agent", AGENT_TRANSITIONS, state, event)
 
 
-def _advance(who: str, table: Mapping[State, Mapping[Event, State]], state: State, event: Event) -> State:
+def advance(who: str, table: Mapping[State, Mapping[Event, State]], state: State, event: Event) -> State:
+    """Return the state after `event` by a table of `who`. Raises `IllegalTransition` where it has no entry."""
     try:
         return table[state][event]
     except KeyError:

@@ -58,6 +58,8 @@ _LOGGED_REFUSALS: Final = 20
 _ASSIGNED_AT_ONCE: Final = 4
 """Agents that get their part in one turn: heartbeats go between, however many agents and megabytes a run has."""
 _PREPARING: Final = frozenset({RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM})
+_COLLECTING: Final = frozenset({RunState.COLLECT, RunState.ABORTING})
+_OVER: Final = frozenset({RunState.DONE, RunState.ABORTED})
 
 
 class Session:
@@ -111,7 +113,7 @@ class Session:
 
     @property
     def _over(self) -> bool:
-        return self.state in (RunState.DONE, RunState.ABORTED)
+        return self.state in _OVER
 
     def on_message(self, identity: bytes, message: AgentMessage, now_ns: int) -> tuple[Action, ...]:
         """An agent said something."""
@@ -141,10 +143,7 @@ class Session:
 
     def on_stop(self, reason: str, now_ns: int) -> tuple[Action, ...]:
         """The user wants the run to end, such as by Ctrl-C."""
-        if not self._over and not self.reason:
-            self._early_end = RunEnd.STOPPED
-            self.reason = f"{reason} while in {self.state.name}"
-            self._wind_up(now_ns)
+        self._abort(f"{reason} while in {self.state.name}", now_ns, RunEnd.STOPPED)
         return self._taken()
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
@@ -259,7 +258,7 @@ class Session:
     def _on_answer(
         self, name: str, message: Loaded | LoadFailed | Probed | Armed | Started, now_ns: int
     ) -> None:
-        if self.reason:
+        if self.state is RunState.ABORTING:
             return  # Crossed the Collect order on the way.
         match message:
             case Loaded() if self.state is RunState.ASSIGN:
@@ -285,7 +284,7 @@ class Session:
                 raise ProtocolError(f"{type(message).__name__} while the run is in {self.state.name}")
 
     def _on_report(self, name: str, report: Report, now_ns: int) -> None:
-        if self.state not in (RunState.RUN, RunState.COLLECT):
+        if self.state is not RunState.RUN and self.state not in _COLLECTING:
             raise ProtocolError(f"Report while the run is in {self.state.name}")
         self._sinks[name].take_report(report)
         before, after = self._progress.get(name), report.progress
@@ -297,20 +296,19 @@ class Session:
         if report.completed and self.state is RunState.RUN:
             self._completed.add(name)
             if self._completed == set(self._assignments):
-                self._wind_up(now_ns)
+                self._collect(RunEvent.ALL_COMPLETED, now_ns)
         self._extend_collect(now_ns)
 
     def _on_finished(self, name: str, finished: Finished, now_ns: int) -> None:
-        if self.state is not RunState.COLLECT:
+        if self.state not in _COLLECTING:
             raise ProtocolError(f"Finished while the run is in {self.state.name}")
         self._sinks[name].take_finished(finished)
         shortfall = self._sinks[name].shortfall()
-        if finished.end is not EngineEnd.DONE and not self.reason:
-            self.reason = (
-                f"agent '{name}': engine {finished.end.value} while handing over: {finished.failure}"
-            )
-        elif shortfall and not self.reason:
-            self.reason = f"agent '{name}': {shortfall}"
+        if finished.end is not EngineEnd.DONE:
+            what = f"engine {finished.end.value} while handing over: {finished.failure}"
+            self._abort(f"agent '{name}': {what}", now_ns)
+        elif shortfall:
+            self._abort(f"agent '{name}': {shortfall}", now_ns)
         self._handed_over(name, now_ns)
 
     # ---- phases
@@ -359,36 +357,31 @@ class Session:
         self._enter(RunEvent.ALL_ARMED, now_ns, lead_ns + self._settings.arm_timeout_ns)
         self._order(lambda each: Start(self._settings.run_id, self._offsets[each].to_agent(self.start_ns)))
 
-    def _wind_up(self, now_ns: int) -> None:
+    def _collect(self, event: RunEvent, now_ns: int) -> None:
         """Ends the traffic, for good or ill, and asks for what was measured."""
-        event = RunEvent.BROKEN if self.reason else RunEvent.ALL_COMPLETED
-        if self.state is RunState.GATHER:
-            self._end(event, now_ns)
-        elif self.state is not RunState.COLLECT:
-            self._enter(event, now_ns, self._settings.collect_timeout_ns)
-            self._wait_query = None
-            self._pending = {name for name, _ in self._roster.members()} - set(self._unassigned)
-            self._extend_collect(now_ns)
-            self._order(lambda _: Collect(self._settings.run_id))
-            self._unassigned.clear()
-            self._end_if_collected(now_ns)
+        self._enter(event, now_ns, self._settings.collect_timeout_ns)
+        self._wait_query = None
+        self._pending = {name for name, _ in self._roster.members()} - set(self._unassigned)
+        self._extend_collect(now_ns)
+        self._order(lambda _: Collect(self._settings.run_id))
+        self._unassigned.clear()
+        self._end_if_collected(now_ns)
 
     def _handed_over(self, name: str, now_ns: int) -> None:
-        if self.state is RunState.COLLECT:
+        if self.state in _COLLECTING:
             self._pending.discard(name)
             self._extend_collect(now_ns)
             self._end_if_collected(now_ns)
 
     def _end_if_collected(self, now_ns: int) -> None:
         if not self._pending:
-            self._end(RunEvent.GAVE_UP if self.reason else RunEvent.COLLECTED, now_ns)
+            self._end(RunEvent.COLLECTED, now_ns)
 
     def _extend_collect(self, now_ns: int) -> None:
         if self.state is RunState.COLLECT:
-            settings = self._settings
-            self._deadline_ns = now_ns + (
-                settings.break_timeout_ns if self.reason else settings.collect_timeout_ns
-            )
+            self._deadline_ns = now_ns + self._settings.collect_timeout_ns
+        elif self.state is RunState.ABORTING:
+            self._deadline_ns = now_ns + self._settings.break_timeout_ns
 
     def _end(self, event: RunEvent, now_ns: int) -> None:
         self.state = advance_run(self.state, event)
@@ -404,13 +397,24 @@ class Session:
         self._log(f"run {self._settings.run_id}: {self.state.name}")
 
     def _break(self, now_ns: int, *problems: Problem) -> None:
-        """Ends the run for a reason; the first reason stands, what breaks after it follows from it."""
-        if self.reason or self._over:
-            return
-        self.reason = "\n".join(str(problem) for problem in problems)
+        """Ends the run for what is not ready or failed."""
         if self.state in _PREPARING:
             self.problems = problems
-        self._wind_up(now_ns)
+        self._abort("\n".join(str(problem) for problem in problems), now_ns)
+
+    def _abort(self, reason: str, now_ns: int, end: RunEnd = RunEnd.ABORTED) -> None:
+        """Ends the run for a reason; the first one stands, what breaks after it follows from it."""
+        if self.state is RunState.ABORTING or self._over:
+            return
+        self.reason, self._early_end = reason, end
+        match self.state:
+            case RunState.GATHER:
+                self._end(RunEvent.BROKEN, now_ns)
+            case RunState.COLLECT:
+                self.state = advance_run(self.state, RunEvent.BROKEN)
+                self._extend_collect(now_ns)
+            case _:
+                self._collect(RunEvent.BROKEN, now_ns)
 
     # ---- waiting
 
@@ -433,7 +437,7 @@ class Session:
                 self._break(now_ns, *problems)
             case RunState.ASSIGN | RunState.CONNECT | RunState.ARM:
                 self._break(now_ns, *run_problems.out_of_time(self.state, self._pending))
-            case RunState.COLLECT:
+            case RunState.COLLECT | RunState.ABORTING:
                 names = run_problems.named(tuple(sorted(self._pending)))
                 self.reason = self.reason or f"{names} did not hand over all records in time"
                 self._end(RunEvent.GAVE_UP, now_ns)

@@ -16,6 +16,7 @@ from etloop.contract.protocol.messages import (
     Assign,
     Collect,
     EngineEnd,
+    Faulted,
     Finished,
     Flows,
     Hello,
@@ -327,11 +328,26 @@ def test_an_agent_that_never_ends_handing_over_is_given_up() -> None:
     assert (first.complete, second.complete) == (False, True)
 
 
+def test_what_breaks_while_records_are_handed_over_aborts_the_run_with_less_patience() -> None:
+    play = Rehearsal("a", "b", settings=SessionSettings("r1", "x", lost_after_ns=600 * NS_PER_S))
+    play.delay_ns = lambda: 30 * NS_PER_MS
+    play.run(30, lambda: play.session.state is RunState.COLLECT)
+    play.agents["b"].alive = False
+    play.say_raw(play.agents["a"].identity, encode(Faulted("r1", "its card went away")))
+    play.run(1, lambda: play.session.state is RunState.ABORTING)
+    assert play.session.state is RunState.ABORTING
+    began_ns = play.now_ns
+    play.run_to_end(12)
+    assert play.session.state is RunState.ABORTED
+    assert "its card went away" in play.session.reason
+    assert play.now_ns - began_ns < SessionSettings("r1", "x").collect_timeout_ns
+
+
 def test_an_agent_that_was_paused_finds_its_run_over_and_lets_go_at_once() -> None:
     play = Rehearsal("a", "b")
     play.run(30, lambda: play.session.progress().ops_done > 2)
     play.agents["b"].paused = True
-    play.run(30, lambda: play.session.state is RunState.COLLECT)
+    play.run(30, lambda: play.session.state is RunState.ABORTING)
     play.run(1, lambda: False)
     play.resume("b")
     assert play.agents["b"].life.state is AgentState.JOINING
@@ -344,7 +360,7 @@ def test_an_agent_that_comes_back_into_a_run_is_left_to_ask() -> None:
     play = Rehearsal("a", "b")
     play.run(30, lambda: play.session.progress().ops_done > 2)
     play.agents["b"].alive = False
-    play.run(30, lambda: play.session.state is RunState.COLLECT)
+    play.run(30, lambda: play.session.state is RunState.ABORTING)
     again = play.add_agent("b", key="b again")
     again.connection = 5
     play.run_to_end()
