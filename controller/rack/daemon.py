@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
@@ -32,6 +32,7 @@ from etloop.controller.rack.runs.protocol import (
     ToAgent,
     TrafficEnded,
 )
+from etloop.controller.rack.runs.run_state import RackRun, RackRunEvent, RackRunState
 from etloop.controller.rack.runs.supervisor import RunChild
 from etloop.controller.rack.store import artifacts
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
@@ -63,33 +64,12 @@ HEARTBEAT_NS: Final = 500 * NS_PER_MS
 LOST_AFTER_NS: Final = 3 * NS_PER_S
 _STOP_NS: Final = 30 * NS_PER_S
 """How long a run that was told to stop may take to collect and store before its process is killed."""
+_NEVER_NS: Final = 1 << 63
 _GATEWAY_PAUSE_S: Final = 5.0
 _RETRY_NS: Final = NS_PER_S
 """Between two attempts to write what the job store did not take."""
 _RETURN_NS: Final = 5 * NS_PER_S
 """How long agents may take, beyond counting as silent, to close their ports after their run broke off."""
-
-
-@dataclass(slots=True)
-class _Run:
-    """A job on its ports."""
-
-    job_id: str
-    threads: dict[str, int]
-    """Engine threads by host."""
-    began_ns: int
-    child: RunChild | None = None
-    task: asyncio.Task[str] | None = None
-    wanted: set[str] = field(default_factory=set)
-    """Agents that it has yet to get a slot of: one may have leased its last a moment ago, and be opening another."""
-    ended: Ended | None = None
-    stopped_ns: int | None = None
-    time_limit_ns: int = 0
-    death: str | None = None
-    """What its process died of, without having dismissed its agents; its ports stay leased until they are back."""
-    died_ns: int = 0
-    finish_ns: int = 0
-    """Not before then is its end written once more."""
 
 
 class Gateway(Protocol):
@@ -115,19 +95,26 @@ class Daemon:
     log: RackLog
     lock: int
     """Of the state directory, given back at the end."""
-    _runs: dict[str, _Run] = field(default_factory=dict)
+    _runs: dict[str, RackRun] = field(default_factory=dict)
     _known: dict[str, Standing] = field(default_factory=dict)
     _outgoing: list[ToAgent] = field(default_factory=list)
     tallies: Tallies = field(default_factory=Tallies)
     _gateways: tuple[Gateway, ...] = ()
-    _drain_until_ns: int | None = None
+    _drain_until_ns: int = _NEVER_NS
     _next_dispatch_ns: int = 0
     _next_housekeeping_ns: int = 0
     _obstacles: dict[str, str] = field(default_factory=dict)
     """Why no job starts: what about -> what people should know."""
     _turn_ns: int = 0
-    _inherited: InheritedRuns | None = None
-    _retaining: Retaining | None = None
+    _inherited: InheritedRuns = field(init=False)
+    _retaining: Retaining = field(init=False)
+
+    def __post_init__(self) -> None:
+        state_dir = self.config.state_dir
+        self._inherited = InheritedRuns(self.rack, state_dir, self.log)
+        self._retaining = Retaining(
+            self.rack, self.config.retention, state_dir / "artifacts", self.log, monotonic_ns()
+        )
 
     async def run(self) -> ExitCode:
         """Serves until it is told to end and has wound up. Raises `ConfigError` if it cannot listen."""
@@ -141,12 +128,7 @@ class Daemon:
         async with open_router(self.rig.bind, CurveServer.of(self.rig.security)) as router:
             with stop_reasons() as stops:
                 link = RouterLink(router)
-                self._inherited = InheritedRuns(self.rack, self.config.state_dir, self.log)
                 self._inherited.take_over(monotonic_ns())
-                artifacts_dir = self.config.state_dir / "artifacts"
-                self._retaining = Retaining(
-                    self.rack, self.config.retention, artifacts_dir, self.log, monotonic_ns()
-                )
                 self.log.rack("ready", bind=self.rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
                 gateways = [asyncio.create_task(self._travelled(gateway)) for gateway in self._gateways]
                 try:
@@ -160,12 +142,6 @@ class Daemon:
                     await self._retaining.end()
                     await self._abandon()
         return ExitCode.PASS
-
-    def kill_run(self, job_id: str) -> None:
-        """Ends the process of a run at once, without a chance to keep what it has."""
-        child = self._runs[job_id].child
-        assert child is not None
-        child.kill()
 
     def open_gateway(self, gateway: Gateway) -> None:
         """Adds a way to the rack, to be served by `run`."""
@@ -226,8 +202,7 @@ class Daemon:
             holder = self.hub.holder(identity)
             run = self._runs.get(holder) if holder is not None else None
             if run is not None:
-                if run.child is not None:
-                    run.child.forward(identity, body)
+                run.child.forward(identity, body)
                 continue
             now_ns = monotonic_ns()
             try:
@@ -238,7 +213,7 @@ class Daemon:
 
     def _is_run_behind(self) -> bool:
         now_ns = monotonic_ns()
-        return any(run.child is not None and run.child.is_behind(now_ns) for run in self._runs.values())
+        return any(run.child.is_behind(now_ns) for run in self._runs.values())
 
     async def _perform(self, link: RouterLink, actions: tuple[Action, ...]) -> None:
         for action in actions:
@@ -280,7 +255,6 @@ class Daemon:
 
     def _dispatch(self, now_ns: int) -> None:
         try:
-            assert self._inherited is not None
             self._inherited.look(now_ns)
             if not self._obstacles:
                 for start in self.rack.starts(self.hub.present(), self.hub.gone(now_ns)):
@@ -304,8 +278,6 @@ class Daemon:
         for other in self._runs.values():
             for host, count in other.threads.items():
                 busy[host] = busy.get(host, 0) + count
-        run = _Run(job.job_id, threads, monotonic_ns())
-        run.time_limit_ns = job.request.time_limit_ns or self.config.limits.job_time_ns
         begin = Begin(
             run_id=job.job_id,
             scenario_text=job.request.scenario_text,
@@ -323,12 +295,13 @@ class Daemon:
             self._on_frame(run, frame)
 
         lock_path = lock_of(self.config.state_dir, job.job_id)
-        run.child = RunChild(begin, lock_path, self.config.run_memory_bytes, on_frame)
-        run.task = asyncio.create_task(run.child.live())
+        child = RunChild(begin, lock_path, self.config.run_memory_bytes, on_frame)
+        limit_ns = job.request.time_limit_ns or self.config.limits.job_time_ns
+        run = RackRun(job.job_id, threads, monotonic_ns(), limit_ns, child, asyncio.create_task(child.live()))
         self._runs[job.job_id] = run
         self.log.job(job.job_id, "starting", ports=list(start.ports), priority=job.request.priority)
 
-    def _on_frame(self, run: _Run, frame: RunFrame) -> None:
+    def _on_frame(self, run: RackRun, frame: RunFrame) -> None:
         match frame:
             case Prepared(agents):
                 run.wanted.update(agents)
@@ -348,64 +321,70 @@ class Daemon:
                 # What the agents are told last still leaves by `_outgoing`; their slots are theirs again.
                 self.hub.release(run.job_id)
             case Ended():
-                run.ended = frame
+                run.outcome = frame
+                run.advance(RackRunEvent.REPORT, monotonic_ns())
 
-    def _noted(self, note: Callable[[str], None], run: _Run) -> None:
+    def _noted(self, note: Callable[[str], None], run: RackRun) -> None:
         """Notes where a run stands. What the store does not take is left out: its end is what must not be lost."""
         try:
             note(run.job_id)
         except StoreFailed as error:
             self._stuck("store", str(error))
 
-    def _lease_slots(self, run: _Run) -> None:
-        assert run.child is not None
+    def _lease_slots(self, run: RackRun) -> None:
         for slot in self.hub.lease(run.job_id, sorted(run.wanted)):
             run.wanted.discard(slot.hello.name)
             run.child.forward(slot.identity, encode(slot.hello))
 
-    def _look_at(self, run: _Run, now_ns: int) -> tuple[Action, ...]:
-        assert run.task is not None
-        assert run.child is not None
-        if run.task.done():
-            return self._look_at_ended(run, _death(run.task), now_ns)
-        self._lease_slots(run)
-        if run.stopped_ns is None:
-            why = self._why_stop(run, now_ns)
-            if why:
-                run.stopped_ns = now_ns
-                run.child.stop(why)
-        elif now_ns - run.stopped_ns > _STOP_NS:
-            run.child.kill(f"its process was told to stop and had not ended {seconds_text(_STOP_NS)} later")
+    def _look_at(self, run: RackRun, now_ns: int) -> tuple[Action, ...]:
+        match run.state:
+            case RackRunState.LIVING | RackRunState.STOPPING | RackRunState.REPORTED if run.task.done():
+                return self._on_exit(run, _death(run.task), now_ns)
+            case RackRunState.LIVING:
+                self._lease_slots(run)
+                if why := self._why_stop(run, now_ns):
+                    run.advance(RackRunEvent.STOP_ORDERED, now_ns)
+                    run.child.stop(why)
+            case RackRunState.STOPPING | RackRunState.REPORTED:
+                if now_ns - run.since_ns > _STOP_NS:
+                    told = "was told to stop" if run.state is RackRunState.STOPPING else "said how it ended"
+                    run.child.kill(f"its process {told} and had not ended {seconds_text(_STOP_NS)} later")
+            case RackRunState.RETURNING:
+                patience_ns = LOST_AFTER_NS + _RETURN_NS
+                if self.hub.returned(run.job_id) or now_ns - run.since_ns > patience_ns:
+                    self.hub.give_up(run.job_id)
+                    run.advance(RackRunEvent.RETURNED, now_ns)
+                    self._store_end(run, now_ns)
+            case RackRunState.UNSTORED:
+                self._store_end(run, now_ns)
+            case RackRunState.STORED:
+                raise AssertionError("a run that is stored is forgotten")
         return ()
 
-    def _why_stop(self, run: _Run, now_ns: int) -> str:
+    def _on_exit(self, run: RackRun, death: str, now_ns: int) -> tuple[Action, ...]:
+        run.advance(RackRunEvent.EXIT, now_ns)
+        if run.state is RackRunState.UNSTORED:
+            self.hub.release(run.job_id)
+            self._store_end(run, now_ns)
+            return ()
+        reason = death or f"{run.outcome.reason}{run.child.last_words}"
+        run.outcome = replace(run.outcome, reason=reason)
+        return self.hub.dismiss(run.job_id, reason)
+
+    def _why_stop(self, run: RackRun, now_ns: int) -> str:
         who = self.rack.cancel_requests().get(run.job_id)
         if who is not None:
             return f"cancelled by {who}"
-        if self._drain_until_ns is not None and now_ns >= self._drain_until_ns:
+        if now_ns >= self._drain_until_ns:
             return "the controller is shutting down"
         if now_ns - run.began_ns > run.time_limit_ns:
             return f"stopped at its time limit of {seconds_text(run.time_limit_ns)}"
         return ""
 
-    def _look_at_ended(self, run: _Run, death: str, now_ns: int) -> tuple[Action, ...]:
-        if run.ended is not None:
-            self.hub.release(run.job_id)
-            self._finish(run, run.ended, now_ns)
-            return ()
-        if run.death is None:
-            words = run.child.last_words if run.child is not None else ""
-            run.death, run.died_ns = death or f"its process ended without a result{words}", now_ns
-            return self.hub.dismiss(run.job_id, run.death)
-        if self.hub.returned(run.job_id) or now_ns - run.died_ns > LOST_AFTER_NS + _RETURN_NS:
-            self.hub.give_up(run.job_id)
-            ended = Ended(ExitCode.RUN_ERROR, run.death, stored=False, summary="")
-            self._finish(run, ended, now_ns)
-        return ()
-
-    def _finish(self, run: _Run, ended: Ended, now_ns: int) -> None:
-        if now_ns < run.finish_ns:
+    def _store_end(self, run: RackRun, now_ns: int) -> None:
+        if now_ns < run.store_again_ns:
             return
+        ended = run.outcome
         try:
             job = self.rack.finish(
                 run.job_id,
@@ -417,13 +396,14 @@ class Daemon:
             )
         except StoreFailed as error:
             self._stuck("store", str(error))
-            run.finish_ns = now_ns + _RETRY_NS
-            given_up = self._drain_until_ns is not None and now_ns > self._drain_until_ns + _STOP_NS
+            run.store_again_ns = now_ns + _RETRY_NS
+            given_up = now_ns > self._drain_until_ns + _STOP_NS
             if given_up:
                 # The next controller finds the job unfinished, and what was stored of it.
                 del self._runs[run.job_id]
                 self.log.job(run.job_id, "its end could not be noted", reason=ended.reason)
             return
+        run.advance(RackRunEvent.STORE, now_ns)
         del self._runs[run.job_id]
         self.log.job(job.job_id, str(job.state), exit_code=int(ended.exit_code), reason=job.reason)
         took_s = (monotonic_ns() - run.began_ns) / NS_PER_S
@@ -435,11 +415,9 @@ class Daemon:
     async def _abandon(self) -> None:
         """Nothing of ours outlives the daemon, whatever ended it."""
         for run in self._runs.values():
-            if run.child is not None:
-                run.child.kill()
-        tasks = [run.task for run in self._runs.values() if run.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=5)
+            run.child.kill()
+        if self._runs:
+            await asyncio.wait([run.task for run in self._runs.values()], timeout=5)
 
     def presence(self) -> tuple[AgentPresence, ...]:
         """Every agent of the rack as it stands."""
@@ -476,7 +454,6 @@ class Daemon:
         except OSError as error:
             self._stuck("disk", f"{self.config.state_dir} cannot be used: {error.strerror}")
         try:
-            assert self._retaining is not None
             self._retaining.look(now_ns)
             if "store" in self._obstacles:
                 self.store.probe()

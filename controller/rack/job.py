@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final
 
-from etloop.contract.base.errors import ExitCode, ProtocolError
+from etloop.contract.base.errors import ExitCode
+from etloop.contract.protocol.machine import advance
 
 LOWEST_PRIORITY: Final = -100
 HIGHEST_PRIORITY: Final = 100
@@ -83,19 +84,9 @@ ON_PORTS: Final = frozenset({JobState.STARTING, JobState.RUNNING, JobState.STORI
 """States in which a job holds its ports."""
 
 
-class IllegalJobTransition(ProtocolError):
-    """An event came in a state that does not accept it."""
-
-
 def advance_job(state: JobState, event: JobEvent) -> JobState:
-    """The state after `event`. Raises `IllegalJobTransition` where the table has no entry."""
-    try:
-        return JOB_TRANSITIONS[state][event]
-    except KeyError:
-        accepted = ", ".join(each.name for each in JOB_TRANSITIONS[state]) or "nothing"
-        raise IllegalJobTransition(
-            f"job got {event.name} while {state}; it accepts {accepted} there"
-        ) from None
+    """The state after `event`. Raises `IllegalTransition` where the table has no entry."""
+    return advance("job", JOB_TRANSITIONS, state, event)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ import resource
 import signal
 import socket
 from collections import deque
+from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ProtocolError
 from etloop.contract.protocol.frames import FrameReader, frame_of
+from etloop.contract.protocol.machine import advance
 from etloop.controller.rack.runs.protocol import (
     FROM_DAEMON,
     FROM_RUN,
@@ -28,7 +30,7 @@ from etloop.controller.rack.store import locks
 from etloop.runtime.own_module import own_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _READ_BYTES: Final = 1 << 16
 _LAST_LINES: Final = 40
@@ -37,6 +39,31 @@ _MOST_UNSENT_BYTES: Final = 64 << 20
 """Agents' messages waiting for a run that takes them more slowly than they come; with more no others are read."""
 _BEHIND_NS: Final = 2 * NS_PER_S
 """So long others may wait for a run, less than the silence after which an agent counts as gone; then it is killed."""
+
+
+class ChildState(Enum):
+    """Where the process stands."""
+
+    STARTING = auto()
+    CONNECTED = auto()
+    """It hears what it is sent."""
+    GONE = auto()
+
+
+class ChildEvent(Enum):
+    """What moves it on."""
+
+    STARTED = auto()
+    FAILED = auto()
+    """It could not be started."""
+    EXITED = auto()
+
+
+CHILD_TRANSITIONS: Final[Mapping[ChildState, Mapping[ChildEvent, ChildState]]] = {
+    ChildState.STARTING: {ChildEvent.STARTED: ChildState.CONNECTED, ChildEvent.FAILED: ChildState.GONE},
+    ChildState.CONNECTED: {ChildEvent.EXITED: ChildState.GONE},
+    ChildState.GONE: {},
+}
 
 
 class RunChild:
@@ -48,46 +75,52 @@ class RunChild:
     def __init__(
         self, begin: Begin, lock_path: Path, memory_bytes: int, on_frame: Callable[[RunFrame], None]
     ) -> None:
-        self._begin = begin
         self._lock_path = lock_path
         self._memory_bytes = memory_bytes
         self._on_frame = on_frame
-        self._process: asyncio.subprocess.Process | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._state = ChildState.STARTING
+        self._process: asyncio.subprocess.Process
+        """From CONNECTED on, as is the writer."""
+        self._writer: asyncio.StreamWriter
+        self._early: list[DaemonFrame] = [begin]
+        """What is to be sent once it is connected."""
         self._stderr: deque[str] = deque(maxlen=_LAST_LINES)
         self._wrong = ""
-        self._stopped = ""
         self._behind_since_ns: int | None = None
 
     async def live(self) -> str:
         """Starts the process and returns when it is gone: "" if it ended by itself, else what happened."""
         try:
-            ours = await self._start()
+            self._process, ours = await self._start()
         except OSError as error:
+            self._advance(ChildEvent.FAILED)
             return f"its process could not be started: {error.strerror}"
-        assert self._process is not None
         with contextlib.suppress(OSError, ProcessLookupError):
             limit = (self._memory_bytes, self._memory_bytes)
             resource.prlimit(self._process.pid, resource.RLIMIT_AS, limit)
         reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._send(self._begin)
-        if self._stopped:
-            self.stop(self._stopped)
+        self._advance(ChildEvent.STARTED)
+        if self._wrong:
+            _kill(self._process)
+        for frame in self._early:
+            self._send(frame)
         try:
             await asyncio.gather(self._receive_frames(reader), self._read_stderr())
             code = await self._process.wait()
         finally:
-            self.kill()
+            _kill(self._process)
+            self._advance(ChildEvent.EXITED)
             self._writer.close()
             self._lock_path.unlink(missing_ok=True)
         return self._wrong or self._death(code)
 
-    async def _start(self) -> socket.socket:
+    async def _start(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
+        """Return the process and our end of the socket to it. Raises `OSError`, and leaves nothing then."""
         lock = locks.take(self._lock_path)
         assert lock is not None, "job ids are used once"
         ours, theirs = socket.socketpair()
         try:
-            self._process = await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 *own_module("etloop.controller.rack.runs.process", str(theirs.fileno())),
                 # The process keeps its copy of the lock to its end.
                 pass_fds=(theirs.fileno(), lock),
@@ -97,21 +130,23 @@ class RunChild:
                 # Ctrl-C is the daemon's; the run is told by it, or sees it go.
                 start_new_session=True,
             )
-            locks.sign(lock, self._process.pid)
+            self._sign(lock, process)
         except OSError:
             ours.close()
-            self.kill()
             self._lock_path.unlink(missing_ok=True)
             raise
         finally:
             theirs.close()
             os.close(lock)
-        return ours
+        return process, ours
 
-    @property
-    def pid(self) -> int | None:
-        """Process id, once there is one."""
-        return self._process.pid if self._process is not None else None
+    @staticmethod
+    def _sign(lock: int, process: asyncio.subprocess.Process) -> None:
+        try:
+            locks.sign(lock, process.pid)
+        except OSError:
+            _kill(process)
+            raise
 
     def forward(self, identity: bytes, body: bytes) -> None:
         """Hands an agent's message on."""
@@ -119,8 +154,10 @@ class RunChild:
 
     def is_behind(self, now_ns: int) -> bool:
         """Whether so much waits for it that no more should be read; if that lasts it is beyond help, and killed."""
-        writer = self._writer
-        if writer is None or writer.transport.get_write_buffer_size() <= _MOST_UNSENT_BYTES:
+        if (
+            self._state is not ChildState.CONNECTED
+            or self._writer.transport.get_write_buffer_size() <= _MOST_UNSENT_BYTES
+        ):
             self._behind_since_ns = None
             return False
         if self._behind_since_ns is None:
@@ -131,18 +168,23 @@ class RunChild:
 
     def stop(self, reason: str) -> None:
         """Asks the run to wind up."""
-        self._stopped = reason
-        self._send(Stop(reason))
+        if self._state is ChildState.STARTING:
+            self._early.append(Stop(reason))
+        else:
+            self._send(Stop(reason))
 
-    def kill(self, why: str = "") -> None:
-        """Ends the process at once, if it still lives; `why` is then what it died of."""
-        self._wrong = self._wrong or why
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)
+    def kill(self, why: str = "its process was killed by the controller") -> None:
+        """Ends the process at once if it still lives, or as soon as it does; `why` is then what it died of."""
+        if self._state is not ChildState.GONE:
+            self._wrong = self._wrong or why
+        if self._state is ChildState.CONNECTED:
+            _kill(self._process)
+
+    def _advance(self, event: ChildEvent) -> None:
+        self._state = advance("process of a run", CHILD_TRANSITIONS, self._state, event)
 
     def _send(self, frame: DaemonFrame) -> None:
-        if self._writer is not None and not self._writer.is_closing():
+        if self._state is ChildState.CONNECTED and not self._writer.is_closing():
             self._writer.write(frame_of(FROM_DAEMON, frame))
 
     async def _receive_frames(self, reader: asyncio.StreamReader) -> None:
@@ -154,11 +196,9 @@ class RunChild:
         except OSError:
             return  # It is gone, and what it died of says more than the socket can.
         except ProtocolError as error:
-            self._wrong = f"its process broke off: {error}"
-            self.kill()
+            self.kill(f"its process broke off: {error}")
 
     async def _read_stderr(self) -> None:
-        assert self._process is not None
         assert self._process.stderr is not None
         with contextlib.suppress(ValueError):  # A line beyond the reader's limit.
             async for line in self._process.stderr:
@@ -176,3 +216,9 @@ class RunChild:
     def last_words(self) -> str:
         """What the process said last on standard error, as lines to be put under another."""
         return "".join(f"\n  {line}" for line in self._stderr)
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGKILL)

@@ -157,7 +157,7 @@ class JobStore:
     def advance(self, job: Job, event: JobEvent, who: str, **changes: Any) -> Job:
         """Moves a job on and keeps `changes` (fields of `Job`) with it; the job as it is then.
 
-        Raises `IllegalJobTransition`, and changes nothing, where the event is not accepted.
+        Raises `IllegalTransition`, and changes nothing, where the event is not accepted.
         """
         state = advance_job(job.state, event)
         now = wall_time_text()

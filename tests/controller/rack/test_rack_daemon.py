@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import io
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from etloop.controller.rack.events import RackState
 from etloop.controller.rack.job import ENDED, Job, JobRequest, JobState, PortDemand
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.startup import open_daemon
+from etloop.controller.rack.store import locks
+from etloop.controller.rack.store.orphaned_runs import lock_of
 
 from tests.support.first_light.commands import GLANCE_S, PATIENCE_S, Place, agents, free_place
 
@@ -182,7 +186,9 @@ async def test_a_run_whose_process_is_killed_ends_with_its_reason(place: Place) 
         async with serving(place) as rack:
             job_id = rack.submit(LONG)
             await rack.reaches(job_id, JobState.RUNNING)
-            rack.daemon.kill_run(job_id)
+            pid = locks.signature(lock_of(place.directory / "state", job_id))
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
             job = await rack.reaches(job_id, JobState.FINISHED)
             assert (job.exit_code, job.reason) == (ExitCode.RUN_ERROR, "its process was killed by SIGKILL")
             assert (await rack.reaches(rack.submit(), JobState.FINISHED)).exit_code is ExitCode.PASS

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
+from etloop.contract.protocol.machine import IllegalTransition
 from etloop.controller.rack.api import Accepted, Rack, RackLimits, Rejected
 from etloop.controller.rack.config import Retention
 from etloop.controller.rack.dispatch import RackPort, decide, misfit
 from etloop.controller.rack.job import (
     ENDED,
     JOB_TRANSITIONS,
-    IllegalJobTransition,
     Job,
     JobEvent,
     JobRequest,
@@ -202,7 +202,7 @@ def test_a_job_moves_through_its_life_and_every_step_is_in_the_audit_trail(path:
 def test_a_step_that_is_not_allowed_changes_nothing(path: Path) -> None:
     store = JobStore.open(path)
     kept, _ = store.submit("j1", REQUEST, "client")
-    with pytest.raises(IllegalJobTransition, match="job got STORED while queued; it accepts LEASED"):
+    with pytest.raises(IllegalTransition, match="job got STORED while QUEUED; it accepts LEASED"):
         store.advance(kept, JobEvent.STORED, "controller")
     assert store.find("j1") == kept
 

@@ -335,7 +335,7 @@ def test_what_breaks_while_records_are_handed_over_aborts_the_run_with_less_pati
     play.agents["b"].alive = False
     play.say_raw(play.agents["a"].identity, encode(Faulted("r1", "its card went away")))
     play.run(1, lambda: play.session.state is RunState.ABORTING)
-    assert play.session.state is RunState.ABORTING
+    assert play.session.progress().state is RunState.ABORTING
     began_ns = play.now_ns
     play.run_to_end(12)
     assert play.session.state is RunState.ABORTED

@@ -10,6 +10,7 @@ from pathlib import Path
 from etloop.contract.base.clock import NS_PER_S
 from etloop.controller.rack.runs.protocol import Begin
 from etloop.controller.rack.runs.supervisor import RunChild
+from etloop.controller.rack.store import locks
 
 from tests.support.first_light.commands import PATIENCE_S
 
@@ -29,9 +30,9 @@ async def test_a_run_that_takes_nothing_holds_others_up_for_a_while_and_is_then_
     child = child_in(tmp_path)
     living = asyncio.create_task(child.live())
     async with asyncio.timeout(PATIENCE_S):
-        while child.pid is None:  # noqa: ASYNC110 - a process that starts has no event
+        while (pid := locks.signature(tmp_path / "r1.lock")) is None:  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(0)
-        os.kill(child.pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
         assert not child.is_behind(0)
         while not child.is_behind(0):
             child.forward(b"a", MESSAGE)
@@ -41,3 +42,21 @@ async def test_a_run_that_takes_nothing_holds_others_up_for_a_while_and_is_then_
         assert child.is_behind(2 * NS_PER_S + 1)
         assert await living == "its process does not take the messages of its agents"
     assert not child.is_behind(9 * NS_PER_S), "it holds nobody up any more"
+
+
+async def test_what_is_asked_of_a_run_while_it_starts_is_not_lost(tmp_path: Path) -> None:
+    stopped, killed = child_in(tmp_path / "a"), child_in(tmp_path / "b")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    stopped.stop("cancelled by a test")
+    killed.kill("nobody wants it")
+    async with asyncio.timeout(PATIENCE_S):
+        assert [*await asyncio.gather(stopped.live(), killed.live())] == ["", "nobody wants it"]
+
+
+async def test_a_process_that_cannot_be_started_says_why(tmp_path: Path) -> None:
+    child = child_in(tmp_path / "none")
+    assert await child.live() == "its process could not be started: No such file or directory"
+    child.kill()
+    child.forward(b"a", b"")
+    assert not child.is_behind(0)
